@@ -1,0 +1,39 @@
+"""Learning with the ranked range: keep the losses ranked m+1..k, drop the rest.
+
+Importing the package is light: names and submodules are loaded when they are first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from .ranges import RankedRange, ThresholdRange
+
+if TYPE_CHECKING:
+    from .select import range_weights, ranked_range, thresholds
+
+__version__ = "0.1.0.dev0"
+
+_HOME_OF = {
+    "ranked_range": "select",
+    "range_weights": "select",
+    "thresholds": "select",
+}
+_SUBMODULES = ("datasets", "losses", "metrics", "noise", "ranges", "risk", "select")
+
+__all__ = ["RankedRange", "ThresholdRange", "__version__", "range_weights", "ranked_range", "thresholds"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME_OF:
+        value = getattr(importlib.import_module(f".{_HOME_OF[name]}", __name__), name)
+        globals()[name] = value  # the next access finds it without coming here
+        return value
+    if name in _SUBMODULES:
+        return importlib.import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME_OF, *_SUBMODULES})
