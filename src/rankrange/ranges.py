@@ -95,12 +95,16 @@ class RankedRange:
     @classmethod
     def kth(cls, k: Rank) -> RankedRange:
         """The k-th largest value alone: m = k - 1."""
-        return _Kth(k)
+        k = check_rank("k", k)
+        if k == 0:
+            raise ValueError(f"the k-th largest needs k >= 1, got k={k}; the largest value is k=1")
+        return cls(k - 1, k) if isinstance(k, int) else _SingleRank(k, k)
 
     @classmethod
     def robust_maximum(cls, outliers: Rank) -> RankedRange:
         """The largest value once `outliers` values are left out: what Robust_Max becomes without its relaxation."""
-        return _KthAfter(outliers)
+        m = check_rank("outliers", outliers)
+        return cls(m, m + 1) if isinstance(m, int) else _SingleRank(m, m, below=1)
 
 
 def _mass(rank: Rank, total: float, whole: bool) -> float:
@@ -132,35 +136,20 @@ class _Median(RankedRange):
 
 
 @dataclass(frozen=True, repr=False)
-class _Kth(RankedRange):
-    def __init__(self, k: Rank) -> None:
-        k = check_rank("k", k)
-        if k == 0:
-            raise ValueError(f"the k-th largest needs k >= 1, got k={k}; the largest value is k=1")
-        object.__setattr__(self, "k", k)
-        object.__setattr__(self, "m", k - 1 if isinstance(k, int) else k)
+class _SingleRank(RankedRange):
+    """One rank, placed by a fraction: `below` = 1 keeps the rank after that fraction, 0 the last one inside it."""
+
+    below: int = 0
+
+    def __post_init__(self) -> None:
+        """m and k are one fraction, checked by the constructor that is called."""
 
     def _masses(self, total: float, whole: bool) -> tuple[float, float]:
-        k = _mass(self.k, total, whole)
+        k = _mass(self.k, total, whole) + self.below
         return k - 1, k
 
     def __repr__(self) -> str:
-        return f"RankedRange.kth({self.k!r})"
-
-
-@dataclass(frozen=True, repr=False)
-class _KthAfter(RankedRange):
-    def __init__(self, outliers: Rank) -> None:
-        m = check_rank("outliers", outliers)
-        object.__setattr__(self, "m", m)
-        object.__setattr__(self, "k", m + 1 if isinstance(m, int) else m)
-
-    def _masses(self, total: float, whole: bool) -> tuple[float, float]:
-        m = _mass(self.m, total, whole)
-        return m, m + 1
-
-    def __repr__(self) -> str:
-        return f"RankedRange.robust_maximum({self.m!r})"
+        return f"RankedRange.{'robust_maximum' if self.below else 'kth'}({self.k!r})"
 
 
 @dataclass(frozen=True)
