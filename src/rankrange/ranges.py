@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import numbers
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 Rank: TypeAlias = int | float
 
@@ -59,8 +59,7 @@ class RankedRange:
         if not 0 <= m < k <= total:
             raise ValueError(
                 f"need 0 <= m < k <= n, got m={m:.12g}, k={k:.12g} for n={total:.12g} values "
-                f"(from m={self.m!r}, k={self.k!r}); lower m or raise k"
-                + (", or lower k to n" if k > total else "")
+                f"(from m={self.m!r}, k={self.k!r}); lower m or raise k" + (", or lower k to n" if k > total else "")
             )
         return m, k
 
@@ -170,3 +169,13 @@ class ThresholdRange:
                 f"need lam <= lam_hat, got lam={self.lam}, lam_hat={self.lam_hat}; lam is the lower cut, lam_hat the "
                 "upper, and neither may be NaN"
             )
+
+    def counts(self, values: Any) -> tuple[int, int]:
+        """(m, k) of an array of values: how many lie above each threshold; an error where nothing lies between."""
+        m, k = int((values > self.lam_hat).sum()), int((values > self.lam).sum())
+        if m == k:
+            raise ValueError(
+                f"no value lies in ({self.lam}, {self.lam_hat}]: {m} of {len(values)} are above, the others at or "
+                "below; lower lam or raise lam_hat"
+            )
+        return m, k
