@@ -1,0 +1,245 @@
+"""Individual losses: what one sample costs, as a function of its target y and its score z. Nothing here knows X.
+
+Conventions:
+- y comes first. Binary y is -1 or +1, class y a code 0..C-1, label y a 0/1 mask (n, L), regression y a number.
+- z holds one score a sample (n,), or one a class or label (n, C).
+- `value` gives s (n,); `value_and_derivative` gives (s, ds/dz) with ds/dz of z's shape. Where a loss has a kink the
+  derivative is one of its subgradients, for tied maxima the mean of the tied ones.
+- `curvature` is the second derivative of a loss of one score, 0 for one that is piecewise linear.
+- Logarithms are natural; the paper's base-2 logistic loss is this one divided by log(2).
+
+A new loss is one class and one entry in `LOSSES`; the contract tests run over the table.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+@runtime_checkable
+class Loss(Protocol):
+    """What the objective asks of a loss."""
+
+    targets: ClassVar[str]  # "binary", "classes", "labels" or "numbers"
+
+    def value(self, y: Array, z: Array) -> Array: ...
+
+    def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]: ...
+
+
+class Logistic:
+    """log(1 + exp(-y z))."""
+
+    targets: ClassVar[str] = "binary"
+
+    def value(self, y: Array, z: Array) -> Array:
+        t = -y * z
+        return np.maximum(t, 0) + np.log1p(np.exp(-np.abs(t)))
+
+    def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
+        t = -y * z
+        e = np.exp(-np.abs(t))  # one exponential serves both; it cannot overflow
+        slope = np.where(t > 0, 1, e)
+        slope /= 1 + e
+        slope *= -y
+        np.maximum(t, 0, out=t)
+        t += np.log1p(e)
+        return t, slope
+
+    def curvature(self, y: Array, z: Array) -> Array:
+        e = np.exp(-np.abs(z))
+        return e / (1 + e) ** 2
+
+
+class Hinge:
+    """max(0, 1 - y z)."""
+
+    targets: ClassVar[str] = "binary"
+
+    def value(self, y: Array, z: Array) -> Array:
+        return np.maximum(0, 1 - y * z)
+
+    def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
+        s = self.value(y, z)
+        return s, np.where(s > 0, -y, 0).astype(z.dtype, copy=False)
+
+    def curvature(self, y: Array, z: Array) -> Array:
+        return np.zeros_like(z)
+
+
+class Squared:
+    """(z - y)^2."""
+
+    targets: ClassVar[str] = "numbers"
+
+    def value(self, y: Array, z: Array) -> Array:
+        return (z - y) ** 2
+
+    def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
+        r = z - y
+        return r**2, 2 * r
+
+    def curvature(self, y: Array, z: Array) -> Array:
+        return np.full_like(z, 2)
+
+
+class Absolute:
+    """|z - y|."""
+
+    targets: ClassVar[str] = "numbers"
+
+    def value(self, y: Array, z: Array) -> Array:
+        return np.abs(z - y)
+
+    def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
+        r = z - y
+        return np.abs(r), np.sign(r)
+
+    def curvature(self, y: Array, z: Array) -> Array:
+        return np.zeros_like(z)
+
+
+class Huber:
+    """(z - y)^2 / 2 within `delta` of y, delta (|z - y| - delta/2) beyond: a square whose slope stops growing."""
+
+    targets: ClassVar[str] = "numbers"
+
+    def __init__(self, delta: float = 1.0) -> None:
+        if not 0 < delta < np.inf:
+            raise ValueError(f"the huber loss needs 0 < delta < infinity, got delta={delta}; 1.0 is the usual choice")
+        self.delta = delta
+
+    def value(self, y: Array, z: Array) -> Array:
+        return self.value_and_derivative(y, z)[0]
+
+    def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
+        r = z - y
+        slope = np.clip(r, -self.delta, self.delta)
+        return slope * (r - slope / 2), slope
+
+    def curvature(self, y: Array, z: Array) -> Array:
+        return (np.abs(z - y) <= self.delta).astype(z.dtype)
+
+
+class Softmax:
+    """-log of the softmax probability of class y."""
+
+    targets: ClassVar[str] = "classes"
+
+    def value(self, y: Array, z: Array) -> Array:
+        return self._value_and_ratios(y, z)[0]
+
+    def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
+        s, ratios = self._value_and_ratios(y, z)
+        rows = np.arange(len(y))
+        ratios /= ratios.sum(axis=1, keepdims=True)
+        # p_y - 1 as minus the sum of the others keeps its digits where p_y is nearly 1.
+        ratios[rows, y] = 0
+        ratios[rows, y] = -ratios.sum(axis=1)
+        return s, ratios
+
+    def _value_and_ratios(self, y: Array, z: Array) -> tuple[Array, Array]:
+        """The loss, and exp(z - max z). log1p over all but the largest keeps the digits of a small loss."""
+        rows = np.arange(len(y))
+        d = z - z[rows, y][:, None]
+        top = d.argmax(axis=1)
+        peak = d[rows, top]
+        d -= peak[:, None]
+        np.exp(d, out=d)
+        d[rows, top] = 0
+        s = peak + np.log1p(d.sum(axis=1))
+        d[rows, top] = 1
+        return s, d
+
+
+class CrammerSinger:
+    """max(0, 1 + the highest score of another class - the score of class y)."""
+
+    targets: ClassVar[str] = "classes"
+
+    def value(self, y: Array, z: Array) -> Array:
+        return self._rivals(y, z)[1]
+
+    def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
+        others, s = self._rivals(y, z)
+        slope = (others == others.max(axis=1, keepdims=True)).astype(z.dtype)
+        slope /= slope.sum(axis=1, keepdims=True)
+        slope[np.arange(len(y)), y] = -1
+        slope *= (s > 0)[:, None]
+        return s, slope
+
+    def _rivals(self, y: Array, z: Array) -> tuple[Array, Array]:
+        rows = np.arange(len(y))
+        others = z.copy(order="K")
+        others[rows, y] = -np.inf
+        return others, np.maximum(0, 1 + others.max(axis=1) - z[rows, y])
+
+
+class TKML:
+    """Top-k multi-label loss of one sample: a ranked range (k, k+1) over its labels, made a hinge.
+
+    paper:     [1 + f_[k+1] - min of the true scores]_+, f_[k+1] being the (k+1)-th largest of all scores.
+    two-sided: the same where the sample has at most k true labels; where it has more, no k labels can hold them all,
+               and what counts is that the k best are true: [1 + highest false score - k-th largest true score]_+.
+    A sample without true labels costs 0, and so does one without false labels in the two-sided form.
+    """
+
+    targets: ClassVar[str] = "labels"
+
+    def __init__(self, top_k: int = 1, two_sided: bool = True) -> None:
+        if isinstance(top_k, bool) or not isinstance(top_k, int | np.integer) or top_k < 1:
+            raise ValueError(f"top_k must be an int of at least 1, got {top_k!r}")
+        self.top_k = int(top_k)
+        self.two_sided = two_sided
+
+    def value(self, y: Array, z: Array) -> Array:
+        return self._rivals(y, z)[2]
+
+    def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
+        rise, fall, s, mask, crowded = self._rivals(y, z)
+        # Scores that may move the rising and the falling term; a label in both, as where the lowest true label is
+        # itself the (k+1)-th, cancels out.
+        up = (z == rise[:, None]) & ~(crowded[:, None] & mask)
+        down = (z == fall[:, None]) & mask
+        slope = _shared(up, z.dtype) - _shared(down, z.dtype)
+        slope *= (s > 0)[:, None]
+        return s, slope
+
+    def _rivals(self, y: Array, z: Array) -> tuple[Array, Array, Array, Array, Array]:
+        """The score to push down, the score to pull up, the loss, the mask, and where true labels outnumber k."""
+        mask = np.asarray(y, dtype=bool)
+        n_labels = z.shape[1]
+        if self.top_k >= n_labels:
+            raise ValueError(f"top_k must be below the number of labels, got top_k={self.top_k} for {n_labels} labels")
+        n_true = mask.sum(axis=1)
+        crowded = (n_true > self.top_k) if self.two_sided else np.zeros(len(z), dtype=bool)
+        rise = np.partition(z, n_labels - self.top_k - 1, axis=1)[:, n_labels - self.top_k - 1]
+        fall = np.where(mask, z, np.inf).min(axis=1)
+        if crowded.any():
+            true, false = np.where(mask[crowded], z[crowded], -np.inf), np.where(mask[crowded], -np.inf, z[crowded])
+            rise[crowded] = false.max(axis=1)
+            fall[crowded] = np.partition(true, n_labels - self.top_k, axis=1)[:, n_labels - self.top_k]
+        rise, fall = np.where(n_true == 0, -np.inf, rise), np.where(n_true == 0, 0, fall)
+        return rise, fall, np.maximum(0, 1 + rise - fall).astype(z.dtype, copy=False), mask, crowded
+
+
+def _shared(chosen: Array, dtype: Any) -> Array:
+    """One unit a row, in equal parts on the chosen entries; nothing where none is chosen."""
+    return chosen / np.maximum(chosen.sum(axis=1, keepdims=True), 1).astype(dtype)
+
+
+LOSSES: dict[str, type[Any]] = {
+    "logistic": Logistic,
+    "hinge": Hinge,
+    "softmax": Softmax,
+    "crammer_singer": CrammerSinger,
+    "squared": Squared,
+    "absolute": Absolute,
+    "huber": Huber,
+    "tkml": TKML,
+}
