@@ -6,6 +6,8 @@ Conventions:
 - `value` gives s (n,); `value_and_derivative` gives (s, ds/dz) with ds/dz of z's shape. Where a loss has a kink the
   derivative is one of its subgradients, for tied maxima the mean of the tied ones.
 - `curvature` is the second derivative of a loss of one score, 0 for one that is piecewise linear.
+- A piecewise linear loss is max(0, its margins): `margins` gives them (n, J), `margins_adjoint` the derivative of
+  their weighted sum in z. Solvers that handle kinks exactly work on the margins.
 - Logarithms are natural; the paper's base-2 logistic loss is this one divided by log(2).
 
 A new loss is one class and one entry in `LOSSES`; the contract tests run over the table.
@@ -71,6 +73,12 @@ class Hinge:
     def curvature(self, y: Array, z: Array) -> Array:
         return np.zeros_like(z)
 
+    def margins(self, y: Array, z: Array) -> Array:
+        return (1 - y * z)[:, None]
+
+    def margins_adjoint(self, y: Array, a: Array) -> Array:
+        return -y * a[:, 0]
+
 
 class Squared:
     """(z - y)^2."""
@@ -102,6 +110,14 @@ class Absolute:
 
     def curvature(self, y: Array, z: Array) -> Array:
         return np.zeros_like(z)
+
+    signed_margins: ClassVar[bool] = True  # the loss is |margin|: a weight on it may be negative
+
+    def margins(self, y: Array, z: Array) -> Array:
+        return (z - y)[:, None]
+
+    def margins_adjoint(self, y: Array, a: Array) -> Array:
+        return a[:, 0]
 
 
 class Huber:
@@ -172,6 +188,17 @@ class CrammerSinger:
         slope[np.arange(len(y)), y] = -1
         slope *= (s > 0)[:, None]
         return s, slope
+
+    def margins(self, y: Array, z: Array) -> Array:
+        rows = np.arange(len(y))
+        margins = 1 + z - z[rows, y][:, None]
+        margins[rows, y] = -np.inf  # a class is no rival of itself
+        return margins
+
+    def margins_adjoint(self, y: Array, a: Array) -> Array:
+        slope = a.copy()
+        slope[np.arange(len(y)), y] = -a.sum(axis=1)
+        return slope
 
     def _rivals(self, y: Array, z: Array) -> tuple[Array, Array]:
         rows = np.arange(len(y))

@@ -27,10 +27,14 @@ _ROWS_TOGETHER = 1 << 14
 
 
 class Cut(NamedTuple):
-    """The top of a set: everything above `value`, and the `share` of each value tied with it."""
+    """The top of a set: everything above `value`, and `taken` out of the `tied` that equal it (counts, or mass).
 
-    value: Any  # a number, or one a row
-    share: Any
+    Counts and not a share of the tie: differences of counts are exact, those of shares lose their digits.
+    """
+
+    value: Any  # a number, or one a row, as all three
+    taken: Any
+    tied: Any
 
 
 class Selection(NamedTuple):
@@ -63,13 +67,19 @@ def ranked_range(
     rows = _Rows(values, m, k, axis, sample_weight)
     selection = rows.select()
     kept = rows.k - rows.m
-    if reduction == "sum":
-        return rows.one_per_row(selection.total)
-    if np.isfinite(selection.total).all():
-        return rows.one_per_row(selection.total / kept)
-    # The sum of finite values left the range of floats; their mean has not.
-    shares = selection.weights / np.reshape(kept, (-1, 1))
-    return rows.one_per_row(np.einsum("ij,ij->i", shares, rows.values))
+    total, mean = selection.total, selection.total / kept
+    if not np.isfinite(total).all():
+        mean = _mean_of_large(rows.values, selection.weights, kept)
+        with np.errstate(over="ignore"):
+            total = mean * kept
+    if reduction == "mean":
+        return rows.one_per_row(mean)
+    if np.abs(total).max() > np.finfo(rows.values.dtype).max:
+        raise ValueError(
+            f"the sum of the kept values must fit {rows.values.dtype}, got a mean of {np.abs(mean).max():.3g} over "
+            f"{np.max(kept):.12g} values; use reduction='mean', or scale the values"
+        )
+    return rows.one_per_row(total)
 
 
 def range_weights(
@@ -112,11 +122,12 @@ def select(
 ) -> Selection:
     """Weights, total and cuts of one set of finite floats, 0 <= m < k <= n given. What every solver iteration calls."""
     lower, upper = cuts_of(values, m, k, sample_weight)
+    tie_shares = _tie_shares(lower, upper)
     weights = np.empty_like(values) if out is None else out
     total = 0.0
     for start in range(0, len(values), _BLOCK):
         block = slice(start, start + _BLOCK)
-        _write_band(values[block], lower, upper, weights[block])
+        _write_band(values[block], lower, upper, tie_shares, weights[block])
         if sample_weight is not None:
             weights[block] *= sample_weight[block]
         total += _dot(weights[block], values[block])
@@ -136,7 +147,7 @@ def cuts_of(values: NDArray[Any], m: float, k: float, sample_weight: NDArray[Any
     return cuts[0], cuts[1] if m else _NO_CUT
 
 
-_NO_CUT = Cut(math.inf, 0.0)
+_NO_CUT = Cut(math.inf, 0.0, 1.0)
 
 
 def _cut_at(values: NDArray[Any], value: float, rank: int) -> Cut:
@@ -145,21 +156,36 @@ def _cut_at(values: NDArray[Any], value: float, rank: int) -> Cut:
         block = values[start : start + _BLOCK]
         above += np.count_nonzero(block > value)
         tied += np.count_nonzero(block == value)
-    return Cut(value, (rank - above) / tied)
+    return Cut(value, rank - above, tied)
 
 
-def _write_band(values: NDArray[Any], lower: Cut, upper: Cut, out: NDArray[Any]) -> None:
+def _tie_shares(lower: Cut, upper: Cut) -> tuple[Any, Any]:
+    """The weight of a value tied with the lower cut, and with the upper."""
+    same = lower.value == upper.value
+    at_lower = np.where(same, lower.taken - upper.taken, lower.taken) / lower.tied
+    return at_lower, np.where(same, at_lower, (upper.tied - upper.taken) / upper.tied)
+
+
+def _write_band(values: NDArray[Any], lower: Cut, upper: Cut, tie_shares: tuple[Any, Any], out: NDArray[Any]) -> None:
     """Weights of phi_k less those of phi_m, built without either: most values lie strictly inside or outside."""
+    at_lower, at_upper = tie_shares
     if lower.value == upper.value:
-        np.multiply(values == lower.value, lower.share - upper.share, out=out, casting="unsafe")
+        np.multiply(values == lower.value, at_lower, out=out, casting="unsafe")
         return
     inside = values >= lower.value
     inside &= values <= upper.value
     out[...] = inside
-    if lower.share < 1.0:
-        out[values == lower.value] = lower.share
-    if upper.share > 0.0:
-        out[values == upper.value] = 1.0 - upper.share
+    if at_lower < 1.0:
+        out[values == lower.value] = at_lower
+    if at_upper < 1.0:
+        out[values == upper.value] = at_upper
+
+
+def _mean_of_large(values: NDArray[Any], weights: NDArray[Any], kept: Any) -> NDArray[Any]:
+    """Weighted means of finite rows whose sums leave the range of floats: divided first, and by two more for safety."""
+    half = np.einsum("ij,ij->i", weights / np.reshape(kept, (-1, 1)), values / 2)
+    limit = np.finfo(values.dtype).max / 2
+    return 2 * np.clip(half, -limit, limit)
 
 
 def _dot(weights: NDArray[Any], values: NDArray[Any]) -> float:
@@ -168,27 +194,25 @@ def _dot(weights: NDArray[Any], values: NDArray[Any]) -> float:
     return float(np.dot(weights, values))
 
 
-def _select_rows(values: NDArray[Any], m: int, k: int) -> Selection:
+def select_rows(values: NDArray[Any], m: int, k: int) -> Selection:
     """`select` for all rows of a matrix of short rows together."""
     lower, upper = _cuts_of_rows(values, m, k)
-    weights = np.zeros_like(values)
-    for sign, cut in ((1, lower), (-1, upper)):
-        weights += sign * (values > cut.value[:, None])
-        weights += sign * cut.share[:, None].astype(values.dtype) * (values == cut.value[:, None])
-    with np.errstate(over="ignore"):
-        total = np.einsum("ij,ij->i", weights, values, dtype=np.float64)
+    weights = ((values > lower.value[:, None]) & (values < upper.value[:, None])).astype(values.dtype)
+    for cut, share in zip((lower, upper), _tie_shares(lower, upper), strict=True):
+        np.copyto(weights, share[:, None], where=values == cut.value[:, None], casting="same_kind")
+    total = np.einsum("ij,ij->i", weights, values, dtype=np.float64)
     return Selection(weights, total, lower.value, upper.value)
 
 
 def _cuts_of_rows(values: NDArray[Any], m: int, k: int) -> tuple[Cut, Cut]:
     n_rows, n = values.shape
     part = np.partition(values, [n - rank for rank in (k, m) if rank], axis=1)
-    cuts = [Cut(np.full(n_rows, math.inf, values.dtype), np.zeros(n_rows))] * 2
+    cuts = [Cut(np.full(n_rows, math.inf, values.dtype), np.zeros(n_rows), np.ones(n_rows))] * 2
     for i, rank in enumerate((k, m)):
         if rank:
             value = part[:, n - rank].copy()
             above, tied = (test(values, value[:, None]).sum(axis=1) for test in (np.greater, np.equal))
-            cuts[i] = Cut(value, (rank - above) / tied)
+            cuts[i] = Cut(value, rank - above, tied)
     return cuts[0], cuts[1]
 
 
@@ -215,14 +239,14 @@ def _sampled_cuts(values: NDArray[Any], ranks: list[int]) -> list[Cut] | None:
         inner = np.concatenate(blocks)
         position = n - rank - (n - n_over)  # of the cut among the values over `low`, ascending
         if position < 0:
-            cut = Cut(float(low), (rank - n_over) / (n - n_over - n_below) if n_over + n_below < n else math.inf)
+            cut = Cut(float(low), rank - n_over, n - n_over - n_below)
         elif position < len(inner):
             value = float(np.partition(inner, position)[position])
             at_most = np.count_nonzero(inner <= value)
-            cut = Cut(value, (rank - n_over + at_most) / np.count_nonzero(inner == value))
+            cut = Cut(value, rank - n_over + at_most, np.count_nonzero(inner == value))
         else:
             cut = _cut_at(values, float(high), rank)
-        if not 0.0 < cut.share <= 1.0:
+        if not 0 < cut.taken <= cut.tied:
             return None
         cuts.append(cut)
     return cuts
@@ -252,7 +276,7 @@ def _mass_cut(values: NDArray[Any], weights: NDArray[Any], mass: float) -> Cut:
             lower = ~(higher | tied)
             # Rounding of the sums may leave a hair of mass when nothing is left below: the cut is the last value.
             if above + mass_higher + mass_tied >= mass or not lower.any():
-                return Cut(float(pivot), min(1.0, (mass - above - mass_higher) / mass_tied))
+                return Cut(float(pivot), min(mass_tied, mass - above - mass_higher), mass_tied)
             above += mass_higher + mass_tied
             kept = lower
         values, weights = values[kept], weights[kept]
@@ -291,7 +315,8 @@ class _Rows:
                     f"a ThresholdRange ranks one unweighted set at a time, got shape {self._shape}; "
                     "pass axis=None or one slice, and no sample_weight"
                 )
-            return keep.counts(self.values[0])
+            with np.errstate(over="ignore"):  # a threshold beyond float32 compares as infinite, which is right
+                return keep.counts(self.values[0])
         if self.weights is None:
             return keep.counts(n)
         whole = bool((self.weights == np.floor(self.weights)).all())
@@ -316,10 +341,12 @@ class _Rows:
         return Cut(*lower), Cut(*upper)
 
     def select(self) -> Selection:
-        if self._together:
-            return _select_rows(self.values, self.m, self.k)
-        weights = np.empty_like(self.values)
-        found = [select(*row, out=weights[i]) for i, row in enumerate(self._one_by_one())]
+        """Totals may overflow to infinity or NaN without a warning; weights and cuts cannot."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            if self._together:
+                return select_rows(self.values, self.m, self.k)
+            weights = np.empty_like(self.values)
+            found = [select(*row, out=weights[i]) for i, row in enumerate(self._one_by_one())]
         return Selection(weights, *np.array([(s.total, s.lam, s.lam_hat) for s in found]).T)
 
     def one_per_row(self, result: NDArray[Any]) -> Any:
@@ -338,7 +365,7 @@ def as_range(m: Rank | RankedRange | ThresholdRange, k: Rank | None) -> RankedRa
             raise TypeError(f"{m!r} already says what to keep, got k={k!r} beside it; leave k out")
         return m
     if k is None:
-        raise TypeError(f"k is missing beside m={m!r}; pass m and k, or one RankedRange")
+        raise TypeError(f"need both m and k, got m={m!r} alone; pass m and k, or one RankedRange")
     return RankedRange(m, k)
 
 
@@ -371,10 +398,12 @@ def as_floats(values: ArrayLike, name: str = "values") -> NDArray[Any]:
 def check_finite(array: NDArray[Any], name: str) -> None:
     """An error that counts what is not finite; block by block, so that no mask of the whole array is built."""
     bad = 0
-    for row in array:
-        for start in range(0, len(row), _BLOCK):
-            block = row[start : start + _BLOCK]
-            bad += len(block) - np.count_nonzero(np.isfinite(block))
+    n_rows, n = array.shape
+    step = max(1, _BLOCK // n)
+    for i in range(0, n_rows, step):
+        for start in range(0, n, _BLOCK):
+            block = array[i : i + step, start : start + _BLOCK]
+            bad += block.size - np.count_nonzero(np.isfinite(block))
     if bad:
         raise ValueError(
             f"{name} must be finite, got {bad} NaN or infinite of {array.size}; "
@@ -384,9 +413,12 @@ def check_finite(array: NDArray[Any], name: str) -> None:
 
 def _check_axis(axis: int, ndim: int) -> int:
     if isinstance(axis, bool) or not isinstance(axis, int | np.integer):
-        raise TypeError(f"axis must be an int or None, got {axis!r}")
+        raise TypeError(f"axis must be an int or None, got {axis!r}; pass -1 for the last axis, None for all values")
     if not -ndim <= axis < ndim:
-        raise ValueError(f"axis must lie in [-{ndim}, {ndim}), got axis={axis} for an array of {ndim} dimensions")
+        raise ValueError(
+            f"axis must lie in [-{ndim}, {ndim}), got axis={axis} for an array of {ndim} dimensions; "
+            "pass -1 for the last axis, None for all values"
+        )
     return int(axis)
 
 
@@ -403,7 +435,7 @@ def _as_sample_weight(weight: ArrayLike | None, array: NDArray[Any], axis: int |
     else:
         raise ValueError(
             f"sample_weight must have one weight a position along the axis, shape ({n},), or one a value, "
-            f"shape {array.shape}, got shape {given.shape}"
+            f"shape {array.shape}, got shape {given.shape}; pass one of the two"
         )
     rows = moved.reshape(-1, n)
     check_finite(rows, "sample_weight")

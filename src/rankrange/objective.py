@@ -1,0 +1,254 @@
+"""The AoRR objective of a linear model: F(W) = (sum of the losses ranked m+1..k) / (k - m) + ||coef||^2 / (2 C).
+
+Shapes, used by every solver:
+- W (r, p): one row of parameters a score; r = 1 unless the loss wants one score a class. With an intercept p = d + 1
+  and the last column, which is not penalised, is the intercept.
+- scores (r, n), losses s (n,), weights q (n,). Class-major scores keep every pass over them contiguous.
+- With `sample_weight` a row counts with its mass: q_i lies in [0, weight_i], m and k are masses.
+
+`Objective` is the ranked range. Fixing which rows are cut, or linearising phi_m, leaves a convex `TopSum`: the sum of
+the largest losses alone, under caps on the rows, with a linear tilt. F is the difference of two of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from .select import Selection, cuts_of, select, select_rows
+
+Array = NDArray[Any]
+# Rows of X multiplied at a time where a product needs a temporary copy of them.
+_BLOCK = 4096
+
+
+class Design:
+    """X with a column of ones where there is an intercept; dense or sparse, never copied."""
+
+    def __init__(self, X: Any, fit_intercept: bool) -> None:
+        self.X = X
+        self.fit_intercept = fit_intercept
+        self.n, self.d = X.shape
+        self.p = self.d + fit_intercept
+        self.sparse = sp.issparse(X)
+
+    def scores(self, W: Array) -> Array:
+        coef = W[:, : self.d].astype(self.X.dtype, copy=False)
+        if len(coef) == 1:
+            Z = (self.X @ coef[0])[None, :]
+        else:
+            Z = (self.X @ coef.T).T
+        if self.fit_intercept:
+            Z += W[:, self.d :].astype(Z.dtype, copy=False)
+        return Z
+
+    def adjoint(self, R: Array) -> Array:
+        """sum_i R[:, i] x_i, the transpose of `scores`."""
+        out = np.empty((len(R), self.p))
+        if len(R) == 1:
+            out[0, : self.d] = self.X.T @ R[0]
+        elif self.sparse:
+            out[:, : self.d] = (self.X.T @ R.T).T
+        else:
+            out[:, : self.d] = R @ self.X
+        if self.fit_intercept:
+            out[:, self.d] = R.sum(axis=1, dtype=np.float64)
+        return out
+
+    def gram(self, h: Array, rows: Array | None = None) -> Array:
+        """sum_i h_i x_i x_i', h >= 0, over all rows or these; dense blocks, so that X is not copied."""
+        total = np.zeros((self.p, self.p))
+        count = self.n if rows is None else len(rows)
+        root = np.sqrt(h)
+        for start in range(0, count, _BLOCK):
+            part = slice(start, start + _BLOCK)
+            block = self.X[part] if rows is None else self.X[rows[part]]
+            block = block.toarray() if self.sparse else block
+            weighted = np.empty((block.shape[0], self.p))
+            np.multiply(block, root[part, None], out=weighted[:, : self.d])
+            if self.fit_intercept:
+                weighted[:, self.d] = root[part]
+            total += weighted.T @ weighted
+        return total
+
+    def take(self, rows: Array) -> Design:
+        return Design(self.X[rows], self.fit_intercept)
+
+
+class Point(NamedTuple):
+    """An objective at W: its value, one of its gradients, the losses and the weights that give both."""
+
+    value: float
+    gradient: Array
+    scores: Array
+    losses: Array
+    weights: Array
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    design: Design
+    y: Array
+    loss: Any
+    C: float
+    n_outputs: int = 1
+
+    def losses(self, Z: Array) -> Array:
+        return self.loss.value(self.y, Z[0] if self.n_outputs == 1 else Z.T)
+
+    def losses_and_slopes(self, Z: Array) -> tuple[Array, Array]:
+        """s (n,) and ds/dz (r, n)."""
+        if self.n_outputs == 1:
+            s, slope = self.loss.value_and_derivative(self.y, Z[0])
+            return s, slope[None, :]
+        s, slope = self.loss.value_and_derivative(self.y, Z.T)
+        return s, slope.T
+
+    def penalty(self, W: Array) -> float:
+        return float(np.vdot(W[:, : self.design.d], W[:, : self.design.d])) / (2.0 * self.C)
+
+    def penalty_gradient(self, W: Array) -> Array:
+        gradient = W / self.C
+        if self.design.fit_intercept:
+            gradient[:, -1] = 0.0
+        return gradient
+
+    def penalty_diagonal(self) -> Array:
+        """The second derivative of the penalty, one entry a column of W."""
+        diagonal = np.full(self.design.p, 1.0 / self.C)
+        if self.design.fit_intercept:
+            diagonal[-1] = 0.0
+        return diagonal
+
+
+@dataclass(frozen=True, eq=False)
+class Objective(_Problem):
+    m: float = 0
+    k: float = 1
+    sample_weight: Array | None = None
+
+    @property
+    def kept(self) -> float:
+        return self.k - self.m
+
+    @property
+    def total(self) -> float:
+        return self.design.n if self.sample_weight is None else float(self.sample_weight.sum())
+
+    def select(self, s: Array) -> Selection:
+        return select(s, self.m, self.k, self.sample_weight)
+
+    def value(self, W: Array) -> float:
+        return self.select(self.losses(self.design.scores(W))).total / self.kept + self.penalty(W)
+
+    def at(self, W: Array) -> Point:
+        Z = self.design.scores(W)
+        s, slope = self.losses_and_slopes(Z)
+        chosen = self.select(s)
+        slope *= chosen.weights / self.kept
+        gradient = self.design.adjoint(slope) + self.penalty_gradient(W)
+        return Point(chosen.total / self.kept + self.penalty(W), gradient, Z, s, chosen.weights)
+
+    def value_and_gradient(self, W: Array) -> tuple[float, Array]:
+        return self.at(W)[:2]
+
+    def batch(self, Ws: Array) -> tuple[Array, Array]:
+        """Values (S,) and gradients (S, r, p) of S parameter sets; one product with X where there is one score."""
+        if self.n_outputs > 1 or self.sample_weight is not None or len(Ws) == 1:
+            points = [self.value_and_gradient(W) for W in Ws]
+            return np.array([value for value, _ in points]), np.array([gradient for _, gradient in points])
+        W = Ws[:, 0]
+        s, slope = self.loss.value_and_derivative(self.y, np.ascontiguousarray(self.design.scores(W)))
+        chosen = select_rows(s, int(self.m), int(self.k))
+        slope *= chosen.weights
+        slope /= self.kept
+        values = chosen.total / self.kept + (W[:, : self.design.d] ** 2).sum(axis=1) / (2.0 * self.C)
+        return values, (self.design.adjoint(slope) + self.penalty_gradient(W))[:, None]
+
+    def rows(self, rows: Array, m: float, k: float) -> Objective:
+        """The objective on some of the rows, with ranks of its own."""
+        weight = None if self.sample_weight is None else self.sample_weight[rows]
+        return replace(self, design=self.design.take(rows), y=self.y[rows], m=m, k=k, sample_weight=weight)
+
+    def cutting(self, s: Array) -> TopSum:
+        """The convex problem that is left when the m largest of the losses s are cut for good.
+
+        It lies above F everywhere and touches it where s are the losses; ties at the cut are cut in equal parts.
+        """
+        caps = self.sample_weight
+        if self.m > 0:
+            upper, _ = cuts_of(s, 0, self.m, self.sample_weight)
+            whole = np.ones(len(s)) if caps is None else caps
+            caps = whole * np.where(s > upper.value, 0.0, np.where(s == upper.value, 1.0 - upper.share, 1.0))
+        return TopSum(self.design, self.y, self.loss, self.C, self.n_outputs, self.kept, self.kept, caps)
+
+    def tilted(self, W: Array) -> TopSum:
+        """phi_k less the tangent of phi_m at W: the paper's convex sub-problem of DCA. It too lies above F."""
+        tangent = np.zeros_like(W)
+        if self.m > 0:
+            s, slope = self.losses_and_slopes(self.design.scores(W))
+            slope *= select(s, 0, self.m, self.sample_weight).weights / self.kept
+            tangent = self.design.adjoint(slope)
+        return TopSum(
+            self.design, self.y, self.loss, self.C, self.n_outputs, self.k, self.kept, self.sample_weight, tangent
+        )
+
+    def average(self) -> TopSum:
+        """The mean of all losses."""
+        total = self.total
+        return TopSum(self.design, self.y, self.loss, self.C, self.n_outputs, total, total, self.sample_weight)
+
+
+@dataclass(frozen=True, eq=False)
+class TopSum(_Problem):
+    """max over 0 <= q <= caps, sum q <= K of (q . losses) / scale + penalty - <tilt, W>: convex in W."""
+
+    K: float = 1
+    scale: float = 1
+    caps: Array | None = None
+    tilt: Array | None = None
+
+    @property
+    def room(self) -> float:
+        """All the mass there is; where K takes all of it there is no cut."""
+        return self.design.n if self.caps is None else float(self.caps.sum())
+
+    @property
+    def takes_all(self) -> bool:
+        return self.room * (1.0 - 1e-14) <= self.K
+
+    def weights(self, s: Array) -> Array:
+        """The best q for the losses s."""
+        if self.takes_all:
+            return np.ones_like(s) if self.caps is None else self.caps.astype(s.dtype, copy=False)
+        if self.caps is None:
+            return select(s, 0, self.K).weights
+        inside = self.caps > 0
+        q = np.zeros_like(s)
+        if (self.caps[inside] == 1.0).all() and int(self.K) == self.K:
+            q[inside] = select(s[inside], 0, self.K).weights
+        else:
+            q[inside] = select(s[inside], 0, self.K, self.caps[inside]).weights
+        return q
+
+    def tilt_at(self, W: Array) -> float:
+        return 0.0 if self.tilt is None else float(np.vdot(self.tilt, W))
+
+    def value(self, W: Array) -> float:
+        s = self.losses(self.design.scores(W))
+        return float(self.weights(s) @ s.astype(np.float64)) / self.scale + self.penalty(W) - self.tilt_at(W)
+
+    def at(self, W: Array) -> Point:
+        Z = self.design.scores(W)
+        s, slope = self.losses_and_slopes(Z)
+        q = self.weights(s)
+        value = float(q.astype(np.float64) @ s.astype(np.float64)) / self.scale + self.penalty(W) - self.tilt_at(W)
+        return Point(value, self.gradient(slope, q, W), Z, s, q)
+
+    def gradient(self, slope: Array, q: Array, W: Array) -> Array:
+        gradient = self.design.adjoint(slope * (q / self.scale)) + self.penalty_gradient(W)
+        return gradient if self.tilt is None else gradient - self.tilt

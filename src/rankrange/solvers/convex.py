@@ -1,0 +1,316 @@
+"""The exact solver of the convex problem: the sum of the largest losses, to a duality gap.
+
+A proximal method of multipliers. The problem is a maximum over weights q of something linear in q; subtracting
+(mu/2)||q - centre||^2 makes it smooth in W, with q = clip(centre + (loss - lam)/mu, 0, 1) and lam >= 0 set so that q
+has the mass K. Newton steps on W (the map is piecewise smooth, so they are semismooth Newton steps), then the centre
+moves to q and mu shrinks. A piecewise linear loss is itself a maximum over its margins, and the same q ranges over
+them: hinge and Crammer-Singer need no smoothing of their own.
+
+The gap is rigorous: every feasible q gives a lower bound on the least value.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..objective import TopSum
+from .base import Log, relative
+from .descent import Metric, descend
+
+Array = NDArray[Any]
+# Newton steps factor a p x p Hessian built from all rows; beyond this much work, quasi-Newton steps are quicker.
+_NEWTON_WORK = 1e9
+_NEWTON_COLUMNS = 1000
+_SHRINK = 0.2
+
+
+class Solution(NamedTuple):
+    W: Array
+    value: float
+    gap: float  # relative
+    n_iter: int
+
+
+def solve(
+    problem: TopSum,
+    W: Array,
+    *,
+    tol: float = 1e-6,
+    max_iter: int = 100,
+    log: Log | None = None,
+    phase: str = "convex",
+    metric: Metric | None = None,
+) -> Solution:
+    """Minimise `problem` from W until the relative gap is at most `tol`; what is returned is never above the start."""
+    saddle = Saddle(problem, W)
+    newton = problem.n_outputs == 1 and _newton_pays(problem)
+    value, gap, n_iter, stalled = problem.value(W), np.inf, 0, 0
+    best = W
+    while True:
+        bound = saddle.gap(W, value)
+        stalled = 0 if bound < 0.9 * gap else stalled + 1
+        gap = min(gap, bound)
+        if relative(gap, value) <= tol or n_iter >= max_iter or stalled >= 5:
+            return Solution(best, value, relative(gap, value), n_iter)
+        if newton:
+            W, steps = saddle.newton(W, min(25, max_iter - n_iter), 1e-8 * tol * abs(value))
+        else:
+            W, steps = saddle.quasi_newton(W, min(50, max_iter - n_iter), 1e-3 * tol, metric)
+        n_iter += max(1, steps)
+        reached = problem.value(W)
+        if reached < value:
+            gap -= value - reached
+            best, value, stalled = W, reached, 0
+            if log is not None:
+                log(phase, value)
+        saddle.advance(W)
+
+
+def _newton_pays(problem: TopSum) -> bool:
+    return problem.design.p <= _NEWTON_COLUMNS and problem.design.n * problem.design.p**2 <= _NEWTON_WORK
+
+
+class Answer(NamedTuple):
+    """The smoothed problem at some scores: its value (without penalty), the weights, and how they may move."""
+
+    value: float
+    rho: Array  # (n, J), each row in the simplex {rho >= 0, sum <= 1}
+    slope: Array | None  # (r, n) of a smooth loss
+    free: Array  # (n,) True where rho moves with the loss
+    level_moves: bool  # lam > 0, so the free weights move against each other
+
+
+class Saddle:
+    """The smoothed problem, its centre and its mu."""
+
+    def __init__(self, problem: TopSum, W: Array) -> None:
+        self.problem = problem
+        self.linear = hasattr(problem.loss, "margins")
+        n = problem.design.n
+        self.caps = np.ones(n) if problem.caps is None else problem.caps.astype(np.float64, copy=False)
+        # With a smooth loss and no cut all weights are 1: nothing is smoothed, and one round is exact.
+        self.exact = problem.takes_all and not self.linear
+        self.signed = getattr(problem.loss, "signed_margins", False)
+        values, _ = self._pieces(problem.design.scores(W))
+        s = np.abs(values[:, 0]) if self.signed else np.maximum(values.max(axis=1), 0.0)
+        self.centre = self._shares(s)[:, None]
+        if self.signed:
+            self.centre = self.centre * np.sign(values)
+        elif self.linear:
+            top = (values == values.max(axis=1, keepdims=True)) & (values > 0)
+            self.centre = self.centre * top / np.maximum(top.sum(axis=1, keepdims=True), 1)
+        self.level = 0.0
+        inside = self.caps > 0
+        spread = np.abs(s[inside] - np.average(s[inside], weights=self.caps[inside])).mean() if inside.any() else 1.0
+        self.mu = max(spread, 1e-3 * np.abs(s[inside]).max(initial=1.0), 1e-12)
+        self.least_mu = 1e-4 * self.mu
+
+    def _shares(self, s: Array) -> Array:
+        q = self.problem.weights(s).astype(np.float64, copy=False)
+        return np.divide(q, self.caps, out=np.zeros(len(q)), where=self.caps > 0)
+
+    def _pieces(self, Z: Array) -> tuple[Array, Array | None]:
+        problem = self.problem
+        if self.linear:
+            margins = problem.loss.margins(problem.y, Z[0] if problem.n_outputs == 1 else Z.T)
+            return margins.astype(np.float64, copy=False), None
+        s, slope = problem.losses_and_slopes(Z)
+        return s.astype(np.float64, copy=False)[:, None], slope
+
+    def answer(self, Z: Array) -> Answer:
+        values, slope = self._pieces(Z)
+        if self.exact:
+            rho = np.ones_like(values)
+            return Answer(float(self.caps @ values[:, 0]), rho, slope, np.zeros(len(values), dtype=bool), False)
+        pushed = self.centre + values / self.mu
+        signs = np.sign(pushed) if self.signed else 1.0
+        pushed = pushed * signs
+        level = self._level(pushed)
+        rho = np.maximum(pushed - level, 0.0)
+        sums = rho.sum(axis=1)
+        full = sums >= 1.0
+        if values.shape[1] == 1:
+            rho = np.minimum(rho, 1.0)
+        else:
+            rho[full] = _onto_simplex(pushed[full])
+        rho = rho * signs
+        finite = np.where(np.isfinite(values), values, 0.0)
+        value = float(self.caps @ (rho * finite - 0.5 * self.mu * (rho - self.centre) ** 2).sum(axis=1))
+        return Answer(value, rho, slope, (sums > 0) & ~full & (self.caps > 0), level > 0)
+
+    def _level(self, pushed: Array) -> float:
+        """lam / mu: the least level >= 0 at which the weights have at most the mass K. Newton, kept in a bracket."""
+        if self._excess(pushed, 0.0)[0] <= 0:
+            return 0.0
+        low, high = 0.0, float(pushed.max())
+        level = self.level
+        for _ in range(200):
+            if not low < level < high:
+                level = 0.5 * (low + high)
+            excess, moving = self._excess(pushed, level)
+            if abs(excess) <= 1e-14 * self.problem.K or high - low <= 1e-15 * high:
+                break
+            low, high = (level, high) if excess > 0 else (low, level)
+            level += excess / moving if moving > 0 else np.inf
+        self.level = level  # the next search starts here: levels change little from step to step
+        return level
+
+    def _excess(self, pushed: Array, level: float) -> tuple[float, float]:
+        """The mass above K at this level, and how fast it falls as the level rises."""
+        positive = np.maximum(pushed - level, 0.0)
+        sums = positive.sum(axis=1) if pushed.shape[1] > 1 else positive[:, 0]
+        open_rows = sums < 1.0
+        counts = (positive > 0).sum(axis=1) if pushed.shape[1] > 1 else sums > 0
+        return float(self.caps @ np.minimum(sums, 1.0)) - self.problem.K, float(self.caps @ (open_rows * counts))
+
+    def _pull(self, answer: Answer) -> Array:
+        """The derivative of the smoothed sum in the scores, (r, n)."""
+        problem = self.problem
+        weighted = self.caps[:, None] * answer.rho / problem.scale
+        if answer.slope is not None:
+            return answer.slope * weighted[:, 0]
+        pulled = problem.loss.margins_adjoint(problem.y, weighted)
+        return pulled[None, :] if problem.n_outputs == 1 else pulled.T
+
+    def smoothed(self, W: Array) -> tuple[float, Array]:
+        answer = self.answer(self.problem.design.scores(W))
+        return self._total(answer, W), self._gradient(answer, W)
+
+    def _total(self, answer: Answer, W: Array) -> float:
+        return answer.value / self.problem.scale + self.problem.penalty(W) - self.problem.tilt_at(W)
+
+    def _gradient(self, answer: Answer, W: Array) -> Array:
+        gradient = self.problem.design.adjoint(self._pull(answer)) + self.problem.penalty_gradient(W)
+        return gradient if self.problem.tilt is None else gradient - self.problem.tilt
+
+    def newton(self, W: Array, max_steps: int, enough: float) -> tuple[Array, int]:
+        """Newton steps until half the squared Newton decrement, which predicts what is left, is `enough` small."""
+        design = self.problem.design
+        Z = design.scores(W)
+        answer = self.answer(Z)
+        value = self._total(answer, W)
+        for step in range(max_steps):
+            gradient = self._gradient(answer, W)
+            direction = -Metric(self._hessian(Z, answer)).solve(gradient)
+            decrement = -float(np.vdot(direction, gradient)) / 2
+            if decrement <= enough:
+                return W, step
+            dZ = design.scores(direction)
+            length = 1.0
+            for _ in range(40):
+                trial = self.answer(Z + length * dZ)
+                trial_value = self._total(trial, W + length * direction)
+                if trial_value <= value - 1e-4 * length * decrement:
+                    break
+                length *= 0.5
+            else:
+                return W, step  # rounding: no step lowers the value any more
+            W, Z, answer, value = W + length * direction, Z + length * dZ, trial, trial_value
+        return W, max_steps
+
+    def _hessian(self, Z: Array, answer: Answer) -> Array:
+        problem, design = self.problem, self.problem.design
+        rho = np.abs(answer.rho).sum(axis=1)
+        slope = self._unit_slope(answer)
+        moving = self.caps * answer.free
+        h = self.caps * rho * problem.loss.curvature(problem.y, Z[0]) + moving * slope**2 / self.mu
+        hessian = design.gram(h)
+        if answer.level_moves and moving.any():
+            pulled = design.adjoint((moving * slope)[None, :])[0]
+            hessian -= np.outer(pulled, pulled) / (self.mu * moving.sum())
+        hessian /= problem.scale
+        hessian[np.diag_indices_from(hessian)] += problem.penalty_diagonal()
+        # Where no row is free the intercept has no curvature at all.
+        hessian[-1, -1] += 1e-9 * max(1.0, float(np.abs(np.diag(hessian)).max()))
+        return hessian
+
+    def _unit_slope(self, answer: Answer) -> Array:
+        """ds/dz of a loss of one score, or of its one margin."""
+        if answer.slope is not None:
+            return answer.slope[0]
+        ones = np.sign(answer.rho) if self.signed else np.ones_like(answer.rho)
+        return self.problem.loss.margins_adjoint(self.problem.y, ones)
+
+    def quasi_newton(self, W: Array, max_steps: int, tol: float, metric: Metric | None) -> tuple[Array, int]:
+        def batch(Ws: Array) -> tuple[Array, Array]:
+            values, gradients = zip(*(self.smoothed(each) for each in Ws), strict=True)
+            return np.array(values), np.array(gradients)
+
+        ends, _, steps = descend(batch, W[None], metric, max_iter=max_steps, tol=tol)
+        return ends[0], steps
+
+    def advance(self, W: Array) -> None:
+        if not self.exact:
+            self.centre = self.answer(self.problem.design.scores(W)).rho
+            self.mu = max(self.mu * _SHRINK, self.least_mu)
+
+    def gap(self, W: Array, value: float) -> float:
+        """value - a lower bound on the least value; infinite where the bound would need a bounded intercept."""
+        problem = self.problem
+        if problem.tilt is not None:
+            return np.inf
+        Z = problem.design.scores(W)
+        answer = self.answer(Z)
+        if self.exact and problem.design.fit_intercept:
+            Z = self._balanced(Z, answer)
+            answer = self.answer(Z)
+        pulled = self._pull(answer)
+        values, _ = self._pieces(Z)
+        offsets = (answer.rho * np.where(np.isfinite(values), values, 0.0)).sum(axis=1) * self.caps / problem.scale
+        offsets = offsets - np.einsum("rn,rn->n", pulled, Z)
+        keep = self._balance(pulled) if problem.design.fit_intercept else 1.0
+        bound = float((keep * offsets).sum())
+        v = problem.design.adjoint(pulled * keep)[:, : problem.design.d]
+        return value - (bound - 0.5 * problem.C * float(np.vdot(v, v)))
+
+    def _balanced(self, Z: Array, answer: Answer) -> Array:
+        """Scores shifted so that the slopes add up to zero, as they must at the best intercept."""
+        problem = self.problem
+        for _ in range(20):
+            pulled = self._pull(answer)
+            residual = pulled.sum(axis=1)
+            if np.abs(residual).max() <= 1e-15 * np.abs(pulled).sum():
+                break
+            h = self.caps * answer.rho[:, 0] / problem.scale
+            if problem.n_outputs == 1:
+                curvature = float(h @ problem.loss.curvature(problem.y, Z[0]))
+                if curvature <= 0:
+                    break
+                shift = residual / curvature
+            else:
+                curvature = problem.loss.curvature_sum(Z.T, h)
+                shift = np.linalg.lstsq(curvature, residual, rcond=1e-12)[0]
+            Z = Z - shift[:, None]
+            answer = self.answer(Z)
+        return Z
+
+    def _balance(self, pulled: Array) -> Array:
+        """Factors in [0, 1], one a row, that make the slopes add up to zero exactly.
+
+        A slope times such a factor is still the slope of a line below the loss, because losses are not negative. With
+        one score the heavier side is scaled down; with several, one factor a class: the stationary distribution of
+        the flow of slope between the classes.
+        """
+        if self.problem.n_outputs == 1:
+            u = pulled[0]
+            up, down = float(u[u > 0].sum()), -float(u[u < 0].sum())
+            least = min(up, down)
+            return np.where(u > 0, least / up if up > 0 else 0.0, least / down if down > 0 else 0.0)
+        y = self.problem.y
+        flow = np.array([pulled[:, y == c].sum(axis=1) for c in range(self.problem.n_outputs)]).T
+        _, _, basis = np.linalg.svd(flow)
+        factor = np.abs(basis[-1])
+        return (factor / factor.max())[y]
+
+
+def _onto_simplex(rows: Array) -> Array:
+    """The nearest points of the simplex {x >= 0, sum x = 1}, row by row."""
+    if not len(rows):
+        return rows
+    order = -np.sort(-rows, axis=1)
+    excess = (np.cumsum(np.where(np.isfinite(order), order, 0.0), axis=1) - 1.0) / np.arange(1, rows.shape[1] + 1)
+    last = (order > excess).sum(axis=1) - 1
+    return np.maximum(rows - excess[np.arange(len(rows)), last][:, None], 0.0)

@@ -1,0 +1,124 @@
+"""L-BFGS for several starts at once.
+
+All starts share each product with X, which makes ten starts cost about as much as two. Only the Armijo condition is
+asked of a step: the objective has kinks, where a search for the usual curvature condition would end a run early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Batch = Callable[[Array], tuple[Array, Array]]
+
+
+class Metric:
+    """An approximate Hessian, the same for each row of W: scales steps and measures gradients."""
+
+    def __init__(self, hessian: Array) -> None:
+        scale = np.sqrt(np.maximum(np.diag(hessian), 1e-300))
+        # Unit diagonal before factoring: columns may differ in scale by many orders of magnitude.
+        normed = hessian / scale[:, None] / scale[None, :]
+        normed[np.diag_indices_from(normed)] += 1e-10
+        self._factor = scipy.linalg.cho_factor(normed, check_finite=False)
+        self._scale = scale
+
+    def solve(self, G: Array) -> Array:
+        """H^-1 applied to the last axis of G."""
+        flat = (G / self._scale).reshape(-1, G.shape[-1])
+        solved = scipy.linalg.cho_solve(self._factor, flat.T, check_finite=False).T
+        return solved.reshape(G.shape) / self._scale
+
+
+def descend(
+    batch: Batch,
+    starts: Array,
+    metric: Metric | None = None,
+    *,
+    max_iter: int = 100,
+    memory: int = 10,
+    tol: float = 1e-10,
+    on_step: Callable[[float], None] | None = None,
+) -> tuple[Array, Array, int]:
+    """Minimise from each start (S, r, p); gives the end points, their values, and the iterations of the longest run.
+
+    A start rests when a step lowers its value by less than `tol` of it, or no step lowers it.
+    """
+    W = np.array(starts, dtype=np.float64)
+    values, gradients = batch(W)
+    pairs: list[tuple[Array, Array, Array]] = []  # (step, change of gradient, 1 / <step, change>), oldest first
+    active = np.ones(len(W), dtype=bool)
+    for iteration in range(max_iter):
+        direction = -_inverse_hessian(gradients, pairs, metric)
+        slope = _inner(direction, gradients)
+        uphill = slope >= 0
+        if uphill.any():  # stale curvature: fall back to the steepest descent of the metric
+            steepest = -(gradients if metric is None else metric.solve(gradients))
+            direction[uphill], slope[uphill] = steepest[uphill], _inner(steepest, gradients)[uphill]
+        step = np.ones(len(W))
+        if metric is None and not pairs:
+            step /= np.maximum(1.0, np.sqrt(_inner(gradients, gradients)))
+        moved, new_values, new_gradients = _backtrack(batch, W, values, gradients, direction, slope, step, active)
+        gained = values - new_values
+        s, y = moved - W, new_gradients - gradients
+        W, values, gradients = moved, new_values, new_gradients
+        if on_step is not None and active.any():
+            on_step(float(values.min()))
+        active &= gained > tol * np.abs(values)
+        if not active.any():
+            return W, values, iteration + 1
+        curvature = _inner(s, y)
+        usable = curvature > 1e-12 * np.sqrt(_inner(s, s) * _inner(y, y))
+        pairs.append((s, y, np.where(usable, 1.0 / np.where(usable, curvature, 1.0), 0.0)))
+        del pairs[:-memory]
+    return W, values, max_iter
+
+
+def _inner(a: Array, b: Array) -> Array:
+    return np.einsum("srp,srp->s", a, b)
+
+
+def _inverse_hessian(G: Array, pairs: list[tuple[Array, Array, Array]], metric: Metric | None) -> Array:
+    """The two-loop recursion, for all starts together; a pair of weight 0 changes nothing."""
+    q = G.copy()
+    alphas = []
+    for s, y, rho in reversed(pairs):
+        alpha = rho * _inner(s, q)
+        q -= alpha[:, None, None] * y
+        alphas.append(alpha)
+    r = q if metric is None else metric.solve(q)
+    if pairs:
+        s, y, rho = pairs[-1]
+        scaled = y if metric is None else metric.solve(y)
+        length = _inner(y, scaled) * rho
+        gamma = np.where(length > 0, 1.0 / np.where(length > 0, length, 1.0), 1.0)
+        r = r * gamma[:, None, None]
+    for (s, y, rho), alpha in zip(pairs, reversed(alphas), strict=True):
+        beta = rho * _inner(y, r)
+        r += (alpha - beta)[:, None, None] * s
+    return r
+
+
+def _backtrack(
+    batch: Batch, W: Array, values: Array, gradients: Array, direction: Array, slope: Array, step: Array, active: Array
+) -> tuple[Array, Array, Array]:
+    """Halve the steps of those starts that have not come down enough; one that never does stays where it is."""
+    moved, new_values, new_gradients = W.copy(), values.copy(), gradients.copy()
+    waiting = np.flatnonzero(active)
+    for _ in range(25):
+        trial = W[waiting] + step[waiting, None, None] * direction[waiting]
+        trial_values, trial_gradients = batch(trial)
+        done = trial_values <= values[waiting] + 1e-4 * step[waiting] * slope[waiting]
+        accepted = waiting[done]
+        moved[accepted], new_values[accepted] = trial[done], trial_values[done]
+        new_gradients[accepted] = trial_gradients[done]
+        waiting = waiting[~done]
+        if not len(waiting):
+            break
+        step[waiting] *= 0.4
+    return moved, new_values, new_gradients
