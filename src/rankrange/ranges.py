@@ -162,7 +162,9 @@ class ThresholdRange:
         for name in ("lam", "lam_hat"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, numbers.Real):
-                raise TypeError(f"{name} must be a number, got {value!r} of type {type(value).__name__}")
+                raise TypeError(
+                    f"{name} must be a number, got {value!r} of type {type(value).__name__}; pass a loss value"
+                )
             object.__setattr__(self, name, float(value))
         if not self.lam <= self.lam_hat:
             raise ValueError(
@@ -175,7 +177,7 @@ class ThresholdRange:
         m, k = int((values > self.lam_hat).sum()), int((values > self.lam).sum())
         if m == k:
             raise ValueError(
-                f"no value lies in ({self.lam}, {self.lam_hat}]: {m} of {len(values)} are above, the others at or "
-                "below; lower lam or raise lam_hat"
+                f"need a value in (lam, lam_hat], got none in ({self.lam}, {self.lam_hat}]: {m} of {len(values)} are "
+                "above, the others at or below; lower lam or raise lam_hat"
             )
         return m, k

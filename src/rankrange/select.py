@@ -122,15 +122,24 @@ def select(
 ) -> Selection:
     """Weights, total and cuts of one set of finite floats, 0 <= m < k <= n given. What every solver iteration calls."""
     lower, upper = cuts_of(values, m, k, sample_weight)
-    tie_shares = _tie_shares(lower, upper)
     weights = np.empty_like(values) if out is None else out
-    total = 0.0
+    # Most values lie strictly inside or outside. A cut kept whole counts as inside; only a shared one is written apart.
+    at_lower, at_upper = _kept_of_ties(lower, upper)
+    shared = [(cut, kept) for cut, kept in ((upper, at_upper), (lower, at_lower)) if kept < cut.tied]
+    above = np.greater if at_lower < lower.tied else np.greater_equal
+    below = np.less if at_upper < upper.tied else np.less_equal
+    total = math.fsum(cut.value * kept for cut, kept in shared)
     for start in range(0, len(values), _BLOCK):
         block = slice(start, start + _BLOCK)
-        _write_band(values[block], lower, upper, tie_shares, weights[block])
+        inside = above(values[block], lower.value)
+        inside &= below(values[block], upper.value)
+        weights[block] = inside
         if sample_weight is not None:
             weights[block] *= sample_weight[block]
         total += _dot(weights[block], values[block])
+        for cut, kept in shared:
+            tied = values[block] == cut.value
+            weights[block][tied] = kept / cut.tied * (1.0 if sample_weight is None else sample_weight[block][tied])
     return Selection(weights, total, lower.value, upper.value)
 
 
@@ -159,26 +168,10 @@ def _cut_at(values: NDArray[Any], value: float, rank: int) -> Cut:
     return Cut(value, rank - above, tied)
 
 
-def _tie_shares(lower: Cut, upper: Cut) -> tuple[Any, Any]:
-    """The weight of a value tied with the lower cut, and with the upper."""
-    same = lower.value == upper.value
-    at_lower = np.where(same, lower.taken - upper.taken, lower.taken) / lower.tied
-    return at_lower, np.where(same, at_lower, (upper.tied - upper.taken) / upper.tied)
-
-
-def _write_band(values: NDArray[Any], lower: Cut, upper: Cut, tie_shares: tuple[Any, Any], out: NDArray[Any]) -> None:
-    """Weights of phi_k less those of phi_m, built without either: most values lie strictly inside or outside."""
-    at_lower, at_upper = tie_shares
-    if lower.value == upper.value:
-        np.multiply(values == lower.value, at_lower, out=out, casting="unsafe")
-        return
-    inside = values >= lower.value
-    inside &= values <= upper.value
-    out[...] = inside
-    if at_lower < 1.0:
-        out[values == lower.value] = at_lower
-    if at_upper < 1.0:
-        out[values == upper.value] = at_upper
+def _kept_of_ties(lower: Cut, upper: Cut) -> tuple[Any, Any]:
+    """How much is kept of the values tied with the lower cut, and of those tied with the upper."""
+    same = lower.value == upper.value  # then all that is kept is here, and counted as the lower cut's
+    return lower.taken - same * upper.taken, (1 - same) * (upper.tied - upper.taken)
 
 
 def _mean_of_large(values: NDArray[Any], weights: NDArray[Any], kept: Any) -> NDArray[Any]:
@@ -198,9 +191,12 @@ def select_rows(values: NDArray[Any], m: int, k: int) -> Selection:
     """`select` for all rows of a matrix of short rows together."""
     lower, upper = _cuts_of_rows(values, m, k)
     weights = ((values > lower.value[:, None]) & (values < upper.value[:, None])).astype(values.dtype)
-    for cut, share in zip((lower, upper), _tie_shares(lower, upper), strict=True):
-        np.copyto(weights, share[:, None], where=values == cut.value[:, None], casting="same_kind")
     total = np.einsum("ij,ij->i", weights, values, dtype=np.float64)
+    at_lower, at_upper = _kept_of_ties(lower, upper)
+    for cut, kept in ((upper, at_upper), (lower, at_lower)):
+        share = (kept / cut.tied)[:, None]
+        np.copyto(weights, share, where=values == cut.value[:, None], casting="same_kind")
+        total += np.where(np.isinf(cut.value), 0.0, cut.value) * kept
     return Selection(weights, total, lower.value, upper.value)
 
 

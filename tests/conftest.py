@@ -1,0 +1,16 @@
+"""Hypothesis settings for every test: the same examples on every run, and nothing written into the checkout."""
+
+import os
+import tempfile
+
+from hypothesis import HealthCheck, settings
+from hypothesis.configuration import set_hypothesis_home_dir
+
+# Hypothesis caches tables below its home folder even without a database of examples.
+set_hypothesis_home_dir(os.path.join(tempfile.gettempdir(), "rankrange-hypothesis"))
+
+# A shared machine may be slow at any moment: no deadline, and slow data generation is no error.
+_COMMON = {"deadline": None, "database": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("repeatable", derandomize=True, max_examples=100, **_COMMON)
+settings.register_profile("explore", derandomize=False, max_examples=1000, print_blob=True, **_COMMON)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))

@@ -1,0 +1,494 @@
+"""The ranked range of an array against its definition, `sorted(values, reverse=True)[m:k]`."""
+
+import itertools
+import math
+from collections import Counter
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rankrange import RankedRange, ThresholdRange, range_weights, ranked_range, thresholds
+from rankrange import select as module
+
+EPS = np.finfo(float).eps
+TINY = 5e-324  # the smallest subnormal
+POOL = [0.0, -0.0, TINY, -TINY, 1e-310, -1e-310, 2.3e-308, 1.0, -1.0, 1.0 + EPS, 3.0, 1e16, -1e300, 1e300]
+
+
+# --- The definitions ---
+
+
+def weights_by_definition(values, m, k):
+    """The part of the copies of each value that stands in ranks m+1..k."""
+    ranked = sorted(values, reverse=True)
+    kept, present = Counter(ranked[m:k]), Counter(ranked)
+    return np.array([kept[v] / present[v] for v in values])
+
+
+def thresholds_by_definition(values, m, k):
+    ranked = sorted(values, reverse=True)
+    return ranked[k - 1], ranked[m - 1] if m else math.inf
+
+
+def assert_is_ranked_range(values, m, k):
+    """Weights and cuts equal the definition to the last bit, the value to the rounding of a sum."""
+    kept = sorted(values.tolist(), reverse=True)[m:k]
+    slack = (len(values) + 4) * EPS * math.fsum(map(abs, kept)) + len(values) * TINY
+    assert abs(ranked_range(values, m, k, reduction="sum") - math.fsum(kept)) <= slack
+    assert abs(ranked_range(values, m, k) - math.fsum(kept) / (k - m)) <= slack
+    np.testing.assert_array_equal(range_weights(values, m, k), weights_by_definition(values.tolist(), m, k))
+    assert thresholds(values, m, k) == thresholds_by_definition(values.tolist(), m, k)
+
+
+# --- Inputs ---
+
+entries = st.one_of(st.sampled_from(POOL), st.integers(-3, 3).map(float), st.floats(-1e300, 1e300))
+arrays = st.lists(entries, min_size=1, max_size=40).map(np.array)
+integers = st.lists(st.integers(-4, 4), min_size=1, max_size=40).map(lambda v: np.array(v, dtype=float))
+
+
+@st.composite
+def with_ranks(draw, values=arrays):
+    array = draw(values)
+    m = draw(st.integers(0, len(array) - 1))
+    return array, m, draw(st.integers(m + 1, len(array)))
+
+
+@st.composite
+def long_arrays(draw):
+    """Up to 10^4 values, from few distinct ones to all distinct."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    n, distinct = draw(st.integers(1, 10_000)), draw(st.sampled_from([1, 2, 3, 20, 10_000]))
+    pool = np.r_[POOL, rng.normal(size=distinct)] if draw(st.booleans()) else rng.normal(size=distinct)
+    return rng.choice(pool, size=n)
+
+
+# --- Value, weights and thresholds ---
+
+
+@given(with_ranks())
+@settings(max_examples=500)
+def test_value_weights_and_thresholds_are_the_definition(case):
+    assert_is_ranked_range(*case)
+
+
+@given(with_ranks(long_arrays()))
+@settings(max_examples=60)
+def test_value_weights_and_thresholds_of_up_to_ten_thousand_values(case):
+    assert_is_ranked_range(*case)
+
+
+@pytest.mark.parametrize("n", range(1, 7))
+def test_every_pattern_of_ties_and_every_range_of_few_values(n):
+    for values in itertools.combinations_with_replacement([-1.0, -0.0, 0.0, TINY], n):
+        for m, k in itertools.combinations(range(n + 1), 2):
+            assert_is_ranked_range(np.array(values), m, k)
+
+
+@given(with_ranks(st.one_of(arrays, integers)))
+@settings(max_examples=500)
+def test_the_sampled_search_is_exact_whatever_the_sample(case):
+    # The search for large sets, at sizes where the sample is now and then unlucky, over several blocks.
+    with mock.patch.multiple(module, _SAMPLED_FROM=2, _SAMPLE_SIZE=3, _BLOCK=7):
+        assert_is_ranked_range(*case)
+    values, m, k = case
+    low = float(values.min())
+    for bracket in ((low, low), (low, float(values.max())), (-math.inf, math.inf)):
+        with mock.patch.multiple(module, _SAMPLED_FROM=2, _BLOCK=7, _bracket=lambda *_, b=bracket: b):
+            np.testing.assert_array_equal(range_weights(values, m, k), weights_by_definition(values.tolist(), m, k))
+
+
+N_LARGE = (1 << 17) + 41
+LARGE = {
+    "normal": lambda rng: rng.normal(size=N_LARGE),
+    "few values": lambda rng: rng.integers(0, 4, size=N_LARGE).astype(float),
+    "mostly zero": lambda rng: np.where(rng.random(N_LARGE) < 0.99, 0.0, rng.exponential(size=N_LARGE)),
+    "signed zeros and subnormals": lambda rng: rng.choice([0.0, -0.0, TINY, -TINY], size=N_LARGE),
+    "ascending": lambda rng: np.arange(N_LARGE, dtype=float),
+    "descending": lambda rng: -np.arange(N_LARGE, dtype=float),
+    "constant": lambda rng: np.ones(N_LARGE),
+    "float32": lambda rng: rng.normal(size=N_LARGE).astype(np.float32),
+    # All that the sample sees is one value; the cuts lie elsewhere.
+    "unlucky": lambda rng: _seen_by_the_sample(rng.normal(size=N_LARGE)),
+}
+
+
+def _seen_by_the_sample(values):
+    values[np.random.default_rng(0).integers(len(values), size=module._SAMPLE_SIZE)] = 10.0
+    return values
+
+
+def assert_is_ranked_range_of_many(values, m, k):
+    """The definition again, quick enough for many values."""
+    ranked = np.sort(values)[::-1]
+    weights = range_weights(values, m, k)
+    kept, rest = Counter(ranked[m:k].tolist()), Counter(ranked.tolist())
+    expected = {v: count / rest[v] for v, count in kept.items()}
+    np.testing.assert_array_equal(weights, np.array([expected.get(v, 0.0) for v in values.tolist()], values.dtype))
+    assert ranked_range(values, m, k) == pytest.approx(math.fsum(ranked[m:k].tolist()) / (k - m), rel=1e-6, abs=1e-12)
+    assert thresholds(values, m, k) == (ranked[k - 1], ranked[m - 1] if m else math.inf)
+
+
+@pytest.mark.parametrize("kind", LARGE)
+@pytest.mark.parametrize(
+    ("m", "k"),
+    [(0, 1), (0, N_LARGE), (N_LARGE - 1, N_LARGE), (1000, N_LARGE - 1000), (N_LARGE // 2, N_LARGE // 2 + 1)],
+)
+def test_large_sets_are_exact(kind, m, k):
+    assert_is_ranked_range_of_many(LARGE[kind](np.random.default_rng(3)), m, k)
+
+
+def test_an_unlucky_sample_falls_back_to_a_full_partition():
+    values = LARGE["unlucky"](np.random.default_rng(3))
+    assert module._sampled_cuts(values, [len(values) // 2]) is None
+    assert module._sampled_cuts(LARGE["normal"](np.random.default_rng(3)), [len(values) // 2]) is not None
+    # A bracket above every value, below every value, and one that holds none.
+    for bracket in ((100.0, 200.0), (-200.0, -100.0), (10.0, 10.0)):
+        with mock.patch.object(module, "_bracket", lambda *_, b=bracket: b):
+            assert_is_ranked_range_of_many(values, 1000, len(values) - 5)
+
+
+# --- What follows from the definition ---
+
+
+@given(with_ranks(), st.randoms(use_true_random=False))
+def test_permutation_equivariance(case, random):
+    values, m, k = case
+    order = list(range(len(values)))
+    random.shuffle(order)
+    np.testing.assert_array_equal(range_weights(values[order], m, k), range_weights(values, m, k)[order])
+    assert thresholds(values[order], m, k) == thresholds(values, m, k)
+
+
+@given(with_ranks(integers), st.integers(-1000, 1000))
+def test_shift_equivariance(case, shift):
+    values, m, k = case
+    np.testing.assert_array_equal(range_weights(values + shift, m, k), range_weights(values, m, k))
+    assert ranked_range(values + shift, m, k) == pytest.approx(ranked_range(values, m, k) + shift, abs=1e-11)
+    assert thresholds(values + shift, m, k) == tuple(cut + shift for cut in thresholds(values, m, k))
+
+
+@given(with_ranks(integers), st.sampled_from([0.25, 2.0, 2.0**900]))
+def test_positive_homogeneity(case, factor):
+    values, m, k = case
+    np.testing.assert_array_equal(range_weights(values * factor, m, k), range_weights(values, m, k))
+    assert ranked_range(values * factor, m, k) == ranked_range(values, m, k) * factor
+
+
+@given(with_ranks(integers))
+def test_reflection_turns_the_ranks_round(case):
+    values, m, k = case
+    n = len(values)
+    np.testing.assert_allclose(range_weights(-values, n - k, n - m), range_weights(values, m, k), rtol=1e-15)
+    assert ranked_range(-values, n - k, n - m) == pytest.approx(-ranked_range(values, m, k), abs=1e-12)
+
+
+@given(arrays, st.data())
+def test_neighbouring_ranges_add_up(values, data):
+    """psi_{a,b} + psi_{b,c} = psi_{a,c}, and so do the weights."""
+    n = len(values)
+    if n < 2:
+        return
+    a, b, c = sorted(data.draw(st.lists(st.integers(0, n), min_size=3, max_size=3, unique=True)))
+    together = range_weights(values, a, b) + range_weights(values, b, c)
+    np.testing.assert_allclose(together, range_weights(values, a, c), rtol=4 * EPS)
+    parts = ranked_range(values, a, b, reduction="sum") + ranked_range(values, b, c, reduction="sum")
+    slack = 4 * n * EPS * math.fsum(abs(values)) + n * TINY
+    assert abs(parts - ranked_range(values, a, c, reduction="sum")) <= slack
+
+
+@given(with_ranks(long_arrays()))
+@settings(max_examples=50)
+def test_weights_lie_between_zero_and_one_and_sum_to_k_minus_m(case):
+    values, m, k = case
+    for array in (values, np.clip(values, -1e30, 1e30).astype(np.float32)):
+        weights = range_weights(array, m, k)
+        assert weights.dtype == array.dtype
+        assert weights.min() >= 0
+        assert weights.max() <= 1
+        assert math.fsum(weights.tolist()) == pytest.approx(k - m, rel=2 * float(np.finfo(array.dtype).eps))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(200_000,), (2, 10_000)])
+def test_weights_of_one_huge_tie_keep_their_digits(shape, dtype):
+    # The difference of the two shares would lose as many digits as there are digits in the number of ties.
+    n = shape[-1]
+    for m, k, top in ((n // 2, n // 2 + 1, n), (n - 2, n, n - 1)):
+        values = np.zeros(shape, dtype)
+        values[..., :top] = 1
+        weights = range_weights(values, m, k)
+        sums = np.apply_along_axis(lambda row: math.fsum(row.tolist()), -1, weights)
+        np.testing.assert_allclose(sums, k - m, rtol=2 * np.finfo(dtype).eps)
+
+
+# --- Weights of the rows ---
+
+counts = st.integers(0, 3)
+
+
+@given(st.lists(st.tuples(entries, counts), min_size=1, max_size=25), st.data())
+@settings(max_examples=300)
+def test_weight_two_equals_the_row_twice(pairs, data):
+    values, weight = (np.array(column) for column in zip(*pairs, strict=True))
+    if weight.sum() == 0:
+        return
+    repeated = np.repeat(values, weight)
+    m = data.draw(st.integers(0, len(repeated) - 1))
+    k = data.draw(st.integers(m + 1, len(repeated)))
+    expected = np.zeros(len(values))
+    np.add.at(expected, np.repeat(np.arange(len(values)), weight), range_weights(repeated, m, k))
+    np.testing.assert_allclose(range_weights(values, m, k, sample_weight=weight), expected, rtol=8 * EPS)
+    assert thresholds(values, m, k, sample_weight=weight) == thresholds(repeated, m, k)
+    slack = 50 * len(repeated) * EPS * math.fsum(abs(repeated)) + len(repeated) * TINY
+    for reduction in ("mean", "sum"):
+        weighted = ranked_range(values, m, k, sample_weight=weight, reduction=reduction)
+        assert abs(weighted - ranked_range(repeated, m, k, reduction=reduction)) <= slack
+
+
+def weights_by_mass(values, weight, m, k):
+    """The overlap of [m, k] with the mass of each distinct value, counted from the top, shared by weight."""
+    result, above = np.zeros(len(values)), 0.0
+    for v in sorted(set(values.tolist()), reverse=True):
+        mass = weight[values == v].sum()
+        if mass:
+            overlap = max(0.0, min(k, above + mass) - max(m, above))
+            result[values == v] = weight[values == v] * overlap / mass
+        above += mass
+    return result
+
+
+@given(st.lists(st.tuples(entries, st.integers(0, 16)), min_size=1, max_size=25), st.floats(0, 1), st.floats(0, 1))
+@settings(max_examples=300)
+def test_fractional_weights_are_mass(pairs, one, other):
+    values, sixteenths = (np.array(column, dtype=float) for column in zip(*pairs, strict=True))
+    weight = sixteenths / 16  # sums of these are exact
+    m, k = sorted((one, other))
+    whole = (weight == np.floor(weight)).all()
+    if weight.sum() == 0 or m == k or whole:
+        return
+    expected = weights_by_mass(values, weight, m * weight.sum(), k * weight.sum())
+    found = range_weights(values, m, k, sample_weight=weight)
+    np.testing.assert_allclose(found, expected, atol=1e-14 * weight.sum())
+    assert math.fsum(found) == pytest.approx((k - m) * weight.sum(), abs=1e-14 * weight.sum())
+
+
+def test_fractions_of_whole_weights_are_rounded_as_those_of_repeated_rows_are():
+    values, weight = np.array([5.0, 4.0, 3.0]), np.array([2, 1, 4])
+    assert ranked_range(values, 0.3, 0.8, sample_weight=weight) == ranked_range(np.repeat(values, weight), 0.3, 0.8)
+
+
+def test_weights_may_differ_from_row_to_row():
+    values = np.array([[5.0, 4.0, 3.0], [3.0, 4.0, 5.0]])
+    weight = np.array([[1, 2, 1], [0, 1, 1]])
+    np.testing.assert_array_equal(
+        range_weights(values, 0.5, 1.0, sample_weight=weight), [[0.0, 1.0, 1.0], [0.0, 1.0, 0.0]]
+    )
+    np.testing.assert_array_equal(ranked_range(values, 0.5, 1.0, sample_weight=weight), [3.5, 4.0])
+    lam, lam_hat = thresholds(values, 0.5, 1.0, sample_weight=weight)
+    np.testing.assert_array_equal(lam, [3.0, 4.0])
+    np.testing.assert_array_equal(lam_hat, [4.0, 5.0])
+
+
+# --- Axes, dtypes and containers ---
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, -1, -2, -3])
+@pytest.mark.parametrize("together", [1 << 14, 1])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_any_axis_is_the_last_one_moved(axis, together, weighted, order):
+    rng = np.random.default_rng(0)
+    values = np.asarray(rng.integers(-3, 4, size=(4, 5, 6)) * 0.5, order=order)
+    weight = rng.integers(1, 3, size=values.shape[axis]) if weighted else None
+    call = {"sample_weight": weight}
+    with mock.patch.object(module, "_ROWS_TOGETHER", together):
+        found = ranked_range(values, 1, 3, axis=axis, **call)
+        weights = range_weights(values, 1, 3, axis=axis, **call)
+        cuts = thresholds(values, 1, 3, axis=axis, **call)
+    along = np.apply_along_axis
+    np.testing.assert_allclose(found, along(lambda v: ranked_range(v, 1, 3, **call), axis, values), rtol=1e-15)
+    np.testing.assert_array_equal(weights, along(lambda v: range_weights(v, 1, 3, **call), axis, values))
+    np.testing.assert_array_equal(cuts[0], along(lambda v: thresholds(v, 1, 3, **call)[0], axis, values))
+    np.testing.assert_array_equal(cuts[1], along(lambda v: thresholds(v, 1, 3, **call)[1], axis, values))
+
+
+def test_axis_none_ranks_the_flattened_array():
+    values = np.random.default_rng(1).integers(0, 5, size=(3, 4, 2))
+    weight = np.arange(24) % 3
+    assert ranked_range(values, 2, 9, axis=None) == ranked_range(values.ravel(), 2, 9)
+    np.testing.assert_array_equal(range_weights(values, 2, 9, axis=None).ravel(), range_weights(values.ravel(), 2, 9))
+    assert thresholds(values, 2, 9, axis=None) == thresholds(values.ravel(), 2, 9)
+    for shaped in (weight, weight.reshape(values.shape)):
+        assert ranked_range(values, 2, 9, axis=None, sample_weight=shaped) == ranked_range(
+            values.ravel(), 2, 9, sample_weight=weight
+        )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "result"),
+    [(d, np.float64) for d in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float64")]
+    + [("float32", np.float32), ("float16", np.float32), (bool, np.float64)],
+)
+@pytest.mark.parametrize("shape", [(12,), (3, 4)])
+def test_float32_stays_float32_and_integers_become_float64(dtype, result, shape):
+    values = (np.arange(12) % 5).astype(dtype).reshape(shape)
+    found, weights, cuts = ranked_range(values, 1, 3), range_weights(values, 1, 3), thresholds(values, 1, 3)
+    assert found.dtype == weights.dtype == cuts[0].dtype == cuts[1].dtype == result
+    np.testing.assert_allclose(found, ranked_range(values.astype(float), 1, 3), rtol=1e-6)
+
+
+def test_sums_are_accumulated_in_float64():
+    values = np.full(1 << 18, 0.1, dtype=np.float32)  # added up in float32 this is off in the fourth digit
+    assert ranked_range(values, 0, 1.0, reduction="sum") == np.float32(len(values) * float(np.float32(0.1)))
+
+
+def test_lists_read_only_and_strided_arrays_are_fine_and_no_input_is_changed():
+    values = np.array([3.0, 1.0, 2.0, 1.0])
+    values.flags.writeable = False
+    assert ranked_range(values, 1, 2) == ranked_range([3, 1, 2, 1], 1, 2) == 2
+    np.testing.assert_array_equal(range_weights(values[::-2], 0, 1), [0.5, 0.5])
+    np.testing.assert_array_equal(values, [3.0, 1.0, 2.0, 1.0])
+
+
+def test_a_range_object_stands_for_m_and_k():
+    values = [4.0, 3.0, 2.0, 1.0]
+    assert ranked_range(values, RankedRange(1, 3)) == ranked_range(values, 1, 3)
+    np.testing.assert_array_equal(range_weights(values, ThresholdRange(1.0, 3.0)), [0, 1, 1, 0])
+    assert thresholds(values, ThresholdRange(1.0, 3.0)) == (2.0, 4.0)
+
+
+@given(arrays)
+def test_named_cases_are_what_their_names_say(values):
+    n = len(values)
+    slack = 4 * n * EPS * np.abs(values).max() + TINY
+    assert abs(ranked_range(values, RankedRange.average()) - math.fsum(values / n)) <= slack
+    assert ranked_range(values, RankedRange.maximum()) == values.max()
+    assert abs(ranked_range(values, RankedRange.median()) - np.median(values)) <= slack
+    for k in range(1, n + 1):
+        top = np.sort(values)[::-1]
+        assert ranked_range(values, RankedRange.kth(k)) == top[k - 1]
+        assert ranked_range(values, RankedRange.robust_maximum(k - 1)) == top[k - 1]
+        assert abs(ranked_range(values, RankedRange.top(k)) - math.fsum(top[:k] / k)) <= slack
+        assert abs(ranked_range(values, RankedRange.trimmed(k - 1)) - math.fsum(top[k - 1 :] / (n - k + 1))) <= slack
+
+
+# --- At the ends of the floating-point range ---
+
+MAX = np.finfo(float).max
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize("n", [2, 3, 5, 6, 7, 80])
+def test_a_mean_is_right_where_the_sum_overflows(n, rows):
+    same = np.full((rows, n), MAX)
+    np.testing.assert_allclose(ranked_range(same, 0, n), MAX, rtol=4 * EPS)
+    np.testing.assert_array_equal(range_weights(same, 0, n), 1.0)
+    mixed = np.resize([MAX, MAX, -MAX, -MAX], (rows, 4 * n))
+    np.testing.assert_allclose(ranked_range(mixed, 0, 4 * n), 0.0, atol=1e-12 * MAX)
+    np.testing.assert_allclose(ranked_range(mixed, 0, 4 * n, reduction="sum"), 0.0, atol=1e-12 * MAX)
+
+
+def test_weights_of_values_near_the_end_of_float32():
+    values = np.full((2, 5), np.finfo(np.float32).max)
+    np.testing.assert_array_equal(ranked_range(values, 1, 3), values[:, 0])
+    np.testing.assert_array_equal(range_weights(values, 0, 5), 1)
+
+
+# --- Bad input ---
+
+ONE = [1.0, 2.0, 3.0]
+BAD_INPUT = {
+    "NaN": (lambda: ranked_range([1.0, math.nan], 0, 1), ValueError, r"values must be finite, got 1 NaN .* of 2; drop"),
+    "infinity": (lambda: range_weights([math.inf, 1.0, -math.inf], 0, 1), ValueError, r"finite, got 2 .* of 3; drop"),
+    "NaN, long": (lambda: thresholds(np.r_[np.ones(10**5), math.nan], 0, 1), ValueError, r"got 1 .* of 100001; drop"),
+    "NaN, rows": (lambda: ranked_range(np.full((7, 3), math.nan), 0, 1), ValueError, r"finite, got 21 .* of 21; drop"),
+    "empty": (lambda: ranked_range([], 0, 1), ValueError, r"at least one value, got shape \(0,\); pass a non-empty"),
+    "empty rows": (lambda: ranked_range(np.ones((3, 0)), 0, 1), ValueError, r"got shape \(3, 0\); pass a non-empty"),
+    "no rows": (lambda: ranked_range(np.ones((0, 3)), 0, 1), ValueError, r"got shape \(0, 3\); pass a non-empty"),
+    "scalar": (lambda: ranked_range(3.0, 0, 1), ValueError, r"at least one dimension, got the single number 3.0; pass"),
+    "m >= k": (lambda: ranked_range(ONE, 2, 2), ValueError, r"need m < k, got m=2, k=2; lower m or raise k"),
+    "k > n": (lambda: ranked_range(ONE, 0, 4), ValueError, r"need 0 <= m < k <= n, got m=0, k=4 for n=3 .*; lower"),
+    "negative": (lambda: range_weights(ONE, -1, 2), ValueError, r"m must not be negative, got m=-1; use 0"),
+    "fraction": (lambda: ranked_range(ONE, 0, 1.1), ValueError, r"must be in \[0, 1\], got k=1.1; pass an int"),
+    "tiny fraction": (lambda: ranked_range(ONE, 0, 0.1), ValueError, r"got m=0, k=0 for n=3 .*; lower m or raise k"),
+    "type of k": (lambda: ranked_range(ONE, 0, "2"), TypeError, r"k must be an int .*, got '2' of type str; pass"),
+    "no k": (lambda: ranked_range(ONE, 1), TypeError, r"need both m and k, got m=1 alone; pass m and k"),
+    "k twice": (lambda: ranked_range(ONE, RankedRange(), 2), TypeError, r"already says .*, got k=2 beside it; leave"),
+    "objects": (lambda: ranked_range(np.array([1, None]), 0, 1), TypeError, r"real numbers, got dtype object; convert"),
+    "strings": (lambda: ranked_range(["a", "b"], 0, 1), TypeError, r"must be real numbers, got dtype <U1; convert"),
+    "complex": (lambda: ranked_range([1j, 2.0], 0, 1), TypeError, r"must be real numbers, got dtype complex128; conv"),
+    "dates": (lambda: ranked_range(np.array(["2020"], "M8[D]"), 0, 1), TypeError, r"got dtype datetime64\[D\]; conv"),
+    "ragged": (lambda: ranked_range([[1.0, 2.0], [3.0]], 0, 1), ValueError, r"rectangular array, got ragged rows; pad"),
+    "huge integer": (
+        lambda: ranked_range([2**53 + 2, 1], 0, 1),
+        ValueError,
+        r"not exceed 2\*\*53.*, got .*; scale",
+    ),
+    "reduction": (lambda: ranked_range(ONE, 0, 1, reduction="max"), ValueError, r"'mean' or 'sum', got 'max'; choose"),
+    "axis": (lambda: ranked_range(ONE, 0, 1, axis=1), ValueError, r"axis must lie in \[-1, 1\), got axis=1 .*; "),
+    "axis type": (lambda: ranked_range(ONE, 0, 1, axis=0.0), TypeError, r"axis must be an int or None, got 0.0; pass"),
+    "axis bool": (
+        lambda: ranked_range(ONE, 0, 1, axis=True),
+        TypeError,
+        r"axis must be an int .*, got True; pass",
+    ),
+    "weight < 0": (
+        lambda: ranked_range(ONE, 0, 1, sample_weight=[1, -2, 1]),
+        ValueError,
+        r"sample_weight must not be negative, got -2.0; a weight counts",
+    ),
+    "weight NaN": (
+        lambda: ranked_range(ONE, 0, 1, sample_weight=[1, math.nan, 1]),
+        ValueError,
+        r"sample_weight must be finite, got 1 NaN or infinite of 3; drop",
+    ),
+    "weight shape": (
+        lambda: ranked_range(ONE, 0, 1, sample_weight=[1, 2]),
+        ValueError,
+        r"shape \(3,\), or one a value, shape \(3,\), got shape \(2,\); pass",
+    ),
+    "weight type": (
+        lambda: ranked_range(ONE, 0, 1, sample_weight=["a", "b", "c"]),
+        TypeError,
+        r"sample_weight must be real numbers, got dtype <U1; convert",
+    ),
+    "weights all 0": (
+        lambda: ranked_range(ONE, 0, 1, sample_weight=[0, 0, 0]),
+        ValueError,
+        r"got n=0.*; pass a non",
+    ),
+    "mass": (lambda: ranked_range(ONE, 0, 4, sample_weight=[1, 1, 0.5]), ValueError, r"got m=0, k=4 for n=2.5 .*lower"),
+    "threshold rows": (
+        lambda: ranked_range([ONE, ONE], ThresholdRange(1, 2)),
+        ValueError,
+        r"one unweighted set at a time, got shape \(2, 3\); pass axis=None",
+    ),
+    "thresholds apart": (
+        lambda: ranked_range(ONE, ThresholdRange(5, 6)),
+        ValueError,
+        r"got none in \(5.0, 6.*; lower",
+    ),
+    "overflow": (
+        lambda: ranked_range([MAX, MAX], 0, 2, reduction="sum"),
+        ValueError,
+        r"sum of the kept values must fit float64, got .*; use reduction='mean', or scale",
+    ),
+    "overflow32": (
+        lambda: ranked_range(np.full((2, 4), 3e38, np.float32), 0, 4, reduction="sum"),
+        ValueError,
+        r"sum of the kept values must fit float32, got .*; use reduction='mean', or scale",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_INPUT)
+def test_bad_input_gets_rule_value_and_remedy(case):
+    call, error, message = BAD_INPUT[case]
+    with pytest.raises(error, match=message) as caught:
+        call()
+    assert "got" in str(caught.value)
+    assert ";" in str(caught.value)
