@@ -143,7 +143,11 @@ class Objective(_Problem):
         return select(s, self.m, self.k, self.sample_weight)
 
     def value(self, W: Array) -> float:
-        return self.select(self.losses(self.design.scores(W))).total / self.kept + self.penalty(W)
+        return self.value_at(W, self.losses(self.design.scores(W)))
+
+    def value_at(self, W: Array, s: Array) -> float:
+        """The value at W, whose losses are s."""
+        return self.select(s).total / self.kept + self.penalty(W)
 
     def at(self, W: Array) -> Point:
         Z = self.design.scores(W)
@@ -183,7 +187,9 @@ class Objective(_Problem):
         if self.m > 0:
             upper, _ = cuts_of(s, 0, self.m, self.sample_weight)
             whole = np.ones(len(s)) if caps is None else caps
-            caps = whole * np.where(s > upper.value, 0.0, np.where(s == upper.value, 1.0 - upper.share, 1.0))
+            caps = whole * np.where(
+                s > upper.value, 0.0, np.where(s == upper.value, 1.0 - upper.taken / upper.tied, 1.0)
+            )
         return TopSum(self.design, self.y, self.loss, self.C, self.n_outputs, self.kept, self.kept, caps)
 
     def tilted(self, W: Array) -> TopSum:
@@ -197,10 +203,13 @@ class Objective(_Problem):
             self.design, self.y, self.loss, self.C, self.n_outputs, self.k, self.kept, self.sample_weight, tangent
         )
 
-    def average(self) -> TopSum:
-        """The mean of all losses."""
-        total = self.total
-        return TopSum(self.design, self.y, self.loss, self.C, self.n_outputs, total, total, self.sample_weight)
+    def average(self, rows: Array | None = None) -> TopSum:
+        """The mean of all losses, or of those of the rows where the mask is True."""
+        caps = self.sample_weight
+        if rows is not None:
+            caps = rows * (1.0 if caps is None else caps)
+        total = self.design.n if caps is None else float(caps.sum())
+        return TopSum(self.design, self.y, self.loss, self.C, self.n_outputs, total, total, caps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,8 +248,12 @@ class TopSum(_Problem):
         return 0.0 if self.tilt is None else float(np.vdot(self.tilt, W))
 
     def value(self, W: Array) -> float:
-        s = self.losses(self.design.scores(W))
-        return float(self.weights(s) @ s.astype(np.float64)) / self.scale + self.penalty(W) - self.tilt_at(W)
+        return self.value_at(W, self.design.scores(W))
+
+    def value_at(self, W: Array, Z: Array) -> float:
+        """The value at W, whose scores are Z."""
+        s = self.losses(Z).astype(np.float64, copy=False)
+        return float(self.weights(s) @ s) / self.scale + self.penalty(W) - self.tilt_at(W)
 
     def at(self, W: Array) -> Point:
         Z = self.design.scores(W)

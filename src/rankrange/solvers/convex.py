@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..objective import TopSum
-from .base import Log, relative
+from .base import relative
 from .descent import Metric, descend
 
 Array = NDArray[Any]
@@ -29,6 +29,7 @@ _SHRINK = 0.2
 
 class Solution(NamedTuple):
     W: Array
+    scores: Array
     value: float
     gap: float  # relative
     n_iter: int
@@ -37,36 +38,37 @@ class Solution(NamedTuple):
 def solve(
     problem: TopSum,
     W: Array,
+    scores: Array | None = None,
     *,
     tol: float = 1e-6,
     max_iter: int = 100,
-    log: Log | None = None,
-    phase: str = "convex",
     metric: Metric | None = None,
 ) -> Solution:
-    """Minimise `problem` from W until the relative gap is at most `tol`; what is returned is never above the start."""
-    saddle = Saddle(problem, W)
+    """Minimise `problem` from W until the relative gap is at most `tol`; what is returned is never above the start.
+
+    Products with X are what costs: `scores`, those of W, are carried along wherever they are known.
+    """
+    Z = problem.design.scores(W) if scores is None else scores
+    saddle = Saddle(problem, Z)
     newton = problem.n_outputs == 1 and _newton_pays(problem)
-    value, gap, n_iter, stalled = problem.value(W), np.inf, 0, 0
-    best = W
+    value = problem.value_at(W, Z)
+    best, gap, n_iter, stalled = (W, Z), np.inf, 0, 0
     while True:
-        bound = saddle.gap(W, value)
+        bound = saddle.gap(Z, value)
         stalled = 0 if bound < 0.9 * gap else stalled + 1
         gap = min(gap, bound)
         if relative(gap, value) <= tol or n_iter >= max_iter or stalled >= 5:
-            return Solution(best, value, relative(gap, value), n_iter)
+            return Solution(*best, value, relative(gap, value), n_iter)
         if newton:
-            W, steps = saddle.newton(W, min(25, max_iter - n_iter), 1e-8 * tol * abs(value))
+            W, Z, steps = saddle.newton(W, Z, min(25, max_iter - n_iter), 1e-8 * tol * abs(value))
         else:
-            W, steps = saddle.quasi_newton(W, min(50, max_iter - n_iter), 1e-3 * tol, metric)
+            W, Z, steps = saddle.quasi_newton(W, min(50, max_iter - n_iter), 1e-3 * tol, metric)
         n_iter += max(1, steps)
-        reached = problem.value(W)
+        reached = problem.value_at(W, Z)
         if reached < value:
             gap -= value - reached
-            best, value, stalled = W, reached, 0
-            if log is not None:
-                log(phase, value)
-        saddle.advance(W)
+            best, value, stalled = (W, Z), reached, 0
+        saddle.advance(Z)
 
 
 def _newton_pays(problem: TopSum) -> bool:
@@ -86,7 +88,7 @@ class Answer(NamedTuple):
 class Saddle:
     """The smoothed problem, its centre and its mu."""
 
-    def __init__(self, problem: TopSum, W: Array) -> None:
+    def __init__(self, problem: TopSum, Z: Array) -> None:
         self.problem = problem
         self.linear = hasattr(problem.loss, "margins")
         n = problem.design.n
@@ -94,7 +96,12 @@ class Saddle:
         # With a smooth loss and no cut all weights are 1: nothing is smoothed, and one round is exact.
         self.exact = problem.takes_all and not self.linear
         self.signed = getattr(problem.loss, "signed_margins", False)
-        values, _ = self._pieces(problem.design.scores(W))
+        if not self.exact:
+            self._start_smoothing(Z)
+
+    def _start_smoothing(self, Z: Array) -> None:
+        """The centre at the exact weights, mu at the spread of the losses."""
+        values, _ = self._pieces(Z)
         s = np.abs(values[:, 0]) if self.signed else np.maximum(values.max(axis=1), 0.0)
         self.centre = self._shares(s)[:, None]
         if self.signed:
@@ -102,11 +109,10 @@ class Saddle:
         elif self.linear:
             top = (values == values.max(axis=1, keepdims=True)) & (values > 0)
             self.centre = self.centre * top / np.maximum(top.sum(axis=1, keepdims=True), 1)
-        self.level = 0.0
-        inside = self.caps > 0
-        spread = np.abs(s[inside] - np.average(s[inside], weights=self.caps[inside])).mean() if inside.any() else 1.0
-        self.mu = max(spread, 1e-3 * np.abs(s[inside]).max(initial=1.0), 1e-12)
+        inside = s[self.caps > 0]
+        self.mu = max(float(np.abs(inside - inside.mean()).mean()), 1e-3 * float(inside.max(initial=1.0)), 1e-12)
         self.least_mu = 1e-4 * self.mu
+        self.level = 0.0
 
     def _shares(self, s: Array) -> Array:
         q = self.problem.weights(s).astype(np.float64, copy=False)
@@ -186,10 +192,9 @@ class Saddle:
         gradient = self.problem.design.adjoint(self._pull(answer)) + self.problem.penalty_gradient(W)
         return gradient if self.problem.tilt is None else gradient - self.problem.tilt
 
-    def newton(self, W: Array, max_steps: int, enough: float) -> tuple[Array, int]:
+    def newton(self, W: Array, Z: Array, max_steps: int, enough: float) -> tuple[Array, Array, int]:
         """Newton steps until half the squared Newton decrement, which predicts what is left, is `enough` small."""
         design = self.problem.design
-        Z = design.scores(W)
         answer = self.answer(Z)
         value = self._total(answer, W)
         for step in range(max_steps):
@@ -197,7 +202,7 @@ class Saddle:
             direction = -Metric(self._hessian(Z, answer)).solve(gradient)
             decrement = -float(np.vdot(direction, gradient)) / 2
             if decrement <= enough:
-                return W, step
+                return W, Z, step
             dZ = design.scores(direction)
             length = 1.0
             for _ in range(40):
@@ -207,9 +212,9 @@ class Saddle:
                     break
                 length *= 0.5
             else:
-                return W, step  # rounding: no step lowers the value any more
+                return W, Z, step  # rounding: no step lowers the value any more
             W, Z, answer, value = W + length * direction, Z + length * dZ, trial, trial_value
-        return W, max_steps
+        return W, Z, max_steps
 
     def _hessian(self, Z: Array, answer: Answer) -> Array:
         problem, design = self.problem, self.problem.design
@@ -234,25 +239,25 @@ class Saddle:
         ones = np.sign(answer.rho) if self.signed else np.ones_like(answer.rho)
         return self.problem.loss.margins_adjoint(self.problem.y, ones)
 
-    def quasi_newton(self, W: Array, max_steps: int, tol: float, metric: Metric | None) -> tuple[Array, int]:
+    def quasi_newton(self, W: Array, max_steps: int, tol: float, metric: Metric | None) -> tuple[Array, Array, int]:
         def batch(Ws: Array) -> tuple[Array, Array]:
             values, gradients = zip(*(self.smoothed(each) for each in Ws), strict=True)
             return np.array(values), np.array(gradients)
 
         ends, _, steps = descend(batch, W[None], metric, max_iter=max_steps, tol=tol)
-        return ends[0], steps
+        return ends[0], self.problem.design.scores(ends[0]), steps
 
-    def advance(self, W: Array) -> None:
+    def advance(self, Z: Array) -> None:
+        """The centre moves to the present weights, and the smoothing shrinks."""
         if not self.exact:
-            self.centre = self.answer(self.problem.design.scores(W)).rho
+            self.centre = self.answer(Z).rho
             self.mu = max(self.mu * _SHRINK, self.least_mu)
 
-    def gap(self, W: Array, value: float) -> float:
+    def gap(self, Z: Array, value: float) -> float:
         """value - a lower bound on the least value; infinite where the bound would need a bounded intercept."""
         problem = self.problem
         if problem.tilt is not None:
             return np.inf
-        Z = problem.design.scores(W)
         answer = self.answer(Z)
         if self.exact and problem.design.fit_intercept:
             Z = self._balanced(Z, answer)

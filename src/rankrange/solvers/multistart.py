@@ -1,0 +1,198 @@
+"""The solver behind solver="auto": many starts on some of the rows, the best one on all of them, then a certificate.
+
+F has many local minima, and which one a run ends in is decided by its start, not by the method. So most of the care
+goes into starts, and all of the cost is kept small: starts are screened together on a subsample, and the full data
+are touched only by a few quasi-Newton steps from a point that is already close, in the metric of a subsample's
+Hessian. The last step, the exact convex polish, lowers F further or proves that there is nothing left to gain.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..objective import Objective
+from . import convex
+from .base import Log, Result
+from .descent import Metric, descend
+from .monotone import bilevel
+
+Array = NDArray[Any]
+# Starts that survive each round of screening, and the steps they get in it.
+_ROUNDS = ((6, 6), (3, 10))
+
+
+def multistart(
+    objective: Objective,
+    W: Array | None = None,
+    *,
+    n_starts: int = 10,
+    rng: np.random.Generator,
+    tol: float = 1e-6,
+    max_iter: int = 200,
+    log: Log | None = None,
+) -> Result:
+    """Minimise from `n_starts` random directions, the ordinary fit, a leverage-trimmed one and, if given, W."""
+    log = Log() if log is None else log
+    if objective.m == 0:
+        return _convex(objective, W, rng, tol, max_iter, log)
+    screen = _subsample(objective, _screen_rows(objective), rng)
+    near = _leverage(screen) <= 1
+    metric = _rough_metric(screen, near)
+    starts = _starts(screen, near, n_starts, rng)
+    if W is not None:
+        starts = np.concatenate([W[None], starts])
+    for survivors, steps in _ROUNDS:
+        starts, values, _ = descend(screen.batch, starts, metric, max_iter=steps, tol=1e-4)
+        starts = starts[np.argsort(values, kind="stable")[:survivors]]
+    last_tol = 1e-7 if screen is objective else 1e-4
+    ends, values, _ = descend(screen.batch, starts, metric, max_iter=100, tol=last_tol)
+    log("screen", float(values.min()))
+    if screen is objective:
+        results = [bilevel(objective, end, tol=tol, max_iter=max_iter, phase="polish") for end in ends]
+        best = min(results, key=lambda result: result.value)
+        log.history.extend(best.history)
+        return replace(best, history=log.history)
+    return _on_all_rows(objective, _distinct(ends, values), rng, tol, max_iter, log)
+
+
+def _distinct(ends: Array, values: Array) -> Array:
+    """One of each minimum, and none that is far above the best: a subsample does not rank the others for certain."""
+    order = np.argsort(values, kind="stable")
+    steps = np.diff(values[order], prepend=-np.inf) > 1e-3 * np.abs(values[order])
+    return ends[order][steps & (values[order] < 1.2 * values.min() + 1e-12)]
+
+
+def _on_all_rows(
+    objective: Objective, candidates: Array, rng: np.random.Generator, tol: float, max_iter: int, log: Log
+) -> Result:
+    """Refine on a larger part, whose Hessian then is the metric for the steps on all rows."""
+    part = _subsample(objective, _hessian_rows(objective), rng)
+    if len(candidates) > 1:
+        candidates = candidates[[int(np.argmin([part.value(W) for W in candidates]))]]
+    if part is not objective:
+        candidates = descend(part.batch, candidates, Metric(hessian(part, candidates[0])), max_iter=30, tol=1e-5)[0]
+    metric = Metric(hessian(part, candidates[0]))
+    ends, _, n_iter = descend(
+        objective.batch, candidates, metric, max_iter=max_iter, tol=0.1 * tol, on_step=lambda v: log("descent", v)
+    )
+    result = bilevel(objective, ends[0], tol=tol, max_iter=max_iter, log=log, phase="polish", metric=metric)
+    return replace(result, n_iter=result.n_iter + n_iter)
+
+
+def _convex(
+    objective: Objective, W: Array | None, rng: np.random.Generator, tol: float, max_iter: int, log: Log
+) -> Result:
+    """m = 0: one minimum, so one start; on many rows the solution of a few of them."""
+    if W is None:
+        W = np.zeros((objective.n_outputs, objective.design.p))
+    metric = None
+    for rows in (_screen_rows(objective), _hessian_rows(objective)):
+        part = _subsample(objective, rows, rng, margin=0.0)
+        if part is not objective:
+            W = convex.solve(part.cutting(np.empty(0)), W, tol=1e-3, max_iter=50).W
+            metric = Metric(hessian(part, W))
+    return bilevel(objective, W, tol=tol, max_iter=max_iter, log=log, phase="convex", metric=metric)
+
+
+def _screen_rows(objective: Objective) -> int:
+    """Enough rows to tell good starts from bad: twenty a parameter, within limits."""
+    return min(max(20 * objective.design.p, 1000), 4000)
+
+
+def _hessian_rows(objective: Objective) -> int:
+    """Enough rows for a Hessian that makes each step on all rows gain a digit or so."""
+    return min(max(100 * objective.design.p, 4000), 20000)
+
+
+def _subsample(objective: Objective, size: int, rng: np.random.Generator, margin: float = 2.5) -> Objective:
+    """`size` rows with the same shares m/n and k/n; all of them where there are not many more.
+
+    A sample may hold more outliers than its share; both cuts are shifted down by `margin` standard deviations of that
+    number, because a sample that cuts too few of them has lost the good minimum.
+    """
+    n = objective.design.n
+    if n <= 2 * size:
+        return objective
+    rows = np.sort(rng.choice(n, size, replace=False))
+    total = objective.total
+    mass = float(size) if objective.sample_weight is None else float(objective.sample_weight[rows].sum())
+    shares = (objective.m / total, objective.k / total)
+    spread = margin * math.sqrt(size * shares[0] * (1.0 - shares[0])) * mass / size
+    m, k = (min(share * mass + (spread if objective.m else 0.0), mass) for share in shares)
+    if objective.sample_weight is None:
+        m, k = round(m), round(k)
+        k = min(size, max(k, m + 1))
+    return objective.rows(rows, min(m, 0.9 * k) if objective.m else 0, k)
+
+
+def hessian(objective: Objective, W: Array) -> Array:
+    """The Hessian of F at W for one score; for several, of one score with the mean curvature of all."""
+    Z = objective.design.scores(W)
+    q = objective.select(objective.losses(Z)).weights
+    if objective.n_outputs == 1:
+        h = objective.loss.curvature(objective.y, Z[0])
+        # A piecewise linear loss curves through its ties alone, which spread like the rows themselves.
+        h = h if h.any() else np.ones_like(h)
+    else:
+        h = np.full(len(q), (1.0 - 1.0 / objective.n_outputs) / objective.n_outputs)
+    matrix = objective.design.gram(q * h) / objective.kept
+    matrix[np.diag_indices_from(matrix)] += objective.penalty_diagonal()
+    return matrix
+
+
+def _rough_metric(objective: Objective, rows: Array) -> Metric:
+    """The spread of these rows, as the Hessian of a loss would see it at scores of zero."""
+    matrix = objective.design.gram(rows.astype(np.float64)) * (0.25 / max(int(rows.sum()), 1))
+    matrix[np.diag_indices_from(matrix)] += objective.penalty_diagonal()
+    return Metric(matrix)
+
+
+def _leverage(objective: Objective) -> Array:
+    """How far out each row lies, relative to the first row that would be cut if the m farthest were."""
+    X = objective.design.X
+    X = X.toarray() if objective.design.sparse else np.asarray(X, dtype=np.float64)
+    centre = np.median(X, axis=0)
+    distance = np.abs(X - centre)
+    spread = np.median(distance, axis=0)
+    spread = np.where(spread > 0, spread, np.where(distance.any(axis=0), distance.mean(axis=0), 1.0))
+    out = ((distance / spread) ** 2).sum(axis=1)
+    share = objective.m / objective.total
+    return out / max(float(np.quantile(out, 1.0 - share)), 1e-300)
+
+
+def _starts(objective: Objective, near: Array, n_random: int, rng: np.random.Generator) -> Array:
+    """One Newton step from zero on the ordinary fit, one on the fit of the rows that are not far out, random ones."""
+    zero = np.zeros((objective.n_outputs, objective.design.p))
+    fits = [
+        -_rough_metric(objective, rows).solve(objective.average(rows).at(zero).gradient)
+        for rows in (np.ones_like(near), near)
+    ]
+    return np.array(fits + [_random_start(objective, rng) for _ in range(n_random)])
+
+
+def _random_start(objective: Objective, rng: np.random.Generator) -> Array:
+    design = objective.design
+    X = design.X
+    if objective.loss.targets == "binary":
+        pair = rng.choice(design.n, 2)
+        rows = X[pair].toarray() if design.sparse else np.asarray(X[pair], dtype=np.float64)
+        direction = (rows * objective.y[pair, None]).sum(axis=0)
+        W = np.zeros((1, design.p))
+        W[0, : design.d] = direction
+        z = design.scores(W)[0]
+        spread = float(np.median(np.abs(z - np.median(z))))
+        W *= 2.0 / spread if spread > 0 else 1.0
+        if design.fit_intercept:
+            W[0, -1] = -float(np.median(z)) * (2.0 / spread if spread > 0 else 1.0)
+        return W
+    size = min(design.n, max(design.p + 2, 5 * objective.n_outputs))
+    rows = rng.choice(design.n, size, replace=False)
+    few = objective.rows(
+        rows, 0, size if objective.sample_weight is None else float(objective.sample_weight[rows].sum())
+    )
+    return convex.solve(few.average(), np.zeros((objective.n_outputs, design.p)), tol=1e-2, max_iter=10).W

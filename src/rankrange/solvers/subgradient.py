@@ -1,0 +1,52 @@
+"""Algorithm 1 as the paper prints it, with the corrections listed in docs/paper.md. For comparison, not for use.
+
+Inner steps: W <- W - rate (mean of the slopes of the rows with s > lam, less the tangent of phi_m) and
+lam <- lam - rate (k/n - share of the rows with s > lam), both scaled to the mean of the kept losses.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..objective import Objective
+from .base import Log, Result
+from .monotone import certify, finish
+
+Array = NDArray[Any]
+
+
+def subgradient(
+    objective: Objective,
+    W: Array,
+    *,
+    outer: int = 5,
+    inner: int = 2000,
+    rate: float = 0.01,
+    batch_size: int | None = None,
+    rng: np.random.Generator | None = None,
+    tol: float = 1e-6,
+    log: Log | None = None,
+) -> Result:
+    """`outer` linearisations of phi_m, `inner` steps on each; all rows a step, or `batch_size` rows drawn by `rng`."""
+    log = Log() if log is None else log
+    rng = np.random.default_rng(0) if rng is None else rng
+    total, n = objective.total, objective.design.n
+    log("subgradient", objective.value(W))
+    lam = float(np.median(objective.losses(objective.design.scores(W))))
+    for _ in range(outer):
+        tangent = objective.tilted(W).tilt
+        for _ in range(inner):
+            rows = None if batch_size is None or batch_size >= n else rng.choice(n, batch_size, replace=False)
+            part = objective if rows is None else objective.rows(rows, 0, len(rows))
+            mass = np.ones(part.design.n) if part.sample_weight is None else part.sample_weight
+            s, slope = part.losses_and_slopes(part.design.scores(W))
+            above = mass * (s > lam)
+            slope *= above * (total / (mass.sum() * objective.kept))
+            W = W - rate * (part.design.adjoint(slope) + objective.penalty_gradient(W) - tangent)
+            lam -= rate * (objective.k - total * above.sum() / mass.sum()) / objective.kept
+        log("subgradient", objective.value(W))
+    value = objective.value(W)
+    return finish(W, value, outer * inner, certify(objective, W), tol, outer * inner, log)
