@@ -8,6 +8,7 @@ Conventions:
 - `curvature` is the second derivative of a loss of one score, 0 for one that is piecewise linear.
 - A piecewise linear loss is max(0, its margins): `margins` gives them (n, J), `margins_adjoint` the derivative of
   their weighted sum in z. Solvers that handle kinks exactly work on the margins.
+- A loss is convex in z; one that is not says `convex = False`.
 - Logarithms are natural; the paper's base-2 logistic loss is this one divided by log(2).
 
 A new loss is one class and one entry in `LOSSES`; the contract tests run over the table.
@@ -159,16 +160,22 @@ class Softmax:
         ratios[rows, y] = -ratios.sum(axis=1)
         return s, ratios
 
+    def curvature_sum(self, z: Array, h: Array) -> Array:
+        """sum_i h_i times the second derivative in z_i, (C, C)."""
+        p = z - z.max(axis=1, keepdims=True)
+        np.exp(p, out=p)
+        p /= p.sum(axis=1, keepdims=True)
+        return np.diag(h @ p) - (p * h[:, None]).T @ p
+
     def _value_and_ratios(self, y: Array, z: Array) -> tuple[Array, Array]:
         """The loss, and exp(z - max z). log1p over all but the largest keeps the digits of a small loss."""
         rows = np.arange(len(y))
-        d = z - z[rows, y][:, None]
-        top = d.argmax(axis=1)
-        peak = d[rows, top]
-        d -= peak[:, None]
+        top = z.argmax(axis=1)
+        peak = z[rows, top]
+        d = z - peak[:, None]  # one subtraction: a second would round again, and exp turns that into lost digits
         np.exp(d, out=d)
         d[rows, top] = 0
-        s = peak + np.log1p(d.sum(axis=1))
+        s = (peak - z[rows, y]) + np.log1p(d.sum(axis=1))
         d[rows, top] = 1
         return s, d
 
@@ -191,7 +198,7 @@ class CrammerSinger:
 
     def margins(self, y: Array, z: Array) -> Array:
         rows = np.arange(len(y))
-        margins = 1 + z - z[rows, y][:, None]
+        margins = 1 + (z - z[rows, y][:, None])
         margins[rows, y] = -np.inf  # a class is no rival of itself
         return margins
 
@@ -204,7 +211,7 @@ class CrammerSinger:
         rows = np.arange(len(y))
         others = z.copy(order="K")
         others[rows, y] = -np.inf
-        return others, np.maximum(0, 1 + others.max(axis=1) - z[rows, y])
+        return others, np.maximum(0, 1 + (others.max(axis=1) - z[rows, y]))
 
 
 class TKML:
@@ -217,10 +224,11 @@ class TKML:
     """
 
     targets: ClassVar[str] = "labels"
+    convex: ClassVar[bool] = False
 
     def __init__(self, top_k: int = 1, two_sided: bool = True) -> None:
         if isinstance(top_k, bool) or not isinstance(top_k, int | np.integer) or top_k < 1:
-            raise ValueError(f"top_k must be an int of at least 1, got {top_k!r}")
+            raise ValueError(f"top_k must be an int of at least 1, got {top_k!r}; pass for example top_k=3")
         self.top_k = int(top_k)
         self.two_sided = two_sided
 
@@ -242,7 +250,9 @@ class TKML:
         mask = np.asarray(y, dtype=bool)
         n_labels = z.shape[1]
         if self.top_k >= n_labels:
-            raise ValueError(f"top_k must be below the number of labels, got top_k={self.top_k} for {n_labels} labels")
+            raise ValueError(
+                f"top_k must be below the number of labels, got top_k={self.top_k} for {n_labels} labels; lower top_k"
+            )
         n_true = mask.sum(axis=1)
         crowded = (n_true > self.top_k) if self.two_sided else np.zeros(len(z), dtype=bool)
         rise = np.partition(z, n_labels - self.top_k - 1, axis=1)[:, n_labels - self.top_k - 1]
@@ -252,7 +262,7 @@ class TKML:
             rise[crowded] = false.max(axis=1)
             fall[crowded] = np.partition(true, n_labels - self.top_k, axis=1)[:, n_labels - self.top_k]
         rise, fall = np.where(n_true == 0, -np.inf, rise), np.where(n_true == 0, 0, fall)
-        return rise, fall, np.maximum(0, 1 + rise - fall).astype(z.dtype, copy=False), mask, crowded
+        return rise, fall, np.maximum(0, 1 + (rise - fall)).astype(z.dtype, copy=False), mask, crowded
 
 
 def _shared(chosen: Array, dtype: Any) -> Array:
