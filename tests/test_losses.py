@@ -27,6 +27,10 @@ every_loss = pytest.mark.parametrize("name", CASES)
 every_convex_loss = pytest.mark.parametrize("name", [n for n, loss in CASES.items() if getattr(loss, "convex", True)])
 
 
+def every_loss_with(method):
+    return pytest.mark.parametrize("name", [n for n, loss in CASES.items() if hasattr(loss, method)])
+
+
 # --- Targets and scores of every kind a loss may ask for ---
 
 
@@ -70,6 +74,7 @@ def test_a_loss_is_what_the_objective_asks_for(name):
     loss, rng = CASES[name], np.random.default_rng(0)
     assert isinstance(loss, Loss)
     assert type(loss).__doc__
+    assert hasattr(loss, "curvature") == (loss.targets in ("binary", "numbers")), "one score: say how it bends"
     y, z = targets_for(loss, 50, rng), scores_for(loss, 50, rng)
     y_before, z_before = y.copy(), z.copy()
     s, slope = loss.value_and_derivative(y, z)
@@ -129,12 +134,9 @@ def test_a_loss_is_never_negative(name, data):
     assert all((loss.value(y, z) >= 0).all() for z in scores)
 
 
-@every_loss
+@every_loss_with("curvature")
 def test_curvature_is_the_derivative_of_the_derivative(name):
     loss, rng = CASES[name], np.random.default_rng(3)
-    if not hasattr(loss, "curvature"):
-        assert loss.targets in ("classes", "labels"), "a loss of one score has a curvature"
-        pytest.skip("a loss of many scores has no `curvature`")
     y, z = targets_for(loss, 400, rng), scores_for(loss, 400, rng)
     step = 1e-5
     difference = loss.value_and_derivative(y, z + step)[1] - loss.value_and_derivative(y, z - step)[1]
@@ -143,11 +145,9 @@ def test_curvature_is_the_derivative_of_the_derivative(name):
     np.testing.assert_allclose(loss.curvature(y, z)[~kinked], (difference / (2 * step))[~kinked], rtol=1e-6, atol=1e-9)
 
 
-@every_loss
+@every_loss_with("margins")
 def test_margins_of_a_piecewise_linear_loss(name):
     loss, rng = CASES[name], np.random.default_rng(4)
-    if not hasattr(loss, "margins"):
-        pytest.skip("not written as a maximum of margins")
     y, z = targets_for(loss, 60, rng), scores_for(loss, 60, rng)
     margins = loss.margins(y, z)
     signed = getattr(loss, "signed_margins", False)
