@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .ranges import RankedRange, ThresholdRange
 
 if TYPE_CHECKING:
+    from .estimators import AoRRClassifier, AoRRRegressor
     from .select import range_weights, ranked_range, thresholds
 
 __version__ = "0.1.0.dev0"
@@ -19,10 +20,33 @@ _HOME_OF = {
     "ranked_range": "select",
     "range_weights": "select",
     "thresholds": "select",
+    "AoRRClassifier": "estimators",
+    "AoRRRegressor": "estimators",
 }
-_SUBMODULES = ("datasets", "losses", "metrics", "noise", "ranges", "risk", "select")
+_SUBMODULES = (
+    "datasets",
+    "estimators",
+    "losses",
+    "metrics",
+    "noise",
+    "objective",
+    "ranges",
+    "risk",
+    "select",
+    "solvers",
+    "torch",
+)
 
-__all__ = ["RankedRange", "ThresholdRange", "__version__", "range_weights", "ranked_range", "thresholds"]
+__all__ = [
+    "AoRRClassifier",
+    "AoRRRegressor",
+    "RankedRange",
+    "ThresholdRange",
+    "__version__",
+    "range_weights",
+    "ranked_range",
+    "thresholds",
+]
 
 
 def __getattr__(name: str) -> Any:

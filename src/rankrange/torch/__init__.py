@@ -1,0 +1,18 @@
+"""The ranked range for PyTorch: losses that keep the ranks m+1..k, on any device, across processes.
+
+`ranked_range` and `AoRRLoss` rank the losses of samples, `tkml` and `TKMLLoss` the labels of one sample; one inside the
+other is TKML-AoRR. Eager PyTorch is the definition; on a GPU with Triton the same results come from fused kernels.
+"""
+
+try:
+    import torch as _torch  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        "rankrange.torch needs PyTorch, which is not installed; install it with: pip install 'rankrange[torch]' "
+        "(or follow https://pytorch.org for a build with CUDA)"
+    ) from error
+
+from .functional import ranked_range, tkml
+from .modules import AccuracySchedule, AoRRLoss, TKMLLoss
+
+__all__ = ["AccuracySchedule", "AoRRLoss", "TKMLLoss", "ranked_range", "tkml"]

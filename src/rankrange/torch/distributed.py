@@ -1,0 +1,145 @@
+"""One exact ranking over the losses of all processes of a group; the losses themselves never travel.
+
+Both cuts are found digit by digit, from the highest digit of the losses' bit patterns down: each process counts how
+many of its losses continue the digits found so far with each next digit, the counts are summed over the group, and
+every process reads the same digit off the sums. That is four rounds of 4 KB for float32 (eight for float64), whatever
+the batch sizes; an empty batch counts nothing. A process that dies makes the others' next round fail with the error of
+torch.distributed, at once or after the timeout of the group.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.distributed as dist
+from torch.distributed import ProcessGroup
+
+import torch
+from torch import Tensor
+
+from ..ranges import RankedRange
+from .functional import counts_in_batch, cut_weights, sum_dtype, weighted_sum
+
+_DIGIT = 8
+_BASE = 1 << _DIGIT
+
+
+def joint_ranked_range(
+    losses: Tensor,
+    keep: RankedRange,
+    reduction: str,
+    group: ProcessGroup,
+    *,
+    in_batches: bool = False,
+    keep_all: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """(value, cut) of the joined batch; 0 where it is empty.
+
+    Ranks outside the joined batch are an error on a CPU; on a GPU, where asking would wait for the device, the value
+    is NaN. `in_batches` keeps at least one loss (`counts_in_batch`); where `keep_all` is true all are kept.
+    """
+    wide = losses.detach().to(sum_dtype(losses))
+    keys = _ordered_bits(wide)
+    alive = torch.ones(2, len(keys), dtype=torch.int64, device=keys.device)
+    counts, n_nan = _count_digits(keys, keys.element_size() * 8 - _DIGIT, alive, wide.isnan().sum(), group)
+    n = counts[0].sum()
+    m, k = _joint_ranks(keep, n, in_batches)
+    if keep_all is not None:
+        m, k = torch.where(keep_all, 0, m), torch.where(keep_all, n, k)
+    cut = _joint_cut(keys, alive, counts, m, k, group).to(wide.dtype)
+    sound = (m >= 0) & (m < k) & (k <= n) & (n_nan == 0) | (n == 0)
+    cut = torch.where(sound, cut, torch.nan)
+    scale = 1.0 / (k - m).clamp(min=1).to(cut.dtype) if reduction == "mean" else 1.0
+    return joint_value(weighted_sum(losses, cut_weights(wide, cut), scale), group), cut
+
+
+def joint_value(value: Tensor, group: ProcessGroup) -> Tensor:
+    """The sum of `value` over the group, in every process.
+
+    The gradient is this process's own, times the number of processes, which the average over processes takes out.
+    """
+    return _Joint.apply(value, sum_over(value.detach().clone(), group), dist.get_world_size(group))
+
+
+def sum_over(values: Tensor, group: ProcessGroup) -> Tensor:
+    """The sum over the processes of the group, in place."""
+    dist.all_reduce(values, group=group)
+    return values
+
+
+class _Joint(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, own: Tensor, joint: Tensor, n_processes: int) -> Tensor:
+        ctx.n_processes = n_processes
+        return joint
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return gradient * ctx.n_processes, None, None
+
+
+def _joint_ranks(keep: RankedRange, n: Tensor, in_batches: bool) -> tuple[Tensor, Tensor]:
+    """`RankedRange.counts` (or `counts_in_batch`) for a number of losses that the device knows and the host may not."""
+    if n.is_cpu or type(keep) is not RankedRange:
+        size = int(n)
+        counts = (0, 0) if size == 0 else counts_in_batch(keep, size) if in_batches else keep.counts(size)
+        return torch.full_like(n, counts[0]), torch.full_like(n, counts[1])
+    whole = n.double()
+    m, k = (rank * whole if isinstance(rank, float) else torch.full_like(whole, rank) for rank in (keep.m, keep.k))
+    low, high = m.round(), k.round()  # half to even, as Python rounds
+    if in_batches:
+        middle = ((m + k) / 2).floor()
+        low, high = torch.where(low < high, low, middle), torch.where(low < high, high, middle + 1)
+    return low.long(), high.long()
+
+
+def _joint_cut(keys: Tensor, alive: Tensor, counts: Tensor, m: Tensor, k: Tensor, group: ProcessGroup) -> Tensor:
+    """The cut of ranks (m, k), given the counts of the highest digit: one digit of both cuts a round."""
+    left = torch.stack([k, m])  # ranks of the cuts among the losses that share the digits found so far
+    found = torch.zeros_like(left, dtype=keys.dtype)
+    for shift in range(keys.element_size() * 8 - _DIGIT, -1, -_DIGIT):
+        if shift < keys.element_size() * 8 - _DIGIT:
+            counts, _ = _count_digits(keys, shift, alive, left.new_zeros(()), group)
+        downward = counts.flip(1)
+        at_least = downward.cumsum(1)
+        place = (at_least < left[:, None]).sum(1, keepdim=True).clamp(max=_BASE - 1)
+        tied = downward.gather(1, place)[:, 0]
+        left = left - (at_least.gather(1, place)[:, 0] - tied)
+        digit = _BASE - 1 - place
+        alive = alive * (_digits(keys, shift) == digit)
+        found |= digit[:, 0].to(keys.dtype) << shift
+    lam, lam_hat = _from_ordered_bits(found).unbind()
+    lam_hat = torch.where(m > 0, lam_hat, torch.inf)
+    same = lam == lam_hat
+    tied = tied.clamp(min=1).double()
+    at_lam = torch.where(same, k - m, left[0]) / tied[0]
+    at_hat = torch.where(same, 0.0, torch.where(m > 0, (tied[1] - left[1]) / tied[1], 1.0))
+    return torch.stack([lam.double(), lam_hat.double(), at_lam, at_hat])
+
+
+def _count_digits(keys: Tensor, shift: int, alive: Tensor, extra: Tensor, group: ProcessGroup) -> tuple[Tensor, Tensor]:
+    """For both cuts, how many losses of the group that are still `alive` have each digit; `extra` is summed along."""
+    counts = alive.new_zeros(2 * _BASE + 1)
+    counts[: 2 * _BASE].view(2, _BASE).scatter_add_(1, _digits(keys, shift).expand(2, -1), alive)
+    counts[-1] = extra
+    sum_over(counts, group)
+    return counts[:-1].view(2, _BASE), counts[-1]
+
+
+def _digits(keys: Tensor, shift: int) -> Tensor:
+    return ((keys >> shift) & (_BASE - 1)).long()
+
+
+def _ordered_bits(values: Tensor) -> Tensor:
+    """Integers whose digits, read as unsigned, are in the order of the values; 0.0 and -0.0 are one value."""
+    integer = torch.int64 if values.dtype == torch.float64 else torch.int32
+    bits = torch.where(values == 0, 0.0, values).view(integer)
+    limits = torch.iinfo(integer)
+    return bits ^ ((bits >> (limits.bits - 1)) & limits.max) ^ limits.min
+
+
+def _from_ordered_bits(keys: Tensor) -> Tensor:
+    limits = torch.iinfo(keys.dtype)
+    bits = keys ^ limits.min
+    bits = bits ^ ((bits >> (limits.bits - 1)) & limits.max)
+    return bits.view(torch.float64 if keys.dtype == torch.int64 else torch.float32)

@@ -1,0 +1,235 @@
+"""The ranked range of losses, and the TKML loss of scores, in eager PyTorch: the definition the kernels must meet.
+
+A ranked range is its two cuts. A `cut` is a small tensor (..., 4), one a row, with these columns:
+  LAM, LAM_HAT        the lower cut s_[k] and the upper cut s_[m] (infinite where m = 0)
+  AT_LAM, AT_LAM_HAT  the weight of a loss equal to that cut; where the cuts coincide the first holds it, the other is 0
+A loss strictly between the cuts weighs 1, one outside 0. The cuts are found on detached losses and nothing is ever
+differentiated through a sort: the gradient of a kept loss is its weight.
+
+Nothing here waits for the device. What NumPy reports as an error and only the values can tell is therefore a result
+here, and a loud one: a NaN among the losses makes the loss and every weight NaN. An infinite loss above the upper cut
+is dropped like any other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ..ranges import Rank, RankedRange
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+LAM, LAM_HAT, AT_LAM, AT_LAM_HAT = range(4)
+
+
+def ranked_range(
+    losses: Tensor,
+    m: Rank | RankedRange,
+    k: Rank | None = None,
+    *,
+    dim: int | None = None,
+    reduction: str = "mean",
+    group: ProcessGroup | None = None,
+) -> Tensor:
+    """Mean (or sum) of the losses ranked m+1..k, rank 1 the largest: over all of them, or along `dim`.
+
+    m and k are counts (int) or fractions (float); one `RankedRange` may stand for both. The gradient is the weight of
+    each loss, ties at a cut sharing what is left of it equally. No losses at all give 0.
+
+    With `group`, a torch.distributed process group, the losses of all its processes are ranked together, exactly:
+    every process returns the value of the joined batch, with a gradient scaled so that the average over processes
+    (what DistributedDataParallel takes) is the gradient of the joined batch.
+    """
+    if reduction not in ("mean", "sum"):
+        raise ValueError(f"reduction must be 'mean' or 'sum', got {reduction!r}; choose one of the two")
+    keep = _as_range(m, k)
+    rows = _as_rows(losses, dim)
+    if group is not None:
+        if dim is not None:
+            raise ValueError(f"a group ranks all its losses together, got dim={dim} beside it; leave dim out")
+        from .distributed import joint_ranked_range
+
+        return joint_ranked_range(rows, keep, reduction, group)[0]
+    if rows.shape[-1] == 0:
+        return rows.sum(-1)
+    return select(rows, *keep.counts(rows.shape[-1]), reduction)[0]
+
+
+def select(rows: Tensor, m: int, k: int, reduction: str) -> tuple[Tensor, Tensor]:
+    """(value, cut) of each row, 0 <= m < k <= n given; only the value carries a gradient."""
+    from . import kernels
+
+    scale = 1.0 / (k - m) if reduction == "mean" else 1.0
+    if kernels.fits_ranked_range(rows):
+        return kernels.ranked_range(rows, m, k, scale)
+    cut = cut_at_ranks(rows.detach(), m, k)
+    return weighted_sum(rows, cut_weights(rows.detach(), cut), scale), cut
+
+
+def cut_at_ranks(rows: Tensor, m: int, k: int) -> Tensor:
+    """The cut of each row: two order statistics, and how the values tied with them share what is left."""
+    lam = _of_rank(rows, k)
+    lam_hat = _of_rank(rows, m) if m else torch.full_like(lam, torch.inf)
+    above_k, tied_k = _above_and_tied(rows, lam)
+    above_m, tied_m = _above_and_tied(rows, lam_hat)
+    same = lam == lam_hat
+    at_lam = torch.where(same, k - m, k - above_k) / tied_k
+    at_hat = torch.where(same, 0, above_m + tied_m - m) / tied_m.clamp(min=1)
+    broken = rows.isnan().any(-1)
+    columns = (lam, lam_hat, at_lam, at_hat)
+    return torch.stack([column.to(sum_dtype(rows)).masked_fill(broken, torch.nan) for column in columns], -1)
+
+
+def open_cut(losses: Tensor) -> Tensor:
+    """The cut that keeps everything, also for no losses at all."""
+    return losses.new_tensor([-torch.inf, torch.inf, 1.0, 1.0], dtype=sum_dtype(losses))
+
+
+def counts_in_batch(keep: RankedRange, n: int) -> tuple[int, int]:
+    """(m, k) as counts for a batch of n; where fractions round to nothing the one rank amid them is kept."""
+    m, k = keep.masses(n, whole=False)
+    if round(m) < round(k):
+        return round(m), round(k)
+    middle = int((m + k) / 2)
+    return middle, middle + 1
+
+
+def cut_weights(rows: Tensor, cut: Tensor) -> Tensor:
+    """Weights in [0, 1] that sum to k - m in each row; sums and products, so that a NaN cut gives NaN weights."""
+    lam, lam_hat, at_lam, at_hat = cut.unsqueeze(-2).unbind(-1)
+    return ((rows > lam) & (rows < lam_hat)) + at_lam * (rows == lam) + at_hat * (rows == lam_hat)
+
+
+def weighted_sum(rows: Tensor, weights: Tensor, scale: float | Tensor) -> Tensor:
+    """sum of scale * weight * loss in each row; a dropped loss may be infinite and still counts nothing."""
+    kept = torch.where(weights != 0, rows, 0.0).to(weights.dtype)
+    return (kept * (weights * scale)).sum(-1).to(rows.dtype)
+
+
+def tkml(scores: Tensor, target: Tensor, top_k: int, *, two_sided: bool = True, reduction: str = "mean") -> Tensor:
+    """Top-k multi-label loss of scores (B, L): the true labels should be among the top_k highest scores.
+
+    paper:     [1 + f_[k+1] - lowest true score]_+, with f_[k+1] the (k+1)-th largest of all scores of the row.
+    two-sided: the same for a row of at most k true labels; for one of more, which k labels cannot hold,
+               [1 + highest false score - k-th largest true score]_+.
+
+    `target` is a 0/1 mask (B, L), or label indices (B, P) padded with -1, or one index a row (B,). A target of the
+    scores' own shape is always a mask. A row without true labels costs 0, one without false labels costs 0 in the
+    two-sided form. Scores tied at a selected value share its gradient equally (a Clarke subgradient: the mean over
+    all ways to break the tie); at the kink of the hinge the gradient is 0.
+    """
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}; choose one of the three")
+    target = _check_tkml(scores, target, top_k)
+    from . import kernels
+
+    if kernels.fits_tkml(scores, target, top_k):
+        losses = kernels.tkml(scores, target, top_k, two_sided)
+    else:
+        losses = _tkml_rows(scores, target, top_k, two_sided)
+    if reduction == "none":
+        return losses
+    total = losses.sum(dtype=sum_dtype(losses))
+    return (total if reduction == "sum" else total / max(len(losses), 1)).to(losses.dtype)
+
+
+def _tkml_rows(scores: Tensor, target: Tensor, top_k: int, two_sided: bool) -> Tensor:
+    true = label_mask(target, scores.shape[1])
+    z = scores.detach()
+    n_true = true.sum(1, keepdim=True)
+    rise = z.topk(top_k + 1, 1).values[:, -1:]
+    fall = z.masked_fill(~true, torch.inf).amin(1, keepdim=True)
+    rivals = torch.ones_like(true)
+    if two_sided:
+        crowded = n_true > top_k
+        rise = torch.where(crowded, z.masked_fill(true, -torch.inf).amax(1, keepdim=True), rise)
+        fall = torch.where(crowded, z.masked_fill(~true, -torch.inf).topk(top_k, 1).values[:, -1:], fall)
+        rivals = ~(true & crowded)
+    # amax and amin over the tied scores alone give the value exactly and share its gradient equally.
+    up = scores.masked_fill(~((z == rise) & rivals & (n_true > 0)), -torch.inf).amax(1)
+    down = scores.masked_fill(~((z == fall) & true), torch.inf).amin(1).masked_fill(n_true[:, 0] == 0, 0.0)
+    wide = sum_dtype(scores)
+    losses = torch.relu(1.0 + up.to(wide) - down.to(wide))
+    broken = z.isnan().any(1)
+    poison = torch.where(broken, torch.nan, 1.0) * scores.sum(1, dtype=wide)  # NaN, and so is its gradient
+    return torch.where(broken, poison, losses).to(scores.dtype)
+
+
+def label_mask(target: Tensor, n_labels: int) -> Tensor:
+    """A bool mask (B, L) of the true labels, from a 0/1 mask or from indices padded with -1."""
+    if target.shape[1] == n_labels:
+        return target > 0
+    # One more column takes the padding, so that no value has to be looked at on the host.
+    mask = torch.zeros(len(target), n_labels + 1, dtype=torch.bool, device=target.device)
+    index = target.long()
+    return mask.scatter(1, torch.where(index < 0, n_labels, index), True)[:, :n_labels]
+
+
+def _check_tkml(scores: Tensor, target: Tensor, top_k: int) -> Tensor:
+    if scores.dim() != 2 or not scores.is_floating_point():
+        raise ValueError(
+            f"scores must be floating point of shape (batch, labels), got {scores.dtype} of shape {tuple(scores.shape)}"
+        )
+    if isinstance(top_k, bool) or not isinstance(top_k, int):
+        raise TypeError(f"top_k must be an int of at least 1, got {top_k!r} of type {type(top_k).__name__}")
+    if not 1 <= top_k < scores.shape[1]:
+        raise ValueError(f"need 1 <= top_k < labels, got top_k={top_k} for {scores.shape[1]} labels; lower top_k")
+    if target.dim() == 1:
+        target = target.unsqueeze(1)
+    if target.dim() != 2 or len(target) != len(scores):
+        raise ValueError(
+            f"target must be a 0/1 mask of shape {tuple(scores.shape)} or label indices of shape "
+            f"({len(scores)}, P), got shape {tuple(target.shape)}"
+        )
+    if target.shape[1] != scores.shape[1] and (target.is_floating_point() or target.dtype == torch.bool):
+        raise ValueError(
+            f"a {target.dtype} target is a mask and must have the shape of the scores, {tuple(scores.shape)}, got "
+            f"{tuple(target.shape)}; pass label indices as integers"
+        )
+    return target
+
+
+def _as_range(m: Rank | RankedRange, k: Rank | None) -> RankedRange:
+    if isinstance(m, RankedRange):
+        if k is not None:
+            raise TypeError(f"{m!r} already says what to keep, got k={k!r} beside it; leave k out")
+        return m
+    if k is None:
+        raise TypeError(f"k is missing beside m={m!r}; pass m and k, or one RankedRange")
+    return RankedRange(m, k)
+
+
+def _as_rows(losses: Tensor, dim: int | None) -> Tensor:
+    """The losses with the ranked dimension last."""
+    if not losses.is_floating_point():
+        raise TypeError(f"losses must be floating point, got {losses.dtype}; convert with .float()")
+    if losses.dim() == 0:
+        raise ValueError(
+            "losses must have at least one dimension, got a single number; compute one loss per sample, "
+            "with reduction='none'"
+        )
+    return losses.reshape(-1) if dim is None else losses.movedim(dim, -1)
+
+
+def _of_rank(rows: Tensor, rank: int) -> Tensor:
+    """The value of this rank, rank 1 the largest. kthvalue selects on a CPU, but is far slower than sort on a GPU."""
+    n = rows.shape[-1]
+    if rows.is_cpu:
+        return rows.kthvalue(n - rank + 1, -1).values
+    return rows.sort(-1, descending=True).values[..., rank - 1]
+
+
+def _above_and_tied(rows: Tensor, cut: Tensor) -> tuple[Tensor, Tensor]:
+    """How many of each row are above the cut, and how many equal it."""
+    cut = cut.unsqueeze(-1)
+    dtype = sum_dtype(rows)
+    return (rows > cut).sum(-1).to(dtype), (rows == cut).sum(-1).to(dtype)
+
+
+def sum_dtype(values: Tensor) -> torch.dtype:
+    """What sums are accumulated in, and cuts kept in: float64 for float64, float32 for everything narrower."""
+    return torch.float64 if values.dtype == torch.float64 else torch.float32

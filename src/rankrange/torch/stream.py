@@ -1,0 +1,86 @@
+"""Cuts tracked across batches, so that ranks mean ranks in the data set and not in the batch at hand.
+
+The sum of ranked range is a saddle value (the paper's Algorithm 3 follows its gradients):
+    psi_{m,k} = min over lam, max over lam_hat of  k lam - m lam_hat + sum [s_i - lam]_+ - sum [s_i - lam_hat]_+.
+The paper writes lam_hat - lam where this has lam_hat; in these coordinates the two updates separate:
+    lam     += step * (share of losses above lam     - k)
+    lam_hat += step * (share of losses above lam_hat - m)          m and k as fractions of the data set
+A batch estimates the shares, whatever its size. Steps are in units of the losses' spread (their inter-quartile range,
+which outliers do not move), because the shares have no unit and the losses do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from ..ranges import RankedRange
+from .functional import counts_in_batch, cut_weights, open_cut, sum_dtype, weighted_sum
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+
+class StreamingCuts(nn.Module):
+    """The cuts lam < s <= lam_hat of a stream of batches. They start at the cuts of the first batch."""
+
+    def __init__(self, step: float) -> None:
+        super().__init__()
+        if not 0.0 < step <= 1.0:
+            raise ValueError(f"step must be in (0, 1], got {step!r}; the default is 0.1")
+        self.step = step
+        self.tracked: Tensor  # lam, lam_hat, spread
+        self.register_buffer("tracked", torch.full((3,), torch.nan))
+
+    def forward(
+        self, losses: Tensor, keep: RankedRange, group: ProcessGroup | None, warm: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """(value, cut) of a batch: its kept losses, summed, over the number that a batch of its size should keep."""
+        m, k = keep.masses(1.0, whole=False)
+        n, n_nan, own, above = self._measure(losses.detach(), keep, group)
+        fresh = ~self.tracked.isfinite().all()
+        tracked = torch.where(fresh, own, self._moved(own, above, m, k) if self.training else self.tracked)
+        if self.training:
+            self.tracked.copy_(torch.where((n > 0) & (n_nan == 0), tracked, self.tracked))
+        lam = tracked[0] if k < 1 else torch.full_like(n, -torch.inf)
+        lam_hat = torch.maximum(lam, tracked[1]) if m > 0 else torch.full_like(n, torch.inf)
+        cut, share = torch.stack([lam, lam_hat, torch.zeros_like(n), torch.ones_like(n)]), torch.full_like(n, k - m)
+        if warm is not None:
+            cut, share = torch.where(warm, open_cut(cut), cut), torch.where(warm, 1.0, share)
+        cut = cut.masked_fill(n_nan > 0, torch.nan).to(sum_dtype(losses))
+        value = weighted_sum(losses, cut_weights(losses.detach(), cut), (1.0 / (share * n.clamp(min=1))).to(cut.dtype))
+        if group is not None:
+            from .distributed import joint_value
+
+            value = joint_value(value, group)
+        return value, cut
+
+    def _moved(self, own: Tensor, above: Tensor, m: float, k: float) -> Tensor:
+        # In a small batch outliers reach the quartiles: no single batch may change the spread much.
+        spread = self.tracked[2:]
+        spread = torch.lerp(spread, own[2:].clamp(spread / 4, spread * 4), 0.1)
+        return torch.cat([self.tracked[:2] + self.step * spread * (above - above.new_tensor([k, m])), spread])
+
+    def _measure(
+        self, batch: Tensor, keep: RankedRange, group: ProcessGroup | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Of the batch, or the group's batches: size, number of NaN, cuts and spread, shares above the tracked cuts."""
+        n = batch.shape[0]
+        batch = batch.to(self.tracked.dtype)
+        own, above = torch.zeros_like(self.tracked), torch.zeros_like(self.tracked[:2])
+        if n > 0:
+            m, k = counts_in_batch(keep, n)
+            ordered = batch.sort(descending=True).values
+            own = torch.stack([ordered[k - 1], ordered[m - 1 if m else k - 1], ordered[n // 4] - ordered[3 * n // 4]])
+            above = (batch > self.tracked[:2, None]).sum(1).to(own.dtype)
+        sizes = torch.stack([own.new_full((), n), batch.isnan().sum().to(own.dtype)])
+        # The average of the processes' own cuts, by size, is as good a start as the cut of their joined batch.
+        sums = torch.cat([sizes, own * n, above])
+        if group is not None:
+            from .distributed import sum_over
+
+            sums = sum_over(sums, group)
+        size = sums[0].clamp(min=1.0)
+        return sums[0], sums[1], sums[2:5] / size, sums[5:] / size

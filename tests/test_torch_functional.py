@@ -1,0 +1,294 @@
+"""ranked_range and tkml in PyTorch: against the definition, the NumPy primitive, and finite differences."""
+
+import shutil
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+import rankrange as rr
+from rankrange.losses import TKML
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+import rankrange.torch as rrt  # noqa: E402
+
+DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
+# Torch's own deprecations at the first use of its compiler are not ours to fix.
+compiled = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
+
+
+@st.composite
+def losses_and_ranks(draw):
+    """Losses with many ties (a few small integers) or none, and any ranks 0 <= m < k <= n."""
+    n = draw(st.integers(1, 40))
+    whole = st.integers(-3, 3).map(float)
+    values = draw(st.lists(draw(st.sampled_from([whole, st.floats(-1e6, 1e6)])), min_size=n, max_size=n))
+    k = draw(st.integers(1, n))
+    return np.array(values), draw(st.integers(0, k - 1)), k
+
+
+def value_and_gradient(losses, *args, **kwargs):
+    leaf = losses.clone().requires_grad_()
+    value = rrt.ranked_range(leaf, *args, **kwargs)
+    value.sum().backward()
+    return value.detach(), leaf.grad
+
+
+@given(losses_and_ranks())
+def test_value_is_the_mean_of_the_sorted_slice_and_gradient_the_numpy_weights(case):
+    s, m, k = case
+    value, gradient = value_and_gradient(torch.tensor(s), m, k)
+    np.testing.assert_allclose(value, np.mean(sorted(s, reverse=True)[m:k]), rtol=1e-12, atol=1e-9)
+    np.testing.assert_allclose(gradient * (k - m), rr.range_weights(s, m, k), rtol=1e-12, atol=1e-15)
+
+
+@given(losses_and_ranks(), st.sampled_from([torch.float32, torch.bfloat16, torch.float16]))
+def test_narrow_dtypes_give_the_float64_weights_of_the_same_values(case, dtype):
+    s, m, k = case
+    narrow = torch.tensor(np.clip(s, -6e4, 6e4)).to(dtype)
+    value, gradient = value_and_gradient(narrow, m, k, reduction="sum")
+    assert value.dtype == gradient.dtype == dtype
+    eps = torch.finfo(dtype).eps
+    expected = sum(sorted(narrow.tolist(), reverse=True)[m:k])
+    if abs(expected) < torch.finfo(dtype).max:
+        np.testing.assert_allclose(value.double(), expected, rtol=2 * eps, atol=1e-6 * narrow.double().abs().sum())
+    np.testing.assert_allclose(gradient.double(), rr.range_weights(narrow.double().numpy(), m, k), atol=eps)
+
+
+@pytest.mark.parametrize(("m", "k"), [(0, 1.0), (0, 1), (0.1, 0.9), (2, 3), (0.5, 1.0), (0, 0.25)])
+@pytest.mark.parametrize("dim", [None, 0, 1, -1])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_equals_numpy_along_every_dimension(m, k, dim, reduction):
+    s = torch.randn(8, 12, 10, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).round(decimals=1)
+    value, gradient = value_and_gradient(s, m, k, dim=dim, reduction=reduction)
+    np.testing.assert_allclose(value, rr.ranked_range(s.numpy(), m, k, axis=dim, reduction=reduction), atol=1e-12)
+    weights = rr.range_weights(s.numpy(), m, k, axis=dim)
+    kept = weights.sum() if dim is None else weights.sum(axis=dim, keepdims=True)
+    np.testing.assert_allclose(gradient, weights / (kept if reduction == "mean" else 1), atol=1e-12)
+
+
+@pytest.mark.parametrize("keep", [rr.RankedRange.median(), rr.RankedRange.kth(0.9), rr.RankedRange.trimmed(3)])
+def test_a_range_object_stands_for_both_ranks(keep):
+    s = torch.randn(11, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    assert rrt.ranked_range(s, keep).item() == pytest.approx(float(rr.ranked_range(s.numpy(), keep)))
+
+
+def test_gradcheck_and_gradgradcheck_through_a_curved_loss():
+    z = torch.linspace(-2, 2, 9, dtype=torch.float64, requires_grad=True)
+
+    def aggregate(z):
+        return rrt.ranked_range((z - 0.3) ** 4, 2, 7)
+
+    assert torch.autograd.gradcheck(aggregate, z)
+    assert torch.autograd.gradgradcheck(aggregate, z)
+
+
+def test_upstream_gradient_scales_the_weights():
+    s = torch.tensor([3.0, 1.0, 2.0, 2.0], requires_grad=True)
+    (-7.0 * rrt.ranked_range(s, 1, 3, reduction="sum")).backward()
+    torch.testing.assert_close(s.grad, -7.0 * torch.tensor([0.0, 0.0, 1.0, 1.0]))
+
+
+def test_no_losses_give_zero_and_one_loss_itself():
+    empty = torch.zeros(0, requires_grad=True)
+    rrt.ranked_range(empty, 0.1, 0.9).backward()
+    assert rrt.ranked_range(empty, 0.1, 0.9) == 0
+    assert empty.grad.shape == (0,)
+    assert rrt.ranked_range(torch.zeros(3, 0), 0.1, 0.9, dim=1).tolist() == [0, 0, 0]
+    assert rrt.ranked_range(torch.tensor([5.0]), 0.1, 0.9) == 5
+
+
+def test_an_infinite_loss_above_the_cut_is_dropped_without_a_trace():
+    value, gradient = value_and_gradient(torch.tensor([torch.inf, 1.0, 2.0, -torch.inf]), 1, 3)
+    assert value == 1.5
+    torch.testing.assert_close(gradient, torch.tensor([0.0, 0.5, 0.5, 0.0]))
+
+
+def test_an_infinite_loss_that_is_kept_shows():
+    assert rrt.ranked_range(torch.tensor([torch.inf, torch.inf, 1.0]), 0, 2) == torch.inf
+    assert rrt.ranked_range(torch.tensor([torch.inf, torch.inf, 1.0]), 1, 2) == torch.inf
+
+
+def test_a_nan_makes_value_and_gradient_nan_even_where_it_would_be_dropped():
+    value, gradient = value_and_gradient(torch.tensor([[torch.nan, 1.0, 2.0], [1.0, 2.0, 4.0]]), 1, 3, dim=1)
+    assert value[0].isnan()
+    assert value[1] == 1.5
+    assert gradient[0].isnan().all()
+    assert gradient[1].tolist() == [0.5, 0.5, 0]
+
+
+def test_the_mean_of_huge_losses_does_not_overflow():
+    huge = torch.full((8,), 3e38)
+    torch.testing.assert_close(rrt.ranked_range(huge, 0.25, 1.0), torch.tensor(3e38))
+
+
+def test_zero_and_minus_zero_are_tied():
+    _, gradient = value_and_gradient(torch.tensor([0.0, -0.0, 1.0]), 0, 2, reduction="sum")
+    assert gradient.tolist() == [0.5, 0.5, 1.0]
+
+
+def test_errors_state_rule_value_and_remedy():
+    s = torch.ones(4)
+    with pytest.raises(ValueError, match="need 0 <= m < k <= n, got m=0, k=5 for n=4"):
+        rrt.ranked_range(s, 0, 5)
+    with pytest.raises(ValueError, match="reduction must be 'mean' or 'sum'"):
+        rrt.ranked_range(s, 0, 1, reduction="none")
+    with pytest.raises(ValueError, match="one loss per sample"):
+        rrt.ranked_range(s.sum(), 0, 1)
+    with pytest.raises(TypeError, match=r"floating point, got torch\.int64"):
+        rrt.ranked_range(torch.arange(4), 0, 1)
+    with pytest.raises(TypeError, match="k is missing"):
+        rrt.ranked_range(s, 0)
+    with pytest.raises(TypeError, match="leave k out"):
+        rrt.ranked_range(s, rr.RankedRange.median(), 3)
+
+
+# --- TKML ---------------------------------------------------------------------------------------------------------
+
+
+def tkml_by_definition(scores, true, k, two_sided):
+    """The loss of one row, from its sorted scores."""
+    false = [f for j, f in enumerate(scores) if j not in true]
+    mine = sorted((scores[j] for j in true), reverse=True)
+    if not true or (two_sided and len(true) > k and not false):
+        return 0.0
+    if two_sided and len(true) > k:
+        return max(0.0, 1 + max(false) - mine[k - 1])
+    return max(0.0, 1 + sorted(scores, reverse=True)[k] - mine[-1])
+
+
+@st.composite
+def scored_rows(draw):
+    n_rows, n_labels = draw(st.integers(1, 5)), draw(st.integers(2, 8))
+    score = draw(st.sampled_from([st.integers(-2, 2).map(float), st.floats(-100, 100)]))
+    scores = draw(st.lists(st.lists(score, min_size=n_labels, max_size=n_labels), min_size=n_rows, max_size=n_rows))
+    mask = draw(
+        st.lists(st.lists(st.booleans(), min_size=n_labels, max_size=n_labels), min_size=n_rows, max_size=n_rows)
+    )
+    return np.array(scores), np.array(mask), draw(st.integers(1, n_labels - 1)), draw(st.booleans())
+
+
+@given(scored_rows())
+def test_tkml_is_its_definition_and_its_gradient_the_numpy_one(case):
+    z, y, k, two_sided = case
+    scores = torch.tensor(z, requires_grad=True)
+    losses = rrt.tkml(scores, torch.tensor(y), k, two_sided=two_sided, reduction="none")
+    losses.sum().backward()
+    expected = [
+        tkml_by_definition(row, set(np.flatnonzero(mask)), k, two_sided) for row, mask in zip(z, y, strict=True)
+    ]
+    np.testing.assert_allclose(losses.detach(), expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(scores.grad, TKML(k, two_sided).value_and_derivative(y, z)[1], atol=1e-12)
+
+
+@given(scored_rows())
+def test_label_indices_mean_the_same_as_the_mask(case):
+    z, y, k, two_sided = case
+    width = y.shape[1] + 1  # one wider than the labels: a target of the scores' shape would be a mask
+    index = np.full((len(y), width), -1)
+    for row, mask in zip(index, y, strict=True):
+        labels = np.flatnonzero(mask)
+        row[-len(labels) or width :] = labels  # padding may stand anywhere
+    scores = torch.tensor(z)
+    by_mask = rrt.tkml(scores, torch.tensor(y), k, two_sided=two_sided, reduction="none")
+    by_index = rrt.tkml(scores, torch.tensor(index), k, two_sided=two_sided, reduction="none")
+    torch.testing.assert_close(by_index, by_mask, rtol=0, atol=0)
+
+
+def test_one_class_index_a_row_is_top_k_multi_class():
+    scores = torch.tensor([[3.0, 1.0, 2.0], [0.0, 5.0, 1.0]])
+    losses = rrt.tkml(scores, torch.tensor([2, 0]), 1, reduction="none")
+    assert losses.tolist() == [1.0, 2.0]  # [1 + 2 - 2]_+ and [1 + 1 - 0]_+
+
+
+@pytest.mark.parametrize("two_sided", [True, False])
+def test_tkml_gradcheck_away_from_kinks(two_sided):
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(6, 7, dtype=torch.float64, generator=generator, requires_grad=True)
+    mask = torch.rand(6, 7, generator=generator) < 0.4
+    assert torch.autograd.gradcheck(lambda z: rrt.tkml(z, mask, 2, two_sided=two_sided), scores)
+    assert torch.autograd.gradgradcheck(lambda z: rrt.tkml(z**2, mask, 2, two_sided=two_sided), scores)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_tkml_keeps_the_dtype_and_the_reductions_agree(dtype):
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(6, 7, generator=generator).to(dtype)
+    mask = torch.rand(6, 7, generator=generator) < 0.4
+    losses = rrt.tkml(scores, mask, 2, reduction="none")
+    expected = TKML(2).value(mask.numpy(), scores.double().numpy())
+    eps = torch.finfo(dtype).eps
+    np.testing.assert_allclose(losses.double(), expected, rtol=4 * eps, atol=eps)
+    for reduction, value in (("mean", expected.mean()), ("sum", expected.sum())):
+        found = rrt.tkml(scores, mask, 2, reduction=reduction)
+        assert found.dtype == dtype
+        assert found.item() == pytest.approx(value, rel=8 * eps)
+
+
+def test_a_label_masked_out_by_minus_infinity_costs_nothing():
+    scores = torch.tensor([[2.0, -torch.inf, -torch.inf]], requires_grad=True)
+    loss = rrt.tkml(scores, torch.tensor([0]), 1)
+    loss.backward()
+    assert loss == 0
+    assert scores.grad.tolist() == [[0, 0, 0]]
+
+
+def test_a_nan_score_makes_the_loss_of_its_row_nan():
+    scores = torch.tensor([[2.0, torch.nan, 0.0], [2.0, 1.0, 0.0]], requires_grad=True)
+    losses = rrt.tkml(scores, torch.tensor([0, 1]), 1, reduction="none")
+    losses.sum().backward()
+    assert losses[0].isnan()
+    assert losses[1] == 1.0
+    assert scores.grad[0].isnan().all()
+    assert scores.grad[1].isfinite().all()
+
+
+def test_an_empty_batch_of_scores_costs_nothing():
+    assert rrt.tkml(torch.zeros(0, 5), torch.zeros(0, 5), 2) == 0
+
+
+def test_tkml_errors_state_rule_value_and_remedy():
+    scores = torch.zeros(2, 5)
+    with pytest.raises(ValueError, match="need 1 <= top_k < labels, got top_k=5 for 5 labels"):
+        rrt.tkml(scores, torch.zeros(2, 5), 5)
+    with pytest.raises(ValueError, match=r"target must be a 0/1 mask of shape \(2, 5\)"):
+        rrt.tkml(scores, torch.zeros(3, 5), 1)
+    with pytest.raises(ValueError, match="pass label indices as integers"):
+        rrt.tkml(scores, torch.zeros(2, 3), 1)
+    with pytest.raises(TypeError, match="top_k must be an int"):
+        rrt.tkml(scores, torch.zeros(2, 5), 1.5)
+    with pytest.raises(ValueError, match="scores must be floating point"):
+        rrt.tkml(torch.zeros(5), torch.zeros(5), 1)
+
+
+# --- compilation --------------------------------------------------------------------------------------------------
+
+
+@compiled
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_both_compile_into_one_graph(dynamic):
+    """aot_eager captures forward and backward as Inductor does, without the minutes of its C++ compiler."""
+
+    def both(losses, scores, mask):
+        return rrt.ranked_range(losses, 0.1, 0.9) + rrt.tkml(scores, mask, 2)
+
+    run = torch.compile(both, fullgraph=True, backend="aot_eager", dynamic=dynamic)
+    generator = torch.Generator().manual_seed(0)
+    for n in (20, 33):
+        losses, scores = torch.randn(n, generator=generator), torch.randn(n, 6, generator=generator)
+        mask = torch.rand(n, 6, generator=generator) < 0.3
+        results = []
+        for function in (both, run):
+            leaves = losses.clone().requires_grad_(), scores.clone().requires_grad_()
+            function(*leaves, mask).backward()
+            results.append([leaf.grad for leaf in leaves])
+        torch.testing.assert_close(*results)
+
+
+@compiled
+@pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor needs a C++ compiler (g++)")
+def test_inductor_compiles_ranked_range():
+    losses = torch.randn(50, generator=torch.Generator().manual_seed(0))
+    run = torch.compile(lambda s: rrt.ranked_range(s, 0.1, 0.9), fullgraph=True)
+    torch.testing.assert_close(run(losses), rrt.ranked_range(losses, 0.1, 0.9))

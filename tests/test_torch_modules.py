@@ -1,0 +1,257 @@
+"""AoRRLoss, TKMLLoss and the schedule: what a training loop sees."""
+
+import io
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import rankrange as rr
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+from torch import nn  # noqa: E402
+
+import rankrange.torch as rrt  # noqa: E402
+
+compiled = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("base", [nn.CrossEntropyLoss(reduction="none"), nn.MultiMarginLoss(reduction="none")])
+def test_any_criterion_with_reduction_none_is_aggregated_over_its_ranked_range(base):
+    logits, y = torch.randn(30, 5, generator=seeded()), torch.randint(5, (30,), generator=seeded())
+    value = rrt.AoRRLoss(base, m=0.1, k=0.9)(logits, y)
+    kept = sorted(base(logits, y).tolist(), reverse=True)[3:27]
+    assert value.item() == pytest.approx(np.mean(kept), rel=1e-6)
+
+
+def test_only_kept_samples_reach_the_parameters():
+    model = nn.Linear(4, 3)
+    x, y = torch.randn(20, 4, generator=seeded()), torch.randint(3, (20,), generator=seeded())
+    loss = rrt.AoRRLoss(nn.CrossEntropyLoss(reduction="none"), m=5, k=15)
+    loss(model(x), y).backward()
+    kept = loss.last_weights == 1
+    assert kept.sum() == 10
+    reference = nn.Linear(4, 3)
+    reference.load_state_dict(model.state_dict())
+    nn.functional.cross_entropy(reference(x[kept]), y[kept]).backward()
+    torch.testing.assert_close(model.weight.grad, reference.weight.grad)
+
+
+def test_tkml_inside_aorr_is_tkml_aorr():
+    scores, mask = torch.randn(20, 6, generator=seeded()), torch.rand(20, 6, generator=seeded()) < 0.3
+    combined = rrt.AoRRLoss(rrt.TKMLLoss(2, reduction="none"), m=0.2, k=0.8)(scores, mask)
+    rows = rr.losses.TKML(2).value(mask.numpy(), scores.double().numpy())
+    assert combined.item() == pytest.approx(float(rr.ranked_range(rows, 0.2, 0.8)), rel=1e-6)
+
+
+def test_last_weights_and_cuts_are_those_of_numpy():
+    s = torch.tensor([[3.0, 1.0, 2.0], [2.0, 2.0, 9.0]])
+    loss = rrt.AoRRLoss(m=1, k=3)
+    with pytest.raises(RuntimeError, match="call the loss first"):
+        _ = loss.lam
+    loss(s)
+    assert (loss.lam, loss.lam_hat) == (2.0, 9.0)
+    np.testing.assert_allclose(loss.last_weights, rr.range_weights(s.numpy(), 1, 3, axis=None), rtol=1e-6)
+
+
+def test_a_batch_of_none_gives_zero_and_a_batch_too_small_for_its_fractions_keeps_one():
+    loss = rrt.AoRRLoss(m=0.6, k=1.0)
+    assert loss(torch.zeros(0)) == 0
+    assert loss(torch.tensor([5.0])) == 5
+    assert rrt.AoRRLoss(m=0.0, k=0.1)(torch.tensor([5.0, 7.0])) == 7
+    assert rrt.AoRRLoss(m=0.4, k=0.5)(torch.tensor([3.0, 5.0, 7.0])) == 5
+
+
+def test_a_scalar_base_is_refused():
+    with pytest.raises(ValueError, match="one loss a sample, got reduction='mean'"):
+        rrt.AoRRLoss(nn.CrossEntropyLoss())
+    with pytest.raises(ValueError, match="one loss a sample, got a single number"):
+        rrt.AoRRLoss()(torch.tensor(1.0))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_ranks_what_the_criterion_computed(dtype):
+    model, x, y = nn.Linear(8, 4), torch.randn(32, 8, generator=seeded()), torch.randint(4, (32,), generator=seeded())
+    loss = rrt.AoRRLoss(nn.CrossEntropyLoss(reduction="none"), m=0.1, k=0.9)
+    with torch.autocast("cpu", dtype):
+        logits = model(x)
+        value = loss(logits, y)
+    value.backward()
+    assert logits.dtype == dtype
+    assert value.dtype == torch.float32
+    rows = nn.functional.cross_entropy(logits.float(), y, reduction="none").detach().numpy()
+    assert value.item() == pytest.approx(float(rr.ranked_range(rows, 0.1, 0.9)), rel=1e-5)
+    assert model.weight.grad.isfinite().all()
+
+
+@compiled
+@pytest.mark.parametrize("settings", [{}, {"ranking": "stream"}, {"warmup": 2}, {"ranking": "stream", "warmup": 2}])
+def test_compiles_into_one_graph_and_tracks_as_in_eager(settings):
+    base = nn.CrossEntropyLoss(reduction="none")
+    eager, other = (rrt.AoRRLoss(base, m=0.1, k=0.9, **settings) for _ in range(2))
+    run = torch.compile(other, fullgraph=True, backend="aot_eager")
+    generator = seeded()
+    for _ in range(4):
+        logits, y = torch.randn(16, 5, generator=generator), torch.randint(5, (16,), generator=generator)
+        torch.testing.assert_close(run(logits, y), eager(logits, y))
+        torch.testing.assert_close(other.last_weights, eager.last_weights)
+    assert other.state_dict().keys() == eager.state_dict().keys()
+    for name, value in eager.state_dict().items():
+        torch.testing.assert_close(other.state_dict()[name], value)
+
+
+# --- ranks in the data set ----------------------------------------------------------------------------------------
+
+
+def stream_of(losses, batch_size, epochs, generator):
+    for _ in range(epochs):
+        yield from losses[torch.randperm(len(losses), generator=generator)].split(batch_size)
+
+
+@pytest.mark.parametrize("batch_size", [7, 64])
+def test_tracked_cuts_approach_those_of_the_data_set(batch_size):
+    generator = seeded()
+    data = torch.cat([torch.randn(1800, generator=generator).abs(), 50 + torch.rand(200, generator=generator)])
+    loss = rrt.AoRRLoss(m=0.1, k=0.7, ranking="stream", step=0.05)
+    shares = []
+    for batch in stream_of(data, batch_size, 12, generator):
+        loss(batch)
+        shares.append([(data > cut).float().mean().item() for cut in (loss.lam_hat, loss.lam)])
+    np.testing.assert_allclose(np.mean(shares[len(shares) // 2 :], axis=0), [0.1, 0.7], atol=0.02)
+
+
+def test_a_batch_full_of_outliers_loses_all_of_them_once_cuts_are_tracked():
+    loss = rrt.AoRRLoss(m=0.2, k=1.0, ranking="stream")
+    generator = seeded()
+    for batch in stream_of(torch.rand(1000, generator=generator), 50, 3, generator):
+        loss(batch)
+    assert loss(torch.full((50,), 100.0)) == 0
+    assert loss.last_weights.sum() == 0
+
+
+def test_tracking_does_not_depend_on_the_unit_of_the_losses():
+    small, large = (rrt.AoRRLoss(m=0.1, k=0.9, ranking="stream") for _ in range(2))
+    for batch in stream_of(torch.rand(300, generator=seeded()), 20, 2, seeded()):
+        small(batch)
+        large(1024 * batch)
+    torch.testing.assert_close(1024 * small.lam_hat, large.lam_hat)
+
+
+def test_the_average_over_an_epoch_estimates_the_ranked_range_of_the_data():
+    generator = seeded()
+    data = torch.rand(4000, generator=generator) ** 2
+    loss = rrt.AoRRLoss(m=0.2, k=0.8, ranking="stream", step=0.05)
+    values = [loss(batch).item() for batch in stream_of(data, 100, 10, generator)][-40:]
+    assert np.mean(values) == pytest.approx(float(rr.ranked_range(data.numpy(), 0.2, 0.8)), rel=0.1)
+
+
+def test_evaluation_mode_moves_no_cut():
+    loss = rrt.AoRRLoss(m=0.1, k=0.9, ranking="stream", warmup=5)
+    loss(torch.rand(50, generator=seeded()))
+    before = {name: value.clone() for name, value in loss.state_dict().items()}
+    loss.eval()(100 * torch.rand(50, generator=seeded()))
+    for name, value in loss.state_dict().items():
+        torch.testing.assert_close(value, before[name], equal_nan=True)
+
+
+def test_infinite_and_empty_batches_leave_the_tracked_cuts_finite():
+    loss = rrt.AoRRLoss(m=0.3, k=0.9, ranking="stream")
+    loss(torch.tensor([torch.inf, torch.inf, torch.inf, 1.0]))
+    assert loss(torch.zeros(0)) == 0
+    for batch in torch.rand(20, 10, generator=seeded()):
+        assert loss(torch.cat([batch, torch.tensor([torch.inf])])).isfinite()
+    assert loss.lam_hat.isfinite()
+
+
+@pytest.mark.parametrize("ranking", ["batch", "stream"])
+def test_a_nan_loss_is_loud_but_forgotten_by_the_next_batch(ranking):
+    loss = rrt.AoRRLoss(m=0.3, k=0.9, ranking=ranking)
+    good = torch.rand(30, generator=seeded())
+    loss(good)
+    bad = torch.tensor([1.0, torch.nan, 2.0], requires_grad=True)
+    value = loss(bad)
+    value.backward()
+    assert value.isnan()
+    assert bad.grad.isnan().all()
+    assert loss(good).isfinite()
+
+
+def test_stream_needs_fractions():
+    with pytest.raises(ValueError, match=r"m and k must be fractions, got m=3, k=0\.9"):
+        rrt.AoRRLoss(m=3, k=0.9, ranking="stream")
+    with pytest.raises(ValueError, match="m and k must be fractions"):
+        rrt.AoRRLoss(m=0, k=1, ranking="stream")
+    assert rrt.AoRRLoss(m=0, k=1.0, ranking="stream")(torch.tensor([1.0, 3.0])) == 2
+
+
+@pytest.mark.parametrize("ranking", ["batch", "stream"])
+def test_warm_up_is_the_plain_mean(ranking):
+    loss = rrt.AoRRLoss(m=0.2, k=0.8, ranking=ranking, warmup=3)
+    batches = torch.rand(5, 40, generator=seeded())
+    for i, batch in enumerate(batches):
+        value = loss(batch)
+        assert (value.item() == pytest.approx(batch.mean().item())) == (i < 3)
+        assert (loss.last_weights == 1).all() == (i < 3)
+
+
+@pytest.mark.parametrize("settings", [{}, {"ranking": "stream", "warmup": 4}, {"warmup": 4}])
+def test_state_dict_round_trip_continues_the_run(settings):
+    batches = torch.rand(10, 30, generator=seeded())
+    one, other = (rrt.AoRRLoss(m=0.2, k=0.8, **settings) for _ in range(2))
+    for batch in batches[:6]:
+        one(batch)
+    file = io.BytesIO()
+    torch.save(one.state_dict(), file)
+    file.seek(0)
+    other.load_state_dict(torch.load(file, weights_only=True))
+    for batch in batches[6:]:
+        assert one(batch) == other(batch)
+
+
+def test_schedule_sets_k_by_the_accuracy_reached_and_round_trips():
+    loss = rrt.AoRRLoss(m=0.1, k=1.0)
+    schedule = rrt.AccuracySchedule(loss, {0.9: 0.25, 0.8: 0.5})
+    assert [schedule.step(a) for a in (0.5, 0.8, 0.85, 0.97, 0.7)] == [1.0, 0.5, 0.5, 0.25, 1.0]
+    schedule.step(0.9)
+    fresh = rrt.AoRRLoss(m=0.1, k=1.0)
+    rrt.AccuracySchedule(fresh, {0.9: 0.25, 0.8: 0.5}).load_state_dict(schedule.state_dict())
+    assert fresh.k == 0.25
+    with pytest.raises(ValueError, match="need m < k"):
+        rrt.AccuracySchedule(loss, {0.8: 0.05})
+
+
+def test_ranks_are_checked_when_reassigned():
+    loss = rrt.AoRRLoss(m=0.1, k=0.9)
+    loss.m = 0.2
+    assert loss(torch.tensor([3.0, 2.0, 1.0, 0.0, -1.0])) == 1
+    with pytest.raises(ValueError, match="need m < k"):
+        loss.k = 0.1
+    assert "m=0.2, k=0.9" in repr(loss)
+
+
+def test_tkml_module_is_the_function():
+    scores, mask = torch.randn(20, 6, generator=seeded()), torch.rand(20, 6, generator=seeded()) < 0.3
+    for settings in ({}, {"two_sided": False}, {"reduction": "sum"}):
+        assert rrt.TKMLLoss(2, **settings)(scores, mask) == rrt.tkml(scores, mask, 2, **settings)
+    with pytest.raises(ValueError, match="top_k must be an int of at least 1, got 0"):
+        rrt.TKMLLoss(0)
+
+
+def test_without_torch_the_package_imports_and_the_subpackage_says_what_to_install():
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import rankrange\n"
+        "try:\n    rankrange.torch\nexcept ImportError as error:\n    print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pip install 'rankrange[torch]'" in done.stdout
+
+
+def test_importing_the_package_does_not_import_torch():
+    code = "import sys, rankrange; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
