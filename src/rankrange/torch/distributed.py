@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..ranges import RankedRange
-from .functional import counts_in_batch, cut_weights, sum_dtype, weighted_sum
+from .functional import counts_in_batch, cut_weights, open_cut, sum_dtype, weighted_sum
 
 _DIGIT = 8
 _BASE = 1 << _DIGIT
@@ -44,9 +44,9 @@ def joint_ranked_range(
     counts, n_nan = _count_digits(keys, keys.element_size() * 8 - _DIGIT, alive, wide.isnan().sum(), group)
     n = counts[0].sum()
     m, k = _joint_ranks(keep, n, in_batches)
-    if keep_all is not None:
-        m, k = torch.where(keep_all, 0, m), torch.where(keep_all, n, k)
     cut = _joint_cut(keys, alive, counts, m, k, group).to(wide.dtype)
+    if keep_all is not None:
+        m, k, cut = torch.where(keep_all, 0, m), torch.where(keep_all, n, k), torch.where(keep_all, open_cut(cut), cut)
     sound = (m >= 0) & (m < k) & (k <= n) & (n_nan == 0) | (n == 0)
     cut = torch.where(sound, cut, torch.nan)
     scale = 1.0 / (k - m).clamp(min=1).to(cut.dtype) if reduction == "mean" else 1.0

@@ -78,7 +78,7 @@ def cut_at_ranks(rows: Tensor, m: int, k: int) -> Tensor:
     above_m, tied_m = _above_and_tied(rows, lam_hat)
     same = lam == lam_hat
     at_lam = torch.where(same, k - m, k - above_k) / tied_k
-    at_hat = torch.where(same, 0, above_m + tied_m - m) / tied_m.clamp(min=1)
+    at_hat = torch.where(same, 0.0, (above_m + tied_m - m) / tied_m if m else 1.0)
     broken = rows.isnan().any(-1)
     columns = (lam, lam_hat, at_lam, at_hat)
     return torch.stack([column.to(sum_dtype(rows)).masked_fill(broken, torch.nan) for column in columns], -1)
