@@ -50,7 +50,8 @@ def train_step(model, x, y, **settings):
     return {"value": value.detach(), "gradients": gradients, "cut": loss._last[1], "weights": loss.last_weights}
 
 
-CASES = [(name, dtype, tied) for name in SETTINGS for dtype in (torch.float32, torch.float64) for tied in (False, True)]
+CASES = [(name, torch.float32, tied) for name in SETTINGS for tied in (False, True)]
+CASES += [("fractions", torch.float64, tied) for tied in (False, True)]
 
 
 def check_cases(rank, sizes):

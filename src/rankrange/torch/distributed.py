@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch.distributed as dist
-from torch.distributed import ProcessGroup
-
 import torch
+import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import ProcessGroup
 
 from ..ranges import RankedRange
 from .functional import counts_in_batch, cut_weights, open_cut, sum_dtype, weighted_sum
