@@ -160,11 +160,15 @@ class Softmax:
         ratios[rows, y] = -ratios.sum(axis=1)
         return s, ratios
 
-    def curvature_sum(self, z: Array, h: Array) -> Array:
-        """sum_i h_i times the second derivative in z_i, (C, C)."""
+    def probabilities(self, z: Array) -> Array:
         p = z - z.max(axis=1, keepdims=True)
         np.exp(p, out=p)
         p /= p.sum(axis=1, keepdims=True)
+        return p
+
+    def curvature_sum(self, z: Array, h: Array) -> Array:
+        """sum_i h_i times the second derivative in z_i, (C, C)."""
+        p = self.probabilities(z)
         return np.diag(h @ p) - (p * h[:, None]).T @ p
 
     def _value_and_ratios(self, y: Array, z: Array) -> tuple[Array, Array]:
@@ -206,6 +210,10 @@ class CrammerSinger:
         slope = a.copy()
         slope[np.arange(len(y)), y] = -a.sum(axis=1)
         return slope
+
+    def margins_change(self, y: Array, dz: Array) -> Array:
+        """What a change of the scores does to the margins."""
+        return dz - dz[np.arange(len(y)), y][:, None]
 
     def _rivals(self, y: Array, z: Array) -> tuple[Array, Array]:
         rows = np.arange(len(y))

@@ -125,7 +125,7 @@ def select(
     weights = np.empty_like(values) if out is None else out
     # Most values lie strictly inside or outside. A cut kept whole counts as inside; only a shared one is written apart.
     at_lower, at_upper = _kept_of_ties(lower, upper)
-    shared = [(cut, kept) for cut, kept in ((upper, at_upper), (lower, at_lower)) if kept < cut.tied]
+    shared = [(cut, kept) for cut, kept in ((upper, at_upper), (lower, at_lower)) if 0 < kept < cut.tied]
     above = np.greater if at_lower < lower.tied else np.greater_equal
     below = np.less if at_upper < upper.tied else np.less_equal
     total = math.fsum(cut.value * kept for cut, kept in shared)
@@ -139,7 +139,8 @@ def select(
         total += _dot(weights[block], values[block])
         for cut, kept in shared:
             tied = values[block] == cut.value
-            weights[block][tied] = kept / cut.tied * (1.0 if sample_weight is None else sample_weight[block][tied])
+            share = kept / cut.tied * (1.0 if sample_weight is None else sample_weight[block])
+            np.copyto(weights[block], share, where=tied, casting="same_kind")
     return Selection(weights, total, lower.value, upper.value)
 
 
@@ -225,17 +226,21 @@ def _sampled_cuts(values: NDArray[Any], ranks: list[int]) -> list[Cut] | None:
     for start in range(0, n, _BLOCK):
         block = values[start : start + _BLOCK]
         for i, (low, high) in enumerate(brackets):
-            below[i] += np.count_nonzero(block < low)
             inner = block > low
             over[i] += np.count_nonzero(inner)
-            inner &= block < high
-            between[i].append(block[inner])
+            if low == high:  # a tie so large that it fills the bracket: nothing lies between
+                below[i] += np.count_nonzero(block < low)
+            else:
+                inner &= block < high
+                between[i].append(block[inner])
     cuts = []
     for rank, (low, high), n_below, n_over, blocks in zip(ranks, brackets, below, over, between, strict=True):
-        inner = np.concatenate(blocks)
+        inner = np.concatenate(blocks or [values[:0]])
         position = n - rank - (n - n_over)  # of the cut among the values over `low`, ascending
-        if position < 0:
+        if position < 0 and low == high:
             cut = Cut(float(low), rank - n_over, n - n_over - n_below)
+        elif position < 0:
+            cut = _cut_at(values, float(low), rank)
         elif position < len(inner):
             value = float(np.partition(inner, position)[position])
             at_most = np.count_nonzero(inner <= value)

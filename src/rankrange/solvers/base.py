@@ -28,6 +28,7 @@ class Result:
     message: str
     history: list[tuple[str, float]]
     certificate: float = np.inf
+    losses: Array | None = None  # of the rows at w, where the solver has them at hand
 
 
 @dataclass

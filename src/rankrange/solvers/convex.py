@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse.linalg
 from numpy.typing import NDArray
 
 from ..objective import TopSum
@@ -50,7 +51,7 @@ def solve(
     """
     Z = problem.design.scores(W) if scores is None else scores
     saddle = Saddle(problem, Z)
-    newton = problem.n_outputs == 1 and _newton_pays(problem)
+    newton = _newton_pays(problem)
     value = problem.value_at(W, Z)
     best, gap, n_iter, stalled = (W, Z), np.inf, 0, 0
     while True:
@@ -60,7 +61,7 @@ def solve(
         if relative(gap, value) <= tol or n_iter >= max_iter or stalled >= 5:
             return Solution(*best, value, relative(gap, value), n_iter)
         if newton:
-            W, Z, steps = saddle.newton(W, Z, min(25, max_iter - n_iter), 1e-8 * tol * abs(value))
+            W, Z, steps = saddle.newton(W, Z, min(25, max_iter - n_iter), 1e-8 * tol * abs(value), metric)
         else:
             W, Z, steps = saddle.quasi_newton(W, min(50, max_iter - n_iter), 1e-3 * tol, metric)
         n_iter += max(1, steps)
@@ -72,7 +73,10 @@ def solve(
 
 
 def _newton_pays(problem: TopSum) -> bool:
-    return problem.design.p <= _NEWTON_COLUMNS and problem.design.n * problem.design.p**2 <= _NEWTON_WORK
+    n, p, r = problem.design.n, problem.design.p, problem.n_outputs
+    if r > 1:  # conjugate gradients: some tens of products with X a step
+        return n * p * r <= _NEWTON_WORK / 100
+    return p <= _NEWTON_COLUMNS and n * p**2 <= _NEWTON_WORK
 
 
 class Answer(NamedTuple):
@@ -81,7 +85,8 @@ class Answer(NamedTuple):
     value: float
     rho: Array  # (n, J), each row in the simplex {rho >= 0, sum <= 1}
     slope: Array | None  # (r, n) of a smooth loss
-    free: Array  # (n,) True where rho moves with the loss
+    free: Array  # (n,) True where the sum of rho moves with the loss
+    full: Array  # (n,) True where that sum is 1, and rho can only shift between margins
     level_moves: bool  # lam > 0, so the free weights move against each other
 
 
@@ -96,6 +101,7 @@ class Saddle:
         # With a smooth loss and no cut all weights are 1: nothing is smoothed, and one round is exact.
         self.exact = problem.takes_all and not self.linear
         self.signed = getattr(problem.loss, "signed_margins", False)
+        self.mu = 1.0
         if not self.exact:
             self._start_smoothing(Z)
 
@@ -110,7 +116,7 @@ class Saddle:
             top = (values == values.max(axis=1, keepdims=True)) & (values > 0)
             self.centre = self.centre * top / np.maximum(top.sum(axis=1, keepdims=True), 1)
         inside = s[self.caps > 0]
-        self.mu = max(float(np.abs(inside - inside.mean()).mean()), 1e-3 * float(inside.max(initial=1.0)), 1e-12)
+        self.mu = max(float(np.abs(inside - inside.mean()).mean()), 0.1 * float(inside.mean()), 1e-12)
         self.least_mu = 1e-4 * self.mu
         self.level = 0.0
 
@@ -130,7 +136,8 @@ class Saddle:
         values, slope = self._pieces(Z)
         if self.exact:
             rho = np.ones_like(values)
-            return Answer(float(self.caps @ values[:, 0]), rho, slope, np.zeros(len(values), dtype=bool), False)
+            none = np.zeros(len(values), dtype=bool)
+            return Answer(float(self.caps @ values[:, 0]), rho, slope, none, ~none, False)
         pushed = self.centre + values / self.mu
         signs = np.sign(pushed) if self.signed else 1.0
         pushed = pushed * signs
@@ -145,7 +152,7 @@ class Saddle:
         rho = rho * signs
         finite = np.where(np.isfinite(values), values, 0.0)
         value = float(self.caps @ (rho * finite - 0.5 * self.mu * (rho - self.centre) ** 2).sum(axis=1))
-        return Answer(value, rho, slope, (sums > 0) & ~full & (self.caps > 0), level > 0)
+        return Answer(value, rho, slope, (sums > 0) & ~full & (self.caps > 0), full, level > 0)
 
     def _level(self, pushed: Array) -> float:
         """lam / mu: the least level >= 0 at which the weights have at most the mass K. Newton, kept in a bracket."""
@@ -192,14 +199,16 @@ class Saddle:
         gradient = self.problem.design.adjoint(self._pull(answer)) + self.problem.penalty_gradient(W)
         return gradient if self.problem.tilt is None else gradient - self.problem.tilt
 
-    def newton(self, W: Array, Z: Array, max_steps: int, enough: float) -> tuple[Array, Array, int]:
+    def newton(
+        self, W: Array, Z: Array, max_steps: int, enough: float, metric: Metric | None
+    ) -> tuple[Array, Array, int]:
         """Newton steps until half the squared Newton decrement, which predicts what is left, is `enough` small."""
         design = self.problem.design
         answer = self.answer(Z)
         value = self._total(answer, W)
         for step in range(max_steps):
             gradient = self._gradient(answer, W)
-            direction = -Metric(self._hessian(Z, answer)).solve(gradient)
+            direction = self._newton_direction(Z, answer, gradient, metric)
             decrement = -float(np.vdot(direction, gradient)) / 2
             if decrement <= enough:
                 return W, Z, step
@@ -215,6 +224,51 @@ class Saddle:
                 return W, Z, step  # rounding: no step lowers the value any more
             W, Z, answer, value = W + length * direction, Z + length * dZ, trial, trial_value
         return W, Z, max_steps
+
+    def _newton_direction(self, Z: Array, answer: Answer, gradient: Array, metric: Metric | None) -> Array:
+        if self.problem.n_outputs == 1:
+            return -Metric(self._hessian(Z, answer)).solve(gradient)
+        design, shape = self.problem.design, gradient.shape
+        ridge = self.problem.penalty_diagonal() + 1e-12
+        probabilities = None if self.linear else self.problem.loss.probabilities(Z.T)
+
+        def product(v: Array) -> Array:
+            V = v.reshape(shape)
+            change = self._pull_change(design.scores(V), answer, probabilities)
+            return (design.adjoint(change) + ridge * V).ravel()
+
+        operator = scipy.sparse.linalg.LinearOperator((gradient.size, gradient.size), matvec=product)
+        precondition = None
+        if metric is not None:
+            precondition = scipy.sparse.linalg.LinearOperator(
+                operator.shape, matvec=lambda v: metric.solve(v.reshape(shape)).ravel()
+            )
+        solved, _ = scipy.sparse.linalg.cg(operator, -gradient.ravel(), rtol=1e-3, maxiter=200, M=precondition)
+        if not np.isfinite(solved).all() or solved @ gradient.ravel() >= 0:
+            return -gradient if metric is None else -metric.solve(gradient)
+        return solved.reshape(shape)
+
+    def _pull_change(self, dZ: Array, answer: Answer, probabilities: Array | None) -> Array:
+        """The derivative of `_pull` in the direction dZ, (r, n)."""
+        problem = self.problem
+        if self.linear:
+            support = answer.rho > 0
+            move = np.where(support, problem.loss.margins_change(problem.y, dZ.T), 0.0)
+            count = np.maximum(support.sum(axis=1), 1)
+            move -= np.where(answer.full, move.sum(axis=1) / count, 0.0)[:, None] * support
+        else:
+            support = answer.free[:, None]
+            slope = np.asarray(answer.slope)
+            move = np.einsum("rn,rn->n", slope, dZ)[:, None] * support
+        if answer.level_moves:
+            mass = (self.caps * answer.free)[:, None] * support
+            if mass.any():
+                move = move - (mass * move).sum() / mass.sum() * (support & answer.free[:, None])
+        move = move * (self.caps / (self.mu * problem.scale))[:, None]
+        if self.linear:
+            return problem.loss.margins_adjoint(problem.y, move).T
+        bend = probabilities * (dZ.T - (probabilities * dZ.T).sum(axis=1, keepdims=True))
+        return slope * move[:, 0] + bend.T * (self.caps * answer.rho[:, 0] / problem.scale)
 
     def _hessian(self, Z: Array, answer: Answer) -> Array:
         problem, design = self.problem, self.problem.design

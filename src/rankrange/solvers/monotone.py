@@ -47,13 +47,14 @@ def bilevel(
         if reached < value:
             W, Z, value = solution.W, solution.scores, reached
             log(phase, value)
+        best = objective.losses(Z) if moved and W is not solution.W else s
         if objective.m == 0:
-            return finish(W, value, n_iter, solution.gap, tol, max_iter, log)
-        if not moved or np.array_equal(problem.caps, objective.cutting(s).caps):
+            return finish(W, value, n_iter, solution.gap, tol, max_iter, log, losses=best)
+        if not moved or _same_rows(problem.caps, objective.cutting(s).caps):
             certificate = solution.gap if _cut_is_clean(objective, s) else np.inf
-            return finish(W, value, n_iter, certificate, tol, max_iter, log)
+            return finish(W, value, n_iter, certificate, tol, max_iter, log, losses=best)
         if n_iter >= max_iter:
-            return finish(W, value, n_iter, np.inf, tol, max_iter, log)
+            return finish(W, value, n_iter, np.inf, tol, max_iter, log, losses=best)
 
 
 def dca(objective: Objective, W: Array, *, tol: float = 1e-6, max_iter: int = 200, log: Log | None = None) -> Result:
@@ -89,6 +90,7 @@ def finish(
     max_iter: int,
     log: Log,
     settled: bool | None = None,
+    losses: Array | None = None,
 ) -> Result:
     converged = certificate <= tol if settled is None else settled
     if certificate <= tol:
@@ -99,7 +101,11 @@ def finish(
         message = "losses tie at the upper cut, or the cut rows still change: no certificate"
     else:
         message = f"stopped after {n_iter} of {max_iter} iterations with a relative gap of {certificate:.2g}"
-    return Result(W, value, n_iter, converged, message, log.history, certificate)
+    return Result(W, value, n_iter, converged, message, log.history, certificate, losses)
+
+
+def _same_rows(a: Array | None, b: Array | None) -> bool:
+    return a is b or (a is not None and b is not None and np.array_equal(a, b))
 
 
 def _cut_is_clean(objective: Objective, s: Array) -> bool:

@@ -1,0 +1,437 @@
+"""AoRRClassifier and AoRRRegressor: linear models trained on a ranked range of their losses."""
+
+from __future__ import annotations
+
+import numbers
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, softmax
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from ..losses import Absolute, CrammerSinger, Hinge, Huber, Logistic, Softmax, Squared
+from ..objective import Design, Objective
+from ..ranges import RankedRange
+from ..select import cuts_of
+from ..solvers import Log, Result, bilevel, dca, multistart, subgradient
+from .rows import canonical_rows
+from .stream import Stream
+
+Array = NDArray[Any]
+_SOLVERS = ("auto", "dca", "subgradient", "bilevel")
+# Until m and k are chosen from the data: cut the top tenth, keep the rest.
+_AUTO_RANGE = RankedRange(0.1, 1.0)
+
+
+class _AoRRLinear(BaseEstimator):
+    """What classifier and regressor share: parameters, fit, attributes."""
+
+    def __init__(
+        self,
+        m: Any = "auto",
+        k: Any = "auto",
+        *,
+        loss: str,
+        C: float = 1.0,
+        fit_intercept: bool = True,
+        solver: str = "auto",
+        n_starts: int = 10,
+        max_iter: int = 200,
+        tol: float = 1e-6,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        warm_start: bool = False,
+    ) -> None:
+        self.m = m
+        self.k = k
+        self.loss = loss
+        self.C = C
+        self.fit_intercept = fit_intercept
+        self.solver = solver
+        self.n_starts = n_starts
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.warm_start = warm_start
+
+    def _range(self) -> RankedRange:
+        if isinstance(self.m, RankedRange):
+            return self.m
+        m = _AUTO_RANGE.m if isinstance(self.m, str) and self.m == "auto" else self.m
+        k = _AUTO_RANGE.k if isinstance(self.k, str) and self.k == "auto" else self.k
+        for name, value in (("m", m), ("k", k)):
+            if isinstance(value, str):
+                raise ValueError(f"{name} must be 'auto', an int (a count) or a float in [0, 1], got {value!r}")
+        return RankedRange(m, k)
+
+    def _check_params(self) -> None:
+        for name, lowest in (("C", 0.0), ("tol", 0.0)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, numbers.Real) or not lowest < float(value) < np.inf:
+                raise ValueError(f"{name} must be a number above {lowest:g} and finite, got {value!r}")
+        for name, least in (("max_iter", 1), ("n_starts", 0)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < least:
+                raise ValueError(f"{name} must be an int of at least {least}, got {value!r}")
+        if self.solver not in _SOLVERS:
+            raise ValueError(f"solver must be one of {', '.join(_SOLVERS)}, got {self.solver!r}")
+
+    def _solve(self, X: Any, y: Array, weight: Array | None, loss: Any, n_outputs: int) -> None:
+        """Build the objective, run the solver, store the result under the documented names."""
+        keep = self._range()
+        rows, targets, mass = canonical_rows(X, y, weight)
+        whole = mass is None or bool((mass == np.floor(mass)).all())
+        m, k = keep.masses(len(targets) if mass is None else float(mass.sum()), whole=whole)
+        design = Design(rows, bool(self.fit_intercept))
+        objective = Objective(design, targets, loss, float(self.C), n_outputs, m=m, k=k, sample_weight=mass)
+        start = self._warm(design, n_outputs) if self.warm_start and hasattr(self, "coef_") else None
+        result = self._run(objective, start)
+        self.m_: float = int(m) if whole else float(m)
+        self.k_: float = int(k) if whole else float(k)
+        self._store(result, design)
+        losses = result.losses
+        if losses is None or rows is not X:
+            given = Design(X, design.fit_intercept)
+            losses = replace(objective, design=given, y=y).losses(given.scores(result.w))
+        self._store_cuts(losses, weight)
+        if not result.converged:
+            warnings.warn(
+                f"the {self.solver!r} solver did not reach tol={self.tol:g}: {result.message}; raise max_iter, scale "
+                "the features, or lower C",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def _run(self, objective: Objective, start: Array | None) -> Result:
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        log = Log(print if self.verbose else None)
+        common: dict[str, Any] = {"tol": float(self.tol), "log": log}
+        if self.solver == "auto":
+            return multistart(
+                objective, start, n_starts=int(self.n_starts), rng=rng, max_iter=int(self.max_iter), **common
+            )
+        shape = (objective.n_outputs, objective.design.p)
+        if self.solver == "subgradient":
+            start = rng.normal(scale=0.01, size=shape) if start is None else start
+            return subgradient(objective, start, inner=10 * int(self.max_iter), **common)
+        if start is None:  # the ordinary fit; at zero all losses tie, and both methods would stay there
+            start = bilevel(replace(objective, m=0, k=objective.total), np.zeros(shape), tol=1e-4).w
+        method = dca if self.solver == "dca" else bilevel
+        return method(objective, start, max_iter=int(self.max_iter), **common)
+
+    def _warm(self, design: Design, n_outputs: int) -> Array | None:
+        W = np.zeros((n_outputs, design.p))
+        coef = np.atleast_2d(self.coef_)
+        if coef.shape != (n_outputs, design.d):
+            return None
+        W[:, : design.d] = coef
+        if design.fit_intercept:
+            W[:, -1] = self.intercept_
+        return W
+
+    def _store(self, result: Result, design: Design) -> None:
+        self._store_weights(result.w, design)
+        self.objective_ = float(result.value)
+        self.n_iter_ = max(1, int(result.n_iter))  # the certificate of a start that was optimal takes one look too
+        self.converged_ = bool(result.converged)
+        self.certificate_ = float(result.certificate)
+        self.message_ = result.message
+        self.history_ = {
+            "phase": np.array([phase for phase, _ in result.history]),
+            "objective": np.array([value for _, value in result.history]),
+        }
+
+    def _store_cuts(self, losses: Array, weight: Array | None) -> None:
+        """The cuts and the dropped rows, on the rows as they were given."""
+        lower, upper = cuts_of(losses, self.m_, self.k_, weight)
+        self.lam_, self.lam_hat_ = float(lower.value), float(upper.value)
+        # All m cut rows count: losses > lam_hat would leave out the m-th itself (docs/paper.md). Rows that tie at the
+        # cut and are partly kept are not dropped.
+        self.dropped_ = losses >= upper.value if self.m_ and upper.taken >= upper.tied else losses > upper.value
+
+    def _learn(self, X: Any, y: Array, weight: Array | None, loss: Any, n_outputs: int) -> None:
+        """One pass of `partial_fit`."""
+        keep = self._range()
+        if (isinstance(keep.m, int) and keep.m > 0) or isinstance(keep.k, int):
+            raise ValueError(
+                f"a stream has no length, so partial_fit needs m and k as fractions, got m={self.m!r}, k={self.k!r}; "
+                "pass for example m=0.1, k=1.0"
+            )
+        design = Design(X, bool(self.fit_intercept))
+        objective = Objective(design, y, loss, float(self.C), n_outputs, sample_weight=weight)
+        shape = (n_outputs, design.p)
+        stream = Stream(self.stream_) if hasattr(self, "stream_") else Stream.start(shape)
+        if not hasattr(self, "stream_") and hasattr(self, "coef_"):  # go on from a fit
+            known = self._warm(design, n_outputs)
+            stream.W = stream.W if known is None else known
+        stream.learn(objective, float(keep.m), float(keep.k))
+        self.stream_: dict[str, Array] = stream.state()
+        self.m_, self.k_ = float(keep.m), float(keep.k)
+        self.lam_, self.lam_hat_ = stream.lam, stream.lam_hat
+        self._store_weights(stream.W, design)
+
+    def _linear(self, X: Any) -> Array:
+        """Scores (n, r)."""
+        check_is_fitted(self, "coef_")
+        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+        return X @ np.atleast_2d(self.coef_).T + self.intercept_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+class AoRRClassifier(ClassifierMixin, _AoRRLinear):
+    """Linear classifier that keeps the training losses ranked m+1..k and ignores the others.
+
+    It minimises the average of the kept losses + ||coef||^2 / (2 C); the intercept is not penalised. Cutting the top m
+    removes outliers and wrong labels completely; k below n keeps the fit from being dominated by what is already
+    easy. Average, maximum, average top-k, median and trimmed losses are settings of (m, k); see `RankedRange`.
+
+    Parameters
+    ----------
+    m, k : "auto", int, float or, for m, a RankedRange
+        An int is a count, a float in [0, 1] a fraction of the training rows. "auto" at present means m=0.1, k=1.0.
+    loss : "logistic" (softmax for more than two classes) or "hinge" (Crammer-Singer)
+    C : float
+        Inverse strength of the penalty, relative to the *mean* loss: C here is n times scikit-learn's C.
+    solver : "auto", "dca", "subgradient" or "bilevel"
+        "auto" searches from many starts and certifies the result. "dca" is the paper's Algorithm 1 with exact inner
+        solves, "bilevel" its section 3.1, both from the ordinary fit. "subgradient" is Algorithm 1 as printed, for
+        comparison: 5 rounds of 10 * max_iter steps.
+    n_starts : int
+        Random starts of "auto", beside the ordinary fit and one that leaves out far rows.
+    max_iter, tol : int, float
+        Budget of iterations, and the relative duality gap at which the fit has converged.
+    class_weight : dict, "balanced" or None
+        Multiplies sample_weight.
+    random_state, n_jobs, verbose, warm_start
+        As in scikit-learn. The result does not depend on n_jobs. With warm_start the last solution is one more start.
+
+    Attributes
+    ----------
+    coef_ (1 or n_classes, n_features), intercept_, classes_, n_features_in_
+    m_, k_ : the counts (with fractional weights: masses) that were used
+    lam_, lam_hat_ : the cuts s_[k] and s_[m] of the training losses; lam_hat_ is infinite for m = 0
+    dropped_ : bool (n,), the training rows that were cut
+    objective_, n_iter_, converged_, message_
+    certificate_ : float
+        A proved bound on (objective_ - best) / objective_, where best is the least value with the same rows cut: the
+        least of all for m = 0, and otherwise a local minimum wherever s_[m] > s_[m+1]. Infinite if nothing is proved.
+    history_ : dict of arrays "phase" and "objective"
+    """
+
+    def __init__(
+        self,
+        m: Any = "auto",
+        k: Any = "auto",
+        *,
+        loss: str = "logistic",
+        C: float = 1.0,
+        fit_intercept: bool = True,
+        solver: str = "auto",
+        n_starts: int = 10,
+        max_iter: int = 200,
+        tol: float = 1e-6,
+        class_weight: Any = None,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        warm_start: bool = False,
+    ) -> None:
+        super().__init__(
+            m,
+            k,
+            loss=loss,
+            C=C,
+            fit_intercept=fit_intercept,
+            solver=solver,
+            n_starts=n_starts,
+            max_iter=max_iter,
+            tol=tol,
+            random_state=random_state,
+            n_jobs=n_jobs,
+            verbose=verbose,
+            warm_start=warm_start,
+        )
+        self.class_weight = class_weight
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> AoRRClassifier:
+        """Fit to the rows of X (dense or sparse) and their labels y."""
+        self._check_params()
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        weight = self._mass(X, codes, sample_weight)
+        self._check_classes(codes if weight is None else codes[weight > 0])
+        loss, n_outputs = self._loss()
+        self._solve(X, self._encode(codes, X.dtype), weight, loss, n_outputs)
+        return self
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> AoRRClassifier:
+        """Learn from one more part of a stream; the first call must name all classes. m and k must be fractions."""
+        self._check_params()
+        first = not hasattr(self, "stream_")
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], reset=first)
+        if classes is not None and first:
+            self.classes_ = np.unique(classes)
+        elif not hasattr(self, "classes_"):
+            raise ValueError("the first call of partial_fit must name all classes; pass classes=np.unique(labels)")
+        unknown = np.setdiff1d(y, self.classes_)
+        if len(unknown):
+            raise ValueError(f"y holds labels that were not among the classes of the first call: {unknown[:5]}")
+        codes = np.searchsorted(self.classes_, y)
+        self._check_classes(np.arange(len(self.classes_)))
+        loss, n_outputs = self._loss()
+        self._learn(X, self._encode(codes, X.dtype), self._mass(X, codes, sample_weight), loss, n_outputs)
+        return self
+
+    def _mass(self, X: Any, codes: Array, sample_weight: Any) -> Array | None:
+        if sample_weight is None and self.class_weight is None:
+            return None
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        if self.class_weight is not None:
+            present = np.unique(codes)
+            balance = compute_class_weight(self.class_weight, classes=self.classes_[present], y=self.classes_[codes])
+            weight = weight * balance[np.searchsorted(present, codes)]
+        return weight
+
+    def _check_classes(self, codes: Array) -> None:
+        present = np.unique(codes)
+        if len(present) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs at least two classes with positive weight, got one class: "
+                f"{self.classes_[present]}; check y"
+            )
+
+    def _loss(self) -> tuple[Any, int]:
+        if self.loss not in ("logistic", "hinge"):
+            raise ValueError(f"loss must be 'logistic' or 'hinge', got {self.loss!r}")
+        if len(self.classes_) == 2:
+            return (Logistic() if self.loss == "logistic" else Hinge()), 1
+        return (Softmax() if self.loss == "logistic" else CrammerSinger()), len(self.classes_)
+
+    def _encode(self, codes: Array, dtype: Any) -> Array:
+        return (2 * codes - 1).astype(dtype) if len(self.classes_) == 2 else codes
+
+    def _store_weights(self, W: Array, design: Design) -> None:
+        self.coef_ = W[:, : design.d].astype(design.X.dtype)
+        self.intercept_ = (W[:, -1] if design.fit_intercept else np.zeros(len(W))).astype(design.X.dtype)
+
+    def decision_function(self, X: Any) -> Array:
+        """Scores: (n,) for two classes, positive for classes_[1]; else (n, n_classes)."""
+        scores = self._linear(X)
+        return scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def predict(self, X: Any) -> Array:
+        scores = self.decision_function(X)
+        chosen = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
+        return self.classes_[chosen]
+
+    @available_if(lambda self: self.loss == "logistic")
+    def predict_proba(self, X: Any) -> Array:
+        """Class probabilities of the logistic model."""
+        scores = self.decision_function(X)
+        if scores.ndim == 1:
+            return np.stack([expit(-scores), expit(scores)], axis=1)
+        return softmax(scores, axis=1)
+
+    @available_if(lambda self: self.loss == "logistic")
+    def predict_log_proba(self, X: Any) -> Array:
+        return np.log(self.predict_proba(X))
+
+
+class AoRRRegressor(RegressorMixin, _AoRRLinear):
+    """Linear regression that keeps the training losses ranked m+1..k; with loss="squared", k=1.0 least trimmed squares.
+
+    It minimises the average of the kept losses + ||coef||^2 / (2 C). loss is "squared", (y - z)^2; "absolute",
+    |y - z|; or "huber", (y - z)^2 / 2 within 1 of y and linear beyond. The other parameters and the attributes are
+    those of `AoRRClassifier`.
+    """
+
+    def __init__(
+        self,
+        m: Any = "auto",
+        k: Any = "auto",
+        *,
+        loss: str = "squared",
+        C: float = 1.0,
+        fit_intercept: bool = True,
+        solver: str = "auto",
+        n_starts: int = 10,
+        max_iter: int = 200,
+        tol: float = 1e-6,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        warm_start: bool = False,
+    ) -> None:
+        super().__init__(
+            m,
+            k,
+            loss=loss,
+            C=C,
+            fit_intercept=fit_intercept,
+            solver=solver,
+            n_starts=n_starts,
+            max_iter=max_iter,
+            tol=tol,
+            random_state=random_state,
+            n_jobs=n_jobs,
+            verbose=verbose,
+            warm_start=warm_start,
+        )
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> AoRRRegressor:
+        """Fit to the rows of X (dense or sparse) and their targets y."""
+        self._check_params()
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], y_numeric=True)
+        weight = None
+        if sample_weight is not None:
+            weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        self._solve(X, y.astype(X.dtype, copy=False), weight, self._loss(), 1)
+        return self
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> AoRRRegressor:
+        """Learn from one more part of a stream. m and k must be fractions."""
+        self._check_params()
+        X, y = validate_data(
+            self,
+            X,
+            y,
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            y_numeric=True,
+            reset=not hasattr(self, "stream_"),
+        )
+        weight = None
+        if sample_weight is not None:
+            weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        self._learn(X, y.astype(X.dtype, copy=False), weight, self._loss(), 1)
+        return self
+
+    def _loss(self) -> Any:
+        losses = {"squared": Squared, "absolute": Absolute, "huber": Huber}
+        if self.loss not in losses:
+            raise ValueError(f"loss must be one of {', '.join(losses)}, got {self.loss!r}")
+        return losses[self.loss]()
+
+    def _store_weights(self, W: Array, design: Design) -> None:
+        self.coef_ = W[0, : design.d].astype(design.X.dtype)
+        self.intercept_ = float(W[0, -1]) if design.fit_intercept else 0.0
+
+    def predict(self, X: Any) -> Array:
+        return self._linear(X)[:, 0]
