@@ -91,9 +91,8 @@ def main() -> None:
     parser.add_argument("--no-record", action="store_true", help="print only, leave benchmarks/results alone")
     arguments = parser.parse_args()
     rows = []
-    print(
-        f"{arguments.n:,} float64 losses, ranks n/10+1..9n/10; both: select.select, public: ranked_range + range_weights"
-    )
+    print(f"{arguments.n:,} float64 losses, ranks n/10+1..9n/10; medians of {arguments.repeats} rounds")
+    print("both: select.select; public: ranked_range, then range_weights")
     for distribution in DISTRIBUTIONS:
         rows.append(measure(distribution, arguments.n, arguments.repeats))
         if len(rows) == 1:
