@@ -14,7 +14,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-Batch = Callable[[Array], tuple[Array, Array]]
+Batch = Callable[..., tuple[Array, Array]]
 
 
 class Metric:
@@ -44,13 +44,16 @@ def descend(
     memory: int = 10,
     tol: float = 1e-10,
     on_step: Callable[[float], None] | None = None,
+    numbered: bool = False,
 ) -> tuple[Array, Array, int]:
     """Minimise from each start (S, r, p); gives the end points, their values, and the iterations of the longest run.
 
-    A start rests when a step lowers its value by less than `tol` of it, or no step lowers it.
+    A start rests when a step lowers its value by less than `tol` of it, or no step lowers it. With `numbered` the
+    starts have objectives of their own: the batch is asked for batch(W, which), `which` being their numbers.
     """
     W = np.array(starts, dtype=np.float64)
-    values, gradients = batch(W)
+    evaluate = batch if numbered else lambda W, which: batch(W)
+    values, gradients = evaluate(W, np.arange(len(W)))
     pairs: list[tuple[Array, Array, Array]] = []  # (step, change of gradient, 1 / <step, change>), oldest first
     active = np.ones(len(W), dtype=bool)
     for iteration in range(max_iter):
@@ -63,7 +66,7 @@ def descend(
         step = np.ones(len(W))
         if metric is None and not pairs:
             step /= np.maximum(1.0, np.sqrt(_inner(gradients, gradients)))
-        moved, new_values, new_gradients = _backtrack(batch, W, values, gradients, direction, slope, step, active)
+        moved, new_values, new_gradients = _backtrack(evaluate, W, values, gradients, direction, slope, step, active)
         gained = values - new_values
         s, y = moved - W, new_gradients - gradients
         W, values, gradients = moved, new_values, new_gradients
@@ -105,14 +108,21 @@ def _inverse_hessian(G: Array, pairs: list[tuple[Array, Array, Array]], metric: 
 
 
 def _backtrack(
-    batch: Batch, W: Array, values: Array, gradients: Array, direction: Array, slope: Array, step: Array, active: Array
+    evaluate: Batch,
+    W: Array,
+    values: Array,
+    gradients: Array,
+    direction: Array,
+    slope: Array,
+    step: Array,
+    active: Array,
 ) -> tuple[Array, Array, Array]:
     """Halve the steps of those starts that have not come down enough; one that never does stays where it is."""
     moved, new_values, new_gradients = W.copy(), values.copy(), gradients.copy()
     waiting = np.flatnonzero(active)
     for _ in range(25):
         trial = W[waiting] + step[waiting, None, None] * direction[waiting]
-        trial_values, trial_gradients = batch(trial)
+        trial_values, trial_gradients = evaluate(trial, waiting)
         done = trial_values <= values[waiting] + 1e-4 * step[waiting] * slope[waiting]
         accepted = waiting[done]
         moved[accepted], new_values[accepted] = trial[done], trial_values[done]
