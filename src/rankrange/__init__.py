@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .ranges import RankedRange, ThresholdRange
 
 if TYPE_CHECKING:
-    from .estimators import AoRRClassifier, AoRRRegressor
+    from .estimators import AoRRClassifier, AoRRRegressor, TKMLClassifier
     from .select import range_weights, ranked_range, thresholds
 
 __version__ = "0.1.0.dev0"
@@ -22,6 +22,7 @@ _HOME_OF = {
     "thresholds": "select",
     "AoRRClassifier": "estimators",
     "AoRRRegressor": "estimators",
+    "TKMLClassifier": "estimators",
 }
 _SUBMODULES = (
     "datasets",
@@ -41,6 +42,7 @@ __all__ = [
     "AoRRClassifier",
     "AoRRRegressor",
     "RankedRange",
+    "TKMLClassifier",
     "ThresholdRange",
     "__version__",
     "range_weights",

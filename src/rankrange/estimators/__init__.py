@@ -1,5 +1,6 @@
 """scikit-learn estimators: they validate, build an objective, solve it, and store what came out."""
 
 from .linear import AoRRClassifier, AoRRRegressor
+from .multilabel import TKMLClassifier
 
-__all__ = ["AoRRClassifier", "AoRRRegressor"]
+__all__ = ["AoRRClassifier", "AoRRRegressor", "TKMLClassifier"]

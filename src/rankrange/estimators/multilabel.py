@@ -1,0 +1,244 @@
+"""TKMLClassifier: a linear model trained so that the true labels of a row come out on top."""
+
+from __future__ import annotations
+
+import numbers
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+
+from ..losses import TKML
+from ..metrics import top_k_labels
+from ..objective import Design
+from ..ranges import RankedRange
+from ..select import cuts_of
+from ..solvers.base import Log, Result
+from ..solvers.blocks import Blocks
+from ..solvers.logistic import logistic_per_label
+from ..solvers.tkml import LabelObjective, Watch, quasi_newton
+from .labels import LabelRanker
+from .rows import canonical_rows
+
+Array = NDArray[Any]
+_SOLVERS = ("auto",)
+# Rows are put in order, which makes a weight equal to repetition, where the table of features and labels is small.
+_ORDERED_UP_TO = 5_000_000
+
+
+class TKMLClassifier(LabelRanker):
+    """Linear multi-label classifier that ranks labels and predicts the top_k best.
+
+    It minimises the average of the TKML losses ranked m+1..k among the training rows + ||coef||^2 / (2 C); intercepts
+    are not penalised. m=0, k=1.0 is TKML-Average, m=0 with k below the number of rows TKML-AT_k, m > 0 TKML-AoRR.
+    With one class a row, y of shape (n,), it is a multi-class classifier.
+
+    Parameters
+    ----------
+    top_k : int
+        How many labels are predicted; below the number of labels.
+    m, k : int or float; m also a RankedRange
+        Which rows count: those whose losses rank m+1..k. An int is a count, a float in [0, 1] a fraction of the rows.
+    C : float
+        Inverse strength of the penalty, relative to the *mean* loss.
+    loss : "two_sided" or "paper"
+        "paper" asks that all true labels be in the top_k, also of a row that has more than top_k of them, where it
+        cannot be; "two_sided" asks of such a row that the top_k be true. See docs/paper.md.
+    validation : float, int or None
+        How to choose where on the solver's path to stop, its start included: a float is the share of the rows held out,
+        an int the number of folds of a cross-validation, None goes to the end of the path. The model is then fitted
+        to all rows with that many steps.
+    max_iter, tol : int, float
+        Length of the path, and the relative gain at which a step counts as none.
+    random_state, verbose
+        As in scikit-learn.
+
+    Attributes
+    ----------
+    coef_ (n_labels, n_features), intercept_ (n_labels,), classes_, n_features_in_
+    m_, k_, lam_, lam_hat_, dropped_ : as in AoRRClassifier
+    objective_, history_, n_iter_, converged_, message_
+    stopped_at_start_ : bool, True if no step from the start, a logistic regression a label, was worth it
+    stop_scores_ : the top-k multi-label accuracy after 0, 1, 2, ... steps that the choice was made by, or None
+    n_without_labels_, n_with_all_labels_ : int
+        Rows with no true label cost 0 whatever the scores, and are right whatever is predicted. A row with all labels
+        true costs 0 in the two-sided form; it is always right too.
+    """
+
+    def __init__(
+        self,
+        top_k: int = 1,
+        *,
+        m: Any = 0,
+        k: Any = 1.0,
+        C: float = 1.0,
+        loss: str = "two_sided",
+        fit_intercept: bool = True,
+        solver: str = "auto",
+        validation: Any = 0.2,
+        max_iter: int = 200,
+        tol: float = 1e-6,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.top_k = top_k
+        self.m = m
+        self.k = k
+        self.C = C
+        self.loss = loss
+        self.fit_intercept = fit_intercept
+        self.solver = solver
+        self.validation = validation
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> TKMLClassifier:
+        """Fit to the rows of X (dense or sparse) and y: an indicator matrix, sets of labels, or one class a row."""
+        self._check_params()
+        X, targets, weight = self._read(X, y, sample_weight)
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        objective = self._objective(*_ordered(X, targets.true, weight))
+        steps = self._choose_steps(objective, rng)
+        result = self._run(objective, steps, Log(print if self.verbose else None))
+        self.stopped_at_start_ = steps == 0
+        self._store(result, objective)
+        given = LabelObjective(Design(X, bool(self.fit_intercept)), targets.true, objective.loss, objective.C)
+        self._store_cuts(given.losses_of(result.w), weight)
+        if not result.converged and self.validation is None:
+            warnings.warn(
+                f"the {self.solver!r} solver did not reach tol={self.tol:g}: {result.message}; raise max_iter, scale "
+                "the features, or lower C",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def _check_params(self) -> None:
+        for name in ("C", "tol"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < np.inf:
+                raise ValueError(f"{name} must be a number above 0 and finite, got {value!r}")
+        if isinstance(self.max_iter, bool) or not isinstance(self.max_iter, numbers.Integral) or self.max_iter < 1:
+            raise ValueError(f"max_iter must be an int of at least 1, got {self.max_iter!r}")
+        if self.solver not in _SOLVERS:
+            raise ValueError(f"solver must be one of {', '.join(_SOLVERS)}, got {self.solver!r}")
+        if self.loss not in ("two_sided", "paper"):
+            raise ValueError(f"loss must be 'two_sided' or 'paper', got {self.loss!r}")
+        share = self.validation
+        if share is not None and (
+            isinstance(share, bool)
+            or not isinstance(share, numbers.Real)
+            or not (share >= 2 if isinstance(share, numbers.Integral) else 0 < share < 1)
+        ):
+            raise ValueError(
+                f"validation must be a float in (0, 1), a share of the rows, an int of at least 2, a number of folds, "
+                f"or None, got {share!r}"
+            )
+
+    def _objective(self, X: Any, true: Any, mass: Array | None) -> LabelObjective:
+        keep = self.m if isinstance(self.m, RankedRange) else RankedRange(self.m, self.k)
+        whole = mass is None or bool((mass == np.floor(mass)).all())
+        m, k = keep.masses(X.shape[0] if mass is None else float(mass.sum()), whole=whole)
+        self.m_: float = int(m) if whole else float(m)
+        self.k_: float = int(k) if whole else float(k)
+        loss = TKML(int(self.top_k), two_sided=self.loss == "two_sided")
+        design = Design(X, bool(self.fit_intercept))
+        return LabelObjective(design, true, loss, float(self.C), true.shape[1], m=m, k=k, sample_weight=mass)
+
+    def _run(self, objective: LabelObjective, steps: int, log: Log, watch: Watch | None = None) -> Result:
+        start, _, _ = logistic_per_label(objective.design, objective.blocks, objective.C, objective.sample_weight)
+        if watch is not None:
+            watch(start)
+        if steps == 0:
+            value = objective.value(start)
+            log("start", value)
+            return Result(start, value, 0, True, "stayed at the start", log.history)
+        return quasi_newton(objective, start, tol=float(self.tol), max_iter=steps, log=log, watch=watch)
+
+    def _choose_steps(self, objective: LabelObjective, rng: np.random.Generator) -> int:
+        """The number of steps whose mean held-out accuracy is best, the smaller where they tie."""
+        self.stop_scores_ = None
+        if self.validation is None or objective.design.n < 2:
+            return int(self.max_iter)
+        curves, masses = [], []
+        for held in _held_out(objective.design.n, self.validation, rng):
+            part, judge = _without(objective, held), _Judge(objective, held)
+            self._run(part, int(self.max_iter), Log(), judge)
+            curves.append(judge.curve)
+            masses.append(judge.mass)
+        longest = max(map(len, curves))
+        padded = [curve + curve[-1:] * (longest - len(curve)) for curve in curves]
+        self.stop_scores_ = np.average(padded, axis=0, weights=masses)
+        return int(np.argmax(self.stop_scores_))
+
+    def _store(self, result: Result, objective: LabelObjective) -> None:
+        self._store_scores(result.w, objective.design)
+        self.objective_ = float(result.value)
+        self.n_iter_ = max(1, int(result.n_iter))
+        self.converged_ = bool(result.converged or self.validation is not None)
+        self.message_ = result.message
+        self.history_ = {
+            "phase": np.array([phase for phase, _ in result.history]),
+            "objective": np.array([value for _, value in result.history]),
+        }
+
+    def _store_cuts(self, losses: Array, weight: Array | None) -> None:
+        lower, upper = cuts_of(losses, self.m_, self.k_, weight)
+        self.lam_, self.lam_hat_ = float(lower.value), float(upper.value)
+        # All m cut rows count: losses > lam_hat would leave out the m-th itself (docs/paper.md). Rows that tie at the
+        # cut and are partly kept are not dropped.
+        self.dropped_ = losses >= upper.value if self.m_ and upper.taken >= upper.tied else losses > upper.value
+
+
+class _Judge:
+    """Top-k multi-label accuracy of each W it is shown, on the rows held out."""
+
+    def __init__(self, objective: LabelObjective, held: Array) -> None:
+        self.blocks = Blocks(objective.design.take(held), objective.y[held])
+        self.top_k = objective.loss.top_k
+        weight = objective.sample_weight
+        self.weight = np.ones(len(held)) if weight is None else weight[held]
+        self.mass = float(self.weight.sum())
+        self.curve: list[float] = []
+
+    def __call__(self, W: Array) -> None:
+        right = 0.0
+        for block in self.blocks:
+            hits = (block.true & top_k_labels(block.scores(W), self.top_k)).sum(axis=1)
+            right += float(self.weight[block.rows] @ (hits == np.minimum(block.true.sum(axis=1), self.top_k)))
+        self.curve.append(right / self.mass)
+
+
+def _held_out(n: int, validation: Any, rng: np.random.Generator) -> list[Array]:
+    """Rows held out, one array a fold; at least one row stays on each side."""
+    order = rng.permutation(n)
+    if isinstance(validation, numbers.Integral):
+        return [np.sort(part) for part in np.array_split(order, min(int(validation), n))]
+    return [np.sort(order[: min(max(1, round(float(validation) * n)), n - 1)])]
+
+
+def _without(objective: LabelObjective, held: Array) -> LabelObjective:
+    """The objective on the other rows; m and k keep their shares of the mass."""
+    rows = np.setdiff1d(np.arange(objective.design.n), held)
+    weight = objective.sample_weight
+    mass = float(len(rows)) if weight is None else float(weight[rows].sum())
+    m, k = objective.m * mass / objective.total, objective.k * mass / objective.total
+    if weight is None:
+        k = max(1, round(k))
+        m = min(round(m), k - 1)
+    return objective.rows(rows, m, k)
+
+
+def _ordered(X: Any, true: Any, weight: Array | None) -> tuple[Any, Any, Array | None]:
+    n, n_labels = true.shape
+    if isinstance(true, np.ndarray) and n * (X.shape[1] + n_labels) <= _ORDERED_UP_TO:
+        return canonical_rows(X, true, weight)
+    if weight is not None and not (weight > 0).all():
+        present = np.flatnonzero(weight > 0)
+        return X[present], true[present], weight[present]
+    return X, true, weight

@@ -1,0 +1,70 @@
+"""Rows in blocks, so that at no time more than a block of the n x L score matrix exists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn import get_config
+
+from ..objective import Design
+
+Array = NDArray[Any]
+# Arrays of a block's size that are alive at once in an evaluation, at 8 bytes an entry: scores, masks, copies.
+_ALIVE = 6
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    rows: slice
+    design: Design
+    true: Array  # bool (rows, L)
+
+    def scores(self, W: Array) -> Array:
+        """(rows, L), contiguous along the labels."""
+        return np.ascontiguousarray(self.design.scores(W).T)
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """The rows of a design with their labels, bool (n, L) or sparse, a block at a time.
+
+    The length of a block follows scikit-learn's `working_memory` (MiB, `sklearn.set_config`), 1024 unless set.
+    """
+
+    design: Design
+    Y: Any
+    _whole: list[Block] = field(default_factory=list)
+
+    @property
+    def n_labels(self) -> int:
+        return int(self.Y.shape[1])
+
+    @property
+    def length(self) -> int:
+        return min(self.design.n, rows_that_fit(self.n_labels))
+
+    def __iter__(self) -> Iterator[Block]:
+        n, step = self.design.n, self.length
+        if step >= n:
+            if not self._whole:
+                self._whole.append(Block(slice(0, n), self.design, _dense(self.Y)))
+            yield self._whole[0]
+            return
+        for start in range(0, n, step):
+            rows = slice(start, min(start + step, n))
+            part = Design(self.design.X[rows], self.design.fit_intercept)
+            yield Block(rows, part, _dense(self.Y[rows]))
+
+
+def rows_that_fit(n_labels: int) -> int:
+    """Rows of n_labels scores, with what is computed from them, within the working memory; at least one."""
+    return max(1, int(float(get_config()["working_memory"]) * 2**20 / (8 * _ALIVE * n_labels)))
+
+
+def _dense(Y: Any) -> Array:
+    return np.asarray(Y.toarray() if sp.issparse(Y) else Y, dtype=bool)

@@ -1,0 +1,291 @@
+"""TKMLClassifier: what it minimises, what it predicts, what it accepts, and when it stays where it started."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import sklearn
+from sklearn.datasets import load_digits, make_multilabel_classification
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import rankrange
+from rankrange import TKMLClassifier, ranked_range
+from rankrange.losses import TKML
+from rankrange.metrics import top_k_multilabel_accuracy
+from rankrange.objective import Design, Objective
+from rankrange.solvers.blocks import Blocks
+from rankrange.solvers.logistic import logistic_per_label
+from rankrange.solvers.tkml import LabelObjective
+
+
+def tkml_by_definition(true, f, k, two_sided):
+    """The loss of one row, from its sorted scores."""
+    order = sorted(f, reverse=True)
+    if not true.any() or (two_sided and true.all()):
+        return 0.0
+    if two_sided and true.sum() > k:
+        return max(0.0, 1 + max(f[~true]) - sorted(f[true], reverse=True)[k - 1])
+    return max(0.0, 1 + order[k] - min(f[true]))
+
+
+@pytest.fixture(scope="module")
+def problem():
+    X, Y = make_multilabel_classification(150, 8, n_classes=5, n_labels=2, allow_unlabeled=True, random_state=0)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    Y[0], Y[1] = 0, 1
+    return X, Y
+
+
+def converged(**settings):
+    """A fit to the end of its path, where the end is what is tested."""
+    return TKMLClassifier(validation=None, max_iter=2000, **settings)
+
+
+@parametrize_with_checks([TKMLClassifier()])
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("loss", ["two_sided", "paper"])
+@pytest.mark.parametrize(("m", "k"), [(0, 1.0), (0, 0.6), (0.1, 0.9), (10, 100)])
+def test_objective_is_the_average_of_the_ranked_losses_and_the_penalty(problem, loss, m, k):
+    X, Y = problem
+    model = TKMLClassifier(2, m=m, k=k, C=3.0, loss=loss, validation=None, max_iter=30, tol=1e-2).fit(X, Y)
+    scores = model.decision_function(X)
+    s = np.array([tkml_by_definition(t, f, 2, loss == "two_sided") for t, f in zip(Y == 1, scores, strict=True)])
+    expected = ranked_range(s, m, k) + (model.coef_**2).sum() / (2 * 3.0)
+    assert model.objective_ == pytest.approx(expected, rel=1e-12)
+    kept = sorted(s, reverse=True)
+    assert model.lam_ == pytest.approx(kept[model.k_ - 1])
+    assert model.lam_hat_ == (pytest.approx(kept[model.m_ - 1]) if model.m_ else np.inf)
+
+
+@pytest.mark.parametrize("two_sided", [True, False])
+def test_gradient_of_the_objective_is_its_finite_difference(problem, two_sided):
+    X, Y = problem
+    rng = np.random.default_rng(1)
+    for k in (1, 2, 3, 4):
+        objective = LabelObjective(Design(X, True), Y == 1, TKML(k, two_sided), 2.0, 5, m=12, k=130)
+        W, D = rng.normal(size=(2, 5, 9))
+        step = 1e-7
+        slope = (objective.value(W + step * D) - objective.value(W - step * D)) / (2 * step)
+        assert np.vdot(objective.at(W).gradient, D) == pytest.approx(slope, rel=1e-5)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_blocks_give_what_the_whole_gives(problem, sparse):
+    X, Y = problem
+    wide = np.tile(Y, 20) * (np.random.default_rng(0).random((150, 100)) < 0.2)
+    true = sp.csr_array(wide == 1) if sparse else wide == 1
+    design = Design(sp.csr_array(X) if sparse else X, True)
+    W = np.random.default_rng(1).normal(size=(100, 9))
+    plain = Objective(Design(X, True), wide == 1, TKML(3), 1.0, 100, m=5, k=140).at(W)
+    start = logistic_per_label(design, Blocks(design, true), 1.0)[0]
+    with sklearn.config_context(working_memory=0.1):
+        assert Blocks(design, true).length < 30
+        blocked = LabelObjective(design, true, TKML(3), 1.0, 100, m=5, k=140).at(W)
+        start_in_blocks = logistic_per_label(design, Blocks(design, true), 1.0)[0]
+    assert blocked.value == pytest.approx(plain.value, rel=1e-13)
+    np.testing.assert_allclose(blocked.gradient, plain.gradient, atol=1e-14)
+    np.testing.assert_allclose(start_in_blocks, start, atol=1e-7)
+
+
+def test_start_is_the_logistic_regression_of_each_label(problem):
+    X, Y = problem
+    design = Design(X, True)
+    W, _, _ = logistic_per_label(design, Blocks(design, Y == 1), C=3.0, tol=1e-12, max_iter=500)
+    for j in range(5):
+        reference = LogisticRegression(C=3.0 / len(X), tol=1e-10, max_iter=5000).fit(X, Y[:, j])
+        np.testing.assert_allclose(W[j], np.r_[reference.coef_[0], reference.intercept_], atol=1e-4)
+
+
+@pytest.mark.parametrize("sparse_X", [False, True])
+def test_all_forms_of_the_labels_mean_the_same(problem, sparse_X):
+    X, Y = problem
+    X = sp.csr_array(X) if sparse_X else X
+    names = np.array(["a", "b", "c", "d", "e"])
+    sets = [set(names[row == 1]) for row in Y]
+    lists = [list(names[row == 1]) for row in Y]
+    fits = [
+        TKMLClassifier(2, random_state=0).fit(X, y) for y in (Y, Y == 1, Y.astype(float), sp.csr_array(Y), sets, lists)
+    ]
+    for model in fits[1:]:
+        np.testing.assert_array_equal(model.coef_, fits[0].coef_)
+    assert list(fits[4].classes_) == list(names)
+    assert set(fits[5].predict_top_k(X).ravel()) <= set(names)
+    dense, sparse = fits[0].predict(X), fits[3].predict(X)
+    assert sp.issparse(sparse)
+    np.testing.assert_array_equal(sparse.toarray(), dense)
+    assert fits[0].score(X, Y) == fits[3].score(X, sp.csr_array(Y)) == fits[4].score(X, sets)
+    assert fits[0].score(X, Y) == top_k_multilabel_accuracy(Y, fits[0].decision_function(X), 2)
+
+
+def test_rows_without_and_with_all_labels_are_counted_and_right(problem):
+    X, Y = problem
+    model = TKMLClassifier(2).fit(X, Y)
+    assert model.n_without_labels_ == (Y.sum(axis=1) == 0).sum() > 0
+    assert model.n_with_all_labels_ == (Y.sum(axis=1) == 5).sum() > 0
+    assert model.score(X[:2], Y[:2]) == 1.0
+    for loss in ("two_sided", "paper"):
+        losses = LabelObjective(Design(X, True), Y == 1, TKML(2, loss == "two_sided"), 1.0, 5).losses_of(
+            np.ones((5, 9))
+        )
+        assert losses[0] == 0.0
+        assert losses[1] == (0.0 if loss == "two_sided" else 1.0)
+
+
+def test_predictions_are_the_best_scored_labels(problem):
+    X, Y = problem
+    model = TKMLClassifier(3).fit(X, Y)
+    scores = model.decision_function(X)
+    best = model.predict_top_k(X, 5)
+    np.testing.assert_array_equal(np.take_along_axis(scores, best, axis=1), -np.sort(-scores, axis=1))
+    np.testing.assert_array_equal(model.predict_top_k(X), best[:, :3])
+    expected = np.zeros_like(Y)
+    np.put_along_axis(expected, best[:, :3], 1, axis=1)
+    np.testing.assert_array_equal(model.predict(X), expected)
+    with sklearn.config_context(working_memory=0.001):
+        np.testing.assert_array_equal(model.predict(X), expected)
+
+
+def test_one_class_a_row_is_the_multi_class_case():
+    X, y = load_digits(return_X_y=True)
+    mixed = np.random.default_rng(0).permutation(len(X))[:600]
+    X, y, names = X[mixed] / 16.0, y[mixed], np.array([f"digit {j}" for j in range(10)])
+    model = TKMLClassifier(1, C=100.0, random_state=0).fit(X[:400], names[y[:400]])
+    one_hot = TKMLClassifier(1, C=100.0, random_state=0).fit(X[:400], np.eye(10)[y[:400]])
+    np.testing.assert_array_equal(model.coef_, one_hot.coef_)
+    assert model.score(X[400:], names[y[400:600]]) == np.mean(model.predict(X[400:]) == names[y[400:600]]) > 0.9
+    np.testing.assert_array_equal(model.predict_top_k(X, 2)[:, 0], model.predict(X))
+    three = TKMLClassifier(3, C=100.0).fit(X[:400], y[:400])
+    inside = (three.predict_top_k(X[400:]) == y[400:600, None]).any(axis=1)
+    assert three.score(X[400:], y[400:600]) == inside.mean() > 0.95
+
+
+@pytest.mark.parametrize("validation", [0.3, 4, None])
+def test_weight_two_is_the_row_twice(problem, validation):
+    X, Y = problem
+    settings = {"m": 0.1, "C": 2.0, "validation": validation, "max_iter": 20, "tol": 1e-3, "random_state": 3}
+    weight = np.random.default_rng(0).integers(0, 3, size=len(X))
+    twice = np.repeat(np.arange(len(X)), weight)
+    weighted = TKMLClassifier(2, **settings).fit(X, Y, sample_weight=weight)
+    repeated = TKMLClassifier(2, **settings).fit(X[twice], Y[twice])
+    np.testing.assert_allclose(weighted.coef_, repeated.coef_)
+    assert weighted.objective_ == pytest.approx(repeated.objective_)
+
+
+def test_two_sided_fits_what_the_metric_counts_where_true_labels_outnumber_k():
+    """Rows with more true labels than k: the paper's loss pulls their scores together, the two-sided one does not."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 6))
+    order = np.argsort(X @ rng.normal(size=(6, 6)), axis=1)
+    Y = (order >= 3).astype(int)
+    accuracy = {
+        loss: converged(top_k=1, C=1e4, loss=loss, tol=1e-4).fit(X[:200], Y[:200]).score(X[200:], Y[200:])
+        for loss in ("two_sided", "paper")
+    }
+    assert accuracy["two_sided"] > accuracy["paper"] + 0.05
+
+
+def test_stop_is_where_the_held_out_accuracy_is_best(problem):
+    X, Y = problem
+    model = TKMLClassifier(2, C=100.0, validation=5, random_state=0).fit(X, Y)
+    chosen = int(np.argmax(model.stop_scores_))
+    assert model.stopped_at_start_ == (chosen == 0)
+    assert len(model.history_["objective"]) <= chosen + 1  # a path may end before
+    assert (np.diff(model.history_["objective"]) <= 0).all()
+    assert model.history_["phase"][0] == "start"
+    free = TKMLClassifier(2, C=100.0, validation=None, max_iter=3, tol=1e-12)
+    with pytest.warns(ConvergenceWarning, match="raise max_iter"):
+        free.fit(X, Y)
+    assert free.stop_scores_ is None
+    assert not free.stopped_at_start_
+
+
+def test_a_start_that_cannot_be_improved_is_kept():
+    X = np.random.default_rng(0).normal(size=(200, 3))
+    Y = np.eye(3)[X.argmax(axis=1)]  # the regressions rank every row right, so that no step can gain
+    model = TKMLClassifier(1, C=100.0, random_state=0).fit(X, Y)
+    assert model.stop_scores_[0] == model.stop_scores_.max()
+    assert model.stopped_at_start_
+    assert model.n_iter_ == 1
+    assert model.message_ == "stayed at the start"
+
+
+def test_dropped_rows_are_the_noisy_ones():
+    X, Y = make_multilabel_classification(400, 10, n_classes=5, n_labels=2, allow_unlabeled=False, random_state=1)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    noisy = rankrange.noise.multilabel(Y, 0.15, random_state=0)
+    flipped = (noisy != Y).any(axis=1)
+    model = TKMLClassifier(2, m=int(flipped.sum()), C=10.0).fit(X, noisy)
+    assert model.dropped_.sum() <= model.m_
+    assert flipped[model.dropped_].mean() > 2 * flipped.mean()
+
+
+def test_grid_search_finds_c_by_top_k_accuracy(problem):
+    X, Y = problem
+    search = GridSearchCV(TKMLClassifier(2, random_state=0), {"C": [1.0, 10.0]}, cv=3).fit(X, Y)
+    assert search.best_score_ > 0.5
+
+
+def test_float32_in_float32_out(problem):
+    X, Y = problem
+    model = TKMLClassifier(2).fit(X.astype(np.float32), Y)
+    assert model.coef_.dtype == model.decision_function(X.astype(np.float32)).dtype == np.float32
+
+
+def test_accuracy_is_near_that_of_one_regression_a_label(problem):
+    X, Y = problem
+    model = TKMLClassifier(2, C=10.0, random_state=0).fit(X[:100], Y[:100])
+    reference = OneVsRestClassifier(LogisticRegression()).fit(X[:100], Y[:100])
+    expected = top_k_multilabel_accuracy(Y[100:], reference.decision_function(X[100:]), 2)
+    assert model.score(X[100:], Y[100:]) >= expected - 0.1
+
+
+BAD = [
+    ({}, lambda Y: Y * 2, "only 0 and 1"),
+    ({}, lambda Y: sp.csr_array(Y * 2), "only 0 and 1"),
+    ({}, lambda Y: np.where(Y, np.nan, 0.0), "only 0 and 1"),
+    ({}, lambda Y: Y[:-1], "inconsistent numbers of samples"),
+    ({}, lambda Y: Y * 0, "true label somewhere"),
+    ({}, lambda Y: Y[:, :0], "indicator matrix|at least one"),
+    ({}, lambda Y: np.ones(len(Y)), "one class"),
+    ({}, lambda Y: Y[:, 0] + 0.5 + np.arange(len(Y)), "continuous|Unknown label type"),
+    ({"top_k": 5}, lambda Y: Y, "below the number of labels"),
+    ({"top_k": 9}, lambda Y: Y, "below the number of labels"),
+    ({"top_k": 0}, lambda Y: Y, "int of at least 1"),
+    ({"top_k": 1.5}, lambda Y: Y, "int of at least 1"),
+    ({"m": 200}, lambda Y: Y, "need 0 <= m < k <= n"),
+    ({"C": 0}, lambda Y: Y, "C must be"),
+    ({"tol": np.nan}, lambda Y: Y, "tol must be"),
+    ({"max_iter": 0}, lambda Y: Y, "max_iter must be"),
+    ({"loss": "hinge"}, lambda Y: Y, "'two_sided' or 'paper'"),
+    ({"solver": "newton"}, lambda Y: Y, "solver must be one of"),
+    ({"validation": 1.0}, lambda Y: Y, "validation must be"),
+    ({"validation": 1}, lambda Y: Y, "validation must be"),
+    ({"validation": True}, lambda Y: Y, "validation must be"),
+]
+
+
+@pytest.mark.parametrize(("settings", "damage", "message"), BAD)
+def test_bad_input_gets_a_clear_error(problem, settings, damage, message):
+    X, Y = problem
+    with pytest.raises(ValueError, match=message):
+        TKMLClassifier(**settings).fit(X, damage(Y))
+
+
+def test_bad_weights_and_bad_questions_get_a_clear_error(problem):
+    X, Y = problem
+    with pytest.raises(ValueError, match="non-zero"):
+        TKMLClassifier().fit(X, Y, sample_weight=np.zeros(len(X)))
+    model = TKMLClassifier(2).fit(X, Y)
+    with pytest.raises(ValueError, match="need 1 <= k"):
+        model.predict_top_k(X, 6)
+    with pytest.raises(ValueError, match="one column a label"):
+        model.score(X, Y[:, :4])
+    named = TKMLClassifier(1).fit(X, ["a", "b", "c"] * 50)
+    with pytest.raises(ValueError, match="unknown"):
+        named.score(X, ["a", "b", "z"] * 50)
