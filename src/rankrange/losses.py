@@ -45,13 +45,17 @@ class Logistic:
         return np.maximum(t, 0) + np.log1p(np.exp(-np.abs(t)))
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
-        t = -y * z
-        e = np.exp(-np.abs(t))  # one exponential serves both; it cannot overflow
+        # Every pass of a fit comes through here: one exponential serves both, and arrays are used again.
+        t = y * z
+        np.negative(t, out=t)
+        e = np.abs(t)
+        np.exp(np.negative(e, out=e), out=e)  # in (0, 1]: it cannot overflow
         slope = np.where(t > 0, 1, e)
         slope /= 1 + e
-        slope *= -y
+        slope *= y
+        np.negative(slope, out=slope)
         np.maximum(t, 0, out=t)
-        t += np.log1p(e)
+        t += np.log1p(e, out=e)
         return t, slope
 
     def curvature(self, y: Array, z: Array) -> Array:

@@ -153,8 +153,8 @@ class Objective(_Problem):
         Z = self.design.scores(W)
         s, slope = self.losses_and_slopes(Z)
         chosen = self.select(s)
-        slope *= chosen.weights / self.kept
-        gradient = self.design.adjoint(slope) + self.penalty_gradient(W)
+        slope *= chosen.weights
+        gradient = self.design.adjoint(slope) / self.kept + self.penalty_gradient(W)
         return Point(chosen.total / self.kept + self.penalty(W), gradient, Z, s, chosen.weights)
 
     def value_and_gradient(self, W: Array) -> tuple[float, Array]:
@@ -169,9 +169,8 @@ class Objective(_Problem):
         s, slope = self.loss.value_and_derivative(self.y, np.ascontiguousarray(self.design.scores(W)))
         chosen = select_rows(s, int(self.m), int(self.k))
         slope *= chosen.weights
-        slope /= self.kept
         values = chosen.total / self.kept + (W[:, : self.design.d] ** 2).sum(axis=1) / (2.0 * self.C)
-        return values, (self.design.adjoint(slope) + self.penalty_gradient(W))[:, None]
+        return values, (self.design.adjoint(slope) / self.kept + self.penalty_gradient(W))[:, None]
 
     def rows(self, rows: Array, m: float, k: float) -> Objective:
         """The objective on some of the rows, with ranks of its own."""

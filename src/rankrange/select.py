@@ -148,6 +148,9 @@ def cuts_of(values: NDArray[Any], m: float, k: float, sample_weight: NDArray[Any
     """The lower cut (rank k) and the upper cut (rank m) of one set."""
     if sample_weight is not None:
         return _mass_cut(values, sample_weight, k), _NO_CUT if m == 0 else _mass_cut(values, sample_weight, m)
+    if k == len(values):  # nothing is cut below: no selection is needed to find the smallest
+        lower = _cut_at(values, float(values.min()), len(values))
+        return lower, _NO_CUT if m == 0 else cuts_of(values, 0, m)[0]
     ranks = [int(k), int(m)] if m else [int(k)]
     cuts = _sampled_cuts(values, ranks) if len(values) >= _SAMPLED_FROM else None
     if cuts is None:

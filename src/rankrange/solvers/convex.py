@@ -18,6 +18,7 @@ import scipy.sparse.linalg
 from numpy.typing import NDArray
 
 from ..objective import TopSum
+from ..select import select
 from .base import relative
 from .descent import Metric, descend
 
@@ -44,24 +45,26 @@ def solve(
     tol: float = 1e-6,
     max_iter: int = 100,
     metric: Metric | None = None,
+    warm: bool = False,
 ) -> Solution:
     """Minimise `problem` from W until the relative gap is at most `tol`; what is returned is never above the start.
 
-    Products with X are what costs: `scores`, those of W, are carried along wherever they are known.
+    Products with X are what costs: `scores`, those of W, are carried along wherever they are known. `warm` says that W
+    is close to a solution, so that little smoothing is needed.
     """
     Z = problem.design.scores(W) if scores is None else scores
-    saddle = Saddle(problem, Z)
+    saddle = Saddle(problem, Z, warm)
     newton = _newton_pays(problem)
     value = problem.value_at(W, Z)
     best, gap, n_iter, stalled = (W, Z), np.inf, 0, 0
     while True:
         bound = saddle.gap(Z, value)
-        stalled = 0 if bound < 0.9 * gap else stalled + 1
+        stalled = 0 if bound < 0.9 * gap or not saddle.sharp else stalled + 1
         gap = min(gap, bound)
         if relative(gap, value) <= tol or n_iter >= max_iter or stalled >= 5:
             return Solution(*best, value, relative(gap, value), n_iter)
         if newton:
-            W, Z, steps = saddle.newton(W, Z, min(25, max_iter - n_iter), 1e-8 * tol * abs(value), metric)
+            W, Z, steps = saddle.newton(W, Z, min(25, max_iter - n_iter), 0.1 * tol * abs(value), metric)
         else:
             W, Z, steps = saddle.quasi_newton(W, min(50, max_iter - n_iter), 1e-3 * tol, metric)
         n_iter += max(1, steps)
@@ -93,7 +96,7 @@ class Answer(NamedTuple):
 class Saddle:
     """The smoothed problem, its centre and its mu."""
 
-    def __init__(self, problem: TopSum, Z: Array) -> None:
+    def __init__(self, problem: TopSum, Z: Array, warm: bool = False) -> None:
         self.problem = problem
         self.linear = hasattr(problem.loss, "margins")
         n = problem.design.n
@@ -103,9 +106,9 @@ class Saddle:
         self.signed = getattr(problem.loss, "signed_margins", False)
         self.mu = 1.0
         if not self.exact:
-            self._start_smoothing(Z)
+            self._start_smoothing(Z, warm)
 
-    def _start_smoothing(self, Z: Array) -> None:
+    def _start_smoothing(self, Z: Array, warm: bool) -> None:
         """The centre at the exact weights, mu at the spread of the losses."""
         values, _ = self._pieces(Z)
         s = np.abs(values[:, 0]) if self.signed else np.maximum(values.max(axis=1), 0.0)
@@ -119,6 +122,17 @@ class Saddle:
         self.mu = max(float(np.abs(inside - inside.mean()).mean()), 0.1 * float(inside.mean()), 1e-12)
         self.least_mu = 1e-4 * self.mu
         self.level = 0.0
+        near = 2 * self.problem.design.p
+        if warm and not self.problem.takes_all and near < len(inside):
+            # At a solution about as many rows tie at the cut as there are parameters: smooth over few more than these.
+            cut = select(s, 0, self.problem.K, self.caps).lam
+            width = float(np.partition(np.abs(inside - cut), near)[near])
+            self.mu = min(self.mu, max(width, self.least_mu))
+
+    @property
+    def sharp(self) -> bool:
+        """Whether mu is as small as it gets, so that a further round changes the centre alone."""
+        return self.exact or self.mu <= self.least_mu
 
     def _shares(self, s: Array) -> Array:
         q = self.problem.weights(s).astype(np.float64, copy=False)
@@ -202,7 +216,7 @@ class Saddle:
     def newton(
         self, W: Array, Z: Array, max_steps: int, enough: float, metric: Metric | None
     ) -> tuple[Array, Array, int]:
-        """Newton steps until half the squared Newton decrement, which predicts what is left, is `enough` small."""
+        """Newton steps until what is left to gain, and what the gradient adds to the gap, are below `enough`."""
         design = self.problem.design
         answer = self.answer(Z)
         value = self._total(answer, W)
@@ -210,7 +224,7 @@ class Saddle:
             gradient = self._gradient(answer, W)
             direction = self._newton_direction(Z, answer, gradient, metric)
             decrement = -float(np.vdot(direction, gradient)) / 2
-            if decrement <= enough:
+            if (decrement <= enough and self._slack(gradient) <= enough) or decrement <= 1e-17 * abs(value):
                 return W, Z, step
             dZ = design.scores(direction)
             length = 1.0
@@ -224,6 +238,13 @@ class Saddle:
                 return W, Z, step  # rounding: no step lowers the value any more
             W, Z, answer, value = W + length * direction, Z + length * dZ, trial, trial_value
         return W, Z, max_steps
+
+    def _slack(self, gradient: Array) -> float:
+        """About what this gradient of the smoothed problem adds to the gap: the intercept's part only once."""
+        d = self.problem.design.d
+        return 0.5 * self.problem.C * float(np.vdot(gradient[:, :d], gradient[:, :d])) + 10 * float(
+            np.abs(gradient[:, d:]).sum()
+        )
 
     def _newton_direction(self, Z: Array, answer: Answer, gradient: Array, metric: Metric | None) -> Array:
         if self.problem.n_outputs == 1:

@@ -30,6 +30,7 @@ def bilevel(
     log: Log | None = None,
     phase: str = "bilevel",
     metric: Metric | None = None,
+    warm: bool = False,
 ) -> Result:
     """Cut, solve, and cut again until the cut rows stay the same; the value never rises."""
     log = Log() if log is None else log
@@ -39,7 +40,7 @@ def bilevel(
     log(phase, value)
     while True:
         problem = objective.cutting(s)
-        solution = convex.solve(problem, W, Z, tol=tol, max_iter=max(1, max_iter - n_iter), metric=metric)
+        solution = convex.solve(problem, W, Z, tol=tol, max_iter=max(1, max_iter - n_iter), metric=metric, warm=warm)
         n_iter += solution.n_iter
         moved = solution.W is not W
         s = objective.losses(solution.scores) if moved else s

@@ -22,8 +22,10 @@ from .descent import Metric, descend
 from .monotone import bilevel
 
 Array = NDArray[Any]
-# Starts that survive each round of screening, and the steps they get in it.
-_ROUNDS = ((6, 6), (3, 10))
+# Rounds of screening on a subsample: the starts that survive each, and the steps they get in it.
+_ROUNDS = ((4, 4), (2, 8))
+# Where all rows are screened, the starts also go along a path of larger m, which flattens the poorest minima.
+_INFLATION = (2.0, 1.5, 1.2)
 
 
 def multistart(
@@ -41,23 +43,38 @@ def multistart(
     if objective.m == 0:
         return _convex(objective, W, rng, tol, max_iter, log)
     screen = _subsample(objective, _screen_rows(objective), rng)
-    near = _leverage(screen) <= 1
-    metric = _rough_metric(screen, near)
+    near = _not_far(screen)
+    metric = _rough_metric(screen, near[0])
     starts = _starts(screen, near, n_starts, rng)
     if W is not None:
         starts = np.concatenate([W[None], starts])
+    if screen is objective:
+        return _search_all_rows(objective, starts, metric, tol, max_iter, log)
     for survivors, steps in _ROUNDS:
         starts, values, _ = descend(screen.batch, starts, metric, max_iter=steps, tol=1e-4)
         starts = starts[np.argsort(values, kind="stable")[:survivors]]
-    last_tol = 1e-7 if screen is objective else 1e-4
-    ends, values, _ = descend(screen.batch, starts, metric, max_iter=100, tol=last_tol)
+    ends, values, _ = descend(screen.batch, starts, metric, max_iter=100, tol=1e-4)
     log("screen", float(values.min()))
-    if screen is objective:
-        results = [bilevel(objective, end, tol=tol, max_iter=max_iter, phase="polish") for end in ends]
-        best = min(results, key=lambda result: result.value)
-        log.history.extend(best.history)
-        return replace(best, history=log.history)
     return _on_all_rows(objective, _distinct(ends, values), rng, tol, max_iter, log)
+
+
+def _search_all_rows(
+    objective: Objective, starts: Array, metric: Metric, tol: float, max_iter: int, log: Log
+) -> Result:
+    """Few rows: every start to its end, from where it is and from the end of a path of falling m."""
+    paths = starts
+    for factor in _INFLATION:
+        m = min(objective.m * factor, 0.9 * objective.total)
+        m = m if objective.sample_weight is not None else round(m)
+        eased = replace(objective, m=m, k=min(objective.total, objective.k + m - objective.m))
+        paths = descend(eased.batch, paths, metric, max_iter=10, tol=1e-4)[0]
+    ends, values, _ = descend(objective.batch, np.concatenate([starts, paths]), metric, max_iter=100, tol=1e-6)
+    log("screen", float(values.min()))
+    ends = _distinct(ends, values)[:3]
+    results = [bilevel(objective, end, tol=tol, max_iter=max_iter, phase="polish", warm=True) for end in ends]
+    best = min(results, key=lambda result: result.value)
+    log.history.extend(best.history)
+    return replace(best, history=log.history)
 
 
 def _distinct(ends: Array, values: Array) -> Array:
@@ -74,13 +91,13 @@ def _on_all_rows(
     part = _subsample(objective, _hessian_rows(objective), rng)
     if len(candidates) > 1:
         candidates = candidates[[int(np.argmin([part.value(W) for W in candidates]))]]
-    if part is not objective:
+    if objective.design.n > 10 * part.design.n:
         candidates = descend(part.batch, candidates, Metric(hessian(part, candidates[0])), max_iter=30, tol=1e-5)[0]
     metric = Metric(hessian(part, candidates[0]))
     ends, _, n_iter = descend(
         objective.batch, candidates, metric, max_iter=max_iter, tol=0.1 * tol, on_step=lambda v: log("descent", v)
     )
-    result = bilevel(objective, ends[0], tol=tol, max_iter=max_iter, log=log, phase="polish", metric=metric)
+    result = bilevel(objective, ends[0], tol=tol, max_iter=max_iter, log=log, phase="polish", metric=metric, warm=True)
     return replace(result, n_iter=result.n_iter + n_iter)
 
 
@@ -92,11 +109,19 @@ def _convex(
         W = np.zeros((objective.n_outputs, objective.design.p))
     metric = None
     for rows in (_screen_rows(objective), _hessian_rows(objective)):
-        part = _subsample(objective, rows, rng, margin=0.0)
+        part = _subsample(objective, rows, rng)
         if part is not objective:
             W = convex.solve(part.cutting(np.empty(0)), W, tol=1e-3, max_iter=50).W
             metric = Metric(hessian(part, W))
-    return bilevel(objective, W, tol=tol, max_iter=max_iter, log=log, phase="convex", metric=metric)
+    n_iter = 0
+    if metric is not None:
+        ends, _, n_iter = descend(
+            objective.batch, W[None], metric, max_iter=max_iter, tol=0.1 * tol, on_step=lambda v: log("descent", v)
+        )
+        W = ends[0]
+    warm = metric is not None
+    result = bilevel(objective, W, tol=tol, max_iter=max_iter, log=log, phase="convex", metric=metric, warm=warm)
+    return replace(result, n_iter=result.n_iter + n_iter)
 
 
 def _screen_rows(objective: Objective) -> int:
@@ -106,7 +131,7 @@ def _screen_rows(objective: Objective) -> int:
 
 def _hessian_rows(objective: Objective) -> int:
     """Enough rows for a Hessian that makes each step on all rows gain a digit or so."""
-    return min(max(100 * objective.design.p, 4000), 20000)
+    return min(max(100 * objective.design.p, 3000), 20000)
 
 
 def _subsample(objective: Objective, size: int, rng: np.random.Generator, margin: float = 2.5) -> Objective:
@@ -152,25 +177,33 @@ def _rough_metric(objective: Objective, rows: Array) -> Metric:
     return Metric(matrix)
 
 
-def _leverage(objective: Objective) -> Array:
-    """How far out each row lies, relative to the first row that would be cut if the m farthest were."""
+def _not_far(objective: Objective) -> tuple[Array, Array]:
+    """All rows but the m/n that lie farthest out: over all columns, and along the direction of largest spread.
+
+    A cluster that pulls the fit towards itself need not lie far out in any one column, nor in total among many
+    columns, but it stretches the data in its own direction.
+    """
     X = objective.design.X
     X = X.toarray() if objective.design.sparse else np.asarray(X, dtype=np.float64)
-    centre = np.median(X, axis=0)
-    distance = np.abs(X - centre)
-    spread = np.median(distance, axis=0)
-    spread = np.where(spread > 0, spread, np.where(distance.any(axis=0), distance.mean(axis=0), 1.0))
-    out = ((distance / spread) ** 2).sum(axis=1)
-    share = objective.m / objective.total
-    return out / max(float(np.quantile(out, 1.0 - share)), 1e-300)
+    columns = np.ascontiguousarray(X.T)
+    centred = X - np.median(columns, axis=1)
+    spread = np.median(np.abs(columns - np.median(columns, axis=1, keepdims=True)), axis=1)
+    centred /= np.where(spread > 0, spread, np.where(centred.any(axis=0), np.abs(centred).mean(axis=0), 1.0))
+    direction = np.ones(X.shape[1])
+    for _ in range(10):  # power iterations; a rough direction is enough
+        direction = centred.T @ (centred @ direction)
+        direction /= max(float(np.linalg.norm(direction)), 1e-300)
+    share = 1.0 - objective.m / objective.total
+    total, along = (centred**2).sum(axis=1), np.abs(centred @ direction)
+    return total <= np.quantile(total, share), along <= np.quantile(along, share)
 
 
-def _starts(objective: Objective, near: Array, n_random: int, rng: np.random.Generator) -> Array:
-    """One Newton step from zero on the ordinary fit, one on the fit of the rows that are not far out, random ones."""
+def _starts(objective: Objective, near: tuple[Array, Array], n_random: int, rng: np.random.Generator) -> Array:
+    """The ordinary fit, the fits of the rows that are not far out, and random ones; a fit is one Newton step from 0."""
     zero = np.zeros((objective.n_outputs, objective.design.p))
     fits = [
         -_rough_metric(objective, rows).solve(objective.average(rows).at(zero).gradient)
-        for rows in (np.ones_like(near), near)
+        for rows in (np.ones_like(near[0]), *near)
     ]
     return np.array(fits + [_random_start(objective, rng) for _ in range(n_random)])
 

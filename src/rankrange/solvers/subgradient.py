@@ -1,7 +1,8 @@
 """Algorithm 1 as the paper prints it, with the corrections listed in docs/paper.md. For comparison, not for use.
 
-Inner steps: W <- W - rate (mean of the slopes of the rows with s > lam, less the tangent of phi_m) and
-lam <- lam - rate (k/n - share of the rows with s > lam), both scaled to the mean of the kept losses.
+Inner steps: W <- W - rate (mean over all rows of the slopes of those with s > lam, less the tangent of phi_m, divided
+by n) and lam <- lam - rate (k/n - share of the rows with s > lam). The penalty is scaled along, so that the minimum is
+that of F.
 """
 
 from __future__ import annotations
@@ -43,10 +44,11 @@ def subgradient(
             part = objective if rows is None else objective.rows(rows, 0, len(rows))
             mass = np.ones(part.design.n) if part.sample_weight is None else part.sample_weight
             s, slope = part.losses_and_slopes(part.design.scores(W))
-            above = mass * (s > lam)
-            slope *= above * (total / (mass.sum() * objective.kept))
-            W = W - rate * (part.design.adjoint(slope) + objective.penalty_gradient(W) - tangent)
-            lam -= rate * (objective.k - total * above.sum() / mass.sum()) / objective.kept
+            above = mass * (s > lam) / mass.sum()
+            slope *= above
+            pull = (objective.penalty_gradient(W) - tangent) * (objective.kept / total)
+            W = W - rate * (part.design.adjoint(slope) + pull)
+            lam -= rate * (objective.k / total - above.sum())
         log("subgradient", objective.value(W))
     value = objective.value(W)
     return finish(W, value, outer * inner, certify(objective, W), tol, outer * inner, log)
