@@ -36,6 +36,7 @@ _SUBMODULES = (
     "select",
     "solvers",
     "torch",
+    "tuning",
 )
 
 __all__ = [

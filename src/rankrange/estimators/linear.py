@@ -23,13 +23,12 @@ from ..objective import Design, Objective
 from ..ranges import RankedRange
 from ..select import cuts_of
 from ..solvers import Log, Result, bilevel, dca, multistart, subgradient
+from ..tuning import Choice, choose_m
 from .rows import canonical_rows
 from .stream import Stream
 
 Array = NDArray[Any]
 _SOLVERS = ("auto", "dca", "subgradient", "bilevel")
-# Until m and k are chosen from the data: cut the top tenth, keep the rest.
-_AUTO_RANGE = RankedRange(0.1, 1.0)
 
 
 class _AoRRLinear(BaseEstimator):
@@ -66,15 +65,17 @@ class _AoRRLinear(BaseEstimator):
         self.verbose = verbose
         self.warm_start = warm_start
 
+    def _is_auto(self, name: str) -> bool:
+        value = getattr(self, name)
+        if isinstance(value, str) and value != "auto":
+            raise ValueError(f"{name} must be 'auto', an int (a count) or a float in [0, 1], got {value!r}")
+        return isinstance(value, str)
+
     def _range(self) -> RankedRange:
+        """The range as given, with m = 0 and k = n for what is to be chosen."""
         if isinstance(self.m, RankedRange):
             return self.m
-        m = _AUTO_RANGE.m if isinstance(self.m, str) and self.m == "auto" else self.m
-        k = _AUTO_RANGE.k if isinstance(self.k, str) and self.k == "auto" else self.k
-        for name, value in (("m", m), ("k", k)):
-            if isinstance(value, str):
-                raise ValueError(f"{name} must be 'auto', an int (a count) or a float in [0, 1], got {value!r}")
-        return RankedRange(m, k)
+        return RankedRange(0 if self._is_auto("m") else self.m, 1.0 if self._is_auto("k") else self.k)
 
     def _check_params(self) -> None:
         for name, lowest in (("C", 0.0), ("tol", 0.0)):
@@ -91,13 +92,21 @@ class _AoRRLinear(BaseEstimator):
     def _solve(self, X: Any, y: Array, weight: Array | None, loss: Any, n_outputs: int) -> None:
         """Build the objective, run the solver, store the result under the documented names."""
         keep = self._range()
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         rows, targets, mass = canonical_rows(X, y, weight)
         whole = mass is None or bool((mass == np.floor(mass)).all())
         m, k = keep.masses(len(targets) if mass is None else float(mass.sum()), whole=whole)
         design = Design(rows, bool(self.fit_intercept))
         objective = Objective(design, targets, loss, float(self.C), n_outputs, m=m, k=k, sample_weight=mass)
         start = self._warm(design, n_outputs) if self.warm_start and hasattr(self, "coef_") else None
-        result = self._run(objective, start)
+        choice = choose_m(objective, rng) if self._is_auto("m") else None
+        if choice is None:
+            result = self._run(objective, start, rng)
+        else:
+            objective = replace(objective, m=choice.m)
+            result = self._run_chosen(objective, start, choice, rng)
+            self.tuning_ = choice.table
+        m, k = objective.m, objective.k
         self.m_: float = int(m) if whole else float(m)
         self.k_: float = int(k) if whole else float(k)
         self._store(result, design)
@@ -114,8 +123,18 @@ class _AoRRLinear(BaseEstimator):
                 stacklevel=3,
             )
 
-    def _run(self, objective: Objective, start: Array | None) -> Result:
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+    def _run_chosen(
+        self, objective: Objective, start: Array | None, choice: Choice, rng: np.random.Generator
+    ) -> Result:
+        """Fit at the chosen m: from the end of the path that won, else by the search that won."""
+        if choice.start is None:
+            return self._run(objective, start, rng)
+        if self.solver == "auto":
+            log = Log(print if self.verbose else None)
+            return bilevel(objective, choice.start, tol=float(self.tol), max_iter=int(self.max_iter), log=log)
+        return self._run(objective, choice.start, rng)
+
+    def _run(self, objective: Objective, start: Array | None, rng: np.random.Generator) -> Result:
         log = Log(print if self.verbose else None)
         common: dict[str, Any] = {"tol": float(self.tol), "log": log}
         if self.solver == "auto":
@@ -204,7 +223,9 @@ class AoRRClassifier(ClassifierMixin, _AoRRLinear):
     Parameters
     ----------
     m, k : "auto", int, float or, for m, a RankedRange
-        An int is a count, a float in [0, 1] a fraction of the training rows. "auto" at present means m=0.1, k=1.0.
+        An int is a count, a float in [0, 1] a fraction of the training rows. m="auto" is chosen by cross-validation
+        against the labels as they are (docs/auto.md), and is 0 unless that shows a gain; k="auto" is all rows. A
+        stream (`partial_fit`) cannot be cross-validated: "auto" cuts nothing there.
     loss : "logistic" (softmax for more than two classes) or "hinge" (Crammer-Singer)
     C : float
         Inverse strength of the penalty, relative to the *mean* loss: C here is n times scikit-learn's C.
@@ -232,6 +253,8 @@ class AoRRClassifier(ClassifierMixin, _AoRRLinear):
         A proved bound on (objective_ - best) / objective_, where best is the least value with the same rows cut: the
         least of all for m = 0, and otherwise a local minimum wherever s_[m] > s_[m+1]. Infinite if nothing is proved.
     history_ : dict of arrays "phase" and "objective"
+    tuning_ : dict of arrays (m="auto" only)
+        For each fit that was compared "m" (a share), "path", "score", and "gain" over m = 0 with its standard "error".
     """
 
     def __init__(

@@ -59,8 +59,8 @@ def descend(
     for iteration in range(max_iter):
         direction = -_inverse_hessian(gradients, pairs, metric)
         slope = _inner(direction, gradients)
-        uphill = slope >= 0
-        if uphill.any():  # stale curvature: fall back to the steepest descent of the metric
+        uphill = ~((slope < 0) & np.isfinite(slope))
+        if uphill.any():  # stale or overflown curvature: fall back to the steepest descent of the metric
             steepest = -(gradients if metric is None else metric.solve(gradients))
             direction[uphill], slope[uphill] = steepest[uphill], _inner(steepest, gradients)[uphill]
         step = np.ones(len(W))
@@ -76,7 +76,8 @@ def descend(
         if not active.any():
             return W, values, iteration + 1
         curvature = _inner(s, y)
-        usable = curvature > 1e-12 * np.sqrt(_inner(s, s) * _inner(y, y))
+        # The floor keeps the inverse finite where a fit is so exact that the changes themselves underflow.
+        usable = curvature > np.maximum(1e-12 * np.sqrt(_inner(s, s)) * np.sqrt(_inner(y, y)), 1e-200)
         pairs.append((s, y, np.where(usable, 1.0 / np.where(usable, curvature, 1.0), 0.0)))
         del pairs[:-memory]
     return W, values, max_iter

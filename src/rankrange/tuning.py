@@ -1,0 +1,202 @@
+"""Choosing m and k: without clean data (`choose_m`), the default, or with some.
+
+Without clean data. Fits at a grid of m are scored by cross-validation against the labels as they are. For classes the
+score is balanced accuracy: where labels of one class are wrong more often than those of another, it is still an
+increasing function of the balanced accuracy on clean labels, which accuracy is not. The best m must beat m = 0 by one
+standard error, or nothing is cut. For numbers the score is a squared error that stops growing at three robust standard
+deviations, so that an outlier that is not fitted costs the same however far out it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from . import paths
+from .objective import Objective
+
+Array = NDArray[Any]
+SHARES = np.array([0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45])
+# Fewer rows than this say nothing about m.
+_LEAST_ROWS = 20
+# Up to this many rows five folds twice, then five folds, then one hold-out of a fifth.
+_TWICE_UP_TO = 4000
+_FOLDS_UP_TO = 20_000
+# Numbers in X times scores: a larger set chooses m on some of its rows.
+_LARGEST = 6e8
+_RANDOM_STARTS = 6
+_OUTLYING = 3.0
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen, and what it was chosen from.
+
+    `m` is a mass, or a count where the masses are counts. `start` is a fit at that m on all rows, where the path up
+    from the ordinary fit won; None where the search did, or nothing is cut. `table` has a row for each fit compared.
+    """
+
+    m: float
+    start: Array | None
+    table: dict[str, Array]
+    reason: str
+
+
+def choose_m(objective: Objective, rng: np.random.Generator) -> Choice:
+    """The m for `objective`, whose own m does not matter, and whose k stays."""
+    k_share = objective.k / objective.total
+    shares = SHARES[k_share > SHARES]
+    if objective.total < _LEAST_ROWS or not len(shares):
+        return Choice(0, None, {}, f"fewer than {_LEAST_ROWS} rows: nothing is cut")
+    part = _some_rows(objective, rng)
+    strata = _strata(part)
+    tests = split(part, strata, rng)
+    fits = _Fits.on(part, tests, shares, k_share, rng)
+    scores = _scores(part, strata, fits.out_of_fold(tests), tests)
+    chosen, table, reason = _gate(scores, part, fits)
+    if chosen == 0:
+        return Choice(0, None, table, reason)
+    share, path = fits.shares[chosen], fits.names[chosen]
+    everything = paths.Sets.of(objective, _mass_of(objective)[None])
+    m, k = paths.masses_of(everything, shares[shares <= share], k_share)
+    start = None
+    if path == "up":
+        start = paths.upward(everything, paths.ordinary(everything), m, k)[-1, 0]
+    return Choice(float(m[-1, 0]), start, table, reason)
+
+
+def _mass_of(objective: Objective) -> Array:
+    if objective.sample_weight is None:
+        return np.ones(objective.design.n, dtype=bool)
+    return objective.sample_weight
+
+
+def _strata(objective: Objective) -> Array:
+    """The class of each row; one class for numbers."""
+    if objective.loss.targets == "numbers":
+        return np.zeros(objective.design.n, dtype=np.intp)
+    return (objective.y > 0).astype(np.intp) if objective.loss.targets == "binary" else objective.y
+
+
+def _some_rows(objective: Objective, rng: np.random.Generator) -> Objective:
+    n, numbers = objective.design.n, objective.design.p * objective.n_outputs
+    most = max(int(_LARGEST / numbers), _TWICE_UP_TO)
+    if n <= most:
+        return objective
+    return objective.rows(np.sort(rng.choice(n, most, replace=False)), 0, 1)
+
+
+def split(objective: Objective, strata: Array, rng: np.random.Generator) -> Array:
+    """Masses (F, n) of the test parts, dealt out within each class.
+
+    A row that stands for several (a whole weight) is dealt out one by one, so that a weight is the same as repetition;
+    one of a fractional weight goes into one part.
+    """
+    n = objective.design.n
+    mass = _mass_of(objective)
+    whole = bool((mass == np.floor(mass)).all()) and mass.sum() <= max(2 * n, _TWICE_UP_TO)
+    rows = np.repeat(np.arange(n), mass.astype(np.intp)) if whole else np.arange(n)
+    repeats, folds, used = (2, 5, 5) if n <= _TWICE_UP_TO else (1, 5, 5) if n <= _FOLDS_UP_TO else (1, 5, 1)
+    tests = []
+    for _ in range(repeats):
+        fold = _deal(strata[rows], folds, rng)
+        for f in range(used):
+            count = np.bincount(rows[fold == f], minlength=n)
+            tests.append(count if whole else count * mass)
+    result = np.array(tests)
+    return result.astype(bool) if mass.dtype == bool else result
+
+
+def _deal(strata: Array, folds: int, rng: np.random.Generator) -> Array:
+    """A fold for each row: as even as can be within each class, and over all."""
+    order = np.lexsort((rng.permutation(len(strata)), strata))
+    fold = np.empty(len(strata), dtype=np.intp)
+    fold[order] = np.arange(len(strata)) % folds
+    return fold
+
+
+@dataclass(frozen=True)
+class _Fits:
+    """The fits that are compared: candidate 0 is the ordinary one. W (candidates, F, r, p)."""
+
+    sets: paths.Sets
+    shares: Array
+    names: list[str]
+    W: Array
+
+    @classmethod
+    def on(cls, objective: Objective, tests: Array, shares: Array, k_share: float, rng: np.random.Generator) -> _Fits:
+        mass = _mass_of(objective)
+        train = ~tests if mass.dtype == bool else mass - tests
+        sets = paths.Sets.of(objective, train)
+        m, k = paths.masses_of(sets, shares, k_share)
+        plain = paths.ordinary(sets)
+        zero = paths.upward(sets, plain, np.zeros((1, len(train))), k) if k_share < 1 else plain[None]
+        up = paths.upward(sets, zero[0], m, k)
+        n_random = _RANDOM_STARTS if objective.n_outputs == 1 else 0
+        found = paths.searched(sets, m, k, rng, n_random)
+        names = ["none"] + ["up"] * len(shares) + ["search"] * len(shares)
+        return cls(sets, np.concatenate([[0.0], shares, shares]), names, np.concatenate([zero, up, found]))
+
+    def out_of_fold(self, tests: Array) -> list[tuple[Array, Array]]:
+        """For each test part its rows and their scores (candidates, r, rows)."""
+        parts = []
+        for f, test in enumerate(tests):
+            rows = np.flatnonzero(test)
+            design = self.sets.model.design.take(rows)
+            flat = design.scores(self.W[:, f].reshape(-1, design.p))
+            parts.append((rows, np.ascontiguousarray(flat).reshape(len(self.W), -1, len(rows))))
+        return parts
+
+
+def _scores(objective: Objective, strata: Array, parts: list[tuple[Array, Array]], tests: Array) -> Array:
+    """(candidates, n): what each row adds to the score, averaged over its appearances; the score is the mean."""
+    gains = _right if objective.loss.targets != "numbers" else _close
+    total = np.zeros((len(parts[0][1]), objective.design.n))
+    seen = np.zeros(objective.design.n)
+    for (rows, _), value, test in zip(parts, gains(objective, strata, parts), tests, strict=True):
+        total[:, rows] += value * test[rows]
+        seen[rows] += test[rows]
+    return np.divide(total, seen, out=np.full_like(total, np.nan), where=seen > 0)
+
+
+def _right(objective: Objective, strata: Array, parts: list[tuple[Array, Array]]) -> list[Array]:
+    """1 where the class is predicted, in units that make the mean over rows the mean over classes."""
+    mass = np.bincount(strata, weights=_mass_of(objective).astype(np.float64))
+    present = mass > 0
+    worth = np.divide(mass.sum() / present.sum(), mass, out=np.zeros_like(mass), where=present)
+    found = []
+    for rows, Z in parts:
+        guess = (Z[:, 0] > 0).astype(np.intp) if objective.n_outputs == 1 else Z.argmax(axis=1)
+        found.append((guess == strata[rows]) * worth[strata[rows]])
+    return found
+
+
+def _close(objective: Objective, strata: Array, parts: list[tuple[Array, Array]]) -> list[Array]:
+    """1 - min(1, (residual / 3 sigma)^2), sigma from the candidate that has most of its residuals small.
+
+    "Most" is 70%: a half could be fitted exactly where targets repeat, as in counts with many zeros.
+    """
+    residuals = [np.abs(Z[:, 0] - objective.y[rows]) for rows, Z in parts]
+    spread = np.quantile(np.concatenate(residuals, axis=1), 0.7, axis=1).min()
+    sigma = max(float(spread) / ndtri(0.85), 1e-9 * float(np.abs(objective.y).max()), 1e-300)
+    return [1.0 - np.minimum(1.0, (residual / (_OUTLYING * sigma)) ** 2) for residual in residuals]
+
+
+def _gate(scores: Array, objective: Objective, fits: _Fits) -> tuple[int, dict[str, Array], str]:
+    """The best candidate if it beats the ordinary fit by a standard error, else the ordinary fit."""
+    seen = ~np.isnan(scores[0])
+    mass = _mass_of(objective)[seen].astype(np.float64)
+    value = scores[:, seen]
+    mean = value @ mass / mass.sum()
+    gain = value - value[0]
+    error = np.sqrt(((gain - gain @ mass[:, None] / mass.sum()) ** 2) @ mass) / mass.sum()
+    best = int(mean.argmax())
+    table = {"m": fits.shares, "path": np.array(fits.names), "score": mean, "gain": mean - mean[0], "error": error}
+    if mean[best] - mean[0] > error[best]:
+        return best, table, f"m = {fits.shares[best]:g} n scores best"
+    return 0, table, "no m scores better than m = 0 by one standard error"

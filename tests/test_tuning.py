@@ -1,0 +1,152 @@
+"""Choosing m without clean data: what the choice promises, and the batched fits it is made from."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_blobs, make_classification
+
+from rankrange import AoRRClassifier, AoRRRegressor, paths, tuning
+from rankrange.losses import Logistic, Softmax, Squared
+from rankrange.objective import Design, Objective
+
+
+def overlapping(n=200, seed=0, flipped=0.0, far=0.0):
+    """Two classes of points, some with wrong labels, some moved far out with wrong labels."""
+    X, y = make_classification(n, 4, n_redundant=0, n_clusters_per_class=1, class_sep=1.5, flip_y=0, random_state=seed)
+    rng = np.random.default_rng(seed)
+    wrong = rng.permutation(n)
+    for part, out in ((wrong[: int(flipped * n)], 1.0), (wrong[n - int(far * n) :], 20.0)):
+        X[part] *= out
+        y[part] = 1 - y[part]
+    return X, y
+
+
+def objective(loss, n=60, weights=None, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    targets = {"binary": rng.choice([-1.0, 1.0], n), "classes": rng.integers(0, 3, n), "numbers": rng.normal(size=n)}
+    outputs = 3 if loss.targets == "classes" else 1
+    return Objective(Design(X, True), targets[loss.targets], loss, 2.0, outputs, m=0, k=n, sample_weight=weights)
+
+
+def by_definition(s, mass, m):
+    """Take the largest first until the mass is m."""
+    weights, left = np.zeros(len(s)), m
+    for i in sorted(range(len(s)), key=lambda i: -s[i]):
+        weights[i] = min(mass[i], left)
+        left -= weights[i]
+    return weights
+
+
+@pytest.mark.parametrize("units", [True, False])
+def test_top_weights_are_the_largest_up_to_the_mass(units):
+    rng = np.random.default_rng(0)
+    s = rng.exponential(size=(5, 30))
+    mass = rng.random((5, 30)) < 0.7 if units else rng.uniform(0, 3, (5, 30))
+    m = np.array([0, 1, 4, 7, 10.0])
+    expected = [by_definition(s[i], mass[i], m[i]) for i in range(5)]
+    np.testing.assert_allclose(paths.top_weights(s, mass, m), expected, atol=1e-12)
+
+
+def test_tied_losses_share_the_cut():
+    weights = paths.top_weights(np.array([[2.0, 1, 1, 1, 0]]), np.ones((1, 5), dtype=bool), np.array([2.0]))
+    np.testing.assert_allclose(weights, [[1, 1 / 3, 1 / 3, 1 / 3, 0]])
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Softmax(), Squared()])
+@pytest.mark.parametrize("k_share", [1.0, 0.6])
+def test_a_batched_fit_has_the_objective_of_its_own_rows(loss, k_share):
+    model = objective(loss)
+    train = np.random.default_rng(1).random((4, 60)) < 0.7
+    sets = paths.Sets.of(model, train)
+    m, k = paths.masses_of(sets, np.array([0.2]), k_share)
+    W = np.random.default_rng(2).normal(size=(4, model.n_outputs, 4))
+    values, gradients = sets.values_and_gradients(W, np.arange(4), m[0], k)
+    for i in range(4):
+        alone = model.rows(np.flatnonzero(train[i]), m[0, i], k[i])
+        value, gradient = alone.value_and_gradient(W[i])
+        assert values[i] == pytest.approx(value, rel=1e-10)
+        np.testing.assert_allclose(gradients[i], gradient, atol=1e-10)
+
+
+def test_test_parts_hold_every_row_once_a_repeat_and_every_class():
+    model = objective(Logistic())
+    strata = (model.y > 0).astype(int)
+    tests = tuning.split(model, strata, np.random.default_rng(0))
+    assert tests.shape == (10, 60)
+    assert (tests[:5].sum(axis=0) == 1).all()
+    for cls in (0, 1):
+        counts = tests[:, strata == cls].sum(axis=1)
+        assert counts.max() - counts.min() <= 1
+
+
+def test_a_whole_weight_is_dealt_out_one_by_one():
+    model = objective(Logistic(), n=8, weights=np.full(8, 10.0))
+    tests = tuning.split(model, (model.y > 0).astype(int), np.random.default_rng(0))
+    assert (tests[:5].sum(axis=0) == 10).all()
+    assert (tests == np.floor(tests)).all()
+
+
+def test_nothing_is_cut_where_cutting_does_not_help():
+    X, y = make_blobs(300, random_state=0, cluster_std=0.6)
+    fit = AoRRClassifier(random_state=0).fit(X, y)
+    assert fit.m_ == 0
+    assert not fit.dropped_.any()
+
+
+def test_far_rows_with_wrong_labels_are_cut():
+    X, y = overlapping(300, far=0.15)
+    clean_X, clean_y = overlapping(300)
+    fit = AoRRClassifier(C=100.0, random_state=0).fit(X, y)
+    moved = (clean_X != X).any(axis=1)
+    assert fit.dropped_[moved].mean() > 0.85
+    assert fit.score(clean_X, clean_y) > AoRRClassifier(0, 1.0, C=100.0).fit(X, y).score(clean_X, clean_y) + 0.2
+
+
+def test_outliers_of_a_regression_are_cut():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    coef = np.array([1.0, -2.0, 3.0])
+    y = X @ coef + rng.normal(scale=0.1, size=200)
+    assert AoRRRegressor(C=1e4, random_state=0).fit(X, y).m_ == 0
+    X[:30], y[:30] = X[:30] + 10, 50.0
+    fit = AoRRRegressor(C=1e4, random_state=0).fit(X, y)
+    assert fit.dropped_[:30].all()
+    np.testing.assert_allclose(fit.coef_, coef, atol=0.05)
+
+
+def test_a_weight_is_a_repetition_and_the_order_of_rows_does_not_matter():
+    X, y = overlapping(100, flipped=0.2)
+    weight = np.random.default_rng(0).integers(0, 4, 100)
+    weighted = AoRRClassifier(random_state=0).fit(X, y, weight)
+    order = np.random.default_rng(1).permutation(weight.sum())
+    repeated = AoRRClassifier(random_state=0).fit(np.repeat(X, weight, 0)[order], np.repeat(y, weight)[order])
+    assert weighted.m_ == repeated.m_
+    np.testing.assert_array_equal(weighted.coef_, repeated.coef_)
+
+
+def test_too_few_rows_to_choose_cut_nothing():
+    X, y = overlapping(18, flipped=0.2)
+    assert AoRRClassifier(random_state=0).fit(X, y).m_ == 0
+
+
+def test_the_chosen_m_stays_below_a_given_k():
+    X, y = overlapping(120, flipped=0.2)
+    fit = AoRRClassifier(k=0.3, random_state=0).fit(X, y)
+    assert fit.k_ == 36
+    assert fit.m_ < 36
+    assert max(fit.tuning_["m"]) < 0.3
+
+
+def test_the_table_tells_the_scores_that_were_compared():
+    X, y = overlapping(200, far=0.1)
+    table = AoRRClassifier(C=100.0, random_state=0).fit(X, y).tuning_
+    assert table["m"][0] == 0
+    assert table["gain"][0] == 0
+    np.testing.assert_allclose(table["gain"], table["score"] - table["score"][0])
+
+
+@pytest.mark.parametrize("name", ["m", "k"])
+def test_a_word_other_than_auto_is_refused(name):
+    X, y = overlapping(30)
+    with pytest.raises(ValueError, match=f"{name} must be 'auto'"):
+        AoRRClassifier(**{name: "best"}).fit(X, y)
