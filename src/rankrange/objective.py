@@ -117,6 +117,12 @@ class _Problem:
             gradient[:, -1] = 0.0
         return gradient
 
+    def gap_left(self, gradients: Array) -> Array:
+        """The duality gap that gradients (S, r, p) leave where no losses tie: tangents and the penalty, minimised."""
+        d = self.design.d
+        coef = np.einsum("srp,srp->s", gradients[:, :, :d], gradients[:, :, :d])
+        return 0.5 * self.C * coef + 2.0 * (gradients[:, :, d:] ** 2).sum(axis=(1, 2))
+
     def penalty_diagonal(self) -> Array:
         """The second derivative of the penalty, one entry a column of W."""
         diagonal = np.full(self.design.p, 1.0 / self.C)

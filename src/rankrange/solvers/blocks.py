@@ -38,6 +38,7 @@ class Blocks:
 
     design: Design
     Y: Any
+    whole: bool = False  # all rows in one block, whatever it takes
     _whole: list[Block] = field(default_factory=list)
 
     @property
@@ -46,7 +47,7 @@ class Blocks:
 
     @property
     def length(self) -> int:
-        return min(self.design.n, rows_that_fit(self.n_labels))
+        return self.design.n if self.whole else min(self.design.n, rows_that_fit(self.n_labels))
 
     def __iter__(self) -> Iterator[Block]:
         n, step = self.design.n, self.length

@@ -24,7 +24,7 @@ from .descent import Metric, descend
 
 Array = NDArray[Any]
 # Newton steps factor a p x p Hessian built from all rows; beyond this much work, quasi-Newton steps are quicker.
-_NEWTON_WORK = 1e9
+_NEWTON_WORK = 1e10
 _NEWTON_COLUMNS = 1000
 _SHRINK = 0.2
 
@@ -57,12 +57,14 @@ def solve(
     newton = _newton_pays(problem)
     value = problem.value_at(W, Z)
     best, gap, n_iter, stalled = (W, Z), np.inf, 0, 0
-    while True:
+    if warm and saddle.cut_matters:
+        gap = saddle.gap_near_cut(W, Z, value)
+    while relative(gap, value) > tol:
         bound = saddle.gap(Z, value)
         stalled = 0 if bound < 0.9 * gap or not saddle.sharp else stalled + 1
         gap = min(gap, bound)
         if relative(gap, value) <= tol or n_iter >= max_iter or stalled >= 5:
-            return Solution(*best, value, relative(gap, value), n_iter)
+            break
         if newton:
             W, Z, steps = saddle.newton(W, Z, min(25, max_iter - n_iter), 0.1 * tol * abs(value), metric)
         else:
@@ -73,12 +75,13 @@ def solve(
             gap -= value - reached
             best, value, stalled = (W, Z), reached, 0
         saddle.advance(Z)
+    return Solution(*best, value, relative(gap, value), n_iter)
 
 
 def _newton_pays(problem: TopSum) -> bool:
     n, p, r = problem.design.n, problem.design.p, problem.n_outputs
     if r > 1:  # conjugate gradients: some tens of products with X a step
-        return n * p * r <= _NEWTON_WORK / 100
+        return n * p * r <= _NEWTON_WORK / 1000
     return p <= _NEWTON_COLUMNS and n * p**2 <= _NEWTON_WORK
 
 
@@ -121,13 +124,20 @@ class Saddle:
         inside = s[self.caps > 0]
         self.mu = max(float(np.abs(inside - inside.mean()).mean()), 0.1 * float(inside.mean()), 1e-12)
         self.least_mu = 1e-4 * self.mu
-        self.level = 0.0
+        self.lam = 0.0
         near = 2 * self.problem.design.p
         if warm and not self.problem.takes_all and near < len(inside):
             # At a solution about as many rows tie at the cut as there are parameters: smooth over few more than these.
             cut = select(s, 0, self.problem.K, self.caps).lam
             width = float(np.partition(np.abs(inside - cut), near)[near])
             self.mu = min(self.mu, max(width, self.least_mu))
+
+    @property
+    def cut_matters(self) -> bool:
+        """Whether there is a cut, and far more rows than those that may tie at it."""
+        problem = self.problem
+        few = problem.design.n <= 100 * problem.design.p
+        return not (self.exact or self.signed or few or problem.n_outputs > 1 or problem.tilt is not None)
 
     @property
     def sharp(self) -> bool:
@@ -173,7 +183,7 @@ class Saddle:
         if self._excess(pushed, 0.0)[0] <= 0:
             return 0.0
         low, high = 0.0, float(pushed.max())
-        level = self.level
+        level = self.lam / self.mu
         for _ in range(200):
             if not low < level < high:
                 level = 0.5 * (low + high)
@@ -182,7 +192,7 @@ class Saddle:
                 break
             low, high = (level, high) if excess > 0 else (low, level)
             level += excess / moving if moving > 0 else np.inf
-        self.level = level  # the next search starts here: levels change little from step to step
+        self.lam = level * self.mu  # the next search starts here: the cut changes little from step to step
         return level
 
     def _excess(self, pushed: Array, level: float) -> tuple[float, float]:
@@ -329,22 +339,70 @@ class Saddle:
             self.mu = max(self.mu * _SHRINK, self.least_mu)
 
     def gap(self, Z: Array, value: float) -> float:
-        """value - a lower bound on the least value; infinite where the bound would need a bounded intercept."""
-        problem = self.problem
-        if problem.tilt is not None:
-            return np.inf
+        """value - a lower bound on the least value.
+
+        With a tilt it is an estimate that stops a solver, not a proof: the slopes would have to add up to the tilt of
+        the intercept exactly.
+        """
         answer = self.answer(Z)
-        if self.exact and problem.design.fit_intercept:
+        if self.exact and self.problem.design.fit_intercept:
             Z = self._balanced(Z, answer)
             answer = self.answer(Z)
+        return value - self._lower_bound(Z, answer)
+
+    def _lower_bound(self, Z: Array, answer: Answer) -> float:
+        """Each loss is at least its tangent, so W may minimise the weighted tangents and the penalty instead."""
+        problem = self.problem
         pulled = self._pull(answer)
         values, _ = self._pieces(Z)
         offsets = (answer.rho * np.where(np.isfinite(values), values, 0.0)).sum(axis=1) * self.caps / problem.scale
         offsets = offsets - np.einsum("rn,rn->n", pulled, Z)
+        if problem.tilt is not None:
+            v = (problem.design.adjoint(pulled) - problem.tilt)[:, : problem.design.d]
+            return float(offsets.sum()) - 0.5 * problem.C * float(np.vdot(v, v))
         keep = self._balance(pulled) if problem.design.fit_intercept else 1.0
-        bound = float((keep * offsets).sum())
         v = problem.design.adjoint(pulled * keep)[:, : problem.design.d]
-        return value - (bound - 0.5 * problem.C * float(np.vdot(v, v)))
+        return float((keep * offsets).sum()) - 0.5 * problem.C * float(np.vdot(v, v))
+
+    def gap_near_cut(self, W: Array, Z: Array, value: float) -> float:
+        """The gap with the best weights for the rows near the cut, all others being surely in or out.
+
+        Close to a solution only those rows are undecided, some per parameter, so the weights come from a small
+        problem: these rows' tangents, a tilt that stands for all rows that are in, and the penalty.
+        """
+        problem, design = self.problem, self.problem.design
+        values, slope = self._pieces(Z)
+        values = values[:, 0]
+        inside = self.caps > 0
+        cut = max(float(select(values[inside], 0, problem.K, self.caps[inside]).lam), 0.0)
+        distance = np.where(inside, np.abs(values - cut), np.inf)
+        n_band = 10 * design.p
+        band = np.argpartition(distance, n_band)[:n_band]
+        sure = (values > cut) & inside
+        sure[band] = False
+        unit = self._unit_slope(Answer(0.0, np.ones((design.n, 1)), slope, sure, sure, False))
+        tilt = -design.adjoint((unit * (self.caps * sure / problem.scale))[None, :]) - problem.penalty_gradient(W)
+        small = TopSum(
+            design.take(band),
+            np.empty(n_band),
+            _Tangents(values[band], unit[band]),
+            problem.C,
+            K=problem.K - float(self.caps @ sure),
+            scale=problem.scale,
+            caps=self.caps[band],
+            tilt=tilt,
+        )
+        start = np.zeros_like(W)
+        inner = Saddle(small, small.design.scores(start), warm=True)
+        step, dZ = start, small.design.scores(start)
+        for _ in range(8):
+            step, dZ, steps = inner.newton(step, dZ, 25, 1e-9 * abs(value), None)
+            inner.advance(dZ)
+            if steps == 0:
+                break
+        rho = sure.astype(np.float64)[:, None]
+        rho[band] = inner.centre
+        return value - self._lower_bound(Z, Answer(0.0, rho, slope, sure, sure, False))
 
     def _balanced(self, Z: Array, answer: Answer) -> Array:
         """Scores shifted so that the slopes add up to zero, as they must at the best intercept."""
@@ -384,6 +442,25 @@ class Saddle:
         _, _, basis = np.linalg.svd(flow)
         factor = np.abs(basis[-1])
         return (factor / factor.max())[y]
+
+
+class _Tangents:
+    """Losses that are their own tangents: value + slope * z."""
+
+    def __init__(self, value: Array, slope: Array) -> None:
+        self.at_zero, self.slope = value, slope
+
+    def value(self, y: Array, z: Array) -> Array:
+        return np.maximum(self.at_zero + self.slope * z, 0.0)
+
+    def curvature(self, y: Array, z: Array) -> Array:
+        return np.zeros_like(z)
+
+    def margins(self, y: Array, z: Array) -> Array:
+        return (self.at_zero + self.slope * z)[:, None]
+
+    def margins_adjoint(self, y: Array, a: Array) -> Array:
+        return self.slope * a[:, 0]
 
 
 def _onto_simplex(rows: Array) -> Array:

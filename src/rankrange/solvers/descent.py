@@ -43,6 +43,7 @@ def descend(
     max_iter: int = 100,
     memory: int = 10,
     tol: float = 1e-10,
+    left: Callable[[Array], Array] | None = None,
     on_step: Callable[[float], None] | None = None,
     numbered: bool = False,
 ) -> tuple[Array, Array, int]:
@@ -73,6 +74,8 @@ def descend(
         if on_step is not None and active.any():
             on_step(float(values.min()))
         active &= gained > tol * np.abs(values)
+        if left is not None:
+            active &= left(gradients) > 10 * tol * np.abs(values)
         if not active.any():
             return W, values, iteration + 1
         curvature = _inner(s, y)

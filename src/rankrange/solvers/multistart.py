@@ -95,7 +95,13 @@ def _on_all_rows(
         candidates = descend(part.batch, candidates, Metric(hessian(part, candidates[0])), max_iter=30, tol=1e-5)[0]
     metric = Metric(hessian(part, candidates[0]))
     ends, _, n_iter = descend(
-        objective.batch, candidates, metric, max_iter=max_iter, tol=0.1 * tol, on_step=lambda v: log("descent", v)
+        objective.batch,
+        candidates,
+        metric,
+        max_iter=max_iter,
+        tol=0.05 * tol,
+        left=objective.gap_left,
+        on_step=lambda v: log("descent", v),
     )
     result = bilevel(objective, ends[0], tol=tol, max_iter=max_iter, log=log, phase="polish", metric=metric, warm=True)
     return replace(result, n_iter=result.n_iter + n_iter)
@@ -107,21 +113,16 @@ def _convex(
     """m = 0: one minimum, so one start; on many rows the solution of a few of them."""
     if W is None:
         W = np.zeros((objective.n_outputs, objective.design.p))
-    metric = None
-    for rows in (_screen_rows(objective), _hessian_rows(objective)):
-        part = _subsample(objective, rows, rng)
-        if part is not objective:
-            W = convex.solve(part.cutting(np.empty(0)), W, tol=1e-3, max_iter=50).W
-            metric = Metric(hessian(part, W))
-    n_iter = 0
-    if metric is not None:
-        ends, _, n_iter = descend(
-            objective.batch, W[None], metric, max_iter=max_iter, tol=0.1 * tol, on_step=lambda v: log("descent", v)
-        )
-        W = ends[0]
-    warm = metric is not None
-    result = bilevel(objective, W, tol=tol, max_iter=max_iter, log=log, phase="convex", metric=metric, warm=warm)
-    return replace(result, n_iter=result.n_iter + n_iter)
+    screen = _subsample(objective, _screen_rows(objective), rng)
+    if screen is objective:
+        return bilevel(objective, W, tol=tol, max_iter=max_iter, log=log, phase="convex")
+    zero = np.zeros_like(W)
+    W = convex.solve(screen.cutting(np.empty(0)), W, tol=1e-2, max_iter=50).W
+    if screen.value(W) > 0.999 * screen.value(zero):
+        # Where k is below the number of errors nothing beats zero, and there all losses tie: a start next to it, with
+        # a ranking of its own, would be worse than none.
+        return bilevel(objective, zero, tol=tol, max_iter=max_iter, log=log, phase="convex")
+    return _on_all_rows(objective, W[None], rng, tol, max_iter, log)
 
 
 def _screen_rows(objective: Objective) -> int:

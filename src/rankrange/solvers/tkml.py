@@ -16,10 +16,14 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from ..losses import TKML
 from ..objective import Objective, Point
-from .base import Log, Result
+from ..select import cuts_of
+from . import separation
+from .base import Log, Result, relative
 from .blocks import Block, Blocks
 from .descent import Metric, descend
+from .separation import Pairs, Separation
 
 Array = NDArray[Any]
 Watch = Callable[[Array], None]
@@ -108,3 +112,93 @@ class _Trail:
         self.log("descent", value)
         if self.watch is not None and self.last is not None and self.last[0] == value:
             self.watch(self.last[1])
+
+
+def separating_sets(true: Array, Z: Array, loss: TKML) -> tuple[Array, Array]:
+    """Labels to push down and to pull up, bool (n, L) each, that give every row a convex loss above its own.
+
+    [1 + max over `down` - min over `up`]_+ lies above the TKML loss for all scores and equals it at Z: the (k+1)-th
+    largest score is the least, over sets of k labels, of the largest score outside the set, and the k-th largest true
+    score the greatest, over k true labels, of the least score among them. Rows that cost nothing whatever the scores
+    have empty sets. Of tied labels true ones count as higher.
+    """
+    n_true = true.sum(axis=1, keepdims=True)
+    crowded = (n_true > loss.top_k) if loss.two_sided else np.zeros_like(n_true, dtype=bool)
+    ahead = _places(Z, true)
+    best_true = _places(np.where(true, Z, -np.inf), true)
+    down = np.where(crowded, ~true, ahead >= loss.top_k)
+    up = np.where(crowded, true & (best_true < loss.top_k), true)
+    idle = (n_true == 0) | (crowded & (n_true == true.shape[1]))
+    return down & ~idle, up & ~idle
+
+
+def _places(Z: Array, true: Array) -> Array:
+    """The place of each label in its row, 0 the highest."""
+    order = np.lexsort((~true, -Z), axis=1)
+    places = np.empty_like(order)
+    np.put_along_axis(places, order, np.arange(Z.shape[1])[None, :], axis=1)
+    return places
+
+
+def by_separation(
+    objective: LabelObjective,
+    W: Array,
+    *,
+    tol: float = 1e-3,
+    max_iter: int = 50,
+    log: Log | None = None,
+    watch: Watch | None = None,
+    phase: str = "dca",
+) -> Result:
+    """Majorise and minimise: fix the labels of each row and the rows that are cut, solve what is left, look again.
+
+    Each bound lies above F and touches it at W, so no step raises F (docs/paper.md). Inner problems are solved to a gap
+    that follows the progress, the last one to `tol`; that gap is the certificate where no tie blurs the sets.
+    """
+    log = Log() if log is None else log
+    value = objective.value(W)
+    log(phase, value)
+    n_iter, inner_tol, certificate, settled = 0, max(tol, 1e-2), np.inf, False
+    while n_iter < max_iter and not settled:
+        problem, clean = _separation(objective, W)
+        solution = separation.solve(problem, W, tol=inner_tol)
+        n_iter += 1
+        reached = objective.value(solution.W)
+        gained = relative(value - reached, value)
+        if reached < value:
+            W, value = solution.W, reached
+            log(phase, value)
+            if watch is not None:
+                watch(W)
+        certificate = solution.gap if clean and gained <= 0.1 * tol else np.inf
+        settled = gained <= 0.1 * tol and (inner_tol <= tol or solution.gap <= tol)
+        inner_tol = max(tol, min(0.3 * inner_tol, gained))
+    message = "no step lowers the objective" if settled else f"stopped after {n_iter} of {max_iter} rounds"
+    return Result(W, value, n_iter, settled, message, log.history, certificate)
+
+
+def _separation(objective: LabelObjective, W: Array) -> tuple[Separation, bool]:
+    """The bound at W, and whether no tie blurs its sets there."""
+    (block,) = Blocks(objective.design, objective.y, whole=True)
+    Z = block.scores(W).astype(np.float64, copy=False)
+    down, up = separating_sets(block.true, Z, objective.loss)
+    s = objective.loss.value(block.true, Z)
+    caps = objective.cutting(s).caps
+    caps = np.ones(len(s)) if caps is None else caps
+    problem = Separation(objective, Pairs(down, up), objective.kept, caps)
+    return problem, _is_clean(objective, s, caps, Z, down, up, block.true)
+
+
+def _is_clean(objective: LabelObjective, s: Array, caps: Array, Z: Array, down: Array, up: Array, true: Array) -> bool:
+    """Whether the same labels and rows stay fixed near W: no tie between a label in a set and one left out of it."""
+    if objective.m > 0:
+        upper, _ = cuts_of(s, 0, objective.m, objective.sample_weight)
+        if upper.taken < upper.tied and np.count_nonzero(s == upper.value) > 1:
+            return False
+    active = (caps > 0) & (s > 0) & up.any(axis=1)
+    high = np.where(down, Z, -np.inf).max(axis=1)
+    low = np.where(up, Z, np.inf).min(axis=1)
+    outside = np.where(down, np.inf, Z).min(axis=1)  # rows that are not crowded: the labels kept on top
+    left = np.where(true & ~up, Z, -np.inf).max(axis=1)  # crowded rows: true labels below the k best
+    crowded = (true & ~up).any(axis=1)
+    return bool((np.where(crowded, low > left, outside > high) | ~active).all())

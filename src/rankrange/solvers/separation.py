@@ -1,0 +1,322 @@
+"""The convex problem that is left of TKML-AoRR when every row's labels are told apart for good, solved to a gap.
+
+Each row has labels to push down, A, and labels to pull up, B, and costs [1 + max over A of f - min over B of f]_+. That
+is the largest of its margins 1 + f_a - f_b and 0, one margin a pair (a, b). With the rows of largest loss cut (caps),
+what remains is a sum of the K largest of convex losses. It is minimised as in `convex`: weights on the margins, kept
+near a centre by a quadratic, make it smooth; Newton steps by conjugate gradients; the centre follows, mu shrinks.
+
+The gap is rigorous: weights are scaled row by row until the pulls on each intercept cancel, and then bound from below.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+import scipy.sparse.linalg
+from numpy.typing import NDArray
+
+from ..objective import Objective
+from .base import relative
+from .descent import Metric, descend
+
+Array = NDArray[Any]
+_SHRINK = 0.4
+_METRIC_COLUMNS = 1500
+
+
+class Pairs:
+    """The pairs (a, b) of each row, as padded columns of A (n, nA) and of B (n, nB)."""
+
+    def __init__(self, down: Array, up: Array) -> None:
+        self.n, self.n_labels = down.shape
+        self.down, here_down = _columns(down)
+        self.up, here_up = _columns(up)
+        self._rows = np.arange(self.n)[:, None]
+        self._offset = np.where(here_down[:, :, None] & here_up[:, None, :], 1.0, -np.inf)
+
+    def margins(self, Z: Array) -> Array:
+        """(n, nA nB) of scores (n, L); minus infinity where there is no pair."""
+        high, low = np.take_along_axis(Z, self.down, 1), np.take_along_axis(Z, self.up, 1)
+        return (self._offset + high[:, :, None] - low[:, None, :]).reshape(self.n, -1)
+
+    def pull(self, rho: Array) -> Array:
+        """The derivative of the weighted sum of the margins in the scores, (n, L)."""
+        cube = rho.reshape(self._offset.shape)
+        out = np.zeros((self.n, self.n_labels))
+        out[self._rows, self.down] = cube.sum(axis=2)
+        out[self._rows, self.up] -= cube.sum(axis=1)
+        return out
+
+    def labels(self, rows: Array, columns: Array) -> tuple[Array, Array]:
+        """The labels a and b of some pairs."""
+        width = self.up.shape[1]
+        return self.down[rows, columns // width], self.up[rows, columns % width]
+
+
+def _columns(members: Array) -> tuple[Array, Array]:
+    width = max(1, int(members.sum(axis=1).max()))
+    columns = np.argsort(~members, axis=1, kind="stable")[:, :width]
+    return columns, np.take_along_axis(members, columns, 1)
+
+
+class Solution(NamedTuple):
+    W: Array
+    value: float
+    gap: float  # relative
+    n_iter: int
+
+
+class Answer(NamedTuple):
+    """The smoothed problem at some scores: its value without penalty, the weights, and how they may move."""
+
+    value: float
+    rho: Array
+    free: Array  # (n,) the sum of the weights is inside (0, 1)
+    full: Array  # (n,) it is 1
+    level_moves: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Separation:
+    """max over 0 <= q <= caps, sum q <= K of (q . losses of the pairs) / K + penalty: convex in W."""
+
+    objective: Objective
+    pairs: Pairs
+    K: float
+    caps: Array
+
+    def scores(self, W: Array) -> Array:
+        return self.objective.design.scores(W).T.astype(np.float64, copy=False)
+
+    def losses(self, Z: Array) -> Array:
+        return np.maximum(self.pairs.margins(Z).max(axis=1), 0.0)
+
+    def value(self, W: Array) -> float:
+        s = self.losses(self.scores(W))
+        return float(self.weights(s) @ s) / self.K + self.objective.penalty(W)
+
+    def weights(self, s: Array) -> Array:
+        """The best q for the losses s."""
+        if self.caps.sum() <= self.K * (1 + 1e-14):
+            return self.caps
+        order = np.argsort(-s, kind="stable")
+        before = np.concatenate([[0.0], np.cumsum(self.caps[order])[:-1]])
+        q = np.empty_like(self.caps)
+        q[order] = np.clip(self.K - before, 0.0, self.caps[order])
+        return q
+
+
+def solve(problem: Separation, W: Array, *, tol: float = 1e-3, max_iter: int = 200) -> Solution:
+    """Minimise from W until the relative gap is at most `tol`; what is returned is never above the start.
+
+    `max_iter` counts Newton steps; the first round is one of quasi-Newton steps, which need no curvature.
+    """
+    saddle = _Saddle(problem, W)
+    value, best = problem.value(W), W
+    gap = saddle.gap(W, value)
+    n_iter, stalled = 0, 0
+    while relative(gap, value) > tol and n_iter < max_iter and stalled < 8:
+        W, steps = saddle.quasi_newton(W) if n_iter == 0 else saddle.newton(W, min(15, max_iter - n_iter), tol)
+        n_iter += max(1, steps)
+        reached = problem.value(W)
+        bound = saddle.gap(W, reached) - reached  # minus the lower bound
+        stalled = stalled if reached < value or bound < gap - value else stalled + 1
+        gap = min(gap - value, bound)
+        if reached < value:
+            value, best = reached, W
+        gap += value
+        saddle.advance(W)
+    return Solution(best, value, relative(gap, value), n_iter)
+
+
+class _Saddle:
+    """The smoothed problem, its centre and its mu."""
+
+    def __init__(self, problem: Separation, W: Array) -> None:
+        self.problem = problem
+        margins = problem.pairs.margins(problem.scores(W))
+        s = np.maximum(margins.max(axis=1), 0.0)
+        shares = np.divide(problem.weights(s), problem.caps, out=np.zeros(len(s)), where=problem.caps > 0)
+        top = (margins == margins.max(axis=1, keepdims=True)) & (margins > 0)
+        self.centre = shares[:, None] * top / np.maximum(top.sum(axis=1, keepdims=True), 1)
+        inside = s[problem.caps > 0]
+        self.mu = 0.3 * max(float(np.abs(inside - inside.mean()).mean()), 0.1 * float(inside.mean()), 1e-9)
+        self.least_mu = 0.01 * self.mu
+        self.level = 0.0
+        design = problem.objective.design
+        self.gram = design.gram(problem.caps / problem.K) if design.p <= _METRIC_COLUMNS else None
+
+    def answer(self, Z: Array) -> Answer:
+        problem = self.problem
+        margins = problem.pairs.margins(Z)
+        pushed = self.centre + margins / self.mu
+        level = self._find_level(pushed)
+        rho = np.maximum(pushed - level, 0.0)
+        sums = rho.sum(axis=1)
+        full = sums >= 1.0
+        rho[full] = onto_simplex(pushed[full])
+        margins[~np.isfinite(margins)] = 0.0
+        value = float(problem.caps @ (rho * margins - 0.5 * self.mu * (rho - self.centre) ** 2).sum(axis=1))
+        return Answer(value / problem.K, rho, (sums > 0) & ~full & (problem.caps > 0), full, level > 0)
+
+    def _find_level(self, pushed: Array) -> float:
+        """The least level >= 0 at which the weights have at most the mass K. Newton, kept in a bracket."""
+        if self._excess(pushed, 0.0)[0] <= 0:
+            return 0.0
+        low, high, level = 0.0, float(pushed.max()), self.level
+        for _ in range(200):
+            if not low < level < high:
+                level = 0.5 * (low + high)
+            excess, moving = self._excess(pushed, level)
+            if abs(excess) <= 1e-13 * self.problem.K or high - low <= 1e-15 * high:
+                break
+            low, high = (level, high) if excess > 0 else (low, level)
+            level += excess / moving if moving > 0 else np.inf
+        self.level = level
+        return level
+
+    def _excess(self, pushed: Array, level: float) -> tuple[float, float]:
+        positive = np.maximum(pushed - level, 0.0)
+        sums = positive.sum(axis=1)
+        moving = (sums < 1.0) * (positive > 0).sum(axis=1)
+        caps = self.problem.caps
+        return float(caps @ np.minimum(sums, 1.0)) - self.problem.K, float(caps @ moving)
+
+    def _pull(self, rho: Array) -> Array:
+        """(L, n)."""
+        return (self.problem.pairs.pull(rho) * (self.problem.caps / self.problem.K)[:, None]).T
+
+    def _gradient(self, answer: Answer, W: Array) -> Array:
+        objective = self.problem.objective
+        return objective.design.adjoint(self._pull(answer.rho)) + objective.penalty_gradient(W)
+
+    def quasi_newton(self, W: Array) -> tuple[Array, int]:
+        def batch(Ws: Array) -> tuple[Array, Array]:
+            answer = self.answer(self.problem.scores(Ws[0]))
+            value = answer.value + self.problem.objective.penalty(Ws[0])
+            return np.array([value]), self._gradient(answer, Ws[0])[None]
+
+        ends, _, _ = descend(batch, W[None], None, max_iter=100, tol=1e-7)
+        return ends[0], 1
+
+    def newton(self, W: Array, max_steps: int, tol: float) -> tuple[Array, int]:
+        """Newton steps until what is left to gain, and what the gradient adds to the gap, are far below `tol`."""
+        penalty = self.problem.objective.penalty
+        Z = self.problem.scores(W)
+        answer = self.answer(Z)
+        value = answer.value + penalty(W)
+        for step in range(max_steps):
+            gradient = self._gradient(answer, W)
+            direction = self._direction(answer, gradient)
+            decrement = -0.5 * float(np.vdot(direction, gradient))
+            slack = 0.5 * self.problem.objective.C * float(np.vdot(gradient, gradient))
+            if max(decrement, slack) <= 0.1 * tol * abs(value):
+                return W, step
+            dZ, length = self.problem.scores(direction), 1.0
+            for _ in range(30):
+                trial = self.answer(Z + length * dZ)
+                trial_value = trial.value + penalty(W + length * direction)
+                if trial_value <= value - 1e-4 * length * decrement:
+                    break
+                length *= 0.5
+            else:
+                return W, step  # rounding: no step lowers the value any more
+            W, Z, answer, value = W + length * direction, Z + length * dZ, trial, trial_value
+        return W, max_steps
+
+    def _direction(self, answer: Answer, gradient: Array) -> Array:
+        curvature = _Curvature(self, answer)
+        operator = scipy.sparse.linalg.LinearOperator((gradient.size,) * 2, matvec=curvature.product)
+        precondition = None
+        if self.gram is not None:
+            scale = 2.0 * curvature.n_pairs / (self.mu * gradient.shape[0] * len(answer.rho))
+            metric = Metric(scale * self.gram + np.diag(curvature.ridge))
+            precondition = scipy.sparse.linalg.LinearOperator(
+                operator.shape, matvec=lambda v: metric.solve(v.reshape(gradient.shape)).ravel()
+            )
+        solved, _ = scipy.sparse.linalg.cg(operator, -gradient.ravel(), rtol=1e-2, maxiter=150, M=precondition)
+        if not np.isfinite(solved).all() or solved @ gradient.ravel() >= 0:
+            return -gradient
+        return solved.reshape(gradient.shape)
+
+    def advance(self, W: Array) -> None:
+        """The centre moves to the present weights, and the smoothing shrinks."""
+        self.centre = self.answer(self.problem.scores(W)).rho
+        self.mu = max(self.mu * _SHRINK, self.least_mu)
+
+    def gap(self, W: Array, value: float) -> float:
+        """value - a lower bound on the least value; infinite where the pulls on an intercept do not cancel."""
+        objective = self.problem.objective
+        rho = self.answer(self.problem.scores(W)).rho
+        pulled = self._pull(rho)
+        keep: Any = 1.0
+        if objective.design.fit_intercept:
+            # The least change of the rows' weights after which the pulls on each intercept add up to zero; scaled
+            # into [0, 1], where a line below a loss stays below it because losses are not negative.
+            change = pulled.T @ (np.linalg.pinv(pulled @ pulled.T, rcond=1e-12, hermitian=True) @ pulled.sum(axis=1))
+            keep = (1.0 - change) / max(1.0, float((1.0 - change).max()))
+            if keep.min() < 0:
+                return np.inf
+        v = objective.design.adjoint(pulled * keep)[:, : objective.design.d]
+        offsets = rho.sum(axis=1) * self.problem.caps / self.problem.K
+        return value - (float((keep * offsets).sum()) - 0.5 * objective.C * float(np.vdot(v, v)))
+
+
+class _Curvature:
+    """The second derivative of the smoothed problem: only rows whose weights can move contribute."""
+
+    def __init__(self, saddle: _Saddle, answer: Answer) -> None:
+        problem = saddle.problem
+        design, pairs = problem.objective.design, problem.pairs
+        support = answer.rho > 0
+        counts = support.sum(axis=1)
+        support[(answer.full & (counts == 1)) | (problem.caps == 0)] = False
+        rows, columns = np.nonzero(support)
+        down, up = pairs.labels(rows, columns)
+        used, self.inverse = np.unique(rows, return_inverse=True)
+        self.X, self.d, self.fit_intercept = design.X[used], design.d, design.fit_intercept
+        self.n_pairs, self.n_labels, n_used = len(rows), pairs.n_labels, len(used)
+        which = np.arange(self.n_pairs)
+        ones = np.ones(self.n_pairs)
+        self.difference = sp.csr_array(
+            (
+                np.concatenate([ones, -ones]),
+                (np.tile(which, 2), np.concatenate([self.inverse, self.inverse]) * self.n_labels + np.r_[down, up]),
+            ),
+            shape=(self.n_pairs, n_used * self.n_labels),
+        )
+        self.mean = np.where(answer.full[used], 1.0 / np.maximum(counts[used], 1), 0.0)
+        self.free = answer.free[rows].astype(float) if answer.level_moves else None
+        self.mass = problem.caps[rows]
+        self.weight = self.mass / (saddle.mu * problem.K)
+        self.ridge = problem.objective.penalty_diagonal() + 1e-10
+
+    def product(self, v: Array) -> Array:
+        V = v.reshape(self.n_labels, -1)
+        z = self.X @ V[:, : self.d].T
+        if self.fit_intercept:
+            z = z + V[:, -1]
+        move = self.difference @ z.ravel()
+        move = move - (self.mean * np.bincount(self.inverse, move, minlength=len(self.mean)))[self.inverse]
+        if self.free is not None and self.free.any():
+            mass = self.mass * self.free
+            move = move - self.free * ((mass @ move) / mass.sum())
+        pulled = (self.difference.T @ (self.weight * move)).reshape(-1, self.n_labels)
+        out = self.ridge * V
+        out[:, : self.d] += (self.X.T @ pulled).T
+        if self.fit_intercept:
+            out[:, -1] += pulled.sum(axis=0)
+        return out.ravel()
+
+
+def onto_simplex(rows: Array) -> Array:
+    """The nearest points of the simplex {x >= 0, sum x = 1}, row by row."""
+    if not len(rows):
+        return rows
+    order = -np.sort(-rows, axis=1)
+    excess = (np.cumsum(np.where(np.isfinite(order), order, 0.0), axis=1) - 1.0) / np.arange(1, rows.shape[1] + 1)
+    last = (order > excess).sum(axis=1) - 1
+    return np.maximum(rows - excess[np.arange(len(rows)), last][:, None], 0.0)
