@@ -68,7 +68,7 @@ class Design:
             part = slice(start, start + _BLOCK)
             block = self.X[part] if rows is None else self.X[rows[part]]
             block = block.toarray() if self.sparse else block
-            weighted = np.empty((block.shape[0], self.p))
+            weighted = np.empty((block.shape[0], self.p), dtype=block.dtype)
             np.multiply(block, root[part, None], out=weighted[:, : self.d])
             if self.fit_intercept:
                 weighted[:, self.d] = root[part]

@@ -174,8 +174,8 @@ class Saddle:
         else:
             rho[full] = _onto_simplex(pushed[full])
         rho = rho * signs
-        finite = np.where(np.isfinite(values), values, 0.0)
-        value = float(self.caps @ (rho * finite - 0.5 * self.mu * (rho - self.centre) ** 2).sum(axis=1))
+        prox = 0.5 * self.mu * ((rho - self.centre) ** 2).sum(axis=1)
+        value = float(self.caps @ (_weighted(rho, values) - prox))
         return Answer(value, rho, slope, (sums > 0) & ~full & (self.caps > 0), full, level > 0)
 
     def _level(self, pushed: Array) -> float:
@@ -355,8 +355,8 @@ class Saddle:
         problem = self.problem
         pulled = self._pull(answer)
         values, _ = self._pieces(Z)
-        offsets = (answer.rho * np.where(np.isfinite(values), values, 0.0)).sum(axis=1) * self.caps / problem.scale
-        offsets = offsets - np.einsum("rn,rn->n", pulled, Z)
+        offsets = _weighted(answer.rho, values) * (self.caps / problem.scale)
+        offsets -= np.einsum("rn,rn->n", pulled, Z)
         if problem.tilt is not None:
             v = (problem.design.adjoint(pulled) - problem.tilt)[:, : problem.design.d]
             return float(offsets.sum()) - 0.5 * problem.C * float(np.vdot(v, v))
@@ -407,10 +407,10 @@ class Saddle:
     def _balanced(self, Z: Array, answer: Answer) -> Array:
         """Scores shifted so that the slopes add up to zero, as they must at the best intercept."""
         problem = self.problem
-        for _ in range(20):
+        for _ in range(10):
             pulled = self._pull(answer)
             residual = pulled.sum(axis=1)
-            if np.abs(residual).max() <= 1e-15 * np.abs(pulled).sum():
+            if np.abs(residual).max() <= 1e-10 * np.abs(pulled).sum():  # `_balance` takes care of the rest
                 break
             h = self.caps * answer.rho[:, 0] / problem.scale
             if problem.n_outputs == 1:
@@ -461,6 +461,13 @@ class _Tangents:
 
     def margins_adjoint(self, y: Array, a: Array) -> Array:
         return self.slope * a[:, 0]
+
+
+def _weighted(rho: Array, values: Array) -> Array:
+    """Row sums of rho * values; a margin of -inf, which a class has over itself, has no weight."""
+    if values.shape[1] == 1:
+        return rho[:, 0] * values[:, 0]
+    return (rho * np.where(np.isfinite(values), values, 0.0)).sum(axis=1)
 
 
 def _onto_simplex(rows: Array) -> Array:

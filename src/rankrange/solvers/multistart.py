@@ -45,7 +45,7 @@ def multistart(
     screen = _subsample(objective, _screen_rows(objective), rng)
     near = _not_far(screen)
     metric = _rough_metric(screen, near[0])
-    starts = _starts(screen, near, n_starts, rng)
+    starts = _starts(screen, near, metric, n_starts, rng)
     if W is not None:
         starts = np.concatenate([W[None], starts])
     if screen is objective:
@@ -53,7 +53,9 @@ def multistart(
     for survivors, steps in _ROUNDS:
         starts, values, _ = descend(screen.batch, starts, metric, max_iter=steps, tol=1e-4)
         starts = starts[np.argsort(values, kind="stable")[:survivors]]
-    ends, values, _ = descend(screen.batch, starts, metric, max_iter=100, tol=1e-4)
+    # With more parameters than the screened rows can settle, further steps would only fit these rows.
+    settled = screen.design.n > 5 * objective.n_outputs * objective.design.p
+    ends, values, _ = descend(screen.batch, starts, metric, max_iter=100 if settled else 5, tol=1e-4)
     log("screen", float(values.min()))
     return _on_all_rows(objective, _distinct(ends, values), rng, tol, max_iter, log)
 
@@ -91,9 +93,11 @@ def _on_all_rows(
     part = _subsample(objective, _hessian_rows(objective), rng)
     if len(candidates) > 1:
         candidates = candidates[[int(np.argmin([part.value(W) for W in candidates]))]]
-    if objective.design.n > 10 * part.design.n:
-        candidates = descend(part.batch, candidates, Metric(hessian(part, candidates[0])), max_iter=30, tol=1e-5)[0]
     metric = Metric(hessian(part, candidates[0]))
+    middle = _subsample(objective, max(part.design.n, objective.design.n // 10), rng)
+    if objective.design.n > 5 * middle.design.n:
+        candidates = descend(middle.batch, candidates, metric, max_iter=30, tol=1e-5)[0]
+        metric = Metric(hessian(part, candidates[0]))
     ends, _, n_iter = descend(
         objective.batch,
         candidates,
@@ -103,7 +107,16 @@ def _on_all_rows(
         left=objective.gap_left,
         on_step=lambda v: log("descent", v),
     )
-    result = bilevel(objective, ends[0], tol=tol, max_iter=max_iter, log=log, phase="polish", metric=metric, warm=True)
+    result = bilevel(
+        objective,
+        ends[0],
+        tol=tol,
+        max_iter=max(1, max_iter - n_iter),
+        log=log,
+        phase="polish",
+        metric=metric,
+        warm=True,
+    )
     return replace(result, n_iter=result.n_iter + n_iter)
 
 
@@ -126,13 +139,15 @@ def _convex(
 
 
 def _screen_rows(objective: Objective) -> int:
-    """Enough rows to tell good starts from bad: twenty a parameter, within limits."""
-    return min(max(20 * objective.design.p, 1000), 4000)
+    """Enough rows to tell good starts from bad: twenty a parameter, within limits of number and of work."""
+    p, r = objective.design.p, objective.n_outputs
+    return max(min(20 * p, 4000, int(2e7 / (p * r))), 1000)
 
 
 def _hessian_rows(objective: Objective) -> int:
-    """Enough rows for a Hessian that makes each step on all rows gain a digit or so."""
-    return min(max(100 * objective.design.p, 3000), 20000)
+    """Enough rows for a Hessian that makes each step on all rows gain a digit or so; less where it would cost more."""
+    p = objective.design.p
+    return max(min(100 * p, 20000, int(2e9 / p**2)), 3000)
 
 
 def _subsample(objective: Objective, size: int, rng: np.random.Generator, margin: float = 2.5) -> Objective:
@@ -186,9 +201,10 @@ def _not_far(objective: Objective) -> tuple[Array, Array]:
     """
     X = objective.design.X
     X = X.toarray() if objective.design.sparse else np.asarray(X, dtype=np.float64)
-    columns = np.ascontiguousarray(X.T)
-    centred = X - np.median(columns, axis=1)
-    spread = np.median(np.abs(columns - np.median(columns, axis=1, keepdims=True)), axis=1)
+    few = np.ascontiguousarray(X[:: -(-len(X) // 256)].T)  # medians of some 200 rows are good enough
+    centre = np.median(few, axis=1)
+    spread = np.median(np.abs(few - centre[:, None]), axis=1)
+    centred = X - centre
     centred /= np.where(spread > 0, spread, np.where(centred.any(axis=0), np.abs(centred).mean(axis=0), 1.0))
     direction = np.ones(X.shape[1])
     for _ in range(10):  # power iterations; a rough direction is enough
@@ -199,17 +215,23 @@ def _not_far(objective: Objective) -> tuple[Array, Array]:
     return total <= np.quantile(total, share), along <= np.quantile(along, share)
 
 
-def _starts(objective: Objective, near: tuple[Array, Array], n_random: int, rng: np.random.Generator) -> Array:
-    """The ordinary fit, the fits of the rows that are not far out, and random ones; a fit is one Newton step from 0."""
+def _starts(
+    objective: Objective, near: tuple[Array, Array], metric: Metric, n_random: int, rng: np.random.Generator
+) -> Array:
+    """The ordinary fit, the fits of the rows that are not far out, and random ones."""
+    everything = np.ones_like(near[0])
+    fits = [_one_step(objective, rows, _rough_metric(objective, rows)) for rows in (everything, near[1])]
+    fits.append(_one_step(objective, near[0], metric))
+    return np.array(fits + [_random_start(objective, metric, rng) for _ in range(n_random)])
+
+
+def _one_step(objective: Objective, rows: Array, metric: Metric) -> Array:
+    """A rough ordinary fit of these rows: one Newton step from zero."""
     zero = np.zeros((objective.n_outputs, objective.design.p))
-    fits = [
-        -_rough_metric(objective, rows).solve(objective.average(rows).at(zero).gradient)
-        for rows in (np.ones_like(near[0]), *near)
-    ]
-    return np.array(fits + [_random_start(objective, rng) for _ in range(n_random)])
+    return -metric.solve(objective.average(rows).at(zero).gradient)
 
 
-def _random_start(objective: Objective, rng: np.random.Generator) -> Array:
+def _random_start(objective: Objective, metric: Metric, rng: np.random.Generator) -> Array:
     design = objective.design
     X = design.X
     if objective.loss.targets == "binary":
@@ -224,9 +246,7 @@ def _random_start(objective: Objective, rng: np.random.Generator) -> Array:
         if design.fit_intercept:
             W[0, -1] = -float(np.median(z)) * (2.0 / spread if spread > 0 else 1.0)
         return W
-    size = min(design.n, max(design.p + 2, 5 * objective.n_outputs))
-    rows = rng.choice(design.n, size, replace=False)
-    few = objective.rows(
-        rows, 0, size if objective.sample_weight is None else float(objective.sample_weight[rows].sum())
-    )
-    return convex.solve(few.average(), np.zeros((objective.n_outputs, design.p)), tol=1e-2, max_iter=10).W
+    chosen = np.zeros(design.n, dtype=bool)
+    size = design.p + 2 if objective.n_outputs == 1 else 10 * objective.n_outputs
+    chosen[rng.choice(design.n, min(design.n, size), replace=False)] = True
+    return _one_step(objective, chosen, _rough_metric(objective, chosen) if objective.n_outputs == 1 else metric)

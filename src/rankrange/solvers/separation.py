@@ -23,7 +23,8 @@ from .base import relative
 from .descent import Metric, descend
 
 Array = NDArray[Any]
-_SHRINK = 0.4
+# Smoothing relative to the margin, which is 1. Below the least mu, Newton steps gain less than a new centre does.
+_MU, _SHRINK, _LEAST_MU = 0.15, 0.4, 0.02
 _METRIC_COLUMNS = 1500
 
 
@@ -142,9 +143,7 @@ class _Saddle:
         shares = np.divide(problem.weights(s), problem.caps, out=np.zeros(len(s)), where=problem.caps > 0)
         top = (margins == margins.max(axis=1, keepdims=True)) & (margins > 0)
         self.centre = shares[:, None] * top / np.maximum(top.sum(axis=1, keepdims=True), 1)
-        inside = s[problem.caps > 0]
-        self.mu = 0.3 * max(float(np.abs(inside - inside.mean()).mean()), 0.1 * float(inside.mean()), 1e-9)
-        self.least_mu = 0.01 * self.mu
+        self.mu = _MU
         self.level = 0.0
         design = problem.objective.design
         self.gram = design.gram(problem.caps / problem.K) if design.p <= _METRIC_COLUMNS else None
@@ -245,12 +244,12 @@ class _Saddle:
     def advance(self, W: Array) -> None:
         """The centre moves to the present weights, and the smoothing shrinks."""
         self.centre = self.answer(self.problem.scores(W)).rho
-        self.mu = max(self.mu * _SHRINK, self.least_mu)
+        self.mu = max(self.mu * _SHRINK, _LEAST_MU)
 
     def gap(self, W: Array, value: float) -> float:
         """value - a lower bound on the least value; infinite where the pulls on an intercept do not cancel."""
         objective = self.problem.objective
-        rho = self.answer(self.problem.scores(W)).rho
+        rho = self._balanced(W).rho
         pulled = self._pull(rho)
         keep: Any = 1.0
         if objective.design.fit_intercept:
@@ -263,6 +262,25 @@ class _Saddle:
         v = objective.design.adjoint(pulled * keep)[:, : objective.design.d]
         offsets = rho.sum(axis=1) * self.problem.caps / self.problem.K
         return value - (float((keep * offsets).sum()) - 0.5 * objective.C * float(np.vdot(v, v)))
+
+    def _balanced(self, W: Array) -> Answer:
+        """The answer at the best intercepts, where the pulls on each add up to zero."""
+        Z = self.problem.scores(W)
+        answer = self.answer(Z)
+        for _ in range(30 if self.problem.objective.design.fit_intercept else 0):
+            pulls = self._pull(answer.rho).sum(axis=1)
+            if np.abs(pulls).max() <= 1e-13:
+                break
+            hessian = _Curvature(self, answer).of_intercepts()
+            shift = np.linalg.pinv(hessian, rcond=1e-12, hermitian=True) @ pulls
+            for length in 0.5 ** np.arange(20):
+                trial = self.answer(Z - length * shift)
+                if trial.value <= answer.value - 1e-4 * length * float(pulls @ shift):
+                    break
+            else:
+                break
+            Z, answer = Z - length * shift, trial
+        return answer
 
 
 class _Curvature:
@@ -289,6 +307,10 @@ class _Curvature:
             shape=(self.n_pairs, n_used * self.n_labels),
         )
         self.mean = np.where(answer.full[used], 1.0 / np.maximum(counts[used], 1), 0.0)
+        self.pulls = np.zeros((n_used, self.n_labels))
+        np.add.at(self.pulls, (self.inverse, down), 1.0)
+        np.add.at(self.pulls, (self.inverse, up), -1.0)
+        self.down, self.up = down, up
         self.free = answer.free[rows].astype(float) if answer.level_moves else None
         self.mass = problem.caps[rows]
         self.weight = self.mass / (saddle.mu * problem.K)
@@ -310,6 +332,21 @@ class _Curvature:
         if self.fit_intercept:
             out[:, -1] += pulled.sum(axis=0)
         return out.ravel()
+
+    def of_intercepts(self) -> Array:
+        """The part of the second derivative that concerns the intercepts alone, (L, L)."""
+        out = np.zeros((self.n_labels, self.n_labels))
+        for a, b, sign in ((self.down, self.down, 1), (self.up, self.up, 1), (self.down, self.up, -1)):
+            np.add.at(out, (a, b), sign * self.weight)
+        np.add.at(out, (self.up, self.down), -self.weight)
+        of_row = np.zeros(len(self.mean))
+        of_row[self.inverse] = self.weight
+        out -= (self.pulls * (self.mean * of_row)[:, None]).T @ self.pulls
+        if self.free is not None and self.free.any():
+            share = self.weight * self.free
+            total = np.bincount(self.down, share, self.n_labels) - np.bincount(self.up, share, self.n_labels)
+            out -= np.outer(total, total) / share.sum()
+        return out
 
 
 def onto_simplex(rows: Array) -> Array:

@@ -8,21 +8,23 @@ scores.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from sklearn import get_config
 
 from ..losses import TKML
 from ..objective import Objective, Point
 from ..select import cuts_of
 from . import separation
 from .base import Log, Result, relative
-from .blocks import Block, Blocks
+from .blocks import Blocks
 from .descent import Metric, descend
+from .logistic import logistic_per_label
 from .separation import Pairs, Separation
 
 Array = NDArray[Any]
@@ -50,23 +52,25 @@ class LabelObjective(Objective):
 
     def at(self, W: Array) -> Point:
         """Scores are not kept: they may not fit."""
-        parts = [self._block(block, W) for block in self.blocks]
-        s = np.concatenate([part[0] for part in parts])
+        s, slope = self.sparse_slopes(W)
         chosen = self.select(s)
-        weights = chosen.weights / self.kept
-        gradient = self._pull(parts[0][1] if len(parts) == 1 else sp.vstack([part[1] for part in parts]), weights)
-        value = chosen.total / self.kept + self.penalty(W)
-        return Point(value, gradient + self.penalty_gradient(W), np.empty(0), s, chosen.weights)
+        gradient = self.pull(slope, chosen.weights / self.kept) + self.penalty_gradient(W)
+        return Point(chosen.total / self.kept + self.penalty(W), gradient, np.empty(0), s, chosen.weights)
 
-    def _block(self, block: Block, W: Array) -> tuple[Array, Any]:
-        s, slope = self.loss.value_and_derivative(block.true, block.scores(W))
-        return s, slope if self.n_outputs <= _DENSE_LABELS and block.design is self.design else sp.csr_array(slope)
+    def sparse_slopes(self, W: Array) -> tuple[Array, Any]:
+        """s (n,) and ds/dz (n, L): sparse, or dense where that is quicker."""
+        parts = []
+        for block in self.blocks:
+            s, slope = self.loss.value_and_derivative(block.true, block.scores(W))
+            if block.design is self.design and self.n_outputs <= _DENSE_LABELS:
+                return s, slope
+            parts.append((s, sp.csr_array(slope)))
+        return np.concatenate([s for s, _ in parts]), sp.vstack([slope for _, slope in parts], format="csr")
 
-    def _pull(self, slope: Any, weights: Array) -> Array:
+    def pull(self, slope: Any, weights: Array) -> Array:
         """sum_i weights_i slope_i x_i', (L, p)."""
         if not sp.issparse(slope):
-            slope *= weights[:, None]
-            return self.design.adjoint(slope.T)
+            return self.design.adjoint((slope * weights[:, None]).T)
         weighted = slope.multiply(weights[:, None]).tocsr()
         out = np.empty((self.n_outputs, self.design.p))
         pulled = weighted.T @ self.design.X
@@ -81,18 +85,20 @@ def quasi_newton(
     W: Array,
     *,
     metric: Metric | None = None,
-    tol: float = 1e-6,
+    tol: float = 1e-3,
     max_iter: int = 200,
     log: Log | None = None,
     watch: Watch | None = None,
 ) -> Result:
-    """L-BFGS on F itself; every step lowers it. `watch` sees each new W."""
+    """L-BFGS on F itself until a step gains less than tol/100 of it; every step lowers F. `watch` sees each new W."""
     log = Log() if log is None else log
     trail = _Trail(objective, log, watch)
     log("start", objective.value(W))
-    ends, values, n_iter = descend(trail.batch, W[None], metric, max_iter=max_iter, tol=tol, on_step=trail.on_step)
+    ends, values, n_iter = descend(
+        trail.batch, W[None], metric, max_iter=max_iter, tol=0.01 * tol, on_step=trail.on_step
+    )
     done = n_iter < max_iter
-    message = "no step gains more than tol" if done else f"stopped after {n_iter} of {max_iter} iterations"
+    message = "steps gain little" if done else f"stopped after {n_iter} of {max_iter} iterations"
     return Result(ends[0], float(values[0]), n_iter, done, message, log.history)
 
 
@@ -112,6 +118,47 @@ class _Trail:
         self.log("descent", value)
         if self.watch is not None and self.last is not None and self.last[0] == value:
             self.watch(self.last[1])
+
+
+def descend_and_polish(
+    objective: LabelObjective,
+    W: Array,
+    *,
+    tol: float = 1e-3,
+    max_iter: int = 200,
+    log: Log | None = None,
+    watch: Watch | None = None,
+) -> Result:
+    """Quasi-Newton steps from W and, where rows are cut, from a fit without them; the best end by `by_separation`."""
+    log = Log() if log is None else log
+    result = quasi_newton(objective, W, tol=tol, max_iter=max_iter, log=log, watch=watch)
+    if objective.m > 0:
+        other = quasi_newton(objective, _without_cut_rows(objective, W), tol=tol, max_iter=max_iter)
+        if other.value < result.value:
+            log.history.extend(("second start", value) for _, value in other.history)
+            result = replace(other, history=log.history)
+    if not _pairs_are_few(objective):
+        return result
+    polished = by_separation(objective, result.w, tol=tol, log=log, watch=watch, phase="polish")
+    return replace(polished, n_iter=polished.n_iter + result.n_iter)
+
+
+def _without_cut_rows(objective: LabelObjective, W: Array) -> Array:
+    """A logistic regression a label without the rows that are cut at W."""
+    caps = objective.cutting(objective.losses_of(W)).caps
+    return logistic_per_label(objective.design, objective.blocks, objective.C, caps)[0]
+
+
+def _n_pairs(objective: LabelObjective) -> int:
+    """At most how many pairs of labels are told apart."""
+    k, n_labels = objective.loss.top_k, objective.n_outputs
+    most = int(np.asarray(objective.y.sum(axis=1)).max())
+    return objective.design.n * (n_labels - 1) * (min(k, most) if objective.loss.two_sided else most)
+
+
+def _pairs_are_few(objective: LabelObjective) -> bool:
+    """Whether an exact solve takes seconds, not minutes."""
+    return _n_pairs(objective) <= 500_000 and objective.n_outputs * objective.design.p <= 5_000
 
 
 def separating_sets(true: Array, Z: Array, loss: TKML) -> tuple[Array, Array]:
@@ -156,6 +203,12 @@ def by_separation(
     that follows the progress, the last one to `tol`; that gap is the certificate where no tie blurs the sets.
     """
     log = Log() if log is None else log
+    needed, budget = 6 * 8 * _n_pairs(objective) / 2**20, float(get_config()["working_memory"])
+    if needed > budget:
+        raise ValueError(
+            f"exact steps on {objective.design.n} rows with {objective.n_outputs} labels need about {needed:.0f} MiB, "
+            f"more than the working memory of {budget:.0f} MiB; use solver='auto', or sklearn.set_config(working_memory=)"
+        )
     value = objective.value(W)
     log(phase, value)
     n_iter, inner_tol, certificate, settled = 0, max(tol, 1e-2), np.inf, False

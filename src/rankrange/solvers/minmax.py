@@ -1,0 +1,93 @@
+"""The paper's Algorithm 3 for TKML-AoRR: steps on W and on both thresholds at once. For comparison, and for batches.
+
+With lam the lower threshold and lam_hat the width of the range above it, the objective is min over W and lam, max over
+lam_hat, of lam + (n-m)/(k-m) lam_hat - (1/(k-m)) sum_i [lam_hat - [s_i - lam]_+]_+ + penalty. One step goes down in W
+and lam and up in lam_hat. lam_hat starts at s_[m] - lam, because it is measured on the losses less lam (docs/paper.md).
+
+In batches, sums are scaled by n / batch; or the thresholds are those of each batch itself (ranking="batch"), and then
+settings of m and k alone give ordered SGD (m = 0, k of the batch), ITLM (k = batch), MKL-SGD (m = batch - 1, k = batch)
+and, with top_k > 1 and one label a row, doubly-stochastic mining (m = 0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..select import select
+from .base import Log, Result
+from .tkml import LabelObjective, Watch
+
+Array = NDArray[Any]
+
+
+def minmax(
+    objective: LabelObjective,
+    W: Array,
+    *,
+    rate: float = 0.3,
+    max_iter: int = 1000,
+    batch_size: int | None = None,
+    ranking: str = "stream",
+    rng: np.random.Generator | None = None,
+    log: Log | None = None,
+    watch: Watch | None = None,
+) -> Result:
+    """`max_iter` steps of fixed length `rate`. With all rows in a step the history has F before each step."""
+    log = Log() if log is None else log
+    rng = np.random.default_rng(0) if rng is None else rng
+    whole = batch_size is None or batch_size >= objective.design.n
+    start = objective.select(objective.losses_of(W))
+    lam = float(start.lam)
+    lam_hat = float(start.lam_hat) - lam if objective.m > 0 else np.inf
+    log("start", start.total / objective.kept + objective.penalty(W))
+    batches = _everything(objective) if whole else _batches(objective, int(batch_size or 0), rng)
+    for step, batch in zip(range(max_iter), batches, strict=False):
+        s, slope = batch.sparse_slopes(W)
+        if whole and step:
+            log("minmax", objective.value_at(W, s))
+        if ranking == "batch":
+            weights = select(s, batch.m, batch.k, batch.sample_weight).weights
+        else:
+            weights, lam, lam_hat = _tracked(batch, s, lam, lam_hat, rate)
+        W = W - rate * (batch.pull(slope, weights / batch.kept) + objective.penalty_gradient(W))
+        if watch is not None:
+            watch(W)
+    value = objective.value(W)
+    log("minmax", value)
+    return Result(W, value, max_iter, True, f"{max_iter} steps", log.history)
+
+
+def _tracked(batch: LabelObjective, s: Array, lam: float, lam_hat: float, rate: float) -> tuple[Array, float, float]:
+    """The rows inside the thresholds, and the thresholds after one step; m and k are those of the batch."""
+    mass = np.ones(len(s)) if batch.sample_weight is None else batch.sample_weight
+    below_top = np.maximum(s - lam, 0.0) < lam_hat
+    weights = mass * (below_top & (s > lam))
+    new_lam = lam - rate * (1.0 - weights.sum() / batch.kept)
+    if np.isfinite(lam_hat):
+        lam_hat += rate * (batch.total - batch.m - float(mass @ below_top)) / batch.kept
+    return weights, new_lam, max(lam_hat, 0.0)
+
+
+def _everything(objective: LabelObjective) -> Iterator[LabelObjective]:
+    while True:
+        yield objective
+
+
+def _batches(objective: LabelObjective, size: int, rng: np.random.Generator) -> Iterator[LabelObjective]:
+    """Epochs of batches in random order, with the shares m/n and k/n of the whole; a last smaller batch is left out."""
+    total = objective.total
+    while True:
+        order = rng.permutation(objective.design.n)
+        for start in range(0, len(order) - size + 1, size):
+            rows = order[start : start + size]
+            weight = objective.sample_weight
+            mass = float(size) if weight is None else float(weight[rows].sum())
+            m, k = objective.m * mass / total, objective.k * mass / total
+            if weight is None:
+                k = max(1, round(k))
+                m = min(round(m), k - 1)
+            yield objective.rows(rows, m, k)
