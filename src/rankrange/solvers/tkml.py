@@ -31,6 +31,8 @@ Array = NDArray[Any]
 Watch = Callable[[Array], None]
 # Up to this many labels a dense product with the slopes is quicker than a sparse one.
 _DENSE_LABELS = 64
+# Newton steps on one bound at most: a bound need not be minimised for F to fall.
+_NEWTON_STEPS = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,17 +87,17 @@ def quasi_newton(
     W: Array,
     *,
     metric: Metric | None = None,
-    tol: float = 1e-3,
+    tol: float = 1e-4,
     max_iter: int = 200,
     log: Log | None = None,
     watch: Watch | None = None,
 ) -> Result:
-    """L-BFGS on F itself until a step gains less than tol/100 of it; every step lowers F. `watch` sees each new W."""
+    """L-BFGS on F itself until a step gains less than tol/10 of it; every step lowers F. `watch` sees each new W."""
     log = Log() if log is None else log
     trail = _Trail(objective, log, watch)
     log("start", objective.value(W))
     ends, values, n_iter = descend(
-        trail.batch, W[None], metric, max_iter=max_iter, tol=0.01 * tol, on_step=trail.on_step
+        trail.batch, W[None], metric, max_iter=max_iter, tol=0.1 * tol, on_step=trail.on_step
     )
     done = n_iter < max_iter
     message = "steps gain little" if done else f"stopped after {n_iter} of {max_iter} iterations"
@@ -124,7 +126,7 @@ def descend_and_polish(
     objective: LabelObjective,
     W: Array,
     *,
-    tol: float = 1e-3,
+    tol: float = 1e-4,
     max_iter: int = 200,
     log: Log | None = None,
     watch: Watch | None = None,
@@ -191,7 +193,7 @@ def by_separation(
     objective: LabelObjective,
     W: Array,
     *,
-    tol: float = 1e-3,
+    tol: float = 1e-4,
     max_iter: int = 50,
     log: Log | None = None,
     watch: Watch | None = None,
@@ -207,14 +209,14 @@ def by_separation(
     if needed > budget:
         raise ValueError(
             f"exact steps on {objective.design.n} rows with {objective.n_outputs} labels need about {needed:.0f} MiB, "
-            f"more than the working memory of {budget:.0f} MiB; use solver='auto', or sklearn.set_config(working_memory=)"
+            f"more than the working memory of {budget:.0f} MiB; use solver='auto' or raise it with sklearn.set_config"
         )
     value = objective.value(W)
     log(phase, value)
     n_iter, inner_tol, certificate, settled = 0, max(tol, 1e-2), np.inf, False
     while n_iter < max_iter and not settled:
         problem, clean = _separation(objective, W)
-        solution = separation.solve(problem, W, tol=inner_tol)
+        solution = separation.solve(problem, W, tol=inner_tol, max_iter=_NEWTON_STEPS)
         n_iter += 1
         reached = objective.value(solution.W)
         gained = relative(value - reached, value)
