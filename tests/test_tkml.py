@@ -75,6 +75,22 @@ def test_gradient_of_the_objective_is_its_finite_difference(problem, two_sided):
         assert np.vdot(objective.at(W).gradient, D) == pytest.approx(slope, rel=1e-5)
 
 
+@pytest.mark.parametrize("two_sided", [True, False])
+def test_moving_labels_give_the_loss_and_its_derivative(two_sided):
+    """In 1,000 random cases, against the loss itself; where scores do not tie, the derivative is +1 and -1."""
+    rng = np.random.default_rng(0)
+    for _ in range(250):
+        n_labels = int(rng.integers(2, 8))
+        true = rng.random((4, n_labels)) < rng.random()
+        loss = TKML(int(rng.integers(1, n_labels)), two_sided)
+        objective = LabelObjective(Design(np.eye(4), False), true, loss, 1.0, n_labels)
+        Z = rng.normal(size=(4, n_labels))
+        s, rise, fall = objective.moving_labels(Z.T)
+        expected, slope = loss.value_and_derivative(true, Z)
+        np.testing.assert_allclose(s, expected)
+        np.testing.assert_allclose(objective.pull(rise, fall, (s > 0) * 1.0).T, slope)
+
+
 @pytest.mark.parametrize("sparse", [False, True])
 def test_blocks_give_what_the_whole_gives(problem, sparse):
     X, Y = problem

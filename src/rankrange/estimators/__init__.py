@@ -1,6 +1,14 @@
 """scikit-learn estimators: they validate, build an objective, solve it, and store what came out."""
 
+from .baselines import LogisticPerLabel, LSEPClassifier, TopKSVMClassifier
 from .linear import AoRRClassifier, AoRRRegressor
 from .multilabel import TKMLClassifier
 
-__all__ = ["AoRRClassifier", "AoRRRegressor", "TKMLClassifier"]
+__all__ = [
+    "AoRRClassifier",
+    "AoRRRegressor",
+    "LSEPClassifier",
+    "LogisticPerLabel",
+    "TKMLClassifier",
+    "TopKSVMClassifier",
+]

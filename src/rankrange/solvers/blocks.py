@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,10 @@ class Block:
     rows: slice
     design: Design
     true: Array  # bool (rows, L)
+
+    @cached_property
+    def n_true(self) -> Array:
+        return self.true.sum(axis=1)
 
     def scores(self, W: Array) -> Array:
         """(rows, L), contiguous along the labels."""

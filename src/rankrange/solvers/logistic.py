@@ -45,7 +45,7 @@ def logistic_per_label(
     start = np.zeros((blocks.n_labels, design.p))
     if design.fit_intercept:
         start[:, -1] = _prior(blocks, mass)
-    metric = _metric(design, mass, ridge) if design.p <= _METRIC_COLUMNS else None
+    metric = shared_metric(design, mass, ridge)
     ends, values, n_iter = descend(batch, start[None], metric, max_iter=max_iter, tol=tol)
     return ends[0], float(values[0]), n_iter
 
@@ -75,7 +75,10 @@ def _prior(blocks: Blocks, mass: Array) -> Array:
     return np.log(share / (1.0 - share))
 
 
-def _metric(design: Design, mass: Array, ridge: Array) -> Metric:
+def shared_metric(design: Design, mass: Array, ridge: Array) -> Metric | None:
+    """A bound on the Hessian of every label's logistic loss; None where X is too wide for it to pay."""
+    if design.p > _METRIC_COLUMNS:
+        return None
     matrix = 0.25 * design.gram(mass)
     matrix[np.diag_indices_from(matrix)] += ridge
     return Metric(matrix)

@@ -46,14 +46,15 @@ def minmax(
     log("start", start.total / objective.kept + objective.penalty(W))
     batches = _everything(objective) if whole else _batches(objective, int(batch_size or 0), rng)
     for step, batch in zip(range(max_iter), batches, strict=False):
-        s, slope = batch.sparse_slopes(W)
+        s, rise, fall = batch.moving_labels(W)
         if whole and step:
             log("minmax", objective.value_at(W, s))
         if ranking == "batch":
             weights = select(s, batch.m, batch.k, batch.sample_weight).weights
         else:
             weights, lam, lam_hat = _tracked(batch, s, lam, lam_hat, rate)
-        W = W - rate * (batch.pull(slope, weights / batch.kept) + objective.penalty_gradient(W))
+        weights = np.where(s > 0, weights, 0.0)
+        W = W - rate * (batch.pull(rise, fall, weights / batch.kept) + objective.penalty_gradient(W))
         if watch is not None:
             watch(W)
     value = objective.value(W)

@@ -1,8 +1,7 @@
 """TKML and TKML-AoRR of a linear model: one score a label, a ranked range over the labels inside one over the rows.
 
-`LabelObjective` is the objective of `rankrange.objective` with the TKML loss, evaluated in blocks of rows. A loss has a
-slope at two labels a row (more where scores tie), so slopes are kept sparse and a gradient costs far less than the
-scores.
+`LabelObjective` is the objective of `rankrange.objective` with the TKML loss, evaluated in blocks of rows. A loss moves
+with the scores of two labels alone, so a gradient is kept as two labels a row and costs far less than the scores.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from ..objective import Objective, Point
 from ..select import cuts_of
 from . import separation
 from .base import Log, Result, relative
-from .blocks import Blocks
+from .blocks import Block, Blocks
 from .descent import Metric, descend
 from .logistic import logistic_per_label
 from .separation import Pairs, Separation
@@ -54,32 +53,56 @@ class LabelObjective(Objective):
 
     def at(self, W: Array) -> Point:
         """Scores are not kept: they may not fit."""
-        s, slope = self.sparse_slopes(W)
+        s, rise, fall = self.moving_labels(W)
         chosen = self.select(s)
-        gradient = self.pull(slope, chosen.weights / self.kept) + self.penalty_gradient(W)
+        gradient = self.pull(rise, fall, np.where(s > 0, chosen.weights / self.kept, 0.0)) + self.penalty_gradient(W)
         return Point(chosen.total / self.kept + self.penalty(W), gradient, np.empty(0), s, chosen.weights)
 
-    def sparse_slopes(self, W: Array) -> tuple[Array, Any]:
-        """s (n,) and ds/dz (n, L): sparse, or dense where that is quicker."""
-        parts = []
-        for block in self.blocks:
-            s, slope = self.loss.value_and_derivative(block.true, block.scores(W))
-            if block.design is self.design and self.n_outputs <= _DENSE_LABELS:
-                return s, slope
-            parts.append((s, sp.csr_array(slope)))
-        return np.concatenate([s for s, _ in parts]), sp.vstack([slope for _, slope in parts], format="csr")
+    def moving_labels(self, W: Array) -> tuple[Array, Array, Array]:
+        """The losses, and of each row the label to push down and the label to pull up; of tied labels, one."""
+        parts = [_moving_labels(block, block.scores(W), self.loss) for block in self.blocks]
+        if len(parts) == 1:
+            return parts[0]
+        s, rise, fall = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return s, rise, fall
 
-    def pull(self, slope: Any, weights: Array) -> Array:
-        """sum_i weights_i slope_i x_i', (L, p)."""
-        if not sp.issparse(slope):
-            return self.design.adjoint((slope * weights[:, None]).T)
-        weighted = slope.multiply(weights[:, None]).tocsr()
-        out = np.empty((self.n_outputs, self.design.p))
-        pulled = weighted.T @ self.design.X
+    def pull(self, rise: Array, fall: Array, weights: Array) -> Array:
+        """sum_i weights_i (e_rise - e_fall) x_i', (L, p): the gradient of the weighted losses."""
+        n, n_labels = self.design.n, self.n_outputs
+        if n_labels <= _DENSE_LABELS:
+            slope = np.zeros((n, n_labels))
+            slope[np.arange(n), rise] = weights
+            slope[np.arange(n), fall] -= weights
+            return self.design.adjoint(slope.T)
+        rows = np.tile(np.arange(n), 2)
+        entries = (np.concatenate([weights, -weights]), (np.concatenate([rise, fall]), rows))
+        slope = sp.csr_array(entries, shape=(n_labels, n))
+        out = np.empty((n_labels, self.design.p))
+        pulled = slope @ self.design.X
         out[:, : self.design.d] = pulled.toarray() if sp.issparse(pulled) else pulled
         if self.design.fit_intercept:
-            out[:, -1] = weighted.sum(axis=0)
+            out[:, -1] = slope.sum(axis=1)
         return out
+
+
+def _moving_labels(block: Block, Z: Array, loss: TKML) -> tuple[Array, Array, Array]:
+    """`LabelObjective.moving_labels` of one block: the loss of `rankrange.losses.TKML`, found by selection alone."""
+    n, n_labels = Z.shape
+    k, true, rows = loss.top_k, block.true, np.arange(n)
+    crowded = block.n_true > k if loss.two_sided else np.zeros(n, dtype=bool)
+    rise, fall = np.empty(n, dtype=np.intp), np.empty(n, dtype=np.intp)
+    few, many = np.flatnonzero(~crowded), np.flatnonzero(crowded)
+    if len(few):
+        part, mask = (Z, true) if not len(many) else (Z[few], true[few])
+        rise[few] = np.argpartition(part, n_labels - k - 1, axis=1)[:, n_labels - k - 1]
+        fall[few] = np.where(mask, part, np.inf).argmin(axis=1)
+    if len(many):
+        part, mask = Z[many], true[many]
+        rise[many] = np.where(mask, -np.inf, part).argmax(axis=1)
+        fall[many] = np.argpartition(np.where(mask, part, -np.inf), n_labels - k, axis=1)[:, n_labels - k]
+    s = np.maximum(1 + (Z[rows, rise] - Z[rows, fall]), 0)
+    s[(block.n_true == 0) | (crowded & (block.n_true == n_labels))] = 0  # nothing to tell apart
+    return s, rise, fall
 
 
 def quasi_newton(
@@ -131,24 +154,31 @@ def descend_and_polish(
     log: Log | None = None,
     watch: Watch | None = None,
 ) -> Result:
-    """Quasi-Newton steps from W and, where rows are cut, from a fit without them; the best end by `by_separation`."""
+    """Quasi-Newton steps from W and from other fits; the best end is taken on by `by_separation`.
+
+    The others are a logistic regression a label under a tenth and ten times the C and, where rows are cut, one without
+    the rows cut at W. The history is that of W, then that of the start that did best.
+    """
     log = Log() if log is None else log
     result = quasi_newton(objective, W, tol=tol, max_iter=max_iter, log=log, watch=watch)
-    if objective.m > 0:
-        other = quasi_newton(objective, _without_cut_rows(objective, W), tol=tol, max_iter=max_iter)
-        if other.value < result.value:
-            log.history.extend(("second start", value) for _, value in other.history)
-            result = replace(other, history=log.history)
+    for other in _other_starts(objective, W):
+        run = quasi_newton(objective, other, tol=tol, max_iter=max_iter)
+        result = run if run.value < result.value else result
+    if result.history is not log.history:
+        log.history.extend(("other " + phase, value) for phase, value in result.history)
     if not _pairs_are_few(objective):
-        return result
+        return replace(result, history=log.history)
     polished = by_separation(objective, result.w, tol=tol, log=log, watch=watch, phase="polish")
     return replace(polished, n_iter=polished.n_iter + result.n_iter)
 
 
-def _without_cut_rows(objective: LabelObjective, W: Array) -> Array:
-    """A logistic regression a label without the rows that are cut at W."""
-    caps = objective.cutting(objective.losses_of(W)).caps
-    return logistic_per_label(objective.design, objective.blocks, objective.C, caps)[0]
+def _other_starts(objective: LabelObjective, W: Array) -> list[Array]:
+    masses = [(0.1, objective.sample_weight), (10.0, objective.sample_weight)]
+    if objective.m > 0:
+        masses.append((1.0, objective.cutting(objective.losses_of(W)).caps))
+    return [
+        logistic_per_label(objective.design, objective.blocks, factor * objective.C, mass)[0] for factor, mass in masses
+    ]
 
 
 def _n_pairs(objective: LabelObjective) -> int:

@@ -1,0 +1,214 @@
+"""What the paper compares TKML with, through the same interface: scores, the top_k best labels, the same metric.
+
+- `LogisticPerLabel`: one logistic regression a label.
+- `LSEPClassifier`: the log-sum-exp pairwise loss of Li, Song and Luo (2017), log(1 + sum over false u and true v of
+  exp(f_u - f_v)).
+- `TopKSVMClassifier`: the top-k multi-class SVM of Lapin, Hein and Schiele (2015), SVM_alpha: max(0, mean of the k
+  largest of 1[j != y] + f_j - f_y). One class a row.
+
+All minimise the mean of their losses + ||coef||^2 / (2 C), intercepts not penalised.
+"""
+
+from __future__ import annotations
+
+import numbers
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from ..objective import Design
+from ..solvers.blocks import Blocks
+from ..solvers.descent import descend
+from ..solvers.logistic import logistic_per_label, shared_metric
+from .labels import LabelRanker, Targets
+from .rows import canonical_rows
+
+Array = NDArray[Any]
+
+
+class _Baseline(LabelRanker):
+    """Parameters and `fit`; a kind says what it minimises in `_minimise`."""
+
+    def __init__(
+        self,
+        top_k: int = 1,
+        *,
+        C: float = 1.0,
+        fit_intercept: bool = True,
+        max_iter: int = 500,
+        tol: float = 1e-7,
+    ) -> None:
+        self.top_k = top_k
+        self.C = C
+        self.fit_intercept = fit_intercept
+        self.max_iter = max_iter
+        self.tol = tol
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Fit to the rows of X (dense or sparse) and y: an indicator matrix, sets of labels, or one class a row."""
+        for name in ("C", "tol"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < np.inf:
+                raise ValueError(f"{name} must be a number above 0 and finite, got {value!r}")
+        X, targets, weight = self._read(X, y, sample_weight)
+        self._check_targets(targets)
+        rows, true = X, targets.true
+        if isinstance(true, np.ndarray):
+            rows, true, weight = canonical_rows(X, true, weight)
+        design = Design(rows, bool(self.fit_intercept))
+        mass = np.ones(design.n) if weight is None else weight
+        W, self.objective_, self.n_iter_, self.converged_ = self._minimise(design, Blocks(design, true), mass)
+        self._store_scores(W, design)
+        if not self.converged_:
+            warnings.warn(
+                f"{type(self).__name__} did not reach tol={self.tol:g} in max_iter={self.max_iter} steps; raise "
+                "max_iter, scale the features, or lower C",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def _check_targets(self, targets: Targets) -> None:
+        """Anything is welcome."""
+
+    def _minimise(self, design: Design, blocks: Blocks, mass: Array) -> tuple[Array, float, int, bool]:
+        raise NotImplementedError
+
+
+class LogisticPerLabel(_Baseline):
+    """One logistic regression a label (binary relevance); the start of `TKMLClassifier`."""
+
+    def _minimise(self, design: Design, blocks: Blocks, mass: Array) -> tuple[Array, float, int, bool]:
+        W, value, n_iter = logistic_per_label(
+            design, blocks, float(self.C), mass, tol=float(self.tol), max_iter=int(self.max_iter)
+        )
+        return W, value, n_iter, n_iter < self.max_iter
+
+
+class LSEPClassifier(_Baseline):
+    """Linear model trained on the log-sum-exp pairwise loss: every true label above every false one, smoothly."""
+
+    def _minimise(self, design: Design, blocks: Blocks, mass: Array) -> tuple[Array, float, int, bool]:
+        run = _Run(design, blocks, mass, float(self.C))
+        return run.descend(run.zero(), lsep, int(self.max_iter), float(self.tol))
+
+
+class TopKSVMClassifier(_Baseline):
+    """The top-k multi-class SVM, SVM_alpha. top_k is the k of its loss, and how many classes `score` looks at."""
+
+    def _check_targets(self, targets: Targets) -> None:
+        if targets.kind != "classes" and not (np.asarray(targets.true.sum(axis=1)) == 1).all():
+            raise ValueError(
+                "TopKSVMClassifier needs exactly one class a row, got rows with none or several; "
+                "use TKMLClassifier or LSEPClassifier for sets of labels"
+            )
+
+    def _minimise(self, design: Design, blocks: Blocks, mass: Array) -> tuple[Array, float, int, bool]:
+        run = _Run(design, blocks, mass, float(self.C))
+        W, n_iter = run.zero(), 0
+        for mu in (0.5, 0.1, 0.02, 0.005):  # smooth, then sharpen
+
+            def loss(true: Array, f: Array, mu: float = mu) -> tuple[Array, Array]:
+                return top_k_hinge(true, f, int(self.top_k), mu)
+
+            W, _, steps, done = run.descend(W, loss, int(self.max_iter), float(self.tol))
+            n_iter += steps
+        value, _ = run.value_and_gradient(W, lambda true, f: top_k_hinge(true, f, int(self.top_k), 0.0))
+        return W, value, n_iter, done
+
+
+class _Run:
+    """The mean of a loss over the rows, in blocks, with its penalty."""
+
+    def __init__(self, design: Design, blocks: Blocks, mass: Array, C: float) -> None:
+        self.design, self.blocks = design, blocks
+        self.share = mass / mass.sum()
+        self.ridge = np.full(design.p, 1.0 / C)
+        if design.fit_intercept:
+            self.ridge[-1] = 0.0
+        self.metric = shared_metric(design, self.share, self.ridge)
+
+    def zero(self) -> Array:
+        return np.zeros((self.blocks.n_labels, self.design.p))
+
+    def value_and_gradient(self, W: Array, loss: Any) -> tuple[float, Array]:
+        gradient = self.ridge * W
+        value = 0.5 * float(np.vdot(gradient, W))
+        for block in self.blocks:
+            s, slope = loss(block.true, block.scores(W).astype(np.float64, copy=False))
+            share = self.share[block.rows]
+            value += float(share @ s)
+            gradient += block.design.adjoint((slope * share[:, None]).T)
+        return value, gradient
+
+    def descend(self, W: Array, loss: Any, max_iter: int, tol: float) -> tuple[Array, float, int, bool]:
+        def batch(Ws: Array) -> tuple[Array, Array]:
+            value, gradient = self.value_and_gradient(Ws[0], loss)
+            return np.array([value]), gradient[None]
+
+        ends, values, n_iter = descend(batch, W[None], self.metric, max_iter=max_iter, tol=tol)
+        return ends[0], float(values[0]), n_iter, n_iter < max_iter
+
+
+def lsep(true: Array, f: Array) -> tuple[Array, Array]:
+    """log(1 + sum over false u and true v of exp(f_u - f_v)), and its derivative in f, both (n,) and (n, L).
+
+    The sum over pairs is a product of two sums. A row without a true or without a false label costs 0.
+    """
+    high = np.where(true, -np.inf, f).max(axis=1, keepdims=True)
+    low = np.where(true, f, np.inf).min(axis=1, keepdims=True)
+    idle = ~(np.isfinite(high) & np.isfinite(low))
+    high, low = np.where(idle, 0.0, high), np.where(idle, 0.0, low)
+    false_part = np.where(true, 0.0, np.exp(np.minimum(f - high, 0.0)))
+    true_part = np.where(true, np.exp(np.minimum(low - f, 0.0)), 0.0)
+    a, b = false_part.sum(axis=1), true_part.sum(axis=1)
+    with np.errstate(divide="ignore"):
+        exponent = (high - low)[:, 0] + np.log(a) + np.log(b)  # log of the sum over pairs
+    s = np.maximum(exponent, 0.0) + np.log1p(np.exp(-np.abs(exponent)))
+    share = np.exp(exponent - s)  # of the pairs in 1 + the sum
+    slope = share[:, None] * (false_part / np.maximum(a, 1e-300)[:, None] - true_part / np.maximum(b, 1e-300)[:, None])
+    return np.where(idle[:, 0], 0.0, s), np.where(idle, 0.0, slope)
+
+
+def top_k_hinge(true: Array, f: Array, k: int, mu: float) -> tuple[Array, Array]:
+    """max(0, mean of the k largest of 1[j != y] + f_j - f_y) and its derivative; with mu > 0 a smooth one close below.
+
+    The mean of the k largest is the maximum of x . b over 0 <= x <= 1/k, sum x = 1; subtracting (mu/2)||x||^2 makes it
+    smooth, and the kink at 0 is rounded over a width of mu.
+    """
+    own = f[true][:, None]
+    b = f - own + ~true
+    if mu > 0:
+        x = _capped_simplex(b / mu, 1.0 / k)
+        mean = (x * b).sum(axis=1) - 0.5 * mu * (x**2).sum(axis=1)
+        push = np.clip(mean / mu, 0.0, 1.0)
+        s = push * (mean - 0.5 * mu * push)
+    else:
+        largest = np.argsort(-b, axis=1, kind="stable")[:, :k]
+        x = np.zeros_like(b)
+        np.put_along_axis(x, largest, 1.0 / k, axis=1)
+        mean = (x * b).sum(axis=1)
+        s, push = np.maximum(mean, 0.0), (mean > 0).astype(float)
+    slope = x * push[:, None]
+    slope[true] -= slope.sum(axis=1)
+    return s, slope
+
+
+def _capped_simplex(rows: Array, cap: float) -> Array:
+    """The nearest points of {0 <= x <= cap, sum x = 1}, row by row: Newton on the shift, kept in a bracket."""
+    low, high = rows.min(axis=1) - cap, rows.max(axis=1)
+    shift = 0.5 * (low + high)
+    for _ in range(60):
+        above = rows - shift[:, None]
+        excess = np.clip(above, 0.0, cap).sum(axis=1) - 1.0
+        if np.abs(excess).max() <= 1e-14:
+            break
+        low, high = np.where(excess > 0, shift, low), np.where(excess > 0, high, shift)
+        moving = ((above > 0) & (above < cap)).sum(axis=1)
+        step = shift + excess / np.maximum(moving, 1)
+        inside = (moving > 0) & (step > low) & (step < high)
+        shift = np.where(inside, step, 0.5 * (low + high))
+    return np.clip(rows - shift[:, None], 0.0, cap)
