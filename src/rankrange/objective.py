@@ -24,6 +24,8 @@ from .select import Selection, cuts_of, select, select_rows
 Array = NDArray[Any]
 # Rows of X multiplied at a time where a product needs a temporary copy of them.
 _BLOCK = 4096
+# A p x p matrix is built and factored up to this p.
+_MOST_COLUMNS = 1000
 
 
 class Design:
@@ -68,12 +70,20 @@ class Design:
             part = slice(start, start + _BLOCK)
             block = self.X[part] if rows is None else self.X[rows[part]]
             block = block.toarray() if self.sparse else block
-            weighted = np.empty((block.shape[0], self.p), dtype=block.dtype)
+            weighted = np.empty((block.shape[0], self.p))  # float64: solvers factor what comes of it
             np.multiply(block, root[part, None], out=weighted[:, : self.d])
             if self.fit_intercept:
                 weighted[:, self.d] = root[part]
             total += weighted.T @ weighted
         return total
+
+    def spread(self, h: Array) -> Array:
+        """`gram`, or its diagonal alone (p,) where there are too many columns to factor the whole."""
+        if self.p <= _MOST_COLUMNS:
+            return self.gram(h)
+        squares = self.X.multiply(self.X) if self.sparse else self.X**2
+        diagonal = squares.T @ h
+        return np.append(diagonal, h.sum()) if self.fit_intercept else np.asarray(diagonal)
 
     def take(self, rows: Array) -> Design:
         return Design(self.X[rows], self.fit_intercept)

@@ -75,6 +75,9 @@ def solve(
             gap -= value - reached
             best, value, stalled = (W, Z), reached, 0
         saddle.advance(Z)
+    if warm and relative(gap, value) > tol and n_iter < max_iter:  # not so close after all: smooth more
+        cold = solve(problem, *best, tol=tol, max_iter=max_iter - n_iter, metric=metric)
+        return cold._replace(gap=min(cold.gap, relative(gap, value)), n_iter=n_iter + cold.n_iter)
     return Solution(*best, value, relative(gap, value), n_iter)
 
 
@@ -122,7 +125,9 @@ class Saddle:
             top = (values == values.max(axis=1, keepdims=True)) & (values > 0)
             self.centre = self.centre * top / np.maximum(top.sum(axis=1, keepdims=True), 1)
         inside = s[self.caps > 0]
-        self.mu = max(float(np.abs(inside - inside.mean()).mean()), 0.1 * float(inside.mean()), 1e-12)
+        # Margins keep their spread where the losses, which are cut off at zero, have none left.
+        spread = values.max(axis=1)[self.caps > 0] if self.linear else inside
+        self.mu = max(float(np.abs(spread - spread.mean()).mean()), 0.1 * float(inside.mean()), 1e-12)
         self.least_mu = 1e-4 * self.mu
         self.lam = 0.0
         near = 2 * self.problem.design.p
@@ -237,7 +242,8 @@ class Saddle:
             if (decrement <= enough and self._slack(gradient) <= enough) or decrement <= 1e-17 * abs(value):
                 return W, Z, step
             dZ = design.scores(direction)
-            length = 1.0
+            # Where nothing bends the problem, as where no row is free, a Newton step has no length of its own.
+            length = min(1.0, 10.0 * (1.0 + float(np.abs(Z).max())) / max(float(np.abs(dZ).max()), 1e-300))
             for _ in range(40):
                 trial = self.answer(Z + length * dZ)
                 trial_value = self._total(trial, W + length * direction)
@@ -260,7 +266,7 @@ class Saddle:
         if self.problem.n_outputs == 1:
             return -Metric(self._hessian(Z, answer)).solve(gradient)
         design, shape = self.problem.design, gradient.shape
-        ridge = self.problem.penalty_diagonal() + 1e-12
+        ridge = self.problem.penalty_diagonal() + 1e-9
         probabilities = None if self.linear else self.problem.loss.probabilities(Z.T)
 
         def product(v: Array) -> Array:
@@ -314,7 +320,7 @@ class Saddle:
         hessian /= problem.scale
         hessian[np.diag_indices_from(hessian)] += problem.penalty_diagonal()
         # Where no row is free the intercept has no curvature at all.
-        hessian[-1, -1] += 1e-9 * max(1.0, float(np.abs(np.diag(hessian)).max()))
+        hessian[-1, -1] += 1e-9
         return hessian
 
     def _unit_slope(self, answer: Answer) -> Array:

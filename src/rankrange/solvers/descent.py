@@ -18,21 +18,45 @@ Batch = Callable[..., tuple[Array, Array]]
 
 
 class Metric:
-    """An approximate Hessian, the same for each row of W: scales steps and measures gradients."""
+    """An approximate Hessian, or its diagonal, the same for each row of W: scales steps and measures gradients."""
 
     def __init__(self, hessian: Array) -> None:
-        scale = np.sqrt(np.maximum(np.diag(hessian), 1e-300))
-        # Unit diagonal before factoring: columns may differ in scale by many orders of magnitude.
-        normed = hessian / scale[:, None] / scale[None, :]
-        normed[np.diag_indices_from(normed)] += 1e-10
-        self._factor = scipy.linalg.cho_factor(normed, check_finite=False)
-        self._scale = scale
+        diagonal = hessian if hessian.ndim == 1 else np.diag(hessian)
+        self._scale = np.sqrt(np.maximum(diagonal, 1e-300))
+        self._factor = None
+        if hessian.ndim == 2:
+            # Unit diagonal before factoring: columns may differ in scale by many orders of magnitude.
+            normed = hessian / self._scale[:, None] / self._scale[None, :]
+            self._factor = _factor(normed)
 
     def solve(self, G: Array) -> Array:
         """H^-1 applied to the last axis of G."""
+        if self._factor is None:
+            return G / self._scale**2
         flat = (G / self._scale).reshape(-1, G.shape[-1])
         solved = scipy.linalg.cho_solve(self._factor, flat.T, check_finite=False).T
         return solved.reshape(G.shape) / self._scale
+
+
+def _factor(matrix: Array) -> Any:
+    """Cholesky with as little on the diagonal as rounding allows."""
+    for ridge in (1e-10, 1e-7, 1e-4, 1.0):
+        try:
+            raised = matrix.copy()
+            raised[np.diag_indices_from(raised)] += ridge
+            return scipy.linalg.cho_factor(raised, overwrite_a=True, check_finite=False)
+        except scipy.linalg.LinAlgError:
+            continue
+    return scipy.linalg.cho_factor(np.eye(len(matrix)), check_finite=False)
+
+
+def add_diagonal(matrix: Array, diagonal: Array) -> Array:
+    """matrix + diag(diagonal), in place, for a matrix that may be given by its diagonal alone."""
+    if matrix.ndim == 1:
+        matrix += diagonal
+    else:
+        matrix[np.diag_indices_from(matrix)] += diagonal
+    return matrix
 
 
 def descend(

@@ -13,12 +13,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ..objective import Objective
+from ..objective import Design, Objective
 from . import convex
 from .base import Log, Result
-from .descent import Metric, descend
+from .descent import Metric, add_diagonal, descend
 from .monotone import bilevel
 
 Array = NDArray[Any]
@@ -181,16 +182,13 @@ def hessian(objective: Objective, W: Array) -> Array:
         h = h if h.any() else np.ones_like(h)
     else:
         h = np.full(len(q), (1.0 - 1.0 / objective.n_outputs) / objective.n_outputs)
-    matrix = objective.design.gram(q * h) / objective.kept
-    matrix[np.diag_indices_from(matrix)] += objective.penalty_diagonal()
-    return matrix
+    return add_diagonal(objective.design.spread(q * h) / objective.kept, objective.penalty_diagonal())
 
 
 def _rough_metric(objective: Objective, rows: Array) -> Metric:
     """The spread of these rows, as the Hessian of a loss would see it at scores of zero."""
-    matrix = objective.design.gram(rows.astype(np.float64)) * (0.25 / max(int(rows.sum()), 1))
-    matrix[np.diag_indices_from(matrix)] += objective.penalty_diagonal()
-    return Metric(matrix)
+    matrix = objective.design.spread(rows.astype(np.float64)) * (0.25 / max(int(rows.sum()), 1))
+    return Metric(add_diagonal(matrix, objective.penalty_diagonal()))
 
 
 def _not_far(objective: Objective) -> tuple[Array, Array]:
@@ -199,20 +197,29 @@ def _not_far(objective: Objective) -> tuple[Array, Array]:
     A cluster that pulls the fit towards itself need not lie far out in any one column, nor in total among many
     columns, but it stretches the data in its own direction.
     """
-    X = objective.design.X
-    X = X.toarray() if objective.design.sparse else np.asarray(X, dtype=np.float64)
+    centred = _standardised(objective.design)
+    direction = np.ones(objective.design.d)
+    for _ in range(10):  # power iterations; a rough direction is enough
+        direction = centred.T @ (centred @ direction)
+        direction /= max(float(np.linalg.norm(direction)), 1e-300)
+    share = 1.0 - objective.m / objective.total
+    squares = centred.multiply(centred) if objective.design.sparse else centred**2
+    total, along = np.asarray(squares.sum(axis=1)).ravel(), np.abs(centred @ direction)
+    return total <= np.quantile(total, share), along <= np.quantile(along, share)
+
+
+def _standardised(design: Design) -> Any:
+    """The rows without their medians, in units of their median deviations; sparse rows in units of their spread."""
+    if design.sparse:
+        spread = np.sqrt(np.asarray(design.X.multiply(design.X).mean(axis=0)).ravel())
+        return design.X @ sp.diags_array(1.0 / np.where(spread > 0, spread, 1.0))
+    X = np.asarray(design.X, dtype=np.float64)
     few = np.ascontiguousarray(X[:: -(-len(X) // 256)].T)  # medians of some 200 rows are good enough
     centre = np.median(few, axis=1)
     spread = np.median(np.abs(few - centre[:, None]), axis=1)
     centred = X - centre
     centred /= np.where(spread > 0, spread, np.where(centred.any(axis=0), np.abs(centred).mean(axis=0), 1.0))
-    direction = np.ones(X.shape[1])
-    for _ in range(10):  # power iterations; a rough direction is enough
-        direction = centred.T @ (centred @ direction)
-        direction /= max(float(np.linalg.norm(direction)), 1e-300)
-    share = 1.0 - objective.m / objective.total
-    total, along = (centred**2).sum(axis=1), np.abs(centred @ direction)
-    return total <= np.quantile(total, share), along <= np.quantile(along, share)
+    return centred
 
 
 def _starts(
