@@ -3,12 +3,14 @@
 from .baselines import LogisticPerLabel, LSEPClassifier, TopKSVMClassifier
 from .linear import AoRRClassifier, AoRRRegressor
 from .multilabel import TKMLClassifier
+from .robust_max import RobustMaxClassifier
 
 __all__ = [
     "AoRRClassifier",
     "AoRRRegressor",
     "LSEPClassifier",
     "LogisticPerLabel",
+    "RobustMaxClassifier",
     "TKMLClassifier",
     "TopKSVMClassifier",
 ]

@@ -110,6 +110,13 @@ def _same_rows(a: Array | None, b: Array | None) -> bool:
 
 
 def _cut_is_clean(objective: Objective, s: Array) -> bool:
-    """Whether s_[m] > s_[m+1], or the cut falls inside one row: near W the same rows stay cut."""
+    """Whether s_[m] > s_[m+1], or the rows that tie at the cut are one row repeated: near W the same rows stay cut."""
     upper, _ = cuts_of(s, 0, objective.m, objective.sample_weight)
-    return upper.taken >= upper.tied or int(np.count_nonzero(s == upper.value)) == 1
+    if upper.taken >= upper.tied:
+        return True
+    tied = np.flatnonzero(s == upper.value)
+    if len(tied) > 1000:
+        return False
+    rows = objective.design.X[tied]
+    rows = rows.toarray() if objective.design.sparse else rows
+    return bool((rows == rows[:1]).all() and (objective.y[tied] == objective.y[tied[:1]]).all())

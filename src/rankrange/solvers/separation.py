@@ -51,6 +51,21 @@ class Pairs:
         out[self._rows, self.up] -= cube.sum(axis=1)
         return out
 
+    def marginals(self, rho: Array) -> tuple[Array, Array]:
+        """The weight on each label as one to push down, and as one to pull up, (n, L) each."""
+        cube = rho.reshape(self._offset.shape)
+        down, up = np.zeros((2, self.n, self.n_labels))
+        down[self._rows, self.down] = cube.sum(axis=2)
+        up[self._rows, self.up] = cube.sum(axis=1)
+        return down, up
+
+    def spread(self, down: Array, up: Array) -> Array:
+        """Weights on the pairs with these marginals, as far as the pairs are there."""
+        total = np.maximum(down.sum(axis=1), 1e-300)[:, None, None]
+        high, low = np.take_along_axis(down, self.down, 1), np.take_along_axis(up, self.up, 1)
+        cube = np.where(np.isfinite(self._offset), high[:, :, None] * (low[:, None, :] / total), 0.0)
+        return cube.reshape(self.n, -1)
+
     def labels(self, rows: Array, columns: Array) -> tuple[Array, Array]:
         """The labels a and b of some pairs."""
         width = self.up.shape[1]
@@ -68,6 +83,7 @@ class Solution(NamedTuple):
     value: float
     gap: float  # relative
     n_iter: int
+    marginals: tuple[Array, Array]  # of the weights at the end, from where a similar problem may start
 
 
 class Answer(NamedTuple):
@@ -110,17 +126,26 @@ class Separation:
         return q
 
 
-def solve(problem: Separation, W: Array, *, tol: float = 1e-3, max_iter: int = 200) -> Solution:
+def solve(
+    problem: Separation,
+    W: Array,
+    *,
+    tol: float = 1e-3,
+    max_iter: int = 200,
+    marginals: tuple[Array, Array] | None = None,
+) -> Solution:
     """Minimise from W until the relative gap is at most `tol`; what is returned is never above the start.
 
-    `max_iter` counts Newton steps; the first round is one of quasi-Newton steps, which need no curvature.
+    `max_iter` counts Newton steps. The first round is one of quasi-Newton steps, which need no curvature, unless
+    `marginals` of a similar problem tell where the weights are.
     """
-    saddle = _Saddle(problem, W)
+    saddle = _Saddle(problem, W, marginals)
     value, best = problem.value(W), W
     gap = saddle.gap(W, value)
     n_iter, stalled = 0, 0
     while relative(gap, value) > tol and n_iter < max_iter and stalled < 8:
-        W, steps = saddle.quasi_newton(W) if n_iter == 0 else saddle.newton(W, min(15, max_iter - n_iter), tol)
+        cold = n_iter == 0 and marginals is None
+        W, steps = saddle.quasi_newton(W) if cold else saddle.newton(W, min(15, max_iter - n_iter), tol)
         n_iter += max(1, steps)
         reached = problem.value(W)
         bound = saddle.gap(W, reached) - reached  # minus the lower bound
@@ -130,23 +155,27 @@ def solve(problem: Separation, W: Array, *, tol: float = 1e-3, max_iter: int = 2
             value, best = reached, W
         gap += value
         saddle.advance(W)
-    return Solution(best, value, relative(gap, value), n_iter)
+    return Solution(best, value, relative(gap, value), n_iter, problem.pairs.marginals(saddle.centre))
 
 
 class _Saddle:
     """The smoothed problem, its centre and its mu."""
 
-    def __init__(self, problem: Separation, W: Array) -> None:
+    def __init__(self, problem: Separation, W: Array, marginals: tuple[Array, Array] | None) -> None:
         self.problem = problem
+        self.centre = self._exact_weights(W) if marginals is None else problem.pairs.spread(*marginals)
+        self.mu = _MU if marginals is None else _LEAST_MU
+        self.level = 0.0
+        design = problem.objective.design
+        self.gram = design.gram(problem.caps / problem.K) if design.p <= _METRIC_COLUMNS else None
+
+    def _exact_weights(self, W: Array) -> Array:
+        problem = self.problem
         margins = problem.pairs.margins(problem.scores(W))
         s = np.maximum(margins.max(axis=1), 0.0)
         shares = np.divide(problem.weights(s), problem.caps, out=np.zeros(len(s)), where=problem.caps > 0)
         top = (margins == margins.max(axis=1, keepdims=True)) & (margins > 0)
-        self.centre = shares[:, None] * top / np.maximum(top.sum(axis=1, keepdims=True), 1)
-        self.mu = _MU
-        self.level = 0.0
-        design = problem.objective.design
-        self.gram = design.gram(problem.caps / problem.K) if design.p <= _METRIC_COLUMNS else None
+        return shares[:, None] * top / np.maximum(top.sum(axis=1, keepdims=True), 1)
 
     def answer(self, Z: Array) -> Answer:
         problem = self.problem

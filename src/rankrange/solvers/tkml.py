@@ -110,17 +110,17 @@ def quasi_newton(
     W: Array,
     *,
     metric: Metric | None = None,
-    tol: float = 1e-4,
+    tol: float = 1e-3,
     max_iter: int = 200,
     log: Log | None = None,
     watch: Watch | None = None,
 ) -> Result:
-    """L-BFGS on F itself until a step gains less than tol/10 of it; every step lowers F. `watch` sees each new W."""
+    """L-BFGS on F itself until a step gains less than tol/100 of it; every step lowers F. `watch` sees each new W."""
     log = Log() if log is None else log
     trail = _Trail(objective, log, watch)
     log("start", objective.value(W))
     ends, values, n_iter = descend(
-        trail.batch, W[None], metric, max_iter=max_iter, tol=0.1 * tol, on_step=trail.on_step
+        trail.batch, W[None], metric, max_iter=max_iter, tol=0.01 * tol, on_step=trail.on_step
     )
     done = n_iter < max_iter
     message = "steps gain little" if done else f"stopped after {n_iter} of {max_iter} iterations"
@@ -149,7 +149,7 @@ def descend_and_polish(
     objective: LabelObjective,
     W: Array,
     *,
-    tol: float = 1e-4,
+    tol: float = 1e-3,
     max_iter: int = 200,
     log: Log | None = None,
     watch: Watch | None = None,
@@ -223,7 +223,7 @@ def by_separation(
     objective: LabelObjective,
     W: Array,
     *,
-    tol: float = 1e-4,
+    tol: float = 1e-3,
     max_iter: int = 50,
     log: Log | None = None,
     watch: Watch | None = None,
@@ -244,9 +244,11 @@ def by_separation(
     value = objective.value(W)
     log(phase, value)
     n_iter, inner_tol, certificate, settled = 0, max(tol, 1e-2), np.inf, False
+    marginals = None
     while n_iter < max_iter and not settled:
         problem, clean = _separation(objective, W)
-        solution = separation.solve(problem, W, tol=inner_tol, max_iter=_NEWTON_STEPS)
+        solution = separation.solve(problem, W, tol=inner_tol, max_iter=_NEWTON_STEPS, marginals=marginals)
+        marginals = solution.marginals
         n_iter += 1
         reached = objective.value(solution.W)
         gained = relative(value - reached, value)

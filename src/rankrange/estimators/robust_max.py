@@ -1,0 +1,95 @@
+"""Robust_Max: the maximum loss with slack for outliers, a baseline of the paper.
+
+Shalev-Shwartz and Wexler (2016) let slack variables take the outliers out of the maximum. In the convex form with the
+l2 norm that the paper describes, min over xi >= 0, ||xi||_2 <= slack of max_i (s_i - xi_i): the level v at which the
+excesses (s_i - v)_+ have the norm `slack`. It softens the pull of an outlier and does not remove it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from ..objective import Design, Objective
+from ..solvers.descent import Metric, add_diagonal, descend
+from .linear import AoRRClassifier
+from .rows import canonical_rows
+
+Array = NDArray[Any]
+
+
+def robust_maximum(s: Array, slack: float, mass: Array | None = None) -> tuple[float, Array]:
+    """The level v with sum mass (s - v)_+^2 = slack^2, and its derivative in s: weights that sum to 1."""
+    mass = np.ones(len(s)) if mass is None else mass
+    top = s.max()
+    if slack == 0:
+        tied = mass * (s == top)
+        return float(top), tied / tied.sum()
+    # The norm of the excess is convex and falls in v: Newton steps from below never pass the root.
+    v = float(top - slack / np.sqrt(mass[s.argmax()]))
+    for _ in range(100):
+        excess = mass * np.maximum(s - v, 0.0)
+        step = (excess @ np.maximum(s - v, 0.0) - slack**2) / (2.0 * excess.sum())
+        v += step
+        if step <= 1e-15 * max(1.0, abs(v)):
+            break
+    excess = mass * np.maximum(s - v, 0.0)
+    return v, excess / excess.sum()
+
+
+class RobustMaxClassifier(AoRRClassifier):
+    """Linear classifier on the Robust_Max aggregate: min max_i (s_i - xi_i) + ||coef||^2 / (2 C), ||xi||_2 <= slack.
+
+    slack = 0 is the maximum loss; the larger it is, the closer to the average. The other parameters and the attributes
+    are those of `AoRRClassifier`, less those about ranks and certificates.
+    """
+
+    def __init__(
+        self,
+        slack: float = 1.0,
+        *,
+        loss: str = "logistic",
+        C: float = 1.0,
+        fit_intercept: bool = True,
+        max_iter: int = 200,
+        tol: float = 1e-6,
+        class_weight: Any = None,
+    ) -> None:
+        super().__init__(
+            0, 1, loss=loss, C=C, fit_intercept=fit_intercept, max_iter=max_iter, tol=tol, class_weight=class_weight
+        )
+        self.slack = slack
+
+    def _solve(self, X: Any, y: Array, weight: Array | None, loss: Any, n_outputs: int) -> None:
+        if not (isinstance(self.slack, int | float) and 0 <= self.slack < np.inf):
+            raise ValueError(f"slack must be a finite number of at least 0, got {self.slack!r}")
+        X, y, weight = canonical_rows(X, y, weight)
+        design = Design(X, bool(self.fit_intercept))
+        objective = Objective(design, y, loss, float(self.C), n_outputs, sample_weight=weight)
+
+        def batch(Ws: Array) -> tuple[Array, Array]:
+            values, gradients = [], []
+            for W in Ws:
+                s, slope = objective.losses_and_slopes(design.scores(W))
+                level, share = robust_maximum(s.astype(np.float64), float(self.slack), weight)
+                values.append(level + objective.penalty(W))
+                gradients.append(design.adjoint(slope * share) + objective.penalty_gradient(W))
+            return np.array(values), np.array(gradients)
+
+        mass = np.ones(design.n) if weight is None else weight
+        spread = design.spread(0.25 * mass / mass.sum())
+        metric = Metric(add_diagonal(spread, objective.penalty_diagonal()))
+        start = np.zeros((1, n_outputs, design.p))
+        ends, values, n_iter = descend(batch, start, metric, max_iter=int(self.max_iter), tol=1e-3 * float(self.tol))
+        self._store_weights(ends[0], design)
+        self.objective_, self.n_iter_, self.converged_ = float(values[0]), n_iter, n_iter < self.max_iter
+        if not self.converged_:
+            warnings.warn(f"stopped after max_iter={self.max_iter} iterations", ConvergenceWarning, stacklevel=3)
+
+    @property
+    def partial_fit(self) -> Any:
+        raise AttributeError("RobustMaxClassifier does not learn from streams; use fit")

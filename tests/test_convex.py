@@ -1,0 +1,148 @@
+"""The convex part equals scikit-learn where it has the model, a conic solver everywhere, and its gap holds."""
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+from sklearn.linear_model import LogisticRegression, QuantileRegressor, Ridge
+from sklearn.svm import SVC, LinearSVC
+
+from rankrange import AoRRClassifier, AoRRRegressor, RankedRange
+from rankrange.estimators import RobustMaxClassifier
+from rankrange.losses import LOSSES, CrammerSinger, Softmax
+from rankrange.objective import Design, TopSum
+from rankrange.solvers import convex
+
+RNG = np.random.default_rng(7)
+N, D = 80, 4
+X = RNG.normal(size=(N, D))
+SCORE = X @ RNG.normal(size=D)
+SIGN = np.where(SCORE + RNG.normal(size=N) > 0, 1.0, -1.0)
+REAL = (SCORE + RNG.standard_t(4, size=N)) / 3
+
+CONIC = {
+    "logistic": (SIGN, lambda z: cp.logistic(-cp.multiply(SIGN, z))),
+    "hinge": (SIGN, lambda z: cp.pos(1 - cp.multiply(SIGN, z))),
+    "squared": (REAL, lambda z: cp.square(z - REAL)),
+    "absolute": (REAL, lambda z: cp.abs(z - REAL)),
+    "huber": (REAL, lambda z: cp.huber(z - REAL, 1.0) / 2),
+}
+
+
+def conic_minimum(losses, K, C, coef, weights=None):
+    problem = cp.Problem(cp.Minimize(cp.sum_largest(losses, K) / K + cp.sum_squares(coef) / (2 * C)))
+    problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11)
+    return problem.value
+
+
+@pytest.mark.filterwarnings("ignore:Solution may be inaccurate")
+@pytest.mark.parametrize("C", [1.0, 1e3])
+@pytest.mark.parametrize("K", [1, 10, 40, N])
+@pytest.mark.parametrize("name", CONIC)
+def test_the_largest_losses_are_minimised_as_by_a_conic_solver(name, K, C):
+    y, losses = CONIC[name]
+    coef, intercept = cp.Variable(D), cp.Variable()
+    best = conic_minimum(losses(X @ coef + intercept), K, C, coef)
+    problem = TopSum(Design(X, True), y, LOSSES[name](), C, 1, K, K)
+    solution = convex.solve(problem, np.zeros((1, D + 1)), tol=1e-8, max_iter=300)
+    assert solution.value == pytest.approx(best, rel=1e-7)
+    assert solution.gap <= 1e-6
+
+
+@pytest.mark.parametrize("name", ["logistic", "hinge", "squared"])
+def test_the_gap_bounds_what_is_left_to_gain_at_every_iteration(name):
+    y, _ = CONIC[name]
+    problem = TopSum(Design(X, True), y, LOSSES[name](), 10.0, 1, 30, 30)
+    best = convex.solve(problem, np.zeros((1, D + 1)), tol=1e-10, max_iter=500).value
+    for budget in range(12):
+        early = convex.solve(problem, np.zeros((1, D + 1)), tol=0.0, max_iter=budget)
+        assert early.value - best <= early.gap * early.value + 1e-9
+
+
+@pytest.mark.parametrize("loss", [Softmax(), CrammerSinger()])
+@pytest.mark.parametrize("K", [15, N])
+def test_several_classes_are_minimised_as_by_a_conic_solver(loss, K):
+    y = np.argmax(np.stack([SCORE, -SCORE, 0.5 + RNG.normal(size=N)]), axis=0)
+    coef, intercept = cp.Variable((D, 3)), cp.Variable(3)
+    scores = X @ coef + np.ones((N, 1)) @ cp.reshape(intercept, (1, 3), order="C")
+    own = cp.sum(cp.multiply(np.eye(3)[y], scores), axis=1)
+    if isinstance(loss, Softmax):
+        losses = cp.log_sum_exp(scores, axis=1) - own
+    else:
+        losses = cp.max(scores + (1 - np.eye(3)[y]), axis=1) - own
+    best = conic_minimum(losses, K, 10.0, coef)
+    problem = TopSum(Design(X, True), y, loss, 10.0, 3, K, K)
+    solution = convex.solve(problem, np.zeros((3, D + 1)), tol=1e-8, max_iter=500)
+    assert solution.value == pytest.approx(best, rel=1e-7)
+
+
+def test_average_logistic_equals_scikit_learn():
+    ours = AoRRClassifier(m=0, k=1.0, C=2.0, tol=1e-10).fit(X, SIGN)
+    theirs = LogisticRegression(C=2.0 / N, tol=1e-10, max_iter=10_000).fit(X, SIGN)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
+    np.testing.assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-6)
+    np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-6)
+
+
+def test_average_softmax_equals_scikit_learn():
+    y = RNG.integers(0, 3, N)
+    ours = AoRRClassifier(m=0, k=1.0, C=2.0, tol=1e-10).fit(X, y)
+    theirs = LogisticRegression(C=2.0 / N, tol=1e-10, max_iter=10_000).fit(X, y)
+    np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-6)
+
+
+def test_average_hinge_equals_scikit_learn():
+    ours = AoRRClassifier(m=0, k=1.0, C=2.0, loss="hinge", tol=1e-10).fit(X, SIGN)
+    theirs = SVC(kernel="linear", C=2.0 / N, tol=1e-10).fit(X, SIGN)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
+
+
+def test_average_crammer_singer_equals_scikit_learn():
+    y = RNG.integers(0, 3, N)
+    ours = AoRRClassifier(m=0, k=1.0, C=2.0, loss="hinge", fit_intercept=False, tol=1e-10).fit(X, y)
+    theirs = LinearSVC(
+        multi_class="crammer_singer", C=2.0 / N, fit_intercept=False, tol=1e-12, max_iter=1_000_000, random_state=0
+    ).fit(X, y)
+    np.testing.assert_allclose(ours.decision_function(X), theirs.decision_function(X), atol=1e-5)
+
+
+def test_average_squared_equals_ridge():
+    ours = AoRRRegressor(m=0, k=1.0, C=5.0, tol=1e-10).fit(X, REAL)
+    theirs = Ridge(alpha=N / (2 * 5.0)).fit(X, REAL)  # (y - z)^2 / n + ||w||^2 / (2 C)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
+    assert ours.intercept_ == pytest.approx(theirs.intercept_, abs=1e-6)
+
+
+def test_average_absolute_equals_median_regression():
+    ours = AoRRRegressor(m=0, k=1.0, C=1e9, loss="absolute", tol=1e-9, max_iter=500).fit(X, REAL)
+    theirs = QuantileRegressor(quantile=0.5, alpha=0.0).fit(X, REAL)
+    np.testing.assert_allclose(ours.predict(X), theirs.predict(X), atol=1e-5)
+
+
+def test_maximum_hinge_equals_a_linear_program():
+    """Without a penalty the largest hinge loss is a linear program in (coef, intercept, t)."""
+    y = np.where(SCORE > 0.2, 1.0, -1.0)
+    rows = np.column_stack([-y[:, None] * X, -y, -np.ones(N)])
+    best = linprog([0.0] * (D + 1) + [1.0], rows, -np.ones(N), bounds=[(None, None)] * (D + 1) + [(0, None)]).fun
+    ours = AoRRClassifier(m=RankedRange.maximum(), loss="hinge", C=1e8, max_iter=500).fit(X, y)
+    penalty = float((ours.coef_**2).sum()) / 2e8
+    assert ours.objective_ - penalty == pytest.approx(best, abs=1e-5)
+
+
+@pytest.mark.parametrize("keep", [RankedRange.average(), RankedRange.maximum(), RankedRange.top(0.3)])
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+def test_the_convex_settings_end_with_a_certificate(keep, loss):
+    fit = AoRRClassifier(m=keep, loss=loss, C=10.0).fit(X, SIGN)
+    assert fit.converged_
+    assert 0 <= fit.certificate_ <= 1e-6
+
+
+@pytest.mark.parametrize("slack", [0.5, 3.0])
+def test_robust_maximum_equals_its_definition_with_slack_variables(slack):
+    coef, intercept, xi = cp.Variable(D), cp.Variable(), cp.Variable(N, nonneg=True)
+    losses = cp.logistic(-cp.multiply(SIGN, X @ coef + intercept))
+    problem = cp.Problem(
+        cp.Minimize(cp.max(losses - xi) + cp.sum_squares(coef) / (2 * 10.0)), [cp.norm(xi, 2) <= slack]
+    )
+    problem.solve(solver=cp.CLARABEL)
+    assert RobustMaxClassifier(slack, C=10.0).fit(X, SIGN).objective_ == pytest.approx(problem.value, rel=1e-5)

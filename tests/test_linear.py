@@ -1,0 +1,266 @@
+"""AoRRClassifier and AoRRRegressor as scikit-learn estimators."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse as sp
+import skops.io
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from rankrange import AoRRClassifier, AoRRRegressor, RankedRange
+from rankrange.estimators import RobustMaxClassifier
+
+RNG = np.random.default_rng(11)
+N = 150
+X = RNG.normal(size=(N, 4))
+Y = np.where(X @ [1.0, -1.0, 2.0, 0.0] + 0.5 * RNG.normal(size=N) > 0, "yes", "no")
+REAL = X @ [1.0, -1.0, 2.0, 0.0] + 0.1 * RNG.normal(size=N)
+FIXED = {"m": 0.1, "k": 0.9, "random_state": 0}
+
+
+@parametrize_with_checks(
+    [
+        AoRRClassifier(),
+        AoRRClassifier(m=0, k=1.0),
+        AoRRClassifier(m=0, k=0.8, loss="hinge"),
+        AoRRRegressor(),
+        AoRRRegressor(m=0.1, k=1.0),
+        AoRRRegressor(m=0.1, k=1.0, loss="absolute"),
+        RobustMaxClassifier(),
+    ]
+)
+def test_scikit_learn_compatible_estimator(estimator, check):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        check(estimator)
+
+
+@pytest.mark.parametrize("solver", ["auto", "dca", "bilevel"])
+def test_fitted_attributes_are_those_documented(solver):
+    fit = AoRRClassifier(m=15, k=120, C=100.0, solver=solver, random_state=0).fit(X, Y)
+    assert fit.coef_.shape == (1, 4)
+    assert fit.intercept_.shape == (1,)
+    assert (fit.m_, fit.k_) == (15, 120)
+    assert list(fit.classes_) == ["no", "yes"]
+    assert fit.dropped_.sum() == 15
+    losses = np.logaddexp(0, -np.where(fit.classes_[1] == Y, 1, -1) * fit.decision_function(X))
+    ranked = np.sort(losses)[::-1]
+    assert fit.lam_ == pytest.approx(ranked[119])
+    assert fit.lam_hat_ == pytest.approx(ranked[14])
+    assert fit.objective_ == pytest.approx(ranked[15:120].mean() + (fit.coef_**2).sum() / 200)
+    assert fit.history_["objective"][-1] == pytest.approx(fit.objective_)
+    assert fit.converged_
+
+
+def test_m_zero_has_no_upper_cut_and_drops_nothing():
+    fit = AoRRClassifier(m=0, k=0.5).fit(X, Y)
+    assert fit.lam_hat_ == np.inf
+    assert not fit.dropped_.any()
+
+
+def test_aggregates_are_settings():
+    losses = {}
+    for name, keep in {
+        "average": RankedRange.average(),
+        "maximum": RankedRange.maximum(),
+        "median": RankedRange.median(),
+        "top": RankedRange.top(0.3),
+        "trimmed": RankedRange.trimmed(0.1),
+        "kth": RankedRange.kth(10),
+    }.items():
+        fit = AoRRRegressor(m=keep, C=100.0, loss="absolute", random_state=0).fit(X, REAL)
+        ranked = np.sort(np.abs(REAL - fit.predict(X)))[::-1]
+        m, k = keep.counts(N)
+        assert fit.objective_ == pytest.approx(ranked[m:k].mean() + (fit.coef_**2).sum() / 200, rel=1e-6)
+        losses[name] = fit.objective_
+    assert losses["median"] <= losses["trimmed"] <= losses["average"] <= losses["top"] <= losses["maximum"]
+
+
+def test_weight_two_equals_the_row_twice():
+    weight = RNG.integers(0, 4, N)
+    weighted = AoRRClassifier(C=50.0, **FIXED).fit(X, Y, sample_weight=weight)
+    repeated = AoRRClassifier(C=50.0, **FIXED).fit(np.repeat(X, weight, axis=0), np.repeat(Y, weight))
+    np.testing.assert_allclose(weighted.coef_, repeated.coef_, rtol=1e-9)
+    assert weighted.objective_ == pytest.approx(repeated.objective_)
+
+
+def test_order_of_rows_does_not_matter():
+    order = RNG.permutation(N)
+    np.testing.assert_array_equal(
+        AoRRClassifier(**FIXED).fit(X, Y).coef_, AoRRClassifier(**FIXED).fit(X[order], Y[order]).coef_
+    )
+
+
+def test_class_weight_multiplies_sample_weight():
+    by_class = AoRRClassifier(class_weight={"no": 2, "yes": 1}, **FIXED).fit(X, Y)
+    by_row = AoRRClassifier(**FIXED).fit(X, Y, sample_weight=np.where(Y == "no", 2, 1))
+    np.testing.assert_allclose(by_class.coef_, by_row.coef_)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+def test_sparse_equals_dense(loss):
+    rng = np.random.default_rng(0)
+    Z = sp.random(6000, 30, density=0.2, random_state=0, format="csr")
+    y = (Z @ rng.normal(size=30) > 0).astype(int)
+    sparse = AoRRClassifier(loss=loss, C=100.0, **FIXED).fit(Z, y)
+    dense = AoRRClassifier(loss=loss, C=100.0, **FIXED).fit(Z.toarray(), y)
+    assert sparse.objective_ == pytest.approx(dense.objective_, rel=1e-4)
+    np.testing.assert_array_equal(sparse.predict(Z), sparse.predict(Z.toarray()))
+
+
+def test_more_columns_than_a_matrix_can_be_factored_for():
+    Z = sp.random(3000, 4000, density=0.01, random_state=0, format="csr")
+    y = (Z @ np.random.default_rng(0).normal(size=4000) > 0).astype(int)
+    fit = AoRRClassifier(C=1e4, max_iter=30, **FIXED)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        assert fit.fit(Z, y).score(Z, y) > 0.8
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_dtype_is_kept_and_layout_does_not_matter(dtype, order):
+    fit = AoRRClassifier(C=10.0, **FIXED).fit(np.asarray(X, dtype=dtype, order=order), Y)
+    assert fit.coef_.dtype == dtype
+    reference = AoRRClassifier(C=10.0, **FIXED).fit(X, Y)
+    np.testing.assert_allclose(fit.coef_, reference.coef_, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, lambda a: pl.DataFrame(a, schema=list("abcd"))])
+def test_data_frames_are_accepted(frame):
+    fit = AoRRClassifier(**FIXED).fit(frame(X), Y)
+    np.testing.assert_array_equal(fit.coef_, AoRRClassifier(**FIXED).fit(X, Y).coef_)
+
+
+def test_pipeline_and_grid_search_over_m_k_and_C():
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), AoRRClassifier(random_state=0)),
+        {"aorrclassifier__m": [0.0, 0.1], "aorrclassifier__k": [0.8, 1.0], "aorrclassifier__C": [1.0, 100.0]},
+        cv=3,
+    ).fit(X, Y)
+    assert search.best_score_ > 0.85
+
+
+def test_clone_and_set_params_and_several_jobs():
+    fit = clone(AoRRClassifier(m=RankedRange.top(0.5), C=3.0)).set_params(k="auto", C=7.0)
+    assert fit.C == 7.0
+    one, two = (AoRRClassifier(n_jobs=jobs, **FIXED).fit(X, Y) for jobs in (1, 2))
+    np.testing.assert_array_equal(one.coef_, two.coef_)
+
+
+def test_softmax_and_crammer_singer_learn_iris():
+    Z, y = load_iris(return_X_y=True)
+    for loss in ("logistic", "hinge"):
+        fit = AoRRClassifier(loss=loss, C=1000.0, m=0.05, k=1.0, random_state=0).fit(Z, y)
+        assert fit.score(Z, y) > 0.95
+        assert fit.coef_.shape == (3, 4)
+    assert not hasattr(fit, "predict_proba")
+
+
+@pytest.mark.parametrize("estimator", [AoRRClassifier(**FIXED), AoRRRegressor(m=0.1, k=1.0, random_state=0)])
+def test_model_files_round_trip_without_pickle(estimator, tmp_path):
+    fit = estimator.fit(X, Y if isinstance(estimator, AoRRClassifier) else REAL)
+    path = tmp_path / "model.skops"
+    skops.io.dump(fit, path)
+    trusted = skops.io.get_untrusted_types(file=path)
+    assert all(name.startswith("rankrange.") for name in trusted)
+    np.testing.assert_array_equal(skops.io.load(path, trusted=trusted).predict(X), fit.predict(X))
+
+
+def test_warm_start_is_one_more_start():
+    fit = AoRRClassifier(C=100.0, warm_start=True, n_starts=0, **FIXED).fit(X, Y)
+    first = fit.objective_
+    assert fit.fit(X, Y).objective_ <= first * (1 + 1e-9)
+
+
+def test_a_stream_learns_to_cut_wrong_labels():
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(20_000, 5))
+    truth = (Z @ [2.0, -1.0, 1.0, 0.0, 3.0] > 0).astype(int)
+    # Wrong labels on one side only: an ordinary fit shifts its boundary.
+    y = np.where((rng.random(20_000) < 0.25) & (truth == 1), 0, truth)
+    fit = AoRRClassifier(m=0.15, k=1.0, C=100.0)
+    for start in range(0, 20_000, 500):
+        fit.partial_fit(Z[start : start + 500], y[start : start + 500], classes=[0, 1])
+    ordinary = AoRRClassifier(m=0.0, k=1.0, C=100.0)
+    for start in range(0, 20_000, 500):
+        ordinary.partial_fit(Z[start : start + 500], y[start : start + 500], classes=[0, 1])
+    whole = AoRRClassifier(m=0.15, k=1.0, C=100.0, random_state=0).fit(Z, y)
+    assert fit.score(Z, truth) > whole.score(Z, truth) - 0.01
+    assert fit.score(Z, truth) > ordinary.score(Z, truth) + 0.05
+    share_above = np.mean(np.logaddexp(0, -(2 * y - 1) * fit.decision_function(Z)) > fit.lam_hat_)
+    assert share_above == pytest.approx(0.15, abs=0.03)
+
+
+def test_a_stream_needs_fractions_and_classes():
+    with pytest.raises(ValueError, match="must name all classes"):
+        AoRRClassifier(**FIXED).partial_fit(X, Y)
+    with pytest.raises(ValueError, match="as fractions"):
+        AoRRClassifier(m=5, k=50).partial_fit(X, Y, classes=["no", "yes"])
+
+
+def test_verbose_shows_progress(capsys):
+    AoRRClassifier(verbose=1, **FIXED).fit(X, Y)
+    assert "objective" in capsys.readouterr().out
+
+
+def test_a_spent_budget_is_said_and_shown():
+    with pytest.warns(ConvergenceWarning, match="raise max_iter"):
+        fit = AoRRClassifier(max_iter=1, C=1e5, **FIXED).fit(X, RNG.permutation(Y))
+    assert not fit.converged_
+    assert fit.certificate_ > 1e-6
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+@pytest.mark.parametrize(
+    ("name", "Z", "y", "C"),
+    [
+        ("constant features", np.ones((N, 3)), Y, 1.0),
+        ("separable", X, np.where(X[:, 0] > 0, "yes", "no"), 1e12),
+        ("two rows", X[:2], np.array(["no", "yes"]), 1.0),
+        ("more columns than rows", RNG.normal(size=(20, 100)), np.array(["no", "yes"] * 10), 1.0),
+        ("columns of very different scale", X * [1.0, 1e8, 1e-8, 1e4], Y, 1.0),
+        ("all losses tied", np.zeros((N, 2)), Y, 1.0),
+    ],
+)
+def test_awkward_data_gives_a_finite_answer_with_an_honest_verdict(name, Z, y, C, loss):
+    fit = AoRRClassifier(loss=loss, C=C, **FIXED)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fit.fit(Z, y)
+    assert np.isfinite(fit.coef_).all()
+    assert np.isfinite(fit.objective_)
+    assert fit.converged_ == (fit.certificate_ <= 1e-6)
+    assert fit.converged_ or any(issubclass(w.category, ConvergenceWarning) for w in caught)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"C": -1.0}, "C must be"),
+        ({"loss": "log"}, "loss must be"),
+        ({"solver": "sgd"}, "solver must be"),
+        ({"max_iter": 0}, "max_iter must be"),
+        ({"m": "many"}, "m must be 'auto'"),
+        ({"m": 0.5, "k": 0.4}, "need m < k"),
+        ({"m": 3, "k": 1000}, "lower k to n"),
+        ({"m": 1.5}, "fraction"),
+    ],
+)
+def test_bad_parameters_are_named(params, message):
+    with pytest.raises(ValueError, match=message):
+        AoRRClassifier(**{**FIXED, **params}).fit(X, Y)
+
+
+def test_one_class_is_an_error():
+    with pytest.raises(ValueError, match="at least two classes"):
+        AoRRClassifier(**FIXED).fit(X, np.zeros(N))
