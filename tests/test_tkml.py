@@ -206,15 +206,23 @@ def test_two_sided_fits_what_the_metric_counts_where_true_labels_outnumber_k():
     assert accuracy["two_sided"] > accuracy["paper"] + 0.05
 
 
-def test_stop_is_where_the_held_out_accuracy_is_best(problem):
-    X, Y = problem
-    model = TKMLClassifier(2, C=100.0, validation=5, random_state=0).fit(X, Y)
-    chosen = int(np.argmax(model.stop_scores_))
-    assert model.stopped_at_start_ == (chosen == 0)
+def test_stop_is_where_the_held_out_accuracy_is_best():
+    """The best of the means over five neighbours; here a strong penalty leaves the start much to gain."""
+    X, Y = load_digits(return_X_y=True)
+    X, Y = X[:300] / 16.0, Y[:300]
+    model = TKMLClassifier(1, C=1.0, validation=5, random_state=0).fit(X, Y)
+    curve = model.stop_scores_
+    last = len(curve) - 1
+    smooth = [np.mean([curve[min(max(t + i, 0), last)] for i in range(-2, 3)]) for t in range(last + 1)]
+    smooth[0] = curve[0]
+    chosen = int(np.argmax(smooth))
+    assert chosen > 0
+    assert not model.stopped_at_start_
+    assert model.stop_score_ == pytest.approx(smooth[chosen])
     assert len(model.history_["objective"]) <= chosen + 1  # a path may end before
     assert (np.diff(model.history_["objective"]) <= 0).all()
     assert model.history_["phase"][0] == "start"
-    free = TKMLClassifier(2, C=100.0, validation=None, solver="dca", max_iter=1)
+    free = TKMLClassifier(1, C=1.0, validation=None, solver="dca", max_iter=1)
     with pytest.warns(ConvergenceWarning, match="raise max_iter"):
         free.fit(X, Y)
     assert free.stop_scores_ is None
@@ -226,7 +234,7 @@ def test_a_start_that_cannot_be_improved_is_kept():
     classes = rng.integers(3, size=200)
     X = 20 * np.eye(3)[classes] + rng.normal(size=(200, 3))  # the regressions rank every row right
     model = TKMLClassifier(1, C=100.0, random_state=0).fit(X, np.eye(3)[classes])
-    assert model.stop_scores_[0] == 1.0
+    assert model.stop_scores_[0] == pytest.approx(1.0)
     assert model.stopped_at_start_
     assert model.n_iter_ == 1
     assert model.message_ == "stayed at the start"

@@ -179,7 +179,7 @@ def test_estimator_reaches_its_certificate():
     for solver in ("auto", "dca"):
         model = TKMLClassifier(2, m=0.1, C=10.0, solver=solver, validation=None).fit(X, Y)
         assert model.converged_
-        assert model.certificate_ <= 1e-4
+        assert model.certificate_ <= 1e-3
         early = TKMLClassifier(2, m=0.1, C=10.0, solver=solver, max_iter=4).fit(X, Y)
         assert early.certificate_ == np.inf or solver == "dca"
         assert early.converged_

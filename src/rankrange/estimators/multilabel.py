@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import numbers
 import warnings
 from typing import Any
@@ -26,6 +27,8 @@ from .rows import canonical_rows
 
 Array = NDArray[Any]
 _SOLVERS = ("auto", "dca", "minmax")
+# Steps after which a path on held-out rows is given up when none of them was better.
+_PATIENCE = 40
 # Rows are put in order, which makes a weight equal to repetition, where the table of features and labels is small.
 _ORDERED_UP_TO = 5_000_000
 
@@ -55,7 +58,8 @@ class TKMLClassifier(LabelRanker):
     validation : float, int or None
         How to choose where on the solver's path to stop, its start included: a float is the share of the rows held out,
         an int the number of folds of a cross-validation, None goes to the end of the path. The model is then fitted
-        to all rows with that many steps.
+        to all rows with that many steps. The start is left only for a gain in top-k multi-label accuracy that exceeds
+        its standard error.
     max_iter, tol : int, float
         Length of the path (quasi-Newton steps, rounds of "dca", steps of "minmax"), and the relative gap to reach.
     learning_rate, batch_size, ranking : float, int or None, "stream" or "batch"
@@ -73,7 +77,8 @@ class TKMLClassifier(LabelRanker):
         A proved bound on (objective_ - best) / objective_, where best is the least value with the same labels told
         apart and the same rows cut: a local minimum. Infinite if nothing is proved, as after an early stop.
     stopped_at_start_ : bool, True if no step from the start, a logistic regression a label, was worth it
-    stop_scores_ : the top-k multi-label accuracy after 0, 1, 2, ... steps that the choice was made by, or None
+    stop_scores_ : the held-out top-k multi-label accuracy after 0, 1, 2, ... steps that the choice was made by, or None
+    stop_score_ : the same at the stop, as a mean over neighbouring steps; compare values of C by it
     n_without_labels_, n_with_all_labels_ : int
         Rows with no true label cost 0 whatever the scores, and are right whatever is predicted. A row with all labels
         true costs 0 in the two-sided form; it is always right too.
@@ -91,7 +96,7 @@ class TKMLClassifier(LabelRanker):
         solver: str = "auto",
         validation: Any = 0.2,
         max_iter: int = 200,
-        tol: float = 1e-4,
+        tol: float = 1e-3,
         learning_rate: float = 0.3,
         batch_size: int | None = None,
         ranking: str = "stream",
@@ -191,20 +196,27 @@ class TKMLClassifier(LabelRanker):
         return (descend_and_polish if self.validation is None else quasi_newton)(objective, start, **common)
 
     def _choose_steps(self, objective: LabelObjective, rng: np.random.Generator, seed: int) -> int:
-        """The number of steps whose mean held-out accuracy is best, the smaller where they tie."""
-        self.stop_scores_ = None
+        """The number of steps that does best on rows held out; none unless the gain exceeds its standard error."""
+        self.stop_scores_, self.stop_score_ = None, np.nan
         if self.validation is None or objective.design.n < 2:
             return int(self.max_iter)
-        curves, masses = [], []
+        judges = []
         for held in _held_out(objective.design.n, self.validation, rng):
-            part, judge = _without(objective, held), _Judge(objective, held)
-            self._run(part, int(self.max_iter), seed, Log(), judge)
-            curves.append(judge.curve)
-            masses.append(judge.mass)
-        longest = max(map(len, curves))
-        padded = [curve + curve[-1:] * (longest - len(curve)) for curve in curves]
-        self.stop_scores_ = np.average(padded, axis=0, weights=masses)
-        return int(np.argmax(self.stop_scores_))
+            judges.append(_Judge(objective, held))
+            with contextlib.suppress(_Enough):
+                self._run(_without(objective, held), int(self.max_iter), seed, Log(), judges[-1])
+        longest = max(len(judge.right) for judge in judges)
+        right = np.concatenate([judge.padded(longest) for judge in judges], axis=1)
+        weight = np.concatenate([judge.weight for judge in judges])
+        self.stop_scores_ = right @ (weight / weight.sum())
+        smooth = _smoothed(self.stop_scores_)
+        steps = int(np.argmax(smooth))
+        change = right[steps].astype(float) - right[0]
+        gain = float(np.average(change, weights=weight))
+        error = float(np.sqrt(np.average((change - gain) ** 2, weights=weight) / weight.sum()))
+        steps = steps if gain > error else 0
+        self.stop_score_ = float(smooth[steps])
+        return steps
 
     def _store(self, result: Result, objective: LabelObjective) -> None:
         self._store_scores(result.w, objective.design)
@@ -226,23 +238,44 @@ class TKMLClassifier(LabelRanker):
         self.dropped_ = losses >= upper.value if self.m_ and upper.taken >= upper.tied else losses > upper.value
 
 
+class _Enough(Exception):
+    """Further steps are not worth their time."""
+
+
 class _Judge:
-    """Top-k multi-label accuracy of each W it is shown, on the rows held out."""
+    """Which of the rows held out each W it is shown gets right; it has enough when none has been better for long."""
 
     def __init__(self, objective: LabelObjective, held: Array) -> None:
         self.blocks = Blocks(objective.design.take(held), objective.y[held])
         self.top_k = objective.loss.top_k
         weight = objective.sample_weight
         self.weight = np.ones(len(held)) if weight is None else weight[held]
-        self.mass = float(self.weight.sum())
-        self.curve: list[float] = []
+        self.right: list[Array] = []
+        self.best, self.best_at = -1.0, 0
 
     def __call__(self, W: Array) -> None:
-        right = 0.0
+        parts = []
         for block in self.blocks:
             hits = (block.true & top_k_labels(block.scores(W), self.top_k)).sum(axis=1)
-            right += float(self.weight[block.rows] @ (hits == np.minimum(block.true.sum(axis=1), self.top_k)))
-        self.curve.append(right / self.mass)
+            parts.append(hits == np.minimum(block.n_true, self.top_k))
+        self.right.append(np.concatenate(parts))
+        score = float(self.weight @ self.right[-1])
+        if score > self.best:
+            self.best, self.best_at = score, len(self.right)
+        if len(self.right) - self.best_at > _PATIENCE:
+            raise _Enough
+
+    def padded(self, length: int) -> Array:
+        """(length, rows): a path that ended stays where it is."""
+        return np.array(self.right + self.right[-1:] * (length - len(self.right)))
+
+
+def _smoothed(curve: Array) -> Array:
+    """Means over five neighbours, because one good step among bad ones is luck; the start stands for itself."""
+    padded = np.pad(curve, 2, mode="edge")
+    smooth = np.convolve(padded, np.full(5, 0.2), "valid")
+    smooth[0] = curve[0]
+    return smooth
 
 
 def _held_out(n: int, validation: Any, rng: np.random.Generator) -> list[Array]:
