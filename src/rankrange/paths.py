@@ -22,6 +22,8 @@ _PART = 1 << 18
 # Far rows are left out of the metric up to this share: enough for any outliers that a fit can survive.
 _FAR = 0.25
 _TOL = 1e-5
+_MEDIAN_ROWS = 4000
+_METRIC_ROWS = 20_000
 
 
 def top_weights(s: Array, mass: Array, m: Array) -> Array:
@@ -120,18 +122,25 @@ class Sets:
 
 
 def farness(model: Objective) -> Array:
-    """How far out each row lies: the squared distance from the median, in robust spreads of the columns."""
-    X = model.design.X
-    X = X.toarray() if model.design.sparse else np.asarray(X, dtype=np.float64)
-    distance = np.abs(X - np.median(X, axis=0))
+    """How far out each row lies: the squared distance from the median, in robust spreads of the columns.
+
+    Medians come from some thousand rows, evenly spaced, where there are more.
+    """
+    design = model.design
+    sample = _dense(model, np.arange(0, design.n, 1 + design.n // _MEDIAN_ROWS))
+    centre = np.median(sample, axis=0)
+    distance = np.abs(sample - centre)
     spread = np.median(distance, axis=0)
     spread = np.where(spread > 0, spread, np.where(distance.any(axis=0), distance.mean(axis=0), 1.0))
-    return ((distance / spread) ** 2).sum(axis=1)
+    blocks = [np.arange(i, min(i + _MEDIAN_ROWS, design.n)) for i in range(0, design.n, _MEDIAN_ROWS)]
+    return np.concatenate([(((_dense(model, rows) - centre) / spread) ** 2).sum(axis=1) for rows in blocks])
 
 
 def rough_metric(model: Objective, near: Array) -> Metric:
     """The spread of these rows, as the Hessian of a loss would see it at scores of zero."""
-    matrix = model.design.gram(near.astype(np.float64)) * (0.25 / max(int(near.sum()), 1))
+    rows = np.flatnonzero(near)
+    rows = rows[:: 1 + len(rows) // _METRIC_ROWS]
+    matrix = model.design.gram(np.ones(len(rows)), rows) * (0.25 / max(len(rows), 1))
     matrix[np.diag_indices_from(matrix)] += model.penalty_diagonal()
     return Metric(matrix)
 
@@ -159,7 +168,7 @@ def upward(sets: Sets, start: Array, m: Array, k: Array) -> Array:
     every = np.arange(len(sets.masses))
     path = [start]
     for level in m:
-        path.append(sets.fit(path[-1], every, level, k, max_iter=40)[0])
+        path.append(sets.fit(path[-1], every, level, k, max_iter=_steps(sets))[0])
     return np.array(path[1:])
 
 
@@ -172,14 +181,18 @@ def searched(sets: Sets, m: Array, k: Array, rng: np.random.Generator, n_random:
     drawn = random_starts(sets, n_random, rng)
     drawn = np.broadcast_to(drawn, (len(m), *drawn.shape))
     starts = np.concatenate([near_starts(sets, m)[:, :, None], drawn], axis=2)
-    for steps, survivors in ((6, 2), (12, 1)):
+    for steps, survivors in ((6, 2), (12, 1)) if n_random else ():
         starts, values = _fit_grid(sets, starts, m, k, steps, 1e-4)
         best = np.argsort(values, axis=2, kind="stable")[:, :, :survivors]
         starts = np.take_along_axis(starts, best[..., None, None], axis=2)
         if survivors > 1:
             own = starts[:, :, :1]
             starts = np.concatenate([starts, np.roll(own, 1, axis=0), np.roll(own, -1, axis=0)], axis=2)
-    return _fit_grid(sets, starts, m, k, 40, _TOL)[0][:, :, 0]
+    return _fit_grid(sets, starts, m, k, _steps(sets), _TOL)[0][:, :, 0]
+
+
+def _steps(sets: Sets) -> int:
+    return 40 if sets.model.n_outputs == 1 else 25
 
 
 def _fit_grid(sets: Sets, starts: Array, m: Array, k: Array, max_iter: int, tol: float) -> tuple[Array, Array]:

@@ -14,16 +14,18 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
 from . import paths
+from .mislabel import wrong_labels
 from .objective import Objective
 
 Array = NDArray[Any]
-SHARES = np.array([0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45])
+# Shares that are tried. More than half of the labels can be wrong only where there are more than two.
+SHARES = np.array([0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6])
 # Fewer rows than this say nothing about m.
 _LEAST_ROWS = 20
-# Up to this many rows five folds twice, then five folds, then one hold-out of a fifth.
+# One score a row: five folds twice up to this many rows; then, and with many scores, five folds; then one hold-out.
 _TWICE_UP_TO = 4000
 _FOLDS_UP_TO = 20_000
 # Numbers in X times scores: a larger set chooses m on some of its rows.
@@ -36,37 +38,41 @@ _OUTLYING = 3.0
 class Choice:
     """What was chosen, and what it was chosen from.
 
-    `m` is a mass, or a count where the masses are counts. `start` is a fit at that m on all rows, where the path up
-    from the ordinary fit won; None where the search did, or nothing is cut. `table` has a row for each fit compared.
+    `m` is a mass, or a count where the masses are counts. `start` is a fit at that m from which to go on; None where
+    a search from many starts is to be made, or nothing is cut. `table` has a row for each fit compared. `noise` is the
+    estimated share of wrong labels, or of outliers, with its interval: not m, which is what trains best.
     """
 
     m: float
     start: Array | None
     table: dict[str, Array]
     reason: str
+    noise: tuple[float, float, float]
 
 
 def choose_m(objective: Objective, rng: np.random.Generator) -> Choice:
     """The m for `objective`, whose own m does not matter, and whose k stays."""
     k_share = objective.k / objective.total
-    shares = SHARES[k_share > SHARES]
+    shares = SHARES[min(k_share, 0.5 if objective.n_outputs == 1 else 1.0) > SHARES]
     if objective.total < _LEAST_ROWS or not len(shares):
-        return Choice(0, None, {}, f"fewer than {_LEAST_ROWS} rows: nothing is cut")
+        return Choice(0, None, {}, f"fewer than {_LEAST_ROWS} rows: nothing is cut", (0.0, 0.0, 1.0))
     part = _some_rows(objective, rng)
     strata = _strata(part)
     tests = split(part, strata, rng)
     fits = _Fits.on(part, tests, shares, k_share, rng)
-    scores = _scores(part, strata, fits.out_of_fold(tests), tests)
-    chosen, table, reason = _gate(scores, part, fits)
+    parts = fits.out_of_fold(part, tests)
+    chosen, table, reason = _gate(_scores(part, strata, parts, tests), part, fits)
+    noise = _noise(part, strata, parts, tests, chosen)
     if chosen == 0:
-        return Choice(0, None, table, reason)
-    share, path = fits.shares[chosen], fits.names[chosen]
+        return Choice(0, None, table, reason, noise)
     everything = paths.Sets.of(objective, _mass_of(objective)[None])
-    m, k = paths.masses_of(everything, shares[shares <= share], k_share)
+    m, k = paths.masses_of(everything, shares[shares <= fits.shares[chosen]], k_share)
     start = None
-    if path == "up":
+    if len(tests) == 1:  # four fifths of the rows, or more than enough of them, have found the minimum
+        start = fits.W[chosen, 0]
+    elif fits.names[chosen] == "up":
         start = paths.upward(everything, paths.ordinary(everything), m, k)[-1, 0]
-    return Choice(float(m[-1, 0]), start, table, reason)
+    return Choice(float(m[-1, 0]), start, table, reason, noise)
 
 
 def _mass_of(objective: Objective) -> Array:
@@ -100,7 +106,8 @@ def split(objective: Objective, strata: Array, rng: np.random.Generator) -> Arra
     mass = _mass_of(objective)
     whole = bool((mass == np.floor(mass)).all()) and mass.sum() <= max(2 * n, _TWICE_UP_TO)
     rows = np.repeat(np.arange(n), mass.astype(np.intp)) if whole else np.arange(n)
-    repeats, folds, used = (2, 5, 5) if n <= _TWICE_UP_TO else (1, 5, 5) if n <= _FOLDS_UP_TO else (1, 5, 1)
+    repeats = 2 if n <= _TWICE_UP_TO and objective.n_outputs == 1 else 1
+    folds, used = 5, 5 if n <= _FOLDS_UP_TO else 1
     tests = []
     for _ in range(repeats):
         fold = _deal(strata[rows], folds, rng)
@@ -132,6 +139,9 @@ class _Fits:
     def on(cls, objective: Objective, tests: Array, shares: Array, k_share: float, rng: np.random.Generator) -> _Fits:
         mass = _mass_of(objective)
         train = ~tests if mass.dtype == bool else mass - tests
+        if len(train) == 1:
+            rows = np.flatnonzero(train[0])
+            objective, train = objective.rows(rows, 0, 1), train[:, rows]
         sets = paths.Sets.of(objective, train)
         m, k = paths.masses_of(sets, shares, k_share)
         plain = paths.ordinary(sets)
@@ -142,12 +152,12 @@ class _Fits:
         names = ["none"] + ["up"] * len(shares) + ["search"] * len(shares)
         return cls(sets, np.concatenate([[0.0], shares, shares]), names, np.concatenate([zero, up, found]))
 
-    def out_of_fold(self, tests: Array) -> list[tuple[Array, Array]]:
+    def out_of_fold(self, objective: Objective, tests: Array) -> list[tuple[Array, Array]]:
         """For each test part its rows and their scores (candidates, r, rows)."""
         parts = []
         for f, test in enumerate(tests):
             rows = np.flatnonzero(test)
-            design = self.sets.model.design.take(rows)
+            design = objective.design.take(rows)
             flat = design.scores(self.W[:, f].reshape(-1, design.p))
             parts.append((rows, np.ascontiguousarray(flat).reshape(len(self.W), -1, len(rows))))
         return parts
@@ -162,6 +172,35 @@ def _scores(objective: Objective, strata: Array, parts: list[tuple[Array, Array]
         total[:, rows] += value * test[rows]
         seen[rows] += test[rows]
     return np.divide(total, seen, out=np.full_like(total, np.nan), where=seen > 0)
+
+
+def _noise(
+    objective: Objective, strata: Array, parts: list[tuple[Array, Array]], tests: Array, chosen: int
+) -> tuple[float, float, float]:
+    """The share of wrong labels, or of outliers, with its 95% interval, from the out-of-fold scores of one fit."""
+    total, seen = np.zeros((objective.n_outputs, objective.design.n)), np.zeros(objective.design.n)
+    for (rows, Z), test in zip(parts, tests, strict=True):
+        total[:, rows] += Z[chosen] * test[rows]
+        seen[rows] += test[rows]
+    rows = np.flatnonzero(seen)
+    scores, mass = (total[:, rows] / seen[rows]).T, _mass_of(objective)[rows].astype(np.float64)
+    if objective.loss.targets == "numbers":
+        return _outliers(scores[:, 0] - objective.y[rows], mass)
+    found = wrong_labels(scores[:, 0] if objective.n_outputs == 1 else scores, strata[rows], mass)
+    return found.rate, *found.interval
+
+
+def _outliers(residual: Array, mass: Array) -> tuple[float, float, float]:
+    """Residuals beyond three robust standard deviations, less those that a normal error would have there."""
+    n = float(mass.sum())
+    order = np.argsort(np.abs(residual), kind="stable")
+    middle = order[np.searchsorted(np.cumsum(mass[order]), 0.7 * n)]
+    sigma = abs(float(residual[middle])) / ndtri(0.85)
+    beyond = 2.0 * ndtr(-_OUTLYING)
+    share = float(mass[np.abs(residual) > _OUTLYING * sigma].sum()) / n
+    spread = 1.96 * np.sqrt(share * (1.0 - share) / n)
+    low, mid, high = ((s - beyond) / (1.0 - beyond) for s in (share - spread, share, share + max(spread, 3.0 / n)))
+    return max(0.0, mid), max(0.0, low), min(1.0, max(0.0, high))
 
 
 def _right(objective: Objective, strata: Array, parts: list[tuple[Array, Array]]) -> list[Array]:

@@ -106,6 +106,8 @@ class _AoRRLinear(BaseEstimator):
             objective = replace(objective, m=choice.m)
             result = self._run_chosen(objective, start, choice, rng)
             self.tuning_ = choice.table
+            self.noise_estimate_, *interval = choice.noise
+            self.noise_interval_ = tuple(interval)
         m, k = objective.m, objective.k
         self.m_: float = int(m) if whole else float(m)
         self.k_: float = int(k) if whole else float(k)
@@ -255,6 +257,8 @@ class AoRRClassifier(ClassifierMixin, _AoRRLinear):
     history_ : dict of arrays "phase" and "objective"
     tuning_ : dict of arrays (m="auto" only)
         For each fit that was compared "m" (a share), "path", "score", and "gain" over m = 0 with its standard "error".
+    noise_estimate_, noise_interval_ : float and a pair (m="auto" only)
+        The estimated share of wrong labels, and its 95% interval. It is not m_ / n: m_ is what trains best.
     """
 
     def __init__(

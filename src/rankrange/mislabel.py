@@ -1,0 +1,161 @@
+"""How many labels are wrong, and which: a model of wrong labels on top of scores that did not see them.
+
+Given scores z of rows that were not used to fit them, and the labels as they are, the model is
+
+    true class c ~ softmax(a z + b),     given label ~ row c of a transition matrix T,
+
+fitted by maximum likelihood in (a, b, T). The share of wrong labels follows, and for each row the probability that its
+label is wrong. The temperature a matters: a fit that was trimmed is too sure of itself. What the scores cannot explain
+however they are scaled counts as wrong, so where a linear model does not hold, the share is too high.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import expit, softmax
+
+Array = NDArray[Any]
+# Beyond this many classes wrong labels are spread evenly over the other classes: a full matrix would be all noise.
+_FULL_UP_TO = 30
+_STARTS = (0.03, 0.25)
+_WIDTH = 1.96
+
+
+@dataclass(frozen=True)
+class WrongLabels:
+    """The share of wrong labels with its 95% interval, the transitions (true, given), and p(wrong) of each row.
+
+    `true` (n, classes) is the probability of each class being the true one, given scores and label.
+    """
+
+    rate: float
+    interval: tuple[float, float]
+    transition: Array
+    wrong: Array
+    true: Array
+
+
+def wrong_labels(scores: Array, codes: Array, mass: Array | None = None) -> WrongLabels:
+    """Fit the model to out-of-sample scores (n, classes), or (n,) for two classes, and labels 0..classes-1.
+
+    The interval holds the sampling error, by the influence of each row, and not the error of the model.
+    """
+    Z = np.column_stack([np.zeros(len(scores)), scores]) if scores.ndim == 1 else np.asarray(scores, dtype=np.float64)
+    share = np.ones(len(Z)) if mass is None else np.asarray(mass, dtype=np.float64)
+    n, share = float(share.sum()), share / share.sum()
+    model = _Model(Z, codes)
+    best = min((model.fit(model.start(rate), share) for rate in _STARTS), key=lambda fit: fit.value)
+    point = model.at(best.x)
+    rate = point.rate(share)
+    spread = _WIDTH * model.rate_error(best.x, share) * np.sqrt(len(share) / n)
+    return WrongLabels(
+        rate=rate,
+        # Where no label looks wrong, the rule of three: up to 3 of n could be.
+        interval=(max(0.0, rate - spread), min(1.0, rate + max(spread, 3.0 / n))),
+        transition=point.T,
+        wrong=1.0 - point.posterior[np.arange(len(codes)), codes],
+        true=point.posterior,
+    )
+
+
+class _Fit(NamedTuple):
+    x: Array
+    value: float
+
+
+class _Point(NamedTuple):
+    """The model at some parameters: class probabilities p (n, K), likelihoods q (n,), p(true class | label)."""
+
+    p: Array
+    q: Array
+    posterior: Array
+    T: Array
+    rates: Array  # of wrong labels in each true class
+
+    def rate(self, share: Array) -> float:
+        return float(share @ (self.p @ self.rates))
+
+
+class _Model:
+    """Parameters: log a; b (K); how often the labels of each class are wrong (K); and to which class they go (K, K).
+
+    A label is right more often than it is any one wrong class, or the classes could be renamed.
+    """
+
+    def __init__(self, Z: Array, codes: Array) -> None:
+        self.n, self.K = Z.shape
+        centred = Z - Z.mean(axis=1, keepdims=True)
+        scale = float(np.median(np.abs(centred).max(axis=1)))
+        self.Z = centred / (scale if scale > 0 else 1.0)
+        self.codes = codes
+        self.given = np.zeros((self.n, self.K))
+        self.given[np.arange(self.n), codes] = 1.0
+        self.cap = 1.0 - 1.0 / self.K
+        self.full = 2 < self.K <= _FULL_UP_TO
+
+    def start(self, rate: float) -> Array:
+        level = np.log(rate / (self.cap - rate))
+        return np.concatenate([[0.7], np.zeros(self.K), np.full(self.K, level), np.zeros(self.K**2 * self.full)])
+
+    def at(self, x: Array) -> _Point:
+        rates, to = self._flips(x)
+        T = rates[:, None] * to
+        T[np.diag_indices(self.K)] = 1.0 - rates
+        p = softmax(np.exp(x[0]) * self.Z + x[1 : self.K + 1], axis=1)
+        joint = p * T[:, self.codes].T
+        q = np.maximum(joint.sum(axis=1), 1e-300)
+        return _Point(p, q, joint / q[:, None], T, rates)
+
+    def _flips(self, x: Array) -> tuple[Array, Array]:
+        rates = self.cap * expit(x[self.K + 1 : 2 * self.K + 1])
+        logits = x[2 * self.K + 1 :].reshape(self.K, self.K).copy() if self.full else np.zeros((self.K, self.K))
+        np.fill_diagonal(logits, -np.inf)
+        return rates, softmax(logits, axis=1)
+
+    def fit(self, x: Array, share: Array) -> _Fit:
+        bounds = [(-4.0, 6.0)] + [(-8.0, 8.0)] * self.K + [(-9.0, 7.0)] * self.K
+        bounds += [(-9.0, 9.0)] * (len(x) - len(bounds))
+        found = minimize(self._value_and_gradient, x, (share,), "L-BFGS-B", True, bounds=bounds)
+        return _Fit(found.x, float(found.fun))
+
+    def _value_and_gradient(self, x: Array, share: Array) -> tuple[float, Array]:
+        point = self.at(x)
+        gradient = np.zeros_like(x)
+        gradient[: 2 * self.K + 1] = share @ self._slopes(x, point)
+        if self.full:
+            flow = (point.posterior * share[:, None]).T @ self.given  # (true, given)
+            np.fill_diagonal(flow, 0.0)
+            gradient[2 * self.K + 1 :] = (flow.sum(axis=1, keepdims=True) * self._flips(x)[1] - flow).ravel()
+        return -float(share @ np.log(point.q)), gradient
+
+    def _slopes(self, x: Array, point: _Point) -> Array:
+        """(n, 2 K + 1): the gradient of each row's loss in log a, b and the rates."""
+        slope = point.p - point.posterior
+        rates = point.rates
+        inside = rates * (1.0 - rates / self.cap)  # d rate / d parameter
+        right = point.posterior * self.given
+        moved = inside * (right / (1.0 - rates) - (point.posterior - right) / rates)
+        return np.column_stack([np.exp(x[0]) * (slope * self.Z).sum(axis=1), slope, moved])
+
+    def rate_error(self, x: Array, share: Array) -> float:
+        """Standard error of the rate over `len(share)` rows; where wrong labels go is taken as known."""
+        d, step = 2 * self.K + 1, 1e-4
+        point = self.at(x)
+        hessian, toward = np.zeros((d, d)), np.zeros(d)
+        for j in range(d):
+            ends = []
+            for sign in (1, -1):
+                moved = x.copy()
+                moved[j] += sign * step
+                at = self.at(moved)
+                ends.append((share @ self._slopes(moved, at), at.rate(share)))
+            hessian[j] = (ends[0][0] - ends[1][0]) / (2 * step)
+            toward[j] = (ends[0][1] - ends[1][1]) / (2 * step)
+        influence = point.p @ point.rates - point.rate(share)
+        influence -= self._slopes(x, point) @ np.linalg.pinv(hessian, rcond=1e-8, hermitian=True) @ toward
+        return float(np.sqrt(share @ influence**2 / len(share)))
