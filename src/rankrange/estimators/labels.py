@@ -18,8 +18,9 @@ from sklearn.utils import check_consistent_length, column_or_1d, gen_batches
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from ..metrics import check_indicator, top_k_labels, top_k_multilabel_accuracy
+from ..metrics import check_indicator, top_k_labels
 from ..objective import Design
+from ..select import ranked_range
 from ..solvers.blocks import rows_that_fit
 
 Array = NDArray[Any]
@@ -58,8 +59,8 @@ def read_targets(y: Any, X: Any) -> Targets:
     return Targets(_fitting(one_hot), classes, "classes", False)
 
 
-def indicator_of(y: Any, X: Any, classes: Array, kind: str) -> Array:
-    """The indicator matrix of `y` in the columns of a fitted estimator, dense."""
+def indicator_of(y: Any, X: Any, classes: Array, kind: str) -> Any:
+    """The indicator matrix of `y` in the columns of a fitted estimator, dense or CSR."""
     targets = read_targets(y, X)
     if targets.kind == "indicator" and kind != "classes":
         if targets.true.shape[1] != len(classes):
@@ -67,13 +68,13 @@ def indicator_of(y: Any, X: Any, classes: Array, kind: str) -> Array:
                 f"y must have one column a label of the training data, got {targets.true.shape[1]} columns for "
                 f"{len(classes)} labels; pass the labels in the same columns"
             )
-        return check_indicator(targets.true, "y")
+        return targets.true
     unknown = np.setdiff1d(targets.classes, classes)
     if len(unknown):
         raise ValueError(f"y must hold labels of the training data, got unknown {unknown[:5].tolist()}")
-    true = np.zeros((targets.true.shape[0], len(classes)), dtype=bool)
-    true[:, np.searchsorted(classes, targets.classes)] = check_indicator(targets.true, "y")
-    return true
+    given = sp.csr_array(targets.true)
+    columns = np.searchsorted(classes, targets.classes)[given.indices]
+    return _fitting(sp.csr_array((given.data, columns, given.indptr), shape=(given.shape[0], len(classes))))
 
 
 def _are_sets(y: Any) -> bool:
@@ -190,17 +191,21 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Top-k multi-label accuracy; with one class a row, the share whose class is among the top_k."""
-        checked = self._checked(X)
-        true = indicator_of(y, checked, self.classes_, self.target_kind_)
-        return top_k_multilabel_accuracy(true, self._scores(checked), int(self.top_k), sample_weight=sample_weight)
+        X = self._checked(X)
+        true = indicator_of(y, X, self.classes_, self.target_kind_)
+        right = np.empty(X.shape[0], dtype=bool)
+        for rows in self._row_blocks(X):
+            here = true[rows].toarray() if sp.issparse(true) else true[rows]
+            hits = (here & top_k_labels(self._scores(X[rows]), int(self.top_k))).sum(axis=1)
+            right[rows] = hits == np.minimum(here.sum(axis=1), self.top_k)
+        return float(ranked_range(right, 0, 1.0, sample_weight=sample_weight))
 
     def _best(self, X: Any, k: int) -> Array:
         """Columns of the k best scores, best first; ties from the highest column down, as in rankrange.metrics."""
-        scores = self._scores(X)[:, ::-1]
-        n_labels = scores.shape[1]
-        if k == 1:
-            return (n_labels - 1 - scores.argmax(axis=1))[:, None]
-        return n_labels - 1 - np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        scores = self._scores(X)
+        columns = np.nonzero(top_k_labels(scores, k))[1].reshape(len(scores), k)[:, ::-1]
+        order = np.argsort(-np.take_along_axis(scores, columns, 1), axis=1, kind="stable")
+        return np.take_along_axis(columns, order, 1)
 
     def _row_blocks(self, X: Any) -> Iterator[slice]:
         return gen_batches(X.shape[0], rows_that_fit(len(self.classes_)))

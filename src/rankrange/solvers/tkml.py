@@ -46,7 +46,7 @@ class LabelObjective(Objective):
         return cast(LabelObjective, super().rows(rows, m, k))
 
     def losses_of(self, W: Array) -> Array:
-        return np.concatenate([self.loss.value(block.true, block.scores(W)) for block in self.blocks])
+        return self.moving_labels(W)[0]
 
     def value(self, W: Array) -> float:
         return self.value_at(W, self.losses_of(W))
