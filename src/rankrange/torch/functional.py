@@ -13,12 +13,14 @@ is dropped like any other.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ..ranges import Rank, RankedRange
+from . import kernels
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -46,23 +48,21 @@ def ranked_range(
     """
     if reduction not in ("mean", "sum"):
         raise ValueError(f"reduction must be 'mean' or 'sum', got {reduction!r}; choose one of the two")
-    keep = _as_range(m, k)
     rows = _as_rows(losses, dim)
     if group is not None:
         if dim is not None:
             raise ValueError(f"a group ranks all its losses together, got dim={dim} beside it; leave dim out")
         from .distributed import joint_ranked_range
 
-        return joint_ranked_range(rows, keep, reduction, group)[0]
+        return joint_ranked_range(rows, _as_range(m, k), reduction, group)[0]
     if rows.shape[-1] == 0:
+        _as_range(m, k)
         return rows.sum(-1)
-    return select(rows, *keep.counts(rows.shape[-1]), reduction)[0]
+    return select(rows, *_counts(m, k, rows.shape[-1]), reduction)[0]
 
 
 def select(rows: Tensor, m: int, k: int, reduction: str) -> tuple[Tensor, Tensor]:
     """(value, cut) of each row, 0 <= m < k <= n given; only the value carries a gradient."""
-    from . import kernels
-
     scale = 1.0 / (k - m) if reduction == "mean" else 1.0
     if kernels.fits_ranked_range(rows):
         return kernels.ranked_range(rows, m, k, scale)
@@ -86,7 +86,9 @@ def cut_at_ranks(rows: Tensor, m: int, k: int) -> Tensor:
 
 def open_cut(losses: Tensor) -> Tensor:
     """The cut that keeps everything, also for no losses at all."""
-    return losses.new_tensor([-torch.inf, torch.inf, 1.0, 1.0], dtype=sum_dtype(losses))
+    cut = losses.new_ones(4, dtype=sum_dtype(losses))  # filled on the device: a list would have to be copied there
+    cut[LAM], cut[LAM_HAT] = -torch.inf, torch.inf
+    return cut
 
 
 def counts_in_batch(keep: RankedRange, n: int) -> tuple[int, int]:
@@ -125,8 +127,6 @@ def tkml(scores: Tensor, target: Tensor, top_k: int, *, two_sided: bool = True, 
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}; choose one of the three")
     target = _check_tkml(scores, target, top_k)
-    from . import kernels
-
     if kernels.fits_tkml(scores, target, top_k):
         losses = kernels.tkml(scores, target, top_k, two_sided)
     else:
@@ -154,7 +154,7 @@ def _tkml_rows(scores: Tensor, target: Tensor, top_k: int, two_sided: bool) -> T
     down = scores.masked_fill(~((z == fall) & true), torch.inf).amin(1).masked_fill(n_true[:, 0] == 0, 0.0)
     wide = sum_dtype(scores)
     losses = torch.relu(1.0 + up.to(wide) - down.to(wide))
-    broken = z.isnan().any(1)
+    broken = z.isnan().any(1) | losses.isnan()  # a NaN score, or a true label at minus infinity among others
     poison = torch.where(broken, torch.nan, 1.0) * scores.sum(1, dtype=wide)  # NaN, and so is its gradient
     return torch.where(broken, poison, losses).to(scores.dtype)
 
@@ -193,6 +193,18 @@ def _check_tkml(scores: Tensor, target: Tensor, top_k: int) -> Tensor:
     return target
 
 
+def _counts(m: Rank | RankedRange, k: Rank | None, n: int) -> tuple[int, int]:
+    plain = type(m) in (int, float) and type(k) in (int, float)
+    if not plain or torch.compiler.is_compiling():  # where n may be symbolic
+        return _as_range(m, k).counts(n)
+    return _remembered_counts(m, k, n)
+
+
+@functools.lru_cache(maxsize=256, typed=True)  # typed: 1 and 1.0 are different ranks
+def _remembered_counts(m: Rank, k: Rank, n: int) -> tuple[int, int]:
+    return RankedRange(m, k).counts(n)
+
+
 def _as_range(m: Rank | RankedRange, k: Rank | None) -> RankedRange:
     if isinstance(m, RankedRange):
         if k is not None:
@@ -212,7 +224,9 @@ def _as_rows(losses: Tensor, dim: int | None) -> Tensor:
             "losses must have at least one dimension, got a single number; compute one loss per sample, "
             "with reduction='none'"
         )
-    return losses.reshape(-1) if dim is None else losses.movedim(dim, -1)
+    if dim is None:
+        return losses if losses.dim() == 1 else losses.reshape(-1)
+    return losses.movedim(dim, -1)
 
 
 def _of_rank(rows: Tensor, rank: int) -> Tensor:

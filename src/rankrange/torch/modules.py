@@ -114,7 +114,7 @@ class AoRRLoss(nn.Module):
         losses = args[0] if self.base is None else self.base(*args, **kwargs)
         if losses.dim() == 0:
             raise ValueError("base must return one loss a sample, got a single number; use reduction='none'")
-        value, cut = self._aggregate(losses.reshape(-1))
+        value, cut = self._aggregate(losses if losses.dim() == 1 else losses.reshape(-1))
         self._last = (losses.detach(), cut)
         if self.warmup and self.training:
             self.batches += 1

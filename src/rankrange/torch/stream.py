@@ -61,7 +61,8 @@ class StreamingCuts(nn.Module):
         # In a small batch outliers reach the quartiles: no single batch may change the spread much.
         spread = self.tracked[2:]
         spread = torch.lerp(spread, own[2:].clamp(spread / 4, spread * 4), 0.1)
-        return torch.cat([self.tracked[:2] + self.step * spread * (above - above.new_tensor([k, m])), spread])
+        errors = torch.stack([above[0] - k, above[1] - m])
+        return torch.cat([self.tracked[:2] + self.step * spread * errors, spread])
 
     def _measure(
         self, batch: Tensor, keep: RankedRange, group: ProcessGroup | None

@@ -1,0 +1,221 @@
+"""Time the kernels of rankrange.torch on a GPU against eager PyTorch: forward and backward, medians, one table.
+
+    python benchmarks/torch_kernels.py [--csv FILE] [--quick]
+
+Every line compares one loss, forward and backward, with the best of sort, topk and kthvalue in eager PyTorch, on the
+same data, the contenders taking turns. It is timed twice, between CUDA events around each call:
+  loop   called from Python, one call after the other: what a training loop waits for, Python and launches included
+  graph  replayed from a CUDA graph: what the GPU alone takes
+"reads" is the time over that of one read of the losses, "floors" over that of one read of scores and target and one
+write of the gradient (both timed here).
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import datetime
+import statistics
+import subprocess
+from pathlib import Path
+
+import torch
+
+import rankrange.torch as rrt
+
+SIZES = [1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26]
+SHAPES = [(4096, 1000), (1024, 32000), (512, 131072), (256, 1000000)]
+TOP_K = 5
+GOALS = {1 << 10: 2, 1 << 14: 2, 1 << 20: 3, 1 << 24: 10, 1 << 26: 10}
+LABEL_GOALS = {(4096, 1000): 3, (1024, 32000): 6, (512, 131072): 6, (256, 1000000): 6}
+
+
+# --- eager references: no ties shared, no NaN told, nothing but the loss
+
+
+def range_by_sort(losses, m, k):
+    return losses.sort(descending=True).values[m:k].mean()
+
+
+def range_by_topk(losses, m, k):
+    return losses.topk(k).values[m:].mean()
+
+
+def range_by_kthvalue(losses, m, k):
+    n = len(losses)
+    values = losses.detach()
+    lam, lam_hat = values.kthvalue(n - k + 1).values, values.kthvalue(n - m + 1).values
+    return torch.where((values >= lam) & (values < lam_hat), losses, 0.0).sum() / (k - m)
+
+
+def labels_by(largest):
+    """TKML with `largest(scores, k)` giving the k-th largest score of each row."""
+
+    def loss(scores, mask, k):
+        crowded = mask.sum(1) > k
+        rise = torch.where(crowded, scores.masked_fill(mask, -torch.inf).amax(1), largest(scores, k + 1))
+        true = scores.masked_fill(~mask, -torch.inf)
+        fall = torch.where(crowded, largest(true, k), scores.masked_fill(~mask, torch.inf).amin(1))
+        return torch.relu(1 + rise - fall).mean()
+
+    return loss
+
+
+RANGE_REFERENCES = {"sort": range_by_sort, "topk": range_by_topk, "kthvalue": range_by_kthvalue}
+LABEL_REFERENCES = {
+    "sort": labels_by(lambda scores, k: scores.sort(1, descending=True).values[:, k - 1]),
+    "topk": labels_by(lambda scores, k: scores.topk(k, 1).values[:, -1]),
+    "kthvalue": labels_by(lambda scores, k: scores.kthvalue(scores.shape[1] - k + 1, 1).values),
+}
+
+
+# --- timing
+
+
+def medians(calls, seconds=0.4, at_most=200):
+    """Median milliseconds of each call, between events; they take turns, so that a slow moment of the host hits all."""
+    for call in calls.values():
+        event_times([call], 3)
+    round_ms = sum(min(event_times([call], 3)) for call in calls.values())
+    count = int(min(max(1000 * seconds / round_ms, 10), at_most))
+    event_times(calls.values(), max(count // 4, 2))
+    times = event_times(calls.values(), count)
+    return {name: statistics.median(times[i :: len(calls)]) for i, name in enumerate(calls)}
+
+
+def event_times(calls, count):
+    pairs = []
+    for _ in range(count):
+        for call in calls:
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            call()
+            end.record()
+            pairs.append((start, end))
+    torch.cuda.synchronize()
+    return [start.elapsed_time(end) for start, end in pairs]
+
+
+def both_ways(loss, leaf, *rest):
+    """A call that runs `loss` forward and backward, the gradient written anew."""
+
+    def call():
+        leaf.grad = None
+        loss(leaf, *rest).backward()
+
+    return call
+
+
+def replayed(call):
+    """The same from a CUDA graph."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            call()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph.replay
+
+
+def compare(loss, size, ours, references, floor, goal):
+    """One line of the table. `floor` is a call as well."""
+    calls = {"ours": ours, **references, "floor": floor}
+    loop = medians(calls)
+    graph = medians({name: replayed(call) for name, call in calls.items()})
+    torch.cuda.empty_cache()
+    line = {"loss": loss, "size": size, "goal": goal}
+    for how, times in (("loop", loop), ("graph", graph)):
+        best = min(references, key=times.get)
+        line |= {f"{how}_{name}_ms": time for name, time in times.items()}
+        line |= {f"{how}_best": best, f"{how}_best_ms": times[best], f"{how}_speedup": times[best] / times["ours"]}
+        line[f"{how}_floors"] = times["ours"] / graph["floor"]
+    return line
+
+
+def time_losses(n):
+    losses = torch.rand(n, device="cuda").clamp(min=1e-9).log().neg().requires_grad_()
+    m, k = n // 10, n - n // 10
+    # kthvalue takes seconds beyond a million losses.
+    references = {
+        name: both_ways(loss, losses, m, k)
+        for name, loss in RANGE_REFERENCES.items()
+        if name != "kthvalue" or n <= 1 << 20
+    }
+    values = losses.detach()
+    ours = both_ways(rrt.ranked_range, losses, m, k)
+    return compare("ranked_range", f"{n}", ours, references, lambda: values.amax(), GOALS.get(n))
+
+
+def time_labels(shape):
+    scores = torch.randn(shape, device="cuda", requires_grad=True)
+    mask = torch.rand(shape, device="cuda") < 5 / shape[1]
+    references = {name: both_ways(loss, scores, mask, TOP_K) for name, loss in LABEL_REFERENCES.items()}
+    values, target, out = scores.detach(), mask.view(torch.uint8), torch.empty(shape, device="cuda")
+
+    def floor():
+        torch.add(values, target, out=out)
+
+    ours = both_ways(rrt.tkml, scores, mask, TOP_K)
+    return compare("tkml", "x".join(map(str, shape)), ours, references, floor, LABEL_GOALS.get(shape))
+
+
+def print_table(lines):
+    print("| loss | size | goal | loop: eager | ours | times faster | graph: eager | ours | times faster | floors |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for line in lines:
+        cells = [line["loss"], line["size"], line["goal"] or ""]
+        for how in ("loop", "graph"):
+            cells += [f"{line[f'{how}_best_ms']:.3f} {line[f'{how}_best']}", f"{line[f'{how}_ours_ms']:.3f}"]
+            cells += [f"{line[f'{how}_speedup']:.1f}"]
+        cells += [f"{line['loop_floors']:.1f}, {line['graph_floors']:.1f} x {line['graph_floor_ms']:.4f}"]
+        print("| " + " | ".join(map(str, cells)) + " |")
+
+
+def provenance():
+    import triton
+
+    here = Path(__file__).parent
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True)
+    return {
+        "date": datetime.date.today().isoformat(),
+        "commit": commit.stdout.strip() or "unknown",
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+    }
+
+
+def write_csv(path, lines, where):
+    names = ["ours", "sort", "topk", "kthvalue", "floor"]
+    fields = [*where, "loss", "size", "goal", *(f"{how}_{name}_ms" for how in ("loop", "graph") for name in names)]
+    new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, fields, lineterminator="\n", extrasaction="ignore")
+        if new:
+            writer.writeheader()
+        for line in lines:
+            writer.writerow({**where, **{key: f"{v:.5g}" if isinstance(v, float) else v for key, v in line.items()}})
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--csv", type=Path, help="append one line a row to this file")
+    parser.add_argument("--quick", action="store_true", help="three sizes and two shapes")
+    given = parser.parse_args()
+    if not torch.cuda.is_available():
+        raise SystemExit("this benchmark needs a CUDA GPU; none was found")
+    torch.manual_seed(0)
+    where = provenance()
+    print(", ".join(f"{key} {value}" for key, value in where.items()), flush=True)
+    sizes, shapes = (SIZES[:5:2], SHAPES[:2]) if given.quick else (SIZES, SHAPES)
+    lines = [time_losses(n) for n in sizes] + [time_labels(shape) for shape in shapes]
+    print_table(lines)
+    if given.csv:
+        write_csv(given.csv, lines, where)
+
+
+if __name__ == "__main__":
+    main()

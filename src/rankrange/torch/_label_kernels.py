@@ -1,0 +1,246 @@
+"""Triton kernels for TKML: one program a row, one read of its scores forward; one read and one write backward.
+
+A row needs one score to push down (`rise`) and one to pull up (`fall`):
+  at most k true labels, or the paper's form   rise = (k+1)-th of all scores,  fall = lowest true score
+  more than k (two-sided)                      rise = highest false score,     fall = k-th of the true scores
+plus how many scores are tied at each, because those share the gradient.
+
+A row that fits one tile is searched in registers. A longer one is dealt out to as many lanes as a tile has places, and
+the one read keeps the best score of each lane, nothing else. The r-th best of the lanes' bests bounds the r-th score of
+the row from below, so that the scores above that bound are all in the at most r - 1 lanes whose best is above it: those
+few lanes are read again, and decide.
+"""
+
+# mypy: ignore-errors
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from ._select_kernels import float_of, highest_key, key_of, kth_key, lowest_key
+
+# What backward needs to know of a row.
+RISE = tl.constexpr(0)
+FALL = tl.constexpr(1)
+UP = tl.constexpr(2)  # share of each score tied at `rise`; 0 where the row costs nothing
+DOWN = tl.constexpr(3)
+CROWDED = tl.constexpr(4)  # 1 where only false labels may be pushed down
+MARKS = tl.constexpr(8)  # words a row
+
+
+@triton.jit
+def true_labels(target_ptr, row, offsets, n_labels, n_entries, INDEX: tl.constexpr):
+    """Which of these labels are true: from the mask, or by looking for them among the row's indices."""
+    if INDEX:
+        found = offsets < 0
+        for i in range(n_entries):
+            found |= offsets == tl.load(target_ptr + row * n_entries + i).to(tl.int32)
+    else:
+        found = tl.load(target_ptr + row * n_labels + offsets, mask=offsets < n_labels, other=0) > 0
+    return found
+
+
+@triton.jit
+def store_row(loss_ptr, marks_ptr, row, rise, fall, tied_up, tied_down, n_true, n_nan, crowded):
+    loss = 1.0 + rise - fall
+    loss = tl.where((loss <= 0.0) | (n_true == 0), 0.0, loss)  # a NaN, of two infinities, stays
+    active = (loss > 0.0).to(tl.float32)
+    broken = tl.where((n_nan > 0) | (loss != loss), float("nan"), 0.0)
+    tl.store(loss_ptr + row, loss + broken)
+    marks = marks_ptr + row * MARKS
+    tl.store(marks + RISE, rise)
+    tl.store(marks + FALL, fall)
+    tl.store(marks + UP, active / tl.maximum(tied_up, 1).to(tl.float32) + broken)
+    tl.store(marks + DOWN, active / tl.maximum(tied_down, 1).to(tl.float32) + broken)
+    tl.store(marks + CROWDED, crowded.to(tl.float32))
+
+
+@triton.jit(do_not_specialize=["target_ptr", "n_entries", "top_k"])
+def short_rows(
+    x_ptr, target_ptr, loss_ptr, marks_ptr, n_labels, n_entries, top_k,
+    BLOCK: tl.constexpr, INDEX: tl.constexpr, TWO_SIDED: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    offsets = tl.arange(0, BLOCK)
+    valid = offsets < n_labels
+    x = tl.load(x_ptr + row * n_labels + offsets, mask=valid, other=float("nan")).to(tl.float32)
+    true = true_labels(target_ptr, row, offsets, n_labels, n_entries, INDEX) & valid
+    n_true = tl.sum(true.to(tl.int32), 0)
+    n_nan = tl.sum(((x != x) & valid).to(tl.int32), 0)
+    crowded = (n_true > top_k) & TWO_SIDED
+    # Either way one order statistic is left to find, of the true scores or of all.
+    pool = tl.where(crowded & ~true, float("nan"), x)
+    key = kth_key(pool, tl.where(crowded, top_k, top_k + 1), 0, lowest_key(pool), highest_key(pool))
+    rise = tl.where(crowded, tl.max(tl.where(valid & ~true, x, float("-inf")), 0), float_of(key))
+    fall = tl.where(crowded, float_of(key), tl.min(tl.where(true, x, float("inf")), 0))
+    tied_up = tl.sum(((x == rise) & ~(crowded & true)).to(tl.int32), 0)
+    tied_down = tl.sum(((x == fall) & true).to(tl.int32), 0)
+    store_row(loss_ptr, marks_ptr, row, rise, fall, tied_up, tied_down, n_true, n_nan, crowded)
+
+
+@triton.jit
+def scores_of(x_ptr, target_ptr, row, offsets, n_labels, n_entries, sign, want_true, want_false, INDEX: tl.constexpr):
+    """sign * scores at these places of a row, NaN where there is none or its label is not wanted."""
+    x = sign * tl.load(x_ptr + offsets, mask=offsets < n_labels, other=float("nan")).to(tl.float32)
+    if want_true + want_false < 2:
+        true = true_labels(target_ptr, row, offsets, n_labels, n_entries, INDEX).to(tl.int32)
+        x = tl.where(true * want_true + (1 - true) * want_false > 0, x, float("nan"))
+    return x
+
+
+@triton.jit
+def count_equal(
+    x_ptr, target_ptr, row, value, n_labels, n_entries, sign, want_true, want_false,
+    TILE: tl.constexpr, INDEX: tl.constexpr,
+):  # fmt: skip
+    """How many wanted scores of the row equal `value`: another read, needed where many are tied."""
+    equal = tl.zeros((TILE,), tl.int32)
+    for start in range(0, n_labels, TILE):
+        offsets = start + tl.arange(0, TILE)
+        x = scores_of(x_ptr, target_ptr, row, offsets, n_labels, n_entries, sign, want_true, want_false, INDEX)
+        equal += (x == value).to(tl.int32)
+    return tl.sum(equal, 0)
+
+
+@triton.jit
+def ranked(
+    best, rank, x_ptr, target_ptr, lanes_ptr, row, n_labels, n_entries, sign, want_true, want_false,
+    TILE: tl.constexpr, CHOSEN: tl.constexpr, DEPTH: tl.constexpr, INDEX: tl.constexpr,
+):  # fmt: skip
+    """The rank-th largest of the wanted sign * scores of a row, and how many equal it, from the best of each lane."""
+    # Any bound that at least `rank` lanes reach will do, if they are no more than can be read again.
+    bound = float_of(kth_key(best, rank, CHOSEN + 1 - rank, lowest_key(best), highest_key(best)))
+    above, tied = (best > bound).to(tl.int32), (best == bound).to(tl.int32)
+    n_above, n_leading = tl.sum(above, 0), tl.sum(above + tied, 0)
+    place = tl.where(above > 0, tl.cumsum(above, 0) - 1, n_above + tl.cumsum(tied, 0) - 1)
+    tl.store(lanes_ptr + place, tl.arange(0, TILE), mask=(above + tied > 0) & (place < CHOSEN))
+    tl.debug_barrier()
+    i = tl.arange(0, CHOSEN)
+    lanes = tl.load(lanes_ptr + i, mask=i < n_leading, other=n_labels, volatile=True)
+    offsets = tl.reshape(lanes[:, None] + TILE * tl.arange(0, DEPTH)[None, :], (CHOSEN * DEPTH,))
+    x = scores_of(x_ptr, target_ptr, row, offsets, n_labels, n_entries, sign, want_true, want_false, INDEX)
+    if (n_leading <= CHOSEN) | (tl.sum((x > bound).to(tl.int32), 0) >= rank):
+        value = float_of(kth_key(x, rank, 0, key_of(bound), highest_key(x)))
+        n_tied = tl.sum((x == value).to(tl.int32), 0)
+    else:  # more lanes are tied at the bound than can be read again, and it is the value
+        value = bound
+        n_tied = count_equal(
+            x_ptr, target_ptr, row, value, n_labels, n_entries, sign, want_true, want_false, TILE, INDEX
+        )
+    tl.debug_barrier()
+    return value, n_tied
+
+
+# Alignment is not specialized: scores and mask, four bytes and one, then have the same layout, and no tile has to pass
+# through shared memory to be compared with its mask.
+@triton.jit(do_not_specialize=["x_ptr", "target_ptr", "n_entries", "top_k"])
+def long_rows_by_mask(
+    x_ptr, target_ptr, loss_ptr, marks_ptr, lanes_ptr, n_labels, n_entries, top_k,
+    TILE: tl.constexpr, CHOSEN: tl.constexpr, DEPTH: tl.constexpr, TWO_SIDED: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    x_ptr += row * n_labels
+    lanes_ptr += row * CHOSEN
+    offsets = tl.arange(0, TILE)
+    # The best of each lane, of all scores, of the false, of the true, and of the negated true ones.
+    top = tl.full((TILE,), float("-inf"), tl.float32)
+    false_top, true_top, true_low = top, top, top
+    n_true = tl.zeros((TILE,), tl.int32)
+    x_next = tl.load(x_ptr + offsets, mask=offsets < n_labels, other=float("-inf"))
+    true_next = tl.load(target_ptr + row * n_labels + offsets, mask=offsets < n_labels, other=0)
+    for start in range(0, n_labels, TILE):
+        x, true = x_next.to(tl.float32), true_next > 0
+        ahead = start + TILE + offsets  # asked for before this tile is looked at
+        x_next = tl.load(x_ptr + ahead, mask=ahead < n_labels, other=float("-inf"))
+        true_next = tl.load(target_ptr + row * n_labels + ahead, mask=ahead < n_labels, other=0)
+        top = tl.maximum(top, x, propagate_nan=tl.PropagateNan.ALL)
+        true_low = tl.maximum(true_low, tl.where(true, -x, float("-inf")))
+        n_true += true.to(tl.int32)
+        if TWO_SIDED:
+            false_top = tl.maximum(false_top, tl.where(true, float("-inf"), x))
+            true_top = tl.maximum(true_top, tl.where(true, x, float("-inf")))
+
+    n_nan = tl.sum((top != top).to(tl.int32), 0)
+    n_true = tl.sum(n_true, 0)
+    crowded = (n_true > top_k) & TWO_SIDED
+    if crowded:
+        top, true_low = false_top, true_top
+    rise, tied_up = ranked(
+        top, tl.where(crowded, 1, top_k + 1), x_ptr, target_ptr, lanes_ptr, row, n_labels, n_entries,
+        1.0, tl.where(crowded, 0, 1), 1, TILE, CHOSEN, DEPTH, False,
+    )  # fmt: skip
+    sign = tl.where(crowded, 1.0, -1.0)
+    fall, tied_down = ranked(
+        true_low, tl.where(crowded, top_k, 1), x_ptr, target_ptr, lanes_ptr, row, n_labels, n_entries,
+        sign, 1, 0, TILE, CHOSEN, DEPTH, False,
+    )  # fmt: skip
+    store_row(loss_ptr, marks_ptr, row, rise, sign * fall, tied_up, tied_down, n_true, n_nan, crowded)
+
+
+@triton.jit(do_not_specialize=["target_ptr", "n_entries", "top_k"])
+def long_rows_by_index(
+    x_ptr, target_ptr, loss_ptr, marks_ptr, lanes_ptr, n_labels, n_entries, top_k,
+    TILE: tl.constexpr, CHOSEN: tl.constexpr, DEPTH: tl.constexpr, TWO_SIDED: tl.constexpr, ENTRIES: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    x_ptr += row * n_labels
+    lanes_ptr += row * CHOSEN
+    i = tl.arange(0, ENTRIES)
+    index = tl.load(target_ptr + row * n_entries + i, mask=i < n_entries, other=-1).to(tl.int32)
+    again = tl.sum(((index[:, None] == index[None, :]) & (i[None, :] < i[:, None])).to(tl.int32), 1) > 0
+    listed = (index >= 0) & ~again
+    own = tl.load(x_ptr + index, mask=listed, other=float("nan")).to(tl.float32)
+    n_true = tl.sum(listed.to(tl.int32), 0)
+    crowded = (n_true > top_k) & TWO_SIDED
+    rank = tl.where(crowded, top_k, tl.maximum(n_true, 1))
+    fall = float_of(kth_key(own, rank, 0, lowest_key(own), highest_key(own)))
+    tied_down = tl.sum((own == fall).to(tl.int32), 0)
+
+    offsets = tl.arange(0, TILE)
+    top = tl.full((TILE,), float("-inf"), tl.float32)
+    x_next = tl.load(x_ptr + offsets, mask=offsets < n_labels, other=float("-inf"))
+    for start in range(0, n_labels, TILE):
+        x = x_next.to(tl.float32)
+        ahead = start + TILE + offsets
+        x_next = tl.load(x_ptr + ahead, mask=ahead < n_labels, other=float("-inf"))
+        top = tl.maximum(top, x, propagate_nan=tl.PropagateNan.ALL)
+    n_nan = tl.sum((top != top).to(tl.int32), 0)
+    if crowded:  # only false labels count: look again at the lanes that hold a true one
+        for entry in range(n_entries):
+            lane = tl.maximum(tl.load(target_ptr + row * n_entries + entry).to(tl.int32), 0) % TILE
+            places = lane + TILE * tl.arange(0, DEPTH)
+            x = scores_of(x_ptr, target_ptr, row, places, n_labels, n_entries, 1.0, 0, 1, True)
+            top = tl.where(offsets == lane, tl.max(tl.where(x == x, x, float("-inf")), 0), top)
+    rise, tied_up = ranked(
+        top, tl.where(crowded, 1, top_k + 1), x_ptr, target_ptr, lanes_ptr, row, n_labels, n_entries,
+        1.0, tl.where(crowded, 0, 1), 1, TILE, CHOSEN, DEPTH, True,
+    )  # fmt: skip
+    store_row(loss_ptr, marks_ptr, row, rise, fall, tied_up, tied_down, n_true, n_nan, crowded)
+
+
+@triton.jit(do_not_specialize=["target_ptr", "gradient_ptr", "n_entries"])
+def spread(
+    x_ptr, target_ptr, marks_ptr, gradient_ptr, out_ptr, n_labels, n_entries, TILE: tl.constexpr, INDEX: tl.constexpr
+):  # fmt: skip
+    """The gradient of a tile of scores. Rows that cost nothing are not read, and the target only at tied scores."""
+    row = tl.program_id(0).to(tl.int64)
+    offsets = tl.program_id(1) * TILE + tl.arange(0, TILE)
+    valid = offsets < n_labels
+    marks = marks_ptr + row * MARKS
+    up, down = tl.load(marks + UP), tl.load(marks + DOWN)
+    result = tl.zeros((TILE,), tl.float32)
+    if up != 0.0:
+        x = tl.load(x_ptr + row * n_labels + offsets, mask=valid, other=float("nan")).to(tl.float32)
+        at_rise, at_fall = x == tl.load(marks + RISE), x == tl.load(marks + FALL)
+        tied = at_rise | at_fall
+        true = offsets < 0
+        if INDEX:
+            if tl.max(tied.to(tl.int32), 0) > 0:
+                true = true_labels(target_ptr, row, offsets, n_labels, n_entries, True)
+        else:
+            true = tl.load(target_ptr + row * n_labels + offsets, mask=tied, other=0) > 0
+        is_true = true.to(tl.float32)
+        pushed = at_rise.to(tl.float32) * (1.0 - is_true * tl.load(marks + CROWDED))
+        pulled = at_fall.to(tl.float32) * is_true
+        result = tl.load(gradient_ptr + row).to(tl.float32) * (up * pushed - down * pulled)
+    tl.store(out_ptr + row * n_labels + offsets, result, mask=valid)

@@ -1,0 +1,318 @@
+"""Checks of the Triton kernels against eager PyTorch and against sorting, on a GPU or in Triton's interpreter.
+
+A program of its own, because the interpreter must be chosen before Triton is imported:
+    TRITON_INTERPRET=1 python tests/kernel_checks.py CHECK ...       small sizes on a CPU
+    python tests/kernel_checks.py                                    all checks at full size on a GPU
+"""
+
+import os
+import sys
+
+import torch
+
+import rankrange.torch as rrt
+from rankrange.torch import functional, kernels
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = "cpu" if INTERPRETED else "cuda"
+# Sizes at which small inputs meet every path: many tiles, lists that overflow, histograms too coarse to decide.
+TINY = kernels.Plan(
+    small=64, alone=0, sample=64, tile=128, list=32, replicas=2, bins=32,
+    weigh_tile=64, short=16, label_tile=16,
+)  # fmt: skip
+PLANS = [TINY, TINY._replace(alone=1 << 20)] if INTERPRETED else [None]
+SIZES = [65, 401] if INTERPRETED else [16385, 65535, 65537, 131073, 10**6 + 3, 1 << 24, (1 << 24) + 1, 1 << 26]
+
+
+def losses_of_many_kinds(n, device):
+    """Shapes of losses that break selections: ties of every mass, tails, order, infinities, signed zeros."""
+    generator = torch.Generator(device).manual_seed(n)
+
+    def normal():
+        return torch.randn(n, device=device, generator=generator)
+
+    yield "normal", normal()
+    yield "exponential", -torch.rand(n, device=device, generator=generator).clamp(min=1e-30).log()
+    yield "heavy tails", normal() / normal()
+    yield "all tied", torch.full((n,), 0.6931, device=device)
+    yield "half zero", torch.relu(normal())
+    yield "twenty values", (5 * torch.rand(n, device=device, generator=generator)).mul(4).round()
+    yield "coarse", normal().mul(500).round().div(500)
+    yield "ascending", normal().sort().values
+    yield "signed zeros", torch.where(normal() > 0, 0.0, -0.0)
+    infinite = normal()
+    infinite[: n // 10] = torch.inf
+    yield "infinite", infinite
+
+
+def ranks_for(n):
+    return [(0, n), (0, 1), (n // 10, n - n // 10), (n // 2, n // 2 + 1), (n - 1, n), (max(n // 1000, 1), n - 1)]
+
+
+def by_sorting(losses, m, k):
+    """Value, cut and weights from a full sort in float64: the definition."""
+    s = losses.double()
+    kept = s.sort(descending=True).values[m:k]
+    cut = functional.cut_at_ranks(s, m, k)
+    return kept.mean(), cut, functional.cut_weights(s, cut)
+
+
+def compare(what, found, expected, dtype=torch.float32):
+    tolerance = {torch.float32: 2e-6, torch.bfloat16: 1e-2, torch.float16: 2e-3}[dtype]
+    torch.testing.assert_close(
+        found.double(), expected.double(), rtol=tolerance, atol=tolerance, equal_nan=True, msg=lambda m: f"{what}: {m}"
+    )
+
+
+def check_large():
+    """narrow, finish and weigh."""
+    for plan in PLANS:
+        for n in SIZES:
+            for name, losses in losses_of_many_kinds(n, DEVICE):
+                chosen = ranks_for(n)
+                if INTERPRETED:
+                    chosen = [chosen[(hash_of(name) + n) % len(chosen)], chosen[2]]
+                for m, k in chosen:
+                    what = f"{name}, n={n}, m={m}, k={k}"
+                    value, cut, _ = kernels.find_range(losses, m, k, 1 / (k - m), keep_weights=False, plan=plan)
+                    expected, expected_cut, weights = by_sorting(losses, m, k)
+                    compare(f"cut of {what}", cut, expected_cut)
+                    compare(f"value of {what}", value, expected)
+                    gradient = kernels.weigh(losses, cut, torch.tensor(3.0, device=DEVICE), 0.5, plan=plan)
+                    compare(f"gradient of {what}", gradient, 1.5 * weights)
+
+
+def hash_of(name):
+    return sum(map(ord, name))
+
+
+def check_small():
+    """One program a row, alone and in rows."""
+    sizes = [1, 2, 3, 41, 401] if INTERPRETED else [1, 2, 3, 41, 401, 1024, 4097, 16384]
+    for n in sizes:
+        for name, losses in losses_of_many_kinds(n, DEVICE):
+            for m, k in ranks_for(n)[:2] if INTERPRETED and n > 3 else ranks_for(n):
+                if m >= k or k > n:
+                    continue
+                value, cut, weights = kernels.find_range(losses, m, k, 1 / (k - m), keep_weights=True)
+                expected, expected_cut, expected_weights = by_sorting(losses, m, k)
+                what = f"{name}, n={n}, m={m}, k={k}"
+                compare(f"value of {what}", value, expected)
+                compare(f"cut of {what}", cut, expected_cut)
+                compare(f"weights of {what}", weights * (k - m), expected_weights)
+    rows = torch.randn(3, 5, 37, device=DEVICE)
+    value, _, _ = kernels.find_range(rows, 4, 30, 1 / 26, keep_weights=False)
+    compare("rows", value, rows.sort(-1, descending=True).values[..., 4:30].mean(-1))
+
+
+def check_dtypes():
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        for n in (41, 300) if INTERPRETED else (41, 10**6 + 3, 1 << 24):
+            plan = TINY if INTERPRETED else None
+            losses = torch.randn(n, device=DEVICE, generator=torch.Generator(DEVICE).manual_seed(n)).to(dtype)
+            m, k = n // 10, n - n // 5
+            value, cut, _ = kernels.find_range(losses, m, k, 1 / (k - m), keep_weights=False, plan=plan)
+            expected, expected_cut, weights = by_sorting(losses, m, k)
+            compare(f"value, {dtype}, n={n}", value, expected, dtype)
+            compare(f"cut, {dtype}, n={n}", cut, expected_cut)
+            gradient = kernels.weigh(losses, cut, torch.ones((), device=DEVICE, dtype=dtype), 1.0, plan=plan)
+            assert value.dtype == gradient.dtype == dtype
+            compare(f"gradient, {dtype}, n={n}", gradient, weights, dtype)
+
+
+def check_nan():
+    for n, plan in ((10, TINY), (300, TINY)) if INTERPRETED else ((10, None), (10**6, None)):
+        losses = torch.randn(n, device=DEVICE)
+        losses[n // 2] = torch.nan
+        value, cut, _ = kernels.find_range(losses, 1, n - 1, 1.0, keep_weights=False, plan=plan)
+        assert value.isnan()
+        assert cut.isnan().all()
+        assert kernels.weigh(losses, cut, torch.ones((), device=DEVICE), 1.0, plan=plan).isnan().all()
+
+
+def check_repeats():
+    """The same losses give the same bits."""
+    n, plan = (401, TINY) if INTERPRETED else ((1 << 22) + 5, None)
+    losses = torch.randn(n, device=DEVICE)
+    for m, k in ((n // 10, n - n // 10), (n // 1000, n)):
+        runs = [
+            kernels.find_range(losses, m, k, 1 / (k - m), keep_weights=False, plan=plan)
+            for _ in range(3 if INTERPRETED else 20)
+        ]
+        for value, cut, _ in runs[1:]:
+            assert torch.equal(value, runs[0][0])
+            assert torch.equal(cut, runs[0][1])
+
+
+def check_public():
+    """Through the public functions: gradients, scaled upstream gradients, second derivatives, registered operators."""
+    for n in (50,) if INTERPRETED else (50, 5000, 200_003):
+        losses = torch.randn(n, device=DEVICE, requires_grad=True)
+        m, k = n // 10, n - n // 5
+        value = rrt.ranked_range(losses, m, k)
+        (gradient,) = torch.autograd.grad(-3.0 * value, losses, retain_graph=True)
+        _, _, weights = by_sorting(losses.detach(), m, k)
+        compare(f"upstream gradient, n={n}", gradient, -3.0 * weights / (k - m))
+        (first,) = torch.autograd.grad(rrt.ranked_range(losses**3, m, k), losses, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), losses)
+        _, _, weights = by_sorting(losses.detach() ** 3, m, k)
+        compare(f"second derivative, n={n}", second, 6 * losses.detach() * weights / (k - m))
+        operator = torch.ops.rankrange.ranked_range
+        torch.library.opcheck(operator, (losses, m, k, 0.5), test_utils=("test_schema", "test_faketensor"))
+        other = losses.detach().requires_grad_()
+        operator(other, m, k, 1 / (k - m))[0].backward()
+        (same,) = torch.autograd.grad(value, losses)
+        compare(f"gradient of the operator, n={n}", other.grad, same)
+
+
+def labels_of_many_kinds(n_rows, n_labels, device):
+    generator = torch.Generator(device).manual_seed(n_labels)
+
+    def draw():
+        return torch.randn(n_rows, n_labels, device=device, generator=generator)
+
+    def mask(share):
+        return torch.rand(n_rows, n_labels, device=device, generator=generator) < share
+
+    few = min(4 / n_labels, 0.5)
+    yield "few true", draw(), mask(few)
+    yield "many true", draw(), mask(0.5)
+    yield "rounded", draw().mul(2).round(), mask(few)
+    yield "all tied", torch.zeros(n_rows, n_labels, device=device), mask(few)
+    yield "ascending", draw().sort(1).values, mask(0.2)
+    yield "none true", draw(), mask(0.0)
+    yield "all true", draw(), mask(1.1)
+    absent = draw()
+    absent[:, n_labels // 2 :] = -torch.inf
+    yield "absent labels", absent, mask(few) & absent.isfinite()
+
+
+def as_indices(mask, width):
+    """The true labels of each row, padded with -1 and with one of them given twice; and the mask they make."""
+    index = torch.where(mask, torch.arange(mask.shape[1], device=mask.device), -1).sort(1, descending=True).values
+    index = torch.nn.functional.pad(index, (0, max(width - mask.shape[1], 0)), value=-1)[:, :width].contiguous()
+    index[:, -1] = index[:, 0]
+    return index, functional.label_mask(index, mask.shape[1])
+
+
+def check_labels():
+    shapes = [(3, 6), (3, 16), (2, 41)] if INTERPRETED else [(7, 6), (50, 1000), (9, 4097), (5, 32000), (3, 10**6 + 1)]
+    plan = TINY if INTERPRETED else kernels.PLAN
+    for n_rows, n_labels in shapes:
+        for top_k in (1, 5) if n_labels > 6 else (2,):
+            if INTERPRETED and top_k == 5:
+                top_k = 3
+            for name, scores, mask in labels_of_many_kinds(n_rows, n_labels, DEVICE):
+                index, index_mask = as_indices(mask, 12 if n_labels != 12 else 13)
+                for two_sided in (True, False):
+                    for target, same in ((mask, mask), (mask.float(), mask), (index, index_mask)):
+                        if INTERPRETED and target.is_floating_point():
+                            continue
+                        what = f"{name}, {scores.shape}, k={top_k}, two_sided={two_sided}, {target.dtype}"
+                        compare_rows(what, scores, target, same, top_k, two_sided, plan)
+
+
+def compare_rows(what, scores, target, mask, top_k, two_sided, plan):
+    upstream = torch.linspace(-1, 2, len(scores), device=DEVICE)
+    leaf = scores.double().requires_grad_()
+    expected = functional._tkml_rows(leaf, mask, top_k, two_sided)
+    expected.backward(upstream.double())
+    losses, marks = kernels.find_scores(scores, target, top_k, two_sided, plan=plan)
+    compare(f"loss of {what}", losses, expected.detach())
+    gradient = kernels.spread(scores, target, marks, upstream, plan=plan)
+    compare(f"gradient of {what}", gradient, leaf.grad)
+
+
+def check_label_dtypes():
+    n_labels, plan = (50, TINY) if INTERPRETED else (40_000, kernels.PLAN)
+    for dtype in (torch.bfloat16, torch.float16):
+        scores = torch.randn(3, n_labels, device=DEVICE).to(dtype)
+        mask = torch.rand(3, n_labels, device=DEVICE) < 3 / n_labels
+        losses, marks = kernels.find_scores(scores, mask, 3, True, plan=plan)
+        gradient = kernels.spread(scores, mask, marks, torch.ones(3, device=DEVICE, dtype=dtype), plan=plan)
+        leaf = scores.double().requires_grad_()
+        expected = functional._tkml_rows(leaf, mask, 3, True)
+        expected.sum().backward()
+        assert losses.dtype == gradient.dtype == dtype
+        compare(f"loss, {dtype}", losses, expected.detach(), dtype)
+        compare(f"gradient, {dtype}", gradient, leaf.grad, dtype)
+
+
+def check_public_labels():
+    for n_labels in (30,) if INTERPRETED else (30, 20_000):
+        scores = torch.randn(4, n_labels, device=DEVICE, requires_grad=True)
+        mask = torch.rand(4, n_labels, device=DEVICE) < 5 / n_labels
+        (gradient,) = torch.autograd.grad(rrt.tkml(scores, mask, 3), scores)
+        expected = functional._tkml_rows(scores, mask, 3, True).mean()
+        (expected,) = torch.autograd.grad(expected, scores)
+        compare("gradient", gradient, expected)
+        (first,) = torch.autograd.grad(rrt.tkml(scores**3, mask, 3), scores, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), scores)
+        (first,) = torch.autograd.grad(
+            functional._tkml_rows(scores**3, mask, 3, True).mean(), scores, create_graph=True
+        )
+        (expected,) = torch.autograd.grad(first.sum(), scores)
+        compare("second derivative", second, expected)
+        torch.library.opcheck(
+            torch.ops.rankrange.tkml, (scores, mask, 3, True), test_utils=("test_schema", "test_faketensor")
+        )
+        broken = scores.detach().clone()
+        broken[1, 2] = torch.nan
+        broken.requires_grad_()
+        losses = rrt.tkml(broken, mask, 3, reduction="none")
+        losses.sum().backward()
+        assert losses.isnan().tolist() == [False, True, False, False]
+        assert broken.grad.isnan().all(1).tolist() == [False, True, False, False]
+
+
+def check_compile():
+    """One graph, forward and backward, through the registered operators."""
+
+    def both(losses, scores, mask):
+        return rrt.ranked_range(losses, 0.1, 0.9) + rrt.tkml(scores, mask, 2)
+
+    run = torch.compile(both, fullgraph=True, backend="aot_eager" if INTERPRETED else "inductor")
+    for n in (20, 33) if INTERPRETED else (20, 33, 100_000):
+        losses, scores = torch.randn(n, device=DEVICE), torch.randn(n, 6, device=DEVICE)
+        mask = torch.rand(n, 6, device=DEVICE) < 0.3
+        results = []
+        for function in (both, run):
+            leaves = losses.clone().requires_grad_(), scores.clone().requires_grad_()
+            function(*leaves, mask).backward()
+            results.append([leaf.grad for leaf in leaves])
+        torch.testing.assert_close(*results)
+
+
+def check_no_wait():
+    """Nothing waits for the device (a GPU alone can tell)."""
+    if INTERPRETED:
+        return
+    losses = torch.rand(1 << 20, device=DEVICE, requires_grad=True)
+    scores = torch.randn(8, 1000, device=DEVICE, requires_grad=True)
+    mask = torch.rand(8, 1000, device=DEVICE) < 0.01
+    modules = [rrt.AoRRLoss(m=0.1, k=0.9), rrt.AoRRLoss(m=0.1, k=0.9, ranking="stream", warmup=2).to(DEVICE)]
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for module in modules:
+            (module(losses) + rrt.tkml(scores, mask, 3)).backward()
+        rrt.ranked_range(losses[:1000].double(), 0.1, 0.9).backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+CHECKS = {name[6:]: function for name, function in globals().items() if name.startswith("check_")}
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    failed = []
+    for name in sys.argv[1:] or CHECKS:
+        try:
+            CHECKS[name]()
+            print(f"ok      {name}", flush=True)
+        except Exception as error:
+            if len(sys.argv) == 2:
+                raise
+            failed.append(name)
+            print(f"FAILED  {name}: {type(error).__name__}: {error}", flush=True)
+    sys.exit(f"{len(failed)} of the checks failed" if failed else 0)
