@@ -11,13 +11,15 @@ The gap is rigorous: every feasible q gives a lower bound on the least value.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse.linalg
 from numpy.typing import NDArray
 
-from ..objective import TopSum
+from ..objective import Design, TopSum
 from ..select import select
 from .base import relative
 from .descent import Metric, descend
@@ -27,6 +29,7 @@ Array = NDArray[Any]
 _NEWTON_WORK = 1e10
 _NEWTON_COLUMNS = 1000
 _SHRINK = 0.2
+_BLOCK = 1 << 15
 
 
 class Solution(NamedTuple):
@@ -350,11 +353,68 @@ class Saddle:
         With a tilt it is an estimate that stops a solver, not a proof: the slopes would have to add up to the tilt of
         the intercept exactly.
         """
-        answer = self.answer(Z)
-        if self.exact and self.problem.design.fit_intercept:
-            Z = self._balanced(Z, answer)
-            answer = self.answer(Z)
-        return value - self._lower_bound(Z, answer)
+        if self.exact and self.problem.tilt is None:
+            return value - self._exact_lower_bound(Z)
+        return value - self._lower_bound(Z, self.answer(Z))
+
+    def _exact_lower_bound(self, Z: Array) -> float:
+        """`_lower_bound` where all rows count whole: block by block, so that no vector of length n is made.
+
+        The slopes are taken at scores shifted so that they add up to zero, as they must at the best intercept.
+        """
+        problem, design = self.problem, self.problem.design
+        shift = self._balancing_shift(Z) if design.fit_intercept else np.zeros(problem.n_outputs)
+        keep = np.ones(2 if problem.n_outputs == 1 else problem.n_outputs)
+        if design.fit_intercept:
+            keep = self._balance(self._flow(Z, shift))
+        bound, v = 0.0, np.zeros((problem.n_outputs, design.p))
+        for block, z, s, u in self._blocks(Z, shift):
+            factor = keep[self._side(block, u)]
+            bound += float(factor @ (s * self.caps[block] / problem.scale - np.einsum("rn,rn->n", u, z)))
+            v += Design(design.X[block], design.fit_intercept).adjoint(u * factor)
+        v = v[:, : design.d]
+        return bound - 0.5 * problem.C * float(np.vdot(v, v))
+
+    def _blocks(self, Z: Array, shift: Array) -> Iterator[tuple[slice, Array, Array, Array]]:
+        """(rows, scores, losses, weighted slopes) at the scores Z - shift."""
+        problem = self.problem
+        for start in range(0, problem.design.n, _BLOCK):
+            block = slice(start, start + _BLOCK)
+            part = replace(problem, y=problem.y[block])
+            z = Z[:, block] - shift[:, None]
+            s, slope = part.losses_and_slopes(z)
+            yield block, z, s, slope * (self.caps[block] / problem.scale)
+
+    def _balancing_shift(self, Z: Array) -> Array:
+        """The shift of all scores after which the weighted slopes add up to zero."""
+        problem, r = self.problem, self.problem.n_outputs
+        shift = np.zeros(r)
+        for _ in range(10):
+            residual, size, curvature = np.zeros(r), 0.0, np.zeros((r, r))
+            for block, z, _, u in self._blocks(Z, shift):
+                residual += u.sum(axis=1)
+                size += float(np.abs(u).sum())
+                h = self.caps[block] / problem.scale
+                if r == 1:
+                    curvature += h @ problem.loss.curvature(problem.y[block], z[0])
+                else:
+                    curvature += problem.loss.curvature_sum(z.T, h)
+            if np.abs(residual).max() <= 1e-10 * size or not curvature.any():  # `_balance` takes care of the rest
+                break
+            shift = shift + np.linalg.lstsq(curvature, residual, rcond=1e-12)[0]
+        return shift
+
+    def _side(self, rows: slice, pulled: Array) -> Array:
+        """Which factor of `_balance` a row takes: by the sign of its slope, or by its class."""
+        return (pulled[0] > 0).astype(np.intp) if self.problem.n_outputs == 1 else self.problem.y[rows]
+
+    def _flow(self, Z: Array, shift: Array) -> Array:
+        """The weighted slopes (r,), added up by side, one column a side."""
+        sides = 2 if self.problem.n_outputs == 1 else self.problem.n_outputs
+        flow = np.zeros((self.problem.n_outputs, sides))
+        for block, _, _, u in self._blocks(Z, shift):
+            np.add.at(flow.T, self._side(block, u), u.T)
+        return flow
 
     def _lower_bound(self, Z: Array, answer: Answer) -> float:
         """Each loss is at least its tangent, so W may minimise the weighted tangents and the penalty instead."""
@@ -366,9 +426,15 @@ class Saddle:
         if problem.tilt is not None:
             v = (problem.design.adjoint(pulled) - problem.tilt)[:, : problem.design.d]
             return float(offsets.sum()) - 0.5 * problem.C * float(np.vdot(v, v))
-        keep = self._balance(pulled) if problem.design.fit_intercept else 1.0
-        v = problem.design.adjoint(pulled * keep)[:, : problem.design.d]
-        return float((keep * offsets).sum()) - 0.5 * problem.C * float(np.vdot(v, v))
+        if problem.design.fit_intercept:
+            every = slice(None)
+            side = self._side(every, pulled)
+            flow = np.zeros((problem.n_outputs, 2 if problem.n_outputs == 1 else problem.n_outputs))
+            np.add.at(flow.T, side, pulled.T)
+            keep = self._balance(flow)[side]
+            pulled, offsets = pulled * keep, offsets * keep
+        v = problem.design.adjoint(pulled)[:, : problem.design.d]
+        return float(offsets.sum()) - 0.5 * problem.C * float(np.vdot(v, v))
 
     def gap_near_cut(self, W: Array, Z: Array, value: float) -> float:
         """The gap with the best weights for the rows near the cut, all others being surely in or out.
@@ -410,44 +476,19 @@ class Saddle:
         rho[band] = inner.centre
         return value - self._lower_bound(Z, Answer(0.0, rho, slope, sure, sure, False))
 
-    def _balanced(self, Z: Array, answer: Answer) -> Array:
-        """Scores shifted so that the slopes add up to zero, as they must at the best intercept."""
-        problem = self.problem
-        for _ in range(10):
-            pulled = self._pull(answer)
-            residual = pulled.sum(axis=1)
-            if np.abs(residual).max() <= 1e-10 * np.abs(pulled).sum():  # `_balance` takes care of the rest
-                break
-            h = self.caps * answer.rho[:, 0] / problem.scale
-            if problem.n_outputs == 1:
-                curvature = float(h @ problem.loss.curvature(problem.y, Z[0]))
-                if curvature <= 0:
-                    break
-                shift = residual / curvature
-            else:
-                curvature = problem.loss.curvature_sum(Z.T, h)
-                shift = np.linalg.lstsq(curvature, residual, rcond=1e-12)[0]
-            Z = Z - shift[:, None]
-            answer = self.answer(Z)
-        return Z
-
-    def _balance(self, pulled: Array) -> Array:
-        """Factors in [0, 1], one a row, that make the slopes add up to zero exactly.
+    def _balance(self, flow: Array) -> Array:
+        """Factors in [0, 1], one a side, that make the slopes add up to zero exactly.
 
         A slope times such a factor is still the slope of a line below the loss, because losses are not negative. With
         one score the heavier side is scaled down; with several, one factor a class: the stationary distribution of
         the flow of slope between the classes.
         """
         if self.problem.n_outputs == 1:
-            u = pulled[0]
-            up, down = float(u[u > 0].sum()), -float(u[u < 0].sum())
-            least = min(up, down)
-            return np.where(u > 0, least / up if up > 0 else 0.0, least / down if down > 0 else 0.0)
-        y = self.problem.y
-        flow = np.array([pulled[:, y == c].sum(axis=1) for c in range(self.problem.n_outputs)]).T
+            size = np.abs(flow[0])
+            return np.divide(size.min(), size, out=np.zeros(2), where=size > 0)
         _, _, basis = np.linalg.svd(flow)
         factor = np.abs(basis[-1])
-        return (factor / factor.max())[y]
+        return factor / factor.max()
 
 
 class _Tangents:

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..objective import Objective
-from ..select import cuts_of
 from . import convex
 from .base import Log, Result
 from .descent import Metric
@@ -111,10 +110,10 @@ def _same_rows(a: Array | None, b: Array | None) -> bool:
 
 def _cut_is_clean(objective: Objective, s: Array) -> bool:
     """Whether s_[m] > s_[m+1], or the rows that tie at the cut are one row repeated: near W the same rows stay cut."""
-    upper, _ = cuts_of(s, 0, objective.m, objective.sample_weight)
-    if upper.taken >= upper.tied:
-        return True
-    tied = np.flatnonzero(s == upper.value)
+    return all(_one_row_repeated(objective, tied) for tied in objective.partly_cut(s))
+
+
+def _one_row_repeated(objective: Objective, tied: Array) -> bool:
     if len(tied) > 1000:
         return False
     rows = objective.design.X[tied]

@@ -99,6 +99,7 @@ def _on_all_rows(
     if objective.design.n > 5 * middle.design.n:
         candidates = descend(middle.batch, candidates, metric, max_iter=30, tol=1e-5)[0]
         metric = Metric(hessian(part, candidates[0]))
+    del part, middle  # copies of rows: the steps on all rows need their memory
     ends, _, n_iter = descend(
         objective.batch,
         candidates,
