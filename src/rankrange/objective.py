@@ -207,6 +207,11 @@ class Objective(_Problem):
             )
         return TopSum(self.design, self.y, self.loss, self.C, self.n_outputs, self.kept, self.kept, caps)
 
+    def partly_cut(self, s: Array) -> list[Array]:
+        """For each cut that falls among tied losses, the rows that tie there."""
+        upper, _ = cuts_of(s, 0, self.m, self.sample_weight)
+        return [] if upper.taken >= upper.tied else [np.flatnonzero(s == upper.value)]
+
     def tilted(self, W: Array) -> TopSum:
         """phi_k less the tangent of phi_m at W: the paper's convex sub-problem of DCA. It too lies above F."""
         tangent = np.zeros_like(W)
@@ -253,11 +258,20 @@ class TopSum(_Problem):
             return select(s, 0, self.K).weights
         inside = self.caps > 0
         q = np.zeros_like(s)
-        if (self.caps[inside] == 1.0).all() and int(self.K) == self.K:
-            q[inside] = select(s[inside], 0, self.K).weights
-        else:
-            q[inside] = select(s[inside], 0, self.K, self.caps[inside]).weights
+        q[inside] = select(s[inside], 0, self.K, self._caps_that_matter(inside)).weights
         return q
+
+    def lower_cut(self, s: Array) -> float:
+        """The K-th largest of the losses s."""
+        if self.caps is None:
+            return float(cuts_of(s, 0, self.K)[0].value)
+        inside = self.caps > 0
+        return float(cuts_of(s[inside], 0, self.K, self._caps_that_matter(inside))[0].value)
+
+    def _caps_that_matter(self, inside: Array) -> Array | None:
+        """The caps of these rows, or None where each is 1: counting is quicker than weighing."""
+        caps = np.asarray(self.caps)[inside]
+        return None if int(self.K) == self.K and (caps == 1.0).all() else caps
 
     def tilt_at(self, W: Array) -> float:
         return 0.0 if self.tilt is None else float(np.vdot(self.tilt, W))

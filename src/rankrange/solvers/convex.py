@@ -20,7 +20,6 @@ import scipy.sparse.linalg
 from numpy.typing import NDArray
 
 from ..objective import Design, TopSum
-from ..select import select
 from .base import relative
 from .descent import Metric, descend
 
@@ -56,12 +55,14 @@ def solve(
     is close to a solution, so that little smoothing is needed.
     """
     Z = problem.design.scores(W) if scores is None else scores
-    saddle = Saddle(problem, Z, warm)
+    saddle = Saddle(problem)
     newton = _newton_pays(problem)
     value = problem.value_at(W, Z)
     best, gap, n_iter, stalled = (W, Z), np.inf, 0, 0
     if warm and saddle.cut_matters:
         gap = saddle.gap_near_cut(W, Z, value)
+    if relative(gap, value) > tol and not saddle.exact:
+        saddle.start_smoothing(Z, warm)
     while relative(gap, value) > tol:
         bound = saddle.gap(Z, value)
         stalled = 0 if bound < 0.9 * gap or not saddle.sharp else stalled + 1
@@ -105,7 +106,7 @@ class Answer(NamedTuple):
 class Saddle:
     """The smoothed problem, its centre and its mu."""
 
-    def __init__(self, problem: TopSum, Z: Array, warm: bool = False) -> None:
+    def __init__(self, problem: TopSum) -> None:
         self.problem = problem
         self.linear = hasattr(problem.loss, "margins")
         n = problem.design.n
@@ -114,10 +115,8 @@ class Saddle:
         self.exact = problem.takes_all and not self.linear
         self.signed = getattr(problem.loss, "signed_margins", False)
         self.mu = 1.0
-        if not self.exact:
-            self._start_smoothing(Z, warm)
 
-    def _start_smoothing(self, Z: Array, warm: bool) -> None:
+    def start_smoothing(self, Z: Array, warm: bool) -> None:
         """The centre at the exact weights, mu at the spread of the losses."""
         values, _ = self._pieces(Z)
         s = np.abs(values[:, 0]) if self.signed else np.maximum(values.max(axis=1), 0.0)
@@ -136,7 +135,7 @@ class Saddle:
         near = 2 * self.problem.design.p
         if warm and not self.problem.takes_all and near < len(inside):
             # At a solution about as many rows tie at the cut as there are parameters: smooth over few more than these.
-            cut = select(s, 0, self.problem.K, self.caps).lam
+            cut = self.problem.lower_cut(s)
             width = float(np.partition(np.abs(inside - cut), near)[near])
             self.mu = min(self.mu, max(width, self.least_mu))
 
@@ -446,7 +445,7 @@ class Saddle:
         values, slope = self._pieces(Z)
         values = values[:, 0]
         inside = self.caps > 0
-        cut = max(float(select(values[inside], 0, problem.K, self.caps[inside]).lam), 0.0)
+        cut = max(problem.lower_cut(values), 0.0)
         distance = np.where(inside, np.abs(values - cut), np.inf)
         n_band = 10 * design.p
         band = np.argpartition(distance, n_band)[:n_band]
@@ -465,8 +464,9 @@ class Saddle:
             tilt=tilt,
         )
         start = np.zeros_like(W)
-        inner = Saddle(small, small.design.scores(start), warm=True)
         step, dZ = start, small.design.scores(start)
+        inner = Saddle(small)
+        inner.start_smoothing(dZ, warm=True)
         for _ in range(8):
             step, dZ, steps = inner.newton(step, dZ, 25, 1e-9 * abs(value), None)
             inner.advance(dZ)
