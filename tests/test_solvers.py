@@ -100,7 +100,7 @@ def test_batched_descent_equals_one_start_at_a_time():
 
 def splits(X, y, n_splits, flipped=0.0):
     for seed in range(n_splits):
-        train, rest, target, _ = train_test_split(X, y, test_size=0.5, random_state=seed)
+        train, _rest, target, _ = train_test_split(X, y, test_size=0.5, random_state=seed)
         scale = StandardScaler().fit(train)
         target = target.copy()
         rows = np.random.default_rng(seed).choice(len(target), round(flipped * len(target)), replace=False)
@@ -162,7 +162,7 @@ def test_far_outliers_are_cut_whatever_the_seed(seed):
 
 @pytest.mark.parametrize("distance", [6.0, 30.0])
 def test_clusters_near_and_very_far_are_cut_too(distance):
-    X, y, w, out = far_outliers(20_000, 50, 1, distance)
+    X, y, w, _ = far_outliers(20_000, 50, 1, distance)
     fit = AoRRClassifier(m=0.1, k=1.0, C=1e3, random_state=0).fit(X, y)
     assert fit.coef_[0] @ w / np.linalg.norm(fit.coef_) / np.linalg.norm(w) > 0.97
 
