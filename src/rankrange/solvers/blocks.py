@@ -17,6 +17,8 @@ from ..objective import Design
 Array = NDArray[Any]
 # Arrays of a block's size that are alive at once in an evaluation, at 8 bytes an entry: scores, masks, copies.
 _ALIVE = 6
+# Entries of a block at most: several passes over one that stays in cache cost little more than one over memory.
+_CACHED = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,13 +40,14 @@ class Block:
 class Blocks:
     """The rows of a design with their labels, bool (n, L) or sparse, a block at a time.
 
-    The length of a block follows scikit-learn's `working_memory` (MiB, `sklearn.set_config`), 1024 unless set.
+    A block is as long as a cache allows, and never needs more than scikit-learn's `working_memory` (MiB,
+    `sklearn.set_config`), 1024 unless set.
     """
 
     design: Design
     Y: Any
     whole: bool = False  # all rows in one block, whatever it takes
-    _whole: list[Block] = field(default_factory=list)
+    _kept: list[Block] = field(default_factory=list)
 
     @property
     def n_labels(self) -> int:
@@ -55,21 +58,23 @@ class Blocks:
         return self.design.n if self.whole else min(self.design.n, rows_that_fit(self.n_labels))
 
     def __iter__(self) -> Iterator[Block]:
-        n, step = self.design.n, self.length
-        if step >= n:
-            if not self._whole:
-                self._whole.append(Block(slice(0, n), self.design, _dense(self.Y)))
-            yield self._whole[0]
-            return
-        for start in range(0, n, step):
-            rows = slice(start, min(start + step, n))
-            part = Design(self.design.X[rows], self.design.fit_intercept)
-            yield Block(rows, part, _dense(self.Y[rows]))
+        if self._kept:
+            return iter(self._kept)
+        if not sp.issparse(self.Y) or self.length >= self.design.n:
+            self._kept.extend(self._made())  # views, or the one block there is
+            return iter(self._kept)
+        return self._made()
+
+    def _made(self) -> Iterator[Block]:
+        for start in range(0, self.design.n, self.length):
+            rows = slice(start, min(start + self.length, self.design.n))
+            yield Block(rows, Design(self.design.X[rows], self.design.fit_intercept), _dense(self.Y[rows]))
 
 
 def rows_that_fit(n_labels: int) -> int:
-    """Rows of n_labels scores, with what is computed from them, within the working memory; at least one."""
-    return max(1, int(float(get_config()["working_memory"]) * 2**20 / (8 * _ALIVE * n_labels)))
+    """Rows of n_labels scores that fit a cache and, with what is computed from them, the working memory; at least 1."""
+    memory = float(get_config()["working_memory"]) * 2**20 / (8 * _ALIVE)
+    return max(1, int(min(memory, _CACHED) / n_labels))
 
 
 def _dense(Y: Any) -> Array:

@@ -55,12 +55,14 @@ def _value_and_gradient(blocks: Blocks, W: Array, mass: Array, ridge: Array) -> 
     total += 0.5 * float(np.vdot(gradient, W))
     for block in blocks:
         z = block.scores(W)
-        e = np.exp(-np.abs(z))
+        e = np.abs(z)
+        np.negative(e, out=e)
+        np.exp(e, out=e)
         share = np.where(z > 0, 1.0, e)
         share /= 1.0 + e  # the probability of the label
         np.log1p(e, out=e)
-        e += np.maximum(z, 0.0)
-        np.subtract(e, z, out=e, where=block.true)
+        z[block.true] *= -1.0  # minus the margin: the loss is log(1 + exp(z))
+        e += np.maximum(z, 0.0, out=z)
         total += float((mass[block.rows] @ e).sum(dtype=np.float64))
         share -= block.true
         share *= mass[block.rows, None]

@@ -30,6 +30,8 @@ Array = NDArray[Any]
 Watch = Callable[[Array], None]
 # Up to this many labels a dense product with the slopes is quicker than a sparse one.
 _DENSE_LABELS = 64
+# Labels a place from which one pass a place is quicker than a partition.
+_PASSES_PAY_FROM = 6
 # Newton steps on one bound at most: a bound need not be minimised for F to fall.
 _NEWTON_STEPS = 100
 
@@ -94,15 +96,26 @@ def _moving_labels(block: Block, Z: Array, loss: TKML) -> tuple[Array, Array, Ar
     few, many = np.flatnonzero(~crowded), np.flatnonzero(crowded)
     if len(few):
         part, mask = (Z, true) if not len(many) else (Z[few], true[few])
-        rise[few] = np.argpartition(part, n_labels - k - 1, axis=1)[:, n_labels - k - 1]
+        rise[few] = _label_at(part, k + 1)
         fall[few] = np.where(mask, part, np.inf).argmin(axis=1)
     if len(many):
         part, mask = Z[many], true[many]
         rise[many] = np.where(mask, -np.inf, part).argmax(axis=1)
-        fall[many] = np.argpartition(np.where(mask, part, -np.inf), n_labels - k, axis=1)[:, n_labels - k]
+        fall[many] = _label_at(np.where(mask, part, -np.inf), k)
     s = np.maximum(1 + (Z[rows, rise] - Z[rows, fall]), 0)
     s[(block.n_true == 0) | (crowded & (block.n_true == n_labels))] = 0  # nothing to tell apart
     return s, rise, fall
+
+
+def _label_at(Z: Array, place: int) -> Array:
+    """The label of the `place`-th largest score of each row."""
+    n, n_labels = Z.shape
+    if place > 1 and n_labels <= _PASSES_PAY_FROM * place:
+        return np.argpartition(Z, n_labels - place, axis=1)[:, n_labels - place]
+    rows, left = np.arange(n), Z if place == 1 else Z.copy()
+    for _ in range(place - 1):
+        left[rows, left.argmax(axis=1)] = -np.inf
+    return left.argmax(axis=1)
 
 
 def quasi_newton(
