@@ -29,6 +29,7 @@ _SUBMODULES = (
     "estimators",
     "losses",
     "metrics",
+    "mislabel",
     "noise",
     "objective",
     "ranges",
@@ -37,6 +38,7 @@ _SUBMODULES = (
     "solvers",
     "torch",
     "tuning",
+    "validation",
 )
 
 __all__ = [

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from .objective import Objective
 from .solvers.descent import Metric, descend
+from .stratified import StratifiedObjective, quotas
 
 Array = NDArray[Any]
 # Columns are worked on in parts of about this many numbers, which stay in a core's cache.
@@ -69,6 +70,18 @@ class Sets:
         near = far <= np.quantile(far, 1.0 - _FAR)
         return cls(model, masses, rough_metric(model, near), far)
 
+    def top(self, s: Array, mass: Array, m: Array) -> Array:
+        """Weights of what m cuts: the largest losses, or those of each class."""
+        if not isinstance(self.model, StratifiedObjective):
+            return top_weights(s, mass, m)
+        groups = self.model.groups
+        members = [groups == group for group in range(int(groups.max()) + 1)]
+        sizes = np.stack([mass[:, rows].sum(axis=1) for rows in members], axis=1).astype(np.float64)
+        weights = np.zeros(s.shape)
+        for rows, quota in zip(members, quotas(m, sizes).T, strict=True):
+            weights[:, rows] = top_weights(s[:, rows], mass[:, rows], quota)
+        return weights
+
     @property
     def totals(self) -> Array:
         return self.masses.sum(axis=1).astype(np.float64)
@@ -95,8 +108,9 @@ class Sets:
     def _part(self, W: Array, which: Array, m: Array, k: Array) -> tuple[Array, Array]:
         s, slope = self._losses_and_slopes(W)
         mass = self.masses[which]
-        q = -top_weights(s, mass, m) if (m > 0).any() else np.zeros(s.shape)
-        q += mass if (k >= self.totals[which]).all() else top_weights(s, mass, k)
+        q = mass - self.top(s, mass, m) if (m > 0).any() else mass.astype(np.float64)
+        if (k < self.totals[which]).any():
+            q = top_weights(s, q, k - m)
         kept = (k - m)[:, None]
         model, d = self.model, self.model.design.d
         values = (q * s).sum(axis=1) / kept[:, 0] + (W[:, :, :d] ** 2).sum(axis=(1, 2)) / (2.0 * model.C)

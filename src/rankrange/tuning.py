@@ -1,15 +1,16 @@
-"""Choosing m and k: without clean data (`choose_m`), the default, or with some.
+"""Choosing m and k: without clean data (`choose_m`), the default, or with some (`rankrange.validation`).
 
 Without clean data. Fits at a grid of m are scored by cross-validation against the labels as they are. For classes the
 score is balanced accuracy: where labels of one class are wrong more often than those of another, it is still an
 increasing function of the balanced accuracy on clean labels, which accuracy is not. The best m must beat m = 0 by one
-standard error, or nothing is cut. For numbers the score is a squared error that stops growing at three robust standard
-deviations, so that an outlier that is not fitted costs the same however far out it is.
+standard error (more on few rows), or nothing is cut. For numbers the score is a squared error that stops growing at
+three robust standard deviations, so that an outlier that is not fitted costs the same however far out it is.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from scipy.special import ndtr, ndtri
 from . import paths
 from .mislabel import wrong_labels
 from .objective import Objective
+from .solvers import Result
 
 Array = NDArray[Any]
 # Shares that are tried. More than half of the labels can be wrong only where there are more than two.
@@ -32,6 +34,8 @@ _FOLDS_UP_TO = 20_000
 _LARGEST = 6e8
 _RANDOM_STARTS = 6
 _OUTLYING = 3.0
+# The best of many scores is the luckier the fewer rows there are: with n rows it must gain 1 + 40/n standard errors.
+_CAUTION = 40.0
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,8 @@ class Choice:
 
     `m` is a mass, or a count where the masses are counts. `start` is a fit at that m from which to go on; None where
     a search from many starts is to be made, or nothing is cut. `table` has a row for each fit compared. `noise` is the
-    estimated share of wrong labels, or of outliers, with its interval: not m, which is what trains best.
+    estimated share of wrong labels, or of outliers, with its interval: not m, which is what trains best. `k` is None
+    where it stays what it was.
     """
 
     m: float
@@ -48,6 +53,7 @@ class Choice:
     table: dict[str, Array]
     reason: str
     noise: tuple[float, float, float]
+    k: float | None = None
 
 
 def choose_m(objective: Objective, rng: np.random.Generator) -> Choice:
@@ -57,7 +63,7 @@ def choose_m(objective: Objective, rng: np.random.Generator) -> Choice:
     if objective.total < _LEAST_ROWS or not len(shares):
         return Choice(0, None, {}, f"fewer than {_LEAST_ROWS} rows: nothing is cut", (0.0, 0.0, 1.0))
     part = _some_rows(objective, rng)
-    strata = _strata(part)
+    strata = strata_of(part)
     tests = split(part, strata, rng)
     fits = _Fits.on(part, tests, shares, k_share, rng)
     parts = fits.out_of_fold(part, tests)
@@ -65,7 +71,7 @@ def choose_m(objective: Objective, rng: np.random.Generator) -> Choice:
     noise = _noise(part, strata, parts, tests, chosen)
     if chosen == 0:
         return Choice(0, None, table, reason, noise)
-    everything = paths.Sets.of(objective, _mass_of(objective)[None])
+    everything = paths.Sets.of(objective, mass_of(objective)[None])
     m, k = paths.masses_of(everything, shares[shares <= fits.shares[chosen]], k_share)
     start = None
     if len(tests) == 1:  # four fifths of the rows, or more than enough of them, have found the minimum
@@ -75,13 +81,13 @@ def choose_m(objective: Objective, rng: np.random.Generator) -> Choice:
     return Choice(float(m[-1, 0]), start, table, reason, noise)
 
 
-def _mass_of(objective: Objective) -> Array:
+def mass_of(objective: Objective) -> Array:
     if objective.sample_weight is None:
         return np.ones(objective.design.n, dtype=bool)
     return objective.sample_weight
 
 
-def _strata(objective: Objective) -> Array:
+def strata_of(objective: Objective) -> Array:
     """The class of each row; one class for numbers."""
     if objective.loss.targets == "numbers":
         return np.zeros(objective.design.n, dtype=np.intp)
@@ -103,7 +109,7 @@ def split(objective: Objective, strata: Array, rng: np.random.Generator) -> Arra
     one of a fractional weight goes into one part.
     """
     n = objective.design.n
-    mass = _mass_of(objective)
+    mass = mass_of(objective)
     whole = bool((mass == np.floor(mass)).all()) and mass.sum() <= max(2 * n, _TWICE_UP_TO)
     rows = np.repeat(np.arange(n), mass.astype(np.intp)) if whole else np.arange(n)
     repeats = 2 if n <= _TWICE_UP_TO and objective.n_outputs == 1 else 1
@@ -137,7 +143,7 @@ class _Fits:
 
     @classmethod
     def on(cls, objective: Objective, tests: Array, shares: Array, k_share: float, rng: np.random.Generator) -> _Fits:
-        mass = _mass_of(objective)
+        mass = mass_of(objective)
         train = ~tests if mass.dtype == bool else mass - tests
         if len(train) == 1:
             rows = np.flatnonzero(train[0])
@@ -183,7 +189,7 @@ def _noise(
         total[:, rows] += Z[chosen] * test[rows]
         seen[rows] += test[rows]
     rows = np.flatnonzero(seen)
-    scores, mass = (total[:, rows] / seen[rows]).T, _mass_of(objective)[rows].astype(np.float64)
+    scores, mass = (total[:, rows] / seen[rows]).T, mass_of(objective)[rows].astype(np.float64)
     if objective.loss.targets == "numbers":
         return _outliers(scores[:, 0] - objective.y[rows], mass)
     found = wrong_labels(scores[:, 0] if objective.n_outputs == 1 else scores, strata[rows], mass)
@@ -205,7 +211,7 @@ def _outliers(residual: Array, mass: Array) -> tuple[float, float, float]:
 
 def _right(objective: Objective, strata: Array, parts: list[tuple[Array, Array]]) -> list[Array]:
     """1 where the class is predicted, in units that make the mean over rows the mean over classes."""
-    mass = np.bincount(strata, weights=_mass_of(objective).astype(np.float64))
+    mass = np.bincount(strata, weights=mass_of(objective).astype(np.float64))
     present = mass > 0
     worth = np.divide(mass.sum() / present.sum(), mass, out=np.zeros_like(mass), where=present)
     found = []
@@ -229,13 +235,41 @@ def _close(objective: Objective, strata: Array, parts: list[tuple[Array, Array]]
 def _gate(scores: Array, objective: Objective, fits: _Fits) -> tuple[int, dict[str, Array], str]:
     """The best candidate if it beats the ordinary fit by a standard error, else the ordinary fit."""
     seen = ~np.isnan(scores[0])
-    mass = _mass_of(objective)[seen].astype(np.float64)
+    mass = mass_of(objective)[seen].astype(np.float64)
     value = scores[:, seen]
     mean = value @ mass / mass.sum()
     gain = value - value[0]
     error = np.sqrt(((gain - gain @ mass[:, None] / mass.sum()) ** 2) @ mass) / mass.sum()
     best = int(mean.argmax())
     table = {"m": fits.shares, "path": np.array(fits.names), "score": mean, "gain": mean - mean[0], "error": error}
-    if mean[best] - mean[0] > error[best]:
+    if mean[best] - mean[0] > error[best] * (1.0 + _CAUTION / mass.sum()):
         return best, table, f"m = {fits.shares[best]:g} n scores best"
     return 0, table, "no m scores better than m = 0 by one standard error"
+
+
+# Section 4.3: k = n / divisor once the training accuracy reaches the level.
+ADAPTIVE = ((0.7, 2), (0.8, 4), (0.9, 8), (0.95, 16), (0.995, 32))
+
+
+def adapt_k(
+    objective: Objective, result: Result, solve: Callable[[Objective, Array], Result]
+) -> tuple[Objective, Result]:
+    """The paper's schedule: fit at k = n, then at the k that the training accuracy allows, until that does not fall.
+
+    k never rises, and never falls to m or below: there the schedule ends.
+    """
+    while True:
+        accuracy = _training_accuracy(objective, result.w)
+        divisor = max([1] + [divisor for level, divisor in ADAPTIVE if accuracy >= level])
+        k = objective.total / divisor if objective.sample_weight is not None else objective.total // divisor
+        if k >= objective.k or k <= objective.m:
+            return objective, result
+        objective = replace(objective, k=k)
+        result = solve(objective, result.w)
+
+
+def _training_accuracy(objective: Objective, W: Array) -> float:
+    Z = objective.design.scores(W)
+    guess = (Z[0] > 0).astype(np.intp) if objective.n_outputs == 1 else Z.argmax(axis=0)
+    mass = mass_of(objective).astype(np.float64)
+    return float(mass @ (guess == strata_of(objective)) / mass.sum())

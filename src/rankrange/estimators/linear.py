@@ -10,20 +10,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 
 from ..losses import Absolute, CrammerSinger, Hinge, Huber, Logistic, Softmax, Squared
 from ..objective import Design, Objective
 from ..ranges import RankedRange
 from ..select import cuts_of
 from ..solvers import Log, Result, bilevel, dca, multistart, subgradient
-from ..tuning import Choice, choose_m
+from ..solvers.multistart import _on_all_rows as refine
+from ..stratified import StratifiedObjective
+from ..tuning import Choice, adapt_k, choose_m, mass_of, strata_of
+from ..validation import choose_with_validation
 from .rows import canonical_rows
 from .stream import Stream
 
@@ -50,6 +53,7 @@ class _AoRRLinear(BaseEstimator):
         n_jobs: int | None = None,
         verbose: int = 0,
         warm_start: bool = False,
+        operations: Any = None,
     ) -> None:
         self.m = m
         self.k = k
@@ -64,11 +68,15 @@ class _AoRRLinear(BaseEstimator):
         self.n_jobs = n_jobs
         self.verbose = verbose
         self.warm_start = warm_start
+        self.operations = operations
 
     def _is_auto(self, name: str) -> bool:
         value = getattr(self, name)
-        if isinstance(value, str) and value != "auto":
-            raise ValueError(f"{name} must be 'auto', an int (a count) or a float in [0, 1], got {value!r}")
+        words = ("auto", "adaptive") if name == "k" and is_classifier(self) else ("auto",)
+        if isinstance(value, str) and value not in words:
+            raise ValueError(
+                f"{name} must be {' or '.join(map(repr, words))}, an int (a count) or a float in [0, 1], got {value!r}"
+            )
         return isinstance(value, str)
 
     def _range(self) -> RankedRange:
@@ -89,8 +97,10 @@ class _AoRRLinear(BaseEstimator):
         if self.solver not in _SOLVERS:
             raise ValueError(f"solver must be one of {', '.join(_SOLVERS)}, got {self.solver!r}")
 
-    def _solve(self, X: Any, y: Array, weight: Array | None, loss: Any, n_outputs: int) -> None:
-        """Build the objective, run the solver, store the result under the documented names."""
+    def _solve(
+        self, X: Any, y: Array, weight: Array | None, loss: Any, n_outputs: int, clean: tuple[Any, Array] | None
+    ) -> None:
+        """Build the objective, choose m and k, run the solver, store the result under the documented names."""
         keep = self._range()
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         rows, targets, mass = canonical_rows(X, y, weight)
@@ -98,25 +108,21 @@ class _AoRRLinear(BaseEstimator):
         m, k = keep.masses(len(targets) if mass is None else float(mass.sum()), whole=whole)
         design = Design(rows, bool(self.fit_intercept))
         objective = Objective(design, targets, loss, float(self.C), n_outputs, m=m, k=k, sample_weight=mass)
+        objective = self._by_class(objective)
         start = self._warm(design, n_outputs) if self.warm_start and hasattr(self, "coef_") else None
-        choice = choose_m(objective, rng) if self._is_auto("m") else None
-        if choice is None:
-            result = self._run(objective, start, rng)
-        else:
-            objective = replace(objective, m=choice.m)
-            result = self._run_chosen(objective, start, choice, rng)
-            self.tuning_ = choice.table
-            self.noise_estimate_, *interval = choice.noise
-            self.noise_interval_ = tuple(interval)
-        m, k = objective.m, objective.k
-        self.m_: float = int(m) if whole else float(m)
-        self.k_: float = int(k) if whole else float(k)
+        choice = self._choose(objective, clean, rng)
+        if choice is not None:
+            objective = replace(objective, m=choice.m, k=objective.k if choice.k is None else choice.k)
+        result = self._run_chosen(objective, start, None if choice is None else choice.start, rng)
+        if isinstance(self.k, str) and self.k == "adaptive":
+            objective, result = adapt_k(objective, result, lambda part, W: self._run_chosen(part, None, W, rng))
+        self.m_: float = int(objective.m) if whole else float(objective.m)
+        self.k_: float = int(objective.k) if whole else float(objective.k)
         self._store(result, design)
-        losses = result.losses
-        if losses is None or rows is not X:
-            given = Design(X, design.fit_intercept)
-            losses = replace(objective, design=given, y=y).losses(given.scores(result.w))
-        self._store_cuts(losses, weight)
+        given = Design(X, design.fit_intercept)
+        as_given = self._by_class(replace(objective, design=given, y=y, sample_weight=weight))
+        losses = result.losses if rows is X else None
+        self._store_cuts(as_given.losses(given.scores(result.w)) if losses is None else losses, as_given)
         if not result.converged:
             warnings.warn(
                 f"the {self.solver!r} solver did not reach tol={self.tol:g}: {result.message}; raise max_iter, scale "
@@ -125,16 +131,47 @@ class _AoRRLinear(BaseEstimator):
                 stacklevel=3,
             )
 
+    def _by_class(self, objective: Objective) -> Objective:
+        return objective
+
+    def _choose(self, objective: Objective, clean: tuple[Any, Array] | None, rng: np.random.Generator) -> Choice | None:
+        """m and k where they are left open; with a clean validation set by Algorithm 2."""
+        fixed = isinstance(self.m, RankedRange)
+        auto = {name: not fixed and self._is_auto(name) for name in ("m", "k")}
+        for name in ("tuning_", "noise_estimate_", "noise_interval_"):  # of an earlier fit
+            self.__dict__.pop(name, None)
+        if clean is not None:
+            if not any(auto.values()):
+                raise ValueError(
+                    f"X_val and y_val choose m and k, got m={self.m!r}, k={self.k!r}, which leave nothing to choose; "
+                    "pass m='auto' or k='auto', or leave X_val and y_val out"
+                )
+            X_val, y_val = clean
+            known = Objective(Design(X_val, bool(self.fit_intercept)), y_val, objective.loss, 1.0, objective.n_outputs)
+            choice = choose_with_validation(
+                objective, known, self.operations, choose_m=auto["m"], choose_k=auto["k"] and self.k == "auto"
+            )
+        elif auto["m"]:
+            choice = choose_m(objective, rng)
+        else:
+            return None
+        self.tuning_ = choice.table
+        self.noise_estimate_, *interval = choice.noise
+        self.noise_interval_ = tuple(interval)
+        if self.verbose:
+            print(f"m = {choice.m:g} of {objective.total:g}: {choice.reason}")
+        return choice
+
     def _run_chosen(
-        self, objective: Objective, start: Array | None, choice: Choice, rng: np.random.Generator
+        self, objective: Objective, warm: Array | None, start: Array | None, rng: np.random.Generator
     ) -> Result:
-        """Fit at the chosen m: from the end of the path that won, else by the search that won."""
-        if choice.start is None:
+        """Go on from `start` where the choice ended in one; else search, with `warm` as one more start."""
+        if start is None:
+            return self._run(objective, warm, rng)
+        if self.solver != "auto":
             return self._run(objective, start, rng)
-        if self.solver == "auto":
-            log = Log(print if self.verbose else None)
-            return bilevel(objective, choice.start, tol=float(self.tol), max_iter=int(self.max_iter), log=log)
-        return self._run(objective, choice.start, rng)
+        log = Log(print if self.verbose else None)
+        return refine(objective, start[None], rng, float(self.tol), int(self.max_iter), log)
 
     def _run(self, objective: Objective, start: Array | None, rng: np.random.Generator) -> Result:
         log = Log(print if self.verbose else None)
@@ -174,10 +211,11 @@ class _AoRRLinear(BaseEstimator):
             "objective": np.array([value for _, value in result.history]),
         }
 
-    def _store_cuts(self, losses: Array, weight: Array | None) -> None:
+    def _store_cuts(self, losses: Array, objective: Objective) -> None:
         """The cuts and the dropped rows, on the rows as they were given."""
-        lower, upper = cuts_of(losses, self.m_, self.k_, weight)
-        self.lam_, self.lam_hat_ = float(lower.value), float(upper.value)
+        lower, upper = cuts_of(losses, self.m_, self.k_, objective.sample_weight)
+        self.lam_ = float(lower.value)
+        self.lam_hat_: Any = float(upper.value)
         # All m cut rows count: losses > lam_hat would leave out the m-th itself (docs/paper.md). Rows that tie at the
         # cut and are partly kept are not dropped.
         self.dropped_ = losses >= upper.value if self.m_ and upper.taken >= upper.tied else losses > upper.value
@@ -215,6 +253,24 @@ class _AoRRLinear(BaseEstimator):
         return tags
 
 
+def _clean_rows(estimator: _AoRRLinear, X_val: Any, y_val: Any, dtype: Any) -> tuple[Any, Array] | None:
+    """The validation set, checked; None where there is none."""
+    if X_val is None and y_val is None:
+        return None
+    if X_val is None or y_val is None:
+        given, missing = ("X_val", "y_val") if y_val is None else ("y_val", "X_val")
+        raise ValueError(f"a validation set needs X_val and y_val, got {given} alone; pass {missing} too")
+    if np.shape(X_val)[:1] == (0,):
+        raise ValueError(f"the validation set must have at least one row, got X_val of shape {np.shape(X_val)}")
+    X_val = validate_data(estimator, X_val, accept_sparse="csr", dtype=dtype, reset=False)
+    y_val = column_or_1d(y_val)
+    if len(y_val) != X_val.shape[0]:
+        raise ValueError(
+            f"X_val and y_val must have as many rows, got {X_val.shape[0]} and {len(y_val)}; pass one label a row"
+        )
+    return X_val, y_val
+
+
 class AoRRClassifier(ClassifierMixin, _AoRRLinear):
     """Linear classifier that keeps the training losses ranked m+1..k and ignores the others.
 
@@ -226,8 +282,10 @@ class AoRRClassifier(ClassifierMixin, _AoRRLinear):
     ----------
     m, k : "auto", int, float or, for m, a RankedRange
         An int is a count, a float in [0, 1] a fraction of the training rows. m="auto" is chosen by cross-validation
-        against the labels as they are (docs/auto.md), and is 0 unless that shows a gain; k="auto" is all rows. A
-        stream (`partial_fit`) cannot be cross-validated: "auto" cuts nothing there.
+        against the labels as they are (docs/auto.md), and is 0 unless that shows a gain; k="auto" is all rows. With
+        a clean validation set both are learnt from its losses (Algorithm 2). k="adaptive" starts at n and falls to
+        n/2, n/4, n/8, n/16, n/32 as the training accuracy passes 70, 80, 90, 95, 99.5%. A stream (`partial_fit`) can
+        not be cross-validated: there "auto" cuts nothing.
     loss : "logistic" (softmax for more than two classes) or "hinge" (Crammer-Singer)
     C : float
         Inverse strength of the penalty, relative to the *mean* loss: C here is n times scikit-learn's C.
@@ -243,6 +301,12 @@ class AoRRClassifier(ClassifierMixin, _AoRRLinear):
         Multiplies sample_weight.
     random_state, n_jobs, verbose, warm_start
         As in scikit-learn. The result does not depend on n_jobs. With warm_start the last solution is one more start.
+    stratify : bool
+        Cut the same share of each class, so that a rare class is not erased; lam_hat_ is then one cut a class.
+        Without it a warning says where a class lost more than half of its rows.
+    operations : None, two quantiles, or two functions of the losses
+        How a clean validation set (X_val and y_val of `fit`) gives the upper and the lower cut: None is the paper's,
+        mean + 1 and mean - 2 standard deviations of its losses; (0.95, 0.0) are quantiles of them.
 
     Attributes
     ----------
@@ -278,6 +342,8 @@ class AoRRClassifier(ClassifierMixin, _AoRRLinear):
         n_jobs: int | None = None,
         verbose: int = 0,
         warm_start: bool = False,
+        stratify: bool = False,
+        operations: Any = None,
     ) -> None:
         super().__init__(
             m,
@@ -293,11 +359,16 @@ class AoRRClassifier(ClassifierMixin, _AoRRLinear):
             n_jobs=n_jobs,
             verbose=verbose,
             warm_start=warm_start,
+            operations=operations,
         )
         self.class_weight = class_weight
+        self.stratify = stratify
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> AoRRClassifier:
-        """Fit to the rows of X (dense or sparse) and their labels y."""
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None) -> AoRRClassifier:
+        """Fit to the rows of X (dense or sparse) and their labels y.
+
+        X_val and y_val are rows whose labels are known to be right: m and k are then learnt from their losses.
+        """
         self._check_params()
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
         check_classification_targets(y)
@@ -305,8 +376,48 @@ class AoRRClassifier(ClassifierMixin, _AoRRLinear):
         weight = self._mass(X, codes, sample_weight)
         self._check_classes(codes if weight is None else codes[weight > 0])
         loss, n_outputs = self._loss()
-        self._solve(X, self._encode(codes, X.dtype), weight, loss, n_outputs)
+        clean = _clean_rows(self, X_val, y_val, X.dtype)
+        if clean is not None:
+            unknown = np.setdiff1d(clean[1], self.classes_)
+            if len(unknown):
+                raise ValueError(
+                    f"y_val must hold classes of y only, got {unknown[:5].tolist()}, which are not among "
+                    f"{self.classes_[:10].tolist()}; drop these rows or add the classes to y"
+                )
+            clean = clean[0], self._encode(np.searchsorted(self.classes_, clean[1]), X.dtype)
+        self._solve(X, self._encode(codes, X.dtype), weight, loss, n_outputs, clean)
         return self
+
+    def _by_class(self, objective: Objective) -> Objective:
+        if not self.stratify:
+            return objective
+        fields = {name: getattr(objective, name) for name in objective.__dataclass_fields__}
+        return StratifiedObjective(**{**fields, "groups": strata_of(objective)})
+
+    def _store_cuts(self, losses: Array, objective: Objective) -> None:
+        super()._store_cuts(losses, objective)
+        codes = strata_of(objective)
+        if isinstance(objective, StratifiedObjective):
+            lam_hat, self.dropped_ = np.full(len(self.classes_), np.inf), np.zeros(len(losses), dtype=bool)
+            for rows, cut in objective.cuts(losses):
+                lam_hat[codes[rows[0]]] = cut.value
+                over = losses[rows] >= cut.value if cut.taken >= cut.tied else losses[rows] > cut.value
+                self.dropped_[rows[over]] = True
+            self.lam_hat_ = lam_hat
+        self._warn_of_lost_classes(codes, mass_of(objective).astype(np.float64))
+
+    def _warn_of_lost_classes(self, codes: Array, mass: Array) -> None:
+        size = np.bincount(codes, weights=mass, minlength=len(self.classes_))
+        cut = np.bincount(codes, weights=mass * self.dropped_, minlength=len(size))
+        lost = np.divide(cut, size, out=np.zeros_like(cut), where=size > 0)
+        if (lost > 0.5).any():
+            worst = int(lost.argmax())
+            warnings.warn(
+                f"{lost[worst]:.0%} of the rows of class {self.classes_.tolist()[worst]!r} were cut ({cut[worst]:g} of "
+                f"{size[worst]:g}): it may be rare, not wrong; stratify=True cuts the same share of each class",
+                UserWarning,
+                stacklevel=5,
+            )
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> AoRRClassifier:
         """Learn from one more part of a stream; the first call must name all classes. m and k must be fractions."""
@@ -405,6 +516,7 @@ class AoRRRegressor(RegressorMixin, _AoRRLinear):
         n_jobs: int | None = None,
         verbose: int = 0,
         warm_start: bool = False,
+        operations: Any = None,
     ) -> None:
         super().__init__(
             m,
@@ -420,16 +532,20 @@ class AoRRRegressor(RegressorMixin, _AoRRLinear):
             n_jobs=n_jobs,
             verbose=verbose,
             warm_start=warm_start,
+            operations=operations,
         )
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> AoRRRegressor:
-        """Fit to the rows of X (dense or sparse) and their targets y."""
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None) -> AoRRRegressor:
+        """Fit to the rows of X (dense or sparse) and their targets y; X_val and y_val are rows without outliers."""
         self._check_params()
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], y_numeric=True)
         weight = None
         if sample_weight is not None:
             weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        self._solve(X, y.astype(X.dtype, copy=False), weight, self._loss(), 1)
+        clean = _clean_rows(self, X_val, y_val, X.dtype)
+        if clean is not None:
+            clean = clean[0], np.asarray(clean[1], dtype=X.dtype)
+        self._solve(X, y.astype(X.dtype, copy=False), weight, self._loss(), 1, clean)
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> AoRRRegressor:

@@ -64,7 +64,11 @@ class RobustMaxClassifier(AoRRClassifier):
         )
         self.slack = slack
 
-    def _solve(self, X: Any, y: Array, weight: Array | None, loss: Any, n_outputs: int) -> None:
+    def _solve(
+        self, X: Any, y: Array, weight: Array | None, loss: Any, n_outputs: int, clean: tuple[Any, Array] | None = None
+    ) -> None:
+        if clean is not None:
+            raise ValueError("RobustMaxClassifier has no m and k to learn; leave X_val and y_val out")
         if not (isinstance(self.slack, int | float) and 0 <= self.slack < np.inf):
             raise ValueError(f"slack must be a finite number of at least 0, got {self.slack!r}")
         X, y, weight = canonical_rows(X, y, weight)

@@ -1,0 +1,212 @@
+"""Choosing m and k with a clean validation set (Algorithm 2), k by the adaptive schedule, and cuts within classes."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_blobs
+
+from rankrange import AoRRClassifier, AoRRRegressor, noise, tuning, validation
+from rankrange.losses import Logistic
+from rankrange.objective import Design, Objective
+from rankrange.stratified import StratifiedObjective, quotas
+
+
+def blobs(n, wrong=0.0, classes=3, seed=0):
+    X, y = make_blobs(n, centers=np.eye(classes) * 4, random_state=seed)
+    return X, y, noise.symmetric(y, wrong, seed)
+
+
+def test_wrong_labels_are_counted_with_a_clean_validation_set():
+    X, y, given = blobs(1500, 0.2)
+    X_val, y_val, _ = blobs(500, seed=1)
+    fit = AoRRClassifier(C=100.0, random_state=0).fit(X, given, X_val=X_val, y_val=y_val)
+    assert fit.noise_estimate_ == pytest.approx(0.2, abs=0.02)
+    assert fit.noise_interval_[0] < 0.2 < fit.noise_interval_[1]
+    assert fit.dropped_[given != y].mean() > 0.9
+    assert 0.2 < fit.m_ / 1500 < 0.3
+    assert fit.k_ == 1500
+
+
+def test_the_cuts_are_the_operations_of_the_validation_losses():
+    X, _, given = blobs(600, 0.2)
+    X_val, y_val, _ = blobs(300, seed=1)
+    fit = AoRRClassifier(C=100.0, operations=(0.9, 0.5), random_state=0).fit(X, given, X_val=X_val, y_val=y_val)
+    losses = -np.log(fit.predict_proba(X_val)[np.arange(300), y_val])
+    own = -np.log(fit.predict_proba(X)[np.arange(600), given])
+    assert fit.m_ == pytest.approx((own > np.quantile(losses, 0.9)).sum(), abs=12)
+    assert fit.k_ == pytest.approx((own > np.quantile(losses, 0.5)).sum(), abs=12)
+
+
+def test_functions_can_be_operations_and_the_upper_cut_stays_above_the_lower():
+    X, _, given = blobs(300, 0.1)
+    X_val, y_val, _ = blobs(100, seed=1)
+    crossed = (lambda losses: float(np.quantile(losses, 0.9)), lambda losses: float(losses.max()))
+    fit = AoRRClassifier(operations=crossed, random_state=0).fit(X, given, X_val=X_val, y_val=y_val)
+    assert fit.m_ < fit.k_
+    assert (fit.tuning_["lam_hat"] >= fit.tuning_["lam"]).all()
+
+
+def test_only_what_is_left_open_is_learnt():
+    X, _, given = blobs(300, 0.1)
+    X_val, y_val, _ = blobs(100, seed=1)
+    assert AoRRClassifier(m="auto", k=0.9, random_state=0).fit(X, given, X_val=X_val, y_val=y_val).k_ == 270
+    assert AoRRClassifier(m=0.2, k="auto", random_state=0).fit(X, given, X_val=X_val, y_val=y_val).m_ == 60
+
+
+def test_a_regression_learns_its_cuts_too():
+    rng = np.random.default_rng(0)
+    X, X_val = rng.normal(size=(300, 2)), rng.normal(size=(100, 2))
+    y, y_val = X.sum(axis=1) + 0.1 * rng.normal(size=300), X_val.sum(axis=1) + 0.1 * rng.normal(size=100)
+    y[:45] += 10
+    fit = AoRRRegressor(C=1e4, operations=(0.9, 0.0), random_state=0).fit(X, y, X_val=X_val, y_val=y_val)
+    assert fit.dropped_[:45].all()
+    assert fit.noise_estimate_ == pytest.approx(0.15, abs=0.04)
+
+
+def test_class_dependent_noise_is_read_from_the_confusions():
+    rng = np.random.default_rng(0)
+    rates = np.array([[0.8, 0.1], [0.2, 0.9]])  # P(predicted | true)
+    joint = np.array([[0.4, 0.1], [0.0, 0.5]])  # P(true, given)
+    known = np.stack([rng.multinomial(100_000, rates[:, c]) for c in (0, 1)], axis=1).astype(float)
+    given = rng.multinomial(100_000, (rates @ joint).ravel()).reshape(2, 2).astype(float)
+    assert validation._wrong_share(known[None], given[None])[0] == pytest.approx(0.1, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"y_val": None}, "needs X_val and y_val, got X_val alone"),
+        ({"X_val": None}, "needs X_val and y_val, got y_val alone"),
+        ({"X_val": np.empty((0, 3)), "y_val": []}, "at least one row"),
+        ({"X_val": np.zeros((5, 7))}, "7 features"),
+        ({"y_val": [0, 1, 2, 3, 9]}, r"classes of y only, got \[3, 9\]"),
+        ({"y_val": [0, 1]}, "as many rows, got 5 and 2"),
+        ({"X_val": np.full((5, 3), np.nan)}, "NaN"),
+    ],
+)
+def test_a_bad_validation_set_is_refused(change, message):
+    X, _, given = blobs(60)
+    valid = {"X_val": np.zeros((5, 3)), "y_val": [0, 1, 2, 0, 1]}
+    with pytest.raises(ValueError, match=message):
+        AoRRClassifier().fit(X, given, **{**valid, **change})
+
+
+def test_a_validation_set_with_nothing_to_choose_is_refused():
+    X, y, _ = blobs(60)
+    with pytest.raises(ValueError, match="leave nothing to choose"):
+        AoRRClassifier(m=0.1, k=1.0).fit(X, y, X_val=X, y_val=y)
+
+
+@pytest.mark.parametrize("operations", ["mean", (0.5,), (0.2, 0.9), (2, 0), (None, None)])
+def test_operations_that_are_none_are_refused(operations):
+    X, y, _ = blobs(60)
+    with pytest.raises(ValueError, match="operations must be"):
+        AoRRClassifier(operations=operations).fit(X, y, X_val=X, y_val=y)
+
+
+@pytest.mark.parametrize(("spread", "divisor"), [(0.3, 32), (2.2, 4)])
+def test_k_falls_with_the_training_accuracy(spread, divisor):
+    X, y = make_blobs(320, centers=np.eye(2) * 4, cluster_std=spread, random_state=0)
+    fit = AoRRClassifier(m=2, k="adaptive", C=1e3, random_state=0).fit(X, y)
+    assert fit.k_ == 320 // divisor
+    level = {d: a for a, d in tuning.ADAPTIVE}[divisor]
+    assert fit.score(X, y) >= level - 0.02
+
+
+def test_k_never_falls_to_m():
+    X, y = make_blobs(320, centers=np.eye(2) * 4, cluster_std=0.3, random_state=0)
+    fit = AoRRClassifier(m=50, k="adaptive", C=1e3, random_state=0).fit(X, y)
+    assert fit.k_ > 50
+
+
+def test_a_regression_has_no_accuracy_to_adapt_to():
+    with pytest.raises(ValueError, match="k must be 'auto'"):
+        AoRRRegressor(k="adaptive").fit(np.eye(5), np.arange(5.0))
+
+
+def rare():
+    """A rare class inside a common one: cutting the largest losses cuts the rare class."""
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(size=(180, 2)), rng.normal(size=(20, 2)) + [2, 0]])
+    return X, np.repeat([0, 1], [180, 20])
+
+
+def test_a_class_that_is_mostly_cut_is_named():
+    X, y = rare()
+    with pytest.warns(UserWarning, match=r"of the rows of class 1 were cut .* stratify=True"):
+        AoRRClassifier(m=0.1, k=1.0, C=100.0, random_state=0).fit(X, y)
+
+
+def test_stratified_cuts_take_the_same_share_of_each_class():
+    X, y = rare()
+    fit = AoRRClassifier(m=0.1, k=1.0, C=100.0, stratify=True, random_state=0).fit(X, y)
+    assert fit.m_ == 20
+    assert fit.dropped_[y == 1].sum() == 2
+    assert fit.dropped_[y == 0].sum() == 18
+    assert fit.lam_hat_.shape == (2,)
+    assert fit.converged_
+
+
+def test_stratified_choice_runs_on_the_same_cuts():
+    X, y = rare()
+    flipped = noise.symmetric(y, 0.1, 0)
+    fit = AoRRClassifier(C=100.0, stratify=True, random_state=0).fit(X, flipped)
+    shares = [fit.dropped_[flipped == c].mean() for c in (0, 1)]
+    assert abs(shares[0] - shares[1]) <= 1 / (flipped == 1).sum()
+
+
+def test_quotas_are_whole_and_add_up():
+    found = quotas(np.array([7.0, 0.0]), np.array([[10.0, 5.0, 5.0], [10.0, 5.0, 5.0]]))
+    assert found.sum(axis=1).tolist() == [7, 0]
+    assert (np.abs(found[0] - [3.5, 1.75, 1.75]) < 1).all()
+    assert quotas(np.array([0.5]), np.array([[1.0, 3.0]])).tolist() == [[0.125, 0.375]]
+
+
+@pytest.mark.parametrize("weights", [None, np.arange(40) % 3 + 0.5])
+@pytest.mark.parametrize("kept", [0, 10])
+def test_the_stratified_objective_is_its_definition(weights, kept):
+    rng = np.random.default_rng(0)
+    y = rng.choice([-1.0, 1.0], 40, p=[0.3, 0.7])
+    groups = (y > 0).astype(int)
+    total = 40.0 if weights is None else weights.sum()
+    m, k = 8.0, total - kept
+    design = Design(rng.normal(size=(40, 3)), True)
+    objective = StratifiedObjective(design, y, Logistic(), 2.0, 1, m, k, weights, groups)
+    W = rng.normal(size=(1, 4))
+    s = objective.losses(design.scores(W))
+    mass = np.ones(40) if weights is None else weights.copy()
+    for group, quota in enumerate(quotas(np.array([m]), np.array([[mass[groups == g].sum() for g in (0, 1)]]))[0]):
+        for i in sorted(np.flatnonzero(groups == group), key=lambda i: -s[i]):
+            taken = min(mass[i], quota)
+            mass[i], quota = mass[i] - taken, quota - taken
+    value, left = 0.0, k - m
+    for i in np.argsort(-s):
+        value, left = value + s[i] * min(mass[i], left), left - min(mass[i], left)
+    expected = value / (k - m) + (W[0, :3] ** 2).sum() / 4
+    assert objective.value(W) == pytest.approx(expected)
+    assert objective.cutting(s).value(W) == pytest.approx(expected)
+    step = 1e-6 * rng.normal(size=W.shape)
+    slope = (objective.value(W + step) - objective.value(W - step)) / 2
+    assert slope == pytest.approx(np.vdot(objective.at(W).gradient, step), rel=1e-4)
+
+
+def test_dca_says_that_it_does_not_stratify():
+    X, y = rare()
+    with pytest.raises(ValueError, match="solver='dca'"):
+        AoRRClassifier(m=0.1, k=1.0, stratify=True, solver="dca").fit(X, y)
+
+
+def test_the_batched_fits_stratify_alike():
+    from rankrange import paths
+
+    rng = np.random.default_rng(0)
+    y = rng.choice([-1.0, 1.0], 50)
+    fields = (Design(rng.normal(size=(50, 3)), True), y, Logistic(), 2.0, 1)
+    model = StratifiedObjective(*fields, 0, 50, None, (y > 0).astype(int))
+    sets = paths.Sets.of(model, np.ones((1, 50), dtype=bool))
+    W = rng.normal(size=(1, 1, 4))
+    values, gradients = sets.values_and_gradients(W, np.zeros(1, dtype=int), np.array([7.0]), np.array([40.0]))
+    point = StratifiedObjective(*fields, 7, 40, None, (y > 0).astype(int)).at(W[0])
+    assert values[0] == pytest.approx(point.value)
+    np.testing.assert_allclose(gradients[0], point.gradient, atol=1e-12)
+    plain = Objective(*fields, 7, 40).at(W[0])
+    assert plain.value < point.value  # cutting within classes cuts smaller losses
