@@ -173,9 +173,10 @@ def descend_and_polish(
     the rows cut at W. The history is that of W, then that of the start that did best.
     """
     log = Log() if log is None else log
-    result = quasi_newton(objective, W, tol=tol, max_iter=max_iter, log=log, watch=watch)
+    metric = _mild_metric(objective)
+    result = quasi_newton(objective, W, metric=metric, tol=tol, max_iter=max_iter, log=log, watch=watch)
     for other in _other_starts(objective, W):
-        run = quasi_newton(objective, other, tol=tol, max_iter=max_iter)
+        run = quasi_newton(objective, other, metric=metric, tol=tol, max_iter=max_iter)
         result = run if run.value < result.value else result
     if result.history is not log.history:
         log.history.extend(("other " + phase, value) for phase, value in result.history)
@@ -183,6 +184,14 @@ def descend_and_polish(
         return replace(result, history=log.history)
     polished = by_separation(objective, result.w, tol=tol, log=log, watch=watch, phase="polish")
     return replace(polished, n_iter=polished.n_iter + result.n_iter)
+
+
+def _mild_metric(objective: LabelObjective) -> Metric | None:
+    """The penalty and a little of X'X / n: the kinks of F leave less curvature along X than a smooth loss has."""
+    if objective.design.p > 1500:
+        return None
+    mass = np.ones(objective.design.n) if objective.sample_weight is None else objective.sample_weight
+    return Metric(0.02 * objective.design.gram(mass / mass.sum()) + np.diag(objective.penalty_diagonal() + 1e-12))
 
 
 def _other_starts(objective: LabelObjective, W: Array) -> list[Array]:
