@@ -353,36 +353,43 @@ class Saddle:
         the intercept exactly.
         """
         if self.exact and self.problem.tilt is None:
-            return value - self._exact_lower_bound(Z)
+            return value - self._blockwise_bound(Z)
         return value - self._lower_bound(Z, self.answer(Z))
 
-    def _exact_lower_bound(self, Z: Array) -> float:
-        """`_lower_bound` where all rows count whole: block by block, so that no vector of length n is made.
+    def _blockwise_bound(self, Z: Array, rho: Array | None = None) -> float:
+        """`_lower_bound` of a loss of one piece, block by block, so that no vector of length n is made.
 
-        The slopes are taken at scores shifted so that they add up to zero, as they must at the best intercept.
+        Where all rows count whole (rho is None) the slopes are taken at scores shifted so that they add up to zero, as
+        they must at the best intercept.
         """
         problem, design = self.problem, self.problem.design
-        shift = self._balancing_shift(Z) if design.fit_intercept else np.zeros(problem.n_outputs)
-        keep = np.ones(2 if problem.n_outputs == 1 else problem.n_outputs)
+        shift = self._balancing_shift(Z) if design.fit_intercept and rho is None else np.zeros(problem.n_outputs)
+        keep = np.ones(max(2, problem.n_outputs))
         if design.fit_intercept:
-            keep = self._balance(self._flow(Z, shift))
+            flow = np.zeros((problem.n_outputs, len(keep)))
+            for block, _, _, u in self._blocks(Z, shift, rho):
+                np.add.at(flow.T, self._side(block, u), u.T)
+            keep = self._balance(flow)
         bound, v = 0.0, np.zeros((problem.n_outputs, design.p))
-        for block, z, s, u in self._blocks(Z, shift):
+        for block, z, weighted, u in self._blocks(Z, shift, rho):
             factor = keep[self._side(block, u)]
-            bound += float(factor @ (s * self.caps[block] / problem.scale - np.einsum("rn,rn->n", u, z)))
+            bound += float(factor @ (weighted - np.einsum("rn,rn->n", u, z)))
             v += Design(design.X[block], design.fit_intercept).adjoint(u * factor)
         v = v[:, : design.d]
         return bound - 0.5 * problem.C * float(np.vdot(v, v))
 
-    def _blocks(self, Z: Array, shift: Array) -> Iterator[tuple[slice, Array, Array, Array]]:
-        """(rows, scores, losses, weighted slopes) at the scores Z - shift."""
+    def _blocks(self, Z: Array, shift: Array, rho: Array | None = None) -> Iterator[tuple[slice, Array, Array, Array]]:
+        """(rows, scores, weighted losses, weighted slopes) at the scores Z - shift."""
         problem = self.problem
         for start in range(0, problem.design.n, _BLOCK):
             block = slice(start, start + _BLOCK)
-            part = replace(problem, y=problem.y[block])
+            part = Saddle(replace(problem, y=problem.y[block], caps=self.caps[block]))
             z = Z[:, block] - shift[:, None]
-            s, slope = part.losses_and_slopes(z)
-            yield block, z, s, slope * (self.caps[block] / problem.scale)
+            values, slope = part._pieces(z)
+            share = np.ones_like(values) if rho is None else rho[block]
+            none = np.zeros(len(values), dtype=bool)
+            u = part._pull(Answer(0.0, share, slope, none, none, False))
+            yield block, z, values[:, 0] * share[:, 0] * (part.caps / problem.scale), u
 
     def _balancing_shift(self, Z: Array) -> Array:
         """The shift of all scores after which the weighted slopes add up to zero."""
@@ -406,14 +413,6 @@ class Saddle:
     def _side(self, rows: slice, pulled: Array) -> Array:
         """Which factor of `_balance` a row takes: by the sign of its slope, or by its class."""
         return (pulled[0] > 0).astype(np.intp) if self.problem.n_outputs == 1 else self.problem.y[rows]
-
-    def _flow(self, Z: Array, shift: Array) -> Array:
-        """The weighted slopes (r,), added up by side, one column a side."""
-        sides = 2 if self.problem.n_outputs == 1 else self.problem.n_outputs
-        flow = np.zeros((self.problem.n_outputs, sides))
-        for block, _, _, u in self._blocks(Z, shift):
-            np.add.at(flow.T, self._side(block, u), u.T)
-        return flow
 
     def _lower_bound(self, Z: Array, answer: Answer) -> float:
         """Each loss is at least its tangent, so W may minimise the weighted tangents and the penalty instead."""
@@ -444,19 +443,26 @@ class Saddle:
         problem, design = self.problem, self.problem.design
         values, slope = self._pieces(Z)
         values = values[:, 0]
-        inside = self.caps > 0
         cut = max(problem.lower_cut(values), 0.0)
-        distance = np.where(inside, np.abs(values - cut), np.inf)
+        distance = np.abs(values - cut)
+        distance[self.caps <= 0] = np.inf
         n_band = 10 * design.p
-        band = np.argpartition(distance, n_band)[:n_band]
-        sure = (values > cut) & inside
+        band = np.flatnonzero(distance <= np.partition(distance, n_band)[n_band])[: 2 * n_band]
+        del distance
+        sure = values > cut
+        sure &= self.caps > 0
         sure[band] = False
-        unit = self._unit_slope(Answer(0.0, np.ones((design.n, 1)), slope, sure, sure, False))
-        tilt = -design.adjoint((unit * (self.caps * sure / problem.scale))[None, :]) - problem.penalty_gradient(W)
+        unit = self._unit_slope(Answer(0.0, np.broadcast_to(1.0, (design.n, 1)), slope, sure, sure, False))
+        at_band = (values[band], unit[band])
+        del values, slope
+        pull = unit * sure
+        pull *= self.caps
+        tilt = -design.adjoint(pull[None, :]) / problem.scale - problem.penalty_gradient(W)
+        del unit, pull
         small = TopSum(
             design.take(band),
-            np.empty(n_band),
-            _Tangents(values[band], unit[band]),
+            np.empty(len(band)),
+            _Tangents(*at_band),
             problem.C,
             K=problem.K - float(self.caps @ sure),
             scale=problem.scale,
@@ -474,7 +480,7 @@ class Saddle:
                 break
         rho = sure.astype(np.float64)[:, None]
         rho[band] = inner.centre
-        return value - self._lower_bound(Z, Answer(0.0, rho, slope, sure, sure, False))
+        return value - self._blockwise_bound(Z, rho)
 
     def _balance(self, flow: Array) -> Array:
         """Factors in [0, 1], one a side, that make the slopes add up to zero exactly.
