@@ -385,7 +385,9 @@ class AoRRClassifier(ClassifierMixin, _AoRRLinear):
                     f"{self.classes_[:10].tolist()}; drop these rows or add the classes to y"
                 )
             clean = clean[0], self._encode(np.searchsorted(self.classes_, clean[1]), X.dtype)
-        self._solve(X, self._encode(codes, X.dtype), weight, loss, n_outputs, clean)
+        y = self._encode(codes, X.dtype)
+        del codes  # as long as y; the fit needs the memory
+        self._solve(X, y, weight, loss, n_outputs, clean)
         return self
 
     def _by_class(self, objective: Objective) -> Objective:
@@ -448,7 +450,7 @@ class AoRRClassifier(ClassifierMixin, _AoRRLinear):
         return weight
 
     def _check_classes(self, codes: Array) -> None:
-        present = np.unique(codes)
+        present = np.flatnonzero(np.bincount(codes, minlength=len(self.classes_)))
         if len(present) < 2:
             raise ValueError(
                 f"{type(self).__name__} needs at least two classes with positive weight, got one class: "
