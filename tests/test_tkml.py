@@ -76,6 +76,35 @@ def test_gradient_of_the_objective_is_its_finite_difference(problem, two_sided):
 
 
 @pytest.mark.parametrize("two_sided", [True, False])
+def test_loss_gradient_is_the_finite_difference_and_proposition_1_holds_in_1000_cases(two_sided):
+    """A quarter of the cases has the lowest true label itself in place k+1, where the derivative must vanish."""
+    rng = np.random.default_rng(0)
+    selected, step = 0, 1e-6
+    for case in range(1000):
+        n_labels = int(rng.integers(2, 8))
+        k = int(rng.integers(1, n_labels))
+        f = rng.normal(size=n_labels)
+        true = rng.random(n_labels) < rng.uniform(0.2, 0.8)
+        order = np.argsort(-f)
+        if case % 4 == 0:
+            true[order[k + 1 :]], true[order[k]] = False, True
+        lowest_is_selected = true.any() and order[k] == np.flatnonzero(true)[f[true].argmin()]
+        selected += lowest_is_selected
+        loss, slope = TKML(k, two_sided).value_and_derivative(true[None], f[None])
+        assert loss[0] == pytest.approx(tkml_by_definition(true, f, k, two_sided))
+        for j in range(n_labels):
+            d = step * np.eye(n_labels)[j]
+            high, low = (tkml_by_definition(true, f + sign * d, k, two_sided) for sign in (1, -1))
+            assert slope[0, j] == pytest.approx((high - low) / (2 * step), abs=1e-6)
+        if lowest_is_selected and not (two_sided and true.sum() > k):
+            assert loss[0] == 1.0
+            assert not slope.any()
+        if 0 < true.sum() == k < n_labels:
+            assert max(0.0, 1 + f[~true].max() - f[true].min()) >= loss[0] - 1e-12
+    assert selected > 200
+
+
+@pytest.mark.parametrize("two_sided", [True, False])
 def test_moving_labels_give_the_loss_and_its_derivative(two_sided):
     """In 1,000 random cases, against the loss itself; where scores do not tie, the derivative is +1 and -1."""
     rng = np.random.default_rng(0)
