@@ -117,7 +117,7 @@ LARGE = {
 
 
 def _seen_by_the_sample(values):
-    values[np.random.default_rng(0).integers(len(values), size=module._SAMPLE_SIZE)] = 10.0
+    values[module._sampled_rows(len(values))] = 10.0
     return values
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,8 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 from .ranges import Rank, RankedRange, ThresholdRange
 
 # Below this many values np.partition alone is quicker than sampling pivots first.
-_SAMPLED_FROM = 1 << 17
-_SAMPLE_SIZE = 1 << 15
+_SAMPLED_FROM = 1 << 14
+_SAMPLE_SIZE = 1 << 15  # at most; a smaller set is sampled more sparsely
 # Blocks that stay in a core's cache: several passes over a block cost little more than one over memory.
 _BLOCK = 1 << 15
 # Up to this length the rows of an array are selected together; beyond it, one after the other.
@@ -206,11 +207,13 @@ def select_rows(values: NDArray[Any], m: int, k: int) -> Selection:
 
 def _cuts_of_rows(values: NDArray[Any], m: int, k: int) -> tuple[Cut, Cut]:
     n_rows, n = values.shape
-    part = np.partition(values, [n - rank for rank in (k, m) if rank], axis=1)
+    # The smallest needs no selection, and asking for it would slow down the one for the other rank.
+    positions = [n - rank for rank in (k, m) if 0 < rank < n]
+    part = np.partition(values, positions, axis=1) if positions else values
     cuts = [Cut(np.full(n_rows, math.inf, values.dtype), np.zeros(n_rows), np.ones(n_rows))] * 2
     for i, rank in enumerate((k, m)):
         if rank:
-            value = part[:, n - rank].copy()
+            value = part[:, n - rank].copy() if rank < n else values.min(axis=1)
             above, tied = (test(values, value[:, None]).sum(axis=1) for test in (np.greater, np.equal))
             cuts[i] = Cut(value, rank - above, tied)
     return cuts[0], cuts[1]
@@ -222,7 +225,7 @@ def _sampled_cuts(values: NDArray[Any], ranks: list[int]) -> list[Cut] | None:
     Exact, or None when the sample was unlucky and a cut lies outside its bracket.
     """
     n = len(values)
-    sample = np.sort(values[np.random.default_rng(0).integers(n, size=_SAMPLE_SIZE)])
+    sample = np.sort(values[_sampled_rows(n)])
     brackets = [_bracket(sample, 1.0 - rank / n) for rank in ranks]
     below, over = [0] * len(ranks), [0] * len(ranks)
     between: list[list[NDArray[Any]]] = [[] for _ in ranks]
@@ -254,6 +257,12 @@ def _sampled_cuts(values: NDArray[Any], ranks: list[int]) -> list[Cut] | None:
             return None
         cuts.append(cut)
     return cuts
+
+
+@lru_cache(maxsize=8)
+def _sampled_rows(n: int) -> NDArray[Any]:
+    """The same rows each time: results and times repeat, and a solver that selects again and again draws once."""
+    return np.random.default_rng(0).integers(n, size=min(_SAMPLE_SIZE, n // 12 + 3))
 
 
 def _bracket(sample: NDArray[Any], share: float) -> tuple[Any, Any]:

@@ -141,15 +141,15 @@ def _convex(
 
 
 def _screen_rows(objective: Objective) -> int:
-    """Enough rows to tell good starts from bad: twenty a parameter, within limits of number and of work."""
+    """Enough rows to tell good starts from bad: twelve a parameter, within limits of number and of work."""
     p, r = objective.design.p, objective.n_outputs
-    return max(min(20 * p, 4000, int(2e7 / (p * r))), 1000)
+    return max(min(12 * p, 4000, int(2e7 / (p * r))), 600)
 
 
 def _hessian_rows(objective: Objective) -> int:
     """Enough rows for a Hessian that makes each step on all rows gain a digit or so; less where it would cost more."""
     p = objective.design.p
-    return max(min(100 * p, 20000, int(2e9 / p**2)), 3000)
+    return max(min(80 * p, 20000, int(2e9 / p**2)), 2000)
 
 
 def _subsample(objective: Objective, size: int, rng: np.random.Generator, margin: float = 2.5) -> Objective:
