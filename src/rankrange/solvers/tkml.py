@@ -304,9 +304,9 @@ def _is_clean(objective: LabelObjective, s: Array, caps: Array, Z: Array, down: 
         upper, _ = cuts_of(s, 0, objective.m, objective.sample_weight)
         if upper.taken < upper.tied and np.count_nonzero(s == upper.value) > 1:
             return False
-    active = (caps > 0) & (s > 0) & up.any(axis=1)
     high = np.where(down, Z, -np.inf).max(axis=1)
     low = np.where(up, Z, np.inf).min(axis=1)
+    active = (caps > 0) & (1 + high - low > -1e-9)  # others cost nothing nearby, whatever their sets
     outside = np.where(down, np.inf, Z).min(axis=1)  # rows that are not crowded: the labels kept on top
     left = np.where(true & ~up, Z, -np.inf).max(axis=1)  # crowded rows: true labels below the k best
     crowded = (true & ~up).any(axis=1)
