@@ -3,7 +3,7 @@
     python benchmarks/torch_kernels.py [--csv FILE] [--quick]
 
 Every line compares one loss, forward and backward, with the best of sort, topk and kthvalue in eager PyTorch, on the
-same data, the contenders taking turns. It is timed twice, between CUDA events around each call:
+same data, in turns. It is timed twice, between CUDA events around each call:
   loop   called from Python, one call after the other: what a training loop waits for, Python and launches included
   graph  replayed from a CUDA graph: what the GPU alone takes
 "reads" is the time over that of one read of the losses, "floors" over that of one read of scores and target and one
@@ -72,26 +72,24 @@ LABEL_REFERENCES = {
 # --- timing
 
 
-def medians(calls, seconds=0.4, at_most=200):
-    """Median milliseconds of each call, between events; they take turns, so that a slow moment of the host hits all."""
-    for call in calls.values():
-        event_times([call], 3)
-    round_ms = sum(min(event_times([call], 3)) for call in calls.values())
-    count = int(min(max(1000 * seconds / round_ms, 10), at_most))
-    event_times(calls.values(), max(count // 4, 2))
-    times = event_times(calls.values(), count)
-    return {name: statistics.median(times[i :: len(calls)]) for i, name in enumerate(calls)}
+def medians(calls, seconds=0.3, at_most=300, rounds=5):
+    """Median milliseconds of each call, between events, called again and again; several rounds of all contenders."""
+    times = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            once = min(event_times(call, 3))
+            count = int(min(max(1000 * seconds / once, 10), at_most)) // rounds
+            event_times(call, count // 3 + 1)
+            times[name] += event_times(call, count)
+    return {name: statistics.median(found) for name, found in times.items()}
 
 
-def event_times(calls, count):
-    pairs = []
-    for _ in range(count):
-        for call in calls:
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            call()
-            end.record()
-            pairs.append((start, end))
+def event_times(call, count):
+    pairs = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(count)]
+    for start, end in pairs:
+        start.record()
+        call()
+        end.record()
     torch.cuda.synchronize()
     return [start.elapsed_time(end) for start, end in pairs]
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ._select_kernels import float_of, highest_key, key_of, kth_key, lowest_key
+from ._select_kernels import highest_key, key_of, kth_value, lowest_key
 
 # What backward needs to know of a row.
 RISE = tl.constexpr(0)
@@ -70,9 +70,9 @@ def short_rows(
     crowded = (n_true > top_k) & TWO_SIDED
     # Either way one order statistic is left to find, of the true scores or of all.
     pool = tl.where(crowded & ~true, float("nan"), x)
-    key = kth_key(pool, tl.where(crowded, top_k, top_k + 1), 0, lowest_key(pool), highest_key(pool))
-    rise = tl.where(crowded, tl.max(tl.where(valid & ~true, x, float("-inf")), 0), float_of(key))
-    fall = tl.where(crowded, float_of(key), tl.min(tl.where(true, x, float("inf")), 0))
+    found = kth_value(pool, tl.where(crowded, top_k, top_k + 1), 0, lowest_key(pool), highest_key(pool))
+    rise = tl.where(crowded, tl.max(tl.where(valid & ~true, x, float("-inf")), 0), found)
+    fall = tl.where(crowded, found, tl.min(tl.where(true, x, float("inf")), 0))
     tied_up = tl.sum(((x == rise) & ~(crowded & true)).to(tl.int32), 0)
     tied_down = tl.sum(((x == fall) & true).to(tl.int32), 0)
     store_row(loss_ptr, marks_ptr, row, rise, fall, tied_up, tied_down, n_true, n_nan, crowded)
@@ -109,7 +109,7 @@ def ranked(
 ):  # fmt: skip
     """The rank-th largest of the wanted sign * scores of a row, and how many equal it, from the best of each lane."""
     # Any bound that at least `rank` lanes reach will do, if they are no more than can be read again.
-    bound = float_of(kth_key(best, rank, CHOSEN + 1 - rank, lowest_key(best), highest_key(best)))
+    bound = kth_value(best, rank, CHOSEN + 1 - rank, lowest_key(best), highest_key(best))
     above, tied = (best > bound).to(tl.int32), (best == bound).to(tl.int32)
     n_above, n_leading = tl.sum(above, 0), tl.sum(above + tied, 0)
     place = tl.where(above > 0, tl.cumsum(above, 0) - 1, n_above + tl.cumsum(tied, 0) - 1)
@@ -120,7 +120,7 @@ def ranked(
     offsets = tl.reshape(lanes[:, None] + TILE * tl.arange(0, DEPTH)[None, :], (CHOSEN * DEPTH,))
     x = scores_of(x_ptr, target_ptr, row, offsets, n_labels, n_entries, sign, want_true, want_false, INDEX)
     if (n_leading <= CHOSEN) | (tl.sum((x > bound).to(tl.int32), 0) >= rank):
-        value = float_of(kth_key(x, rank, 0, key_of(bound), highest_key(x)))
+        value = kth_value(x, rank, 0, key_of(bound), highest_key(x))
         n_tied = tl.sum((x == value).to(tl.int32), 0)
     else:  # more lanes are tied at the bound than can be read again, and it is the value
         value = bound
@@ -193,7 +193,7 @@ def long_rows_by_index(
     n_true = tl.sum(listed.to(tl.int32), 0)
     crowded = (n_true > top_k) & TWO_SIDED
     rank = tl.where(crowded, top_k, tl.maximum(n_true, 1))
-    fall = float_of(kth_key(own, rank, 0, lowest_key(own), highest_key(own)))
+    fall = kth_value(own, rank, 0, lowest_key(own), highest_key(own))
     tied_down = tl.sum((own == fall).to(tl.int32), 0)
 
     offsets = tl.arange(0, TILE)

@@ -1,18 +1,7 @@
-"""Triton kernels that find both cuts of a ranked range, its value and its weights.
+"""Triton kernels for one ranked range in registers, and what every selection shares.
 
 Floats are compared as floats; only the search runs on integers in the order of the floats ("keys"), halving an
-interval of keys until it holds one. A missing entry is NaN, which no comparison counts.
-
-A row of few losses: `small`, one program a row, everything in registers.
-Many: two launches read the losses once each (a sample, then one pass: Floyd and Rivest).
-  narrow   every program finds the same pivots around both cuts from the same sample; one pass counts what lies above
-           them and, for the few losses between, fills a histogram. The program that finishes last picks the histogram
-           bin that holds each cut.
-  finish   one pass sums what is surely kept and collects what lies in the two bins: as a list where they are few, as
-           a finer histogram where they are many (ties). The program that finishes last reads the cuts off.
-Counts are exact and independent of the order of arrival; sums are made of parts that depend on nothing but the size, or
-in integers: the same losses give the same bits on every run. An unlucky sample (one in some ten thousand) is noticed
-by the counts and costs time, not exactness: the last program then searches the losses by itself.
+interval of keys until it holds one entry. A missing entry is NaN, which no comparison counts.
 """
 
 # mypy: ignore-errors
@@ -23,17 +12,6 @@ import triton.language as tl
 
 KEY_MIN = tl.constexpr(-2139095041)  # of minus infinity
 KEY_MAX = tl.constexpr(2139095040)  # of infinity
-
-# Layout of the workspace, in 32-bit words, all zero at first. Where there are two entries, that of k comes first.
-TICKETS = tl.constexpr(0)  # programs that have finished `narrow`, and `finish`
-COUNTS = tl.constexpr(8)  # losses at or above the low pivot, and above the high one
-BINS = tl.constexpr(16)  # low key, high key (exclusive), losses above, losses inside
-LISTED = tl.constexpr(32)  # losses in the list
-N_NAN = tl.constexpr(40)
-PARTS = tl.constexpr(64)  # the sum of each program
-MAX_PROGRAMS = tl.constexpr(1024)
-LIST = tl.constexpr(64 + 1024)
-# then CAP words of list, and two histograms of REPLICAS * N_BINS words for `narrow`, and two for `finish`
 
 
 @triton.jit
@@ -60,29 +38,38 @@ def highest_key(x):
 
 
 @triton.jit
-def kth_key(x, rank, near, lo, hi):
-    """A key in [lo, hi] with `rank` of x, or fewer than `near` more, at or above it; near = 0: of the rank-th largest.
-
-    Where no key has such a number it is the largest with at least `rank`.
-    """
+def kth_value(x, rank, near, lo, hi):
+    """The rank-th largest of x, whose key is in [lo, hi]; with near > 1, any number that `rank` of x, or fewer than
+    `near` more, reach, if the search meets one."""
     lo = lo.to(tl.int64)
     hi = hi.to(tl.int64)
-    while lo < hi:
+    at_lo, over_hi = tl.full((), 1 << 30, tl.int32), tl.full((), 0, tl.int32)
+    while (lo < hi) & (at_lo - over_hi > 1):  # one x left between them is the one
         mid = lo + ((hi - lo + 1) >> 1)
         count = tl.sum((x >= float_of(mid)).to(tl.int32), 0)
-        hi = tl.where(count < rank, mid - 1, tl.where(count < rank + near, mid, hi))
-        lo = tl.where(count < rank, lo, mid)
-    return lo
+        enough, close = count >= rank, (count >= rank) & (count < rank + near)
+        hi = tl.where(enough, tl.where(close, mid, hi), mid - 1)
+        over_hi = tl.where(enough, over_hi, count)
+        lo = tl.where(enough, mid, lo)
+        at_lo = tl.where(enough, count, at_lo)
+    top = float_of(hi)
+    return tl.where(near > 1, top, tl.max(tl.where(x <= top, x, float("-inf")), 0))
 
 
 @triton.jit
-def two_keys(a, b, rank_a, rank_b, near_a, near_b, lo_a, hi_a, lo_b, hi_b):
-    """`kth_key` of two sets of fewer than 2**16 entries at once, both counts in one word."""
+def search_two(a, b, rank_a, rank_b, near_a, near_b, lo_a, hi_a, lo_b, hi_b):
+    """The search of `kth_value` in two sets of fewer than 2**16 entries at once, both counts in one word.
+
+    Returns keys that end it: for near > 1 one that `rank` entries, or fewer than `near` more, reach; else one with none
+    but the rank-th largest, and its equals, at or below it and not below all others.
+    """
     lo_a = lo_a.to(tl.int64)
     hi_a = hi_a.to(tl.int64)
     lo_b = lo_b.to(tl.int64)
     hi_b = hi_b.to(tl.int64)
-    while (lo_a < hi_a) | (lo_b < hi_b):
+    at_a, at_b = tl.full((), 1 << 30, tl.int32), tl.full((), 1 << 30, tl.int32)
+    over_a, over_b = tl.full((), 0, tl.int32), tl.full((), 0, tl.int32)
+    while ((lo_a < hi_a) & (at_a - over_a > 1)) | ((lo_b < hi_b) & (at_b - over_b > 1)):
         mid_a = lo_a + ((hi_a - lo_a + 1) >> 1)
         mid_b = lo_b + ((hi_b - lo_b + 1) >> 1)
         both = (a >= float_of(mid_a)).to(tl.int32) + ((b >= float_of(mid_b)).to(tl.int32) << 16)
@@ -90,10 +77,23 @@ def two_keys(a, b, rank_a, rank_b, near_a, near_b, lo_a, hi_a, lo_b, hi_b):
         n_a = count & 0xFFFF
         n_b = (count >> 16) & 0xFFFF
         hi_a = tl.where(n_a < rank_a, mid_a - 1, tl.where(n_a < rank_a + near_a, mid_a, hi_a))
+        over_a = tl.where(n_a < rank_a, n_a, over_a)
         lo_a = tl.where(n_a < rank_a, lo_a, mid_a)
+        at_a = tl.where(n_a < rank_a, at_a, n_a)
         hi_b = tl.where(n_b < rank_b, mid_b - 1, tl.where(n_b < rank_b + near_b, mid_b, hi_b))
+        over_b = tl.where(n_b < rank_b, n_b, over_b)
         lo_b = tl.where(n_b < rank_b, lo_b, mid_b)
-    return lo_a, lo_b
+        at_b = tl.where(n_b < rank_b, at_b, n_b)
+    return lo_a, hi_a, lo_b, hi_b
+
+
+@triton.jit
+def two_values(a, b, rank_a, rank_b, lo_a, hi_a, lo_b, hi_b):
+    """`kth_value` of two sets at once."""
+    _, hi_a, _, hi_b = search_two(a, b, rank_a, rank_b, 0, 0, lo_a, hi_a, lo_b, hi_b)
+    top_a, top_b = float_of(hi_a), float_of(hi_b)
+    value_a = tl.max(tl.where(a <= top_a, a, float("-inf")), 0)
+    return value_a, tl.max(tl.where(b <= top_b, b, float("-inf")), 0)
 
 
 @triton.jit
@@ -129,9 +129,8 @@ def small(x_ptr, value_ptr, cut_ptr, weight_ptr, n, m, k, scale, BLOCK: tl.const
     valid = offsets < n
     x = tl.load(x_ptr + row * n + offsets, mask=valid, other=float("nan")).to(tl.float32)
     lowest, highest = lowest_key(x), highest_key(x)
-    key_k, key_m = two_keys(x, x, k, m, 0, 0, lowest, highest, tl.where(m > 0, lowest, highest), highest)
-    lam = float_of(key_k)
-    lam_hat = tl.where(m > 0, float_of(key_m), float("inf"))
+    lam, lam_hat = two_values(x, x, k, m, lowest, highest, tl.where(m > 0, lowest, highest), highest)
+    lam_hat = tl.where(m > 0, lam_hat, float("inf"))
     above = tl.sum((x > lam).to(tl.int32) + ((x > lam_hat).to(tl.int32) << 16), 0)
     tied = tl.sum((x == lam).to(tl.int32) + ((x == lam_hat).to(tl.int32) << 16), 0)
     n_nan = tl.sum(((x != x) & valid).to(tl.int32), 0)
@@ -156,388 +155,3 @@ def weigh(x_ptr, cut_ptr, gradient_ptr, out_ptr, n, scale, TILE: tl.constexpr):
     factor = tl.load(gradient_ptr + row).to(tl.float32) * scale
     x = tl.load(x_ptr + row * n + offsets, mask=offsets < n, other=0.0).to(tl.float32)
     tl.store(out_ptr + row * n + offsets, factor * band_weight(x, lam, lam_hat, at_lam, at_hat), mask=offsets < n)
-
-
-# --- many losses: what `narrow` and `finish` share --------------------------------------------------------------------
-
-
-@triton.jit
-def load_tile(x_ptr, tile, n, TILE: tl.constexpr):
-    # The kernels do not specialize x_ptr: knowing its alignment, Triton would load four losses a thread at once, and
-    # then pass every tile through shared memory into the layout of the atomics.
-    offsets = tile * TILE + tl.arange(0, TILE)
-    if (tile + 1) * TILE <= n:
-        x = tl.load(x_ptr + offsets)
-    else:
-        x = tl.load(x_ptr + offsets, mask=offsets < n, other=float("nan"))
-    return x
-
-
-@triton.jit
-def shift_for(lo, hi, N_BINS: tl.constexpr):
-    """A power of two at which N_BINS bins cover the keys [lo, hi), read off the exponent of their number."""
-    exponent = (tl.maximum(hi - 1 - lo, 1).to(tl.float32).to(tl.int32, bitcast=True) >> 23) - 126
-    N_BITS: tl.constexpr = N_BINS.bit_length() - 1
-    return tl.maximum(exponent - N_BITS, 0).to(tl.int32)
-
-
-@triton.jit
-def fill_histograms(hist_ptr, x, k_lo, k_over, k_shift, m_lo, m_over, m_shift, SIZE: tl.constexpr):
-    """Count by bin the x above key lo and not `over`. Ties at lo, which may be many, are left to subtraction."""
-    of_k = (x > float_of(k_lo)) & ~k_over
-    of_m = (x > float_of(m_lo)) & ~m_over
-    # The difference may exceed an int32, but not its 32 bits.
-    difference = key_of(x) - tl.where(of_m, m_lo.to(tl.int32), k_lo.to(tl.int32))
-    place = difference.to(tl.uint32, bitcast=True) >> tl.where(of_m, m_shift, k_shift).to(tl.uint32)
-    tl.atomic_add(hist_ptr + (place.to(tl.int32) + tl.where(of_m, SIZE, 0)), 1, mask=of_k | of_m, sem="relaxed")
-
-
-@triton.jit
-def load_histogram(hist_ptr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr):
-    counts = tl.zeros((N_BINS,), tl.int32)
-    for replica in tl.static_range(REPLICAS):
-        counts += tl.load(hist_ptr + replica * N_BINS + tl.arange(0, N_BINS), cache_modifier=".cg")
-    return counts
-
-
-@triton.jit
-def search_histogram(counts, rank, lo, hi, above, inside, shift, N_BINS: tl.constexpr):
-    """The bin that holds the rank: keys [low, high) out of [lo, hi), and the losses above and inside it."""
-    bins = tl.arange(0, N_BINS)
-    at_or_above = tl.cumsum(counts, 0, reverse=True)
-    found = tl.max(tl.where(above + at_or_above >= rank, bins, -1), 0)
-    above_bin = above + tl.sum(tl.where(bins > found, counts, 0), 0)
-    in_bin = tl.sum(tl.where(bins == found, counts, 0), 0)
-    low = lo + (tl.maximum(found, 0).to(tl.int64) << shift)
-    high = tl.minimum(lo + ((found + 1).to(tl.int64) << shift), hi)
-    low = tl.where(found == 0, lo + 1, low)
-    high = tl.where(found < 0, lo + 1, high)
-    return low, high, above_bin, tl.where(found < 0, above + inside - above_bin, in_bin)
-
-
-@triton.jit
-def last_to_arrive(ticket_ptr, programs):
-    """Whether this program is the last to get here; if so it sees what all the others wrote."""
-    tl.debug_barrier()
-    last = tl.atomic_add(ticket_ptr, 1, sem="acq_rel") == programs - 1
-    tl.debug_barrier()
-    return last
-
-
-@triton.jit
-def histograms(ws_ptr, level: tl.constexpr, CAP: tl.constexpr, SIZE: tl.constexpr):
-    """Of k; that of m follows SIZE words after it."""
-    return ws_ptr + LIST + CAP + 2 * level * SIZE
-
-
-# --- narrow -----------------------------------------------------------------------------------------------------------
-
-
-@triton.jit
-def sample_of(x_ptr, n, SAMPLE: tl.constexpr):
-    """One loss from each of SAMPLE equal stretches, at a place no pattern in the losses will follow."""
-    i = tl.arange(0, SAMPLE)
-    stretch = n // SAMPLE
-    scrambled = (i.to(tl.uint32) * 2654435761) ^ ((i.to(tl.uint32) * 2246822519) >> 15)
-    jitter = ((scrambled >> 4) % stretch.to(tl.uint32)).to(tl.int64)
-    return tl.load(x_ptr + i.to(tl.int64) * stretch + jitter).to(tl.float32)
-
-
-@triton.jit
-def pivots(sample, lowest, highest, rank, n, SAMPLE: tl.constexpr):
-    """Keys [lo, hi) that hold the rank-th largest of n losses unless the sample is 4.5 deviations off."""
-    centre = rank.to(tl.float32) * (SAMPLE / n.to(tl.float32))
-    reach = 4.5 * tl.sqrt(tl.maximum(centre * (1.0 - centre / SAMPLE), 0.0)) + 8.0
-    near = (reach * 0.25).to(tl.int32)
-    low_rank = (centre + reach).to(tl.int32) + 1
-    high_rank = tl.maximum((centre - reach).to(tl.int32) + 1, 1)  # fewer than this of the sample lie at or above hi
-    near_high = tl.minimum(near, high_rank - 1)
-    no_low, no_high = low_rank > SAMPLE, centre < reach
-    lo, hi = two_keys(
-        sample, sample, low_rank, high_rank - near_high, near, near_high,
-        tl.where(no_low, highest, lowest), highest, tl.where(no_high, highest, lowest), highest,
-    )  # fmt: skip
-    return tl.where(no_low, KEY_MIN, lo), tl.where(no_high, KEY_MAX, hi) + 1
-
-
-@triton.jit
-def narrowed(ws_ptr, which, counts, rank, n, lo, hi, shift, N_BINS: tl.constexpr):
-    """The bin of one cut: out of the histogram, or the side of the pivots it lies on if the sample misled."""
-    at_or_above_lo = tl.load(ws_ptr + COUNTS + 2 * which, cache_modifier=".cg")
-    above_hi = tl.load(ws_ptr + COUNTS + 2 * which + 1, cache_modifier=".cg")
-    low, high, above, inside = search_histogram(
-        counts, rank, lo, hi, above_hi, at_or_above_lo - above_hi, shift, N_BINS
-    )
-    over, under = rank <= above_hi, rank > at_or_above_lo
-    low = tl.where(over, hi, tl.where(under, KEY_MIN, low))
-    high = tl.where(over, KEY_MAX + 1, tl.where(under, lo, high))
-    above = tl.where(over, 0, tl.where(under, at_or_above_lo, above))
-    inside = tl.where(over, above_hi, tl.where(under, n - at_or_above_lo, inside))
-    return low, high, above, inside
-
-
-@triton.jit
-def store_bin(ws_ptr, which: tl.constexpr, low, high, above, inside):
-    tl.store(ws_ptr + BINS + 4 * which, low.to(tl.int32))
-    tl.store(ws_ptr + BINS + 4 * which + 1, high.to(tl.int32))
-    tl.store(ws_ptr + BINS + 4 * which + 2, above)
-    tl.store(ws_ptr + BINS + 4 * which + 3, inside)
-
-
-@triton.jit
-def store_bins(
-    ws_ptr, m, k, n, k_lo, k_hi, k_shift, m_lo, m_hi, m_shift, shared,
-    CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr,
-):  # fmt: skip
-    """Both bins, disjoint or the same."""
-    hist_ptr = histograms(ws_ptr, 0, CAP, REPLICAS * N_BINS)
-    counts = load_histogram(hist_ptr, REPLICAS, N_BINS)
-    k_low, k_high, k_above, k_inside = narrowed(ws_ptr, 0, counts, k, n, k_lo, k_hi, k_shift, N_BINS)
-    if shared:
-        m_lo, m_hi, m_shift = k_lo, k_hi, k_shift
-    else:
-        counts = load_histogram(hist_ptr + REPLICAS * N_BINS, REPLICAS, N_BINS)
-    which = tl.where(shared, 0, 1)
-    m_low, m_high, m_above, m_inside = narrowed(ws_ptr, which, counts, m, n, m_lo, m_hi, m_shift, N_BINS)
-    if m == 0:  # there is no upper cut
-        m_low, m_high, m_above, m_inside = m_lo, m_lo + 1, m_above * 0, m_inside * 0
-    elif (m_low < k_high) & (k_low < m_high):  # they overlap: one bin for both
-        above = tl.where(m_high > k_high, m_above, k_above)
-        inside = tl.where(m_low < k_low, m_above + m_inside, k_above + k_inside) - above
-        low, high = tl.minimum(k_low, m_low), tl.maximum(k_high, m_high)
-        k_low, k_high, k_above, k_inside = low, high, above, inside
-        m_low, m_high, m_above, m_inside = low, high, above, inside
-    store_bin(ws_ptr, 0, k_low, k_high, k_above, k_inside)
-    store_bin(ws_ptr, 1, m_low, m_high, m_above, m_inside)
-
-
-@triton.jit(do_not_specialize=["x_ptr", "value_ptr", "cut_ptr", "m", "k", "scale"])
-def narrow(
-    x_ptr, ws_ptr, value_ptr, cut_ptr, n, m, k, scale,
-    SAMPLE: tl.constexpr, TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr,
-    ALONE: tl.constexpr,
-):  # fmt: skip
-    """Store the bin that holds each cut. With ALONE the last program does all the rest too: one launch."""
-    program, programs = tl.program_id(0), tl.num_programs(0)
-    sample = sample_of(x_ptr, n, SAMPLE)
-    lowest, highest = lowest_key(sample), highest_key(sample)
-    k_lo, k_hi = pivots(sample, lowest, highest, k, n, SAMPLE)
-    m_lo, m_hi = tl.full((), KEY_MAX + 1, tl.int64), tl.full((), KEY_MAX + 2, tl.int64)  # no float lies there
-    if m > 0:
-        m_lo, m_hi = pivots(sample, lowest, highest, m, n, SAMPLE)
-    shared = m_lo < k_hi  # the cuts are close: both use the bracket of k
-    if shared:
-        k_lo, k_hi = tl.minimum(k_lo, m_lo), tl.maximum(k_hi, m_hi)
-        m_lo, m_hi = tl.full((), KEY_MAX + 1, tl.int64), tl.full((), KEY_MAX + 2, tl.int64)
-    k_shift, m_shift = shift_for(k_lo, k_hi, N_BINS), shift_for(m_lo, m_hi, N_BINS)
-    # Several copies, so that ties do not queue at one word.
-    hist_ptr = histograms(ws_ptr, 0, CAP, REPLICAS * N_BINS) + (program % REPLICAS) * N_BINS
-    at_or_above = tl.zeros((TILE,), tl.int32)  # two counts a word: k in the low half, m in the high one
-    above = tl.zeros((TILE,), tl.int32)
-    following = load_tile(x_ptr, program, n, TILE)
-    for tile in range(program, tl.cdiv(n, TILE), programs):
-        x = following.to(tl.float32)
-        following = load_tile(x_ptr, tl.minimum(tile + programs, tl.cdiv(n, TILE) - 1), n, TILE)  # ask ahead
-        k_over, m_over = x > float_of(k_hi - 1), x > float_of(m_hi - 1)
-        above += k_over.to(tl.int32) + (m_over.to(tl.int32) << 16)
-        at_or_above += (x >= float_of(k_lo)).to(tl.int32) + ((x >= float_of(m_lo)).to(tl.int32) << 16)
-        fill_histograms(hist_ptr, x, k_lo, k_over, k_shift, m_lo, m_over, m_shift, REPLICAS * N_BINS)
-    tl.atomic_add(ws_ptr + COUNTS, tl.sum(at_or_above & 0xFFFF, 0), sem="relaxed")
-    tl.atomic_add(ws_ptr + COUNTS + 1, tl.sum(above & 0xFFFF, 0), sem="relaxed")
-    tl.atomic_add(ws_ptr + COUNTS + 2, tl.sum((at_or_above >> 16) & 0xFFFF, 0), sem="relaxed")
-    tl.atomic_add(ws_ptr + COUNTS + 3, tl.sum((above >> 16) & 0xFFFF, 0), sem="relaxed")
-    if last_to_arrive(ws_ptr + TICKETS, programs):
-        store_bins(ws_ptr, m, k, n, k_lo, k_hi, k_shift, m_lo, m_hi, m_shift, shared, CAP, REPLICAS, N_BINS)
-        if ALONE:
-            tl.debug_barrier()
-            sum_and_collect(x_ptr, ws_ptr, n, scale, 0, 1, TILE, CAP, REPLICAS, N_BINS)
-            tl.debug_barrier()
-            resolve(x_ptr, ws_ptr, value_ptr, cut_ptr, n, m, k, scale, 1, TILE, CAP, REPLICAS, N_BINS)
-
-
-# --- finish -----------------------------------------------------------------------------------------------------------
-
-
-@triton.jit
-def load_bin(ws_ptr, which: tl.constexpr):
-    low = tl.load(ws_ptr + BINS + 4 * which, cache_modifier=".cg").to(tl.int64)
-    high = tl.load(ws_ptr + BINS + 4 * which + 1, cache_modifier=".cg").to(tl.int64)
-    above = tl.load(ws_ptr + BINS + 4 * which + 2, cache_modifier=".cg")
-    inside = tl.load(ws_ptr + BINS + 4 * which + 3, cache_modifier=".cg")
-    return low, high, above, inside
-
-
-@triton.jit
-def to_collect(low, high, inside):
-    """How many losses of a bin must be collected: none where it is a single key, whose losses are all alike."""
-    return tl.where(high - low > 1, inside, 0)
-
-
-@triton.jit
-def sum_and_collect(
-    x_ptr, ws_ptr, n, scale, program, programs,
-    TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr,
-):  # fmt: skip
-    """This program's part of the pass of `finish`."""
-    k_low, k_high, _, k_inside = load_bin(ws_ptr, 0)
-    m_low, m_high, _, m_inside = load_bin(ws_ptr, 1)
-    kept_from, kept_to = float_of(k_high - 1), float_of(m_low - 1)  # above the one and up to the other: surely kept
-    k_many, m_many = to_collect(k_low, k_high, k_inside), to_collect(m_low, m_high, m_inside)
-    # A bin that needs no collecting becomes an interval without floats.
-    k_low, k_high = tl.where(k_many > 0, k_low, KEY_MAX + 1), tl.where(k_many > 0, k_high, KEY_MAX + 2)
-    m_low, m_high = tl.where(m_many > 0, m_low, KEY_MAX + 1), tl.where(m_many > 0, m_high, KEY_MAX + 2)
-    k_shift, m_shift = shift_for(k_low, k_high, N_BINS), shift_for(m_low, m_high, N_BINS)
-    listing = k_many + m_many <= CAP
-    hist_ptr = histograms(ws_ptr, 1, CAP, REPLICAS * N_BINS) + (program % REPLICAS) * N_BINS
-    list_ptr = ws_ptr.to(tl.pointer_type(tl.float32)) + LIST
-    total = tl.zeros((TILE,), tl.float32)
-    n_nan = tl.zeros((TILE,), tl.int32)
-    following = load_tile(x_ptr, tl.minimum(program, tl.cdiv(n, TILE) - 1), n, TILE)
-    for tile in range(program, tl.cdiv(n, TILE), programs):
-        x = following.to(tl.float32)
-        following = load_tile(x_ptr, tl.minimum(tile + programs, tl.cdiv(n, TILE) - 1), n, TILE)
-        n_nan += (x != x).to(tl.int32)
-        total += tl.where((x > kept_from) & (x <= kept_to), x, 0.0) * scale
-        k_over, m_over = x > float_of(k_high - 1), x > float_of(m_high - 1)
-        if listing:
-            wanted = ((x >= float_of(k_low)) & ~k_over) | ((x >= float_of(m_low)) & ~m_over)
-            place = tl.atomic_add(ws_ptr + LISTED + tl.zeros((TILE,), tl.int32), 1, mask=wanted, sem="relaxed")
-            tl.store(list_ptr + place, x, mask=wanted & (place < CAP))
-        else:
-            fill_histograms(hist_ptr, x, k_low, k_over, k_shift, m_low, m_over, m_shift, REPLICAS * N_BINS)
-    tl.store(ws_ptr.to(tl.pointer_type(tl.float32)) + PARTS + program, tl.sum(total, 0))
-    tl.atomic_add(ws_ptr + N_NAN, tl.sum(n_nan, 0), sem="relaxed")
-
-
-@triton.jit
-def sum_in_any_order(x, chosen):
-    """Sum of the chosen x, the same bits in whatever order they come: in integers, of 2**-50 of the largest."""
-    largest = tl.max(tl.where(chosen, tl.abs(x), 0.0), 0)
-    exponent = ((largest.to(tl.int32, bitcast=True) >> 23) & 0xFF).to(tl.int64) - 126
-    unit = ((1023 + 50 - exponent) << 52).to(tl.float64, bitcast=True)
-    whole = tl.where(chosen, x, 0.0).to(tl.float64) * unit
-    return (tl.sum(whole.to(tl.int64), 0).to(tl.float64) / unit).to(tl.float32)
-
-
-@triton.jit
-def resolve_list(ws_ptr, m, k, CAP: tl.constexpr):
-    """Keys and counts of both cuts, and the sum between them, from the list of what the bins hold."""
-    k_low, k_high, above_k, k_inside = load_bin(ws_ptr, 0)
-    m_low, m_high, above_m, m_inside = load_bin(ws_ptr, 1)
-    i = tl.arange(0, CAP)
-    length = tl.load(ws_ptr + LISTED, cache_modifier=".cg")
-    entries = ws_ptr.to(tl.pointer_type(tl.float32)) + LIST + i
-    x = tl.load(entries, mask=i < length, other=float("nan"), cache_modifier=".cg")
-    of_k = tl.where((x >= float_of(k_low)) & (x <= float_of(k_high - 1)), x, float("nan"))
-    of_m = tl.where((x >= float_of(m_low)) & (x <= float_of(m_high - 1)), x, float("nan"))
-    key_k, key_m = two_keys(of_k, of_m, k - above_k, m - above_m, 0, 0, k_low, k_high - 1, m_low, m_high - 1)
-    lam, lam_hat = float_of(key_k), tl.where(m > 0, float_of(key_m), float("inf"))
-    over = tl.sum((of_k > lam).to(tl.int32) + ((of_m > lam_hat).to(tl.int32) << 16), 0)
-    tied = tl.sum((of_k == lam).to(tl.int32) + ((of_m == lam_hat).to(tl.int32) << 16), 0)
-    tied_k = tl.where(k_high - k_low > 1, tied & 0xFFFF, k_inside)
-    tied_m = tl.where(m_high - m_low > 1, (tied >> 16) & 0xFFFF, m_inside)
-    between = sum_in_any_order(x, (x > lam) & (x < lam_hat))
-    return lam, lam_hat, above_k + (over & 0xFFFF), tied_k, above_m + ((over >> 16) & 0xFFFF), tied_m, between
-
-
-@triton.jit
-def resolve_histograms(
-    x_ptr, ws_ptr, m, k, n, TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr
-):  # fmt: skip
-    """The same from the finer histograms; where even their bins hold several keys, the losses are searched."""
-    k_low, k_high, above_k, k_inside = load_bin(ws_ptr, 0)
-    m_low, m_high, above_m, m_inside = load_bin(ws_ptr, 1)
-    shared = k_low == m_low
-    k_shift, m_shift = shift_for(k_low, k_high, N_BINS), shift_for(m_low, m_high, N_BINS)
-    hist_ptr = histograms(ws_ptr, 1, CAP, REPLICAS * N_BINS)
-    of_m = load_histogram(hist_ptr + REPLICAS * N_BINS, REPLICAS, N_BINS)
-    of_k = load_histogram(hist_ptr + tl.where(shared, REPLICAS * N_BINS, 0), REPLICAS, N_BINS)
-    lo_k, hi_k, above_k, tied_k = search_histogram(of_k, k, k_low, k_high, above_k, k_inside, k_shift, N_BINS)
-    lo_m, hi_m, above_m, tied_m = search_histogram(of_m, m, m_low, m_high, above_m, m_inside, m_shift, N_BINS)
-    if hi_k - lo_k > 1:
-        lo_k, above_k, tied_k = search_losses(x_ptr, n, k, lo_k, hi_k, TILE)
-    if (hi_m - lo_m > 1) & (m > 0):
-        lo_m, above_m, tied_m = search_losses(x_ptr, n, m, lo_m, hi_m, TILE)
-    lam, lam_hat = float_of(lo_k), tl.where(m > 0, float_of(lo_m), float("inf"))
-    between = tl.zeros((), tl.float32)
-    if (k_shift == 0) & (m_shift == 0):  # every bin is one value
-        bins = tl.arange(0, N_BINS)
-        x = float_of(k_low + bins)
-        between = tl.sum(tl.where((of_k > 0) & (x > lam) & (x < lam_hat), x * of_k, 0.0), 0)
-        x = float_of(m_low + bins)
-        here = (of_m > 0) & (x > lam) & (x < lam_hat) & (shared == 0)
-        between += tl.sum(tl.where(here, x * of_m, 0.0), 0)
-    else:
-        parts = tl.zeros((TILE,), tl.float32)
-        for tile in range(tl.cdiv(n, TILE)):
-            x = load_tile(x_ptr, tile, n, TILE).to(tl.float32)
-            inside = (x >= float_of(k_low)) & (x <= float_of(k_high - 1))
-            inside |= (x >= float_of(m_low)) & (x <= float_of(m_high - 1))
-            parts += tl.where(inside & (x > lam) & (x < lam_hat), x, 0.0)
-        between = tl.sum(parts, 0)
-    return lam, lam_hat, above_k, tied_k, above_m, tied_m, between
-
-
-@triton.jit
-def search_losses(x_ptr, n, rank, low, high, TILE: tl.constexpr):
-    """The key of the rank within [low, high), the losses above it and equal to it: slow, and hardly ever needed."""
-    high -= 1
-    above, tied = count_losses(x_ptr, n, low, TILE)
-    while low < high:
-        mid = low + ((high - low + 1) >> 1)
-        above, tied = count_losses(x_ptr, n, mid, TILE)
-        low, high = tl.where(above + tied >= rank, mid, low), tl.where(above + tied >= rank, high, mid - 1)
-    above, tied = count_losses(x_ptr, n, low, TILE)
-    return low, above, tied
-
-
-@triton.jit
-def count_losses(x_ptr, n, key, TILE: tl.constexpr):
-    above = tl.zeros((TILE,), tl.int32)
-    tied = tl.zeros((TILE,), tl.int32)
-    for tile in range(tl.cdiv(n, TILE)):
-        x = load_tile(x_ptr, tile, n, TILE).to(tl.float32)
-        above += (x > float_of(key)).to(tl.int32)
-        tied += (x == float_of(key)).to(tl.int32)
-    return tl.sum(above, 0), tl.sum(tied, 0)
-
-
-@triton.jit
-def resolve(
-    x_ptr, ws_ptr, value_ptr, cut_ptr, n, m, k, scale, programs,
-    TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr,
-):  # fmt: skip
-    """Both cuts and the value, by the last program."""
-    k_low, k_high, _, k_inside = load_bin(ws_ptr, 0)
-    m_low, m_high, _, m_inside = load_bin(ws_ptr, 1)
-    if to_collect(k_low, k_high, k_inside) + to_collect(m_low, m_high, m_inside) <= CAP:
-        lam, lam_hat, above_k, tied_k, above_m, tied_m, between = resolve_list(ws_ptr, m, k, CAP)
-    else:
-        lam, lam_hat, above_k, tied_k, above_m, tied_m, between = resolve_histograms(
-            x_ptr, ws_ptr, m, k, n, TILE, CAP, REPLICAS, N_BINS
-        )
-    padding = tl.cdiv(n, TILE) * TILE - n
-    n_nan = tl.load(ws_ptr + N_NAN, cache_modifier=".cg") - padding
-    store_cut(cut_ptr, lam, lam_hat, above_k, tied_k, above_m, tied_m, m, k, n_nan)
-
-    i = tl.arange(0, MAX_PROGRAMS)
-    parts = ws_ptr.to(tl.pointer_type(tl.float32)) + PARTS + i
-    total = tl.sum(tl.load(parts, mask=i < programs, other=0.0, cache_modifier=".cg"), 0) + scale * between
-    same = (lam == lam_hat) & (m > 0)
-    total += tl.where(same, k - m, k - above_k).to(tl.float32) * scale * lam
-    left = above_m + tied_m - m
-    if (m > 0) & (left > 0) & (lam != lam_hat):
-        total += left.to(tl.float32) * scale * lam_hat
-    tl.store(value_ptr, tl.where(n_nan > 0, float("nan"), total))
-
-
-@triton.jit(do_not_specialize=["x_ptr", "value_ptr", "cut_ptr", "m", "k", "scale"])
-def finish(
-    x_ptr, ws_ptr, value_ptr, cut_ptr, n, m, k, scale,
-    TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr,
-):  # fmt: skip
-    """Value and cut, from the bins that `narrow` stored."""
-    program, programs = tl.program_id(0), tl.num_programs(0)
-    sum_and_collect(x_ptr, ws_ptr, n, scale, program, programs, TILE, CAP, REPLICAS, N_BINS)
-    if last_to_arrive(ws_ptr + TICKETS + 1, programs):
-        resolve(x_ptr, ws_ptr, value_ptr, cut_ptr, n, m, k, scale, programs, TILE, CAP, REPLICAS, N_BINS)

@@ -86,18 +86,28 @@ def cut_at_ranks(rows: Tensor, m: int, k: int) -> Tensor:
 
 def open_cut(losses: Tensor) -> Tensor:
     """The cut that keeps everything, also for no losses at all."""
-    cut = losses.new_ones(4, dtype=sum_dtype(losses))  # filled on the device: a list would have to be copied there
-    cut[LAM], cut[LAM_HAT] = -torch.inf, torch.inf
+    cut = losses.new_ones(4, dtype=sum_dtype(losses))
+    cut[LAM].fill_(-torch.inf)  # on the device: assignment would copy the number there, and wait
+    cut[LAM_HAT].fill_(torch.inf)
     return cut
 
 
 def counts_in_batch(keep: RankedRange, n: int) -> tuple[int, int]:
     """(m, k) as counts for a batch of n; where fractions round to nothing the one rank amid them is kept."""
-    m, k = keep.masses(n, whole=False)
+    if torch.compiler.is_compiling():  # where n may be symbolic
+        return _counts_in_batch(keep.m, keep.k, n)
+    return _remembered_in_batch(keep.m, keep.k, n)
+
+
+def _counts_in_batch(m: Rank, k: Rank, n: int) -> tuple[int, int]:
+    m, k = RankedRange(m, k).masses(n, whole=False)
     if round(m) < round(k):
         return round(m), round(k)
     middle = int((m + k) / 2)
     return middle, middle + 1
+
+
+_remembered_in_batch = functools.lru_cache(maxsize=256, typed=True)(_counts_in_batch)  # typed: 1 is not 1.0
 
 
 def cut_weights(rows: Tensor, cut: Tensor) -> Tensor:
@@ -133,8 +143,7 @@ def tkml(scores: Tensor, target: Tensor, top_k: int, *, two_sided: bool = True, 
         losses = _tkml_rows(scores, target, top_k, two_sided)
     if reduction == "none":
         return losses
-    total = losses.sum(dtype=sum_dtype(losses))
-    return (total if reduction == "sum" else total / max(len(losses), 1)).to(losses.dtype)
+    return losses.mean() if reduction == "mean" and len(losses) else losses.sum()
 
 
 def _tkml_rows(scores: Tensor, target: Tensor, top_k: int, two_sided: bool) -> Tensor:
@@ -200,7 +209,7 @@ def _counts(m: Rank | RankedRange, k: Rank | None, n: int) -> tuple[int, int]:
     return _remembered_counts(m, k, n)
 
 
-@functools.lru_cache(maxsize=256, typed=True)  # typed: 1 and 1.0 are different ranks
+@functools.lru_cache(maxsize=256, typed=True)
 def _remembered_counts(m: Rank, k: Rank, n: int) -> tuple[int, int]:
     return RankedRange(m, k).counts(n)
 

@@ -18,14 +18,14 @@ from torch import Tensor
 try:
     import triton
 
-    from . import _label_kernels, _select_kernels
+    from . import _label_kernels, _large_kernels, _select_kernels
 except ImportError:
     triton = None
 
 _INTERPRETED = os.environ.get("TRITON_INTERPRET", "0") == "1"
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _MOST = 1 << 30  # of losses: offsets and counts are 32-bit
-_REGISTERS = 64  # a thread of the kernels of long rows: more would leave processors half empty
+_REGISTERS = {"long_rows_by_mask": 128, "long_rows_by_index": 64}  # a thread; more would leave processors idle
 _MOST_LANES = 1 << 13
 _MOST_READ_AGAIN = 1 << 14  # scores of a long row; 64 ranks of a million labels, more of fewer
 _MOST_ENTRIES = 128  # of a row's list of labels, beyond which it becomes a mask
@@ -78,14 +78,7 @@ def ranked_range(rows: Tensor, m: int, k: int, scale: float) -> tuple[Tensor, Te
     if not (rows.requires_grad and torch.is_grad_enabled()):
         value, cut, _ = find_range(rows, m, k, scale, keep_weights=False)
         return value, cut
-    if rows.dim() > 1 or rows.shape[0] > PLAN.small or rows.dtype != torch.float32:
-        return _RankedRange.apply(rows, m, k, scale)
-    found, cut, weights = find_range(rows.detach(), m, k, scale, keep_weights=True)
-    # A dot product has the right gradient, and its backward runs without Python, which for few losses takes longer
-    # than all the rest. Its value, wrong where a dropped loss is infinite, is replaced.
-    value = torch.dot(rows, weights)  # type: ignore[arg-type]
-    value.data = found
-    return value, cut
+    return _RankedRange.apply(rows, m, k, scale)
 
 
 def fits_tkml(scores: Tensor, target: Tensor, top_k: int) -> bool:
@@ -204,7 +197,8 @@ _SIZE_AT = {"small": 4, "narrow": 4, "finish": 4, "weigh": 4, "short_rows": 4, "
 _SIZE_AT |= {"long_rows_by_mask": 5, "long_rows_by_index": 5}
 _KERNELS: dict[str, Any] = {}
 if triton is not None:
-    _KERNELS = {name: getattr(_select_kernels, name, None) or getattr(_label_kernels, name) for name in _SIZE_AT}
+    for module in (_label_kernels, _large_kernels, _select_kernels):
+        _KERNELS |= {name: getattr(module, name) for name in _SIZE_AT if hasattr(module, name)}
 # How a compiled kernel is run is Triton's own business: known of these versions, the usual way for all others.
 _LAUNCH_COMPILED = triton is not None and not _INTERPRETED and (3, 6) <= _version(triton.__version__) <= (3, 9)
 _COMPILED: dict[Any, Any] = {}
@@ -260,14 +254,16 @@ class _RankedRange(torch.autograd.Function):
     def forward(ctx: Any, rows: Tensor, m: int, k: int, scale: float) -> tuple[Tensor, Tensor]:
         value, cut, weights = find_range(rows, m, k, scale, keep_weights=True)
         ctx.mark_non_differentiable(cut)
-        ctx.scale, ctx.dtype = scale, rows.dtype
-        ctx.save_for_backward(*((rows, cut) if weights is None else (weights,)))
+        ctx.scale, ctx.weights = scale, weights
+        if weights is None:
+            ctx.save_for_backward(rows, cut)
         return value, cut
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, _: Any) -> tuple[Tensor, None, None, None]:
-        if len(ctx.saved_tensors) == 1:
-            return (gradient.unsqueeze(-1) * ctx.saved_tensors[0]).to(ctx.dtype), None, None, None
+        if ctx.weights is not None:
+            gradient = gradient if gradient.dim() == 0 else gradient.unsqueeze(-1)
+            return (gradient * ctx.weights).to(gradient.dtype), None, None, None
         run: Any = torch.ops.rankrange.weigh if torch.is_grad_enabled() else weigh
         return run(*ctx.saved_tensors, gradient, ctx.scale), None, None, None
 
