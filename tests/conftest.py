@@ -3,6 +3,7 @@
 import os
 import tempfile
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
@@ -14,3 +15,9 @@ _COMMON = {"deadline": None, "database": None, "suppress_health_check": [HealthC
 settings.register_profile("repeatable", derandomize=True, max_examples=100, **_COMMON)
 settings.register_profile("explore", derandomize=False, max_examples=1000, print_blob=True, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+
+def pytest_runtest_setup(item):
+    """Tests marked `data` skip, visibly, where the paper's data are not at hand."""
+    if item.get_closest_marker("data") and not os.path.isdir(os.environ.get("RANKRANGE_DATA", "")):
+        pytest.skip("RANKRANGE_DATA does not name a folder with the paper's data")

@@ -1,7 +1,5 @@
 """The solvers of TKML-AoRR: bounds that lie above the loss, exact inner solves, descent, and Algorithm 3 in batches."""
 
-import os
-
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -17,8 +15,6 @@ from rankrange.solvers.minmax import _tracked, minmax
 from rankrange.solvers.separation import Pairs, Separation, onto_simplex, solve
 from rankrange.solvers.tkml import LabelObjective, by_separation, descend_and_polish, quasi_newton, separating_sets
 from test_tkml import tkml_by_definition
-
-DATA = os.environ.get("RANKRANGE_DATA")
 
 
 def made(n=120, n_labels=5, seed=0):
@@ -126,7 +122,6 @@ def test_no_step_raises_the_objective(solver, two_sided, m, kept_to):
 
 
 @pytest.mark.data
-@pytest.mark.skipif(DATA is None, reason="RANKRANGE_DATA is not set")
 @pytest.mark.parametrize("name", ["emotions", "scene", "yeast"])
 @pytest.mark.parametrize("rate", [0.0, 0.3])
 def test_no_step_raises_the_objective_on_the_papers_data(name, rate):
