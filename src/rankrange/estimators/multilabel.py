@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import numbers
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -58,8 +59,8 @@ class TKMLClassifier(LabelRanker):
     validation : float, int or None
         How to choose where on the solver's path to stop, its start included: a float is the share of the rows held out,
         an int the number of folds of a cross-validation, None goes to the end of the path. The model is then fitted
-        to all rows with that many steps. The start is left only for a gain in top-k multi-label accuracy that exceeds
-        its standard error.
+        to all rows with that many steps, and is the mean of the points it came by. The start is left only for a gain
+        in top-k multi-label accuracy that exceeds its standard error.
     max_iter, tol : int, float
         Length of the path (quasi-Newton steps, rounds of "dca", steps of "minmax"), and the relative gap to reach.
     learning_rate, batch_size, ranking : float, int or None, "stream" or "batch"
@@ -72,7 +73,8 @@ class TKMLClassifier(LabelRanker):
     ----------
     coef_ (n_labels, n_features), intercept_ (n_labels,), classes_, n_features_in_
     m_, k_, lam_, lam_hat_, dropped_ : as in AoRRClassifier
-    objective_, history_, n_iter_, converged_, message_
+    objective_, n_iter_, converged_, message_
+    history_ : dict of arrays "phase" and "objective", of the points of the path
     certificate_ : float
         A proved bound on (objective_ - best) / objective_, where best is the least value with the same labels told
         apart and the same rows cut: a local minimum. Infinite if nothing is proved, as after an early stop.
@@ -127,7 +129,10 @@ class TKMLClassifier(LabelRanker):
         objective = self._objective(*_ordered(X, targets.true, weight))
         seed = int(rng.integers(2**31))  # the same batches on every part of the rows
         steps = self._choose_steps(objective, rng, seed)
-        result = self._run(objective, steps, seed, Log(print if self.verbose else None))
+        mean = _Mean()
+        result = self._run(objective, steps, seed, Log(print if self.verbose else None), mean)
+        if self.validation is not None and steps:
+            result = replace(result, w=mean.W, value=objective.value(mean.W), certificate=np.inf)
         self.stopped_at_start_ = steps == 0
         self._store(result, objective)
         given = LabelObjective(Design(X, bool(self.fit_intercept)), targets.true, objective.loss, objective.C)
@@ -204,7 +209,7 @@ class TKMLClassifier(LabelRanker):
         for held in _held_out(objective.design.n, self.validation, rng):
             judges.append(_Judge(objective, held))
             with contextlib.suppress(_Enough):
-                self._run(_without(objective, held), int(self.max_iter), seed, Log(), judges[-1])
+                self._run(_without(objective, held), int(self.max_iter), seed, Log(), _Mean(judges[-1]))
         longest = max(len(judge.right) for judge in judges)
         right = np.concatenate([judge.padded(longest) for judge in judges], axis=1)
         weight = np.concatenate([judge.weight for judge in judges])
@@ -240,6 +245,22 @@ class TKMLClassifier(LabelRanker):
 
 class _Enough(Exception):
     """Further steps are not worth their time."""
+
+
+class _Mean:
+    """The mean of all W it is shown, passed on.
+
+    Steps on a function with kinks jump to and fro; the mean of a path holds less of that than its last point.
+    """
+
+    def __init__(self, watch: Watch | None = None) -> None:
+        self.watch, self.count = watch, 0
+
+    def __call__(self, W: Array) -> None:
+        self.count += 1
+        self.W: Array = W.copy() if self.count == 1 else self.W + (W - self.W) / self.count
+        if self.watch is not None:
+            self.watch(self.W)
 
 
 class _Judge:

@@ -122,7 +122,6 @@ def quasi_newton(
     objective: LabelObjective,
     W: Array,
     *,
-    metric: Metric | None = None,
     tol: float = 1e-3,
     max_iter: int = 200,
     log: Log | None = None,
@@ -133,7 +132,7 @@ def quasi_newton(
     trail = _Trail(objective, log, watch)
     log("start", objective.value(W))
     ends, values, n_iter = descend(
-        trail.batch, W[None], metric, max_iter=max_iter, tol=0.01 * tol, on_step=trail.on_step
+        trail.batch, W[None], _mild_metric(objective), max_iter=max_iter, tol=0.01 * tol, on_step=trail.on_step
     )
     done = n_iter < max_iter
     message = "steps gain little" if done else f"stopped after {n_iter} of {max_iter} iterations"
@@ -173,10 +172,9 @@ def descend_and_polish(
     the rows cut at W. The history is that of W, then that of the start that did best.
     """
     log = Log() if log is None else log
-    metric = _mild_metric(objective)
-    result = quasi_newton(objective, W, metric=metric, tol=tol, max_iter=max_iter, log=log, watch=watch)
+    result = quasi_newton(objective, W, tol=tol, max_iter=max_iter, log=log, watch=watch)
     for other in _other_starts(objective, W):
-        run = quasi_newton(objective, other, metric=metric, tol=tol, max_iter=max_iter)
+        run = quasi_newton(objective, other, tol=tol, max_iter=max_iter)
         result = run if run.value < result.value else result
     if result.history is not log.history:
         log.history.extend(("other " + phase, value) for phase, value in result.history)
