@@ -151,7 +151,7 @@ def _print_table(points: _Points, fits: list[_Fit]) -> None:
     n, n_moved, (a, b) = len(points.x), int(points.moved.sum()), points.truth
     print(f"{n} points near the line y = {a:.2f} + {b:.2f} x; {n_moved} of them were moved away from it.")
     print("Each line minimises the mean of the squared errors ranked m+1..k, rank 1 being the largest.\n")
-    print(f"{'aggregate':<11}{'keeps ranks':<13}{'line':<22}{'off by':>7}   outliers cut")
+    print(f"{'aggregate':<11}{'keeps ranks':<13}{'line':<22}{'off by':>7}   outliers not kept")
     for fit in fits:
         m, k = fit.keep.counts(n)
         cut = int((range_weights(fit.losses, fit.keep)[points.moved] == 0).sum())

@@ -59,7 +59,7 @@ class RankedRange:
         if not 0 <= m < k <= total:
             raise ValueError(
                 f"need 0 <= m < k <= n, got m={m:.12g}, k={k:.12g} for n={total:.12g} values "
-                f"(from m={self.m!r}, k={self.k!r}); lower m or raise k" + (", or lower k to n" if k > total else "")
+                f"(from m={self.m!r}, k={self.k!r}); {'lower k to n' if m < total < k else 'lower m or raise k'}"
             )
         return m, k
 

@@ -400,7 +400,7 @@ def as_floats(values: ArrayLike, name: str = "values") -> NDArray[Any]:
                 f"got {np.abs(result).max():.17g}; scale them or pass floats"
             )
     else:
-        raise TypeError(f"{name} must be real numbers, got dtype {array.dtype}; convert with .astype(float)")
+        raise TypeError(f"{name} must be real numbers, got dtype {array.dtype}; pass an array of floats or integers")
     if result.ndim == 0:
         raise ValueError(
             f"{name} must have at least one dimension, got the single number {array}; pass a list or array"

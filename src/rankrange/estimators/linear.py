@@ -82,6 +82,8 @@ class _AoRRLinear(BaseEstimator):
     def _range(self) -> RankedRange:
         """The range as given, with m = 0 and k = n for what is to be chosen."""
         if isinstance(self.m, RankedRange):
+            if not self._is_auto("k"):
+                raise TypeError(f"{self.m!r} already says what to keep, got k={self.k!r} beside it; leave k out")
             return self.m
         return RankedRange(0 if self._is_auto("m") else self.m, 1.0 if self._is_auto("k") else self.k)
 
