@@ -26,10 +26,26 @@ BAD_INPUT = {
     "type of k": (lambda: ranked_range(ONE, 0, "2"), TypeError, r"k must be an int .*, got '2' of type str; pass"),
     "no k": (lambda: ranked_range(ONE, 1), TypeError, r"need both m and k, got m=1 alone; pass m and k"),
     "k twice": (lambda: ranked_range(ONE, RankedRange(), 2), TypeError, r"already says .*, got k=2 beside it; leave"),
-    "objects": (lambda: ranked_range(np.array([1, None]), 0, 1), TypeError, r"real numbers, got dtype object; pass an array"),
-    "strings": (lambda: ranked_range(["a", "b"], 0, 1), TypeError, r"must be real numbers, got dtype <U1; pass an array"),
-    "complex": (lambda: ranked_range([1j, 2.0], 0, 1), TypeError, r"must be real numbers, got dtype complex128; conv"),
-    "dates": (lambda: ranked_range(np.array(["2020"], "M8[D]"), 0, 1), TypeError, r"got dtype datetime64\[D\]; conv"),
+    "objects": (
+        lambda: ranked_range(np.array([1, None]), 0, 1),
+        TypeError,
+        r"real numbers, got dtype object; pass an array",
+    ),
+    "strings": (
+        lambda: ranked_range(["a", "b"], 0, 1),
+        TypeError,
+        r"must be real numbers, got dtype <U1; pass an array",
+    ),
+    "complex": (
+        lambda: ranked_range([1j, 2.0], 0, 1),
+        TypeError,
+        r"must be real numbers, got dtype complex128; pass an array",
+    ),
+    "dates": (
+        lambda: ranked_range(np.array(["2020"], "M8[D]"), 0, 1),
+        TypeError,
+        r"got dtype datetime64\[D\]; pass an array",
+    ),
     "ragged": (lambda: ranked_range([[1.0, 2.0], [3.0]], 0, 1), ValueError, r"rectangular array, got ragged rows; pad"),
     "huge integer": (
         lambda: ranked_range([2**53 + 2, 1], 0, 1),
