@@ -71,7 +71,7 @@ def test_a_batched_fit_has_the_objective_of_its_own_rows(loss, k_share):
 def test_test_parts_hold_every_row_once_a_repeat_and_every_class():
     model = objective(Logistic())
     strata = (model.y > 0).astype(int)
-    tests = tuning.split(model, strata, np.random.default_rng(0))
+    tests = tuning.split(model, strata, np.random.default_rng(0), (2, 5, 5))
     assert tests.shape == (10, 60)
     assert (tests[:5].sum(axis=0) == 1).all()
     for cls in (0, 1):
@@ -81,7 +81,7 @@ def test_test_parts_hold_every_row_once_a_repeat_and_every_class():
 
 def test_a_whole_weight_is_dealt_out_one_by_one():
     model = objective(Logistic(), n=8, weights=np.full(8, 10.0))
-    tests = tuning.split(model, (model.y > 0).astype(int), np.random.default_rng(0))
+    tests = tuning.split(model, (model.y > 0).astype(int), np.random.default_rng(0), (2, 5, 5))
     assert (tests[:5].sum(axis=0) == 10).all()
     assert (tests == np.floor(tests)).all()
 

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 from .ranges import RankedRange, ThresholdRange
 
 if TYPE_CHECKING:
+    from .audit import find_label_issues
     from .estimators import AoRRClassifier, AoRRRegressor, TKMLClassifier
     from .select import range_weights, ranked_range, thresholds
 
 __version__ = "0.1.0.dev0"
 
 _HOME_OF = {
+    "find_label_issues": "audit",
     "ranked_range": "select",
     "range_weights": "select",
     "thresholds": "select",
@@ -25,6 +27,7 @@ _HOME_OF = {
     "TKMLClassifier": "estimators",
 }
 _SUBMODULES = (
+    "audit",
     "datasets",
     "estimators",
     "losses",
@@ -48,6 +51,7 @@ __all__ = [
     "TKMLClassifier",
     "ThresholdRange",
     "__version__",
+    "find_label_issues",
     "range_weights",
     "ranked_range",
     "thresholds",

@@ -22,7 +22,11 @@ from scipy.special import expit, softmax
 Array = NDArray[Any]
 # Beyond this many classes wrong labels are spread evenly over the other classes: a full matrix would be all noise.
 _FULL_UP_TO = 30
-_STARTS = (0.03, 0.25)
+_STARTS = (0.1, 0.3)
+# A Cauchy prior, of this width, on how far the logit rate of a class lies from their mean; in units of one row's loss.
+_APART, _PRIOR = 1.0, 1.0
+_SLICES = 250
+_MOST_ROWS = 10_000
 _WIDTH = 1.96
 
 
@@ -30,7 +34,8 @@ _WIDTH = 1.96
 class WrongLabels:
     """The share of wrong labels with its 95% interval, the transitions (true, given), and p(wrong) of each row.
 
-    `true` (n, classes) is the probability of each class being the true one, given scores and label.
+    `true` (n, classes) is the probability of each class being the true one, given scores and label; `expected` that of
+    each label, given the scores alone.
     """
 
     rate: float
@@ -38,6 +43,7 @@ class WrongLabels:
     transition: Array
     wrong: Array
     true: Array
+    expected: Array
 
 
 def wrong_labels(scores: Array, codes: Array, mass: Array | None = None) -> WrongLabels:
@@ -48,8 +54,12 @@ def wrong_labels(scores: Array, codes: Array, mass: Array | None = None) -> Wron
     Z = np.column_stack([np.zeros(len(scores)), scores]) if scores.ndim == 1 else np.asarray(scores, dtype=np.float64)
     share = np.ones(len(Z)) if mass is None else np.asarray(mass, dtype=np.float64)
     n, share = float(share.sum()), share / share.sum()
-    model = _Model(Z, codes)
-    best = min((model.fit(model.start(rate), share) for rate in _STARTS), key=lambda fit: fit.value)
+    Z = _normed(Z)
+    coarse = _coarse(Z, codes, share)
+    quick = _Model(*coarse[:2], _PRIOR / n)
+    starts = _STARTS if Z.shape[1] == 2 else _STARTS[:1]  # with two classes low and high rates may both fit
+    best = min((quick.fit(quick.start(rate), coarse[2]) for rate in starts), key=lambda fit: fit.value)
+    model = _Model(Z, codes, _PRIOR / n)
     point = model.at(best.x)
     rate = point.rate(share)
     spread = _WIDTH * model.rate_error(best.x, share) * np.sqrt(len(share) / n)
@@ -60,7 +70,38 @@ def wrong_labels(scores: Array, codes: Array, mass: Array | None = None) -> Wron
         transition=point.T,
         wrong=1.0 - point.posterior[np.arange(len(codes)), codes],
         true=point.posterior,
+        expected=point.p @ point.T,
     )
+
+
+def _normed(Z: Array) -> Array:
+    """Scores of mean zero in each row and a usual size of one."""
+    centred = Z - Z.mean(axis=1, keepdims=True)
+    scale = float(np.median(np.abs(centred).max(axis=1)))
+    return centred / (scale if scale > 0 else 1.0)
+
+
+def _coarse(Z: Array, codes: Array, share: Array) -> tuple[Array, Array, Array]:
+    """Fewer rows to fit: with two classes the mean score of each of many slices of each class, else evenly spaced ones.
+
+    Nothing is lost that the fit would notice: it has a handful of parameters.
+    """
+    if len(Z) <= 2 * _SLICES:
+        return Z, codes, share
+    if Z.shape[1] > 2:
+        rows = np.arange(0, len(Z), 1 + len(Z) // _MOST_ROWS)
+        return Z[rows], codes[rows], share[rows] / share[rows].sum()
+    order = np.lexsort((Z[:, 1], codes))
+    edges = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    parts = []
+    for start, end in zip(edges, [*edges[1:], len(Z)], strict=True):
+        cuts = np.linspace(start, end, min(_SLICES, end - start) + 1).astype(np.intp)[:-1]
+        parts.append(cuts)
+    first = np.concatenate(parts)
+    mass = np.add.reduceat(share[order], first)
+    mean = np.add.reduceat((share[:, None] * Z)[order], first, axis=0)
+    usable = mass > 0
+    return mean[usable] / mass[usable, None], codes[order][first][usable], mass[usable]
 
 
 class _Fit(NamedTuple):
@@ -84,14 +125,14 @@ class _Point(NamedTuple):
 class _Model:
     """Parameters: log a; b (K); how often the labels of each class are wrong (K); and to which class they go (K, K).
 
-    A label is right more often than it is any one wrong class, or the classes could be renamed.
+    A label is right more often than it is any one wrong class, or the classes could be renamed. A weak prior holds the
+    rates of the classes together: a few odd rows shall not make all labels of one class suspect.
     """
 
-    def __init__(self, Z: Array, codes: Array) -> None:
+    def __init__(self, Z: Array, codes: Array, prior: float = 0.0) -> None:
         self.n, self.K = Z.shape
-        centred = Z - Z.mean(axis=1, keepdims=True)
-        scale = float(np.median(np.abs(centred).max(axis=1)))
-        self.Z = centred / (scale if scale > 0 else 1.0)
+        self.Z = Z
+        self.prior = prior
         self.codes = codes
         self.given = np.zeros((self.n, self.K))
         self.given[np.arange(self.n), codes] = 1.0
@@ -120,18 +161,22 @@ class _Model:
     def fit(self, x: Array, share: Array) -> _Fit:
         bounds = [(-4.0, 6.0)] + [(-8.0, 8.0)] * self.K + [(-9.0, 7.0)] * self.K
         bounds += [(-9.0, 9.0)] * (len(x) - len(bounds))
-        found = minimize(self._value_and_gradient, x, (share,), "L-BFGS-B", True, bounds=bounds)
+        found = minimize(self._value_and_gradient, x, (share,), "L-BFGS-B", True, bounds=bounds, options={"ftol": 1e-7})
         return _Fit(found.x, float(found.fun))
 
     def _value_and_gradient(self, x: Array, share: Array) -> tuple[float, Array]:
         point = self.at(x)
         gradient = np.zeros_like(x)
         gradient[: 2 * self.K + 1] = share @ self._slopes(x, point)
+        rates = slice(self.K + 1, 2 * self.K + 1)
+        apart = x[rates] - x[rates].mean()
+        pull = 2.0 * apart / (_APART**2 + apart**2)
+        gradient[rates] += self.prior * (pull - pull.mean())
         if self.full:
             flow = (point.posterior * share[:, None]).T @ self.given  # (true, given)
             np.fill_diagonal(flow, 0.0)
             gradient[2 * self.K + 1 :] = (flow.sum(axis=1, keepdims=True) * self._flips(x)[1] - flow).ravel()
-        return -float(share @ np.log(point.q)), gradient
+        return -float(share @ np.log(point.q)) + self.prior * float(np.log1p((apart / _APART) ** 2).sum()), gradient
 
     def _slopes(self, x: Array, point: _Point) -> Array:
         """(n, 2 K + 1): the gradient of each row's loss in log a, b and the rates."""

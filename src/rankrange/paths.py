@@ -169,12 +169,11 @@ def masses_of(sets: Sets, shares: Array, k_share: float) -> tuple[Array, Array]:
     return m, k
 
 
-def ordinary(sets: Sets) -> Array:
+def ordinary(sets: Sets, start: Array | None = None, tol: float = 1e-7) -> Array:
     """The fit of all losses on each training set (F, r, p)."""
     model, n_sets = sets.model, len(sets.masses)
-    zero = np.zeros((n_sets, model.n_outputs, model.design.p))
-    every = np.arange(n_sets)
-    return sets.fit(zero, every, np.zeros(n_sets), sets.totals, max_iter=100, tol=1e-7)[0]
+    start = np.zeros((n_sets, model.n_outputs, model.design.p)) if start is None else start
+    return sets.fit(start, np.arange(n_sets), np.zeros(n_sets), sets.totals, max_iter=100, tol=tol)[0]
 
 
 def upward(sets: Sets, start: Array, m: Array, k: Array) -> Array:

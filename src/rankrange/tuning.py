@@ -20,6 +20,7 @@ from scipy.special import ndtr, ndtri
 from . import paths
 from .mislabel import wrong_labels
 from .objective import Objective
+from .select import cuts_of
 from .solvers import Result
 
 Array = NDArray[Any]
@@ -64,10 +65,10 @@ def choose_m(objective: Objective, rng: np.random.Generator) -> Choice:
         return Choice(0, None, {}, f"fewer than {_LEAST_ROWS} rows: nothing is cut", (0.0, 0.0, 1.0))
     part = _some_rows(objective, rng)
     strata = strata_of(part)
-    tests = split(part, strata, rng)
-    fits = _Fits.on(part, tests, shares, k_share, rng)
+    tests = split(part, strata, rng, plan_of(part))
+    fits = Fits.on(part, tests, shares, k_share, rng, _RANDOM_STARTS)
     parts = fits.out_of_fold(part, tests)
-    chosen, table, reason = _gate(_scores(part, strata, parts, tests), part, fits)
+    chosen, table, reason = _gate(row_scores(part, strata, parts, tests), part, fits)
     noise = _noise(part, strata, parts, tests, chosen)
     if chosen == 0:
         return Choice(0, None, table, reason, noise)
@@ -102,7 +103,13 @@ def _some_rows(objective: Objective, rng: np.random.Generator) -> Objective:
     return objective.rows(np.sort(rng.choice(n, most, replace=False)), 0, 1)
 
 
-def split(objective: Objective, strata: Array, rng: np.random.Generator) -> Array:
+def plan_of(objective: Objective) -> tuple[int, int, int]:
+    """(repeats, folds, folds used): five folds twice on few rows, one hold-out on many."""
+    repeats = 2 if objective.design.n <= _TWICE_UP_TO and objective.n_outputs == 1 else 1
+    return repeats, 5, 5 if objective.design.n <= _FOLDS_UP_TO else 1
+
+
+def split(objective: Objective, strata: Array, rng: np.random.Generator, plan: tuple[int, int, int]) -> Array:
     """Masses (F, n) of the test parts, dealt out within each class.
 
     A row that stands for several (a whole weight) is dealt out one by one, so that a weight is the same as repetition;
@@ -112,11 +119,10 @@ def split(objective: Objective, strata: Array, rng: np.random.Generator) -> Arra
     mass = mass_of(objective)
     whole = bool((mass == np.floor(mass)).all()) and mass.sum() <= max(2 * n, _TWICE_UP_TO)
     rows = np.repeat(np.arange(n), mass.astype(np.intp)) if whole else np.arange(n)
-    repeats = 2 if n <= _TWICE_UP_TO and objective.n_outputs == 1 else 1
-    folds, used = 5, 5 if n <= _FOLDS_UP_TO else 1
+    repeats, folds, used = plan
     tests = []
     for _ in range(repeats):
-        fold = _deal(strata[rows], folds, rng)
+        fold = deal(strata[rows], folds, rng)
         for f in range(used):
             count = np.bincount(rows[fold == f], minlength=n)
             tests.append(count if whole else count * mass)
@@ -124,7 +130,7 @@ def split(objective: Objective, strata: Array, rng: np.random.Generator) -> Arra
     return result.astype(bool) if mass.dtype == bool else result
 
 
-def _deal(strata: Array, folds: int, rng: np.random.Generator) -> Array:
+def deal(strata: Array, folds: int, rng: np.random.Generator) -> Array:
     """A fold for each row: as even as can be within each class, and over all."""
     order = np.lexsort((rng.permutation(len(strata)), strata))
     fold = np.empty(len(strata), dtype=np.intp)
@@ -132,8 +138,17 @@ def _deal(strata: Array, folds: int, rng: np.random.Generator) -> Array:
     return fold
 
 
+def training_sets(objective: Objective, tests: Array) -> paths.Sets:
+    mass = mass_of(objective)
+    train = ~tests if mass.dtype == bool else mass - tests
+    if len(train) == 1:  # a hold-out: no need to carry its rows along
+        rows = np.flatnonzero(train[0])
+        objective, train = objective.rows(rows, 0, 1), train[:, rows]
+    return paths.Sets.of(objective, train)
+
+
 @dataclass(frozen=True)
-class _Fits:
+class Fits:
     """The fits that are compared: candidate 0 is the ordinary one. W (candidates, F, r, p)."""
 
     sets: paths.Sets
@@ -142,21 +157,34 @@ class _Fits:
     W: Array
 
     @classmethod
-    def on(cls, objective: Objective, tests: Array, shares: Array, k_share: float, rng: np.random.Generator) -> _Fits:
-        mass = mass_of(objective)
-        train = ~tests if mass.dtype == bool else mass - tests
-        if len(train) == 1:
-            rows = np.flatnonzero(train[0])
-            objective, train = objective.rows(rows, 0, 1), train[:, rows]
-        sets = paths.Sets.of(objective, train)
+    def on(
+        cls,
+        objective: Objective,
+        tests: Array,
+        shares: Array,
+        k_share: float,
+        rng: np.random.Generator,
+        n_random: int,
+    ) -> Fits:
+        sets = training_sets(objective, tests)
         m, k = paths.masses_of(sets, shares, k_share)
         plain = paths.ordinary(sets)
-        zero = paths.upward(sets, plain, np.zeros((1, len(train))), k) if k_share < 1 else plain[None]
+        zero = paths.upward(sets, plain, np.zeros((1, len(tests))), k) if k_share < 1 else plain[None]
         up = paths.upward(sets, zero[0], m, k)
-        n_random = _RANDOM_STARTS if objective.n_outputs == 1 else 0
-        found = paths.searched(sets, m, k, rng, n_random)
+        found = paths.searched(sets, m, k, rng, n_random if objective.n_outputs == 1 else 0)
         names = ["none"] + ["up"] * len(shares) + ["search"] * len(shares)
         return cls(sets, np.concatenate([[0.0], shares, shares]), names, np.concatenate([zero, up, found]))
+
+    def cuts(self, candidate: int) -> Array:
+        """(F,): the cut s_[m] among the losses of each training set."""
+        m, _ = paths.masses_of(self.sets, self.shares[[candidate]], 1.0)
+        found = []
+        for mass, level, W in zip(self.sets.masses, m[0], self.W[candidate], strict=True):
+            s = self.sets.model.losses(self.sets.model.design.scores(W))
+            rows = np.flatnonzero(mass)
+            weight = None if mass.dtype == bool else mass[rows]
+            found.append(float(cuts_of(s[rows], 0, level, weight)[0].value) if level else np.inf)
+        return np.array(found)
 
     def out_of_fold(self, objective: Objective, tests: Array) -> list[tuple[Array, Array]]:
         """For each test part its rows and their scores (candidates, r, rows)."""
@@ -169,7 +197,7 @@ class _Fits:
         return parts
 
 
-def _scores(objective: Objective, strata: Array, parts: list[tuple[Array, Array]], tests: Array) -> Array:
+def row_scores(objective: Objective, strata: Array, parts: list[tuple[Array, Array]], tests: Array) -> Array:
     """(candidates, n): what each row adds to the score, averaged over its appearances; the score is the mean."""
     gains = _right if objective.loss.targets != "numbers" else _close
     total = np.zeros((len(parts[0][1]), objective.design.n))
@@ -232,7 +260,7 @@ def _close(objective: Objective, strata: Array, parts: list[tuple[Array, Array]]
     return [1.0 - np.minimum(1.0, (residual / (_OUTLYING * sigma)) ** 2) for residual in residuals]
 
 
-def _gate(scores: Array, objective: Objective, fits: _Fits) -> tuple[int, dict[str, Array], str]:
+def _gate(scores: Array, objective: Objective, fits: Fits) -> tuple[int, dict[str, Array], str]:
     """The best candidate if it beats the ordinary fit by a standard error, else the ordinary fit."""
     seen = ~np.isnan(scores[0])
     mass = mass_of(objective)[seen].astype(np.float64)
