@@ -1,6 +1,6 @@
 """Time the kernels of rankrange.torch on a GPU against eager PyTorch: forward and backward, medians, one table.
 
-    python benchmarks/torch_kernels.py [--csv FILE] [--quick]
+    python benchmarks/torch_kernels.py [--record] [--quick]
 
 Every line compares one loss, forward and backward, with the best of sort, topk and kthvalue in eager PyTorch, on the
 same data, in turns. It is timed twice, between CUDA events around each call:
@@ -13,15 +13,12 @@ write of the gradient (both timed here).
 from __future__ import annotations
 
 import argparse
-import csv
-import datetime
 import statistics
-import subprocess
-from pathlib import Path
 
 import torch
 
 import rankrange.torch as rrt
+import record
 
 SIZES = [1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26]
 SHAPES = [(4096, 1000), (1024, 32000), (512, 131072), (256, 1000000)]
@@ -172,47 +169,33 @@ def print_table(lines):
         print("| " + " | ".join(map(str, cells)) + " |")
 
 
-def provenance():
+def rows_of(lines):
+    """One row a line of the table and a way of timing, for benchmarks/results/torch_kernels.csv."""
     import triton
 
-    here = Path(__file__).parent
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True)
-    return {
-        "date": datetime.date.today().isoformat(),
-        "commit": commit.stdout.strip() or "unknown",
-        "device": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "triton": triton.__version__,
-    }
-
-
-def write_csv(path, lines, where):
     names = ["ours", "sort", "topk", "kthvalue", "floor"]
-    fields = [*where, "loss", "size", "goal", *(f"{how}_{name}_ms" for how in ("loop", "graph") for name in names)]
-    new = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, fields, lineterminator="\n", extrasaction="ignore")
-        if new:
-            writer.writeheader()
-        for line in lines:
-            writer.writerow({**where, **{key: f"{v:.5g}" if isinstance(v, float) else v for key, v in line.items()}})
+    for line in lines:
+        for how in ("loop", "graph"):
+            times = {f"{name}_ms": f"{line.get(f'{how}_{name}_ms', float('nan')):.5g}" for name in names}
+            versions = {"torch": torch.__version__, "triton": triton.__version__}
+            yield {**versions, "loss": line["loss"], "size": line["size"], "timed": how, **times}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--csv", type=Path, help="append one line a row to this file")
+    parser.add_argument("--record", action="store_true", help="append the times to benchmarks/results")
     parser.add_argument("--quick", action="store_true", help="three sizes and two shapes")
     given = parser.parse_args()
     if not torch.cuda.is_available():
         raise SystemExit("this benchmark needs a CUDA GPU; none was found")
     torch.manual_seed(0)
-    where = provenance()
-    print(", ".join(f"{key} {value}" for key, value in where.items()), flush=True)
+    device = torch.cuda.get_device_name()
+    print(", ".join(f"{key} {value}" for key, value in record.circumstances(device).items()), flush=True)
     sizes, shapes = (SIZES[:5:2], SHAPES[:2]) if given.quick else (SIZES, SHAPES)
     lines = [time_losses(n) for n in sizes] + [time_labels(shape) for shape in shapes]
     print_table(lines)
-    if given.csv:
-        write_csv(given.csv, lines, where)
+    if given.record:
+        record.append("torch_kernels", list(rows_of(lines)), device)
 
 
 if __name__ == "__main__":

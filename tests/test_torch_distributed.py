@@ -47,7 +47,7 @@ def train_step(model, x, y, **settings):
     value = loss(model(x), y)
     value.backward()
     gradients = [parameter.grad.clone() for parameter in model.parameters()]
-    return {"value": value.detach(), "gradients": gradients, "cut": loss._last[1], "weights": loss.last_weights}
+    return {"value": value.detach(), "gradients": gradients, "cut": loss._last["cut"], "weights": loss.last_weights}
 
 
 CASES = [(name, torch.float32, tied) for name in SETTINGS for tied in (False, True)]

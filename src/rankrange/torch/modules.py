@@ -60,7 +60,7 @@ class AoRRLoss(nn.Module):
         self.base, self.ranking, self.group, self.warmup = base, ranking, group, warmup
         self.cuts = StreamingCuts(step) if ranking == "stream" else None
         self._keep = self._checked(m, k)
-        self._last: tuple[Tensor, Tensor] | None = None
+        self._last: dict[str, Tensor] = {}  # filled, not assigned: assigning to a module costs more than the rest
         self.batches: Tensor
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64), persistent=warmup > 0)
 
@@ -92,30 +92,30 @@ class AoRRLoss(nn.Module):
     @property
     def lam(self) -> Tensor:
         """The lower cut of the last batch."""
-        return self._last_call()[1][LAM]
+        return self._last_call("cut")[LAM]
 
     @property
     def lam_hat(self) -> Tensor:
         """The upper cut of the last batch: the losses above it were dropped."""
-        return self._last_call()[1][LAM_HAT]
+        return self._last_call("cut")[LAM_HAT]
 
     @property
     def last_weights(self) -> Tensor:
         """The weight of each loss of the last batch, in [0, 1] and of the losses' shape; 0 where it was dropped."""
-        losses, cut = self._last_call()
+        losses, cut = self._last_call("losses"), self._last_call("cut")
         return cut_weights(losses.reshape(-1), cut).reshape(losses.shape).to(losses.dtype)
 
-    def _last_call(self) -> tuple[Tensor, Tensor]:
-        if self._last is None:
+    def _last_call(self, what: str) -> Tensor:
+        if not self._last:
             raise RuntimeError("lam, lam_hat and last_weights describe the last batch; call the loss first")
-        return self._last
+        return self._last[what]
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         losses = args[0] if self.base is None else self.base(*args, **kwargs)
         if losses.dim() == 0:
             raise ValueError("base must return one loss a sample, got a single number; use reduction='none'")
         value, cut = self._aggregate(losses if losses.dim() == 1 else losses.reshape(-1))
-        self._last = (losses.detach(), cut)
+        self._last["losses"], self._last["cut"] = losses.detach(), cut
         if self.warmup and self.training:
             self.batches += 1
         return value
