@@ -22,7 +22,7 @@ from scipy.special import expit, softmax
 Array = NDArray[Any]
 # Beyond this many classes wrong labels are spread evenly over the other classes: a full matrix would be all noise.
 _FULL_UP_TO = 30
-_STARTS = (0.1, 0.3)
+_STARTS = (0.05, 0.35)
 # A Cauchy prior, of this width, on how far the logit rate of a class lies from their mean; in units of one row's loss.
 _APART, _PRIOR = 1.0, 1.0
 _SLICES = 250
@@ -57,16 +57,16 @@ def wrong_labels(scores: Array, codes: Array, mass: Array | None = None) -> Wron
     Z = _normed(Z)
     coarse = _coarse(Z, codes, share)
     quick = _Model(*coarse[:2], _PRIOR / n)
-    starts = _STARTS if Z.shape[1] == 2 else _STARTS[:1]  # with two classes low and high rates may both fit
-    best = min((quick.fit(quick.start(rate), coarse[2]) for rate in starts), key=lambda fit: fit.value)
+    starts = _STARTS if Z.shape[1] == 2 else _STARTS[:1]  # with two classes a low and a high rate may both fit
+    ends = [quick.fit(quick.start(rate), coarse[2]) for rate in starts]
+    best = min(ends, key=lambda fit: fit.value)
     model = _Model(Z, codes, _PRIOR / n)
     point = model.at(best.x)
-    rate = point.rate(share)
-    spread = _WIDTH * model.rate_error(best.x, share) * np.sqrt(len(share) / n)
+    # What is as likely up to 2 units of log likelihood belongs to a 95% interval.
+    intervals = [model.interval(fit.x, share, n) for fit in ends if fit.value <= best.value + 2.0 / n]
     return WrongLabels(
-        rate=rate,
-        # Where no label looks wrong, the rule of three: up to 3 of n could be.
-        interval=(max(0.0, rate - spread), min(1.0, rate + max(spread, 3.0 / n))),
+        rate=point.rate(share),
+        interval=(min(low for low, _ in intervals), max(high for _, high in intervals)),
         transition=point.T,
         wrong=1.0 - point.posterior[np.arange(len(codes)), codes],
         true=point.posterior,
@@ -186,6 +186,12 @@ class _Model:
         right = point.posterior * self.given
         moved = inside * (right / (1.0 - rates) - (point.posterior - right) / rates)
         return np.column_stack([np.exp(x[0]) * (slope * self.Z).sum(axis=1), slope, moved])
+
+    def interval(self, x: Array, share: Array, n: float) -> tuple[float, float]:
+        """The rate and 1.96 standard errors; where no label looks wrong, the rule of three: up to 3 of n could be."""
+        rate = self.at(x).rate(share)
+        spread = _WIDTH * self.rate_error(x, share) * np.sqrt(len(share) / n)
+        return max(0.0, rate - spread), min(1.0, rate + max(spread, 3.0 / n))
 
     def rate_error(self, x: Array, share: Array) -> float:
         """Standard error of the rate over `len(share)` rows; where wrong labels go is taken as known."""

@@ -44,7 +44,7 @@ class Choice:
     """What was chosen, and what it was chosen from.
 
     `m` is a mass, or a count where the masses are counts. `start` is a fit at that m from which to go on; None where
-    a search from many starts is to be made, or nothing is cut. `table` has a row for each fit compared. `noise` is the
+    nothing is cut. `table` has a row for each fit compared. `noise` is the
     estimated share of wrong labels, or of outliers, with its interval: not m, which is what trains best. `k` is None
     where it stays what it was.
     """
@@ -72,14 +72,29 @@ def choose_m(objective: Objective, rng: np.random.Generator) -> Choice:
     noise = _noise(part, strata, parts, tests, chosen)
     if chosen == 0:
         return Choice(0, None, table, reason, noise)
-    everything = paths.Sets.of(objective, mass_of(objective)[None])
-    m, k = paths.masses_of(everything, shares[shares <= fits.shares[chosen]], k_share)
-    start = None
-    if len(tests) == 1:  # four fifths of the rows, or more than enough of them, have found the minimum
-        start = fits.W[chosen, 0]
-    elif fits.names[chosen] == "up":
-        start = paths.upward(everything, paths.ordinary(everything), m, k)[-1, 0]
-    return Choice(float(m[-1, 0]), start, table, reason, noise)
+    start = fits.W[chosen, 0] if len(tests) == 1 else None  # a hold-out leaves enough rows to find the minimum
+    m, start = on_all_rows(objective, fits, chosen, shares, k_share, start, rng)
+    return Choice(m, start, table, reason, noise)
+
+
+def on_all_rows(
+    objective: Objective,
+    fits: Fits,
+    chosen: int,
+    shares: Array,
+    k_share: float,
+    start: Array | None,
+    rng: np.random.Generator,
+) -> tuple[float, Array]:
+    """m and the chosen fit on all rows, made as on the folds: a deeper search finds minima that were not scored."""
+    sets = paths.Sets.of(objective, mass_of(objective)[None])
+    m, k = paths.masses_of(sets, shares, k_share)
+    level = int(np.flatnonzero(shares == fits.shares[chosen])[0])
+    if start is None and fits.names[chosen] == "up":
+        start = paths.upward(sets, paths.ordinary(sets), m[: level + 1], k)[-1, 0]
+    elif start is None:
+        start = paths.searched(sets, m, k, rng, _RANDOM_STARTS if objective.n_outputs == 1 else 0)[level, 0]
+    return float(m[level, 0]), start
 
 
 def mass_of(objective: Objective) -> Array:
