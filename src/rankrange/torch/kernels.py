@@ -78,7 +78,9 @@ def ranked_range(rows: Tensor, m: int, k: int, scale: float) -> tuple[Tensor, Te
     if not (rows.requires_grad and torch.is_grad_enabled()):
         value, cut, _ = find_range(rows, m, k, scale, keep_weights=False)
         return value, cut
-    return _RankedRange.apply(rows, m, k, scale)
+    asked = _Asked(m, k, scale)
+    value = _RankedRange.apply(rows, asked)
+    return value, asked.cut
 
 
 def fits_tkml(scores: Tensor, target: Tensor, top_k: int) -> bool:
@@ -249,23 +251,32 @@ def _processors(device: torch.device) -> int:
 # In eager mode a Function calls the launches directly: the operators below cost some tens of microseconds a call.
 
 
+class _Asked:
+    """What is asked of a ranked range, and its cut once found: every argument and output of a Function costs time."""
+
+    __slots__ = ("cut", "k", "m", "scale")
+    cut: Tensor
+
+    def __init__(self, m: int, k: int, scale: float) -> None:
+        self.m, self.k, self.scale = m, k, scale
+
+
 class _RankedRange(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, m: int, k: int, scale: float) -> tuple[Tensor, Tensor]:
-        value, cut, weights = find_range(rows, m, k, scale, keep_weights=True)
-        ctx.mark_non_differentiable(cut)
-        ctx.scale, ctx.weights = scale, weights
+    def forward(ctx: Any, rows: Tensor, asked: _Asked) -> Tensor:
+        value, asked.cut, weights = find_range(rows, asked.m, asked.k, asked.scale, keep_weights=True)
+        ctx.scale, ctx.weights = asked.scale, weights
         if weights is None:
-            ctx.save_for_backward(rows, cut)
-        return value, cut
+            ctx.save_for_backward(rows, asked.cut)
+        return value
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor, _: Any) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         if ctx.weights is not None:
             gradient = gradient if gradient.dim() == 0 else gradient.unsqueeze(-1)
-            return (gradient * ctx.weights).to(gradient.dtype), None, None, None
+            return (gradient * ctx.weights).to(gradient.dtype), None
         run: Any = torch.ops.rankrange.weigh if torch.is_grad_enabled() else weigh
-        return run(*ctx.saved_tensors, gradient, ctx.scale), None, None, None
+        return run(*ctx.saved_tensors, gradient, ctx.scale), None
 
 
 class _TKML(torch.autograd.Function):

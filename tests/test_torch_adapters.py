@@ -1,0 +1,134 @@
+"""docs/torch.md: its code runs as printed, in a plain loop, Lightning, skorch and a Hugging Face Trainer.
+
+Lightning and transformers are large; where they are not installed, stand-ins make the same calls in the same order.
+"""
+
+import re
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+from torch import nn  # noqa: E402
+
+import rankrange.torch as rrt  # noqa: E402
+
+PAGE = (Path(__file__).parent.parent / "docs" / "torch.md").read_text(encoding="utf-8")
+
+
+def code_under(heading):
+    """The Python code of one section, preceded by the imports of the first."""
+    section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    (code,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    return code
+
+
+def run_section(heading, **names):
+    names |= {"torch": torch, "nn": nn, "rrt": rrt}
+    exec(compile(code_under(heading), f"docs/torch.md, {heading}", "exec"), names)
+    return names
+
+
+def noisy_batches(n_batches=60, size=64, flipped=0.2):
+    """A linear problem with three classes and some labels wrong; and the same labels clean."""
+    generator = torch.Generator().manual_seed(0)
+    true = torch.randn(20, 3, generator=generator)
+    for _ in range(n_batches):
+        x = torch.randn(size, 20, generator=generator)
+        clean = (x @ true).argmax(1)
+        wrong = torch.rand(size, generator=generator) < flipped
+        yield x, torch.where(wrong, (clean + 1) % 3, clean), clean
+
+
+def accuracy(model):
+    with torch.no_grad():
+        return np.mean([(model(x).argmax(1) == clean).float().mean().item() for x, _, clean in noisy_batches(5, 500)])
+
+
+def test_the_one_change_is_the_criterion():
+    names = run_section("The one change")
+    assert (names["criterion"].m, names["criterion"].k) == (0.1, 0.9)
+
+
+def test_plain_loop():
+    names = run_section("In a plain loop", batches=[(x, y) for x, y, _ in noisy_batches()])
+    assert accuracy(names["model"]) > 0.85
+
+
+class StandInModule(nn.Module):
+    """What Lightning's trainer asks of a module, and what a module may ask of it."""
+
+    def log(self, name, value):
+        self.logged = {name: value}
+
+
+def stand_in_fit(module, batches):
+    """The order of the calls in a Lightning fit."""
+    optimizer = module.configure_optimizers()
+    module.train()
+    module.on_fit_start()
+    for index, batch in enumerate(batches):
+        optimizer.zero_grad()
+        module.training_step(batch, index).backward()
+        optimizer.step()
+
+
+def test_lightning(monkeypatch):
+    monkeypatch.setitem(sys.modules, "lightning", types.SimpleNamespace(LightningModule=StandInModule))
+    module = run_section("In Lightning")["RobustClassifier"](nn.Linear(20, 3))
+    stand_in_fit(module, [(x, y) for x, y, _ in noisy_batches()])
+    assert accuracy(module.model) > 0.85
+    assert module.logged["train_loss"] > 0
+    assert "criterion.cuts.tracked" in module.state_dict()
+
+
+def test_skorch():
+    pytest.importorskip("skorch", reason="skorch is not installed")
+    net = run_section("In skorch")["net"]
+    x, y, _ = zip(*noisy_batches(), strict=True)
+    torch.manual_seed(0)
+    net.fit(torch.cat(x).numpy(), torch.cat(y).numpy())
+    assert accuracy(net.module_) > 0.8
+    assert net.criterion_.m == 0.1
+
+
+class StandInTrainer:
+    """The training step of a Hugging Face Trainer."""
+
+    def __init__(self, model):
+        self.model = model
+        self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def training_step(self, inputs):
+        self.optimizer.zero_grad()
+        loss = self.compute_loss(self.model, dict(inputs), num_items_in_batch=None)
+        loss.backward()
+        self.optimizer.step()
+
+    def prediction_step(self, inputs):
+        return self.compute_loss(self.model, dict(inputs), return_outputs=True)
+
+
+class StandInModel(nn.Module):
+    """A model that takes its inputs by name and returns its logits under a name."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(20, 3)
+
+    def forward(self, features):
+        return types.SimpleNamespace(logits=self.head(features))
+
+
+def test_hugging_face_trainer(monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", types.SimpleNamespace(Trainer=StandInTrainer))
+    trainer = run_section("In a Hugging Face Trainer")["RobustTrainer"](StandInModel())
+    for x, y, _ in noisy_batches():
+        trainer.training_step({"features": x, "labels": y})
+    loss, outputs = trainer.prediction_step({"features": x, "labels": y})
+    assert loss.dim() == 0
+    assert outputs.logits.shape == (64, 3)
+    assert accuracy(trainer.model.head) > 0.85
