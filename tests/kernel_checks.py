@@ -323,6 +323,70 @@ def check_no_wait():
         torch.cuda.set_sync_debug_mode("default")
 
 
+def check_graph():
+    """A CUDA graph of forward and backward, replayed on other losses."""
+    if INTERPRETED:
+        return
+    for n in (1000, 300_000, 1 << 23):
+        losses = torch.rand(n, device=DEVICE, requires_grad=True)
+        scores = torch.randn(4, n // 4, device=DEVICE, requires_grad=True)
+        mask = torch.rand(4, n // 4, device=DEVICE) < 20 / n
+
+        def step(losses=losses, scores=scores, mask=mask):
+            losses.grad = scores.grad = None
+            (rrt.ranked_range(losses, 0.1, 0.9) + rrt.tkml(scores, mask, 3)).backward()
+
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            step()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            step()
+        found = losses.grad, scores.grad
+        for seed in range(3):
+            generator = torch.Generator(DEVICE).manual_seed(seed)
+            with torch.no_grad():
+                losses.copy_(torch.rand(n, device=DEVICE, generator=generator))
+                scores.copy_(torch.randn(4, n // 4, device=DEVICE, generator=generator))
+            graph.replay()
+            replayed = [gradient.clone() for gradient in found]
+            step()
+            assert torch.equal(replayed[0], losses.grad)
+            assert torch.equal(replayed[1], scores.grad)
+
+
+def check_group():
+    """A process group of one on the GPU: counts and ranks stay there, and nothing waits."""
+    if INTERPRETED:
+        return
+    import tempfile
+
+    import torch.distributed as dist
+
+    with tempfile.TemporaryDirectory() as folder:
+        dist.init_process_group("nccl", init_method=f"file://{folder}/store", rank=0, world_size=1)
+        try:
+            for dtype in (torch.float32, torch.float64, torch.bfloat16):
+                losses = torch.randn(1001, device=DEVICE).to(dtype).requires_grad_()
+                for m, k in ((0.1, 0.9), (100, 900), (0, 1), (0.5, 1.0)):
+                    group = dist.group.WORLD
+                    expected = torch.autograd.grad(rrt.ranked_range(losses, m, k), losses)[0]
+                    rrt.ranked_range(losses, m, k, group=group)
+                    torch.cuda.set_sync_debug_mode("error")
+                    value = rrt.ranked_range(losses, m, k, group=group)
+                    torch.cuda.set_sync_debug_mode("default")
+                    found = torch.autograd.grad(value, losses)[0]
+                    compare(
+                        f"group, {dtype}, m={m}, k={k}", found, expected, dtype if dtype.itemsize < 8 else torch.float32
+                    )
+            assert rrt.ranked_range(losses, 0, 2000, group=group).isnan()
+            assert rrt.AoRRLoss(m=0.6, group=group)(losses[:1]) == losses[0]
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+            dist.destroy_process_group()
+
+
 CHECKS = {name[6:]: function for name, function in globals().items() if name.startswith("check_")}
 
 
