@@ -75,7 +75,7 @@ def check_large():
                     chosen = [chosen[turn % len(chosen)]] + ([] if plan.alone else [chosen[2]])
                 for m, k in chosen:
                     what = f"{name}, n={n}, m={m}, k={k}"
-                    value, cut, _ = kernels.find_range(losses, m, k, 1 / (k - m), keep_weights=False, plan=plan)
+                    value, cut, _ = kernels.find_range(losses, m, k, 1 / (k - m), plan=plan)
                     expected, expected_cut, weights = by_sorting(losses, m, k)
                     compare(f"cut of {what}", cut, expected_cut)
                     compare(f"value of {what}", value, expected)
@@ -103,7 +103,7 @@ def check_misled():
         losses[sampled_places(n, plan.sample)] += far
         losses = losses.to(DEVICE)
         for m, k in ((n // 4, n - n // 4), (n // 2, n // 2 + 1)):
-            value, cut, _ = kernels.find_range(losses, m, k, 1 / (k - m), keep_weights=False, plan=plan)
+            value, cut, _ = kernels.find_range(losses, m, k, 1 / (k - m), plan=plan)
             expected, expected_cut, _ = by_sorting(losses, m, k)
             compare(f"cut, {far}, m={m}, k={k}", cut, expected_cut)
             compare(f"value, {far}, m={m}, k={k}", value, expected)
@@ -124,7 +124,7 @@ def check_small():
                 compare(f"cut of {what}", cut, expected_cut)
                 compare(f"weights of {what}", weights * (k - m), expected_weights)
     rows = torch.randn(3, 5, 37, device=DEVICE)
-    value, _, _ = kernels.find_range(rows, 4, 30, 1 / 26, keep_weights=False)
+    value, _, _ = kernels.find_range(rows, 4, 30, 1 / 26)
     compare("rows", value, rows.sort(-1, descending=True).values[..., 4:30].mean(-1))
 
 
@@ -134,7 +134,7 @@ def check_dtypes():
             plan = TINY if INTERPRETED else None
             losses = torch.randn(n, device=DEVICE, generator=torch.Generator(DEVICE).manual_seed(n)).to(dtype)
             m, k = n // 10, n - n // 5
-            value, cut, _ = kernels.find_range(losses, m, k, 1 / (k - m), keep_weights=False, plan=plan)
+            value, cut, _ = kernels.find_range(losses, m, k, 1 / (k - m), plan=plan)
             expected, expected_cut, weights = by_sorting(losses, m, k)
             compare(f"value, {dtype}, n={n}", value, expected, dtype)
             compare(f"cut, {dtype}, n={n}", cut, expected_cut)
@@ -147,7 +147,7 @@ def check_nan():
     for n, plan in ((10, TINY), (300, TINY)) if INTERPRETED else ((10, None), (10**6, None)):
         losses = torch.randn(n, device=DEVICE)
         losses[n // 2] = torch.nan
-        value, cut, _ = kernels.find_range(losses, 1, n - 1, 1.0, keep_weights=False, plan=plan)
+        value, cut, _ = kernels.find_range(losses, 1, n - 1, 1.0, plan=plan)
         assert value.isnan()
         assert cut.isnan().all()
         assert kernels.weigh(losses, cut, torch.ones((), device=DEVICE), 1.0, plan=plan).isnan().all()
@@ -158,10 +158,7 @@ def check_repeats():
     n, plan = (401, TINY) if INTERPRETED else ((1 << 22) + 5, None)
     losses = torch.randn(n, device=DEVICE)
     for m, k in ((n // 10, n - n // 10), (n // 1000, n)):
-        runs = [
-            kernels.find_range(losses, m, k, 1 / (k - m), keep_weights=False, plan=plan)
-            for _ in range(3 if INTERPRETED else 20)
-        ]
+        runs = [kernels.find_range(losses, m, k, 1 / (k - m), plan=plan) for _ in range(3 if INTERPRETED else 20)]
         for value, cut, _ in runs[1:]:
             assert torch.equal(value, runs[0][0])
             assert torch.equal(cut, runs[0][1])
@@ -176,6 +173,14 @@ def check_public():
         (gradient,) = torch.autograd.grad(-3.0 * value, losses, retain_graph=True)
         _, _, weights = by_sorting(losses.detach(), m, k)
         compare(f"upstream gradient, n={n}", gradient, -3.0 * weights / (k - m))
+        if n == 50:  # many rows at once
+            rows = torch.randn(7 if INTERPRETED else 70_000, 50, device=DEVICE, requires_grad=True)
+            (gradient,) = torch.autograd.grad(rrt.ranked_range(rows, 5, 40, dim=1).sum(), rows)
+            cut = functional.cut_at_ranks(rows.detach().double(), 5, 40)
+            compare("rows", gradient, functional.cut_weights(rows.detach().double(), cut) / 35)
+        loss = rrt.AoRRLoss(m=m, k=k)
+        loss(losses)
+        compare(f"weights of the module, n={n}", loss.last_weights, weights)
         (first,) = torch.autograd.grad(rrt.ranked_range(losses**3, m, k), losses, create_graph=True)
         (second,) = torch.autograd.grad(first.sum(), losses)
         _, _, weights = by_sorting(losses.detach() ** 3, m, k)

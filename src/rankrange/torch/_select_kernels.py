@@ -122,8 +122,16 @@ def store_cut(cut_ptr, lam, lam_hat, above_k, tied_k, above_m, tied_m, m, k, n_n
 
 
 @triton.jit(do_not_specialize=["value_ptr", "cut_ptr", "m", "k", "scale"])
-def small(x_ptr, value_ptr, cut_ptr, weight_ptr, n, m, k, scale, BLOCK: tl.constexpr, KEEP_WEIGHTS: tl.constexpr):
-    """One row a program, in registers: value, cut and, if asked for, the gradient weights scale * q."""
+def small(
+    x_ptr, value_ptr, cut_ptr, weight_ptr, n, m, k, scale,
+    BLOCK: tl.constexpr, KEEP_WEIGHTS: tl.constexpr, CUT_AT_END: tl.constexpr,
+):  # fmt: skip
+    """One row a program, in registers: value, cut and, if asked for, the gradient weights scale * q.
+
+    With CUT_AT_END the cut of the one row goes behind its weights: one allocation less.
+    """
+    if CUT_AT_END:
+        cut_ptr = weight_ptr + n
     row = tl.program_id(0).to(tl.int64)
     offsets = tl.arange(0, BLOCK)
     valid = offsets < n
@@ -148,8 +156,9 @@ def small(x_ptr, value_ptr, cut_ptr, weight_ptr, n, m, k, scale, BLOCK: tl.const
 @triton.jit(do_not_specialize=["cut_ptr", "gradient_ptr", "scale"])
 def weigh(x_ptr, cut_ptr, gradient_ptr, out_ptr, n, scale, TILE: tl.constexpr):
     """gradient * scale * weight of every loss of a row, the weights from the cut: one read and one write."""
-    row = tl.program_id(1).to(tl.int64)
-    offsets = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    n_tiles = tl.cdiv(n, TILE)
+    row = (tl.program_id(0) // n_tiles).to(tl.int64)
+    offsets = (tl.program_id(0) % n_tiles) * TILE + tl.arange(0, TILE)
     lam, lam_hat = tl.load(cut_ptr + 4 * row), tl.load(cut_ptr + 4 * row + 1)
     at_lam, at_hat = tl.load(cut_ptr + 4 * row + 2), tl.load(cut_ptr + 4 * row + 3)
     factor = tl.load(gradient_ptr + row).to(tl.float32) * scale

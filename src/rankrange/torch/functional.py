@@ -14,7 +14,7 @@ is dropped like any other.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -58,14 +58,14 @@ def ranked_range(
     if rows.shape[-1] == 0:
         _as_range(m, k)
         return rows.sum(-1)
-    return select(rows, *_counts(m, k, rows.shape[-1]), reduction)[0]
+    return select(rows, *_counts(m, k, rows.shape[-1]), reduction, want_cut=False)[0]
 
 
-def select(rows: Tensor, m: int, k: int, reduction: str) -> tuple[Tensor, Tensor]:
+def select(rows: Tensor, m: int, k: int, reduction: str, want_cut: bool = True) -> tuple[Tensor, Any]:
     """(value, cut) of each row, 0 <= m < k <= n given; only the value carries a gradient."""
     scale = 1.0 / (k - m) if reduction == "mean" else 1.0
     if kernels.fits_ranked_range(rows):
-        return kernels.ranked_range(rows, m, k, scale)
+        return kernels.ranked_range(rows, m, k, scale, want_cut)
     cut = cut_at_ranks(rows.detach(), m, k)
     return weighted_sum(rows, cut_weights(rows.detach(), cut), scale), cut
 
@@ -94,7 +94,7 @@ def open_cut(losses: Tensor) -> Tensor:
 
 def counts_in_batch(keep: RankedRange, n: int) -> tuple[int, int]:
     """(m, k) as counts for a batch of n; where fractions round to nothing the one rank amid them is kept."""
-    if torch.compiler.is_compiling():  # where n may be symbolic
+    if torch.compiler.is_dynamo_compiling():  # where n may be symbolic
         return _counts_in_batch(keep.m, keep.k, n)
     return _remembered_in_batch(keep.m, keep.k, n)
 
@@ -204,7 +204,7 @@ def _check_tkml(scores: Tensor, target: Tensor, top_k: int) -> Tensor:
 
 def _counts(m: Rank | RankedRange, k: Rank | None, n: int) -> tuple[int, int]:
     plain = type(m) in (int, float) and type(k) in (int, float)
-    if not plain or torch.compiler.is_compiling():  # where n may be symbolic
+    if not plain or torch.compiler.is_dynamo_compiling():  # where n may be symbolic
         return _as_range(m, k).counts(n)
     return _remembered_counts(m, k, n)
 

@@ -70,17 +70,17 @@ def fits_ranked_range(rows: Tensor) -> bool:
     return rows.shape[-1] <= PLAN.small or rows.numel() == rows.shape[-1]
 
 
-def ranked_range(rows: Tensor, m: int, k: int, scale: float) -> tuple[Tensor, Tensor]:
-    """(value, cut) of each row: `functional.select` by kernels."""
+def ranked_range(rows: Tensor, m: int, k: int, scale: float, want_cut: bool) -> tuple[Tensor, Tensor | None]:
+    """(value, cut) of each row: `functional.select` by kernels; the cut may be None unless it is wanted."""
     if torch.compiler.is_compiling():
         value, cut = torch.ops.rankrange.ranked_range(rows, m, k, scale)
         return value, cut.detach()
     if not (rows.requires_grad and torch.is_grad_enabled()):
-        value, cut, _ = find_range(rows, m, k, scale, keep_weights=False)
+        value, cut, _ = find_range(rows, m, k, scale)
         return value, cut
     asked = _Asked(m, k, scale)
     value = _RankedRange.apply(rows, asked)
-    return value, asked.cut
+    return value, asked.cut() if want_cut else None
 
 
 def fits_tkml(scores: Tensor, target: Tensor, top_k: int) -> bool:
@@ -107,33 +107,35 @@ def tkml(scores: Tensor, target: Tensor, top_k: int, two_sided: bool) -> Tensor:
 
 
 def find_range(
-    rows: Tensor, m: int, k: int, scale: float, *, keep_weights: bool, plan: Plan | None = None
+    rows: Tensor, m: int, k: int, scale: float, plan: Plan | None = None, keep_weights: bool = False
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Value and cut of each row, and scale times its weights if they are to be kept and the row is small."""
-    rows = rows.contiguous()
     shape = rows.shape
     n = shape[-1]
     plan = plan or _plan_for(n)
-    device = rows.device
-    value = torch.empty(shape[:-1], dtype=rows.dtype, device=device)
-    cut = torch.empty((*shape[:-1], 4), dtype=torch.float32, device=device)
+    rows = rows.contiguous()
+    value = torch.empty(shape[:-1], dtype=rows.dtype, device=rows.device)
+    cut = torch.empty((*shape[:-1], 4), dtype=torch.float32, device=rows.device)
     if n <= plan.small:
-        weights = torch.empty(shape, dtype=torch.float32, device=device) if keep_weights else None
-        block = 1 << (n - 1).bit_length()
-        given = rows, value, cut, cut if weights is None else weights, n, m, k, scale
-        grid = 1 if len(shape) == 1 else rows.numel() // n
-        _launch("small", grid, 1, given, (block, keep_weights), min(max(block // 256, 1), 8 if block < 16384 else 16))
-        return value, cut, weights
+        weights = torch.empty(shape, dtype=torch.float32, device=rows.device) if keep_weights else cut
+        _launch_small(rows.numel() // n, (rows, value, cut, weights, n, m, k, scale), keep_weights, False)
+        return value, cut, weights if keep_weights else None
     alone = n <= plan.alone
     words = 64 + 1024 + plan.list + 4 * plan.replicas * plan.bins
-    workspace = torch.zeros(words, dtype=torch.int32, device=device)
-    programs = min(-(-n // plan.tile), _processors(device), 1024)
+    workspace = torch.zeros(words, dtype=torch.int32, device=rows.device)
+    programs = min(-(-n // plan.tile), _processors(rows.device), 1024)
     given = rows, workspace, value, cut, n, m, k, scale
     sizes = plan.tile, plan.list, plan.replicas, plan.bins
     _launch("narrow", programs, 1, given, (plan.sample, *sizes, alone), plan.warps)
     if not alone:
         _launch("finish", programs, 1, given, sizes, plan.warps)
     return value, cut, None
+
+
+def _launch_small(n_rows: int, given: tuple[Any, ...], keep_weights: bool, cut_at_end: bool) -> None:
+    block = 1 << (given[4] - 1).bit_length()
+    warps = min(max(block // 256, 1), 8 if block < 16384 else 16)
+    _launch("small", n_rows, 1, given, (block, keep_weights, cut_at_end), warps)
 
 
 def weigh(rows: Tensor, cut: Tensor, gradient: Tensor, scale: float, plan: Plan | None = None) -> Tensor:
@@ -143,7 +145,7 @@ def weigh(rows: Tensor, cut: Tensor, gradient: Tensor, scale: float, plan: Plan 
     out = torch.empty_like(rows)
     tile = min((plan or PLAN).weigh_tile, 1 << (n - 1).bit_length())
     given = rows, cut, gradient.contiguous(), out, n, scale
-    _launch("weigh", -(-n // tile), rows.numel() // n, given, (tile,), 8 if tile >= 2048 else 4)
+    _launch("weigh", -(-n // tile) * (rows.numel() // n), 1, given, (tile,), 8 if tile >= 2048 else 4)
     return out
 
 
@@ -252,29 +254,37 @@ def _processors(device: torch.device) -> int:
 
 
 class _Asked:
-    """What is asked of a ranked range, and its cut once found: every argument and output of a Function costs time."""
+    """What is asked of a ranked range, and what was found: every argument and output of a Function costs time."""
 
-    __slots__ = ("cut", "k", "m", "scale")
-    cut: Tensor
+    __slots__ = ("found", "k", "m", "scale")
+    found: Tensor  # the cuts, behind the weights where there are weights
 
     def __init__(self, m: int, k: int, scale: float) -> None:
         self.m, self.k, self.scale = m, k, scale
+
+    def cut(self) -> Tensor:
+        return self.found[-4:] if self.found.dim() == 1 else self.found
 
 
 class _RankedRange(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, asked: _Asked) -> Tensor:
-        value, asked.cut, weights = find_range(rows, asked.m, asked.k, asked.scale, keep_weights=True)
-        ctx.scale, ctx.weights = asked.scale, weights
-        if weights is None:
-            ctx.save_for_backward(rows, asked.cut)
+        n = rows.shape[-1]
+        ctx.scale, ctx.few = asked.scale, n <= PLAN.small and rows.dim() == 1
+        if not ctx.few:
+            value, asked.found, _ = find_range(rows, asked.m, asked.k, asked.scale)
+            ctx.save_for_backward(rows, asked.found)
+            return value
+        value = torch.empty((), dtype=rows.dtype, device=rows.device)
+        ctx.found = asked.found = torch.empty(n + 4, dtype=torch.float32, device=rows.device)
+        given = rows.contiguous(), value, asked.found, asked.found, n, asked.m, asked.k, asked.scale
+        _launch_small(1, given, True, True)
         return value
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        if ctx.weights is not None:
-            gradient = gradient if gradient.dim() == 0 else gradient.unsqueeze(-1)
-            return (gradient * ctx.weights).to(gradient.dtype), None
+        if ctx.few:  # the weights were kept, and to multiply them costs less than a launch
+            return (gradient * ctx.found[:-4]).to(gradient.dtype), None
         run: Any = torch.ops.rankrange.weigh if torch.is_grad_enabled() else weigh
         return run(*ctx.saved_tensors, gradient, ctx.scale), None
 
@@ -294,7 +304,7 @@ class _TKML(torch.autograd.Function):
 
 @torch.library.custom_op("rankrange::ranked_range", mutates_args=())
 def _ranked_range_op(rows: Tensor, m: int, k: int, scale: float) -> tuple[Tensor, Tensor]:
-    return find_range(rows, m, k, scale, keep_weights=False)[:2]
+    return find_range(rows, m, k, scale)[:2]
 
 
 @torch.library.custom_op("rankrange::weigh", mutates_args=())
