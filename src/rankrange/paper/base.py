@@ -1,0 +1,145 @@
+"""What an experiment of the paper is: cells of work, and what is read off their outcomes.
+
+A cell is one piece of work whose outcome depends on nothing but the cell itself, so that it can run in any process, in
+any order, and a run that was killed goes on where it stopped. An outcome holds measures (one number a method, setting
+and metric) and whatever the figures need. Measures of several splits become the rows of the results, each beside
+the number the paper prints.
+
+An experiment is a module of this package, listed in `EXPERIMENTS` (`__init__`), with these names:
+
+    NAME, TITLE                     "binary", "Table 3: ..."
+    NEEDS                           the data sets it loads, by the names of `rankrange.datasets`
+    TABLES                          tuple[TableSpec, ...]: how its rows stand on the page
+    cells(plan) -> list[Cell]       all of its work
+    run(cell) -> Outcome            one piece; loads its data through `rankrange.datasets`, seeds by `cell.seed`
+    claims(results) -> list[Claim]  what the paper says of this experiment, tested over paired splits
+    figures(results) -> dict[str, Figure]     matplotlib figures by file name without ending
+
+Modules use the public API of rankrange alone and import matplotlib inside `figures` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+PROTOCOLS = ("honest", "paper")
+SIZES = ("full", "quick", "smoke")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which protocol, and how much of it.
+
+    protocol : "honest" (every choice on training and validation data, test data read once) or "paper" (what the paper
+        describes, where that differs).
+    size : "full"; "quick" (fewer splits and grid points: the whole paper in 4 minutes); "smoke" (seconds, for tests).
+    """
+
+    protocol: str = "honest"
+    size: str = "full"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One piece of work. `part` says which, where an experiment has several for one data set and split."""
+
+    experiment: str
+    dataset: str
+    part: str
+    split: int
+    protocol: str = "honest"
+    size: str = "full"
+
+    @property
+    def key(self) -> str:
+        """Unique, and good as a file name."""
+        part = "".join(c if c.isalnum() or c in "._=" else "_" for c in self.part)
+        return f"{self.experiment}.{self.dataset}.{part}.{self.split:03d}.{self.protocol}.{self.size}"
+
+    @property
+    def seed(self) -> int:
+        """The same for all methods and parts of a split, so that differences are paired."""
+        return 1000 + self.split
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One number that a cell gives. `setting`: the column or row of the paper's table, such as "logistic" or "k=3"."""
+
+    method: str
+    setting: str
+    metric: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a cell gives. `extra` is JSON (numbers, strings, lists, dicts): choices made, points of a curve."""
+
+    measures: list[Measure]
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """How rows become a table: one line for each value of `lines`, one column for each of `columns`.
+
+    lines, columns : names among "dataset", "method", "setting".
+    higher_is_better : which way the verdict looks.
+    methods : those shown, in this order; none means all, in the order of the measures.
+    """
+
+    title: str
+    metric: str
+    lines: tuple[str, ...]
+    columns: str
+    higher_is_better: bool = True
+    methods: tuple[str, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One sentence of the paper, or of ours about it, and what the paired splits say.
+
+    verdict : "holds", "does not hold" or "not decided" (within two standard errors).
+    """
+
+    text: str
+    verdict: str
+    evidence: str
+
+
+class Results:
+    """The outcomes of one experiment by cell, for claims and figures."""
+
+    def __init__(self, outcomes: Iterable[tuple[Cell, Outcome]]) -> None:
+        self.outcomes = sorted(outcomes, key=lambda pair: pair[0].key)
+
+    def values(self, dataset: str, method: str, setting: str, metric: str) -> dict[int, float]:
+        """The measure by split."""
+        return {
+            cell.split: measure.value
+            for cell, outcome in self.outcomes
+            for measure in outcome.measures
+            if (cell.dataset, measure.method, measure.setting, measure.metric) == (dataset, method, setting, metric)
+        }
+
+    def paired(self, dataset: str, one: str, other: str, setting: str, metric: str) -> tuple[float, float, int]:
+        """Mean of one - other over the splits that have both, its standard error, and their number."""
+        a, b = (self.values(dataset, method, setting, metric) for method in (one, other))
+        differences = np.array([a[split] - b[split] for split in sorted(a.keys() & b.keys())])
+        if len(differences) < 2:
+            return (float(differences.mean()) if len(differences) else np.nan), np.nan, len(differences)
+        return float(differences.mean()), float(differences.std(ddof=1) / np.sqrt(len(differences))), len(differences)
+
+
+def decided(difference: float, error: float, *, at_most: float = 0.0) -> str:
+    """Whether a paired difference is below `at_most` by two standard errors, above it by two, or neither."""
+    if difference + 2.0 * error < at_most:
+        return "holds"
+    return "does not hold" if difference - 2.0 * error > at_most else "not decided"
