@@ -1,0 +1,64 @@
+"""What minimising each form of the TKML loss does to accuracy, on Yeast: both losses at the same C, no early stop.
+
+    RANKRANGE_DATA=... python benchmarks/tkml_losses.py [--splits 30]
+
+The splits are those of tkml_accuracy.py: three quarters train, the last quarter is read once. Both start from the same
+logistic regression a label and take 400 quasi-Newton steps at C = 10, the value that cross-validation chooses for the
+two-sided loss. Objectives are of the training part, accuracies of the test part. Rows go to
+benchmarks/results/tkml_losses.csv.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import numpy as np
+
+from rankrange.losses import TKML
+from rankrange.metrics import top_k_multilabel_accuracy
+from rankrange.objective import Design
+from rankrange.solvers.logistic import logistic_per_label
+from rankrange.solvers.tkml import LabelObjective, quasi_newton
+from record import append
+from tkml_accuracy import FIRST, KS, split
+
+C = 10.0
+STEPS = 400
+
+
+def run(seed: int) -> list[dict[str, Any]]:
+    X, Y, X_test, Y_test = split("yeast", seed)
+    design, test = Design(X, True), Design(X_test, True)
+    rows = []
+    for k in KS:
+        row: dict[str, Any] = {"split": seed, "k": k, "crowded": f"{np.mean(Y.sum(axis=1) > k):.4f}"}
+        for name in ("two_sided", "paper"):
+            loss = TKML(k, two_sided=name == "two_sided")
+            objective = LabelObjective(design, Y == 1, loss, C, Y.shape[1], m=0, k=len(X))
+            start = logistic_per_label(design, objective.blocks, C)[0]
+            end = quasi_newton(objective, start, max_iter=STEPS).w
+            for at, W in (("start", start), ("end", end)):
+                row[f"F_{name}_{at}"] = f"{objective.value(W):.6f}"
+                row[f"accuracy_{name}_{at}"] = f"{100 * top_k_multilabel_accuracy(Y_test, test.scores(W).T, k):.4f}"
+        rows.append(row)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--splits", type=int, default=30)
+    rows = [row for seed in range(FIRST, FIRST + parser.parse_args().splits) for row in run(seed)]
+    append("tkml_losses", rows)
+    for k in KS:
+        of_k = [row for row in rows if row["k"] == k]
+        print(f"k={k}")
+        for key in [key for key in rows[0] if key not in ("split", "k")]:
+            values = np.array([float(row[key]) for row in of_k])
+            print(f"  {key:26s} {values.mean():8.3f} ({values.std(ddof=1) / np.sqrt(len(values)):.3f})")
+        gain = np.array([float(row["accuracy_two_sided_end"]) - float(row["accuracy_paper_end"]) for row in of_k])
+        print(f"  two-sided - paper, end     {gain.mean():8.2f} ({gain.std(ddof=1) / np.sqrt(len(gain)):.2f})")
+
+
+if __name__ == "__main__":
+    main()
