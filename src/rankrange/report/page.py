@@ -1,0 +1,80 @@
+"""The shell of every page: title, style, a strict content security policy, and at most one script.
+
+A page is one file that loads nothing. Values go in through Jinja2 with autoescape, or as JSON in a block of data that
+is not executed. The policy names the hashes of the page's own style and script, so that a script which got into the
+page some other way would not run.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from .. import __version__
+from .text import visible
+
+_HERE = Path(__file__).parent / "templates"
+# What could end a script block, start a tag or break a line inside a JavaScript string.
+_ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&'\u2028\u2029\x7f"}
+
+
+def page(title: str, body: Markup, *, script: str = "") -> str:
+    """A whole HTML page around `body`, which must be Markup: escaped already. `script` is our own code, never data."""
+    if not isinstance(body, Markup):
+        raise TypeError(f"body must be Markup, escaped already, got {type(body).__name__}; make it with fragment()")
+    if "</script" in script.lower() or "<!--" in script:
+        raise ValueError("script must not contain '</script' or '<!--'; write them in parts")
+    style = asset("style.css")
+    allowed = _hash(script) if script else "'none'"
+    policy = (
+        f"default-src 'none'; style-src {_hash(style)}; script-src {allowed}; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    return str(
+        fragment(
+            "page.html",
+            title=title,
+            body=body,
+            style=Markup(style),
+            script=Markup(script),
+            policy=policy,
+            version=__version__,
+        )
+    )
+
+
+def fragment(template: str, **values: Any) -> Markup:
+    """A template of this package filled with values, every one of them escaped unless it is Markup."""
+    return Markup(_environment().get_template(template).render(**values))
+
+
+def embed(name: str, data: Any) -> Markup:
+    """A block of data for the script: document.getElementById(name).textContent is JSON."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).translate(_ESCAPES)
+    return Markup('<script type="application/json" id="{}">{}</script>').format(name, Markup(text))
+
+
+@cache
+def asset(name: str) -> str:
+    return (_HERE / name).read_text(encoding="utf-8").strip()
+
+
+@cache
+def _environment() -> Any:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["visible"] = visible
+    return environment
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -1,0 +1,30 @@
+"""Text from data made harmless to show: control characters and direction marks become visible, formulas stay text."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Any
+
+# What starts a formula in a spreadsheet program (the last four are its full-width forms), white space skipped.
+_FORMULA = re.compile("^[\t\r\n]|^[\\s\\x00-\\x20\ufeff]*[=+@|%\\-\uff1d\uff0b\uff0d\uff20]")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+# Cc control, Cf format (direction marks, zero-width), Cs lone surrogates, Co private, Zl and Zp separators.
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
+
+
+def visible(value: Any, limit: int | None = None) -> str:
+    """The value as text in which nothing is hidden: U+202E is written ⟨202E⟩; longer texts end in an ellipsis."""
+    text = "" if value is None else str(value)
+    if limit is not None and len(text) > limit:
+        text = text[: limit - 1] + "…"
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(f"⟨{ord(c):04X}⟩" if unicodedata.category(c) in _HIDDEN else c for c in text)
+
+
+def csv_safe(text: str) -> str:
+    """The text with a leading quote where a spreadsheet program would take it for a formula; numbers stay numbers."""
+    if _FORMULA.match(text) and not _NUMBER.fullmatch(text):
+        return "'" + text
+    return text
