@@ -53,7 +53,9 @@ def circumstances(device: str | None = None) -> dict[str, str]:
 
 
 def _commit() -> str:
-    """The commit, with a + where the source differs from it."""
+    """The commit, with a + where the source differs from it; a copy without history names it in RANKRANGE_COMMIT."""
+    if "RANKRANGE_COMMIT" in os.environ:
+        return os.environ["RANKRANGE_COMMIT"]
     here = Path(__file__).parent
 
     def git(*arguments: str) -> str:

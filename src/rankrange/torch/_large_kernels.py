@@ -24,6 +24,7 @@ from ._select_kernels import (
     highest_key,
     key_of,
     lowest_key,
+    make_cut,
     search_two,
     store_cut,
     two_values,
@@ -401,7 +402,8 @@ def resolve(
         )
     padding = tl.cdiv(n, TILE) * TILE - n
     n_nan = tl.load(ws_ptr + N_NAN, cache_modifier=".cg") - padding
-    store_cut(cut_ptr, lam, lam_hat, above_k, tied_k, above_m, tied_m, m, k, n_nan)
+    cut_lam, cut_hat, at_lam, at_hat = make_cut(lam, lam_hat, above_k, tied_k, above_m, tied_m, m, k, n_nan)
+    store_cut(cut_ptr, cut_lam, cut_hat, at_lam, at_hat)
 
     i = tl.arange(0, MAX_PROGRAMS)
     parts = ws_ptr.to(tl.pointer_type(tl.float32)) + PARTS + i

@@ -104,8 +104,8 @@ def band_weight(x, lam, lam_hat, at_lam, at_hat):
 
 
 @triton.jit
-def store_cut(cut_ptr, lam, lam_hat, above_k, tied_k, above_m, tied_m, m, k, n_nan):
-    """The cut from the counts around it, NaN where a loss is; returns its columns."""
+def make_cut(lam, lam_hat, above_k, tied_k, above_m, tied_m, m, k, n_nan):
+    """The columns of the cut from the counts around it, NaN where a loss is."""
     same = (lam == lam_hat) & (m > 0)
     at_lam = tl.where(same, k - m, k - above_k).to(tl.float32) / tl.maximum(tied_k, 1).to(tl.float32)
     at_hat = tl.where(m > 0, (above_m + tied_m - m).to(tl.float32) / tl.maximum(tied_m, 1).to(tl.float32), 1.0)
@@ -113,25 +113,23 @@ def store_cut(cut_ptr, lam, lam_hat, above_k, tied_k, above_m, tied_m, m, k, n_n
     lam = tl.where(n_nan > 0, float("nan"), lam)
     lam_hat = tl.where(n_nan > 0, float("nan"), lam_hat)
     at_lam = tl.where(n_nan > 0, float("nan"), at_lam)
-    at_hat = tl.where(n_nan > 0, float("nan"), at_hat)
+    return lam, lam_hat, at_lam, tl.where(n_nan > 0, float("nan"), at_hat)
+
+
+@triton.jit
+def store_cut(cut_ptr, lam, lam_hat, at_lam, at_hat):
     tl.store(cut_ptr, lam)
     tl.store(cut_ptr + 1, lam_hat)
     tl.store(cut_ptr + 2, at_lam)
     tl.store(cut_ptr + 3, at_hat)
-    return lam, lam_hat, at_lam, at_hat
 
 
 @triton.jit(do_not_specialize=["value_ptr", "cut_ptr", "m", "k", "scale"])
 def small(
     x_ptr, value_ptr, cut_ptr, weight_ptr, n, m, k, scale,
-    BLOCK: tl.constexpr, KEEP_WEIGHTS: tl.constexpr, CUT_AT_END: tl.constexpr,
+    BLOCK: tl.constexpr, KEEP_WEIGHTS: tl.constexpr, KEEP_CUT: tl.constexpr,
 ):  # fmt: skip
-    """One row a program, in registers: value, cut and, if asked for, the gradient weights scale * q.
-
-    With CUT_AT_END the cut of the one row goes behind its weights: one allocation less.
-    """
-    if CUT_AT_END:
-        cut_ptr = weight_ptr + n
+    """One row a program, in registers: value and, if asked for, the cut and the gradient weights scale * q."""
     row = tl.program_id(0).to(tl.int64)
     offsets = tl.arange(0, BLOCK)
     valid = offsets < n
@@ -142,10 +140,11 @@ def small(
     above = tl.sum((x > lam).to(tl.int32) + ((x > lam_hat).to(tl.int32) << 16), 0)
     tied = tl.sum((x == lam).to(tl.int32) + ((x == lam_hat).to(tl.int32) << 16), 0)
     n_nan = tl.sum(((x != x) & valid).to(tl.int32), 0)
-    lam, lam_hat, at_lam, at_hat = store_cut(
-        cut_ptr + row * 4, lam, lam_hat, above & 0xFFFF, tied & 0xFFFF, (above >> 16) & 0xFFFF, (tied >> 16) & 0xFFFF,
-        m, k, n_nan,
-    )  # fmt: skip
+    lam, lam_hat, at_lam, at_hat = make_cut(
+        lam, lam_hat, above & 0xFFFF, tied & 0xFFFF, (above >> 16) & 0xFFFF, (tied >> 16) & 0xFFFF, m, k, n_nan
+    )
+    if KEEP_CUT:
+        store_cut(cut_ptr + row * 4, lam, lam_hat, at_lam, at_hat)
     weights = scale * band_weight(x, lam, lam_hat, at_lam, at_hat)
     kept = tl.where(valid & (weights != 0.0), x, 0.0)
     tl.store(value_ptr + row, tl.sum(tl.where(valid, weights, 0.0) * kept, 0))

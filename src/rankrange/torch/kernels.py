@@ -78,9 +78,8 @@ def ranked_range(rows: Tensor, m: int, k: int, scale: float, want_cut: bool) -> 
     if not (rows.requires_grad and torch.is_grad_enabled()):
         value, cut, _ = find_range(rows, m, k, scale)
         return value, cut
-    asked = _Asked(m, k, scale)
-    value = _RankedRange.apply(rows, asked)
-    return value, asked.cut() if want_cut else None
+    asked = _Asked(m, k, scale, want_cut)
+    return _RankedRange.apply(rows, asked), asked.cut
 
 
 def fits_tkml(scores: Tensor, target: Tensor, top_k: int) -> bool:
@@ -118,7 +117,7 @@ def find_range(
     cut = torch.empty((*shape[:-1], 4), dtype=torch.float32, device=rows.device)
     if n <= plan.small:
         weights = torch.empty(shape, dtype=torch.float32, device=rows.device) if keep_weights else cut
-        _launch_small(rows.numel() // n, (rows, value, cut, weights, n, m, k, scale), keep_weights, False)
+        _launch_small(rows.numel() // n, (rows, value, cut, weights, n, m, k, scale), keep_weights, True)
         return value, cut, weights if keep_weights else None
     alone = n <= plan.alone
     words = 64 + 1024 + plan.list + 4 * plan.replicas * plan.bins
@@ -132,10 +131,10 @@ def find_range(
     return value, cut, None
 
 
-def _launch_small(n_rows: int, given: tuple[Any, ...], keep_weights: bool, cut_at_end: bool) -> None:
+def _launch_small(n_rows: int, given: tuple[Any, ...], keep_weights: bool, keep_cut: bool) -> None:
     block = 1 << (given[4] - 1).bit_length()
     warps = min(max(block // 256, 1), 8 if block < 16384 else 16)
-    _launch("small", n_rows, 1, given, (block, keep_weights, cut_at_end), warps)
+    _launch("small", n_rows, 1, given, (block, keep_weights, keep_cut), warps)
 
 
 def weigh(rows: Tensor, cut: Tensor, gradient: Tensor, scale: float, plan: Plan | None = None) -> Tensor:
@@ -254,37 +253,39 @@ def _processors(device: torch.device) -> int:
 
 
 class _Asked:
-    """What is asked of a ranked range, and what was found: every argument and output of a Function costs time."""
+    """What is asked of a ranked range, and its cut: every argument and output of a Function costs time."""
 
-    __slots__ = ("found", "k", "m", "scale")
-    found: Tensor  # the cuts, behind the weights where there are weights
+    __slots__ = ("cut", "k", "m", "scale", "want_cut")
 
-    def __init__(self, m: int, k: int, scale: float) -> None:
-        self.m, self.k, self.scale = m, k, scale
-
-    def cut(self) -> Tensor:
-        return self.found[-4:] if self.found.dim() == 1 else self.found
+    def __init__(self, m: int, k: int, scale: float, want_cut: bool) -> None:
+        self.m, self.k, self.scale, self.want_cut = m, k, scale, want_cut
+        self.cut: Tensor | None = None
 
 
 class _RankedRange(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, asked: _Asked) -> Tensor:
-        n = rows.shape[-1]
-        ctx.scale, ctx.few = asked.scale, n <= PLAN.small and rows.dim() == 1
+        n, device = rows.shape[-1], rows.device
+        ctx.few = n <= PLAN.small and rows.dim() == 1
         if not ctx.few:
-            value, asked.found, _ = find_range(rows, asked.m, asked.k, asked.scale)
-            ctx.save_for_backward(rows, asked.found)
+            value, asked.cut, _ = find_range(rows, asked.m, asked.k, asked.scale)
+            ctx.scale = asked.scale
+            ctx.save_for_backward(rows, asked.cut)
             return value
-        value = torch.empty((), dtype=rows.dtype, device=rows.device)
-        ctx.found = asked.found = torch.empty(n + 4, dtype=torch.float32, device=rows.device)
-        given = rows.contiguous(), value, asked.found, asked.found, n, asked.m, asked.k, asked.scale
-        _launch_small(1, given, True, True)
+        value = torch.empty((), dtype=rows.dtype, device=device)
+        ctx.weights = torch.empty(n, dtype=torch.float32, device=device)
+        if asked.want_cut:
+            asked.cut = torch.empty(4, dtype=torch.float32, device=device)
+        cut = asked.cut if asked.want_cut else ctx.weights
+        given = rows.contiguous(), value, cut, ctx.weights, n, asked.m, asked.k, asked.scale
+        _launch_small(1, given, True, asked.want_cut)
         return value
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         if ctx.few:  # the weights were kept, and to multiply them costs less than a launch
-            return (gradient * ctx.found[:-4]).to(gradient.dtype), None
+            product = gradient * ctx.weights
+            return product if gradient.dtype == torch.float32 else product.to(gradient.dtype), None
         run: Any = torch.ops.rankrange.weigh if torch.is_grad_enabled() else weigh
         return run(*ctx.saved_tensors, gradient, ctx.scale), None
 
