@@ -7,7 +7,8 @@ same data, in turns. It is timed twice, between CUDA events around each call:
   loop   called from Python, one call after the other: what a training loop waits for, Python and launches included
   graph  replayed from a CUDA graph: what the GPU alone takes
 "reads" is the time over that of one read of the losses, "floors" over that of one read of scores and target and one
-write of the gradient (both timed here).
+write of the gradient (both timed here). The last line is the loop time of the plain mean, forward and backward: what any
+loss takes that is called from Python.
 """
 
 from __future__ import annotations
@@ -157,6 +158,11 @@ def time_labels(shape):
     return compare("tkml", "x".join(map(str, shape)), ours, references, floor, LABEL_GOALS.get(shape))
 
 
+def time_mean(n):
+    losses = torch.rand(n, device="cuda", requires_grad=True)
+    return medians({"mean": both_ways(torch.mean, losses)})["mean"]
+
+
 def print_table(lines):
     print("| loss | size | goal | loop: eager | ours | times faster | graph: eager | ours | times faster | floors |")
     print("|---|---|---|---|---|---|---|---|---|---|")
@@ -194,6 +200,7 @@ def main():
     sizes, shapes = (SIZES[:5:2], SHAPES[:2]) if given.quick else (SIZES, SHAPES)
     lines = [time_losses(n) for n in sizes] + [time_labels(shape) for shape in shapes]
     print_table(lines)
+    print("plain mean in the loop: " + ", ".join(f"{n}: {time_mean(n):.3f} ms" for n in sizes))
     if given.record:
         record.append("torch_kernels", list(rows_of(lines)), device)
 
