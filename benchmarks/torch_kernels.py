@@ -7,8 +7,8 @@ same data, in turns. It is timed twice, between CUDA events around each call:
   loop   called from Python, one call after the other: what a training loop waits for, Python and launches included
   graph  replayed from a CUDA graph: what the GPU alone takes
 "reads" is the time over that of one read of the losses, "floors" over that of one read of scores and target and one
-write of the gradient (both timed here). The last line is the loop time of the plain mean, forward and backward: what any
-loss takes that is called from Python.
+write of the gradient (both timed here). The last line is the loop time of the plain mean, forward and backward: what
+any loss takes that is called from Python.
 """
 
 from __future__ import annotations
