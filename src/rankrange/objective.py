@@ -51,7 +51,9 @@ class Design:
     def adjoint(self, R: Array) -> Array:
         """sum_i R[:, i] x_i, the transpose of `scores`."""
         out = np.empty((len(R), self.p))
-        if len(R) == 1:
+        if not self.sparse and self.X.dtype != R.dtype:
+            out[:, : self.d] = self._by_blocks(R)
+        elif len(R) == 1:
             out[0, : self.d] = self.X.T @ R[0]
         elif self.sparse:
             out[:, : self.d] = (self.X.T @ R.T).T
@@ -60,6 +62,14 @@ class Design:
         if self.fit_intercept:
             out[:, self.d] = R.sum(axis=1, dtype=np.float64)
         return out
+
+    def _by_blocks(self, R: Array) -> Array:
+        """R X where X has another dtype: R follows it block by block, so that X is not copied; sums are float64."""
+        total = np.zeros((len(R), self.d))
+        for start in range(0, self.n, _BLOCK):
+            part = slice(start, start + _BLOCK)
+            total += R[:, part].astype(self.X.dtype) @ self.X[part]
+        return total
 
     def gram(self, h: Array, rows: Array | None = None) -> Array:
         """sum_i h_i x_i x_i', h >= 0, over all rows or these; dense blocks, so that X is not copied."""

@@ -23,6 +23,7 @@ from ..objective import Design
 from ..solvers.blocks import Blocks
 from ..solvers.descent import descend
 from ..solvers.logistic import logistic_per_label, shared_metric
+from ..solvers.separation import onto_simplex
 from .labels import LabelRanker, Targets
 from .rows import canonical_rows
 
@@ -199,16 +200,22 @@ def top_k_hinge(true: Array, f: Array, k: int, mu: float) -> tuple[Array, Array]
 
 def _capped_simplex(rows: Array, cap: float) -> Array:
     """The nearest points of {0 <= x <= cap, sum x = 1}, row by row: Newton on the shift, kept in a bracket."""
-    low, high = rows.min(axis=1) - cap, rows.max(axis=1)
+    if cap >= 1.0:
+        return onto_simplex(rows)
+    shifts = np.empty(len(rows))
+    left, low, high = np.arange(len(rows)), rows.min(axis=1) - cap, rows.max(axis=1)
     shift = 0.5 * (low + high)
     for _ in range(60):
-        above = rows - shift[:, None]
+        above = rows[left] - shift[:, None]
         excess = np.clip(above, 0.0, cap).sum(axis=1) - 1.0
-        if np.abs(excess).max() <= 1e-14:
+        shifts[left] = shift
+        todo = np.abs(excess) > 1e-14
+        if not todo.any():
             break
         low, high = np.where(excess > 0, shift, low), np.where(excess > 0, high, shift)
         moving = ((above > 0) & (above < cap)).sum(axis=1)
         step = shift + excess / np.maximum(moving, 1)
         inside = (moving > 0) & (step > low) & (step < high)
         shift = np.where(inside, step, 0.5 * (low + high))
-    return np.clip(rows - shift[:, None], 0.0, cap)
+        left, low, high, shift = left[todo], low[todo], high[todo], shift[todo]
+    return np.clip(rows - shifts[:, None], 0.0, cap)
