@@ -1,0 +1,128 @@
+"""Classes: logistic regression, the same with the ranked range, and `find_label_issues`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..audit import find_label_issues
+from ..estimators import AoRRClassifier
+from ..losses import Logistic, Softmax
+from ..objective import Design, Objective
+from .common import (
+    Group,
+    Interval,
+    Judgement,
+    Measure,
+    Plan,
+    Tell,
+    choose_penalty,
+    fit_ordinary,
+    fit_robust,
+    fold_masks,
+)
+from .target import Target
+
+Array = NDArray[Any]
+_LIKELY = 0.5
+
+
+def judge_classes(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement:
+    codes, names = target.y, target.names
+    n, K = len(codes), len(names)
+    tell("choosing the penalty")
+    penalty = choose_penalty(_objective(X, codes, K), plan)
+    logs = np.empty((2, n, K), dtype=np.float32)
+    masks = fold_masks(codes, plan)
+    tell(f"fitting both models without part 1 of {plan.folds}")
+    for f, part in enumerate(plan.each(_fold, ((X, codes, test, penalty, plan, f) for f, test in enumerate(masks)))):
+        logs[:, masks[f]] = part
+        if f + 1 < plan.folds:
+            tell(f"fitting both models without part {f + 2} of {plan.folds}")
+    tell("fitting the model on all rows")
+    labels = np.array(names, dtype=str)[codes]
+    model = fit_robust(AoRRClassifier, X, labels, penalty, plan, plan.folds)
+    tell("looking for wrong labels")
+    issues = find_label_issues(X, codes, cv=plan.folds, neighbours=plan.neighbours, random_state=plan.seed)
+    order = issues.table["row"]
+    wrong, suggested = np.asarray(issues.p_wrong), issues.suggested
+    place = {name: c for c, name in enumerate(model.classes_.tolist())}
+    weights = _weights(model, [place[name] for name in names])
+    kept = wrong < _LIKELY
+    return Judgement(
+        task="classes",
+        ordinary_name="logistic regression, all rows",
+        robust_name="AoRR, worst rows ignored",
+        model=model,
+        m=int(model.m_),
+        k=int(model.k_),
+        lam=float(model.lam_),
+        lam_hat=float(model.lam_hat_),
+        C=float(model.C),
+        measures=_measures(logs, codes, K, kept),
+        losses=-logs[1][np.arange(n), codes].astype(np.float64),
+        wrong=wrong,
+        dropped=model.dropped_,
+        order=order,
+        actions=np.asarray(issues.table["action"]),
+        suggested=[names[c] for c in suggested[order]],
+        expected=[_said(logs[1][i], codes[i], suggested[i], names) for i in order],
+        against=X[order] * (weights[suggested[order]] - weights[codes[order]]),
+        groups=_groups(codes, names, model.dropped_, wrong),
+        noise=Interval(issues.noise_estimate, *map(float, issues.noise_interval)),
+        loss_name="log loss",
+    )
+
+
+def _objective(X: Array, codes: Array, K: int) -> Objective:
+    design, n = Design(X, True), len(codes)
+    if K == 2:
+        return Objective(design, (2 * codes - 1).astype(X.dtype), Logistic(), 1.0, 1, m=0, k=n)
+    return Objective(design, codes, Softmax(), 1.0, K, m=0, k=n)
+
+
+def _fold(X: Array, codes: Array, test: Array, penalty: float, plan: Plan, f: int) -> Array:
+    """Log probabilities (2, test rows, K) of the ordinary and the robust fit on the other rows."""
+    train = np.flatnonzero(~test)
+    X_train, X_test = X[train], X[test]
+    ordinary = fit_ordinary(AoRRClassifier, X_train, codes[train], penalty)
+    robust = fit_robust(AoRRClassifier, X_train, codes[train], penalty, plan, f)
+    return np.stack([np.log(np.maximum(fit.predict_proba(X_test), 1e-30)) for fit in (ordinary, robust)])
+
+
+def _measures(logs: Array, codes: Array, K: int, kept: Array) -> list[Measure]:
+    right = logs.argmax(axis=2) == codes
+    worth = (len(codes) / K / np.bincount(codes, minlength=K))[codes]
+    own = logs[:, np.arange(len(codes)), codes]
+    found = [
+        Measure.of_rows("accuracy, labels as given", right[0], right[1], percent=True),
+        Measure.of_rows("balanced accuracy, labels as given", right[0] * worth, right[1] * worth, percent=True),
+    ]
+    if not kept.all():
+        found.append(Measure.of_rows("accuracy, likely wrong labels left out", *right[:, kept], percent=True))
+    return [*found, Measure.of_rows("log loss, labels as given", -own[0], -own[1], higher=False)]
+
+
+def _weights(model: AoRRClassifier, places: list[int]) -> Array:
+    """(K, features): one row a class, in the order of the target's names."""
+    if len(model.coef_) == 1:
+        both = np.concatenate([-0.5 * model.coef_, 0.5 * model.coef_])
+        return both[places]
+    return model.coef_[places]
+
+
+def _said(logs: Array, given: int, suggested: int, names: list[str]) -> str:
+    text = f"a model that did not see it gives its label {_percent(logs[given])}"
+    return text if suggested == given else f"{text}, '{names[suggested]}' {_percent(logs[suggested])}"
+
+
+def _percent(log: float) -> str:
+    p = 100 * float(np.exp(log))
+    return f"{p:.0f}%" if 1 <= p <= 99 else ("under 1%" if p < 1 else "over 99%")
+
+
+def _groups(codes: Array, names: list[str], dropped: Array, wrong: Array) -> list[Group]:
+    counts = [np.bincount(codes[mask], minlength=len(names)) for mask in (slice(None), dropped, wrong >= _LIKELY)]
+    return [Group(name, *(int(count[c]) for count in counts)) for c, name in enumerate(names)]
