@@ -1,6 +1,7 @@
-"""Hypothesis settings for every test: the same examples on every run, and nothing written into the checkout."""
+"""For every test: the same examples and numbers on every run, and nothing written into the checkout."""
 
 import os
+import sys
 import tempfile
 
 import pytest
@@ -15,6 +16,13 @@ _COMMON = {"deadline": None, "database": None, "suppress_health_check": [HealthC
 settings.register_profile("repeatable", derandomize=True, max_examples=100, **_COMMON)
 settings.register_profile("explore", derandomize=False, max_examples=1000, print_blob=True, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers_on_every_run():
+    """First weights of PyTorch models and whatever else asks its global generator."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
 
 
 def pytest_runtest_setup(item):

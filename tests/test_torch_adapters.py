@@ -27,7 +27,6 @@ def code_under(heading):
 
 
 def run_section(heading, **names):
-    torch.manual_seed(0)  # the pages make their own models, whose first weights would else differ with every run
     names |= {"torch": torch, "nn": nn, "rrt": rrt}
     exec(compile(code_under(heading), f"docs/torch.md, {heading}", "exec"), names)
     return names
