@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import make_blobs, make_classification
 
-from rankrange import AoRRClassifier, AoRRRegressor, paths, tuning
+from rankrange import AoRRClassifier, AoRRRegressor, noise, paths, tuning
 from rankrange.losses import Logistic, Softmax, Squared
 from rankrange.objective import Design, Objective
 
@@ -150,3 +150,33 @@ def test_a_word_other_than_auto_is_refused(name):
     X, y = overlapping(30)
     with pytest.raises(ValueError, match=f"{name} must be 'auto'"):
         AoRRClassifier(**{name: "best"}).fit(X, y)
+
+
+def test_on_many_rows_m_is_the_estimated_share_of_errors_where_that_scores_as_well():
+    X, y = make_blobs(4500, centers=np.eye(3) * 3, random_state=0)
+    given = noise.asymmetric(y, {0: 1, 1: 2, 2: 0}, 0.3, 0)
+    fit = AoRRClassifier(C=1e3, random_state=0).fit(X, given)
+    assert fit.m_ / 4500 == pytest.approx(0.3, abs=0.02)
+    assert fit.m_ == round(fit.noise_estimate_ * 4500)
+    table = fit.tuning_
+    assert table["score"][-1] == pytest.approx(table["score"].max(), abs=table["error"].max())
+
+
+def test_a_share_that_scores_worse_is_not_taken_for_being_preferred():
+    model = objective(Logistic(), n=100)
+    scores = np.zeros((3, 100))
+    scores[1, :60], scores[2, :30] = 1.0, 1.0  # candidate 1 is the best by far
+    fits = tuning.Fits(None, np.array([0.0, 0.1, 0.2]), ["none", "up", "up"], np.zeros((3, 1, 1, 1)))
+    assert tuning._gate(scores, model, fits, preferred=2)[0] == 1
+    scores[2, :59] = 1.0
+    assert tuning._gate(scores, model, fits, preferred=2)[0] == 2
+
+
+def test_progress_of_the_choice_is_shown(capsys):
+    X, y = overlapping(100, flipped=0.2)
+    AoRRClassifier(random_state=0, verbose=1).fit(X, y)
+    shown = capsys.readouterr().out
+    assert "fits that cut more and more" in shown
+    assert "m = " in shown
+    AoRRClassifier(random_state=0).fit(X, y)
+    assert capsys.readouterr().out == ""

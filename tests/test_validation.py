@@ -210,3 +210,28 @@ def test_the_batched_fits_stratify_alike():
     np.testing.assert_allclose(gradients[0], point.gradient, atol=1e-12)
     plain = Objective(*fields, 7, 40).at(W[0])
     assert plain.value < point.value  # cutting within classes cuts smaller losses
+
+
+def test_cuts_that_lead_astray_do_not_end_worse_than_the_average():
+    X, _, given = blobs(600, 0.1)
+    X_val, y_val, _ = blobs(300, seed=1)
+    everything = (0.0, 0.0)  # the upper cut is the smallest loss: nearly all rows lie above
+    fit = AoRRClassifier(C=100.0, operations=everything, random_state=0).fit(X, given, X_val=X_val, y_val=y_val)
+    average = AoRRClassifier(0, 1.0, C=100.0).fit(X, given)
+    assert fit.score(X_val, y_val) >= average.score(X_val, y_val) - 0.01
+
+
+def test_labels_that_were_fitted_do_not_hide_that_they_are_wrong():
+    rng = np.random.default_rng(0)
+    X, X_val = rng.normal(size=(600, 80)), rng.normal(size=(600, 80))
+    y, y_val = (X[:, 0] > 0).astype(int), (X_val[:, 0] > 0).astype(int)
+    given = noise.symmetric(y, 0.2, 0)
+    fit = AoRRClassifier(C=1e4, random_state=0).fit(X, given, X_val=X_val, y_val=y_val)
+    assert fit.noise_interval_[0] < 0.2 < fit.noise_interval_[1]
+    assert fit.noise_estimate_ == pytest.approx(0.2, abs=0.06)
+
+
+def test_looks_at_the_validation_set_are_shown(capsys):
+    X, _, given = blobs(300, 0.1)
+    AoRRClassifier(random_state=0, verbose=1).fit(X, given, X_val=X, y_val=given)
+    assert "look 2 at the validation set" in capsys.readouterr().out

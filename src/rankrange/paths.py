@@ -20,6 +20,8 @@ from .stratified import StratifiedObjective, quotas
 Array = NDArray[Any]
 # Columns are worked on in parts of about this many numbers, which stay in a core's cache.
 _PART = 1 << 18
+# Products with X serve all columns together, up to this many numbers of scores.
+_PRODUCT = 1 << 23
 # Far rows are left out of the metric up to this share: enough for any outliers that a fit can survive.
 _FAR = 0.25
 _TOL = 1e-5
@@ -98,36 +100,43 @@ class Sets:
         return W, values
 
     def values_and_gradients(self, W: Array, which: Array, m: Array, k: Array) -> tuple[Array, Array]:
+        """Values (S,) and gradients (S, r, p): one product with X for many columns, the rest in parts of the cache."""
         values, gradients = np.empty(len(W)), np.empty(W.shape)
-        step = max(1, _PART // (self.model.design.n * self.model.n_outputs))
-        for start in range(0, len(W), step):
-            part = slice(start, start + step)
-            values[part], gradients[part] = self._part(W[part], which[part], m[part], k[part])
+        numbers = self.model.design.n * self.model.n_outputs
+        step = max(1, _PART // numbers)
+        together = max(step, _PRODUCT // numbers)
+        for start in range(0, len(W), together):
+            group = slice(start, min(start + together, len(W)))
+            Z = self.scores(W[group])
+            for first in range(group.start, group.stop, step):
+                part = slice(first, min(first + step, group.stop))
+                inside = slice(first - start, part.stop - start)
+                values[part], Z[inside] = self._part(Z[inside], which[part], m[part], k[part])
+            gradients[group] = self.model.design.adjoint(Z.reshape(-1, self.model.design.n)).reshape(W[group].shape)
+        coef = W[:, :, : self.model.design.d]
+        values += (coef**2).sum(axis=(1, 2)) / (2.0 * self.model.C)
+        gradients[:, :, : self.model.design.d] += coef / self.model.C
         return values, gradients
 
-    def _part(self, W: Array, which: Array, m: Array, k: Array) -> tuple[Array, Array]:
-        s, slope = self._losses_and_slopes(W)
+    def _part(self, Z: Array, which: Array, m: Array, k: Array) -> tuple[Array, Array]:
+        """The mean of the kept losses (S,), and its derivative in the scores Z (S, r, n)."""
+        s, slope = self._losses_and_slopes(Z)
         mass = self.masses[which]
         q = mass - self.top(s, mass, m) if (m > 0).any() else mass.astype(np.float64)
         if (k < self.totals[which]).any():
             q = top_weights(s, q, k - m)
-        kept = (k - m)[:, None]
-        model, d = self.model, self.model.design.d
-        values = (q * s).sum(axis=1) / kept[:, 0] + (W[:, :, :d] ** 2).sum(axis=(1, 2)) / (2.0 * model.C)
-        slope *= (q / kept)[:, None, :]
-        gradients = model.design.adjoint(slope.reshape(-1, model.design.n)).reshape(W.shape) + W / model.C
-        if model.design.fit_intercept:
-            gradients[:, :, -1] -= W[:, :, -1] / model.C
-        return values, gradients
+        q /= (k - m)[:, None]
+        slope *= q[:, None, :]
+        return (q * s).sum(axis=1), slope
 
     def scores(self, W: Array) -> Array:
         """(S, r, n)."""
         flat = self.model.design.scores(W.reshape(-1, W.shape[2]))
         return np.ascontiguousarray(flat).reshape(len(W), W.shape[1], -1)
 
-    def _losses_and_slopes(self, W: Array) -> tuple[Array, Array]:
+    def _losses_and_slopes(self, Z: Array) -> tuple[Array, Array]:
         """s (S, n) and ds/dz (S, r, n)."""
-        Z, model = self.scores(W), self.model
+        model = self.model
         if model.n_outputs == 1:
             s, slope = model.loss.value_and_derivative(model.y, Z[:, 0])
             return s, slope[:, None]

@@ -5,6 +5,9 @@ score is balanced accuracy: where labels of one class are wrong more often than 
 increasing function of the balanced accuracy on clean labels, which accuracy is not. The best m must beat m = 0 by one
 standard error (more on few rows), or nothing is cut. For numbers the score is a squared error that stops growing at
 three robust standard deviations, so that an outlier that is not fitted costs the same however far out it is.
+
+On many rows the scores around the best m are flat, and the share of errors can be estimated well: there m is that share
+if it scores as well as the best, within two standard errors.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from .select import cuts_of
 from .solvers import Result
 
 Array = NDArray[Any]
+Report = Callable[[str], None]
 # Shares that are tried. More than half of the labels can be wrong only where there are more than two.
 SHARES = np.array([0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6])
 # Fewer rows than this say nothing about m.
@@ -37,6 +41,10 @@ _RANDOM_STARTS = 6
 _OUTLYING = 3.0
 # The best of many scores is the luckier the fewer rows there are: with n rows it must gain 1 + 40/n standard errors.
 _CAUTION = 40.0
+
+
+def silent(message: str) -> None:
+    """Progress that nobody asked for."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +65,7 @@ class Choice:
     k: float | None = None
 
 
-def choose_m(objective: Objective, rng: np.random.Generator) -> Choice:
+def choose_m(objective: Objective, rng: np.random.Generator, report: Report = silent) -> Choice:
     """The m for `objective`, whose own m does not matter, and whose k stays."""
     k_share = objective.k / objective.total
     shares = SHARES[min(k_share, 0.5 if objective.n_outputs == 1 else 1.0) > SHARES]
@@ -66,10 +74,15 @@ def choose_m(objective: Objective, rng: np.random.Generator) -> Choice:
     part = _some_rows(objective, rng)
     strata = strata_of(part)
     tests = split(part, strata, rng, plan_of(part))
-    fits = Fits.on(part, tests, shares, k_share, rng, _RANDOM_STARTS)
+    fits = Fits.on(part, tests, shares, k_share, rng, _RANDOM_STARTS, report)
     parts = fits.out_of_fold(part, tests)
     chosen, table, reason = _gate(row_scores(part, strata, parts, tests), part, fits)
     noise = _noise(part, strata, parts, tests, chosen)
+    if chosen and part.design.n > _TWICE_UP_TO:  # on fewer rows the estimate is too rough to follow
+        fits = fits.beside(chosen, min(noise[0], 0.9 * k_share), k_share)
+        report(f"{len(tests)} more fits, at the estimated share of errors, m = {fits.shares[-1]:.3f} n")
+        parts = fits.out_of_fold(part, tests)
+        chosen, table, reason = _gate(row_scores(part, strata, parts, tests), part, fits, len(fits.shares) - 1)
     if chosen == 0:
         return Choice(0, None, table, reason, noise)
     start = fits.W[chosen, 0] if len(tests) == 1 else None  # a hold-out leaves enough rows to find the minimum
@@ -88,6 +101,7 @@ def on_all_rows(
 ) -> tuple[float, Array]:
     """m and the chosen fit on all rows, made as on the folds: a deeper search finds minima that were not scored."""
     sets = paths.Sets.of(objective, mass_of(objective)[None])
+    shares = np.union1d(shares, fits.shares[chosen])
     m, k = paths.masses_of(sets, shares, k_share)
     level = int(np.flatnonzero(shares == fits.shares[chosen])[0])
     if start is None and fits.names[chosen] == "up":
@@ -180,15 +194,28 @@ class Fits:
         k_share: float,
         rng: np.random.Generator,
         n_random: int,
+        report: Report = silent,
     ) -> Fits:
         sets = training_sets(objective, tests)
         m, k = paths.masses_of(sets, shares, k_share)
         plain = paths.ordinary(sets)
+        report(f"{len(tests)} ordinary fits to choose m")
         zero = paths.upward(sets, plain, np.zeros((1, len(tests))), k) if k_share < 1 else plain[None]
         up = paths.upward(sets, zero[0], m, k)
+        report(f"{len(tests) * len(shares)} fits that cut more and more")
         found = paths.searched(sets, m, k, rng, n_random if objective.n_outputs == 1 else 0)
+        report(f"{len(tests) * len(shares)} searches")
         names = ["none"] + ["up"] * len(shares) + ["search"] * len(shares)
         return cls(sets, np.concatenate([[0.0], shares, shares]), names, np.concatenate([zero, up, found]))
+
+    def beside(self, chosen: int, share: float, k_share: float) -> Fits:
+        """With one more candidate on the path of `chosen`: this share, from the nearest fit that there is."""
+        path = [0, *(i for i, name in enumerate(self.names) if name == self.names[chosen])]
+        near = min(path, key=lambda i: abs(self.shares[i] - share))
+        m, k = paths.masses_of(self.sets, np.array([share]), k_share)
+        W, _ = self.sets.fit(self.W[near], np.arange(len(self.sets.masses)), m[0], k, max_iter=40)
+        names = [*self.names, self.names[chosen]]
+        return Fits(self.sets, np.append(self.shares, share), names, np.concatenate([self.W, W[None]]))
 
     def cuts(self, candidate: int) -> Array:
         """(F,): the cut s_[m] among the losses of each training set."""
@@ -275,18 +302,29 @@ def _close(objective: Objective, strata: Array, parts: list[tuple[Array, Array]]
     return [1.0 - np.minimum(1.0, (residual / (_OUTLYING * sigma)) ** 2) for residual in residuals]
 
 
-def _gate(scores: Array, objective: Objective, fits: Fits) -> tuple[int, dict[str, Array], str]:
-    """The best candidate if it beats the ordinary fit by a standard error, else the ordinary fit."""
+def _gate(
+    scores: Array, objective: Objective, fits: Fits, preferred: int | None = None
+) -> tuple[int, dict[str, Array], str]:
+    """The best candidate if it beats the ordinary fit by a standard error, else the ordinary fit.
+
+    A candidate that is `preferred` counts as best where it scores worse by less than two standard errors.
+    """
     seen = ~np.isnan(scores[0])
     mass = mass_of(objective)[seen].astype(np.float64)
     value = scores[:, seen]
     mean = value @ mass / mass.sum()
-    gain = value - value[0]
-    error = np.sqrt(((gain - gain @ mass[:, None] / mass.sum()) ** 2) @ mass) / mass.sum()
+
+    def error(gain: Array) -> Array:
+        return np.sqrt(((gain - gain @ mass[:, None] / mass.sum()) ** 2) @ mass) / mass.sum()
+
     best = int(mean.argmax())
-    table = {"m": fits.shares, "path": np.array(fits.names), "score": mean, "gain": mean - mean[0], "error": error}
-    if mean[best] - mean[0] > error[best] * (1.0 + _CAUTION / mass.sum()):
-        return best, table, f"m = {fits.shares[best]:g} n scores best"
+    if preferred is not None and mean[best] - mean[preferred] <= 2.0 * error(value[[best]] - value[preferred])[0]:
+        best = preferred
+    errors = error(value - value[0])
+    table = {"m": fits.shares, "path": np.array(fits.names), "score": mean, "gain": mean - mean[0], "error": errors}
+    if mean[best] - mean[0] > errors[best] * (1.0 + _CAUTION / mass.sum()):
+        how = "is the estimated share of errors and scores as well as the best" if best == preferred else "scores best"
+        return best, table, f"m = {fits.shares[best]:.3g} n {how}"
     return 0, table, "no m scores better than m = 0 by one standard error"
 
 

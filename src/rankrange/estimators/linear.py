@@ -25,7 +25,7 @@ from ..select import cuts_of
 from ..solvers import Log, Result, bilevel, dca, multistart, subgradient
 from ..solvers.multistart import _on_all_rows as refine
 from ..stratified import StratifiedObjective
-from ..tuning import Choice, adapt_k, choose_m, mass_of, strata_of
+from ..tuning import Choice, Report, adapt_k, choose_m, mass_of, silent, strata_of
 from ..validation import choose_with_validation
 from .rows import canonical_rows
 from .stream import Stream
@@ -142,6 +142,7 @@ class _AoRRLinear(BaseEstimator):
         auto = {name: not fixed and self._is_auto(name) for name in ("m", "k")}
         for name in ("tuning_", "noise_estimate_", "noise_interval_"):  # of an earlier fit
             self.__dict__.pop(name, None)
+        report: Report = print if self.verbose else silent
         if clean is not None:
             if not any(auto.values()):
                 raise ValueError(
@@ -151,14 +152,19 @@ class _AoRRLinear(BaseEstimator):
             X_val, y_val = clean
             known = Objective(Design(X_val, bool(self.fit_intercept)), y_val, objective.loss, 1.0, objective.n_outputs)
             choice = choose_with_validation(
-                objective, known, self.operations, choose_m=auto["m"], choose_k=auto["k"] and self.k == "auto"
+                objective,
+                known,
+                self.operations,
+                choose_m=auto["m"],
+                choose_k=auto["k"] and self.k == "auto",
+                report=report,
             )
         elif auto["m"]:
-            choice = choose_m(objective, rng)
+            choice = choose_m(objective, rng, report)
         else:
             return None
         self.tuning_ = choice.table
-        self.noise_estimate_, *interval = choice.noise
+        self.noise_estimate_, *interval = map(float, choice.noise)
         self.noise_interval_ = tuple(interval)
         if self.verbose:
             print(f"m = {choice.m:g} of {objective.total:g}: {choice.reason}")
