@@ -1,0 +1,370 @@
+"""Pages from finished cells: results.json, claims.json, results.md, results.html, and the summary in the README."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError, missing_package
+from . import EXPERIMENTS, experiment
+from .base import PROTOCOLS, Claim, Results, TableSpec
+from .rows import NOT_PRINTED, Row, higher_is_better, rows_of
+from .store import Store, write_whole
+
+PROTOCOL_NOTES = {
+    "honest": "Scaling and every choice on training and validation rows alone; test rows read once.",
+    "paper": "What the paper describes or its numbers suggest, where that differs: choices see test rows. Such numbers "
+    "are too good, and stand here for comparison only.",
+}
+_MARKS = ("<!-- results: made by `rankrange reproduce --pages-only`, do not edit -->", "<!-- end of results -->")
+# The method that each experiment is about.
+OWN = {
+    "binary": "AoRR",
+    "mnist-symmetric": "AoRR",
+    "multilabel": "TKML",
+    "mnist-asymmetric": "TKML",
+    "tkml-aorr": "TKML-AoRR",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A claim with the experiment and the protocol it belongs to."""
+
+    experiment: str
+    protocol: str
+    claim: Claim
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that a page shows."""
+
+    rows: list[Row]
+    findings: list[Finding]
+    pictures: dict[tuple[str, str], dict[str, bytes]]  # (experiment, protocol) -> PNG by name
+    about: dict[str, Any]
+
+
+def write_pages(store: Store, folder: Path, readme: Path | None = None) -> Report:
+    """Read what is finished in a run folder and write all pages to `folder`."""
+    report = build(store)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "figures").mkdir(exist_ok=True)
+    for pictures in report.pictures.values():
+        for name, content in pictures.items():
+            write_whole(folder / "figures" / f"{name}.png", content)
+    claims = [{"experiment": f.experiment, "protocol": f.protocol, **asdict(f.claim)} for f in report.findings]
+    for name, text in (
+        ("results.json", _json([row.as_dict() for row in report.rows])),
+        ("claims.json", _json(claims)),
+        ("results.md", as_markdown(report)),
+        ("results.html", as_html(report)),
+    ):
+        write_whole(folder / name, text.encode())
+    if readme is not None:
+        write_whole(readme, with_summary(readme.read_text(encoding="utf-8"), folder).encode())
+    return report
+
+
+def build(store: Store) -> Report:
+    finished = store.finished()
+    manifest = store.manifest()
+    if not finished or manifest is None:
+        raise UserError(
+            f"pages need at least one finished cell, found none in {store.folder}; run without --pages-only"
+        )
+    rows = [_rounded(row) for row in rows_of((cell, outcome) for cell, outcome, _ in finished)]
+    findings, pictures = [], {}
+    for name in EXPERIMENTS:
+        for protocol in PROTOCOLS:
+            part = [(c, o) for c, o, _ in finished if (c.experiment, c.protocol) == (name, protocol)]
+            if not part and (name != "illustrations" or protocol != "honest"):
+                continue
+            module, results = experiment(name), Results(part)
+            findings += [Finding(name, protocol, claim) for claim in module.claims(results)]
+            pictures[name, protocol] = _draw(module.figures(results), "" if protocol == "honest" else f"-{protocol}")
+    seconds: dict[str, float] = {}
+    for cell, _, spent in finished:
+        seconds[f"{cell.experiment}, {cell.protocol}"] = seconds.get(f"{cell.experiment}, {cell.protocol}", 0.0) + spent
+    return Report(rows, findings, pictures, {**manifest, "seconds": seconds})
+
+
+def _rounded(row: Row) -> Row:
+    """Ten digits: the last bits of a mean depend on the machine and would make every page differ."""
+    short = {name: None if (v := getattr(row, name)) is None else float(f"{v:.10g}") for name in ("mean", "sd")}
+    return replace(row, **short)  # type: ignore[arg-type]
+
+
+def _json(content: Any) -> str:
+    return json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _draw(figures: dict[str, Any], suffix: str) -> dict[str, bytes]:
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from PIL import Image
+    except ImportError as error:
+        raise missing_package("matplotlib", "drawing the figures") from error
+    drawn = {}
+    for name, figure in figures.items():
+        FigureCanvasAgg(figure)
+        whole, small = io.BytesIO(), io.BytesIO()
+        figure.savefig(whole, format="png", dpi=110)
+        # 128 colours are enough for lines and text, and a third of the size.
+        Image.open(whole).convert("RGB").quantize(128).save(small, format="png", optimize=True)
+        drawn[name + suffix] = small.getvalue()
+    return drawn
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Table:
+    spec: TableSpec
+    head: list[str]
+    body: list[tuple[list[str], list[Row | None]]]
+
+
+def table_of(spec: TableSpec, rows: Iterable[Row]) -> Table | None:
+    """The rows of one experiment and protocol as the table that `spec` says; None where it has none of them."""
+    mine = [r for r in rows if r.metric == spec.metric and (not spec.methods or r.method in spec.methods)]
+    if not mine:
+        return None
+    if spec.methods:
+        mine.sort(key=lambda row: spec.methods.index(row.method))
+    columns = list(dict.fromkeys(getattr(row, spec.columns) for row in mine))
+    found: dict[tuple[str, ...], dict[str, Row]] = {}
+    for row in mine:
+        found.setdefault(tuple(getattr(row, name) for name in spec.lines), {})[getattr(row, spec.columns)] = row
+    lines = sorted(found, key=lambda line: _first(line, mine, spec)) if "method" not in spec.lines else list(found)
+    body: list[tuple[list[str], list[Row | None]]] = [
+        (list(line), [found[line].get(column) for column in columns]) for line in lines
+    ]
+    return Table(spec, [*spec.lines, *columns], body)
+
+
+def _first(line: tuple[str, ...], rows: list[Row], spec: TableSpec) -> int:
+    return next(i for i, row in enumerate(rows) if tuple(getattr(row, name) for name in spec.lines) == line)
+
+
+def number(mean: float | None, sd: float | None) -> str:
+    if mean is None:
+        return ""
+    digits = 0 if abs(mean) >= 1000 else 2
+    return f"{mean:.{digits}f}" + ("" if sd is None else f" ({sd:.{digits}f})")
+
+
+def _cell_lines(row: Row) -> list[str]:
+    """What stands in one cell: ours, the paper's, the difference in combined deviations and the verdict."""
+    if row.paper_mean is None:
+        return [number(row.mean, row.sd)]
+    units = "" if row.units is None else f"{row.units:+.1f} "
+    return [number(row.mean, row.sd), f"paper {number(row.paper_mean, row.paper_sd)}", f"{units}{row.verdict}"]
+
+
+def _sections(report: Report) -> Iterable[tuple[str, str, list[Table], list[Claim], dict[str, bytes]]]:
+    for name in EXPERIMENTS:
+        for protocol in PROTOCOLS:
+            if (name, protocol) not in report.pictures:
+                continue
+            rows = [row for row in report.rows if (row.experiment, row.protocol) == (name, protocol)]
+            tables = [table for spec in experiment(name).TABLES if (table := table_of(spec, rows))]
+            claims = [f.claim for f in report.findings if (f.experiment, f.protocol) == (name, protocol)]
+            yield name, protocol, tables, claims, report.pictures[name, protocol]
+
+
+_HOW_TO_READ = (
+    "Each cell: our mean over the splits (standard deviation), below it the paper's, then ours - paper in units of the "
+    "combined deviation, sqrt(ours^2 + paper's^2), and a verdict: same (within one unit), better or worse. Claims are "
+    "tested on differences over the same splits: they hold or do not by two standard errors, else they are not "
+    "decided. A standard error over random splits of one data set is an approximation: the splits share rows."
+)
+
+
+def _about(report: Report) -> list[str]:
+    about = report.about
+    packages = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
+    hours = sum(about["seconds"].values()) / 60.0
+    walls = "; ".join(
+        f"{s.get('what', 'run')} {s['seconds'] / 60:.1f} min in {s.get('jobs', 1)} processes" for s in about["sessions"]
+    )
+    return [
+        f"Size: {about['size']}. Made with {packages}. Seeds: 1000 + number of the split.",
+        f"Work of all cells: {hours:.1f} minutes of one core, figures and pages not counted. Wall time: {walls}.",
+    ]
+
+
+# --- Markdown ---------------------------------------------------------------------------------------------------------
+
+
+def as_markdown(report: Report) -> str:
+    out = ["# The paper, reproduced", "", "Made by `rankrange reproduce`; do not edit.", "", _HOW_TO_READ, ""]
+    out += [line for text in _about(report) for line in (text, "")]
+    out += [*_summary_table(report.rows, report.findings), ""]
+    for name, protocol, tables, claims, pictures in _sections(report):
+        module = experiment(name)
+        label = "" if not tables and not claims else f" ({protocol} protocol)"
+        out += [f"## {module.TITLE}{label}", ""]
+        if label:
+            out += [f"`rankrange reproduce {name}`. Protocol **{protocol}**: {PROTOCOL_NOTES[protocol]}", ""]
+        for table in tables:
+            out += _markdown_table(table)
+        if claims:
+            out += ["| claim | verdict | evidence |", "|---|---|---|"]
+            out += [f"| {_flat(c.text)} | **{c.verdict}** | {_flat(c.evidence)} |" for c in claims] + [""]
+        out += [line for picture in pictures for line in (f"![{picture}](figures/{picture}.png)", "")]
+    return "\n".join(out).rstrip() + "\n"
+
+
+def _flat(text: str) -> str:
+    return re.sub(r"\s+", " ", text).replace("|", "\\|")
+
+
+def _markdown_table(table: Table) -> list[str]:
+    out = [f"**{table.spec.title}.** {table.spec.note}".strip(), ""]
+    out += ["| " + " | ".join(map(_flat, table.head)) + " |", "|" + "---|" * len(table.head)]
+    for line, rows in table.body:
+        texts = ["<br>".join(_cell_lines(row)) if row else "" for row in rows]
+        out.append("| " + " | ".join(map(_flat, [*line, *texts])) + " |")
+    return [*out, ""]
+
+
+# --- the summary ------------------------------------------------------------------------------------------------------
+
+
+def _summary_table(rows: list[Row], findings: list[Finding]) -> list[str]:
+    out = [
+        "| experiment | protocol | numbers beside the paper's | better, same, worse | the paper's own method: "
+        "within one of its deviations, or better | claims: hold, open, do not |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name in EXPERIMENTS:
+        for protocol in PROTOCOLS:
+            mine = [row for row in rows if (row.experiment, row.protocol) == (name, protocol)]
+            claims = [f.claim.verdict for f in findings if (f.experiment, f.protocol) == (name, protocol)]
+            if mine or claims:
+                out.append(_summary_line(name, protocol, [r for r in mine if r.verdict != NOT_PRINTED], claims))
+    return out
+
+
+def _summary_line(name: str, protocol: str, compared: list[Row], claims: list[str]) -> str:
+    own = [row for row in compared if row.method == OWN.get(name)]
+    reached = sum(row.reached(bool(higher_is_better(name, row.metric))) for row in own)
+    verdicts = [sum(row.verdict == v for row in compared) for v in ("better", "same", "worse")]
+    counts = [claims.count(verdict) for verdict in ("holds", "not decided", "does not hold")]
+    split = ", ".join(map(str, verdicts)) if compared else ""
+    return (
+        f"| {name} | {protocol} | {len(compared) or 'none printed'} | {split} "
+        f"| {f'{OWN[name]}: {reached} of {len(own)}' if own else ''} | {', '.join(map(str, counts))} |"
+    )
+
+
+def summary(folder: Path) -> str:
+    """The README's block, from results.json and claims.json alone."""
+    rows = [Row(**row) for row in json.loads((folder / "results.json").read_text(encoding="utf-8"))]
+    entries = json.loads((folder / "claims.json").read_text(encoding="utf-8"))
+    findings = [Finding(e["experiment"], e["protocol"], Claim(e["text"], e["verdict"], e["evidence"])) for e in entries]
+    return "\n".join([_MARKS[0], *_summary_table(rows, findings), _MARKS[1]])
+
+
+def with_summary(text: str, folder: Path) -> str:
+    """A README with its block of results made anew."""
+    start, end = (text.find(mark) for mark in _MARKS)
+    if start < 0 or end < start:
+        raise UserError(f"the README needs the line {_MARKS[0]} and below it {_MARKS[1]}, got none; add both lines")
+    return text[:start] + summary(folder) + text[end + len(_MARKS[1]) :]
+
+
+# --- HTML -------------------------------------------------------------------------------------------------------------
+
+
+def as_html(report: Report) -> str:
+    try:
+        from markupsafe import Markup
+
+        from ..report.page import page
+    except ImportError as error:
+        raise missing_package("jinja2", "the HTML page") from error
+    parts = [Markup("<h1>The paper, reproduced</h1>"), Markup('<p class="lead">{}</p>').format(_HOW_TO_READ)]
+    parts += [Markup('<p class="note">{}</p>').format(text) for text in _about(report)]
+    parts.append(Markup("<section><h2>Summary</h2>{}</section>").format(_html_summary(report)))
+    for name, protocol, tables, claims, pictures in _sections(report):
+        label = "" if not tables and not claims else f" ({protocol} protocol)"
+        inside = [Markup("<h2>{}{}</h2>").format(experiment(name).TITLE, label)]
+        if label:
+            text = "<p><code>rankrange reproduce {}</code>. Protocol <strong>{}</strong>: {}</p>"
+            inside.append(Markup(text).format(name, protocol, PROTOCOL_NOTES[protocol]))
+        inside += [_html_table(table) for table in tables]
+        inside += [_html_claims(claims)] if claims else []
+        for picture, content in pictures.items():
+            source = "data:image/png;base64," + base64.b64encode(content).decode()
+            image = '<p><img src="{}" alt="{}" loading="lazy"></p>'
+            inside.append(Markup(image).format(source, picture.replace("-", " ")))
+        parts.append(Markup('<section class="long" id="{}">{}</section>').format(f"{name}-{protocol}", _join(inside)))
+    return page("The paper, reproduced", _join(parts))
+
+
+def _join(parts: Iterable[Any]) -> Any:
+    from markupsafe import Markup
+
+    return Markup("\n").join(parts)
+
+
+def _grid(head: Iterable[Any], lines: Iterable[Iterable[Any]], caption: str = "") -> Any:
+    from markupsafe import Markup
+
+    tops = Markup("").join(Markup('<th scope="col">{}</th>').format(text) for text in head)
+    body = Markup("").join(
+        Markup("<tr>{}</tr>").format(Markup("").join(Markup("<td>{}</td>").format(text) for text in line))
+        for line in lines
+    )
+    text = '<div class="scroll"><table><caption>{}</caption><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>'
+    return Markup(text).format(caption, tops, body)
+
+
+def _html_summary(report: Report) -> Any:
+    lines = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in _summary_table(report.rows, report.findings)
+        if not line.startswith("|---")
+    ]
+    return _grid(lines[0], lines[1:])
+
+
+_COLOURS = {"better": "good", "worse": "cut", "holds": "good", "does not hold": "cut"}
+
+
+def _html_table(table: Table) -> Any:
+    from markupsafe import Markup
+
+    def cell(row: Row | None) -> Any:
+        if row is None:
+            return ""
+        ours, *rest = _cell_lines(row)
+        text = Markup("<strong>{}</strong>").format(ours)
+        if rest:
+            colour = _COLOURS.get(row.verdict, "soft")
+            text += Markup('<br><span class="soft">{}</span><br><span class="{}">{}</span>').format(
+                rest[0], colour, rest[1]
+            )
+        return text
+
+    caption = f"{table.spec.title}. {table.spec.note}".strip()
+    return _grid(table.head, ([*line, *(cell(row) for row in rows)] for line, rows in table.body), caption)
+
+
+def _html_claims(claims: list[Claim]) -> Any:
+    from markupsafe import Markup
+
+    def verdict(text: str) -> Any:
+        return Markup('<span class="tag {}">{}</span>').format(_COLOURS.get(text, "soft"), text)
+
+    return _grid(("claim", "verdict", "evidence"), ((c.text, verdict(c.verdict), c.evidence) for c in claims))
