@@ -210,7 +210,7 @@ def _n_pairs(objective: LabelObjective) -> int:
 
 def _pairs_are_few(objective: LabelObjective) -> bool:
     """Whether an exact solve takes seconds, not minutes."""
-    return _n_pairs(objective) <= 200_000 and objective.n_outputs * objective.design.p <= 5_000
+    return _n_pairs(objective) <= 160_000 and objective.n_outputs * objective.design.p <= 5_000
 
 
 def separating_sets(true: Array, Z: Array, loss: TKML) -> tuple[Array, Array]:
