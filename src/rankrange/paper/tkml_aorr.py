@@ -102,7 +102,6 @@ def _curve(rows: Parts, models: dict[float, TKMLClassifier], k: int) -> list[lis
 def _as_in_the_paper(cell: Cell, rows: Parts) -> Outcome:
     steps = {"full": 1000, "quick": 200, "smoke": 50}[cell.size]
     settings: dict[str, Any] = {
-        "loss": "paper",
         "solver": "minmax",
         "learning_rate": 0.3,
         "max_iter": steps,
