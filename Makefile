@@ -24,7 +24,7 @@ $(VENV)/.test: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet -e ".[all]"
 	@touch $@ $(VENV)/.demo
 
-demo: $(VENV)/.demo  ## see the ranked range at work; writes one plot
+demo: $(VENV)/.demo  ## audit digits with planted errors; writes a report to look at
 	$(BIN)/python -m rankrange demo
 
 test: $(VENV)/.test  ## run the tests

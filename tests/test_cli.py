@@ -1,18 +1,19 @@
-"""The command line, as a user calls it."""
+"""The command line, as a user calls it: help, completion, the demo, the list of data sets."""
 
+import json
 import os
 import re
 import subprocess
 import sys
 from unittest import mock
 
-import numpy as np
 import pytest
 
 import rankrange
 from rankrange import cli
 
-matplotlib_image = pytest.importorskip("matplotlib.image")
+for package in ("jinja2", "pyarrow", "rich"):
+    pytest.importorskip(package)
 
 
 def run(*arguments, cwd):
@@ -20,107 +21,49 @@ def run(*arguments, cwd):
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
 
 
-def rows_of(text):
-    """name -> (ranks, slope, off by, outliers cut)."""
-    pattern = r"(\S+) +(\d+)\.\.(\d+) +y = +(-?[\d.]+) ([+-]) ([\d.]+) x +([\d.]+) +(\d+) of (\d+)"
-    found = {}
-    for name, first, last, _, sign, slope, off, cut, total in re.findall(pattern, text):
-        found[name] = (int(first), int(last), float(sign + slope), float(off), int(cut), int(total))
-    return found
-
-
-def test_demo_prints_a_table_and_writes_a_plot_into_the_current_folder(tmp_path):
+def test_demo_finds_nearly_all_planted_errors_and_writes_the_report_into_the_current_folder(tmp_path):
     result = run("demo", cwd=tmp_path)
-    assert (result.returncode, result.stderr) == (0, "")
-    assert set(rows_of(result.stdout)) == {"average", "top-k", "trimmed", "AoRR"}
-    assert [path.name for path in tmp_path.iterdir()] == ["rankrange-demo.png"]
-    assert str(tmp_path.resolve() / "rankrange-demo.png") in result.stdout
-    picture = matplotlib_image.imread(tmp_path / "rankrange-demo.png")
-    assert picture.shape[0] > 400
-    assert np.ptp(picture) > 0.5
-
-
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_the_ranked_range_leaves_the_planted_outliers_out(seed, tmp_path, capsys):
-    assert cli.main(["demo", "--out", str(tmp_path / "plot.png"), "--seed", str(seed)]) == 0
-    rows = rows_of(capsys.readouterr().out)
-    for name in ("trimmed", "AoRR"):
-        first, _, slope, off, cut, total = rows[name]
-        assert first == total + 1
-        assert cut == total
-        assert abs(slope - 0.5) < 0.1
-        assert off < 0.25
-    for name in ("average", "top-k"):
-        assert rows[name][3] > 1.0
-
-
-def test_the_same_seed_gives_the_same_plot_and_table(tmp_path, capsys):
-    paths = [tmp_path / "one.svg", tmp_path / "two.svg"]
-    texts = []
-    for path in paths:
-        assert cli.main(["demo", "--out", str(path)]) == 0
-        texts.append(capsys.readouterr().out.replace(path.name, "plot"))
-    assert texts[0] == texts[1]
-
-
-def test_an_existing_plot_is_replaced_and_readable_by_others(tmp_path):
-    path = tmp_path / "plot.pdf"
-    path.write_text("old")
-    previous = os.umask(0o022)
-    try:
-        assert cli.main(["demo", "--out", str(path)]) == 0
-    finally:
-        os.umask(previous)
-    assert path.read_bytes().startswith(b"%PDF")
-    assert path.stat().st_mode & 0o777 == 0o644
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_without_matplotlib_the_table_is_printed_and_the_remedy_named(tmp_path, capsys):
-    missing = {"matplotlib.figure": None, "matplotlib.backends.backend_agg": None}
-    with mock.patch.dict(sys.modules, missing):
-        assert cli.main(["demo", "--out", str(tmp_path / "plot.png")]) == 2
-    captured = capsys.readouterr()
-    assert "AoRR" in captured.out
-    assert captured.err == (
-        "rankrange: the plot needs matplotlib, which is not installed; run: pip install 'rankrange[app]'\n"
-    )
-    assert list(tmp_path.iterdir()) == []
+    assert result.returncode == 0
+    found = re.search(r"Of the (\d+) planted errors (\d+) are among the (\d+) rows called likely wrong", result.stdout)
+    planted, hits, flagged = (int(group) for group in found.groups())
+    assert planted == 80
+    assert hits >= 0.9 * planted
+    assert flagged <= 1.2 * planted
+    assert "fitting both models" in result.stderr  # progress is not on standard output
+    assert [path.name for path in tmp_path.iterdir()] == ["rankrange-demo.html"]
+    page = (tmp_path / "rankrange-demo.html").read_text(encoding="utf-8")
+    assert (tmp_path / "rankrange-demo.html").as_uri() in result.stdout.replace("\n", "")
+    assert page.startswith("<!DOCTYPE html>")
+    assert len(page.encode()) < 2_000_000
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("place", "message"),
     [
-        (["demo", "--out", "plot.txt"], r"a plot is one of .png, .pdf, .svg, got --out plot.txt; give"),
-        (["demo", "--out", "."], r"a plot is one of .*, got --out \.; give"),
-        (["demo", "--out", "folder.png"], r"--out must name a file, got the folder folder.png; add"),
-        (["demo", "--out", "missing/plot.png"], r"in a folder that exists, got missing/plot.png; make missing first"),
+        ("folder", r"--report must name a file, got the folder folder; add"),
+        ("missing/report.html", r"--report must lie in a folder that exists, got missing/report.html; make missing"),
     ],
 )
-def test_a_bad_place_for_the_plot_is_one_sentence_and_exit_code_2(arguments, message, tmp_path, monkeypatch, capsys):
+def test_a_bad_place_for_the_report_is_told_before_any_work(place, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "folder.png").mkdir()
-    assert cli.main(arguments) == 2
+    (tmp_path / "folder").mkdir()
+    assert cli.main(["demo", "--report", place]) == 2
     captured = capsys.readouterr()
     assert re.fullmatch(rf"rankrange: .*{message}.*\n", captured.err)
-    assert captured.out == ""  # told before any work is done
+    assert captured.out == ""
 
 
-@pytest.mark.parametrize(
-    ("error", "code", "message"),
-    [
-        (PermissionError(13, "Permission denied"), 2, "Permission denied; choose"),
-        (KeyboardInterrupt(), 130, "interrupted"),
-    ],
-)
-def test_a_plot_that_cannot_be_written_leaves_nothing_behind(error, code, message, tmp_path, capsys):
-    with mock.patch("os.replace", side_effect=error):
-        assert cli.main(["demo", "--out", str(tmp_path / "plot.png")]) == code
-    assert message in capsys.readouterr().err
+def test_without_the_packages_of_the_app_the_remedy_is_named(tmp_path, capsys):
+    with mock.patch.dict(sys.modules, {"pyarrow": None}):
+        assert cli.main(["demo", "--quiet", "--report", str(tmp_path / "page.html")]) == 2
+    expected = "rankrange: this needs pyarrow, which is not installed; run: pip install 'rankrange[app]'\n"
+    assert capsys.readouterr().err == expected
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("arguments", ["", "dance", "demo --seed -1", "demo --seed x", "demo extra"])
+@pytest.mark.parametrize(
+    "arguments", ["", "dance", "demo --seed -1", "demo --seed x", "demo extra", "audit", "audit x"]
+)
 def test_bad_arguments_end_with_exit_code_2_and_the_usage(arguments, capsys):
     with pytest.raises(SystemExit) as ended:
         cli.main(arguments.split())
@@ -128,9 +71,98 @@ def test_bad_arguments_end_with_exit_code_2_and_the_usage(arguments, capsys):
     assert "usage: rankrange" in capsys.readouterr().err
 
 
-def test_help_and_version(capsys):
-    for arguments, expected in (("--help", "demo"), ("demo --help", "--out"), ("--version", rankrange.__version__)):
-        with pytest.raises(SystemExit) as ended:
-            cli.main(arguments.split())
-        assert ended.value.code == 0
-        assert expected in capsys.readouterr().out
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("--help", "audit"),
+        ("--help", "reproduce"),
+        ("demo --help", "--report"),
+        ("audit --help", "exit codes: 0 done, 2 bad input, 130 interrupted"),
+        ("datasets --help", "--data-home"),
+        ("--version", rankrange.__version__),
+    ],
+)
+def test_help_and_version(arguments, expected, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments.split())
+    assert ended.value.code == 0
+    assert expected in capsys.readouterr().out
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys; sys.argv[1:] = ['--help']\ntry:\n import rankrange.cli as c; c.main()\nexcept SystemExit: pass\n"
+    )
+    code += "print(sorted(m for m in sys.modules if m in {'numpy', 'sklearn', 'pyarrow', 'rich', 'torch', 'jinja2'}))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_completion_knows_the_commands_and_their_options(shell, capsys):
+    pytest.importorskip("shtab")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--print-completion", shell])
+    assert ended.value.code == 0
+    script = capsys.readouterr().out
+    for word in ("audit", "demo", "reproduce", "datasets", "report", "target"):
+        assert word in script
+
+
+@pytest.mark.skipif(not os.path.exists("/bin/bash"), reason="needs bash")
+def test_bash_completes_a_command(tmp_path):
+    pytest.importorskip("shtab")
+    script = run("--print-completion", "bash", cwd=tmp_path).stdout
+    ask = 'COMP_WORDS=(rankrange au); COMP_CWORD=1; _shtab_rankrange; echo "${COMPREPLY[@]}"'
+    done = subprocess.run(["/bin/bash", "-c", script + "\n" + ask], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["audit"]
+
+
+def test_datasets_tells_what_is_at_hand_and_where_it_looks(tmp_path, capsys):
+    (tmp_path / "yeast.csv.gz").write_bytes(b"")
+    assert cli.main(["datasets", "--data-home", str(tmp_path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["folder"] == str(tmp_path)
+    at_hand = {entry["name"]: entry["available"] for entry in found["datasets"]}
+    assert set(at_hand) == set(rankrange.datasets.names())
+    assert {name for name, there in at_hand.items() if there} == {
+        "monk",
+        "titanic",
+        "yeast",
+        "toy_multimodal",
+        "toy_imbalanced",
+    }
+    assert cli.main(["datasets", "--data-home", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert "OpenML 40981" in text
+    assert str(tmp_path) in text
+
+
+def test_an_interruption_ends_with_exit_code_130(tmp_path, capsys):
+    with mock.patch("rankrange.commands.datasets._names", side_effect=KeyboardInterrupt):
+        assert cli.main(["datasets"]) == 130
+    assert "interrupted" in capsys.readouterr().err
+
+
+def test_too_little_memory_is_one_sentence(capsys):
+    with mock.patch("rankrange.commands.datasets._names", side_effect=MemoryError):
+        assert cli.main(["datasets"]) == 2
+    assert "not enough memory" in capsys.readouterr().err
+
+
+def test_reproduce_is_the_command_of_the_paper(capsys):
+    pytest.importorskip("rankrange.paper.command")
+    with mock.patch("rankrange.paper.command.run", return_value=0) as called:
+        assert cli.main(["reproduce"]) == 0
+    called.assert_called_once()
+
+
+def test_the_example_of_four_aggregates_leaves_the_planted_outliers_out(tmp_path):
+    pytest.importorskip("matplotlib")
+    script = os.path.join(os.path.dirname(__file__), "..", "examples", "four_aggregates.py")
+    result = subprocess.run(
+        [sys.executable, script, str(tmp_path / "plot.png")], capture_output=True, text=True, check=True
+    )
+    assert re.search(r"^AoRR .* 12 of 12$", result.stdout, re.M)
+    assert re.search(r"^average .* 0 of 12$", result.stdout, re.M)
+    assert (tmp_path / "plot.png").stat().st_size > 10_000

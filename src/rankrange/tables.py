@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import difflib
 import gzip
+import importlib
 import io
 import os
 import re
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .errors import UserError, missing_package
+from .errors import UserError
 from .report.text import visible
 
 # More columns than this would need more memory than most machines have, one-hot columns not yet counted.
@@ -368,9 +369,4 @@ def _open_arrow(path: Path, kind: str) -> Any:
 
 
 def _arrow(module: str) -> tuple[Any, Any]:
-    import importlib
-
-    try:
-        return importlib.import_module("pyarrow"), importlib.import_module(f"pyarrow.{module}")
-    except ImportError as error:
-        raise missing_package("pyarrow", "reading tables") from error
+    return importlib.import_module("pyarrow"), importlib.import_module(f"pyarrow.{module}")

@@ -17,19 +17,22 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.pipeline import Pipeline
+from threadpoolctl import threadpool_limits
 
 from .. import __version__
 from ..encode import TableEncoder, as_table, numbers_of
 from ..errors import UserError
-from ..tables import Source, find_column, open_table
+from ..tables import find_column, open_table
 from .classes import judge_classes
 from .common import Judgement, Plan
+from .export import load_model
 from .labels import judge_labels
 from .numbers import judge_numbers
 from .result import Audit, Suspect
 from .target import TASKS, Target, find_target
 
-__all__ = ["TASKS", "Audit", "Suspect", "audit_file", "audit_table", "memory_needed"]
+__all__ = ["TASKS", "Audit", "Suspect", "audit_file", "audit_table", "load_model"]
 
 Array = NDArray[Any]
 Tell = Callable[[str], None]
@@ -99,14 +102,13 @@ def audit_table(
     encoder = TableEncoder().fit(features)
     X = encoder.transform(features)
     n_outputs = 1 if found.task == "numbers" or len(found.names) == 2 else len(found.names)
-    plan = Plan.of(X.shape[0], X.shape[1], n_outputs, jobs, seed)
-    with warnings.catch_warnings(record=True) as raised:
+    plan = Plan.of(X.shape[0], X.shape[1], n_outputs, jobs or os.cpu_count() or 1, seed)
+    # One thread a product: parts are fitted side by side, and results do not depend on how many there are.
+    with threadpool_limits(1), warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always")
         judgement = _JUDGES[found.task](X, found, plan, tell)
     side = image_side(features)
     shown = judgement.order[: SHOWN_IMAGES if side else SHOWN]
-    from sklearn.pipeline import Pipeline
-
     return Audit(
         name=name,
         n_rows=table.num_rows,
@@ -122,13 +124,6 @@ def audit_table(
         image_side=side,
         seconds=time.perf_counter() - start,
     )
-
-
-def memory_needed(source: Source) -> int:
-    """About how many bytes an audit of the file takes at its peak: what is read, its numbers, and the fits' copies."""
-    width = len(source.names)
-    text = source.n_bytes * (1 if source.kind == "csv" else 4)
-    return 300_000_000 + int(4.5 * text) + 2_000_000 * (width > 1000)
 
 
 def _settings(target: Target, plan: Plan, X: Array, table: Any) -> dict[str, str]:

@@ -97,12 +97,12 @@ def _measures(logs: Array, codes: Array, K: int, kept: Array) -> list[Measure]:
     worth = (len(codes) / K / np.bincount(codes, minlength=K))[codes]
     own = logs[:, np.arange(len(codes)), codes]
     found = [
-        Measure.of_rows("accuracy, labels as given", right[0], right[1], percent=True),
-        Measure.of_rows("balanced accuracy, labels as given", right[0] * worth, right[1] * worth, percent=True),
+        Measure.of_rows("accuracy on labels as given", right[0], right[1], percent=True),
+        Measure.of_rows("balanced accuracy on labels as given", right[0] * worth, right[1] * worth, percent=True),
     ]
     if not kept.all():
-        found.append(Measure.of_rows("accuracy, likely wrong labels left out", *right[:, kept], percent=True))
-    return [*found, Measure.of_rows("log loss, labels as given", -own[0], -own[1], higher=False)]
+        found.append(Measure.of_rows("accuracy without likely wrong labels", *right[:, kept], percent=True))
+    return [*found, Measure.of_rows("log loss on labels as given", -own[0], -own[1], higher=False)]
 
 
 def _weights(model: AoRRClassifier, places: list[int]) -> Array:
@@ -114,7 +114,7 @@ def _weights(model: AoRRClassifier, places: list[int]) -> Array:
 
 
 def _said(logs: Array, given: int, suggested: int, names: list[str]) -> str:
-    text = f"a model that did not see it gives its label {_percent(logs[given])}"
+    text = f"a model that has not seen the row gives '{names[given]}' {_percent(logs[given])}"
     return text if suggested == given else f"{text}, '{names[suggested]}' {_percent(logs[suggested])}"
 
 

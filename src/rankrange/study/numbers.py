@@ -71,7 +71,7 @@ def judge_numbers(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
         order=order,
         actions=actions_of(wrong[order]),
         suggested=[f"{value:.6g}" for value in expected],
-        expected=[f"a model that did not see it expects {value:.4g}" for value in expected],
+        expected=[f"a model that has not seen the row expects {value:.4g}" for value in expected],
         against=against,
         groups=_groups(target.y, fitted.dropped_, wrong),
         noise=noise,
@@ -124,7 +124,7 @@ def _measures(errors: Array, kept: Array) -> list[Measure]:
     size = np.abs(errors)
     found = [Measure.of_rows("mean absolute error", *size, higher=False)]
     if not kept.all():
-        found.append(Measure.of_rows("mean absolute error, outliers left out", *size[:, kept], higher=False))
+        found.append(Measure.of_rows("mean absolute error without outliers", *size[:, kept], higher=False))
     return [*found, Measure.of_rows("mean squared error", *(errors**2), higher=False)]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -98,7 +97,7 @@ class Audit:
         reasons = []
         for row, best in zip(total, top, strict=True):
             said = [names[c] for c in best if row[c] > 0.1 * max(float(row.max()), 1e-12) and row[c] > 0]
-            reasons.append(f"; most against it: {', '.join(said)}" if said and not self.image_side else "")
+            reasons.append(f"; against it: {', '.join(said)}" if said and not self.image_side else "")
         return reasons
 
     # ---- what the cut does
@@ -158,9 +157,8 @@ class Audit:
                 "predicts unseen rows better than the ordinary fit, so none was cut."
             )
         cut = f"A model that ignores the {j.m:,} rows ({_share(j.m / len(j.wrong))}) that fit it worst"
-        values = f"{show(first, first.robust.value)} instead of {show(first, first.ordinary.value)}"
-        value, low, high = (show_gain(first, v) for v in (first.gain.value, first.gain.low, first.gain.high))
-        gain = f"{value} ({low} to {high})"
+        values = f"is {show(first, first.robust.value)} instead of {show(first, first.ordinary.value)}"
+        gain = f"{show_gain(first, first.gain.value)}{unit(first)} ({show_range(first)})"
         if first.gain.low > 0:
             return f"{cut} does better on unseen rows: {first.name} {values}, a gain of {gain}."
         if first.gain.high < 0:
@@ -238,7 +236,17 @@ def show(measure: Any, value: float) -> str:
 
 
 def show_gain(measure: Any, value: float) -> str:
-    return f"{100 * value:+.1f} points" if measure.percent else f"{value:+.3g}"
+    text = f"{100 * value:+.1f}" if measure.percent else f"{value:+.3g}"
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def show_range(measure: Any) -> str:
+    return f"{show_gain(measure, measure.gain.low)} to {show_gain(measure, measure.gain.high)}"
+
+
+def unit(measure: Any) -> str:
+    """What a gain is counted in."""
+    return " points" if measure.percent else ""
 
 
 def _share(value: float) -> str:
@@ -247,7 +255,3 @@ def _share(value: float) -> str:
 
 def _finite(value: float) -> float | None:
     return value if np.isfinite(value) else None
-
-
-def join(parts: Iterable[str]) -> str:
-    return ", ".join(parts)

@@ -1,0 +1,26 @@
+"""Types of arguments that several commands take."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+
+def seed(text: str) -> int:
+    if not text.isdecimal() or int(text) >= 2**31:
+        raise argparse.ArgumentTypeError(f"a seed is a whole number from 0 to 2^31 - 1, got {text!r}; try --seed 1")
+    return int(text)
+
+
+def jobs(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"jobs are a whole number from 1 on, got {text!r}; try --jobs 2")
+    return int(text)
+
+
+def add_file(group: Any, *flags: str, metavar: str, help: str, **more: Any) -> None:
+    """An argument that is a path; shells complete it by file names."""
+    from pathlib import Path
+
+    action = group.add_argument(*flags, type=Path, metavar=metavar, help=help, **more)
+    action.complete = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
