@@ -37,6 +37,7 @@ _SUBMODULES = (
     "objective",
     "ranges",
     "risk",
+    "search",
     "select",
     "solvers",
     "torch",

@@ -1,0 +1,167 @@
+"""Grid search over m, k and C by cross-validation, along paths of m.
+
+`RangeSearchCV` is scikit-learn's GridSearchCV, and gives the same tables and attributes. But the m of a grid that share
+their k, C and other parameters are one piece of work: the largest m is searched from many starts, as in a fit of its
+own, and each smaller one from few, one of them the solution before. `paper_grid` is the grid of the paper.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+from sklearn.metrics import check_scoring
+from sklearn.model_selection import GridSearchCV, ParameterGrid
+
+Group = tuple[dict[str, Any], tuple[Any, ...]]
+# Of the fits that follow another.
+_FEW_STARTS = 2
+_ENOUGH = 1e-3
+
+
+def paper_grid(n: int, *, k: Iterable[float] = (), m: Iterable[float] = (), C: Iterable[float] = ()) -> list[Any]:
+    """A param_grid for n training rows: k = 1 and .1 n, .2 n, ..., n; m in [1, k) at some shares of k; C = 1 .. 10^5.
+
+    n are the rows of a training fold, so that k = n is all of them. Pass shares for other values of k and m.
+    """
+    ks = sorted({1, *(round(share * n) for share in tuple(k) or np.arange(1, 11) / 10)} - {0})
+    shares = tuple(m) or (0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8)
+    Cs = [float(c) for c in tuple(C) or 10.0 ** np.arange(6)]
+    grid = []
+    for count in ks:
+        ms = sorted({1, *(round(share * count) for share in shares)} - {0, count}) if count > 1 else []
+        grid.append({"k": [count if count < n else 1.0], "m": [0, *ms], "C": Cs})
+    return grid
+
+
+class RangeSearchCV(GridSearchCV):
+    """GridSearchCV for AoRRClassifier and AoRRRegressor, warm-started along m within each fold.
+
+    Parameters, attributes and methods are those of scikit-learn's GridSearchCV, with one metric. The refit at the end
+    is an ordinary one, from many starts. A fold's fits at one k, C, ... are one task of `n_jobs`.
+    """
+
+    def fit(self, X: Any, y: Any = None, **params: Any) -> RangeSearchCV:
+        if not isinstance(self.scoring, str | None) and not callable(self.scoring):
+            raise ValueError(f"RangeSearchCV takes one metric: a name or a function; got scoring={self.scoring!r}")
+        scorer = check_scoring(self.estimator, self.scoring)
+        groups = _paths(self.param_grid)
+        inner = GridSearchCV(
+            _Path(self.estimator, {}, ()),
+            [{"fixed": [fixed], "ms": [ms]} for fixed, ms in groups],
+            scoring=_OfEach(scorer, max(len(ms) for _, ms in groups)),
+            n_jobs=self.n_jobs,
+            refit=False,
+            cv=self.cv,
+            verbose=self.verbose,
+            pre_dispatch=self.pre_dispatch,
+            error_score=self.error_score,
+            return_train_score=self.return_train_score,
+        ).fit(X, y, **params)
+        self.scorer_, self.multimetric_, self.n_splits_ = scorer, False, inner.n_splits_
+        self.cv_results_ = _rows(groups, inner.cv_results_, self.n_splits_)
+        self._take_best(X, y, params)
+        return self
+
+    def _take_best(self, X: Any, y: Any, params: dict[str, Any]) -> None:
+        if not self.refit:
+            return
+        ranks = self.cv_results_["rank_test_score"]
+        self.best_index_ = int(self.refit(self.cv_results_) if callable(self.refit) else ranks.argmin())
+        self.best_params_ = self.cv_results_["params"][self.best_index_]
+        if not callable(self.refit):
+            self.best_score_ = float(self.cv_results_["mean_test_score"][self.best_index_])
+        self.best_estimator_ = clone(self.estimator).set_params(**self.best_params_)
+        start = time.time()
+        self.best_estimator_.fit(X, y, **params)
+        self.refit_time_ = time.time() - start
+        if hasattr(self.best_estimator_, "feature_names_in_"):
+            self.feature_names_in_ = self.best_estimator_.feature_names_in_
+
+
+def _paths(param_grid: Any) -> list[Group]:
+    """Candidates by what they share beside m: (the shared parameters, all m)."""
+    groups: list[tuple[dict[str, Any], list[Any]]] = []
+    grids = [param_grid] if isinstance(param_grid, Mapping) else param_grid
+    for grid in grids:
+        if "m" not in grid:
+            raise ValueError(f"RangeSearchCV follows paths of m, got a param_grid without m: {sorted(grid)}; add m")
+        others = {name: values for name, values in grid.items() if name != "m"}
+        groups += [(fixed, list(grid["m"])) for fixed in ParameterGrid(others)]
+    return [(fixed, tuple(ms)) for fixed, ms in groups]
+
+
+class _Path(BaseEstimator):
+    """One fit for each m, largest first: path_ holds them in the order of `ms`."""
+
+    def __init__(self, estimator: Any, fixed: dict[str, Any], ms: tuple[Any, ...]) -> None:
+        self.estimator = estimator
+        self.fixed = fixed
+        self.ms = ms
+
+    def fit(self, X: Any, y: Any, **params: Any) -> _Path:
+        with warnings.catch_warnings():
+            # Candidates may cut a class or stop early; the fit that is kept, the last one, says so itself.
+            warnings.simplefilter("ignore", UserWarning)
+            self.path_ = self._follow(X, y, params)
+        return self
+
+    def _follow(self, X: Any, y: Any, params: dict[str, Any]) -> list[Any]:
+        found: dict[int, Any] = {}
+        last = None
+        for place in sorted(range(len(self.ms)), key=lambda i: -_size(self.ms[i], len(y))):
+            model = clone(self.estimator).set_params(**self.fixed, m=self.ms[place])
+            if last is not None:
+                few = min(_FEW_STARTS, model.n_starts)
+                model.set_params(warm_start=True, n_starts=few, tol=max(model.tol, _ENOUGH))
+                model.coef_, model.intercept_ = last.coef_, last.intercept_
+            last = found[place] = model.fit(X, y, **params)
+        return [found[place] for place in range(len(self.ms))]
+
+
+def _size(m: Any, n: int) -> float:
+    """m as a count, to sort by; "auto" and ranges first, with a search of their own."""
+    if isinstance(m, int | float | np.number):
+        return float(m) if isinstance(m, int | np.integer) else float(m) * n
+    return np.inf
+
+
+class _OfEach:
+    """Scores of all fits of a path, by their place; what is beyond its end is never read."""
+
+    def __init__(self, scorer: Any, longest: int) -> None:
+        self.scorer = scorer
+        self.longest = longest
+
+    def __call__(self, path: _Path, X: Any, y: Any) -> dict[str, float]:
+        scores = [float(self.scorer(model, X, y)) for model in path.path_]
+        return {f"m{i}": scores[i] if i < len(scores) else 0.0 for i in range(self.longest)}
+
+
+def _rows(groups: list[Group], results: dict[str, Any], n_splits: int) -> dict[str, Any]:
+    """cv_results_ as of GridSearchCV: a row for each m of each group. Times are those of the path, shared out."""
+    params = [{**fixed, "m": m} for fixed, ms in groups for m in ms]
+    where = [(group, place) for group, (_, ms) in enumerate(groups) for place in range(len(ms))]
+    table: dict[str, Any] = {}
+    for name in ("mean_fit_time", "std_fit_time", "mean_score_time", "std_score_time"):
+        table[name] = np.array([results[name][group] / len(groups[group][1]) for group, _ in where])
+    for name in sorted({key for row in params for key in row}):
+        column = np.ma.masked_all(len(params), dtype=object)
+        for i, row in enumerate(params):
+            if name in row:
+                column[i] = row[name]
+        table[f"param_{name}"] = column
+    table["params"] = params
+    for kind in ("test", "train"):
+        if f"split0_{kind}_m0" not in results:
+            continue
+        scores = np.array([[results[f"split{s}_{kind}_m{p}"][g] for s in range(n_splits)] for g, p in where])
+        table.update({f"split{s}_{kind}_score": scores[:, s] for s in range(n_splits)})
+        table[f"mean_{kind}_score"], table[f"std_{kind}_score"] = scores.mean(axis=1), scores.std(axis=1)
+    mean = np.nan_to_num(table["mean_test_score"], nan=-np.inf)
+    table["rank_test_score"] = np.array([1 + int((mean > value).sum()) for value in mean], dtype=np.int32)
+    return table

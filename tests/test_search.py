@@ -1,0 +1,100 @@
+"""RangeSearchCV: scikit-learn's grid search, warm-started along m, against scikit-learn's own over cold fits."""
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_classification
+from sklearn.model_selection import GridSearchCV, ParameterGrid
+
+from rankrange import AoRRClassifier, AoRRRegressor
+from rankrange.search import RangeSearchCV, paper_grid
+
+GRID = {"m": [0, 0.05, 0.15, 0.3], "k": [1.0, 0.8], "C": [1.0, 100.0]}
+
+
+def far_and_wrong(n=200, seed=0):
+    X, y = make_classification(n, 4, n_redundant=0, n_clusters_per_class=1, class_sep=1.5, flip_y=0, random_state=seed)
+    X[:20] *= 20.0
+    y[:20] = 1 - y[:20]
+    return X, y
+
+
+@pytest.fixture(scope="module")
+def searches():
+    X, y = far_and_wrong()
+    model = AoRRClassifier(random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of candidates that cut half of a class
+        cold = GridSearchCV(model, GRID, cv=3, return_train_score=True).fit(X, y)
+    return cold, RangeSearchCV(model, GRID, cv=3, return_train_score=True).fit(X, y)
+
+
+def test_the_answer_is_that_of_cold_fits(searches):
+    cold, warm = searches
+    assert warm.best_params_ == cold.best_params_
+    assert warm.best_score_ == pytest.approx(cold.best_score_, abs=0.02)
+    np.testing.assert_array_equal(warm.best_estimator_.coef_, cold.best_estimator_.coef_)
+    place = [cold.cv_results_["params"].index(params) for params in warm.cv_results_["params"]]
+    apart = np.abs(warm.cv_results_["mean_test_score"] - cold.cv_results_["mean_test_score"][place])
+    assert np.median(apart) < 0.01
+
+
+def test_tables_and_attributes_are_those_of_scikit_learn(searches):
+    cold, warm = searches
+    assert set(warm.cv_results_) == set(cold.cv_results_)
+    assert {name for name in vars(cold) if name.endswith("_")} <= {name for name in vars(warm) if name.endswith("_")}
+    for name, column in cold.cv_results_.items():
+        assert len(warm.cv_results_[name]) == len(column)
+    assert sorted(map(repr, warm.cv_results_["params"])) == sorted(
+        repr({"C": p["C"], "k": p["k"], "m": p["m"]}) for p in cold.cv_results_["params"]
+    )
+    best = warm.cv_results_["rank_test_score"] == 1
+    assert warm.cv_results_["mean_test_score"][best].min() == warm.cv_results_["mean_test_score"].max()
+    X, y = far_and_wrong(seed=1)
+    assert warm.score(X, y) == warm.best_estimator_.score(X, y)
+
+
+def test_the_result_does_not_depend_on_the_number_of_processes(searches):
+    X, y = far_and_wrong()
+    again = RangeSearchCV(AoRRClassifier(random_state=0), GRID, cv=3, n_jobs=2).fit(X, y)
+    np.testing.assert_array_equal(again.cv_results_["mean_test_score"], searches[1].cv_results_["mean_test_score"])
+
+
+def test_grids_of_several_parts_have_their_own_m():
+    X, y = far_and_wrong()
+    grid = [{"m": [0, 20], "k": [50]}, {"m": [0, 5, 40, 60], "k": [1.0]}]
+    search = RangeSearchCV(AoRRClassifier(random_state=0), grid, cv=2, scoring="balanced_accuracy").fit(X, y)
+    assert search.cv_results_["params"] == [{"k": 50, "m": m} for m in (0, 20)] + [
+        {"k": 1.0, "m": m} for m in (0, 5, 40, 60)
+    ]
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+
+
+def test_a_regression_can_be_searched():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 2))
+    y = X.sum(axis=1) + 0.1 * rng.normal(size=120)
+    y[:20] += 30
+    model = AoRRRegressor(C=1e4, random_state=0)
+    search = RangeSearchCV(model, {"m": [0, 0.1, 0.2]}, cv=4, scoring="neg_median_absolute_error").fit(X, y)
+    assert search.best_params_["m"] == 0.2
+
+
+def test_the_grid_of_the_paper():
+    grid = paper_grid(200)
+    assert [part["k"][0] for part in grid] == [1, *range(20, 200, 20), 1.0]
+    assert [part["C"] for part in grid] == [[1.0, 10.0, 100.0, 1e3, 1e4, 1e5]] * 11
+    for part in grid:
+        k = 200 if part["k"][0] == 1.0 and isinstance(part["k"][0], float) else part["k"][0]
+        assert all(0 <= m < k for m in part["m"])
+    small = paper_grid(50, k=[1.0], m=[0.5], C=[1.0])
+    assert len(list(ParameterGrid(small))) == 1 + 3
+
+
+def test_what_it_cannot_search_is_refused():
+    X, y = far_and_wrong()
+    with pytest.raises(ValueError, match="without m"):
+        RangeSearchCV(AoRRClassifier(), {"C": [1.0]}).fit(X, y)
+    with pytest.raises(ValueError, match="one metric"):
+        RangeSearchCV(AoRRClassifier(), {"m": [0]}, scoring=["accuracy", "f1"]).fit(X, y)
