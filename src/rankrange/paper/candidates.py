@@ -8,7 +8,6 @@ nothing does at smaller m, k or C, and these fits are left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,9 +22,10 @@ Array = NDArray[Any]
 
 ZERO = {"logistic": float(np.log(2.0)), "hinge": 1.0}  # the loss of each row at scores of zero
 CS = (1e0, 1e1, 1e2, 1e3, 1e4, 1e5)
-# The search from many starts is run at two values of C; the others go on from the nearer one, which ends in the same
-# minimum as a search of their own or one as good, at a tenth of the cost.
-_SEARCHED = {1e4: (1e5, 1e3), 1e1: (1e2, 1e0)}
+# The search from many starts is run at one value of C and every second m; the others go on from there, which ends in
+# the same minimum as a search of their own or in one as good, at a tenth of the cost.
+_SEARCHED, _UP, _DOWN = 1e3, (1e4, 1e5), (1e2, 1e1, 1e0)
+_ENOUGH: dict[str, Any] = {"max_iter": 20, "tol": 1e-2}  # for a choice between candidates
 
 
 @dataclass(frozen=True)
@@ -95,13 +95,15 @@ class Bench:
         """All (m, k) of the grid, or those given, in that order: largest k and m first."""
         if pairs is None:
             pairs = [(m, k) for k in self.grid.ks(self.n) for m in self.grid.ms(k)]
-        searchers = {C: self._searcher(C) for C in _SEARCHED}
+        # The ordinary fit, two that leave out far rows, two random ones, and the solution for the m before.
+        search = AoRRClassifier(loss=self.loss, C=_SEARCHED, n_starts=2, warm_start=True, random_state=0, **_ENOUGH)
         found = []
-        for m, k in pairs:
-            for C, others in _SEARCHED.items():
-                model = searchers[C].set_params(m=int(m), k=int(k))
-                found.append(self._fit(model, m, k, C))
-                found += list(self._follow(model, m, k, others))
+        for place, (m, k) in enumerate(pairs):
+            anew = place == 0 or k != pairs[place - 1][1] or place % 2 == 0
+            search.set_params(m=int(m), k=int(k), solver="auto" if anew else "bilevel")
+            found.append(self._fit(search, m, k, _SEARCHED))
+            for Cs in (_UP, _DOWN):
+                found += self._follow(search, m, k, Cs)
         return found
 
     def robust_max(self) -> list[Candidate]:
@@ -113,17 +115,12 @@ class Bench:
                 found.append(Candidate({"slack": slack, "C": C}, self._errors(None if zero else model)))
         return found
 
-    def _searcher(self, C: float) -> AoRRClassifier:
-        """Search from the ordinary fit, two that leave out far rows, two random ones and the last solution."""
-        return AoRRClassifier(loss=self.loss, C=C, n_starts=2, max_iter=20, tol=1e-2, warm_start=True, random_state=0)
-
-    def _follow(self, model: AoRRClassifier, m: int, k: int, Cs: tuple[float, ...]) -> Iterator[Candidate]:
-        for C in Cs:
-            near = AoRRClassifier(int(m), int(k), loss=self.loss, C=C, solver="bilevel", max_iter=20, tol=1e-2)
-            near.set_params(warm_start=True, random_state=0)
-            if hasattr(model, "coef_"):
-                near.coef_, near.intercept_ = model.coef_, model.intercept_
-            yield self._fit(near, m, k, C)
+    def _follow(self, found: AoRRClassifier, m: int, k: int, Cs: tuple[float, ...]) -> list[Candidate]:
+        """From one C to the next, each from where the last one ended."""
+        model = AoRRClassifier(int(m), int(k), loss=self.loss, solver="bilevel", warm_start=True, **_ENOUGH)
+        if hasattr(found, "coef_"):
+            model.coef_, model.intercept_ = found.coef_, found.intercept_
+        return [self._fit(model.set_params(C=C), m, k, C) for C in Cs]
 
     def _fit(self, model: AoRRClassifier, m: int, k: int, C: float) -> Candidate:
         settings = {"m": m, "k": k, "C": C}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.stats import gamma
 
 from .. import RankedRange, range_weights
 from ..risk import cvar, icvar
@@ -106,15 +107,14 @@ def _icvar() -> Any:
     from . import plots
 
     mu, nu = 0.1, 0.45
-    values = np.random.default_rng(0).gamma(2.2, 0.8, 20_000)
-    upper, lower = np.quantile(values, [1 - mu, 1 - nu])
+    law = gamma(2.2, scale=0.8)
+    values = law.ppf((np.arange(20_000) + 0.5) / 20_000)
+    upper, lower = law.isf([mu, nu])
     figure, axes = plots.sheet(1, 2, width=4.6, height=3.1)
-    density, edges = np.histogram(values, bins=np.linspace(0, 7, 120), density=True)
-    middle = 0.5 * (edges[1:] + edges[:-1])
-    smooth = np.convolve(density, np.ones(5) / 5, mode="same")
+    s, between = np.linspace(0, 7, 400), np.linspace(lower, upper, 200)
     left, right = axes[0]
-    left.plot(middle, smooth, color="#444444", lw=1.4)
-    left.fill_between(middle, smooth, where=(middle >= lower) & (middle <= upper), color="#F2C14E", alpha=0.85, lw=0)
+    left.plot(s, law.pdf(s), color="#444444", lw=1.4)
+    left.fill_between(between, law.pdf(between), color="#F2C14E", alpha=0.85, lw=0)
     for cut, name in ((lower, r"$\lambda$ = VaR$_\nu$"), (upper, r"$\hat\lambda$ = VaR$_\mu$")):
         left.axvline(cut, color="#C0392B", ls="--", lw=1.2)
         left.text(cut + 0.06, 0.97, name, fontsize=9, color="#C0392B", transform=left.get_xaxis_transform(), va="top")
@@ -123,7 +123,7 @@ def _icvar() -> Any:
     left.set_ylim(bottom=0)
     left.set_title(rf"the losses between the cuts, $\mu$ = {mu}, $\nu$ = {nu}", fontsize=10)
     share = np.linspace(0.002, 1, 500)
-    quantile = np.quantile(values, 1 - share)
+    quantile = law.isf(share)
     right.plot(share, quantile, color="#444444", lw=1.4)
     right.fill_between(share, quantile, where=(share >= mu) & (share <= nu), color="#F2C14E", alpha=0.85, lw=0)
     for cut, name in ((mu, r"$\mu = m/n$"), (nu, r"$\nu = k/n$")):

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from ..errors import UserError, missing_package
@@ -87,13 +88,22 @@ def build(store: Store) -> Report:
             part = [(c, o) for c, o, _ in finished if (c.experiment, c.protocol) == (name, protocol)]
             if not part and (name != "illustrations" or protocol != "honest"):
                 continue
-            module, results = experiment(name), Results(part)
-            findings += [Finding(name, protocol, claim) for claim in module.claims(results)]
-            pictures[name, protocol] = _draw(module.figures(results), "" if protocol == "honest" else f"-{protocol}")
+            claims, drawn = _read_off(experiment(name), Results(part), "" if protocol == "honest" else f"-{protocol}")
+            findings += [Finding(name, protocol, claim) for claim in claims]
+            pictures[name, protocol] = drawn
     seconds: dict[str, float] = {}
     for cell, _, spent in finished:
         seconds[f"{cell.experiment}, {cell.protocol}"] = seconds.get(f"{cell.experiment}, {cell.protocol}", 0.0) + spent
     return Report(rows, findings, pictures, {**manifest, "seconds": seconds})
+
+
+def _read_off(module: ModuleType, results: Results, suffix: str) -> tuple[list[Claim], dict[str, bytes]]:
+    """Claims and figures. Where half of the data are missing, so may be what they compare: then they say so."""
+    try:
+        return module.claims(results), _draw(module.figures(results), suffix)
+    except (KeyError, IndexError, ValueError, StopIteration) as error:
+        why = f"Not all cells are there: {type(error).__name__}: {error}."
+        return [Claim("Claims and figures of this experiment need all of its cells.", "not decided", why)], {}
 
 
 def _rounded(row: Row) -> Row:
@@ -211,7 +221,7 @@ def as_markdown(report: Report) -> str:
     out += [*_summary_table(report.rows, report.findings), ""]
     for name, protocol, tables, claims, pictures in _sections(report):
         module = experiment(name)
-        label = "" if not tables and not claims else f" ({protocol} protocol)"
+        label = f", {protocol} protocol" if experiment(name).NEEDS else ""
         out += [f"## {module.TITLE}{label}", ""]
         if label:
             out += [f"`rankrange reproduce {name}`. Protocol **{protocol}**: {PROTOCOL_NOTES[protocol]}", ""]
@@ -297,7 +307,7 @@ def as_html(report: Report) -> str:
     parts += [Markup('<p class="note">{}</p>').format(text) for text in _about(report)]
     parts.append(Markup("<section><h2>Summary</h2>{}</section>").format(_html_summary(report)))
     for name, protocol, tables, claims, pictures in _sections(report):
-        label = "" if not tables and not claims else f" ({protocol} protocol)"
+        label = f", {protocol} protocol" if experiment(name).NEEDS else ""
         inside = [Markup("<h2>{}{}</h2>").format(experiment(name).TITLE, label)]
         if label:
             text = "<p><code>rankrange reproduce {}</code>. Protocol <strong>{}</strong>: {}</p>"
