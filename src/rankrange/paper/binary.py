@@ -18,6 +18,24 @@ NEEDS = DATASETS
 LOSSES = ("logistic", "hinge")
 METHODS = ("Maximum", "Robust_Max", "Average", "AT_k", "AoRR")
 LR = "LR (scikit-learn)"
+GIVEN = "AoRR, printed k and m"
+# k and m of Tables 12 and 13; C is 10^4 in all of them.
+SETTINGS = {
+    "logistic": {
+        "monk": (70, 20),
+        "australian": (80, 3),
+        "phoneme": (1400, 100),
+        "titanic": (500, 10),
+        "splice": (450, 50),
+    },
+    "hinge": {
+        "monk": (70, 45),
+        "australian": (80, 3),
+        "phoneme": (1400, 410),
+        "titanic": (500, 10),
+        "splice": (450, 50),
+    },
+}
 METRIC = "error %"
 TABLES = (
     TableSpec(
@@ -26,11 +44,13 @@ TABLES = (
         lines=("dataset", "setting"),
         columns="method",
         higher_is_better=False,
-        methods=(*METHODS, LR),
-        note="The tuned logistic regression is not in the paper.",
+        methods=(*METHODS, LR, GIVEN),
+        note="Not in the paper: a tuned logistic regression and, in the paper protocol, AoRR minimised at the k, m and "
+        "C of Tables 12 and 13 with nothing to choose.",
     ),
 )
 SPLITS = {"full": 10, "quick": 2, "smoke": 1}
+PAPER_SPLITS = {"full": 5, "quick": 1, "smoke": 1}
 GRIDS = {
     "full": Grid(),
     "quick": Grid(k=(1.0, 0.7, 0.5, 0.3), m=(0.45, 0.2, 0.05), slack=(1.0, 10.0)),
@@ -39,12 +59,13 @@ GRIDS = {
 
 
 def cells(plan: Plan) -> list[Cell]:
-    datasets, losses = (("monk",), LOSSES) if plan.size == "smoke" else (DATASETS, LOSSES)
+    datasets = ("monk",) if plan.size == "smoke" else DATASETS
+    splits = (PAPER_SPLITS if plan.protocol == "paper" else SPLITS)[plan.size]
     return [
         Cell(NAME, dataset, loss, split, plan.protocol, plan.size)
         for dataset in datasets
-        for loss in losses
-        for split in range(SPLITS[plan.size])
+        for loss in LOSSES
+        for split in range(splits)
     ]
 
 
@@ -70,6 +91,9 @@ def run(cell: Cell) -> Outcome:
     }
     if cell.part == "logistic":
         found[LR] = _logistic_regressions(bench)
+    if cell.protocol == "paper":
+        k, m = SETTINGS[cell.part][cell.dataset]
+        found[GIVEN] = [bench.one(m, k, 1e4)]
     chooser = 1 if cell.protocol == "paper" else 0
     chosen = {method: choose(candidates, chooser) for method, candidates in found.items()}
     measures = [Measure(method, cell.part, METRIC, best.errors[1]) for method, best in chosen.items()]

@@ -106,6 +106,10 @@ class Bench:
                 found += self._follow(search, m, k, Cs)
         return found
 
+    def one(self, m: int, k: int, C: float) -> Candidate:
+        """One setting, minimised to the end."""
+        return self._fit(AoRRClassifier(int(m), int(k), loss=self.loss, C=C, random_state=0), m, k, C)
+
     def robust_max(self) -> list[Candidate]:
         found = []
         for slack in self.grid.slack:
