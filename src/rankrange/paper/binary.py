@@ -122,7 +122,34 @@ _AGAINST_AVERAGE = {("monk", "logistic"): -7.0, ("monk", "hinge"): -5.0, ("phone
 
 
 def claims(results: Results) -> list[Claim]:
-    return [*_best_of_all(results), *_named_gains(results), *_against_lr(results), *_zero_is_best(results)]
+    return [
+        *_as_printed(results),
+        *_best_of_all(results),
+        *_named_gains(results),
+        *_against_lr(results),
+        *_zero_is_best(results),
+    ]
+
+
+def _as_printed(results: Results) -> list[Claim]:
+    """Whether AoRR reaches what the paper prints for it."""
+    from .rows import printed
+
+    reached: list[str] = []
+    missed: list[str] = []
+    for dataset, loss in _pairs(results):
+        mean, deviation = printed(NAME, METRIC, dataset, loss, "AoRR")
+        values = list(results.values(dataset, "AoRR", loss, METRIC).values())
+        if mean is None or deviation is None or not values:
+            continue
+        text = f"{dataset} {loss} {np.mean(values):.2f} against {mean:.2f} ({deviation:.2f})"
+        (reached if np.mean(values) <= mean + deviation else missed).append(text)
+    n = len(reached) + len(missed)
+    if not n:
+        return []
+    text = "AoRR's error is within one of the paper's deviations of the printed one, or smaller, on every data set."
+    evidence = f"So it is in {len(reached)} of {n}. Missed: {'; '.join(missed) or 'none'}."
+    return [Claim(text, "does not hold" if missed else "holds", evidence)]
 
 
 def _line(results: Results, dataset: str, one: str, other: str, loss: str) -> tuple[str, float, float]:
