@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import json
 import re
@@ -55,6 +54,8 @@ class Report:
 
 def write_pages(store: Store, folder: Path, readme: Path | None = None) -> Report:
     """Read what is finished in a run folder and write all pages to `folder`."""
+    from .html import as_html
+
     report = build(store)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "figures").mkdir(exist_ok=True)
@@ -91,10 +92,10 @@ def build(store: Store) -> Report:
             claims, drawn = _read_off(experiment(name), Results(part), "" if protocol == "honest" else f"-{protocol}")
             findings += [Finding(name, protocol, claim) for claim in claims]
             pictures[name, protocol] = drawn
-    seconds: dict[str, float] = {}
-    for cell, _, spent in finished:
-        seconds[f"{cell.experiment}, {cell.protocol}"] = seconds.get(f"{cell.experiment}, {cell.protocol}", 0.0) + spent
-    return Report(rows, findings, pictures, {**manifest, "seconds": seconds})
+    work = {key: 0.0 for key in pictures if key[0] != "illustrations"}
+    for cell, _, seconds in finished:
+        work[cell.experiment, cell.protocol] += seconds
+    return Report(rows, findings, pictures, {**manifest, "work": work})
 
 
 def _read_off(module: ModuleType, results: Results, suffix: str) -> tuple[list[Claim], dict[str, bytes]]:
@@ -172,7 +173,7 @@ def number(mean: float | None, sd: float | None) -> str:
     return f"{mean:.{digits}f}" + ("" if sd is None else f" ({sd:.{digits}f})")
 
 
-def _cell_lines(row: Row) -> list[str]:
+def cell_lines(row: Row) -> list[str]:
     """What stands in one cell: ours, the paper's, the difference in combined deviations and the verdict."""
     if row.paper_mean is None:
         return [number(row.mean, row.sd)]
@@ -180,7 +181,7 @@ def _cell_lines(row: Row) -> list[str]:
     return [number(row.mean, row.sd), f"paper {number(row.paper_mean, row.paper_sd)}", f"{units}{row.verdict}"]
 
 
-def _sections(report: Report) -> Iterable[tuple[str, str, list[Table], list[Claim], dict[str, bytes]]]:
+def sections(report: Report) -> Iterable[tuple[str, str, list[Table], list[Claim], dict[str, bytes]]]:
     for name in EXPERIMENTS:
         for protocol in PROTOCOLS:
             if (name, protocol) not in report.pictures:
@@ -191,24 +192,40 @@ def _sections(report: Report) -> Iterable[tuple[str, str, list[Table], list[Clai
             yield name, protocol, tables, claims, report.pictures[name, protocol]
 
 
-_HOW_TO_READ = (
+def headline(rows: list[Row], findings: list[Finding]) -> str:
+    """What came out, in one sentence; of the honest protocol."""
+    compared = [row for row in rows if row.protocol == "honest" and row.verdict != NOT_PRINTED]
+    n, fine = len(compared), sum(row.verdict != "worse" for row in compared)
+    claims = [f.claim.verdict for f in findings if f.protocol == "honest"]
+    hold, fail = claims.count("holds"), claims.count("does not hold")
+    return (
+        f"Of {n} numbers that the paper prints, {fine} are the same here or better and {n - fine} are worse. Of "
+        f"{len(claims)} claims that were tested {hold} hold, {fail} do not, and {len(claims) - hold - fail} are open."
+    )
+
+
+HOW_TO_READ = (
     "Each cell: our mean over the splits (standard deviation), below it the paper's, then ours - paper in units of the "
     "combined deviation, sqrt(ours^2 + paper's^2), and a verdict: same (within one unit), better or worse. Claims are "
     "tested on differences over the same splits: they hold or do not by two standard errors, else they are not "
-    "decided. A standard error over random splits of one data set is an approximation: the splits share rows."
+    "decided. A standard error over random splits of one data set is an approximation: the splits share rows. In the "
+    "summary, the paper's own method (AoRR or TKML) has reached a printed number where it comes within one of the "
+    "paper's deviations, or is better."
 )
 
 
-def _about(report: Report) -> list[str]:
-    about = report.about
-    packages = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
-    hours = sum(about["seconds"].values()) / 60.0
-    walls = "; ".join(
-        f"{s.get('what', 'run')} {s['seconds'] / 60:.1f} min in {s.get('jobs', 1)} processes" for s in about["sessions"]
-    )
+def about(report: Report) -> list[str]:
+    """With what it was made, and what it cost: core time by experiment, because wall time depends on who else works."""
+    facts = report.about
+    packages = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    honest = sum(seconds for (_, protocol), seconds in facts["work"].items() if protocol == "honest") / 60.0
+    each = "; ".join(f"{name} ({protocol}) {s / 60:.1f}" for (name, protocol), s in facts["work"].items())
+    sessions = facts["sessions"]
+    wall = f" Wall time: {sessions[0]['seconds'] / 60:.1f} min, {sessions[0]['jobs']} processes." * (len(sessions) == 1)
     return [
-        f"Size: {about['size']}. Made with {packages}. Seeds: 1000 + number of the split.",
-        f"Work of all cells: {hours:.1f} minutes of one core, figures and pages not counted. Wall time: {walls}.",
+        f"Size: {facts['size']}. Made with {packages}. Seeds: 1000 + number of the split.",
+        f"Work, in minutes of one core: {each}. All of the honest protocol: {honest:.1f}, which is {honest / 2:.1f} on two "
+        f"cores; figures and pages take a few seconds more.{wall}",
     ]
 
 
@@ -216,10 +233,10 @@ def _about(report: Report) -> list[str]:
 
 
 def as_markdown(report: Report) -> str:
-    out = ["# The paper, reproduced", "", "Made by `rankrange reproduce`; do not edit.", "", _HOW_TO_READ, ""]
-    out += [line for text in _about(report) for line in (text, "")]
-    out += [*_summary_table(report.rows, report.findings), ""]
-    for name, protocol, tables, claims, pictures in _sections(report):
+    out = ["# The paper, reproduced", "", "Made by `rankrange reproduce`; do not edit.", ""]
+    out += [headline(report.rows, report.findings), "", *summary_table(report.rows, report.findings), ""]
+    out += [line for text in (HOW_TO_READ, *about(report)) for line in (text, "")]
+    for name, protocol, tables, claims, pictures in sections(report):
         module = experiment(name)
         label = f", {protocol} protocol" if experiment(name).NEEDS else ""
         out += [f"## {module.TITLE}{label}", ""]
@@ -242,7 +259,7 @@ def _markdown_table(table: Table) -> list[str]:
     out = [f"**{table.spec.title}.** {table.spec.note}".strip(), ""]
     out += ["| " + " | ".join(map(_flat, table.head)) + " |", "|" + "---|" * len(table.head)]
     for line, rows in table.body:
-        texts = ["<br>".join(_cell_lines(row)) if row else "" for row in rows]
+        texts = ["<br>".join(cell_lines(row)) if row else "" for row in rows]
         out.append("| " + " | ".join(map(_flat, [*line, *texts])) + " |")
     return [*out, ""]
 
@@ -250,10 +267,10 @@ def _markdown_table(table: Table) -> list[str]:
 # --- the summary ------------------------------------------------------------------------------------------------------
 
 
-def _summary_table(rows: list[Row], findings: list[Finding]) -> list[str]:
+def summary_table(rows: list[Row], findings: list[Finding]) -> list[str]:
     out = [
-        "| experiment | protocol | numbers beside the paper's | better, same, worse | the paper's own method: "
-        "within one of its deviations, or better | claims: hold, open, do not |",
+        "| experiment | protocol | numbers | better, same, worse | the paper's own method reached | "
+        "claims: hold, open, fail |",
         "|---|---|---|---|---|---|",
     ]
     for name in EXPERIMENTS:
@@ -282,7 +299,7 @@ def summary(folder: Path) -> str:
     rows = [Row(**row) for row in json.loads((folder / "results.json").read_text(encoding="utf-8"))]
     entries = json.loads((folder / "claims.json").read_text(encoding="utf-8"))
     findings = [Finding(e["experiment"], e["protocol"], Claim(e["text"], e["verdict"], e["evidence"])) for e in entries]
-    return "\n".join([_MARKS[0], *_summary_table(rows, findings), _MARKS[1]])
+    return "\n".join([_MARKS[0], headline(rows, findings), "", *summary_table(rows, findings), _MARKS[1]])
 
 
 def with_summary(text: str, folder: Path) -> str:
@@ -291,90 +308,3 @@ def with_summary(text: str, folder: Path) -> str:
     if start < 0 or end < start:
         raise UserError(f"the README needs the line {_MARKS[0]} and below it {_MARKS[1]}, got none; add both lines")
     return text[:start] + summary(folder) + text[end + len(_MARKS[1]) :]
-
-
-# --- HTML -------------------------------------------------------------------------------------------------------------
-
-
-def as_html(report: Report) -> str:
-    try:
-        from markupsafe import Markup
-
-        from ..report.page import page
-    except ImportError as error:
-        raise missing_package("jinja2", "the HTML page") from error
-    parts = [Markup("<h1>The paper, reproduced</h1>"), Markup('<p class="lead">{}</p>').format(_HOW_TO_READ)]
-    parts += [Markup('<p class="note">{}</p>').format(text) for text in _about(report)]
-    parts.append(Markup("<section><h2>Summary</h2>{}</section>").format(_html_summary(report)))
-    for name, protocol, tables, claims, pictures in _sections(report):
-        label = f", {protocol} protocol" if experiment(name).NEEDS else ""
-        inside = [Markup("<h2>{}{}</h2>").format(experiment(name).TITLE, label)]
-        if label:
-            text = "<p><code>rankrange reproduce {}</code>. Protocol <strong>{}</strong>: {}</p>"
-            inside.append(Markup(text).format(name, protocol, PROTOCOL_NOTES[protocol]))
-        inside += [_html_table(table) for table in tables]
-        inside += [_html_claims(claims)] if claims else []
-        for picture, content in pictures.items():
-            source = "data:image/png;base64," + base64.b64encode(content).decode()
-            image = '<p><img src="{}" alt="{}" loading="lazy"></p>'
-            inside.append(Markup(image).format(source, picture.replace("-", " ")))
-        parts.append(Markup('<section class="long" id="{}">{}</section>').format(f"{name}-{protocol}", _join(inside)))
-    return page("The paper, reproduced", _join(parts))
-
-
-def _join(parts: Iterable[Any]) -> Any:
-    from markupsafe import Markup
-
-    return Markup("\n").join(parts)
-
-
-def _grid(head: Iterable[Any], lines: Iterable[Iterable[Any]], caption: str = "") -> Any:
-    from markupsafe import Markup
-
-    tops = Markup("").join(Markup('<th scope="col">{}</th>').format(text) for text in head)
-    body = Markup("").join(
-        Markup("<tr>{}</tr>").format(Markup("").join(Markup("<td>{}</td>").format(text) for text in line))
-        for line in lines
-    )
-    text = '<div class="scroll"><table><caption>{}</caption><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>'
-    return Markup(text).format(caption, tops, body)
-
-
-def _html_summary(report: Report) -> Any:
-    lines = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in _summary_table(report.rows, report.findings)
-        if not line.startswith("|---")
-    ]
-    return _grid(lines[0], lines[1:])
-
-
-_COLOURS = {"better": "good", "worse": "cut", "holds": "good", "does not hold": "cut"}
-
-
-def _html_table(table: Table) -> Any:
-    from markupsafe import Markup
-
-    def cell(row: Row | None) -> Any:
-        if row is None:
-            return ""
-        ours, *rest = _cell_lines(row)
-        text = Markup("<strong>{}</strong>").format(ours)
-        if rest:
-            colour = _COLOURS.get(row.verdict, "soft")
-            text += Markup('<br><span class="soft">{}</span><br><span class="{}">{}</span>').format(
-                rest[0], colour, rest[1]
-            )
-        return text
-
-    caption = f"{table.spec.title}. {table.spec.note}".strip()
-    return _grid(table.head, ([*line, *(cell(row) for row in rows)] for line, rows in table.body), caption)
-
-
-def _html_claims(claims: list[Claim]) -> Any:
-    from markupsafe import Markup
-
-    def verdict(text: str) -> Any:
-        return Markup('<span class="tag {}">{}</span>').format(_COLOURS.get(text, "soft"), text)
-
-    return _grid(("claim", "verdict", "evidence"), ((c.text, verdict(c.verdict), c.evidence) for c in claims))
