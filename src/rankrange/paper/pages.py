@@ -224,7 +224,7 @@ def about(report: Report) -> list[str]:
     wall = f" Wall time: {sessions[0]['seconds'] / 60:.1f} min, {sessions[0]['jobs']} processes." * (len(sessions) == 1)
     return [
         f"Size: {facts['size']}. Made with {packages}. Seeds: 1000 + number of the split.",
-        f"Work, in minutes of one core: {each}. All of the honest protocol: {honest:.1f}, which is {honest / 2:.1f} on two "
+        f"Work, in minutes of one core: {each}. All of the honest protocol: {honest:.1f}, or {honest / 2:.1f} on two "
         f"cores; figures and pages take a few seconds more.{wall}",
     ]
 
