@@ -30,6 +30,8 @@ Array = NDArray[Any]
 Report = Callable[[str], None]
 # Shares that are tried. More than half of the labels can be wrong only where there are more than two.
 SHARES = np.array([0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6])
+# On many rows the estimated share of errors is tried too, so that fewer of these are enough.
+_COARSE = np.array([0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
 # Fewer rows than this say nothing about m.
 _LEAST_ROWS = 20
 # One score a row: five folds twice up to this many rows; then, and with many scores, five folds; then one hold-out.
@@ -68,7 +70,8 @@ class Choice:
 def choose_m(objective: Objective, rng: np.random.Generator, report: Report = silent) -> Choice:
     """The m for `objective`, whose own m does not matter, and whose k stays."""
     k_share = objective.k / objective.total
-    shares = SHARES[min(k_share, 0.5 if objective.n_outputs == 1 else 1.0) > SHARES]
+    shares = SHARES if objective.design.n <= _FOLDS_UP_TO else _COARSE
+    shares = shares[shares < min(k_share, 0.5 if objective.n_outputs == 1 else 1.0)]
     if objective.total < _LEAST_ROWS or not len(shares):
         return Choice(0, None, {}, f"fewer than {_LEAST_ROWS} rows: nothing is cut", (0.0, 0.0, 1.0))
     part = _some_rows(objective, rng)

@@ -117,13 +117,12 @@ def _best_of(
     Each goes on from that of the starts which predicts it best so far: the looks may have led astray.
     """
     start = min(starts, key=lambda W: _error(clean, W[0]))
-    found: list[tuple[float, int, float, Array]] = []
-    for candidate in (m, 0.5 * (m + estimate), estimate, 0.0):
-        level = min(float(round(candidate)) if whole else candidate, 0.95 * k)
-        fit = sets.fit(start, np.zeros(1, dtype=int), np.array([level]), np.array([k]), max_iter=60, tol=1e-5)[0]
-        found.append((_error(clean, fit[0]), len(found), level, fit))
-    _, _, m, W = min(found)
-    return m, W
+    levels = np.array([m, 0.5 * (m + estimate), estimate, 0.0])
+    levels = np.minimum(np.rint(levels) if whole else levels, 0.95 * k)
+    four = np.zeros(len(levels), dtype=int)
+    fits, _ = sets.fit(np.repeat(start, len(levels), axis=0), four, levels, np.full(len(levels), k), max_iter=60)
+    best = int(np.argmin([_error(clean, W) for W in fits]))
+    return float(levels[best]), fits[[best]]
 
 
 def _error(clean: Objective, W: Array) -> float:
