@@ -16,10 +16,10 @@ from .pages import write_pages
 from .runner import run_cells
 from .store import Store
 
-DESCRIPTION = (
-    "Run the paper's experiments and write results.json, results.md and results.html, each number beside the printed "
-    "one. Every finished piece is kept: --resume goes on after an interruption and gives the same numbers."
-)
+DESCRIPTION = """\
+Run the paper's experiments and write results.json, results.md and results.html,
+each number beside the printed one. Every finished piece is kept: --resume goes
+on after an interruption and gives the same numbers."""
 _DEFAULT_OUT = "rankrange-results"
 
 
