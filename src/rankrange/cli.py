@@ -15,13 +15,13 @@ from typing import Any
 from . import __version__
 from .errors import UserError, missing_package
 
-# name -> (module, whether its help can be had without importing much)
 _COMMANDS = {
     "audit": "rankrange.commands.audit",
     "demo": "rankrange.commands.demo",
     "reproduce": "rankrange.paper.command",
     "datasets": "rankrange.commands.datasets",
 }
+_PACKAGES = ("jinja2", "markupsafe", "matplotlib", "pandas", "pyarrow", "rich", "skops")
 _REPRODUCE = {
     "HELP": "rerun the paper's experiments",
     "DESCRIPTION": "Rerun the experiments of the paper and compare the results with the printed ones.",
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
-        if package in ("", "rankrange"):
+        if package not in _PACKAGES:
             raise
         return _fail(str(missing_package(package, "this")))
     except MemoryError:

@@ -85,10 +85,8 @@ def _scores(audit: Audit) -> Any:
 
     from ..study.result import show, show_gain, show_range
 
-    j = audit.judgement
-    table = Table(
-        title="On unseen rows (95% intervals)", title_justify="left", title_style="bold", box=None, pad_edge=False
-    )
+    title = "On unseen rows: an ordinary model, and one that ignores the worst rows"
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     table.add_column("score", no_wrap=True)
     for name in ("ordinary", "AoRR", "gain"):
         table.add_column(name, justify="right")
@@ -106,7 +104,7 @@ def _suspects(audit: Audit, top: int) -> Any:
     count = min(top, audit.n_suspects)
     title = f"\nThe {count} most suspect of {audit.n_suspects:,} rows"
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for name in ("row", "given", "fits better", "p(wrong)", "loss", "action"):
+    for name in ("row", "given", "suggested", "p(wrong)", "loss", "action"):
         table.add_column(name, justify="right" if name in ("row", "p(wrong)", "loss") else "left")
     for s in audit.suspects(top):
         p = ">99%" if s.p_wrong > 0.995 else f"{s.p_wrong:.0%}"

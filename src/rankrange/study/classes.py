@@ -47,7 +47,8 @@ def judge_classes(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
     tell("looking for wrong labels")
     issues = find_label_issues(X, codes, cv=plan.folds, neighbours=plan.neighbours, random_state=plan.seed)
     order = issues.table["row"]
-    wrong, suggested = np.asarray(issues.p_wrong), issues.suggested
+    wrong = np.asarray(issues.p_wrong)
+    suggested = _others(np.asarray(issues.suggested), codes, logs[1])
     place = {name: c for c, name in enumerate(model.classes_.tolist())}
     weights = _weights(model, [place[name] for name in names])
     kept = wrong < _LIKELY
@@ -113,9 +114,19 @@ def _weights(model: AoRRClassifier, places: list[int]) -> Array:
     return model.coef_[places]
 
 
+def _others(suggested: Array, codes: Array, logs: Array) -> Array:
+    """The class that is suggested; where that is the given one, the most probable of the others."""
+    same = np.flatnonzero(suggested == codes)
+    other = logs[same].copy()
+    other[np.arange(len(same)), codes[same]] = -np.inf
+    found = suggested.copy()
+    found[same] = other.argmax(axis=1)
+    return found
+
+
 def _said(logs: Array, given: int, suggested: int, names: list[str]) -> str:
-    text = f"a model that has not seen the row gives '{names[given]}' {_percent(logs[given])}"
-    return text if suggested == given else f"{text}, '{names[suggested]}' {_percent(logs[suggested])}"
+    shares = (f"'{names[c]}' {_percent(logs[c])}" for c in (given, suggested))
+    return f"a model that has not seen the row gives {', '.join(shares)}"
 
 
 def _percent(log: float) -> str:

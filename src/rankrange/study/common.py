@@ -20,6 +20,8 @@ Tell = Callable[[str], None]
 PENALTIES = (0.001, 0.01, 0.1, 1.0)
 # Numbers in X times scores a row on which m, and on which C, is chosen at most.
 _TUNED_ON, _PENALTY_ON = 2e7, 1e7
+# Rows that tell the share to cut to a fraction of a percent; more would take longer and say the same.
+_SAMPLE = 50_000
 _NORMAL = 1.96
 
 
@@ -39,8 +41,8 @@ class Plan:
         numbers = (p + 1) * n_outputs
         return cls(
             folds=5 if n * numbers <= 2e7 else 3 if n * numbers <= 1e8 and n <= 200_000 else 2,
-            m_rows=max(2000, int(_TUNED_ON / numbers)),
-            penalty_rows=max(1000, int(_PENALTY_ON / numbers)),
+            m_rows=min(_SAMPLE, max(2000, int(_TUNED_ON / numbers))),
+            penalty_rows=min(_SAMPLE, max(1000, int(_PENALTY_ON / numbers))),
             neighbours=n <= 50_000,
             jobs=jobs,
             seed=seed,

@@ -110,7 +110,7 @@ class Audit:
         most = max(20, int(0.6 * n))
         counts = np.unique(np.concatenate([np.arange(1, 41), np.geomspace(1, most, _STEPS)]).round().astype(int))
         counts = counts[counts <= most]
-        counts = np.unique(np.append(counts, [c for c in (self.judgement.m, self.n_likely) if 0 < c <= most]))
+        counts = np.union1d(counts, [c for c in (self.judgement.m, self.n_likely) if 0 < c <= most]).astype(int)
         # Rows of one loss are cut together: the cut is at the last of them.
         ends = np.unique(n - np.searchsorted(losses[::-1], losses[counts - 1], side="left"))
         ends = ends[(ends >= 1) & (ends <= n)]
@@ -169,11 +169,8 @@ class Audit:
         if not self.n_suspects:
             return "There is nothing to look at first."
         first = self.suspects(1)[0]
-        if first.suggested == first.given:
-            return (
-                f"Look at row {first.row:,} first: its {self.word[:-1]} is {first.given!r}, and little speaks for it."
-            )
-        return f"Look at row {first.row:,} first: it says {first.given!r}, and {first.suggested!r} fits better."
+        fits = "fits better" if first.p_wrong >= _LIKELY else "may fit better"
+        return f"Look at row {first.row:,} first: it says {first.given!r}, and {first.suggested!r} {fits}."
 
     # ---- for others
 

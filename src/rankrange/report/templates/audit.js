@@ -63,7 +63,7 @@
   const state = { key: "rank", down: false, page: 0, open: new Set() };
   const texts = data.suspects.map((s) =>
     [s.row, s.given, s.suggested, s.action, s.why, ...(s.cells || [])].join("\n").toLowerCase());
-  const names = { rank: "#", row: "row", given: "given", suggested: "fits better", p: "p(wrong)", loss: "loss", action: "action", why: "why" };
+  const names = { rank: "#", row: "row", given: "given", suggested: "suggested", p: "p(wrong)", loss: "loss", action: "action", why: "why" };
   const numeric = new Set(["rank", "row", "p", "loss"]);
 
   const chosen = () => {
@@ -207,7 +207,8 @@
       state.down = state.key === "p" || state.key === "loss";
       draw(0);
     });
-    for (const id of ["search", "action", "given", "above"]) byId(id).addEventListener("input", () => draw(0));
+    byId("search").addEventListener("input", () => draw(0));
+    for (const id of ["action", "given", "above"]) byId(id).addEventListener("change", () => draw(0));
     byId("back").addEventListener("click", () => draw(state.page - 1));
     byId("next").addEventListener("click", () => draw(state.page + 1));
     byId("controls").hidden = false;

@@ -1,0 +1,330 @@
+"""`rankrange audit`: what it finds, what it writes, and that each output says the same."""
+
+import contextlib
+import csv
+import gzip
+import hashlib
+import io
+import json
+import re
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from rankrange import cli
+
+pa = pytest.importorskip("pyarrow")
+for package in ("jinja2", "rich", "skops"):
+    pytest.importorskip(package)
+
+from rankrange.study import audit_table, load_model  # noqa: E402
+from rankrange.study.target import find_target  # noqa: E402
+from rankrange.tables import open_table  # noqa: E402
+
+N = 240
+
+
+def columns(seed=0, n=N):
+    """Two classes that a line tells apart, a text column that helps, missing cells, a constant and a name a row."""
+    rng = np.random.default_rng(seed)
+    x, z, colour = rng.normal(size=n), rng.normal(size=n), rng.choice(["red", "green", "blue"], size=n)
+    y = x + 0.5 * z + 1.5 * (colour == "red") + 0.1 * rng.normal(size=n) > 0.5
+    wrong = np.zeros(n, dtype=bool)
+    wrong[rng.choice(n, n // 12, replace=False)] = True
+    return {
+        "x": [f"{v:.4f}" for v in x],
+        "z": ["" if i % 20 == 0 else f"{v:.4f}" for i, v in enumerate(z)],
+        "colour": colour.tolist(),
+        "same": ["7"] * n,
+        "name": [f"row number {i}" for i in range(n)],
+        "code": [f"{i % 7:03d}" for i in range(n)],
+        "label": np.where(y ^ wrong, "yes", "no").tolist(),
+    }, wrong
+
+
+def write_csv(path, table):
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(table)
+        writer.writerows(zip(*table.values(), strict=True))
+    return path
+
+
+def read_csv(path):
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """One audit with every output; (folder, rows of the file, wrong rows, JSON)."""
+    folder = tmp_path_factory.mktemp("audit")
+    table, wrong = columns()
+    path = write_csv(folder / "table.csv", table)
+    before = hashlib.sha256(path.read_bytes()).hexdigest()
+    options = [f"--{n}={folder / f}" for n, f in (("report", "r.html"), ("out", "s.csv"), ("clean", "c.csv"))]
+    command = ["audit", str(path), "--target", "label", "--model", str(folder / "m.skops"), "--json", *options]
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        assert cli.main(command) == 0
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == before
+    return folder, table, wrong, json.loads(out.getvalue()), err.getvalue()
+
+
+def test_outputs_are_there_and_nothing_else(done):
+    folder = done[0]
+    assert {path.name for path in folder.iterdir()} == {"table.csv", "r.html", "s.csv", "c.csv", "m.skops"}
+
+
+def test_most_planted_errors_are_among_the_suspects(done):
+    _, _, wrong, found, _ = done
+    rows = np.array([suspect["row"] for suspect in found["suspects"]]) - 1
+    likely = np.array([suspect["p_wrong"] >= 0.5 for suspect in found["suspects"]])
+    assert wrong[rows].sum() >= 0.8 * wrong.sum()
+    assert wrong[rows[likely]].mean() > 0.6
+    assert found["n_likely_wrong"] == likely.sum()
+    assert found["noise"]["low"] <= wrong.mean() <= found["noise"]["high"]
+
+
+def test_the_csv_lists_the_suspects_of_the_json_with_their_rows_as_written(done):
+    folder, table, _, found, _ = done
+    listed = read_csv(folder / "s.csv")
+    assert [int(row["row"]) for row in listed] == [suspect["row"] for suspect in found["suspects"]]
+    for row, suspect in zip(listed, found["suspects"], strict=True):
+        assert (row["given"], row["suggested"]) == (suspect["given"], suspect["suggested"])
+        assert float(row["p_wrong"]) == pytest.approx(suspect["p_wrong"], abs=1e-4)
+        for name, cells in table.items():
+            assert row[name] == cells[suspect["row"] - 1]  # 003 stays 003
+
+
+def test_the_clean_table_is_the_file_without_the_likely_wrong_rows(done):
+    folder, table, _, found, _ = done
+    gone = {suspect["row"] - 1 for suspect in found["suspects"] if suspect["p_wrong"] >= 0.5}
+    rows = [row for i, row in enumerate(zip(*table.values(), strict=True)) if i not in gone]
+    assert [tuple(row.values()) for row in read_csv(folder / "c.csv")] == rows
+
+
+def test_the_model_loads_and_predicts_as_the_audit_says(done):
+    folder, table, wrong, found, _ = done
+    model = load_model(folder / "m.skops")
+    guess = model.predict(open_table(folder / "table.csv").read())
+    given = np.array(table["label"])
+    truth = np.where(wrong, np.where(given == "yes", "no", "yes"), given)
+    assert (guess == truth).mean() > 0.9
+    assert model[-1].m_ == found["model"]["m"]
+
+
+def test_a_model_file_with_foreign_types_is_refused(tmp_path):
+    import skops.io
+    from sklearn.base import BaseEstimator
+
+    class Foreign(BaseEstimator):
+        pass
+
+    globals()["Foreign"] = Foreign
+    Foreign.__qualname__ = "Foreign"
+    (tmp_path / "m.skops").write_bytes(skops.io.dumps(Foreign()))
+    with pytest.raises(ValueError, match=r"types of rankrange only, got .*Foreign.*; do not load it"):
+        load_model(tmp_path / "m.skops")
+
+
+def test_memory_and_progress_go_to_standard_error_before_the_work(done):
+    lines = done[4].splitlines()
+    assert re.search(r"table\.csv: .* 7 columns; needs about .* of memory", lines[0])
+    assert "reading table.csv" in lines[1]
+    assert any("without part 5 of 5" in line for line in lines)
+
+
+def test_what_became_of_the_columns_is_reported(done):
+    found = {column["name"]: column for column in done[3]["columns"]}
+    assert found["z"]["missing"] == N // 20
+    assert "median" in found["z"]["how"]
+    assert [name for name, column in found.items() if not column["used"]] == ["same", "name"]
+    assert "all values are the same" in found["same"]["how"]
+    assert "its own value" in found["name"]["how"]
+    assert "3 values" in found["colour"]["how"]
+
+
+def test_the_table_on_the_terminal_is_short_and_names_what_was_written(tmp_path, capsys):
+    path = write_csv(tmp_path / "table.csv", columns()[0])
+    assert cli.main(["audit", str(path), "-t", "label", "-q", "--top", "3", "--out", str(tmp_path / "s.csv")]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert "labels look wrong" in captured.out
+    assert "accuracy on labels as given" in captured.out
+    assert len(re.findall(r"^ *\d+ +(?:yes|no) ", captured.out, re.M)) == 3
+    assert str(tmp_path / "s.csv") in captured.out.replace("\n", "")
+    assert len(captured.out.splitlines()) < 40
+
+
+def test_relabel_mends_instead_of_dropping(tmp_path):
+    table, _ = columns()
+    path = write_csv(tmp_path / "table.csv", table)
+    out = tmp_path / "suspects.csv", tmp_path / "clean.csv"
+    command = ["audit", str(path), "-t", "label", "-q", "--json", "--clean-how", "relabel"]
+    with mock.patch("builtins.print"), mock.patch("json.dump"):
+        assert cli.main([*command, "--out", str(out[0]), "--clean", str(out[1])]) == 0
+    listed, clean = read_csv(out[0]), read_csv(out[1])
+    mended = {int(row["row"]): row["suggested"] for row in listed if row["action"] == "relabel"}
+    dropped = {int(row["row"]) for row in listed if row["action"] == "drop"}
+    assert mended
+    kept = [i for i in range(1, N + 1) if i not in dropped]
+    assert [row["label"] for row in clean] == [mended.get(i, table["label"][i - 1]) for i in kept]
+
+
+# ---- formats and tasks -----------------------------------------------------------------------------------------------
+
+
+def typed():
+    table, _ = columns()
+    numbers = {name: [float(v) if v else None for v in table[name]] for name in ("x", "z")}
+    return pa.table({**numbers, "colour": table["colour"], "label": table["label"]})
+
+
+def save_parquet(path):
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(typed(), path)
+
+
+def save_arrow(path):
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, typed().schema) as writer:
+        writer.write_table(typed())
+
+
+def save_stream(path):
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, typed().schema) as writer:
+        writer.write_table(typed())
+
+
+def save_gzip(path):
+    table, _ = columns()
+    plain = write_csv(path.with_suffix(".plain"), {n: table[n] for n in ("x", "z", "colour", "label")})
+    path.write_bytes(gzip.compress(plain.read_bytes()))
+    plain.unlink()
+
+
+def save_tabs(path):
+    table, _ = columns()
+    lines = zip(*(table[n] for n in ("x", "z", "colour", "label")), strict=True)
+    path.write_text("x\tz\tcolour\tlabel\r\n" + "".join("\t".join(line) + "\r\n" for line in lines), encoding="utf-8")
+
+
+def save_latin(path):
+    table, _ = columns()
+    table = {name: table[name] for name in ("x", "z", "colour", "label")}
+    text = write_csv(path, table).read_text(encoding="utf-8").replace("red", "rosé")
+    path.write_text(text, encoding="latin-1")
+
+
+@pytest.mark.parametrize(
+    ("name", "save", "more"),
+    [
+        ("t.parquet", save_parquet, []),
+        ("t.arrow", save_arrow, []),
+        ("t.arrows", save_stream, []),
+        ("t.csv.gz", save_gzip, []),
+        ("t.tsv", save_tabs, []),
+        ("t.csv", save_latin, ["--encoding", "latin-1"]),
+    ],
+)
+def test_every_format_gives_the_suspects_of_the_plain_csv(name, save, more, tmp_path, capsys, done):
+    save(tmp_path / name)
+    assert cli.main(["audit", str(tmp_path / name), "-t", "label", "-q", "--json", *more]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["rows"] == N
+    rows = {suspect["row"] for suspect in found["suspects"]}
+    other = {suspect["row"] for suspect in done[3]["suspects"]}
+    assert len(rows & other) > 0.7 * len(other)  # the plain file has two columns more
+
+
+def test_the_same_seed_gives_the_same_result_whatever_the_number_of_jobs(tmp_path, capsys):
+    path = write_csv(tmp_path / "t.csv", columns()[0])
+    found = []
+    for jobs in ("1", "3"):
+        assert cli.main(["audit", str(path), "-t", "label", "-q", "--json", "--seed", "5", "--jobs", jobs]) == 0
+        found.append({k: v for k, v in json.loads(capsys.readouterr().out).items() if k != "seconds"})
+    assert found[0] == found[1]
+
+
+def test_regression_finds_planted_outliers_and_ignores_them():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3))
+    y = 100 + X @ [3.0, -2.0, 1.0] + rng.normal(scale=0.5, size=300)
+    bad = rng.choice(300, 15, replace=False)
+    X[bad, 0] += 3.0  # far out on one side, where they turn the line
+    y[bad] -= 30.0
+    audit = audit_table({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "y": y}, "y")
+    assert audit.judgement.task == "numbers"
+    assert set(audit.judgement.order[:15].tolist()) == set(bad.tolist())
+    assert audit.n_likely == pytest.approx(15, abs=2)
+    gain = audit.judgement.measures[1].gain  # without the outliers
+    assert gain.value > 0
+    guess = audit.pipeline.predict({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2]})
+    clean = np.setdiff1d(np.arange(300), bad)
+    assert np.abs(guess - y)[clean].mean() < 0.6  # in the units of y
+
+
+@pytest.mark.parametrize("form", ["columns", "cells", "lists"])
+def test_multi_label_tables_in_all_three_forms_are_the_same(form):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(200, 4))
+    Y = X @ rng.normal(size=(4, 3)) + 0.3 * rng.normal(size=(200, 3)) > 0
+    Y[:8] = ~Y[:8]
+    names = ["calm", "happy", "sad"]
+    table = {f"x{j}": X[:, j] for j in range(4)}
+    sets = [[name for name, true in zip(names, row, strict=True) if true] for row in Y]
+    target = names if form == "columns" else "mood"
+    if form == "columns":
+        table |= {name: Y[:, j].astype(int) for j, name in enumerate(names)}
+    else:
+        table["mood"] = ["|".join(labels) for labels in sets] if form == "cells" else sets
+    audit = audit_table(table, target)
+    assert audit.judgement.task == "labels"
+    assert audit.target.names == names
+    np.testing.assert_array_equal(audit.target.y, Y)
+    worst = set(audit.judgement.order[:10].tolist())
+    assert len(worst & set(range(8))) >= 6
+
+
+def test_classes_from_numbers_texts_and_booleans():
+    x = np.random.default_rng(2).normal(size=120)
+    for y, expected in (
+        (np.digitize(x, [-0.5, 0.5]), ["0", "1", "2"]),
+        ((x > 0).tolist(), ["false", "true"]),
+        (np.where(x > 0, 1.0, -1.0), ["-1", "1"]),
+        (np.where(x > 0, "b", "a"), ["a", "b"]),
+    ):
+        target = find_target(pa.table({"y": y}), ["y"])
+        assert target.task == "classes"
+        assert [name.lower() for name in target.names] == expected
+        np.testing.assert_array_equal([target.names[code].lower() for code in target.y], [_text(v) for v in y])
+
+
+def _text(value):
+    return str(value).lower().removesuffix(".0")
+
+
+def test_many_different_numbers_are_a_regression_unless_the_task_says_otherwise():
+    y = np.arange(60) % 30
+    assert find_target(pa.table({"y": y}), ["y"]).task == "numbers"
+    assert find_target(pa.table({"y": np.repeat(np.arange(5), 20)}), ["y"]).task == "classes"
+    assert find_target(pa.table({"y": np.repeat(np.arange(5), 20)}), ["y"], "numbers").task == "numbers"
+    assert find_target(pa.table({"y": np.repeat(np.arange(5), 20)}), ["y"], "classes").names == list("01234")
+
+
+def test_rows_without_a_target_and_rare_classes_are_left_out_and_reported():
+    table, _ = columns()
+    label = list(table["label"])
+    label[3] = label[10] = None
+    label[20] = "odd"
+    x = [float(v) for v in table["x"]]
+    audit = audit_table({"x": x, "colour": table["colour"], "label": label}, "label")
+    assert audit.n_rows == N
+    np.testing.assert_array_equal(audit.target.rows, np.setdiff1d(np.arange(N), [3, 10, 20]))
+    assert "2 rows without a target are left out" in audit.notes
+    assert "1 rows of 1 classes with fewer than 5 rows are left out" in audit.notes
+    shown = {suspect.row: suspect.given for suspect in audit.suspects()}
+    assert shown
+    assert all(label[row - 1] == given for row, given in shown.items())
