@@ -12,8 +12,9 @@ from rankrange.objective import Design
 from rankrange.solvers.blocks import Blocks
 from rankrange.solvers.logistic import logistic_per_label
 from rankrange.solvers.minmax import _tracked, minmax
-from rankrange.solvers.separation import Pairs, Separation, onto_simplex, solve
+from rankrange.solvers.separation import Pairs, Separation, solve
 from rankrange.solvers.tkml import LabelObjective, by_separation, descend_and_polish, quasi_newton, separating_sets
+from rankrange.solvers.weights import level_of_mass, onto_simplex
 from test_tkml import tkml_by_definition
 
 
@@ -90,6 +91,25 @@ def test_inner_problem_is_solved_to_its_gap(two_sided, m, kept_to, fit_intercept
     assert best - 1e-7 <= solution.value <= best * (1 + 1e-4) + 1e-7
     assert solution.gap <= 1e-4
     assert solution.value * (1 - solution.gap) <= best + 1e-7  # the bound is a bound
+
+
+def test_level_is_the_least_at_which_the_weights_have_the_mass():
+    """Against bisection of the definition, from any guess."""
+    rng = np.random.default_rng(0)
+    for width in (1, 4):
+        pushed, caps = rng.normal(size=(30, width)), rng.random(30)
+
+        def mass(level, pushed=pushed, caps=caps):
+            return caps @ np.minimum(np.maximum(pushed - level, 0).sum(axis=1), 1)
+
+        for K in (0.5, 3.0, 100.0):
+            low, high = 0.0, float(pushed.max())
+            for _ in range(100):
+                middle = 0.5 * (low + high)
+                low, high = (middle, high) if mass(middle) > K else (low, middle)
+            expected = 0.0 if mass(0.0) <= K else high
+            for guess in (0.0, 0.7, 50.0):
+                assert level_of_mass(pushed, caps, K, guess) == pytest.approx(expected, abs=1e-12)
 
 
 def test_projection_onto_the_simplex_is_the_nearest_point():

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import numbers
 import warnings
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -23,14 +24,14 @@ from ..objective import Design
 from ..solvers.blocks import Blocks
 from ..solvers.descent import descend
 from ..solvers.logistic import logistic_per_label, shared_metric
-from ..solvers.separation import onto_simplex
+from ..solvers.weights import onto_simplex
 from .labels import LabelRanker, Targets
 from .rows import canonical_rows
 
 Array = NDArray[Any]
 
 
-class _Baseline(LabelRanker):
+class _Baseline(LabelRanker, ABC):
     """Parameters and `fit`; a kind says what it minimises in `_minimise`."""
 
     def __init__(
@@ -75,8 +76,9 @@ class _Baseline(LabelRanker):
     def _check_targets(self, targets: Targets) -> None:
         """Anything is welcome."""
 
+    @abstractmethod
     def _minimise(self, design: Design, blocks: Blocks, mass: Array) -> tuple[Array, float, int, bool]:
-        raise NotImplementedError
+        """The coefficients (L, p), the objective there, the steps taken, and whether they were enough."""
 
 
 class LogisticPerLabel(_Baseline):

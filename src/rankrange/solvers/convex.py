@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from ..objective import Design, TopSum
 from .base import relative
 from .descent import Metric, descend
+from .weights import level_of_mass, onto_simplex
 
 Array = NDArray[Any]
 # Newton steps factor a p x p Hessian built from all rows; beyond this much work, quasi-Newton steps are quicker.
@@ -179,36 +180,18 @@ class Saddle:
         if values.shape[1] == 1:
             rho = np.minimum(rho, 1.0)
         else:
-            rho[full] = _onto_simplex(pushed[full])
+            rho[full] = onto_simplex(pushed[full])
         rho = rho * signs
         prox = 0.5 * self.mu * ((rho - self.centre) ** 2).sum(axis=1)
         value = float(self.caps @ (_weighted(rho, values) - prox))
         return Answer(value, rho, slope, (sums > 0) & ~full & (self.caps > 0), full, level > 0)
 
     def _level(self, pushed: Array) -> float:
-        """lam / mu: the least level >= 0 at which the weights have at most the mass K. Newton, kept in a bracket."""
-        if self._excess(pushed, 0.0)[0] <= 0:
-            return 0.0
-        low, high = 0.0, float(pushed.max())
-        level = self.lam / self.mu
-        for _ in range(200):
-            if not low < level < high:
-                level = 0.5 * (low + high)
-            excess, moving = self._excess(pushed, level)
-            if abs(excess) <= 1e-14 * self.problem.K or high - low <= 1e-15 * high:
-                break
-            low, high = (level, high) if excess > 0 else (low, level)
-            level += excess / moving if moving > 0 else np.inf
-        self.lam = level * self.mu  # the next search starts here: the cut changes little from step to step
+        """lam / mu: the least level >= 0 at which the weights have at most the mass K."""
+        level = level_of_mass(pushed, self.caps, self.problem.K, self.lam / self.mu)
+        if level > 0:
+            self.lam = level * self.mu  # the next search starts here: the cut changes little from step to step
         return level
-
-    def _excess(self, pushed: Array, level: float) -> tuple[float, float]:
-        """The mass above K at this level, and how fast it falls as the level rises."""
-        positive = np.maximum(pushed - level, 0.0)
-        sums = positive.sum(axis=1) if pushed.shape[1] > 1 else positive[:, 0]
-        open_rows = sums < 1.0
-        counts = (positive > 0).sum(axis=1) if pushed.shape[1] > 1 else sums > 0
-        return float(self.caps @ np.minimum(sums, 1.0)) - self.problem.K, float(self.caps @ (open_rows * counts))
 
     def _pull(self, answer: Answer) -> Array:
         """The derivative of the smoothed sum in the scores, (r, n)."""
@@ -521,13 +504,3 @@ def _weighted(rho: Array, values: Array) -> Array:
     if values.shape[1] == 1:
         return rho[:, 0] * values[:, 0]
     return (rho * np.where(np.isfinite(values), values, 0.0)).sum(axis=1)
-
-
-def _onto_simplex(rows: Array) -> Array:
-    """The nearest points of the simplex {x >= 0, sum x = 1}, row by row."""
-    if not len(rows):
-        return rows
-    order = -np.sort(-rows, axis=1)
-    excess = (np.cumsum(np.where(np.isfinite(order), order, 0.0), axis=1) - 1.0) / np.arange(1, rows.shape[1] + 1)
-    last = (order > excess).sum(axis=1) - 1
-    return np.maximum(rows - excess[np.arange(len(rows)), last][:, None], 0.0)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from ..objective import Objective
 from .base import relative
 from .descent import Metric, descend
+from .weights import level_of_mass, onto_simplex
 
 Array = NDArray[Any]
 # Smoothing relative to the margin, which is 1. Below the least mu, Newton steps gain less than a new centre does.
@@ -181,7 +182,8 @@ class _Saddle:
         problem = self.problem
         margins = problem.pairs.margins(Z)
         pushed = self.centre + margins / self.mu
-        level = self._find_level(pushed)
+        level = level_of_mass(pushed, problem.caps, problem.K, self.level)
+        self.level = level or self.level  # the next search starts here
         rho = np.maximum(pushed - level, 0.0)
         sums = rho.sum(axis=1)
         full = sums >= 1.0
@@ -189,29 +191,6 @@ class _Saddle:
         margins[~np.isfinite(margins)] = 0.0
         value = float(problem.caps @ (rho * margins - 0.5 * self.mu * (rho - self.centre) ** 2).sum(axis=1))
         return Answer(value / problem.K, rho, (sums > 0) & ~full & (problem.caps > 0), full, level > 0)
-
-    def _find_level(self, pushed: Array) -> float:
-        """The least level >= 0 at which the weights have at most the mass K. Newton, kept in a bracket."""
-        if self._excess(pushed, 0.0)[0] <= 0:
-            return 0.0
-        low, high, level = 0.0, float(pushed.max()), self.level
-        for _ in range(200):
-            if not low < level < high:
-                level = 0.5 * (low + high)
-            excess, moving = self._excess(pushed, level)
-            if abs(excess) <= 1e-13 * self.problem.K or high - low <= 1e-15 * high:
-                break
-            low, high = (level, high) if excess > 0 else (low, level)
-            level += excess / moving if moving > 0 else np.inf
-        self.level = level
-        return level
-
-    def _excess(self, pushed: Array, level: float) -> tuple[float, float]:
-        positive = np.maximum(pushed - level, 0.0)
-        sums = positive.sum(axis=1)
-        moving = (sums < 1.0) * (positive > 0).sum(axis=1)
-        caps = self.problem.caps
-        return float(caps @ np.minimum(sums, 1.0)) - self.problem.K, float(caps @ moving)
 
     def _pull(self, rho: Array) -> Array:
         """(L, n)."""
@@ -376,13 +355,3 @@ class _Curvature:
             total = np.bincount(self.down, share, self.n_labels) - np.bincount(self.up, share, self.n_labels)
             out -= np.outer(total, total) / share.sum()
         return out
-
-
-def onto_simplex(rows: Array) -> Array:
-    """The nearest points of the simplex {x >= 0, sum x = 1}, row by row."""
-    if not len(rows):
-        return rows
-    order = -np.sort(-rows, axis=1)
-    excess = (np.cumsum(np.where(np.isfinite(order), order, 0.0), axis=1) - 1.0) / np.arange(1, rows.shape[1] + 1)
-    last = (order > excess).sum(axis=1) - 1
-    return np.maximum(rows - excess[np.arange(len(rows)), last][:, None], 0.0)
