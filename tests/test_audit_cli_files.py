@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import gzip
+import io
 import os
 import re
 import signal
@@ -336,6 +337,19 @@ def test_csv_files_made_from_a_harmful_one_open_safely(tmp_path, capsys):
     assert "<img src=x" not in text
     assert "<script>window" not in text
     assert "\u202e" not in text
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+@pytest.mark.parametrize(
+    "odd", ["plain", 'q"uote', "new\nline", "return\r=1+1", "a,b", "a;b", "a|b", "a\tb", "-", "", "ünï"]
+)
+def test_every_cell_comes_back_from_csv_whichever_way_it_was_written(odd, delimiter):
+    from rankrange.study.export import _batch_as_csv
+
+    cells = [["first", odd, "007"], ["x", "1.50", odd]]
+    written = _batch_as_csv(pa.record_batch(cells, names=["one", "two"]), delimiter).decode()
+    read = list(csv.reader(io.StringIO(written, newline=""), delimiter=delimiter))
+    assert read == [list(row) for row in zip(*cells, strict=True)]
 
 
 def test_a_harmful_name_in_an_error_message_is_shown_not_obeyed(tmp_path, capsys):

@@ -13,6 +13,7 @@ for package in ("jinja2", "pyarrow", "rich"):
 
 from markupsafe import Markup  # noqa: E402
 
+from rankrange import find_label_issues  # noqa: E402
 from rankrange.report.page import asset, embed, page  # noqa: E402
 from rankrange.report.text import csv_safe, visible  # noqa: E402
 from rankrange.study import audit_file, audit_table  # noqa: E402
@@ -325,7 +326,7 @@ def test_hidden_characters_become_visible_and_formulas_become_text(text):
     assert csv_safe(text).endswith(text)
 
 
-@pytest.mark.parametrize("text", ["-1.5", "+3", "1e-3", "-.5", "abc", "a=b", "", "3-4"])
+@pytest.mark.parametrize("text", ["-1.5", "+3", "1e-3", "-.5", "abc", "a=b", "", "3-4", "+", "-"])
 def test_numbers_and_plain_texts_stay_as_they_are(text):
     assert csv_safe(text) == text
 
@@ -369,3 +370,16 @@ def test_a_notebook_shows_findings_and_first_suspects_without_script(audit):
     assert html.count("<tr>") == 1 + len(audit.judgement.measures) + 1 + 10
     assert "<script" not in html
     assert "style=" not in html
+
+
+def test_label_issues_show_themselves_in_a_notebook_with_every_label_escaped():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=200)
+    y = np.where(x > 0, HARM[0], HARM[1])
+    y[:6] = np.where(x[:6] > 0, HARM[1], HARM[0])
+    issues = find_label_issues(x[:, None], y, random_state=0)
+    html = issues._repr_html_()
+    assert f"{len(issues)} suspects among 200 rows" in html
+    assert html.count("<tr>") == 1 + min(10, len(issues))
+    assert "<script" not in html
+    assert "<img" not in html

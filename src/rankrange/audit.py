@@ -75,6 +75,14 @@ class LabelIssues:
         head = f"{len(self)} suspects among {len(self.score)} rows; wrong labels: about {self.noise_estimate:.1%}"
         return "\n".join([f"{head} ({low:.1%} to {high:.1%})", *lines, *(["..."] if len(self) > 10 else [])])
 
+    def _repr_html_(self) -> str | None:
+        """For notebooks; without Jinja2 they show the text."""
+        try:
+            from .report.issues import issues_fragment
+        except ImportError:
+            return None
+        return str(issues_fragment(self))
+
     def to_pandas(self) -> Any:
         """The table as a DataFrame."""
         import pandas

@@ -28,6 +28,8 @@ _SPANS = 10.0
 _MOSTLY = 0.95
 # From this many numbers on X is float32: half the memory, and the solver sums in float64 where it matters.
 _SINGLE_FROM = 4_000_000
+# Infinity, and what overflows when it is squared, counts as missing.
+_HUGE = 1e150
 OTHER, MISSING = "(other)", "(missing)"
 _OTHER, _MISSING = -2, -1
 
@@ -144,7 +146,7 @@ def _as_floats(column: Any) -> Array:
     import pyarrow.compute as pc
 
     values = pc.fill_null(pc.cast(column, pa.float64(), safe=False), np.nan).to_numpy().astype(np.float64)
-    values[~np.isfinite(values)] = np.nan
+    values[~(np.abs(values) < _HUGE)] = np.nan
     return values
 
 
@@ -164,7 +166,7 @@ def _number(text: str) -> float:
         value = float(text)
     except ValueError:
         return np.nan
-    return value if np.isfinite(value) else np.nan
+    return value if abs(value) < _HUGE else np.nan
 
 
 def codes_of(column: Any) -> tuple[Array, list[str]]:

@@ -8,7 +8,8 @@ from typing import Any
 
 # What starts a formula in a spreadsheet program (the last four are its full-width forms), white space skipped.
 _FORMULA = re.compile("^[\t\r\n]|^[\\s\\x00-\\x20\ufeff]*[=+@|%\\-\uff1d\uff0b\uff0d\uff20]")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+# A number, or a sign alone, which is no formula and often a label.
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]")
 # Cc control, Cf format (direction marks, zero-width), Cs lone surrogates, Co private, Zl and Zp separators.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 

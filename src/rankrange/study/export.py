@@ -6,11 +6,11 @@ are.
 
 from __future__ import annotations
 
-import csv
 import gzip
 import io
 import os
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -22,7 +22,7 @@ from ..report.text import csv_safe, visible
 from ..tables import Source
 
 if TYPE_CHECKING:
-    from .result import Audit
+    from .result import Audit, Suspect
 
 Array = NDArray[Any]
 Writer = Callable[[BinaryIO], None]
@@ -94,14 +94,18 @@ def _write_suspects(audit: Audit, source: Source, file: BinaryIO, path: Path) ->
     rows = np.array([suspect.row - 1 for suspect in suspects], dtype=np.intp)
     cells = _rows_as_text(source, rows)
     names = [f"{name} in the file" if name in _OWN else name for name in source.names]
-    text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*_OWN, *map(csv_safe, names)])
-    for suspect, own in zip(suspects, cells, strict=True):
-        said = (suspect.given, suspect.suggested)
-        found = [suspect.rank, suspect.row, *map(csv_safe, said), f"{suspect.p_wrong:.4f}", f"{suspect.loss:.6g}"]
-        writer.writerow([*found, suspect.action, csv_safe(visible(suspect.why)), *map(csv_safe, own)])
-    text.detach()
+    file.write(_lines([[*_OWN, *map(csv_safe, names)]], ","))
+    for start in range(0, len(suspects), 10_000):
+        part = slice(start, start + 10_000)
+        lines = (
+            [*_found(suspect), *map(csv_safe, own)] for suspect, own in zip(suspects[part], cells[part], strict=True)
+        )
+        file.write(_lines(lines, ","))
+
+
+def _found(suspect: Suspect) -> list[Any]:
+    said = [csv_safe(suspect.given), csv_safe(suspect.suggested), f"{suspect.p_wrong:.4f}", f"{suspect.loss:.6g}"]
+    return [suspect.rank, suspect.row, *said, suspect.action, csv_safe(visible(suspect.why))]
 
 
 def _rows_as_text(source: Source, rows: Array) -> list[list[str]]:
@@ -179,10 +183,15 @@ def _batch_as_csv(batch: Any, delimiter: str) -> bytes:
     return _lines(zip(*(map(csv_safe, column.to_pylist()) for column in batch.columns), strict=True), delimiter)
 
 
-def _lines(rows: Any, delimiter: str) -> bytes:
-    text = io.StringIO(newline="")
-    csv.writer(text, delimiter=delimiter, lineterminator="\n").writerows(rows)
-    return text.getvalue().encode("utf-8", "surrogatepass")
+def _lines(rows: Iterable[Iterable[Any]], delimiter: str) -> bytes:
+    """Lines of CSV. Python's csv module leaves a carriage return without quotes, which would end the line there."""
+    special = re.compile(f'["\r\n{re.escape(delimiter)}]')
+
+    def quoted(cell: str) -> str:
+        return '"' + cell.replace('"', '""') + '"' if special.search(cell) else cell
+
+    text = "".join(delimiter.join(quoted(str(cell)) for cell in row) + "\n" for row in rows)
+    return text.encode("utf-8", "replace")
 
 
 def _clean_parquet(audit: Audit, source: Source, file: BinaryIO, gone: Array, labels: dict[int, str]) -> None:

@@ -1,0 +1,131 @@
+"""Plots of results. Each takes a matplotlib axis, draws into it and returns it; without one a new figure is made.
+
+`plot_ranked` shows any losses and the range that is kept of them, `plot_tuning` how m was chosen; the others show an
+`Audit` (rankrange.study): its losses and cuts, what moving the cut would do, both models' scores, the cut rates.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .ranges import RankedRange
+from .select import thresholds
+
+__all__ = ["plot_cut", "plot_groups", "plot_losses", "plot_ranked", "plot_scores", "plot_tuning"]
+KEPT, CUT, SOFT = "#2457a6", "#b4400b", "#5a5651"
+
+
+def plot_ranked(
+    losses: ArrayLike, m: int | float | RankedRange, k: int | float | None = None, *, ax: Any = None
+) -> Any:
+    """The losses from the largest to the smallest, with the ranks m+1..k that are kept and both cuts."""
+    ax = _axis(ax)
+    values = np.sort(np.asarray(losses, dtype=np.float64))[::-1]
+    keep = m if isinstance(m, RankedRange) else RankedRange(m, 1.0 if k is None else k)
+    first, last = keep.counts(len(values))
+    ranks = np.arange(1, len(values) + 1)
+    inside = (ranks > first) & (ranks <= last)
+    ax.plot(ranks[inside], values[inside], ".", color=KEPT, label=f"kept: ranks {first + 1} to {last}")
+    ax.plot(ranks[~inside], values[~inside], "x", color=CUT, label="not kept")
+    for name, cut in zip((r"$\lambda$", r"$\hat\lambda$"), thresholds(values, keep), strict=True):
+        if np.isfinite(cut):
+            ax.axhline(cut, color=SOFT, lw=1, ls=":")
+            ax.annotate(name, (1.0, cut), xycoords=("axes fraction", "data"), ha="right", va="bottom")
+    ax.set(xlabel="rank of the loss", ylabel="loss")
+    ax.legend(frameon=False)
+    return ax
+
+
+def plot_tuning(estimator: Any, *, ax: Any = None) -> Any:
+    """The score of each m that was tried, with its standard error against m = 0; the estimator was fitted on auto."""
+    table = getattr(estimator, "tuning_", None)
+    if not table or "score" not in table:
+        raise ValueError(
+            "plot_tuning needs an estimator fitted with m='auto' on enough rows; it has no table of scores"
+        )
+    ax = _axis(ax)
+    m, score, error = table["m"], table["score"], table["error"]
+    for path in dict.fromkeys(table["path"].tolist()):
+        rows = table["path"] == path
+        ax.errorbar(m[rows], score[rows], yerr=error[rows], fmt="o-", ms=4, lw=1, capsize=2, label=str(path))
+    ax.axhline(score[0], color=SOFT, lw=1, ls=":")
+    ax.set(xlabel="share of the rows that is cut, m / n", ylabel="cross-validated score")
+    ax.legend(frameon=False)
+    return ax
+
+
+def plot_losses(audit: Any, *, ax: Any = None) -> Any:
+    """How the losses of unseen rows are spread, the estimated wrong ones among them, and the cuts of the model."""
+    ax = _axis(ax)
+    bars, j = audit.distribution(), audit.judgement
+    edges = np.array(bars["edges"])
+    ax.bar(edges[:-1], bars["rows"], np.diff(edges), align="edge", color=KEPT, label="rows")
+    ax.bar(edges[:-1], bars["wrong"], np.diff(edges), align="edge", color=CUT, label="of these, estimated wrong")
+    cuts = [(r"$\lambda$", max(j.lam, float(edges[0])))] + ([(r"$\hat\lambda$", j.lam_hat)] if j.m else [])
+    for name, cut in cuts:
+        ax.axvline(cut, color=SOFT, lw=1.2, ls="--")
+        ax.annotate(name, (cut, 1.0), xycoords=("data", "axes fraction"), ha="center", va="bottom")
+    ax.set(xscale="log", xlabel=f"{j.loss_name}, out of sample", ylabel="rows")
+    ax.legend(frameon=False)
+    return ax
+
+
+def plot_cut(audit: Any, *, ax: Any = None) -> Any:
+    """As more rows are cut: the estimated share of them that is wrong, and the share of all wrong ones found."""
+    ax = _axis(ax)
+    curve = audit.cut_curve()
+    ax.plot(curve["count"], curve["precision"], color=CUT, label="wrong among the rows cut")
+    ax.plot(curve["count"], curve["found"], color=KEPT, label="wrong ones found")
+    if audit.judgement.m:
+        ax.axvline(audit.judgement.m, color=SOFT, lw=1, ls=":", label="m of the model")
+    ax.set(xscale="log", ylim=(0.0, 1.02), xlabel="rows cut", ylabel="estimated share")
+    ax.legend(frameon=False)
+    return ax
+
+
+def plot_scores(audit: Any, *, ax: Any = None) -> Any:
+    """What the robust model gains in each score that is a share, in points, with 95% intervals."""
+    ax = _axis(ax)
+    measures = [m for m in audit.judgement.measures if m.percent] or audit.judgement.measures[:1]
+    factor = 100.0 if measures[0].percent else 1.0
+    for place, measure in enumerate(measures):
+        gain = measure.gain
+        spread = [[factor * (gain.value - gain.low)], [factor * (gain.high - gain.value)]]
+        ax.errorbar(factor * gain.value, place, xerr=spread, fmt="o", color=KEPT, capsize=3)
+    ax.axvline(0.0, color=SOFT, lw=1, ls=":")
+    ax.set(yticks=range(len(measures)), yticklabels=[m.name for m in measures], ylim=(len(measures) - 0.5, -0.5))
+    ax.set_xlabel("gain of the model that ignores the worst rows" + (" (points)" if measures[0].percent else ""))
+    return ax
+
+
+def plot_groups(audit: Any, *, ax: Any = None) -> Any:
+    """The share of each class, label or range of the target that the model cut, and that is likely wrong."""
+    ax = _axis(ax)
+    groups = audit.judgement.groups
+    places = np.arange(len(groups))
+    size = np.array([max(group.rows, 1) for group in groups])
+    ax.barh(places - 0.2, [g.cut for g in groups] / size, 0.38, color=KEPT, label="cut")
+    ax.barh(places + 0.2, [g.suspects for g in groups] / size, 0.38, color=CUT, label="likely wrong")
+    ax.set_yticks(places)
+    ax.set_yticklabels([_plain(group.name) for group in groups], parse_math=False)
+    ax.invert_yaxis()
+    ax.set_xlabel("share of its rows")
+    ax.legend(frameon=False)
+    return ax
+
+
+def _plain(name: str) -> str:
+    from .report.text import visible
+
+    return visible(name, 30)
+
+
+def _axis(ax: Any) -> Any:
+    if ax is not None:
+        return ax
+    import matplotlib.pyplot
+
+    return matplotlib.pyplot.subplots(layout="constrained")[1]

@@ -1,0 +1,189 @@
+"""The parts of an audit against independent oracles: encoding, targets, the cut curve, outliers, plots."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+pa = pytest.importorskip("pyarrow")
+pd = pytest.importorskip("pandas")
+for package in ("jinja2", "matplotlib"):
+    pytest.importorskip(package)
+
+from matplotlib.figure import Figure  # noqa: E402
+
+from rankrange import AoRRClassifier, plots  # noqa: E402
+from rankrange.encode import TableEncoder  # noqa: E402
+from rankrange.errors import UserError  # noqa: E402
+from rankrange.study import audit_table  # noqa: E402
+from rankrange.study.common import Interval, Plan  # noqa: E402
+from rankrange.study.numbers import outlying  # noqa: E402
+from rankrange.study.target import find_target  # noqa: E402
+
+RNG = np.random.default_rng(0)
+
+
+def test_numbers_are_standardised_and_texts_are_one_hot():
+    x, text = RNG.normal(3.0, 2.0, size=200), RNG.choice(list("abc"), size=200)
+    X = TableEncoder().fit_transform({"x": x, "text": text})
+    np.testing.assert_allclose(X[:, 0], (x - x.mean()) / x.std())
+    expected = pd.get_dummies(pd.Series(text)).to_numpy()
+    assert {tuple(column) for column in X[:, 1:].T} == {tuple(column) for column in expected.T.astype(float)}
+
+
+def test_missing_numbers_become_the_median_and_are_marked():
+    x = RNG.normal(size=101)
+    x[:11] = np.nan
+    X = TableEncoder().fit_transform({"x": x})
+    known = x[11:]
+    np.testing.assert_allclose(X[:11, 0], (np.median(known) - known.mean()) / known.std())
+    np.testing.assert_array_equal(X[:, 1], np.isnan(x))
+
+
+def test_a_value_far_out_does_not_set_the_scale():
+    x = RNG.normal(size=300)
+    x[7] = 1e9
+    X = TableEncoder().fit_transform({"x": x})
+    rest = np.delete(np.arange(300), 7)
+    assert 0.3 < X[rest, 0].std() <= 1.0
+    assert X[7, 0] == X[:, 0].max()
+    assert np.isfinite(X).all()
+
+
+def test_infinite_and_huge_values_give_finite_features():
+    x = np.array([1e308, -1e308, np.inf, np.nan] * 10 + [1.0, 2.0] * 10)
+    assert np.isfinite(TableEncoder().fit_transform({"x": x})).all()
+
+
+def test_rare_values_are_pooled_and_unknown_ones_join_them():
+    text = ["a"] * 50 + ["b"] * 50 + ["rare one", "rare two"]
+    encoder = TableEncoder().fit({"t": text})
+    assert encoder.feature_names_ == ["t = a", "t = b", "t = (other)"]
+    np.testing.assert_array_equal(encoder.transform({"t": ["a", "rare one", "never seen"]})[:, 2], [0, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("column", "reason"),
+    [
+        (["same"] * 60, "all values are the same"),
+        ([5] * 60, "all values are the same"),
+        ([None] * 60, "no cell has a value"),
+        (list(range(60)), "it numbers the rows"),
+        ([f"name {i}" for i in range(60)], "nearly every row has its own value"),
+        ([[1, 2]] * 60, "neither numbers nor text"),
+    ],
+)
+def test_columns_that_cannot_help_are_left_out_with_the_reason(column, reason):
+    encoder = TableEncoder().fit(pa.table({"x": RNG.normal(size=60), "column": pa.array(column)}))
+    report = encoder.report_[1]
+    assert not report.used
+    assert reason in report.how
+    assert encoder.feature_names_ == ["x"]
+
+
+def test_dates_booleans_and_numbers_written_as_text_are_numbers():
+    days = pd.date_range("2020-01-01", periods=50, freq="7D")
+    ages = [str(20 + i % 40) for i in range(49)] + ["unknown"]
+    frame = pd.DataFrame({"day": days, "yes": [True, False] * 25, "age": ages})
+    encoder = TableEncoder().fit(frame)
+    assert [report.kind for report in encoder.report_] == ["dates", "yes or no", "numbers"]
+    steps = np.diff(encoder.transform(frame)[:, 0])
+    np.testing.assert_allclose(steps, steps[0])
+    assert "1 cells that are no numbers" in encoder.report_[2].how
+
+
+@pytest.mark.parametrize("kind", ["pyarrow", "pandas", "polars", "dict"])
+def test_every_kind_of_table_is_encoded_alike(kind):
+    table = {"x": [1.0, 2.5, None, 4.0] * 10, "t": ["a", "b", None, "a"] * 10}
+    if kind == "polars":
+        made = pytest.importorskip("polars").DataFrame(table)
+    else:
+        made = {"pyarrow": pa.table, "pandas": pd.DataFrame, "dict": dict}[kind](table)
+    np.testing.assert_allclose(TableEncoder().fit_transform(made), TableEncoder().fit_transform(pa.table(table)))
+
+
+def test_sets_of_labels_are_told_from_plain_texts_with_a_comma():
+    sets = find_target(pa.table({"y": ["a|b", "a", "b", "b|c", "c"] * 10}), ["y"])
+    assert (sets.task, sets.names, sets.separator) == ("labels", ["a", "b", "c"], "|")
+    places = find_target(pa.table({"y": ["Paris, France", "Rome, Italy"] * 20}), ["y"])
+    assert (places.task, places.names) == ("classes", ["Paris, France", "Rome, Italy"])
+
+
+def test_outliers_among_normal_residuals_are_told_and_normal_ones_are_not():
+    residual = RNG.normal(size=2000)
+    wrong, share = outlying(residual)
+    assert (wrong >= 0.5).mean() < 0.01
+    residual[:100] += 12.0
+    wrong, share = outlying(residual)
+    assert (wrong[:100] >= 0.5).all()
+    assert (wrong[100:] >= 0.5).mean() < 0.01
+    assert share.low <= 0.05 <= share.high
+
+
+def test_an_interval_of_a_mean_covers_it_at_its_rate():
+    draws = RNG.normal(1.0, 3.0, size=(2000, 50))
+    inside = [i.low <= 1.0 <= i.high for i in map(Interval.of_mean, draws)]
+    assert np.mean(inside) == pytest.approx(0.945, abs=0.02)
+
+
+def test_more_rows_are_planned_with_fewer_folds_and_samples():
+    plans = [Plan.of(n, 30, 1, 1, 0) for n in (500, 100_000, 1_000_000)]
+    assert [plan.folds for plan in plans] == [5, 5, 2] or [plan.folds for plan in plans] == [5, 3, 2]
+    assert plans[2].m_rows <= 50_000
+    assert not plans[2].neighbours
+
+
+@pytest.fixture(scope="module")
+def audit():
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(250, 2))
+    y = (X[:, 0] > 0) ^ (rng.random(250) < 0.1)
+    return audit_table({"a": X[:, 0], "b": X[:, 1], "y": y}, "y")
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_the_cut_curve_counts_the_rows_at_or_above_each_cut(audit, ties):
+    if ties:
+        judgement = dataclasses.replace(audit.judgement, losses=audit.judgement.losses.round(0))
+        audit = dataclasses.replace(audit, judgement=judgement)
+    losses, wrong = audit.judgement.losses, audit.judgement.wrong
+    curve = audit.cut_curve()
+    for cut, count, precision, found in zip(*curve.values(), strict=True):
+        above = losses >= cut
+        assert count == above.sum()
+        assert precision == pytest.approx(wrong[above].mean())
+        assert found == pytest.approx(wrong[above].sum() / wrong.sum())
+
+
+def test_the_bars_count_every_row_once(audit):
+    bars = audit.distribution()
+    assert sum(bars["rows"]) == 250
+    assert sum(bars["wrong"]) == pytest.approx(audit.judgement.wrong.sum())
+
+
+def test_a_table_without_use_or_target_is_an_error_with_the_remedy():
+    with pytest.raises(UserError, match="did you mean 'yes'"):
+        audit_table({"x": [1, 2], "yes": [0, 1]}, "yess")
+
+
+@pytest.mark.parametrize("name", ["plot_losses", "plot_cut", "plot_scores", "plot_groups"])
+def test_plots_of_an_audit_draw_into_the_axis_they_are_given(name, audit):
+    figure = Figure()
+    ax = figure.subplots()
+    assert getattr(plots, name)(audit, ax=ax) is ax
+    assert ax.has_data()
+    assert ax.get_xlabel()
+    figure.savefig("/dev/null", format="png")
+
+
+def test_plots_of_losses_and_of_tuning_draw_into_the_axis_they_are_given():
+    losses = RNG.exponential(size=40)
+    ax = plots.plot_ranked(losses, 5, 30, ax=Figure().subplots())
+    kept, cut = ax.get_lines()[:2]
+    np.testing.assert_allclose(kept.get_ydata(), np.sort(losses)[::-1][5:30])
+    assert len(cut.get_ydata()) == 15
+    X = RNG.normal(size=(80, 2))
+    model = AoRRClassifier(random_state=0).fit(X, X[:, 0] > 0)
+    assert plots.plot_tuning(model, ax=Figure().subplots()).has_data()
+    with pytest.raises(ValueError, match="needs an estimator fitted with m='auto'"):
+        plots.plot_tuning(AoRRClassifier(m=0.1, random_state=0).fit(X, X[:, 0] > 0))
