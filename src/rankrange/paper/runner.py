@@ -38,7 +38,7 @@ def run_cells(cells: Sequence[Cell], store: Store, *, jobs: int = 1, tell: Calla
     todo = [cell for cell in cells if store.read(cell) is None]
     if len(todo) < len(cells):
         tell(f"{len(cells) - len(todo)} of {len(cells)} cells are finished already")
-    todo.sort(key=lambda cell: (-_cost(cell), cell.key))
+    todo.sort(key=lambda cell: (-_cost(cell), cell.split, cell.key))
     if not todo:
         return []
     with _one_thread_a_process(), _progress(todo, tell) as step:
@@ -61,9 +61,14 @@ def _cost(cell: Cell) -> float:
 
 
 def _work(cell: Cell, store: Store) -> tuple[float, str]:
-    """Run a cell and write it: the seconds it took, and what went wrong if anything did."""
+    """Run a cell and write it: the seconds it took, and what went wrong if anything did.
+
+    A cell that another run on the same folder has finished meanwhile is not run again.
+    """
     started, before = time.perf_counter(), time.process_time()
     try:
+        if store.read(cell) is not None:
+            return 0.0, ""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a candidate that did not converge is a candidate like the others
             outcome = experiment(cell.experiment).run(cell)
