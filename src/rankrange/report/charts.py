@@ -76,7 +76,7 @@ def _round_counts(top: float) -> list[int]:
     candidates = [round(unit * f) for f in (0.1, 0.5, 1, 2, 3, 5, 7, 10)]
     chosen = [0]
     for value in candidates:
-        if value > 0 and value <= top and math.sqrt(value / top) - math.sqrt(chosen[-1] / top) > 0.17:
+        if value > 0 and value <= top and math.sqrt(value / top) - math.sqrt(chosen[-1] / top) > 0.13:
             chosen.append(value)
     return chosen
 
