@@ -209,8 +209,14 @@ def _n_pairs(objective: LabelObjective) -> int:
 
 
 def _pairs_are_few(objective: LabelObjective) -> bool:
-    """Whether an exact solve takes seconds, not minutes."""
-    return _n_pairs(objective) <= 160_000 and objective.n_outputs * objective.design.p <= 5_000
+    """Whether an exact solve takes seconds, not minutes.
+
+    Under the paper's loss rows with more than k true labels never cost less than 1 and keep all their pairs at work.
+    """
+    return (
+        _n_pairs(objective) <= (160_000 if objective.loss.two_sided else 40_000)
+        and objective.n_outputs * objective.design.p <= 5_000
+    )
 
 
 def separating_sets(true: Array, Z: Array, loss: TKML) -> tuple[Array, Array]:
