@@ -114,7 +114,7 @@ def figures(results: Results) -> dict[str, Any]:
 
     pairs = _pairs(results)
     datasets = list(dict.fromkeys(dataset for dataset, _ in pairs))
-    figure, axes = plots.sheet(len(LOSSES), len(datasets), width=2.8, height=2.6, sharey="col")
+    figure, axes = plots.sheet(len(LOSSES), len(datasets), width=2.8, height=2.6)
     for column, dataset in enumerate(datasets):
         for row, loss in enumerate(LOSSES):
             one = axes[row, column]
@@ -122,7 +122,8 @@ def figures(results: Results) -> dict[str, Any]:
                 plots.level(one, list(results.values(dataset, method, loss, METRIC).values()), method)
             shares, curves = _curves(results, dataset, loss)
             plots.curve(one, shares, curves, "AoRR", marker="o", ms=3)
-            _zoom(one, [curves.mean(axis=0), *(_means(results, dataset, loss, m) for m in ("Average", "AT_k"))])
+            levels = [_mean(results, dataset, loss, method) for method in ("Average", "AT_k")]
+            _zoom(one, float(curves.mean(axis=0).min()), min(levels), max(levels))
             one.set_title(f"{dataset}, {loss}", fontsize=10)
         axes[-1, column].set_xlabel("m / k", fontsize=9)
     for row in range(len(LOSSES)):
@@ -131,13 +132,12 @@ def figures(results: Results) -> dict[str, Any]:
     return {"m-sweep": figure}
 
 
-def _means(results: Results, dataset: str, loss: str, method: str) -> Any:
-    return [np.mean(list(results.values(dataset, method, loss, METRIC).values()))]
+def _mean(results: Results, dataset: str, loss: str, method: str) -> float:
+    return float(np.mean(list(results.values(dataset, method, loss, METRIC).values())))
 
 
-def _zoom(axes: Any, shown: list[Any]) -> None:
-    """Room for the curve; the maximum, which is the error of the larger class, is often far above it."""
-    values = np.concatenate([np.ravel(one) for one in shown])
-    low, high = float(values.min()), float(np.quantile(values, 0.9))
-    room = max(high - low, 0.5)
-    axes.set_ylim(low - 0.25 * room, high + 0.8 * room)
+def _zoom(axes: Any, best: float, low: float, high: float) -> None:
+    """Room for the part that matters: with large m every curve rises to the error of the larger class and above."""
+    low = min(best, low)
+    room = max(high - low, 1.5)
+    axes.set_ylim(low - 0.4 * room, high + 1.2 * room)

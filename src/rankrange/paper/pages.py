@@ -59,9 +59,12 @@ def write_pages(store: Store, folder: Path, readme: Path | None = None) -> Repor
     report = build(store)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "figures").mkdir(exist_ok=True)
-    for pictures in report.pictures.values():
-        for name, content in pictures.items():
-            write_whole(folder / "figures" / f"{name}.png", content)
+    drawn = {name: content for pictures in report.pictures.values() for name, content in pictures.items()}
+    for name, content in drawn.items():
+        write_whole(folder / "figures" / f"{name}.png", content)
+    for old in (folder / "figures").glob("*.png"):
+        if old.stem not in drawn:  # of an earlier run
+            old.unlink()
     claims = [{"experiment": f.experiment, "protocol": f.protocol, **asdict(f.claim)} for f in report.findings]
     for name, text in (
         ("results.json", _json([row.as_dict() for row in report.rows])),
@@ -128,8 +131,9 @@ def _draw(figures: dict[str, Any], suffix: str) -> dict[str, bytes]:
         FigureCanvasAgg(figure)
         whole, small = io.BytesIO(), io.BytesIO()
         figure.savefig(whole, format="png", dpi=110)
-        # 128 colours are enough for lines and text, and a third of the size.
-        Image.open(whole).convert("RGB").quantize(128).save(small, format="png", optimize=True)
+        # 200 colours are enough for lines and text, and half the size. Rare colours must stay: a legend has little ink.
+        few = Image.open(whole).convert("RGB").quantize(200, method=Image.Quantize.MAXCOVERAGE)
+        few.save(small, format="png", optimize=True)
         drawn[name + suffix] = small.getvalue()
     return drawn
 
