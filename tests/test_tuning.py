@@ -180,3 +180,26 @@ def test_progress_of_the_choice_is_shown(capsys):
     assert "m = " in shown
     AoRRClassifier(random_state=0).fit(X, y)
     assert capsys.readouterr().out == ""
+
+
+def test_an_interrupt_comes_through_and_the_next_fit_is_whole(monkeypatch):
+    X, y = overlapping(100, flipped=0.2)
+    expected = AoRRClassifier(random_state=0).fit(X, y)
+
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    model = AoRRClassifier(random_state=0)
+    with monkeypatch.context() as patch:
+        patch.setattr(paths, "searched", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(X, y)
+    assert not hasattr(model, "coef_")
+    np.testing.assert_array_equal(model.fit(X, y).coef_, expected.coef_)
+
+
+def test_the_same_seed_gives_the_same_choice():
+    X, y = overlapping(150, flipped=0.2)
+    one, two = (AoRRClassifier(random_state=7).fit(X, y) for _ in range(2))
+    assert (one.m_, one.noise_estimate_, one.noise_interval_) == (two.m_, two.noise_estimate_, two.noise_interval_)
+    np.testing.assert_array_equal(one.coef_, two.coef_)

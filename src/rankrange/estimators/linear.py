@@ -327,9 +327,10 @@ class AoRRClassifier(ClassifierMixin, _AoRRLinear):
         A proved bound on (objective_ - best) / objective_, where best is the least value with the same rows cut: the
         least of all for m = 0, and otherwise a local minimum wherever s_[m] > s_[m+1]. Infinite if nothing is proved.
     history_ : dict of arrays "phase" and "objective"
-    tuning_ : dict of arrays (m="auto" only)
+    tuning_ : dict of arrays (where something was chosen)
         For each fit that was compared "m" (a share), "path", "score", and "gain" over m = 0 with its standard "error".
-    noise_estimate_, noise_interval_ : float and a pair (m="auto" only)
+        With a clean validation set, for each look at it, "m", "k", "lam_hat", "lam" and "validation_loss".
+    noise_estimate_, noise_interval_ : float and a pair (where something was chosen)
         The estimated share of wrong labels, and its 95% interval. It is not m_ / n: m_ is what trains best.
     """
 
