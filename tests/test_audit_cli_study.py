@@ -187,3 +187,26 @@ def test_plots_of_losses_and_of_tuning_draw_into_the_axis_they_are_given():
     assert plots.plot_tuning(model, ax=Figure().subplots()).has_data()
     with pytest.raises(ValueError, match="needs an estimator fitted with m='auto'"):
         plots.plot_tuning(AoRRClassifier(m=0.1, random_state=0).fit(X, X[:, 0] > 0))
+
+
+@pytest.mark.parametrize("task", ["classes", "labels"])
+def test_where_columns_do_not_predict_the_target_no_row_is_called_wrong(task):
+    rng = np.random.default_rng(5)
+    table = {"x": rng.normal(size=300), "z": rng.choice(list("ab"), 300)}
+    target = ["a label", "another", "third"] if task == "labels" else "y"
+    if task == "labels":
+        table |= {name: rng.integers(0, 2, 300) for name in target}
+    else:
+        table["y"] = rng.choice(["p", "q"], 300)
+    audit = audit_table(table, target)
+    assert audit.n_suspects == audit.n_likely == 0
+    assert audit.sentences()[0].startswith("Nothing can be said about single rows: the other columns do not predict")
+    assert audit.to_dict()["suspects"] == []
+    assert "unknown" in audit.report()
+
+
+def test_a_regression_without_outliers_has_no_suspects_and_a_page():
+    x = np.linspace(-1, 1, 60)
+    audit = audit_table({"x": x, "z": x**2, "y": 3 * x + 0.1 * np.sin(40 * x)}, "y")
+    assert audit.n_likely == 0
+    assert "<!DOCTYPE html>" in audit.report()

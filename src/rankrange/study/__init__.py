@@ -149,7 +149,7 @@ def _settings(target: Target, plan: Plan, X: Array, table: Any) -> dict[str, str
 
 def _words_of(raised: Sequence[Any]) -> list[str]:
     """What the fits warned of, once each."""
-    kept = [str(w.message) for w in raised if issubclass(w.category, UserWarning)]
+    kept = [str(w.message) for w in raised if issubclass(w.category, UserWarning) and "stratify=" not in str(w.message)]
     return list(dict.fromkeys(kept))[:5]
 
 

@@ -18,10 +18,12 @@ from .common import (
     Measure,
     Plan,
     Tell,
+    blinded,
     choose_penalty,
     fit_ordinary,
     fit_robust,
     fold_masks,
+    lost_groups,
 )
 from .target import Target
 
@@ -52,7 +54,8 @@ def judge_classes(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
     place = {name: c for c, name in enumerate(model.classes_.tolist())}
     weights = _weights(model, [place[name] for name in names])
     kept = wrong < _LIKELY
-    return Judgement(
+    groups = _groups(codes, names, model.dropped_, wrong)
+    judgement = Judgement(
         task="classes",
         ordinary_name="logistic regression, all rows",
         robust_name="AoRR, worst rows ignored",
@@ -71,10 +74,12 @@ def judge_classes(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
         suggested=[names[c] for c in suggested[order]],
         expected=[_said(logs[1][i], codes[i], suggested[i], names) for i in order],
         against=X[order] * (weights[suggested[order]] - weights[codes[order]]),
-        groups=_groups(codes, names, model.dropped_, wrong),
+        groups=groups,
         noise=Interval(issues.noise_estimate, *map(float, issues.noise_interval)),
         loss_name="log loss",
+        notes=lost_groups(groups),
     )
+    return blinded(judgement, 1.0 / K, judgement.measures[1])
 
 
 def _objective(X: Array, codes: Array, K: int) -> Objective:

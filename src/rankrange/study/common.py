@@ -139,7 +139,39 @@ class Judgement:
     noise: Interval
     loss_name: str
     top_k: int = 0
+    blind: str = ""  # why nothing can be said about single rows, where that is so; there are no suspects then
     notes: list[str] = field(default_factory=list)
+
+
+def blinded(judgement: Judgement, chance: float, measure: Measure) -> Judgement:
+    """Where neither model predicts better than chance every row looks wrong to them, and so none is called wrong."""
+    if max(measure.ordinary.low, measure.robust.low) > chance:
+        return judgement
+    best = max(measure.ordinary, measure.robust, key=lambda score: score.value)
+    value, low, high, by_chance = (f"{100 * v:.0f}%" for v in (best.value, best.low, best.high, chance))
+    shares = f"{value}, {low} to {high}, where chance gives {by_chance}"
+    return replace(
+        judgement,
+        blind=f"the other columns do not predict the target better than chance ({measure.name}: {shares})",
+        wrong=np.zeros_like(judgement.wrong),
+        order=judgement.order[:0],
+        actions=judgement.actions[:0],
+        suggested=[],
+        expected=[],
+        against=judgement.against[:0],
+        groups=[replace(group, suspects=0) for group in judgement.groups],
+        measures=[m for m in judgement.measures if "without likely wrong" not in m.name],
+        noise=Interval(0.0, 0.0, 1.0),
+    )
+
+
+def lost_groups(groups: list[Group]) -> list[str]:
+    """A note for each class of which the model ignores more than half."""
+    return [
+        f"The model ignores {100 * g.cut / g.rows:.0f}% of the rows of '{g.name}': they may be rare, not wrong."
+        for g in groups
+        if g.rows and g.cut > 0.5 * g.rows
+    ]
 
 
 def choose_penalty(objective: Objective, plan: Plan) -> float:

@@ -16,7 +16,7 @@ from ..losses import TKML
 from ..metrics import top_k_labels
 from ..mislabel import wrong_labels
 from ..tuning import deal
-from .common import PENALTIES, Group, Interval, Judgement, Measure, Plan, Tell, actions_of, fold_masks
+from .common import PENALTIES, Group, Interval, Judgement, Measure, Plan, Tell, actions_of, blinded, fold_masks
 from .target import Target
 
 Array = NDArray[Any]
@@ -51,7 +51,7 @@ def judge_labels(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement:
     worst = cells[order].argmax(axis=1)
     sign = np.where(Y[order, worst], -1.0, 1.0)
     place = np.array([model.classes_.tolist().index(name) for name in names])  # the model sorts its labels
-    return Judgement(
+    judgement = Judgement(
         task="labels",
         ordinary_name="logistic regression a label",
         robust_name=f"top-{top_k} learning with the ranked range",
@@ -76,6 +76,8 @@ def judge_labels(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement:
         top_k=top_k,
         notes=["The share of wrong labels counts each yes or no of each row on its own."],
     )
+    always = np.broadcast_to(Y.mean(axis=0), Y.shape)  # what is right if the most frequent labels are always said
+    return blinded(judgement, float(_right(Y, always, top_k).mean()), judgement.measures[0])
 
 
 def _choose_penalty(X: Array, Y: Array, top_k: int, plan: Plan) -> float:

@@ -51,7 +51,7 @@ def judge_numbers(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
     wrong, noise = outlying(residual)
     order = np.argsort(-np.abs(residual), kind="stable")
     order = order[wrong[order] >= _POSSIBLE]
-    expected = scaler.inverse_transform(guess[1][order, None])[:, 0]
+    expected = scaler.center_[0] + scaler.scale_[0] * guess[1][order]
     against = -np.sign(residual[order])[:, None] * X[order] * fitted.coef_
     scale = float(scaler.scale_[0])
     return Judgement(

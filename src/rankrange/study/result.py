@@ -142,6 +142,8 @@ class Audit:
 
     def _found(self) -> str:
         j, noise = self.judgement, self.judgement.noise
+        if j.blind:
+            return f"Nothing can be said about single rows: {j.blind}."
         what = "entries of the labels" if j.task == "labels" else self.word
         share = f"About {_share(noise.value)} of the {what} look wrong ({_share(noise.low)} to {_share(noise.high)})"
         if not self.n_suspects:
@@ -185,6 +187,7 @@ class Audit:
             "task": j.task,
             "classes": self.target.names,
             "summary": self.sentences(),
+            "blind": j.blind,
             "noise": {"estimate": j.noise.value, "low": j.noise.low, "high": j.noise.high},
             "model": {
                 "m": j.m,
