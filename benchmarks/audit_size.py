@@ -2,7 +2,7 @@
 
     python benchmarks/audit_size.py [--rows 1000000] [--columns 30] [--jobs 2] [--no-record]
 
-The table has a target of two classes of which 5% are wrong, 25 columns of numbers, one of them with missing cells, and
+The table has a target of two classes of which 5% are wrong, 24 columns of numbers, one of them with missing cells, and
 5 of text. Its file is made anew for each run. How many of the wrong rows are found is printed too.
 """
 

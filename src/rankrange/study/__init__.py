@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 from threadpoolctl import threadpool_limits
 
@@ -148,9 +149,13 @@ def _settings(target: Target, plan: Plan, X: Array, table: Any) -> dict[str, str
 
 
 def _words_of(raised: Sequence[Any]) -> list[str]:
-    """What the fits warned of, once each."""
-    kept = [str(w.message) for w in raised if issubclass(w.category, UserWarning) and "stratify=" not in str(w.message)]
-    return list(dict.fromkeys(kept))[:5]
+    """What the fits warned of, once each. Lost classes have a note of their own."""
+    unproved = any(issubclass(w.category, ConvergenceWarning) for w in raised)
+    others = [
+        w for w in raised if issubclass(w.category, UserWarning) and not issubclass(w.category, ConvergenceWarning)
+    ]
+    kept = list(dict.fromkeys(str(w.message) for w in others if "stratify=" not in str(w.message)))[:5]
+    return [*kept, *(["Some fits ended without a proof that they are the best of their kind."] if unproved else [])]
 
 
 def _cells(table: Any, columns: list[str], rows: Array) -> dict[str, list[str]]:

@@ -105,7 +105,7 @@ def _looks_like_classes(numbers: Array, kind: str) -> bool:
     values = np.unique(known)
     if kind == "yes or no" or len(values) <= 2:
         return True
-    return bool((values == np.floor(values)).all()) and len(values) <= min(_FEW_VALUES, len(known) // 10)
+    return bool((values == np.floor(values)).all()) and len(values) <= min(_FEW_VALUES, len(known) // LEAST_OF_CLASS)
 
 
 def _numbers(name: str, numbers: Array, strays: int) -> Target:
