@@ -3,7 +3,7 @@
 Of the 60,000 training images 10,000 are set aside with their right labels, as in the paper; the labels of the others
 are made wrong at a rate of .2, .3 or .4, exactly that share of them. The paper stops its descent early; we minimise,
 with one penalty for all methods, C = n / 10, chosen among n / 50, n / 10 and n / 2 by the rows set aside in a split
-that is not reported. Average also comes with its own C from these rows, so that no method is compared with an untuned one.
+that is not reported. Average also comes with a C of its own from these rows, so that AoRR is compared with a tuned one.
 """
 
 from __future__ import annotations
