@@ -149,12 +149,25 @@ def _as_printed(results: Results) -> list[Claim]:
         return []
     text = "AoRR's error is within one of the paper's deviations of the printed one, or smaller, on every data set."
     evidence = f"So it is in {len(reached)} of {n}. Missed: {'; '.join(missed) or 'none'}."
+    if missed and results.outcomes[0][0].protocol == "honest":
+        evidence += " The paper protocol shows what choosing on the test rows gives there."
     return [Claim(text, "does not hold" if missed else "holds", evidence)]
 
 
 def _line(results: Results, dataset: str, one: str, other: str, loss: str) -> tuple[str, float, float]:
     difference, error, _ = results.paired(dataset, one, other, loss, METRIC)
     return f"{dataset} {loss} {difference:+.2f} ({error:.2f})", difference, error
+
+
+_COST_OF_CHOICE = (
+    " As far as we know: where no rows pull the fit astray, cutting gains nothing, and AoRR is chosen among 480 models on a "
+    "quarter of the rows, the average among 6, which costs it some tenths of a point."
+)
+_WHY = {
+    "Average": _COST_OF_CHOICE,
+    "AT_k": _COST_OF_CHOICE,
+    "Robust_Max": " As far as we know: with much slack Robust_Max is close to the average, which is enough there.",
+}
 
 
 def _best_of_all(results: Results) -> list[Claim]:
@@ -167,7 +180,8 @@ def _best_of_all(results: Results) -> list[Claim]:
         verdict = "does not hold" if failed else "holds" if held == len(verdicts) else "not decided"
         text = f"AoRR has a smaller error than {other} on every data set with both losses."
         evidence = f"Smaller by two standard errors in {held} of {len(lines)}, larger in {failed}. AoRR - {other}: "
-        found.append(Claim(text, verdict, evidence + "; ".join(line[2] for line in lines) + "."))
+        why = "" if verdict == "holds" else _WHY.get(other, "")
+        found.append(Claim(text, verdict, evidence + "; ".join(line[2] for line in lines) + "." + why))
     return found
 
 
@@ -195,10 +209,9 @@ def _against_lr(results: Results) -> list[Claim]:
     if not lines:
         return []
     held = sum(decided(difference, error) == "holds" for _, difference, error in lines)
-    verdict = "holds" if held == len(lines) else "does not hold" if held == 0 else "not decided"
     text = "AoRR (logistic) beats a tuned logistic regression on every data set. (Ours; the paper has no such row.)"
     evidence = f"It does by two standard errors on {held} of {len(lines)}: " + "; ".join(line[0] for line in lines)
-    return [Claim(text, "does not hold" if held < len(lines) else verdict, evidence + ".")]
+    return [Claim(text, "holds" if held == len(lines) else "does not hold", evidence + ".")]
 
 
 def _zero_is_best(results: Results) -> list[Claim]:
