@@ -160,8 +160,8 @@ def _line(results: Results, dataset: str, one: str, other: str, loss: str) -> tu
 
 
 _COST_OF_CHOICE = (
-    " As far as we know: where no rows pull the fit astray, cutting gains nothing, and AoRR is chosen among 480 models on a "
-    "quarter of the rows, the average among 6, which costs it some tenths of a point."
+    " As far as we know: where no rows pull the fit astray, cutting gains nothing, and AoRR is chosen among 480 models "
+    "on a quarter of the rows, the average among 6, which costs it some tenths of a point."
 )
 _WHY = {
     "Average": _COST_OF_CHOICE,
