@@ -173,7 +173,9 @@ def open_table(path: str | os.PathLike[str], *, delimiter: str | None = None, en
         raise UserError(f"Parquet and Arrow files are packed already, got a gzip of one in {place}; unpack it first")
     try:
         if kind == "parquet":
-            names = list(_arrow("parquet")[1].read_schema(place).names)
+            facts = _arrow("parquet")[1].read_metadata(place)
+            names = list(facts.schema.to_arrow_schema().names)
+            size = max(size, 8 * facts.num_rows * len(names))
         else:
             names = list(_open_arrow(place, kind).schema.names)
     except (OSError, ValueError) as error:

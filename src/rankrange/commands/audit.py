@@ -130,7 +130,7 @@ def _up_front(source: Source) -> str:
     from ..study.memory import free_memory, memory_needed, sized
 
     needed, free = memory_needed(source), free_memory()
-    size = f"{sized(source.n_bytes)}, {len(source.names):,} columns"
+    size = f"{sized(source.path.stat().st_size)}, {len(source.names):,} columns"
     text = f"{source.path.name}: {size}; needs about {sized(needed)} of memory"
     if free is None:
         return text

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from ..tables import Source
 
-# Measured: Python with its packages; and for each byte of CSV text its typed columns, X and the copies of the fits.
-_BASE, _PER_TEXT, _PER_PACKED = 300_000_000, 8.0, 16.0
+# Measured: Python with its packages; and for each byte of CSV text, or of columns unpacked, what the fits make of it.
+_BASE, _PER_TEXT, _PER_PACKED = 300_000_000, 8.0, 8.0
 
 
 def memory_needed(source: Source) -> int:
