@@ -106,8 +106,8 @@ def claims(results: Results) -> list[Claim]:
     text = "There is a clear range of m with a smaller error than AT_k on every data set."
     evidence = f"Smaller by two standard errors somewhere in {held} of {len(lines)}. " + "; ".join(lines)
     note = (
-        " The best of several m is picked by looking, so that its gain is an upper estimate. As far as we know: leaving "
-        "rows out helps where no line fits part of them, as on Monk, whose rule is not linear; elsewhere the ordinary "
+        " The best of several m is picked by looking, so that its gain is an upper estimate. As far as we know: "
+        "leaving rows out helps where no line fits part of them, as on Monk, whose rule is not linear; elsewhere the ordinary "
         "fit is as good."
     )
     return [Claim(text, verdict, evidence + "." + note)]
