@@ -107,8 +107,8 @@ def claims(results: Results) -> list[Claim]:
     evidence = f"Smaller by two standard errors somewhere in {held} of {len(lines)}. " + "; ".join(lines)
     note = (
         " The best of several m is picked by looking, so that its gain is an upper estimate. As far as we know: "
-        "leaving rows out helps where no line fits part of them, as on Monk, whose rule is not linear; elsewhere the ordinary "
-        "fit is as good."
+        "leaving rows out helps where no line fits part of them, as on Monk, whose rule is not linear; elsewhere the "
+        "ordinary fit is as good."
     )
     return [Claim(text, verdict, evidence + "." + note)]
 
