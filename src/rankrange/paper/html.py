@@ -85,7 +85,7 @@ def _html_table(table: Table) -> Any:
             )
         return text
 
-    caption = f"{table.spec.title}. {table.spec.note}".strip()
+    caption = f"{table.spec.title} ({table.splits}). {table.spec.note}".strip()
     return _grid(table.head, ([*line, *(cell(row) for row in rows)] for line, rows in table.body), caption)
 
 

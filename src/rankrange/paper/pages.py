@@ -147,6 +147,12 @@ class Table:
     head: list[str]
     body: list[tuple[list[str], list[Row | None]]]
 
+    @property
+    def splits(self) -> str:
+        """Over how many splits, or from how many to how many."""
+        ns = sorted({row.n for _, rows in self.body for row in rows if row})
+        return f"{ns[0]} splits" if len(ns) == 1 else f"{ns[0]} to {ns[-1]} splits"
+
 
 def table_of(spec: TableSpec, rows: Iterable[Row]) -> Table | None:
     """The rows of one experiment and protocol as the table that `spec` says; None where it has none of them."""
@@ -260,7 +266,7 @@ def _flat(text: str) -> str:
 
 
 def _markdown_table(table: Table) -> list[str]:
-    out = [f"**{table.spec.title}.** {table.spec.note}".strip(), ""]
+    out = [f"**{table.spec.title}** ({table.splits}). {table.spec.note}".strip(), ""]
     out += ["| " + " | ".join(map(_flat, table.head)) + " |", "|" + "---|" * len(table.head)]
     for line, rows in table.body:
         texts = ["<br>".join(cell_lines(row)) if row else "" for row in rows]

@@ -1,0 +1,354 @@
+"""The reproduction of the paper: its numbers, its cells, its protocols, and pages that say what the cells say."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rankrange.errors import UserError
+from rankrange.paper import EXPERIMENTS, command, experiment, pages
+from rankrange.paper.base import PROTOCOLS, SIZES, Cell, Measure, Outcome, Plan, Results, TableSpec, decided
+from rankrange.paper.candidates import Candidate, Grid, choose
+from rankrange.paper.rows import Row, expected, printed, rows_of
+from rankrange.paper.runner import run_cells
+from rankrange.paper.store import Store, versions
+
+ROOT = Path(__file__).parent.parent
+DATA = os.environ.get("RANKRANGE_DATA")
+MADE = ("monk", "titanic", "toy_multimodal", "toy_imbalanced")  # data sets that need no folder
+
+
+def reproduce(*arguments):
+    import argparse
+
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    return command.run(parser.parse_args([str(a) for a in arguments]))
+
+
+def quietly(text):
+    pass
+
+
+# --- the paper's numbers ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("where", "mean_and_deviation"),
+    [
+        (("binary", "error %", "monk", "logistic", "AoRR"), (12.69, 2.34)),
+        (("binary", "error %", "australian", "hinge", "AT_k"), (12.51, 4.03)),
+        (("binary", "error %", "splice", "hinge", "Robust_Max"), (22.82, 2.63)),
+        (("mnist-symmetric", "accuracy %", "mnist", "noise=0.4", "AoRR"), (91.87, 0.11)),
+        (("multilabel", "top-k accuracy %", "scene", "k=3", "TKML"), (88.92, 1.47)),
+        (("multilabel", "AP %", "emotions", "all", "TKML"), (84.82, None)),
+        (("mnist-asymmetric", "top-1 accuracy %", "mnist", "noise=0.4", "TKML"), (75.0, 1.15)),
+        (("tkml-aorr", "top-k accuracy %", "yeast", "noise=0.3, k'=4", "TKML-AoRR"), (44.71, 2.11)),
+        (("binary", "error %", "monk", "logistic", "nobody"), (None, None)),
+    ],
+)
+def test_expected_numbers_are_the_printed_ones(where, mean_and_deviation):
+    assert printed(*where) == mean_and_deviation
+
+
+def test_every_cell_of_every_table_is_expected():
+    """Tables 3, 4, 5, 7, 8, 9 and 10 have 50, 9, 6, 45, 9, 30 and 60 numbers."""
+
+    def count(found):
+        return 1 if isinstance(found, list) else sum(map(count, found.values()))
+
+    assert count(expected()) == 50 + 9 + 6 + 45 + 9 + 30 + 60
+    assert set(expected()) <= set(EXPERIMENTS)
+
+
+# --- plans ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_cells_have_names_of_their_own_and_belong_to_their_plan(name, size, protocol):
+    module = experiment(name)
+    cells = module.cells(Plan(protocol, size))
+    assert len({cell.key for cell in cells}) == len(cells)
+    assert all((cell.experiment, cell.protocol, cell.size) == (name, protocol, size) for cell in cells)
+    assert {cell.dataset for cell in cells} <= set(module.NEEDS)
+    assert name == module.NAME
+    assert all(re.fullmatch(r"[\w.=-]+", cell.key) for cell in cells)
+
+
+def test_grid_is_the_papers():
+    """k in {1} and 10%..100% of n, m in [1, k)."""
+    grid = Grid()
+    assert sorted(grid.ks(200)) == [1, *range(20, 201, 20)]
+    assert all(1 <= m < k for k in grid.ks(200) for m in grid.ms(k))
+    assert all(1 in grid.ms(k) for k in grid.ks(200) if k > 1)
+
+
+def test_ties_go_to_the_simpler_model():
+    settings = [(5, 100, 10.0), (3, 100, 1e5), (3, 150, 1e5), (3, 150, 1e1), (1, 10, 1.0)]
+    candidates = [Candidate({"m": m, "k": k, "C": C}, [10.0, 0.0]) for m, k, C in settings]
+    candidates[-1].errors[0] = 11.0
+    assert choose(candidates).settings == {"m": 3, "k": 150, "C": 1e1}
+
+
+# --- the store and the runner -----------------------------------------------------------------------------------------
+
+
+CELL = Cell("toy", "toy_multimodal", "1 outliers", 0, "honest", "smoke")
+
+
+def test_a_cell_comes_back_as_it_was_written(tmp_path):
+    store = Store(tmp_path / "run")
+    store.open("smoke", resume=False)
+    outcome = Outcome([Measure("AoRR", "logistic", "error %", 1.25)], {"points": [[1, 2.5], ["a", None]]})
+    assert store.read(CELL) is None
+    store.write(CELL, outcome, 1.0, 0.5)
+    assert store.read(CELL) == outcome
+    entry = json.loads(store.path(CELL).read_text())
+    assert entry["seed"] == 1000
+    assert entry["versions"] == versions()
+    assert (entry["protocol"], entry["size"], entry["seconds"]) == ("honest", "smoke", 1.0)
+
+
+def test_a_damaged_cell_is_done_again_and_an_infinite_number_is_an_error(tmp_path):
+    store = Store(tmp_path)
+    store.open("smoke", resume=False)
+    store.path(CELL).write_text('{"cell": {"exp')
+    assert store.read(CELL) is None
+    with pytest.raises(ValueError, match="Out of range"):
+        store.write(CELL, Outcome([Measure("a", "b", "c", float("inf"))]), 1.0, 1.0)
+    assert not list(store.cells.glob("*.tmp"))
+
+
+def test_a_folder_with_files_is_an_error_unless_the_run_goes_on(tmp_path):
+    store = Store(tmp_path)
+    store.open("smoke", resume=False)
+    with pytest.raises(UserError, match="add --resume"):
+        store.open("smoke", resume=False)
+    store.open("smoke", resume=True)
+    with pytest.raises(UserError, match="size 'smoke' there and 'full' here"):
+        store.open("full", resume=True)
+
+
+def test_a_run_goes_on_only_with_the_same_versions(tmp_path):
+    store = Store(tmp_path)
+    store.open("smoke", resume=False)
+    store.write(CELL, Outcome([]), 1.0, 1.0)
+    for path in (tmp_path / "run.json", store.path(CELL)):
+        path.write_text(path.read_text().replace(f'"numpy": "{versions()["numpy"]}"', '"numpy": "0.9"'))
+    with pytest.raises(UserError, match=r"numpy 0\.9 there"):
+        store.open("smoke", resume=True)
+    with pytest.raises(UserError, match=r"numpy 0\.9 there"):
+        store.read(CELL)
+
+
+def without_times(folder):
+    """All cells of a run folder, less how long they took."""
+    found = {path.name: json.loads(path.read_text()) for path in (folder / "cells").glob("*.json")}
+    return {name: {k: v for k, v in entry.items() if "seconds" not in k} for name, entry in found.items()}
+
+
+def test_a_run_that_was_killed_goes_on_to_the_same_numbers(tmp_path):
+    """kill -9 after some cells, then --resume: all cells equal those of an uninterrupted run, and none is run twice."""
+    script = (
+        "import argparse, sys; from rankrange.paper import command\n"
+        "if __name__ == '__main__':\n"
+        "    parser = argparse.ArgumentParser(); command.add_arguments(parser)\n"
+        "    sys.exit(command.run(parser.parse_args()))\n"
+    )
+    (tmp_path / "go.py").write_text(script)
+    start = [sys.executable, str(tmp_path / "go.py"), "toy", "--smoke", "--out"]
+    killed = subprocess.Popen([*start, str(tmp_path / "killed"), "--jobs", "2"], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not list((tmp_path / "killed").glob("cells/*.json")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    early = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "killed" / "cells").glob("*.json")}
+    assert early
+    assert reproduce("toy", "--smoke", "--out", tmp_path / "killed", "--jobs", 1, "--resume") == 0
+    assert reproduce("toy", "--smoke", "--out", tmp_path / "whole", "--jobs", 1) == 0
+    assert without_times(tmp_path / "killed") == without_times(tmp_path / "whole")
+    assert all((tmp_path / "killed" / "cells" / name).stat().st_mtime_ns == t for name, t in early.items())
+    for name in ("results.json", "claims.json"):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_one_cell_that_fails_does_not_stop_the_others(tmp_path, monkeypatch):
+    module = experiment("toy")
+
+    def run(cell):
+        if cell.part == "paper's points":
+            raise RuntimeError("no such luck")
+        return Outcome([])
+
+    monkeypatch.setattr(module, "run", run)
+    store = Store(tmp_path)
+    store.open("smoke", resume=False)
+    cells = module.cells(Plan("honest", "smoke"))
+    failures = run_cells(cells, store, tell=quietly)
+    assert {f.cell.part for f in failures} == {"paper's points"}
+    assert "no such luck" in failures[0].reason
+    assert len(store.finished()) == len(cells) - len(failures)
+
+
+def test_ctrl_c_leaves_what_is_finished_and_says_how_to_go_on(tmp_path, monkeypatch, capsys):
+    def run(cell):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(experiment("toy"), "run", run)
+    assert reproduce("toy", "--smoke", "--out", tmp_path / "run", "--jobs", 1) == 130
+    assert "--resume" in capsys.readouterr().err
+
+
+# --- data -------------------------------------------------------------------------------------------------------------
+
+
+def test_without_the_data_what_is_missing_is_listed_and_the_rest_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("RANKRANGE_DATA", str(tmp_path))
+    ran = []
+
+    def run(cell):
+        ran.append(cell.dataset)
+        return Outcome([Measure("AoRR", cell.part, "error %", 1.0)])
+
+    monkeypatch.setattr(experiment("binary"), "run", run)
+    assert reproduce("binary", "--quick", "--out", tmp_path / "run", "--jobs", 1) == 1
+    said = capsys.readouterr().err
+    for name in ("australian", "phoneme", "splice"):
+        assert f"  {name}, needed by binary" in said
+    assert "RANKRANGE_DATA" in said
+    assert "--download" in said
+    assert set(ran) == {"monk", "titanic"}
+    rows = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert {row["dataset"] for row in rows} == {"monk", "titanic"}
+
+
+def test_with_no_data_at_all_nothing_is_written(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("RANKRANGE_DATA", str(tmp_path))
+    assert reproduce("mnist-asymmetric", "--smoke", "--out", tmp_path / "run", "--jobs", 1) == 2
+    assert "nothing can be run" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_list_says_what_there_is(capsys):
+    assert reproduce("--list") == 0
+    said = capsys.readouterr().out
+    assert all(name in said for name in EXPERIMENTS)
+
+
+def test_an_unknown_experiment_is_named_with_those_that_exist(tmp_path, capsys):
+    assert reproduce("bynary", "--out", tmp_path / "run") == 2
+    assert "'bynary'" in capsys.readouterr().err
+
+
+# --- rows, claims and pages -------------------------------------------------------------------------------------------
+
+
+def finished(value, *, split, protocol="honest", method="AoRR"):
+    cell = Cell("binary", "monk", "logistic", split, protocol, "smoke")
+    return cell, Outcome([Measure(method, "logistic", "error %", value)])
+
+
+def test_protocols_are_never_mixed_in_a_row():
+    cells = [finished(10.0 + s, split=s) for s in range(3)] + [finished(5.0, split=s, protocol="paper") for s in (0, 1)]
+    rows = rows_of(cells)
+    assert [(row.protocol, row.mean, row.n) for row in rows] == [("honest", 11.0, 3), ("paper", 5.0, 2)]
+
+
+def test_a_row_has_the_agreed_keys_and_the_definition_of_mean_and_deviation():
+    row = rows_of([finished(10.0, split=0), finished(13.0, split=1)])[0]
+    names = "experiment dataset method setting metric protocol paper_mean paper_sd mean sd n verdict"
+    assert " ".join(row.as_dict()) == names
+    assert (row.mean, row.sd, row.paper_mean, row.paper_sd) == (11.5, pytest.approx(4.5**0.5), 12.69, 2.34)
+    assert row.units == pytest.approx((11.5 - 12.69) / (4.5 + 2.34**2) ** 0.5)
+    assert row.verdict == "same"
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict", "reached"),
+    [((9.0, 9.1), "better", True), ((13.0, 13.2), "same", True), ((16.0, 16.1), "worse", False)],
+)
+def test_a_verdict_looks_the_way_of_the_metric(values, verdict, reached):
+    row = rows_of([finished(v, split=s) for s, v in enumerate(values)])[0]
+    assert (row.verdict, row.reached(higher_is_better=False)) == (verdict, reached)
+
+
+def test_differences_are_paired_over_splits():
+    cells = [finished(v, split=s) for s, v in enumerate((1.0, 5.0, 9.0))]
+    cells += [finished(v, split=s, method="Average") for s, v in enumerate((2.0, 6.0, 10.5))]
+    difference, error, n = Results(cells).paired("monk", "AoRR", "Average", "logistic", "error %")
+    assert (difference, n) == (pytest.approx(-3.5 / 3), 3)
+    assert error == pytest.approx((((1 / 6) ** 2 * 2 + (1 / 3) ** 2) / 2 / 3) ** 0.5)
+    assert decided(difference, error) == "holds"
+    assert decided(-difference, error) == "does not hold"
+    assert decided(0.1, 1.0) == "not decided"
+
+
+def test_a_table_has_its_lines_and_columns():
+    rows = rows_of([finished(v, split=0, method=m) for m, v in (("AoRR", 1.0), ("Average", 2.0), ("secret", 3.0))])
+    spec = TableSpec("t", "error %", ("dataset",), "method", False, methods=("Average", "AoRR"))
+    table = pages.table_of(spec, rows)
+    assert table.head == ["dataset", "Average", "AoRR"]
+    assert [(line, [row.mean for row in found]) for line, found in table.body] == [(["monk"], [2.0, 1.0])]
+
+
+def in_smoke(name):
+    """A smoke of an experiment needs the folder unless its data are made here."""
+    needs = {cell.dataset for cell in experiment(name).cells(Plan("honest", "smoke"))}
+    return pytest.param(name, marks=[] if needs <= set(MADE) else pytest.mark.data)
+
+
+@pytest.mark.parametrize("protocol", ["honest", pytest.param("paper", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", [in_smoke(name) for name in EXPERIMENTS if name != "illustrations"])
+def test_smoke_of_each_experiment(name, protocol, tmp_path):
+    """Every cell runs, the rows fill their tables, and the pages hold every table and figure."""
+    cells = experiment(name).cells(Plan(protocol, "smoke"))
+    if not DATA and not {cell.dataset for cell in cells} <= set(MADE):
+        pytest.skip("needs the paper's data: set RANKRANGE_DATA")
+    store = Store(tmp_path)
+    store.open("smoke", resume=False)
+    assert run_cells(cells, store, tell=quietly) == []
+    report = pages.write_pages(store, tmp_path)
+    assert {row.protocol for row in report.rows} == {protocol}
+    text, html = ((tmp_path / f"results.{end}").read_text() for end in ("md", "html"))
+    figures = list((tmp_path / "figures").glob("*.png"))
+    assert f", {protocol} protocol" in text
+    assert len(figures) >= 1
+    assert all(f"figures/{figure.name}" in text for figure in figures)
+    assert html.count("data:image/png") == len(figures)
+    for spec in experiment(name).TABLES:
+        assert spec.title in text
+    assert "need all of its cells" not in text
+
+
+def test_pages_of_nothing_are_an_error(tmp_path):
+    with pytest.raises(UserError, match="at least one finished cell"):
+        pages.write_pages(Store(tmp_path), tmp_path)
+
+
+def test_the_readme_shows_what_the_committed_results_give():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert pages.with_summary(text, ROOT / "docs" / "results") == text
+
+
+def test_committed_results_are_whole():
+    """Every printed number has a row of the honest protocol, and the page names every figure."""
+    rows = [Row(**row) for row in json.loads((ROOT / "docs/results/results.json").read_text(encoding="utf-8"))]
+    there = {(r.experiment, r.metric, r.dataset, r.setting, r.method) for r in rows if r.protocol == "honest"}
+    for name, metrics in expected().items():
+        for metric, datasets in metrics.items():
+            for dataset, settings in datasets.items():
+                for setting, methods in settings.items():
+                    for method in methods:
+                        assert (name, metric, dataset, setting, method) in there
+    page = (ROOT / "docs/results/results.md").read_text(encoding="utf-8")
+    for figure in (ROOT / "docs/results/figures").glob("*.png"):
+        assert f"figures/{figure.name}" in page
