@@ -219,8 +219,8 @@ def _zero_is_best(results: Results) -> list[Claim]:
     text = "The maximum loss gives a classifier that is poor, but not trivial (22 to 29% in Table 3)."
     evidence = (
         "None of the data sets is linearly separable, so that any line has some row on its wrong side and the maximum "
-        "is never below its value at zero: minimised to the end it predicts the larger class. The printed numbers are "
-        "those of iterates on the way. Errors here: "
+        "is never below its value at zero: minimised to the end it predicts the larger class. The printed numbers can "
+        "only be those of iterates on the way. Errors here: "
     )
     errors = [f"{dataset} {loss} {np.mean(found):.1f}" for (dataset, loss), found in values.items() if found]
     return [Claim(text, "does not hold", evidence + "; ".join(errors) + ".")] if errors else []

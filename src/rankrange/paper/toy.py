@@ -204,7 +204,9 @@ def _logistic_average(results: Results) -> list[Claim]:
         return []
     verdict = verdicts[0] if len(set(verdicts)) == 1 else "not decided"
     text = "With 10 and 20 outliers the average works better with the logistic than with the hinge loss."
-    why = " Both are minimised to the end here; the paper shows iterates of a descent." if verdict != "holds" else ""
+    why = (
+        " As far as we know: the paper stops its descent early, here both are minimised." if verdict != "holds" else ""
+    )
     return [Claim(text, verdict, "Logistic - hinge: " + "; ".join(lines) + "." + why)]
 
 
