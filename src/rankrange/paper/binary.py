@@ -124,6 +124,7 @@ _AGAINST_AVERAGE = {("monk", "logistic"): -7.0, ("monk", "hinge"): -5.0, ("phone
 def claims(results: Results) -> list[Claim]:
     return [
         *_as_printed(results),
+        *_as_printed(results, GIVEN, "At the printed k, m and C, minimised, AoRR's error"),
         *_best_of_all(results),
         *_named_gains(results),
         *_against_lr(results),
@@ -131,7 +132,7 @@ def claims(results: Results) -> list[Claim]:
     ]
 
 
-def _as_printed(results: Results) -> list[Claim]:
+def _as_printed(results: Results, method: str = "AoRR", what: str = "AoRR's error") -> list[Claim]:
     """Whether AoRR reaches what the paper prints for it."""
     from .rows import printed
 
@@ -139,7 +140,7 @@ def _as_printed(results: Results) -> list[Claim]:
     missed: list[str] = []
     for dataset, loss in _pairs(results):
         mean, deviation = printed(NAME, METRIC, dataset, loss, "AoRR")
-        values = list(results.values(dataset, "AoRR", loss, METRIC).values())
+        values = list(results.values(dataset, method, loss, METRIC).values())
         if mean is None or deviation is None or not values:
             continue
         text = f"{dataset} {loss} {np.mean(values):.2f} against {mean:.2f} ({deviation:.2f})"
@@ -147,7 +148,7 @@ def _as_printed(results: Results) -> list[Claim]:
     n = len(reached) + len(missed)
     if not n:
         return []
-    text = "AoRR's error is within one of the paper's deviations of the printed one, or smaller, on every data set."
+    text = f"{what} is within one of the paper's deviations of the printed one, or smaller, on every data set."
     evidence = f"So it is in {len(reached)} of {n}. Missed: {'; '.join(missed) or 'none'}."
     if missed and results.outcomes[0][0].protocol == "honest":
         evidence += " The paper protocol shows what choosing on the test rows gives there."
