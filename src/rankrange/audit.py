@@ -49,6 +49,7 @@ class LabelIssues:
     score : (n,) the higher, the more suspect; what the table is sorted by
     noise_estimate, noise_interval : estimated share of wrong labels, and its 95% interval
     neighbour_weight : how much the labels of the nearest rows count; 0 where they add nothing to the linear model
+    opinions : what p_wrong is made of, as (source, weight, probabilities (n, classes) out of sample)
     """
 
     table: Array
@@ -59,6 +60,7 @@ class LabelIssues:
     noise_estimate: float
     noise_interval: tuple[float, float]
     neighbour_weight: float
+    opinions: tuple[tuple[str, float, Array], ...] = ()
 
     def __len__(self) -> int:
         return len(self.table)
@@ -85,15 +87,11 @@ class LabelIssues:
 
     def to_pandas(self) -> Any:
         """The table as a DataFrame."""
-        import pandas
-
-        return pandas.DataFrame({name: self.table[name] for name in self.table.dtype.names or ()})
+        return _pandas("to_pandas").DataFrame({name: self.table[name] for name in self.table.dtype.names or ()})
 
     def to_cleanlab(self) -> Any:
         """A DataFrame of all rows, in their order, with the columns of cleanlab's `CleanLearning.get_label_issues`."""
-        import pandas
-
-        return pandas.DataFrame(
+        return _pandas("to_cleanlab").DataFrame(
             {
                 "is_label_issue": self.p_wrong >= _LIKELY,
                 "label_quality": 1.0 - self.score,
@@ -105,6 +103,16 @@ class LabelIssues:
 
 def _shown(value: Any) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)[:9]
+
+
+def _pandas(purpose: str) -> Any:
+    try:
+        import pandas
+    except ImportError as error:
+        raise ImportError(
+            f"{purpose}() needs pandas, which is not installed; run: pip install 'rankrange[data]'"
+        ) from error
+    return pandas
 
 
 def find_label_issues(
@@ -323,13 +331,17 @@ def _judge(data: _Data, views: _Views, neighbours: bool, rng: np.random.Generato
     rows, codes = np.arange(len(data.codes)), data.codes
     plain = np.exp(views.logs[0].mean(axis=0).astype(np.float64))
     assert views.plain is not None
-    sources = [views.plain, *(wrong_labels(views.logs[v].mean(axis=0), codes) for v in _useful(data, views))]
+    useful = _useful(data, views)
+    sources = [views.plain, *(wrong_labels(views.logs[v].mean(axis=0), codes) for v in useful)]
+    robust = [("robust", 1.0 / len(sources), np.exp(views.logs[v].mean(axis=0))) for v in useful]
+    opinions = (("ordinary", 1.0 / len(sources), plain.astype(np.float32)), *robust)
     flipped, true = (np.mean([getattr(source, name) for source in sources], axis=0) for name in ("wrong", "true"))
     model = sources[-1]
     soft = 1.0 - plain[rows, codes]
     if data.X is None:
         report("no X: rows are ranked by the probabilities alone")
-        return _tabulate(data, views, soft, flipped, true, model.rate, model.interval, 0.0)
+        found = _tabulate(data, views, soft, flipped, true, model.rate, model.interval, 0.0)
+        return replace(found, opinions=opinions)
     weight, near = _neighbour_view(data, plain, rng) if neighbours else (0.0, plain)
     report(f"the labels of the nearest rows count with a weight of {weight:.2f}")
     rate, interval = model.rate, model.interval
@@ -340,7 +352,9 @@ def _judge(data: _Data, views: _Views, neighbours: bool, rng: np.random.Generato
         rate = (1.0 - weight) * rate + weight * local.rate
         low, high = ((1.0 - weight) * a + weight * b for a, b in zip(interval, local.interval, strict=True))
         interval = (low, high)
-    return _tabulate(data, views, (2.0 * flipped + soft) / 3.0, flipped, true, rate, interval, weight)
+        opinions = (*((name, (1.0 - weight) * share, P) for name, share, P in opinions), ("neighbours", weight, near))
+    found = _tabulate(data, views, (2.0 * flipped + soft) / 3.0, flipped, true, rate, interval, weight)
+    return replace(found, opinions=opinions)
 
 
 def _useful(data: _Data, views: _Views) -> list[int]:

@@ -62,6 +62,8 @@ def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
         console.print(visible(sentence))
     console.print()
     console.print(_scores(audit))
+    if audit.scores_note():
+        console.print(audit.scores_note(), style="dim")
     if audit.n_suspects and top:
         console.print(_suspects(audit, top))
     for note in audit.notes:

@@ -29,6 +29,13 @@ from .target import Target
 
 Array = NDArray[Any]
 _LIKELY = 0.5
+# Two probabilities this close favour neither label.
+_APART = 0.1
+_JUDGES = {
+    "ordinary": "the ordinary one gives",
+    "robust": "the one that ignores the worst rows",
+    "neighbours": "the labels of the nearest rows",
+}
 
 
 def judge_classes(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement:
@@ -37,10 +44,10 @@ def judge_classes(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
     tell("choosing the penalty")
     penalty = choose_penalty(_objective(X, codes, K), plan)
     logs = np.empty((2, n, K), dtype=np.float32)
-    masks = fold_masks(codes, plan)
+    masks, fold_m = fold_masks(codes, plan), [0] * plan.folds
     tell(f"fitting both models without part 1 of {plan.folds}")
     for f, part in enumerate(plan.each(_fold, ((X, codes, test, penalty, plan, f) for f, test in enumerate(masks)))):
-        logs[:, masks[f]] = part
+        logs[:, masks[f]], fold_m[f] = part
         if f + 1 < plan.folds:
             tell(f"fitting both models without part {f + 2} of {plan.folds}")
     tell("fitting the model on all rows")
@@ -50,7 +57,8 @@ def judge_classes(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
     issues = find_label_issues(X, codes, cv=plan.folds, neighbours=plan.neighbours, random_state=plan.seed)
     order = issues.table["row"]
     wrong = np.asarray(issues.p_wrong)
-    suggested = _others(np.asarray(issues.suggested), codes, logs[1])
+    mean: Array = np.asarray(sum(weight * P for _, weight, P in issues.opinions))
+    suggested = _others(np.asarray(issues.suggested), codes, mean)
     place = {name: c for c, name in enumerate(model.classes_.tolist())}
     weights = _weights(model, [place[name] for name in names])
     kept = wrong < _LIKELY
@@ -62,17 +70,18 @@ def judge_classes(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
         model=model,
         m=int(model.m_),
         k=int(model.k_),
+        fold_m=fold_m,
         lam=float(model.lam_),
         lam_hat=float(model.lam_hat_),
         C=float(model.C),
         measures=_measures(logs, codes, K, kept),
-        losses=-logs[1][np.arange(n), codes].astype(np.float64),
+        losses=-np.log(np.clip(mean[np.arange(n), codes].astype(np.float64), 1e-30, 1.0)),
         wrong=wrong,
         dropped=model.dropped_,
         order=order,
         actions=np.asarray(issues.table["action"]),
         suggested=[names[c] for c in suggested[order]],
-        expected=[_said(logs[1][i], codes[i], suggested[i], names) for i in order],
+        expected=[_said(issues.opinions, i, (codes[i], suggested[i]), wrong[i], names) for i in order],
         against=X[order] * (weights[suggested[order]] - weights[codes[order]]),
         groups=groups,
         noise=Interval(issues.noise_estimate, *map(float, issues.noise_interval)),
@@ -89,13 +98,14 @@ def _objective(X: Array, codes: Array, K: int) -> Objective:
     return Objective(design, codes, Softmax(), 1.0, K, m=0, k=n)
 
 
-def _fold(X: Array, codes: Array, test: Array, penalty: float, plan: Plan, f: int) -> Array:
-    """Log probabilities (2, test rows, K) of the ordinary and the robust fit on the other rows."""
+def _fold(X: Array, codes: Array, test: Array, penalty: float, plan: Plan, f: int) -> tuple[Array, int]:
+    """Log probabilities (2, test rows, K) of the ordinary and the robust fit on the other rows, and m of the latter."""
     train = np.flatnonzero(~test)
     X_train, X_test = X[train], X[test]
     ordinary = fit_ordinary(AoRRClassifier, X_train, codes[train], penalty)
     robust = fit_robust(AoRRClassifier, X_train, codes[train], penalty, plan, f)
-    return np.stack([np.log(np.maximum(fit.predict_proba(X_test), 1e-30)) for fit in (ordinary, robust)])
+    logs = [np.log(np.maximum(fit.predict_proba(X_test), 1e-30)) for fit in (ordinary, robust)]
+    return np.stack(logs), int(robust.m_)
 
 
 def _measures(logs: Array, codes: Array, K: int, kept: Array) -> list[Measure]:
@@ -119,23 +129,37 @@ def _weights(model: AoRRClassifier, places: list[int]) -> Array:
     return model.coef_[places]
 
 
-def _others(suggested: Array, codes: Array, logs: Array) -> Array:
+def _others(suggested: Array, codes: Array, mean: Array) -> Array:
     """The class that is suggested; where that is the given one, the most probable of the others."""
     same = np.flatnonzero(suggested == codes)
-    other = logs[same].copy()
+    other = mean[same].copy()
     other[np.arange(len(same)), codes[same]] = -np.inf
     found = suggested.copy()
     found[same] = other.argmax(axis=1)
     return found
 
 
-def _said(logs: Array, given: int, suggested: int, names: list[str]) -> str:
-    shares = (f"'{names[c]}' {_percent(logs[c])}" for c in (given, suggested))
-    return f"a model that has not seen the row gives {', '.join(shares)}"
+def _said(opinions: Any, i: int, pair: tuple[int, int], wrong: float, names: list[str]) -> str:
+    """What p(wrong) is made of: the mean of all that judge the row, or each of them where they do not agree."""
+    shares = [(name, [float(P[i, c]) for c in pair]) for name, _, P in opinions]
+    mean = [sum(weight * float(P[i, c]) for _, weight, P in opinions) for c in pair]
+    sides = {own > other for _, (own, other) in shares if abs(own - other) > _APART}
+    if len(sides) < 2:
+        told = f"models that have not seen the row give {_gives(mean, pair, names)}"
+    else:
+        parts = [f"{_JUDGES[name]} {_gives(both, pair, names)}" for name, both in shares]
+        told = f"models that have not seen the row disagree: {'; '.join(parts)}"
+    if mean[0] > mean[1] and wrong >= _LIKELY:
+        told += f"; but '{names[pair[0]]}' is often wrong in this table, so '{names[pair[1]]}' is likelier"
+    return told
 
 
-def _percent(log: float) -> str:
-    p = 100 * float(np.exp(log))
+def _gives(shares: list[float], pair: tuple[int, int], names: list[str]) -> str:
+    return ", ".join(f"'{names[c]}' {_percent(p)}" for c, p in zip(pair, shares, strict=True))
+
+
+def _percent(p: float) -> str:
+    p = 100 * p
     return f"{p:.0f}%" if 1 <= p <= 99 else ("under 1%" if p < 1 else "over 99%")
 
 

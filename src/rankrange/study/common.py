@@ -112,9 +112,9 @@ class Group:
 class Judgement:
     """What a task finds about the kept rows; arrays have one entry a row.
 
-    `losses` are those of the robust model in the fold that left the row out, `wrong` the probability that the target is
-    wrong, `order` the suspects, worst first, and `actions` theirs. `against` (suspects, features) is how much each
-    feature speaks against the target as given.
+    `losses` come from models that have not seen the row: for classes from the mean of those that `wrong` (the
+    probability that the target is wrong) is made of, else from the robust one. `order` holds the suspects, worst first,
+    and `actions` theirs. `against` (suspects, features) is how much each feature speaks against the target as given.
     """
 
     task: str
@@ -123,6 +123,7 @@ class Judgement:
     model: Any
     m: int
     k: int
+    fold_m: list[int]  # of the robust fit without each part, which the scores come from
     lam: float
     lam_hat: float
     C: float

@@ -33,10 +33,10 @@ def judge_labels(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement:
     tell("choosing the penalty")
     penalty = _choose_penalty(X, Y, top_k, plan)
     masks = fold_masks(np.minimum(Y.sum(axis=1), top_k + 1), plan)
-    scores = np.empty((2, n, L))
+    scores, fold_m = np.empty((2, n, L)), [0] * plan.folds
     tell(f"fitting both models without part 1 of {plan.folds}")
     for f, part in enumerate(plan.each(_fold, ((X, Y, test, top_k, penalty, plan, f) for f, test in enumerate(masks)))):
-        scores[:, masks[f]] = part
+        scores[:, masks[f]], fold_m[f] = part
         if f + 1 < plan.folds:
             tell(f"fitting both models without part {f + 2} of {plan.folds}")
     tell("fitting the model on all rows")
@@ -58,6 +58,7 @@ def judge_labels(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement:
         model=model,
         m=int(model.m_),
         k=int(model.k_),
+        fold_m=fold_m,
         lam=float(model.lam_),
         lam_hat=float(model.lam_hat_),
         C=float(model.C),
@@ -99,13 +100,13 @@ def _choose_penalty(X: Array, Y: Array, top_k: int, plan: Plan) -> float:
     return PENALTIES[int(np.argmin(costs))]
 
 
-def _fold(X: Array, Y: Array, test: Array, top_k: int, penalty: float, plan: Plan, f: int) -> Array:
-    """Scores (2, test rows, L) of fits on the other rows."""
+def _fold(X: Array, Y: Array, test: Array, top_k: int, penalty: float, plan: Plan, f: int) -> tuple[Array, int]:
+    """Scores (2, test rows, L) of fits on the other rows, and m of the robust one."""
     train = np.flatnonzero(~test)
     X_train, Y_train = X[train], Y[train].astype(int)
     ordinary = LogisticPerLabel(top_k, C=penalty * len(train)).fit(X_train, Y_train)
     robust = _fit_robust(X_train, Y[train], None, top_k, penalty, plan, f)
-    return np.stack([fit.decision_function(X[test]) for fit in (ordinary, robust)])
+    return np.stack([fit.decision_function(X[test]) for fit in (ordinary, robust)]), int(robust.m_)
 
 
 def _fit_robust(

@@ -38,11 +38,11 @@ def judge_numbers(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
     y = scaler.transform(target.y[:, None])[:, 0].astype(X.dtype)
     tell("choosing the penalty")
     penalty = choose_penalty(Objective(Design(X, True), y, Squared(), 1.0, 1, m=0, k=len(y)), plan)
-    masks = fold_masks(np.zeros(len(y), dtype=np.intp), plan)
+    masks, fold_m = fold_masks(np.zeros(len(y), dtype=np.intp), plan), [0] * plan.folds
     guess = np.empty((2, len(y)))
     tell(f"fitting both models without part 1 of {plan.folds}")
     for f, part in enumerate(plan.each(_fold, ((X, y, test, penalty, plan, f) for f, test in enumerate(masks)))):
-        guess[:, masks[f]] = part
+        guess[:, masks[f]], fold_m[f] = part
         if f + 1 < plan.folds:
             tell(f"fitting both models without part {f + 2} of {plan.folds}")
     tell("fitting the model on all rows")
@@ -61,6 +61,7 @@ def judge_numbers(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
         model=_in_units(fitted, scaler),
         m=int(fitted.m_),
         k=int(fitted.k_),
+        fold_m=fold_m,
         lam=float(fitted.lam_),
         lam_hat=float(fitted.lam_hat_),
         C=float(fitted.C),
@@ -80,12 +81,12 @@ def judge_numbers(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
     )
 
 
-def _fold(X: Array, y: Array, test: Array, penalty: float, plan: Plan, f: int) -> Array:
+def _fold(X: Array, y: Array, test: Array, penalty: float, plan: Plan, f: int) -> tuple[Array, int]:
     train = np.flatnonzero(~test)
     X_train = X[train]
     ordinary = fit_ordinary(AoRRRegressor, X_train, y[train], penalty)
     robust = fit_robust(AoRRRegressor, X_train, y[train], penalty, plan, f)
-    return np.stack([fit.predict(X[test]) for fit in (ordinary, robust)])
+    return np.stack([fit.predict(X[test]) for fit in (ordinary, robust)]), int(robust.m_)
 
 
 def outlying(residual: Array) -> tuple[Array, Interval]:

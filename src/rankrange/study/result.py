@@ -161,11 +161,25 @@ class Audit:
         cut = f"A model that ignores the {j.m:,} rows ({_share(j.m / len(j.wrong))}) that fit it worst"
         values = f"is {show(first, first.robust.value)} instead of {show(first, first.ordinary.value)}"
         gain = f"{show_gain(first, first.gain.value)}{unit(first)} ({show_range(first)})"
-        if first.gain.low > 0:
-            return f"{cut} does better on unseen rows: {first.name} {values}, a gain of {gain}."
+        worse = [m for m in j.measures[1:] if m.gain.high < 0]
         if first.gain.high < 0:
-            return f"{cut} does worse on unseen rows: {first.name} {values}, a change of {gain}."
-        return f"{cut} does about as well on unseen rows: {first.name} {values}, a change of {gain}."
+            return f"{cut} does worse on unseen rows: {first.name} {values}, a change of {gain}{_but(worse, 'also')}."
+        if first.gain.low > 0:
+            better = "does better by one measure and worse by another" if worse else "does better"
+            return f"{cut} {better} on unseen rows: {first.name} {values}, a gain of {gain}{_but(worse, 'but')}."
+        well = "does worse by one measure" if worse else "does about as well"
+        return f"{cut} {well} on unseen rows: {first.name} {values}, a change of {gain}{_but(worse, 'but')}."
+
+    def scores_note(self) -> str:
+        """Why the scores of both models differ although nothing is cut, where that is so."""
+        j = self.judgement
+        if j.m or not any(j.fold_m):
+            return ""
+        chosen = ", ".join(f"{m:,}" for m in j.fold_m)
+        return (
+            f"On all rows none is ignored. Each score comes from fits without one of the {len(j.fold_m)} parts, which "
+            f"chose for themselves how many rows to ignore: {chosen}. So the two models differ here."
+        )
 
     def _next(self) -> str:
         if not self.n_suspects:
@@ -191,6 +205,7 @@ class Audit:
             "noise": {"estimate": j.noise.value, "low": j.noise.low, "high": j.noise.high},
             "model": {
                 "m": j.m,
+                "m_of_folds": j.fold_m,
                 "k": j.k,
                 "lambda": _finite(j.lam),
                 "lambda_hat": _finite(j.lam_hat),
@@ -228,6 +243,15 @@ class Audit:
 
     def __repr__(self) -> str:
         return "\n".join([f"Audit of {self.name}", *self.sentences()])
+
+
+def _but(worse: list[Any], word: str) -> str:
+    """The measures that get worse by more than chance, in words."""
+    said = [
+        f"{m.name} gets worse, {show(m, m.robust.value)} instead of {show(m, m.ordinary.value)} ({show_range(m)})"
+        for m in worse
+    ]
+    return f"; {word} {', and '.join(said)}" if said else ""
 
 
 def show(measure: Any, value: float) -> str:
