@@ -38,15 +38,15 @@ FITS |= {
     if not (model == "ovr" and L > 1_000)
 }
 FITS |= {
-    f"n=20000 L=10000 working_memory={mib}": {
+    f"n=4000 L=10000 working_memory={mib}": {
         "data": "made",
-        "n": 20_000,
+        "n": 4_000,
         "L": 10_000,
         "model": "tkml_short",
         "sparse_Y": True,
         "working_memory": mib,
     }
-    for mib in (1024, 128)
+    for mib in (1024, 64)
 }
 
 
