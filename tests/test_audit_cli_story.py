@@ -10,6 +10,7 @@ pa = pytest.importorskip("pyarrow")
 for package in ("jinja2", "rich", "skops"):
     pytest.importorskip(package)
 
+from rankrange import cli  # noqa: E402
 from rankrange.study import audit_table  # noqa: E402
 from rankrange.study.common import Interval, Measure  # noqa: E402
 
@@ -89,3 +90,133 @@ def test_where_nothing_is_cut_overall_but_in_folds_the_page_says_so(audits):
     assert with_measures(audit, *audit.judgement.measures, m=3).scores_note() == ""
     assert with_measures(audit, *audit.judgement.measures, fold_m=[0] * 5).scores_note() == ""
     assert len(audits[0].judgement.fold_m) == 5
+
+
+def test_a_saved_model_reads_the_table_as_pandas_does(tmp_path, capsys):
+    pd = pytest.importorskip("pandas")
+    from rankrange.study import load_model
+    from rankrange.tables import open_table
+
+    table = pd.DataFrame(outlying(1))
+    table["visit"] = pd.date_range("2023-01-01", periods=len(table), freq="3D").strftime("%Y-%m-%d")
+    table["smoker"] = [("yes", "no", None, "no", "yes")[i % 5] for i in range(len(table))]
+    path = tmp_path / "patients.csv"
+    table.to_csv(path, index=False)
+    assert cli.main(["audit", str(path), "-t", "diagnosis", "-q", "--model", str(tmp_path / "m.skops")]) == 0
+    model = load_model(tmp_path / "m.skops")
+    as_read = model.predict_proba(open_table(path).read())
+    np.testing.assert_allclose(model.predict_proba(pd.read_csv(path)), as_read)
+    np.testing.assert_allclose(model.predict_proba(pd.read_csv(path, parse_dates=["visit"])), as_read)
+    kinds = {column.name: column.kind for column in audit_table(pd.read_csv(path), "diagnosis", jobs=1).columns}
+    assert (kinds["visit"], kinds["smoker"]) == ("dates", "yes or no")
+
+
+# ---- what the command says -------------------------------------------------------------------------------------------
+
+
+def houses(n=120):
+    rng = np.random.default_rng(4)
+    size = rng.normal(100, 20, size=n)
+    price = 3000 * size + rng.normal(scale=5000, size=n)
+    price[:4] += 200_000
+    return {"size": size, "age": rng.normal(size=n), "same": [7] * n, "price": price}
+
+
+@pytest.fixture(scope="module")
+def regression():
+    return audit_table(houses(), "price", ignore=["age"], jobs=1)
+
+
+def saved(path, table):
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(pa.table(table), path)
+    return str(path)
+
+
+def test_relabel_of_numbers_is_refused_before_anything_is_fitted(tmp_path, capsys):
+    path = saved(tmp_path / "t.parquet", houses())
+    options = ["--clean-how", "relabel", "--clean", str(tmp_path / "c.csv")]
+    assert cli.main(["audit", path, "-t", "price", *options]) == 2
+    error = capsys.readouterr().err
+    assert "--clean-how relabel needs a target of classes, got a target of numbers; use --clean-how drop" in error
+    assert "fitting" not in error
+    assert "encoding" not in error
+
+
+def test_the_terminal_says_how_many_rows_were_relabelled_and_dropped(tmp_path, capsys):
+    path, out = saved(tmp_path / "t.parquet", outlying(3)), tmp_path / "s.csv"
+    options = ["--clean-how", "relabel", "--clean", str(tmp_path / "c.csv"), "--out", str(out)]
+    assert cli.main(["audit", path, "-t", "diagnosis", "-q", *options]) == 0
+    actions = re.findall(r",(relabel|drop|look),", out.read_text())
+    told = re.search(r"The table with (\d+) rows relabelled and (\d+) dropped", capsys.readouterr().out)
+    assert [int(count) for count in told.groups()] == [actions.count("relabel"), actions.count("drop")]
+    assert actions.count("drop") > 0
+
+
+def test_the_terminal_says_why_columns_are_left_out_and_that_there_are_no_suspects(tmp_path, capsys):
+    x = np.linspace(-1, 1, 60)
+    table = {"x": x, "same": [7] * 60, "y": 3 * x + 0.1 * np.sin(40 * x)}
+    path = saved(tmp_path / "t.parquet", table)
+    assert cli.main(["audit", path, "-t", "y", "-q", "--out", str(tmp_path / "s.csv")]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Left out: same (all values are the same)." in out
+    assert "No suspects, only the header: " in out
+
+
+def test_settings_list_the_ignored_columns(regression, audits):
+    assert regression.settings["ignored columns"] == "age"
+    assert audits[0].settings["ignored columns"] == "none"
+
+
+def test_the_reason_for_a_number_starts_with_the_expected_value_and_how_far_off_it_is(regression):
+    price = np.array(houses()["price"])
+    worst = regression.suspects(4)
+    assert {suspect.row for suspect in worst} == {1, 2, 3, 4}
+    for suspect in worst:
+        told = re.match(r"Expected (\S+) by .*; the value is (\S+) more, (\S+) standard deviations", suspect.why)
+        expected, off, spreads = map(float, told.groups())
+        assert expected + off == pytest.approx(price[suspect.row - 1], rel=1e-3)
+        assert off / spreads == pytest.approx(5000, rel=0.5)  # how the prices were made
+    assert "squared error, in units of" in regression.to_dict()["model"]["loss"]
+
+
+def test_a_line_that_explains_the_numbers_is_not_shrunk_away(regression):
+    errors = regression.judgement.measures[1]  # without the outliers; the prices were made with a deviation of 5,000
+    assert errors.robust.value < 1.5 * 5000 * np.sqrt(2 / np.pi)
+
+
+def test_the_page_of_a_regression_does_not_speak_of_classes(regression):
+    page = regression.report()
+    main = page[page.index("<main") : page.index('<script type="application/json"')]
+    assert "relabel" not in main
+    assert not re.search(r"\b[Aa] class\b", main)
+    assert "A range of the target" in main
+
+
+def test_cuts_that_cut_nothing_are_not_drawn_and_counts_above_the_cut_are_told(audits):
+    audit = next(audit for audit in audits if audit.judgement.m)
+    j = audit.judgement
+    assert j.k == len(j.wrong)
+    page = audit.report()
+    assert "λ ≈ 0" not in page
+    assert "lower cut" not in page
+    above = int((j.losses > j.lam_hat).sum())
+    assert f"ignores the {j.m} whose losses in its own fit lie above λ̂" in page
+    assert f"so {above} lie above λ̂ here" in page
+    assert "the cut that the slider moves" in page
+    lower = with_measures(audit, *j.measures, k=j.k - 5, lam=0.1).report()
+    assert "λ: the lower cut" in lower
+
+
+def test_label_issues_without_pandas_say_what_to_install(monkeypatch):
+    import sys
+
+    from rankrange import find_label_issues
+
+    x = np.random.default_rng(0).normal(size=60)
+    issues = find_label_issues(y=x > 0, pred_probs=np.column_stack([1 - (x > 0.2), x > 0.2]))
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    for call in (issues.to_pandas, issues.to_cleanlab):
+        with pytest.raises(ImportError, match=r"needs pandas, .* run: pip install 'rankrange\[data\]'"):
+            call()

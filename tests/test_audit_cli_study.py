@@ -92,6 +92,52 @@ def test_dates_booleans_and_numbers_written_as_text_are_numbers():
     assert "1 cells that are no numbers" in encoder.report_[2].how
 
 
+ISO = ["2024-01-31", "2024-02-29 08:30", "2024-03-01T10:00:00"]
+
+
+@pytest.mark.parametrize("text", [ISO[:1] + ["2023-12-01"], ISO, ["2024-01-31T10:00:00Z", "2024-05-05T00:00:00Z"]])
+def test_iso_dates_as_text_are_encoded_as_parsed_dates_are(text):
+    cells = [*(text * 20), None]
+    parsed = [None if v is None else pd.Timestamp(v).tz_localize(None) for v in cells]
+    encoder = TableEncoder().fit({"visit": cells})
+    assert encoder.report_[0].kind == "dates"
+    np.testing.assert_allclose(encoder.transform({"visit": cells}), TableEncoder().fit_transform({"visit": parsed}))
+    np.testing.assert_allclose(encoder.transform({"visit": parsed}), encoder.transform({"visit": cells}))
+
+
+def test_what_a_model_fitted_on_dates_cannot_read_is_an_error_with_the_remedy():
+    encoder = TableEncoder().fit({"visit": pd.date_range("2020-01-01", periods=50, freq="7D")})
+    for bad in (["31.01.2020"], [20200131]):
+        with pytest.raises(ValueError, match=r"'visit' must hold dates as in the fit, got .*parse_dates=\['visit'\]"):
+            encoder.transform({"visit": bad})
+    assert encoder.transform({"visit": [None]}).shape == (1, 1)
+    numbers = TableEncoder().fit({"x": [1.5, 2.5, 3.0] * 20})
+    with pytest.raises(ValueError, match="'x' must hold numbers as in the fit, got dates"):
+        numbers.transform({"x": ["2020-01-31"]})
+
+
+@pytest.mark.parametrize("words", [("yes", "no"), ("Y", "N"), ("True", "False"), ("t", "f")])
+def test_yes_and_no_are_one_and_nought_with_a_mark_for_missing_cells(words):
+    cells = [words[0], words[1], words[1], None] * 20
+    encoder = TableEncoder().fit({"smoker": cells})
+    expected = [[1, 0], [0, 0], [0, 0], [0, 1]] * 20
+    np.testing.assert_array_equal(encoder.transform({"smoker": cells}), expected)
+    for same in ([True, False, False, None], [1, 0, 0, None], ["yes", "no", "no", None]):
+        np.testing.assert_array_equal(encoder.transform({"smoker": same}), expected[:4])
+        frame = pd.DataFrame({"smoker": pd.Series(same, dtype=object)})
+        np.testing.assert_array_equal(encoder.transform(frame), expected[:4])
+    for bad in ([1, 2], ["maybe", "yes"]):
+        with pytest.raises(ValueError, match=r"'smoker' must hold yes or no as in the fit, got .*; write yes and no"):
+            encoder.transform({"smoker": bad})
+
+
+def test_letters_that_are_no_pair_stay_apart_and_booleans_are_no_such_texts():
+    encoder = TableEncoder().fit({"grade": ["t", "y", "n", "f"] * 20})
+    assert len(encoder.feature_names_) == 4
+    with pytest.raises(ValueError, match=r"'grade' must hold texts as in the fit \(.*\), got true and false"):
+        encoder.transform({"grade": [True, False]})
+
+
 @pytest.mark.parametrize("kind", ["pyarrow", "pandas", "polars", "dict"])
 def test_every_kind_of_table_is_encoded_alike(kind):
     table = {"x": [1.0, 2.5, None, 4.0] * 10, "t": ["a", "b", None, "a"] * 10}
@@ -174,6 +220,28 @@ def test_plots_of_an_audit_draw_into_the_axis_they_are_given(name, audit):
     assert ax.has_data()
     assert ax.get_xlabel()
     figure.savefig("/dev/null", format="png")
+
+
+def test_every_text_of_the_scores_lies_on_a_figure_of_the_default_size(audit):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    figure = Figure()
+    ax = plots.plot_scores(audit, ax=figure.subplots())
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    names = [m.name for m in audit.judgement.measures if m.percent]
+    texts = [t for t in [*ax.texts, *ax.get_yticklabels(), ax.xaxis.label] if t.get_text()]
+    assert set(names) <= {t.get_text() for t in texts}
+    for text in texts:
+        box = text.get_window_extent(canvas.get_renderer())
+        assert box.x0 >= 0
+        assert box.x1 <= figure.bbox.width
+
+
+def test_plot_ranked_keeps_the_whole_range_by_default():
+    losses = np.arange(10.0)
+    ax = plots.plot_ranked(losses, ax=Figure().subplots())
+    np.testing.assert_array_equal(ax.get_lines()[0].get_ydata(), losses[::-1])
 
 
 def test_plots_of_losses_and_of_tuning_draw_into_the_axis_they_are_given():

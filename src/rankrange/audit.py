@@ -45,7 +45,7 @@ class LabelIssues:
     table : structured array, a suspect a row: "row" (its place in X), "given" and "suggested" label, "p_wrong", "loss"
         (out of sample), "distance" (loss less the cut lam_hat), "cut" (how often the loss was above the cut, of all
         fits that had not seen the row), "fdr" (estimated share of right labels among the suspects up to here) and
-        "action": "relabel" (surely wrong, one label fits), "drop" (likely wrong), "look" (possibly wrong).
+        "action": "relabel" (likely wrong, and one other label fits), "drop" (likely wrong), "look" (possibly wrong).
     score : (n,) the higher, the more suspect; what the table is sorted by
     noise_estimate, noise_interval : estimated share of wrong labels, and its 95% interval
     neighbour_weight : how much the labels of the nearest rows count; 0 where they add nothing to the linear model

@@ -1,12 +1,14 @@
 """From the columns of a table to the numbers of a linear model.
 
 Numbers are standardised after values far outside are brought in; texts become one 0/1 column a value, rare values
-together in one; dates become days; a missing cell is the median, or a value of its own, with a 0/1 column that says so.
-What cannot help is left out: constant columns, and columns in which nearly every row has its own value.
+together in one; dates become days, yes and no become 1 and 0; a missing cell is the median, or a value of its own, with
+a 0/1 column that says so. What cannot help is left out: constant columns, and columns in which nearly every row has
+its own value.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +33,9 @@ _SINGLE_FROM = 4_000_000
 # Infinity, and what overflows when it is squared, counts as missing.
 _HUGE = 1e150
 OTHER, MISSING = "(other)", "(missing)"
+_PAIRS = ({"yes", "no"}, {"y", "n"}, {"true", "false"}, {"t", "f"})
+_YES = {"yes", "y", "true", "t"}
+_DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:.*)?")
 _OTHER, _MISSING = -2, -1
 
 
@@ -103,7 +108,7 @@ def as_table(data: Any) -> Any:
 def _learn(name: str, column: Any) -> tuple[dict[str, Any] | None, ColumnReport]:
     numbers, kind, strays = numbers_of(column)
     if numbers is not None:
-        settings, missing, how = _learn_numbers(name, numbers, whole=kind == "whole numbers")
+        settings, missing, how = _learn_numbers(name, numbers, kind)
         if strays and settings is not None:
             how += f"; {strays:,} cells that are no numbers count as missing"
     else:
@@ -151,14 +156,37 @@ def _as_floats(column: Any) -> Array:
 
 
 def _numbers_in_text(column: Any) -> tuple[Array | None, str, int]:
-    """Texts that are nearly all numbers, such as an age with a few "unknown"."""
+    """Texts that are nearly all numbers, such as an age with a few "unknown"; yes and no; dates, all of them."""
     codes, levels = codes_of(column)
+    folded = {level.strip().casefold() for level in levels}
+    if folded and any(folded <= pair for pair in _PAIRS):
+        said = [float(level.strip().casefold() in _YES) for level in levels]
+        return np.array([*said, np.nan])[codes], "yes or no", 0
     values = np.array([_number(level) for level in levels] + [np.nan])
     counts = np.bincount(codes[codes >= 0], minlength=len(levels))
     known, strays = int(counts.sum()), int(counts[np.isnan(values[:-1])].sum())
-    if known == 0 or strays > (1.0 - _MOSTLY) * known:
+    if known == 0:
         return None, "text", 0
-    return values[codes], "numbers", strays
+    if strays <= (1.0 - _MOSTLY) * known:
+        return values[codes], "numbers", strays
+    days = _days(levels)
+    return (None, "text", 0) if days is None else (np.append(days, np.nan)[codes], "dates", 0)
+
+
+def _days(levels: list[str]) -> Array | None:
+    """Days since 1970 where all texts are ISO dates, as the reader of CSV takes them for, else None."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    texts = [level.strip() for level in levels]
+    if not all(_DATE.fullmatch(text) for text in texts):
+        return None
+    for kind in (pa.timestamp("ms"), pa.timestamp("ms", "UTC")):
+        try:
+            return _as_floats(pc.cast(pc.cast(pa.chunked_array([texts]), kind), pa.int64())) / 86_400_000.0
+        except pa.ArrowInvalid:
+            continue
+    return None
 
 
 def _number(text: str) -> float:
@@ -184,7 +212,7 @@ def codes_of(column: Any) -> tuple[Array, list[str]]:
 # ---- numbers ---------------------------------------------------------------------------------------------------------
 
 
-def _learn_numbers(name: str, values: Array, whole: bool) -> tuple[dict[str, Any] | None, int, str]:
+def _learn_numbers(name: str, values: Array, kind: str) -> tuple[dict[str, Any] | None, int, str]:
     known = values[~np.isnan(values)]
     missing = len(values) - len(known)
     if len(known) == 0:
@@ -192,25 +220,30 @@ def _learn_numbers(name: str, values: Array, whole: bool) -> tuple[dict[str, Any
     lowest, highest = float(known.min()), float(known.max())
     if lowest == highest and not missing:
         return None, missing, "left out: all values are the same"
-    counts_up = whole and not missing and len(known) > _FEW and highest - lowest == len(known) - 1
+    counts_up = kind == "whole numbers" and not missing and len(known) > _FEW and highest - lowest == len(known) - 1
     if counts_up and len(np.unique(known)) == len(known):
         return None, missing, "left out: it numbers the rows"
-    low, high = _usual_range(known)
+    yes = kind == "yes or no"
+    low, high = (0.0, 1.0) if yes else _usual_range(known)
     outside = int(np.sum((known < low) | (known > high)))
     known = np.clip(known, low, high)
     centre, scale = float(known.mean()), float(known.std())
+    if yes:
+        centre, scale = 0.0, 1.0
     settings = {
         "name": name,
         "kind": "numbers",
+        "of": kind,
         "low": low,
         "high": high,
-        "fill": float(np.median(known)),
+        "fill": float(known.mean() >= 0.5) if yes else float(np.median(known)),
         "centre": centre,
         "scale": scale if scale > 0 else 1.0,
         "features": [name] + ([f"{name} {MISSING}"] if missing else []),
     }
-    how = "standardised"
-    how += f"; {missing:,} missing became the median and are marked" if missing else ""
+    how = "1 for yes, 0 for no" if yes else "days, standardised" if kind == "dates" else "standardised"
+    filled = "the more frequent" if yes else "the median"
+    how += f"; {missing:,} missing became {filled} and are marked" if missing else ""
     how += f"; {outside:,} far outside were brought in to {low:.4g} .. {high:.4g}" if outside else ""
     return settings, missing, how
 
@@ -226,9 +259,7 @@ def _usual_range(known: Array) -> tuple[float, float]:
 
 
 def _encode_numbers(settings: dict[str, Any], column: Any, out: Array) -> None:
-    values, _, _ = numbers_of(column)
-    if values is None:
-        raise ValueError(f"column {settings['name']!r} must hold numbers as in the fit, got text; convert it")
+    values = _same_kind(settings, column)
     absent = np.isnan(values)
     if absent.any():
         values[absent] = settings["fill"]
@@ -238,6 +269,33 @@ def _encode_numbers(settings: dict[str, Any], column: Any, out: Array) -> None:
     out[:, 0] = values
     if out.shape[1] > 1:
         out[:, 1] = absent
+
+
+def _same_kind(settings: dict[str, Any], column: Any) -> Array:
+    """The values, if they are of the kind that the fit had: dates are no numbers, and 2 is neither yes nor no."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_dictionary(column.type):
+        column = pc.cast(column, column.type.value_type)
+    values, kind, _ = numbers_of(column)
+    name, of = settings["name"], settings.get("of", "numbers")
+    of = of if of in ("dates", "times", "yes or no") else "numbers"
+    remedy = "convert it"
+    if values is not None:
+        known = values[~np.isnan(values)]
+        got = "numbers" if kind in ("whole numbers", "empty") else kind
+        same = got == of or (of == "numbers" and kind == "yes or no" and not is_text(column.type))
+        if of == "yes or no" and got == "numbers":
+            same = bool(np.isin(known, (0.0, 1.0)).all())
+        if same or not len(known):
+            return values
+        kind = got
+    if of == "dates":
+        remedy = f"write them as 2024-01-31, or read them with pandas.read_csv(..., parse_dates=[{name!r}])"
+    elif of == "yes or no":
+        remedy = "write yes and no, true and false, or 1 and 0"
+    raise ValueError(f"column {name!r} must hold {of} as in the fit, got {kind}; {remedy}")
 
 
 # ---- texts -----------------------------------------------------------------------------------------------------------
@@ -273,6 +331,11 @@ def _learn_text(name: str, column: Any) -> tuple[dict[str, Any] | None, int, str
 def _encode_text(settings: dict[str, Any], column: Any, out: Array) -> None:
     codes, levels = codes_of(column)
     place = {level: i for i, level in enumerate(settings["levels"])}
+    if levels and str(column.type) == "bool" and not set(levels) & set(place):
+        some = ", ".join(settings["levels"][:3])
+        raise ValueError(
+            f"column {settings['name']!r} must hold texts as in the fit ({some}), got true and false; convert it"
+        )
     slot_of = np.array([place.get(level, _OTHER) for level in levels] + [_MISSING])[codes]
     for j, slot in enumerate(settings["slots"]):
         out[:, j] = slot_of == slot

@@ -19,9 +19,9 @@ KEPT, CUT, SOFT = "#2457a6", "#b4400b", "#5a5651"
 
 
 def plot_ranked(
-    losses: ArrayLike, m: int | float | RankedRange, k: int | float | None = None, *, ax: Any = None
+    losses: ArrayLike, m: int | float | RankedRange = 0, k: int | float | None = None, *, ax: Any = None
 ) -> Any:
-    """The losses from the largest to the smallest, with the ranks m+1..k that are kept and both cuts."""
+    """The losses from the largest to the smallest, with the ranks m+1..k (default: all) that are kept and both cuts."""
     ax = _axis(ax)
     values = np.sort(np.asarray(losses, dtype=np.float64))[::-1]
     keep = m if isinstance(m, RankedRange) else RankedRange(m, 1.0 if k is None else k)
@@ -64,7 +64,8 @@ def plot_losses(audit: Any, *, ax: Any = None) -> Any:
     edges = np.array(bars["edges"])
     ax.bar(edges[:-1], bars["rows"], np.diff(edges), align="edge", color=KEPT, label="rows")
     ax.bar(edges[:-1], bars["wrong"], np.diff(edges), align="edge", color=CUT, label="of these, estimated wrong")
-    cuts = [(r"$\lambda$", max(j.lam, float(edges[0])))] + ([(r"$\hat\lambda$", j.lam_hat)] if j.m else [])
+    cuts = [(r"$\lambda$", max(j.lam, float(edges[0])))] if j.k < len(j.wrong) else []
+    cuts += [(r"$\hat\lambda$", j.lam_hat)] if j.m else []
     for name, cut in cuts:
         ax.axvline(cut, color=SOFT, lw=1.2, ls="--")
         ax.annotate(name, (cut, 1.0), xycoords=("data", "axes fraction"), ha="center", va="bottom")
@@ -95,8 +96,10 @@ def plot_scores(audit: Any, *, ax: Any = None) -> Any:
         gain = measure.gain
         spread = [[factor * (gain.value - gain.low)], [factor * (gain.high - gain.value)]]
         ax.errorbar(factor * gain.value, place, xerr=spread, fmt="o", color=KEPT, capsize=3)
+        # Inside the axis: beside it a figure without a layout would cut the names off.
+        ax.text(0.02, place - 0.15, measure.name, transform=ax.get_yaxis_transform(), va="bottom")
     ax.axvline(0.0, color=SOFT, lw=1, ls=":")
-    ax.set(yticks=range(len(measures)), yticklabels=[m.name for m in measures], ylim=(len(measures) - 0.5, -0.5))
+    ax.set(yticks=[], ylim=(len(measures) - 0.5, -0.5))
     ax.set_xlabel("gain of the model that ignores the worst rows" + (" (points)" if measures[0].percent else ""))
     return ax
 

@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--clean-how",
         choices=("drop", "relabel"),
         default="drop",
-        help="drop likely wrong rows (default), or give those that are surely wrong the label that fits",
+        help="drop likely wrong rows (default), or relabel those for which one other label fits and drop the others",
     )
     types.add_file(
         outputs, "--model", metavar="SKOPS", help="the robust model, in a format that loads without running code"
@@ -98,13 +98,18 @@ def run(arguments: argparse.Namespace) -> int:
     # Imported only now: what is wrong with the file is told at once.
     from ..report.terminal import Progress, print_audit
     from ..study import audit_table
-    from ..study.export import contents_of
+    from ..study.export import check_relabel, contents_of
+    from ..study.target import find_target
 
+    relabel = arguments.clean_how == "relabel"
     with Progress(quiet=arguments.quiet) as progress:
         progress.say(_up_front(source))
         progress(f"reading {source.path.name}")
+        table = source.read()
+        if relabel:  # before anything is fitted
+            check_relabel(find_target(table, arguments.target, arguments.task, arguments.labels_by).task)
         audit = audit_table(
-            source.read(),
+            table,
             arguments.target,
             task=arguments.task,
             labels_by=arguments.labels_by,
@@ -116,12 +121,12 @@ def run(arguments: argparse.Namespace) -> int:
         )
         if outputs:
             progress("writing")
-            write_whole(contents_of(audit, source, outputs, relabel=arguments.clean_how == "relabel"))
+            write_whole(contents_of(audit, source, outputs, relabel=relabel))
     if arguments.json:
         json.dump(audit.to_dict(), sys.stdout, ensure_ascii=True, indent=1, allow_nan=False)
         print()
     else:
-        print_audit(audit, arguments.top, _written(audit, outputs))
+        print_audit(audit, arguments.top, _written(audit, outputs, relabel))
     return 0
 
 
@@ -139,11 +144,13 @@ def _up_front(source: Source) -> str:
     return f"{text}, {sized(free)} are free"
 
 
-def _written(audit: Audit, outputs: dict[str, Path]) -> list[tuple[str, str]]:
+def _written(audit: Audit, outputs: dict[str, Path], relabel: bool) -> list[tuple[str, str]]:
+    from ..study.export import clean_in_words
+
     what = {
         "--report": "the report",
-        "--out": f"all {audit.n_suspects:,} suspects",
-        "--clean": "the table without likely wrong rows",
+        "--out": f"all {audit.n_suspects:,} suspects" if audit.n_suspects else "no suspects, only the header",
+        "--clean": clean_in_words(audit, relabel),
         "--model": "the model",
     }
     return [(what[option], str(path)) for option, path in outputs.items()]

@@ -49,7 +49,7 @@ def _body(audit: Audit, limit: int) -> Markup:
 
 def _values(audit: Audit, limit: int) -> dict[str, Any]:
     j = audit.judgement
-    cuts = [("λ", j.lam if j.lam > 0 else None), ("λ̂", j.lam_hat if j.m else None)]
+    cuts = [("λ", j.lam if j.k < len(j.wrong) else None), ("λ̂", j.lam_hat if j.m else None)]
     return {
         "audit": audit,
         "j": j,
@@ -61,6 +61,7 @@ def _values(audit: Audit, limit: int) -> dict[str, Any]:
         "show_gain": show_gain,
         "show_range": show_range,
         "unit": unit,
+        "above": int((j.losses > j.lam_hat).sum()) if j.m else 0,
         "percent": _percent,
         "unused": [column for column in audit.columns if not column.used],
         "missing": sum(column.missing for column in audit.columns),

@@ -66,12 +66,14 @@ def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
         console.print(audit.scores_note(), style="dim")
     if audit.n_suspects and top:
         console.print(_suspects(audit, top))
+        console.print(f"loss: {audit.judgement.loss_name}, of models that have not seen the row", style="dim")
     for note in audit.notes:
         console.print(f"Note: {visible(note, 300)}", style="dim")
-    left_out = [visible(column.name, 30) for column in audit.columns if not column.used]
+    left_out = [column for column in audit.columns if not column.used]
     if left_out:
+        said = [f"{visible(c.name, 30)} ({visible(c.how.removeprefix('left out: '), 80)})" for c in left_out[:5]]
         more = f" and {len(left_out) - 5} more" if len(left_out) > 5 else ""
-        console.print(f"Left out: {', '.join(left_out[:5])}{more}.", style="dim")
+        console.print(f"Left out: {', '.join(said)}{more}.", style="dim")
     missing = sum(column.missing for column in audit.columns)
     if missing:
         console.print(f"Missing: {missing:,} cells, filled in and marked.", style="dim")

@@ -118,7 +118,7 @@ def audit_table(
         columns=encoder.report_,
         feature_columns=[encoder.columns_[place]["name"] for place in encoder.owner_],
         pipeline=Pipeline([("encode", encoder), ("model", judgement.model)]),
-        settings=_settings(found, plan, X, table),
+        settings=_settings(found, plan, X, table, ignore),
         notes=[*found.notes, *judgement.notes, *_words_of(raised)],
         cells={} if side else _cells(table, rest, found.rows[shown]),
         images=_pixels(features, shown, side),
@@ -127,7 +127,7 @@ def audit_table(
     )
 
 
-def _settings(target: Target, plan: Plan, X: Array, table: Any) -> dict[str, str]:
+def _settings(target: Target, plan: Plan, X: Array, table: Any, ignore: Sequence[str]) -> dict[str, str]:
     import pyarrow
     import scipy
     import sklearn
@@ -136,6 +136,7 @@ def _settings(target: Target, plan: Plan, X: Array, table: Any) -> dict[str, str
     return {
         "task": target.task,
         "target": ", ".join(target.columns),
+        "ignored columns": ", ".join(dict.fromkeys(ignore)) or "none",
         "rows and columns": f"{table.num_rows:,} x {table.num_columns:,}, {X.shape[1]:,} features after encoding",
         "cross-validation": f"{plan.folds} folds",
         "m chosen on": m_rows,

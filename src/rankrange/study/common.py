@@ -188,13 +188,18 @@ def choose_penalty(objective: Objective, plan: Plan) -> float:
         W = paths.ordinary(sets, W, tol=1e-4)
         parts = tuning.Fits(sets, np.zeros(1), ["none"], W[None]).out_of_fold(objective, tests)
         if objective.loss.targets == "numbers":
-            cost = -float(np.nanmean(tuning.row_scores(objective, strata, parts, tests)))
+            cost = _middle_error(np.concatenate([objective.y[rows] - Z[0].ravel() for rows, Z in parts]))
         else:
             cost = sum(float(replace(objective, y=objective.y[rows]).losses(Z[0]).sum()) for rows, Z in parts)
         found.append((cost, penalty))
         if len(found) > 1 and found[-1][0] > found[-2][0]:
             break
     return min(found)[1]
+
+
+def _middle_error(residual: Array) -> float:
+    """The mean of the smaller 70% of the errors: outliers cannot raise it, and it has the same unit for every fit."""
+    return float(np.sort(np.abs(residual))[: max(1, int(0.7 * len(residual)))].mean())
 
 
 def fit_robust(kind: type[Any], X: Array, y: Array, penalty: float, plan: Plan, stream: int) -> Any:

@@ -42,8 +42,8 @@ def contents_of(
     audit: Audit, source: Source, outputs: Mapping[str, Path], *, relabel: bool = False
 ) -> dict[Path, bytes | Writer]:
     """What goes into each output, by its option; whatever can fail on the way fails before anything is written."""
-    if relabel and audit.judgement.task != "classes":
-        raise UserError(f"--clean-how relabel needs classes, got {audit.judgement.task}; use --clean-how drop")
+    if relabel:
+        check_relabel(audit.judgement.task)
     made: dict[str, Callable[[Path], bytes | Writer]] = {
         "--report": lambda path: audit.report().encode(),
         "--out": lambda path: _packed(path, lambda file: _write_suspects(audit, source, file, path)),
@@ -51,6 +51,12 @@ def contents_of(
         "--model": lambda path: _model(audit),
     }
     return {path: made[option](path) for option, path in outputs.items()}
+
+
+def check_relabel(task: str) -> None:
+    if task != "classes":
+        what = "a target of numbers" if task == "numbers" else "sets of labels"
+        raise UserError(f"--clean-how relabel needs a target of classes, got {what}; use --clean-how drop")
 
 
 def load_model(path: str | os.PathLike[str]) -> Any:
@@ -131,15 +137,30 @@ def _write_clean(audit: Audit, source: Source, file: BinaryIO, path: Path, relab
     """The table without its likely wrong rows; rows that were not judged stay."""
     judgement, rows = audit.judgement, audit.target.rows
     order = judgement.order
-    likely = judgement.wrong[order] >= _LIKELY
-    mend = likely & (judgement.actions == "relabel") if relabel else np.zeros(len(order), dtype=bool)
+    mend, drop = _mended_and_dropped(audit, relabel)
     gone = np.zeros(audit.n_rows, dtype=bool)
-    gone[rows[order[likely & ~mend]]] = True
+    gone[rows[order[drop]]] = True
     labels = {int(rows[i]): judgement.suggested[rank] for rank, i in enumerate(order.tolist()) if mend[rank]}
     if path.name.lower().endswith(".parquet"):
         _clean_parquet(audit, source, file, gone, labels)
     else:
         _clean_csv(audit, source, file, gone, labels)
+
+
+def _mended_and_dropped(audit: Audit, relabel: bool) -> tuple[Array, Array]:
+    """Of the suspects: those that get the label that fits, and those that go."""
+    judgement = audit.judgement
+    likely = judgement.wrong[judgement.order] >= _LIKELY
+    mend = likely & (judgement.actions == "relabel") if relabel else np.zeros_like(likely)
+    return mend, likely & ~mend
+
+
+def clean_in_words(audit: Audit, relabel: bool) -> str:
+    """What the cleaned table is: how many rows were given another label, and how many are gone."""
+    mended, dropped = (int(mask.sum()) for mask in _mended_and_dropped(audit, relabel))
+    if relabel:
+        return f"the table with {mended:,} rows relabelled and {dropped:,} dropped as likely wrong"
+    return f"the table without its {dropped:,} likely wrong rows" if dropped else "the table, no row of it dropped"
 
 
 def _clean_csv(audit: Audit, source: Source, file: BinaryIO, gone: Array, labels: dict[int, str]) -> None:

@@ -72,7 +72,7 @@ def judge_numbers(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
         order=order,
         actions=actions_of(wrong[order]),
         suggested=[f"{value:.6g}" for value in expected],
-        expected=[f"a model that has not seen the row expects {value:.4g}" for value in expected],
+        expected=_said(expected, scale * residual[order], scale * core_of(residual)),
         against=against,
         groups=_groups(target.y, fitted.dropped_, wrong),
         noise=noise,
@@ -95,9 +95,7 @@ def outlying(residual: Array) -> tuple[Array, Interval]:
     The narrow width comes from the middle 70% of the residuals, which outliers cannot move; the wide width and the
     share are fitted by EM.
     """
-    size = np.abs(residual)
-    core = max(float(np.quantile(size, 0.7)) / norm.ppf(0.85), 1e-9 * max(float(size.max()), 1e-300))
-    z = size / core
+    z = np.abs(residual) / core_of(residual)
     share, wide = 0.05, 6.0
     for _ in range(200):
         inside, outside = (1.0 - share) * norm.pdf(z), share * norm.pdf(z / wide) / wide
@@ -112,6 +110,21 @@ def outlying(residual: Array) -> tuple[Array, Interval]:
     found = Interval.of_mean(wrong)
     spread = max(found.high - found.value, 3.0 / len(wrong))
     return wrong, Interval(found.value, max(0.0, found.low), min(1.0, found.value + spread))
+
+
+def core_of(residual: Array) -> float:
+    """The standard deviation of the residuals that are no outliers, from the middle 70% of them."""
+    size = np.abs(residual)
+    return max(float(np.quantile(size, 0.7)) / float(norm.ppf(0.85)), 1e-9 * max(float(size.max()), 1e-300))
+
+
+def _said(expected: Array, residual: Array, core: float) -> list[str]:
+    """The expected value, and how far the target lies from it, in its own units and in those of the other rows."""
+    return [
+        f"expected {value:.4g} by a model that has not seen the row; the value is {abs(off):.4g} "
+        f"{'more' if off > 0 else 'less'}, {abs(off) / core:.1f} standard deviations of the other rows"
+        for value, off in zip(expected, residual, strict=True)
+    ]
 
 
 def _in_units(fitted: AoRRRegressor, scaler: RobustScaler) -> TransformedTargetRegressor:

@@ -210,6 +210,7 @@ class Audit:
                 "lambda": _finite(j.lam),
                 "lambda_hat": _finite(j.lam_hat),
                 "C": j.C,
+                "loss": j.loss_name,
                 **({"top_k": j.top_k} if j.top_k else {}),
             },
             "scores": [

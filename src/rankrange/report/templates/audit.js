@@ -50,7 +50,7 @@
     return box;
   };
   slider.value = String(places[step]);
-  byId("slider-box").hidden = false;
+  byId("slider-box").hidden = byId("cut-legend").hidden = false;
   slider.addEventListener("input", () => {
     step = nearest(Number(slider.value));
     showCut();
