@@ -296,7 +296,8 @@ class AoRRClassifier(ClassifierMixin, _AoRRLinear):
         not be cross-validated: there "auto" cuts nothing.
     loss : "logistic" (softmax for more than two classes) or "hinge" (Crammer-Singer)
     C : float
-        Inverse strength of the penalty, relative to the *mean* loss: C here is n times scikit-learn's C.
+        Inverse strength of the penalty, relative to the *mean* loss: C here is n times scikit-learn's C, and the
+        default is a strong penalty; C=len(y) is scikit-learn's default.
     solver : "auto", "dca", "subgradient" or "bilevel"
         "auto" searches from many starts and certifies the result. "dca" is the paper's Algorithm 1 with exact inner
         solves, "bilevel" its section 3.1, both from the ordinary fit. "subgradient" is Algorithm 1 as printed, for
