@@ -24,7 +24,7 @@ _ENOUGH = 1e-3
 
 
 def paper_grid(n: int, *, k: Iterable[float] = (), m: Iterable[float] = (), C: Iterable[float] = ()) -> list[Any]:
-    """A param_grid for n training rows: k = 1 and .1 n, .2 n, ..., n; m in [1, k) at some shares of k; C = 1 .. 10^5.
+    """A param_grid for n training rows: k = 1 and .1 n, .2 n, ..., n; m = 0 (AT_k) and in [1, k); C = 1 .. 10^5.
 
     n are the rows of a training fold, so that k = n is all of them. Pass shares for other values of k and m.
     """
