@@ -136,6 +136,9 @@ def test_datasets_tells_what_is_at_hand_and_where_it_looks(tmp_path, capsys):
     text = capsys.readouterr().out
     assert "OpenML 40981" in text
     assert str(tmp_path) in text
+    assert "download=" not in text  # that is how Python asks, not the command line
+    [missing] = re.findall(r"Not at hand: (.*)\. `rankrange reproduce --download` fetches them", text)
+    assert missing.split(", ") == [name for name, there in at_hand.items() if not there]
 
 
 def test_an_interruption_ends_with_exit_code_130(tmp_path, capsys):

@@ -43,7 +43,9 @@ def run(arguments: argparse.Namespace) -> int:
         print("No folder is named: set RANKRANGE_DATA or give --data-home. docs/data.md has the format of its files.")
     else:
         print(f"Files are looked for in {folder}. docs/data.md has their format.")
-    print("What is not there rankrange.datasets.load(name) fetches from OpenML, unless download=False.")
+    missing = [entry["name"] for entry in found if not entry["available"]]
+    if missing:
+        print(f"Not at hand: {', '.join(missing)}. `rankrange reproduce --download` fetches them from OpenML.")
     return 0
 
 

@@ -71,9 +71,7 @@ def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
         console.print(f"Note: {visible(note, 300)}", style="dim")
     left_out = [column for column in audit.columns if not column.used]
     if left_out:
-        said = [f"{visible(c.name, 30)} ({visible(c.how.removeprefix('left out: '), 80)})" for c in left_out[:5]]
-        more = f" and {len(left_out) - 5} more" if len(left_out) > 5 else ""
-        console.print(f"Left out: {', '.join(said)}{more}.", style="dim")
+        console.print(f"Left out: {_with_reasons(left_out)}.", style="dim")
     missing = sum(column.missing for column in audit.columns)
     if missing:
         console.print(f"Missing: {missing:,} cells, filled in and marked.", style="dim")
@@ -81,6 +79,15 @@ def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
         console.print(f"{what[0].upper()}{what[1:]}: {visible(where)}", soft_wrap=True)
     if not written:
         console.print("Add --report report.html for a page to read, --out suspects.csv for all suspects.", style="dim")
+
+
+def _with_reasons(columns: list[Any], most: int = 5) -> str:
+    """The first columns by the reason for which they were left out, and how many more there are."""
+    by_reason: dict[str, list[str]] = {}
+    for column in columns[:most]:
+        by_reason.setdefault(column.how.removeprefix("left out: "), []).append(visible(column.name, 30))
+    said = [f"{', '.join(names)} ({visible(reason, 80)})" for reason, names in by_reason.items()]
+    return "; ".join(said) + (f" and {len(columns) - most} more" if len(columns) > most else "")
 
 
 def _scores(audit: Audit) -> Any:
