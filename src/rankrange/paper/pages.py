@@ -231,7 +231,9 @@ def about(report: Report) -> list[str]:
     honest = sum(seconds for (_, protocol), seconds in facts["work"].items() if protocol == "honest") / 60.0
     each = "; ".join(f"{name} ({protocol}) {s / 60:.1f}" for (name, protocol), s in facts["work"].items())
     sessions = facts["sessions"]
-    wall = f" Wall time: {sessions[0]['seconds'] / 60:.1f} min, {sessions[0]['jobs']} processes." * (len(sessions) == 1)
+    wall = ""
+    if len(sessions) == 1:
+        wall = f" Wall time: {sessions[0]['seconds'] / 60:.1f} min, {sessions[0]['jobs']} processes."
     return [
         f"Size: {facts['size']}. Made with {packages}. Seeds: 1000 + number of the split.",
         f"Work, in minutes of one core: {each}. All of the honest protocol: {honest:.1f}, or {honest / 2:.1f} on two "
