@@ -177,8 +177,29 @@ def test_the_reason_for_a_number_starts_with_the_expected_value_and_how_far_off_
         told = re.match(r"Expected (\S+) by .*; the value is (\S+) more, (\S+) standard deviations", suspect.why)
         expected, off, spreads = map(float, told.groups())
         assert expected + off == pytest.approx(price[suspect.row - 1], rel=1e-3)
+        assert suspect.residual == pytest.approx(off, rel=1e-3)
         assert off / spreads == pytest.approx(5000, rel=0.5)  # how the prices were made
     assert "squared error, in units of" in regression.to_dict()["model"]["loss"]
+
+
+def test_numbers_in_csv_and_terminal_say_how_far_off_they_are(tmp_path, capsys):
+    import csv
+
+    path, out = saved(tmp_path / "t.parquet", houses()), tmp_path / "s.csv"
+    assert cli.main(["audit", path, "-t", "price", "-q", "--out", str(out)]) == 0
+    told = capsys.readouterr().out
+    assert "off by: given less expected" in told
+    assert "e+0" not in told.split("most suspect")[1]
+    with out.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            off = float(row["price"]) - float(row["suggested"])
+            assert float(row["residual"]) == pytest.approx(off, rel=1e-3)
+
+
+def test_far_outliers_leave_the_other_rows_room_in_the_chart(regression):
+    far = dataclasses.replace(regression.judgement, losses=np.append(np.geomspace(1e-4, 1.0, 119), 1e6))
+    bars = dataclasses.replace(regression, judgement=far).distribution()
+    assert max(bars["rows"]) < 30
 
 
 def test_a_line_that_explains_the_numbers_is_not_shrunk_away(regression):

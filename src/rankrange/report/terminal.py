@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from .text import visible
+from .text import number, visible
 
 if TYPE_CHECKING:
     from ..study.result import Audit
@@ -66,7 +66,9 @@ def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
         console.print(audit.scores_note(), style="dim")
     if audit.n_suspects and top:
         console.print(_suspects(audit, top))
-        console.print(f"loss: {audit.judgement.loss_name}, of models that have not seen the row", style="dim")
+        numbers = audit.judgement.residuals is not None
+        meaning = "off by: given less expected" if numbers else f"loss: {audit.judgement.loss_name}"
+        console.print(f"{meaning}, by models that have not seen the row", style="dim")
     for note in audit.notes:
         console.print(f"Note: {visible(note, 300)}", style="dim")
     left_out = [column for column in audit.columns if not column.used]
@@ -115,10 +117,13 @@ def _suspects(audit: Audit, top: int) -> Any:
     count = min(top, audit.n_suspects)
     title = f"\nThe {count} most suspect of {audit.n_suspects:,} rows"
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for name in ("row", "given", "suggested", "p(wrong)", "loss", "action"):
-        table.add_column(name, justify="right" if name in ("row", "p(wrong)", "loss") else "left")
+    numbers = audit.judgement.residuals is not None
+    better, off = ("expected", "off by") if numbers else ("suggested", "loss")
+    for name in ("row", "given", better, "p(wrong)", off, "action"):
+        table.add_column(name, justify="right" if name in ("row", "p(wrong)", "loss", "off by") else "left")
     for s in audit.suspects(top):
         p = ">99%" if s.p_wrong > 0.995 else f"{s.p_wrong:.0%}"
-        given, better = (Text(visible(text, _WIDTH_OF_TEXT)) for text in (s.given, s.suggested))
-        table.add_row(f"{s.row:,}", given, better, p, f"{s.loss:.3g}", s.action)
+        given, other = (Text(visible(text, _WIDTH_OF_TEXT)) for text in (s.given, s.suggested))
+        size = f"{s.loss:.3g}" if s.residual is None else number(s.residual, 4)
+        table.add_row(f"{s.row:,}", given, other, p, size, s.action)
     return table

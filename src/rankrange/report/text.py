@@ -24,6 +24,12 @@ def visible(value: Any, limit: int | None = None) -> str:
     return "".join(f"⟨{ord(c):04X}⟩" if unicodedata.category(c) in _HIDDEN else c for c in text)
 
 
+def number(value: float, digits: int = 6) -> str:
+    """The number with so many digits; up to a thousand million all of those before the point, not 3.5e+06."""
+    text = f"{value:.{digits}g}"
+    return f"{value:.0f}" if "e+" in text and abs(value) < 1e9 else text
+
+
 def csv_safe(text: str) -> str:
     """The text with a leading quote where a spreadsheet program would take it for a formula; numbers stay numbers."""
     if _FORMULA.match(text) and not _NUMBER.fullmatch(text):

@@ -141,6 +141,7 @@ class Judgement:
     groups: list[Group]
     noise: Interval
     loss_name: str
+    residuals: Array | None = None  # of numbers: the target less what the robust model expects, in the target's unit
     top_k: int = 0
     blind: str = ""  # why nothing can be said about single rows, where that is so; there are no suspects then
     notes: list[str] = field(default_factory=list)

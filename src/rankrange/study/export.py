@@ -99,19 +99,21 @@ def _write_suspects(audit: Audit, source: Source, file: BinaryIO, path: Path) ->
     suspects = audit.suspects()
     rows = np.array([suspect.row - 1 for suspect in suspects], dtype=np.intp)
     cells = _rows_as_text(source, rows)
-    names = [f"{name} in the file" if name in _OWN else name for name in source.names]
-    file.write(_lines([[*_OWN, *map(csv_safe, names)]], ","))
+    own = [*_OWN, *(["residual"] if audit.judgement.residuals is not None else [])]
+    names = [f"{name} in the file" if name in own else name for name in source.names]
+    file.write(_lines([[*own, *map(csv_safe, names)]], ","))
     for start in range(0, len(suspects), 10_000):
         part = slice(start, start + 10_000)
         lines = (
-            [*_found(suspect), *map(csv_safe, own)] for suspect, own in zip(suspects[part], cells[part], strict=True)
+            [*_found(suspect), *map(csv_safe, row)] for suspect, row in zip(suspects[part], cells[part], strict=True)
         )
         file.write(_lines(lines, ","))
 
 
 def _found(suspect: Suspect) -> list[Any]:
     said = [csv_safe(suspect.given), csv_safe(suspect.suggested), f"{suspect.p_wrong:.4f}", f"{suspect.loss:.6g}"]
-    return [suspect.rank, suspect.row, *said, suspect.action, csv_safe(visible(suspect.why))]
+    off = [] if suspect.residual is None else [f"{suspect.residual:.6g}"]
+    return [suspect.rank, suspect.row, *said, suspect.action, csv_safe(visible(suspect.why)), *off]
 
 
 def _rows_as_text(source: Source, rows: Array) -> list[list[str]]:

@@ -13,6 +13,7 @@ from sklearn.preprocessing import RobustScaler
 from ..estimators import AoRRRegressor
 from ..losses import Squared
 from ..objective import Design, Objective
+from ..report.text import number
 from .common import (
     Group,
     Interval,
@@ -71,12 +72,13 @@ def judge_numbers(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
         dropped=fitted.dropped_,
         order=order,
         actions=actions_of(wrong[order]),
-        suggested=[f"{value:.6g}" for value in expected],
+        suggested=[number(value) for value in expected.tolist()],
+        residuals=scale * residual,
         expected=_said(expected, scale * residual[order], scale * core_of(residual)),
         against=against,
         groups=_groups(target.y, fitted.dropped_, wrong),
         noise=noise,
-        loss_name=f"squared error, in units of {scale:.4g} squared",
+        loss_name=f"squared error, in units of {number(scale, 4)} squared",
         notes=["For numbers, wrong means too far from what the other rows lead to expect: it may be rare instead."],
     )
 
@@ -121,7 +123,7 @@ def core_of(residual: Array) -> float:
 def _said(expected: Array, residual: Array, core: float) -> list[str]:
     """The expected value, and how far the target lies from it, in its own units and in those of the other rows."""
     return [
-        f"expected {value:.4g} by a model that has not seen the row; the value is {abs(off):.4g} "
+        f"expected {number(value, 4)} by a model that has not seen the row; the value is {number(abs(off), 4)} "
         f"{'more' if off > 0 else 'less'}, {abs(off) / core:.1f} standard deviations of the other rows"
         for value, off in zip(expected, residual, strict=True)
     ]

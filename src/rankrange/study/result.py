@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..encode import ColumnReport
+from ..report.text import number
 from .common import Judgement
 from .target import Target
 
@@ -30,6 +31,7 @@ class Suspect(NamedTuple):
     loss: float
     action: str
     why: str
+    residual: float | None = None  # of numbers: given less expected, in the target's unit
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,7 @@ class Audit:
                     float(j.losses[i]),
                     str(j.actions[rank]),
                     why[:1].upper() + why[1:],
+                    None if j.residuals is None else float(j.residuals[i]),
                 )
             )
         return found
@@ -124,8 +127,9 @@ class Audit:
     def distribution(self) -> dict[str, list[float]]:
         """Bars of the losses on a scale that shows both ends: edges, rows in each, expected wrong ones in each."""
         losses = self.judgement.losses
-        low, high = np.quantile(losses, [0.005, 1.0])
-        low, high = max(float(low), 1e-4 * max(float(high), 1e-9)), float(high)
+        least, low, high = map(float, np.quantile(losses, [0.005, 0.1, 1.0]))
+        # Four decades, or more where outliers are so far out that nearly all rows would be in the first bar.
+        low = max(least, min(low, 1e-4 * high), 1e-13, 1e-12 * high)
         edges = np.geomspace(low, max(high, 1.01 * low), _BARS + 1)
         place = np.clip(np.searchsorted(edges, losses, side="right") - 1, 0, _BARS - 1)
         return {
@@ -257,11 +261,11 @@ def _but(worse: list[Any], word: str) -> str:
 
 def show(measure: Any, value: float) -> str:
     """A score as it is written: in percent, or with three digits."""
-    return f"{100 * value:.1f}%" if measure.percent else f"{value:.4g}"
+    return f"{100 * value:.1f}%" if measure.percent else number(value, 4)
 
 
 def show_gain(measure: Any, value: float) -> str:
-    text = f"{100 * value:+.1f}" if measure.percent else f"{value:+.3g}"
+    text = f"{100 * value:+.1f}" if measure.percent else ("+" if value >= 0 else "") + number(value, 3)
     return text.replace("-", "\N{MINUS SIGN}")
 
 

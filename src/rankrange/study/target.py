@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..encode import codes_of, is_text, numbers_of
 from ..errors import UserError
-from ..report.text import visible
+from ..report.text import number, visible
 
 Array = NDArray[Any]
 TASKS = ("classes", "numbers", "labels")
@@ -45,7 +45,7 @@ class Target:
         if self.task == "classes":
             return self.names[self.y[i]]
         if self.task == "numbers":
-            return f"{self.y[i]:.6g}"
+            return number(float(self.y[i]))
         return self.said_labels(self.y[i])
 
     def said_labels(self, mask: Array) -> str:
