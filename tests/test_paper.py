@@ -229,6 +229,7 @@ def test_without_the_data_what_is_missing_is_listed_and_the_rest_runs(tmp_path, 
     assert set(ran) == {"monk", "titanic"}
     rows = json.loads((tmp_path / "run" / "results.json").read_text())
     assert {row["dataset"] for row in rows} == {"monk", "titanic"}
+    assert "Not in this run: binary: australian, phoneme, splice." in (tmp_path / "run" / "results.md").read_text()
 
 
 def test_with_no_data_at_all_nothing_is_written(tmp_path, monkeypatch, capsys):

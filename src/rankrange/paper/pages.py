@@ -230,15 +230,26 @@ def about(report: Report) -> list[str]:
     packages = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     honest = sum(seconds for (_, protocol), seconds in facts["work"].items() if protocol == "honest") / 60.0
     each = "; ".join(f"{name} ({protocol}) {s / 60:.1f}" for (name, protocol), s in facts["work"].items())
-    sessions = facts["sessions"]
+    passes = facts["passes"]
     wall = ""
-    if len(sessions) == 1:
-        wall = f" Wall time: {sessions[0]['seconds'] / 60:.1f} min, {sessions[0]['jobs']} processes."
+    if len(passes) == 1:
+        wall = f" Wall time: {passes[0]['seconds'] / 60:.1f} min, {passes[0]['jobs']} processes."
     return [
+        *_left_out(report),
         f"Size: {facts['size']}. Made with {packages}. Seeds: 1000 + number of the split.",
         f"Work, in minutes of one core: {each}. All of the honest protocol: {honest:.1f}, or {honest / 2:.1f} on two "
         f"cores; figures and pages take a few seconds more.{wall}",
     ]
+
+
+def _left_out(report: Report) -> list[str]:
+    """Data sets that an experiment has and this run has not: a claim about every data set says nothing of them."""
+    there: dict[str, set[str]] = {}
+    for row in report.rows:
+        there.setdefault(row.experiment, set()).add(row.dataset)
+    missing = {name: [d for d in experiment(name).NEEDS if d not in found] for name, found in there.items()}
+    listed = "; ".join(f"{name}: {', '.join(gone)}" for name, gone in missing.items() if gone)
+    return [f"Not in this run: {listed}. Claims about every data set speak of the others alone."] if listed else []
 
 
 # --- Markdown ---------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Finished cells on disk: one JSON file each, whole or not there at all.
 
-A run folder holds `run.json` (size, versions and the sessions that worked on it) and `cells/KEY.json`. A file is
+A run folder holds `run.json` (size, versions and the passes that worked on it) and `cells/KEY.json`. A file is
 written beside its place, flushed to the disk and then moved, so that a process killed at any moment loses at most the
 cells it was working on. Nothing else is kept: a run that goes on reads what is finished and does the rest.
 """
@@ -83,7 +83,7 @@ class Store:
             left.unlink(missing_ok=True)
         manifest = self.manifest()
         if manifest is None:
-            self._write(self.folder / "run.json", {"size": size, "versions": versions(), "sessions": []})
+            self._write(self.folder / "run.json", {"size": size, "versions": versions(), "passes": []})
             return
         for what, there, now in (("size", manifest["size"], size), ("versions", manifest["versions"], versions())):
             if there != now:
@@ -99,10 +99,10 @@ class Store:
             return None
 
     def note(self, seconds: float, **facts: Any) -> None:
-        """Add a session to the manifest: when it ended, how long it took, what it did."""
-        manifest = self.manifest() or {"versions": versions(), "sessions": []}
+        """Add a pass to the manifest: when it ended, how long it took, what it did."""
+        manifest = self.manifest() or {"versions": versions(), "passes": []}
         ended = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        manifest["sessions"].append({"ended": ended, "seconds": round(seconds, 1), **facts})
+        manifest["passes"].append({"ended": ended, "seconds": round(seconds, 1), **facts})
         self._write(self.folder / "run.json", manifest)
 
     def write(self, cell: Cell, outcome: Outcome, seconds: float, work: float) -> None:
