@@ -22,8 +22,8 @@ Array = NDArray[Any]
 
 ZERO = {"logistic": float(np.log(2.0)), "hinge": 1.0}  # the loss of each row at scores of zero
 CS = (1e0, 1e1, 1e2, 1e3, 1e4, 1e5)
-# The search from many starts is run at one value of C and every second m; the others go on from there, at a tenth of the
-# cost. They may end in other minima than a search of their own would.
+# The search from many starts is run at one value of C and every second m; the others go on from there, at a tenth of
+# the cost. They may end in other minima than a search of their own would.
 _SEARCHED, _UP, _DOWN = 1e3, (1e4, 1e5), (1e2, 1e1, 1e0)
 _ENOUGH: dict[str, Any] = {"max_iter": 20, "tol": 1e-2}  # for a choice between candidates
 
