@@ -208,6 +208,16 @@ def test_ctrl_c_leaves_what_is_finished_and_says_how_to_go_on(tmp_path, monkeypa
     assert "--resume" in capsys.readouterr().err
 
 
+def test_a_termination_ends_as_ctrl_c_does(tmp_path, monkeypatch, capsys):
+    import signal
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(experiment("toy"), "run", lambda cell: signal.raise_signal(signal.SIGTERM))
+    assert reproduce("toy", "--smoke", "--out", tmp_path / "run", "--jobs", 1) == 130
+    assert "--resume" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
 # --- data -------------------------------------------------------------------------------------------------------------
 
 
@@ -224,8 +234,9 @@ def test_without_the_data_what_is_missing_is_listed_and_the_rest_runs(tmp_path, 
     said = capsys.readouterr().err
     for name in ("australian", "phoneme", "splice"):
         assert f"  {name}, needed by binary" in said
-    assert "RANKRANGE_DATA" in said
+    assert said.count("RANKRANGE_DATA") == 1  # one sentence for all
     assert "--download" in said
+    assert "download=" not in said  # that is how Python asks, not the command line
     assert set(ran) == {"monk", "titanic"}
     rows = json.loads((tmp_path / "run" / "results.json").read_text())
     assert {row["dataset"] for row in rows} == {"monk", "titanic"}

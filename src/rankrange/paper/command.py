@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -52,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Exit code: 0 done, 1 some cells failed or data are missing, 2 bad input, 130 interrupted."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the workers too, as Ctrl-C does
     try:
         return _run(arguments)
     except UserError as error:
@@ -60,6 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         _tell(f"interrupted; finished cells are in {arguments.out}, go on with --resume")
         return 130
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -129,7 +133,8 @@ def _with_data(cells: list[Cell], modules: dict[str, ModuleType], download: bool
         return cells
     _tell("data sets that are missing:")
     for name, reason in missing.items():
-        _tell(f"  {name}, needed by {', '.join(n for n, module in modules.items() if name in module.NEEDS)}: {reason}")
+        why = "" if "download=True" in reason else f": {reason}"  # the way to fetch it is said below
+        _tell(f"  {name}, needed by {', '.join(n for n, module in modules.items() if name in module.NEEDS)}{why}")
     _tell("set RANKRANGE_DATA to a folder that has them (docs/data.md), or add --download to fetch them from OpenML")
     ready = [cell for cell in cells if cell.dataset not in missing]
     _tell(f"left out: {len(cells) - len(ready)} of {len(cells)} cells; the others run")
