@@ -50,7 +50,7 @@ TABLES = (
     ),
 )
 SPLITS = {"full": 10, "quick": 2, "smoke": 1}
-PAPER_SPLITS = {"full": 3, "quick": 1, "smoke": 1}
+PAPER_SPLITS = {"full": 10, "quick": 1, "smoke": 1}
 GRIDS = {
     "full": Grid(),
     "quick": Grid(k=(1.0, 0.7, 0.5, 0.3), m=(0.45, 0.2, 0.05), slack=(1.0, 10.0)),
