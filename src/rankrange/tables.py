@@ -122,9 +122,7 @@ class Source:
         if self.kind == "csv" and "columns, got" in text:
             return self._ragged(text)
         if isinstance(error, EOFError | zlib.error | gzip.BadGzipFile) or "zlib" in text:
-            return UserError(
-                f"a gzip file must be whole, got {self.path}, which ends early or is damaged; copy it anew"
-            )
+            return _damaged_gzip(self.path)
         if isinstance(error, UnicodeDecodeError) or "UTF8" in text or "encoding" in text:
             return self._not_text("it holds bytes that are not")
         first = visible(text.splitlines()[0] if text else type(error).__name__, 150)
@@ -208,9 +206,7 @@ def _head_of(path: Path) -> tuple[bytes, bool, int]:
     except PermissionError as error:
         raise _no_permission(path) from error
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UserError(
-            f"a gzip file must be whole, got {path}, which ends early or is damaged; copy it anew"
-        ) from error
+        raise _damaged_gzip(path) from error
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}; check the path") from error
 

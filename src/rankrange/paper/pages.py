@@ -12,10 +12,11 @@ from types import ModuleType
 from typing import Any
 
 from ..errors import UserError, missing_package
+from ..outputs import write_whole
 from . import EXPERIMENTS, experiment
 from .base import PROTOCOLS, Claim, Results, TableSpec
 from .rows import NOT_PRINTED, Row, higher_is_better, rows_of
-from .store import Store, write_whole
+from .store import Store
 
 PROTOCOL_NOTES = {
     "honest": "Scaling and every choice on training and validation rows alone; test rows read once.",
@@ -61,7 +62,7 @@ def write_pages(store: Store, folder: Path, readme: Path | None = None) -> Repor
     (folder / "figures").mkdir(exist_ok=True)
     drawn = {name: content for pictures in report.pictures.values() for name, content in pictures.items()}
     for name, content in drawn.items():
-        write_whole(folder / "figures" / f"{name}.png", content)
+        write_whole({folder / "figures" / f"{name}.png": content})
     for old in (folder / "figures").glob("*.png"):
         if old.stem not in drawn:  # of an earlier run
             old.unlink()
@@ -72,9 +73,9 @@ def write_pages(store: Store, folder: Path, readme: Path | None = None) -> Repor
         ("results.md", as_markdown(report)),
         ("results.html", as_html(report)),
     ):
-        write_whole(folder / name, text.encode())
+        write_whole({folder / name: text.encode()})
     if readme is not None:
-        write_whole(readme, with_summary(readme.read_text(encoding="utf-8"), folder).encode())
+        write_whole({readme: with_summary(readme.read_text(encoding="utf-8"), folder).encode()})
     return report
 
 

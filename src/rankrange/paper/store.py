@@ -8,9 +8,7 @@ cells it was working on. Nothing else is kept: a run that goes on reads what is 
 from __future__ import annotations
 
 import json
-import os
 import platform
-import tempfile
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from importlib import metadata
@@ -19,6 +17,7 @@ from typing import Any
 
 from .. import __version__
 from ..errors import UserError
+from ..outputs import write_whole
 from .base import Cell, Measure, Outcome
 
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "torch")
@@ -33,23 +32,6 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """The file appears whole or not at all, also when the machine stops."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)  # mkstemp makes files that only their owner can read
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 @dataclass(frozen=True)
@@ -147,10 +129,7 @@ class Store:
     @staticmethod
     def _write(path: Path, content: dict[str, Any]) -> None:
         text = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
-        try:
-            write_whole(path, text.encode())
-        except OSError as error:
-            raise UserError(f"cannot write {path}: {error.strerror}; choose another place with --out") from error
+        write_whole({path: text.encode()})
 
 
 def _outcome(entry: dict[str, Any]) -> Outcome:
