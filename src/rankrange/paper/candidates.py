@@ -1,9 +1,11 @@
 """Linear models for every m, k and C of a grid: the candidates that a validation set, or a test set, chooses from.
 
-Every aggregate gets the same six values of C, the same values of k where it has one, and converged fits. A model whose
-objective is not below that of the zero model says nothing about the data; it counts as predicting the larger class. The
-average of fewer of the largest losses is larger, and so is a heavier penalty: where nothing beats zero at (m, k, C),
-nothing does at smaller m, k or C, and these fits are left out.
+Every aggregate gets the same six values of C and the same values of k where it has one, so that those with more
+settings have more candidates. Convex ones are solved to the end; AoRR stops at 20 steps or a tolerance of 1e-2.
+
+A model whose objective is not below that of the zero model says nothing about the data; it counts as predicting the
+larger class. The average of fewer of the largest losses is larger, and so is a heavier penalty: where nothing beats
+zero at (m, k, C), nothing does at smaller m, k or C, and these fits are left out.
 """
 
 from __future__ import annotations

@@ -240,11 +240,6 @@ def fold_masks(strata: Array, plan: Plan) -> Array:
     return np.array([fold == f for f in range(plan.folds)])
 
 
-def speaks_against(X: Array, weights: Array) -> Array:
-    """(suspects, features): weights of the alternative less those of the target as given, times the value."""
-    return X * weights
-
-
 def actions_of(wrong: Array) -> Array:
     """What to do where a target cannot be suggested with confidence: drop what is likely wrong, look at the rest."""
     return np.where(wrong >= 0.5, "drop", "look")
