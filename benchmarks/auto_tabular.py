@@ -29,7 +29,9 @@ from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
 
 import record
 from corrupted import BINARY, corrupt, load, scaled
-from rankrange import AoRRClassifier, paths, tuning
+from rankrange import AoRRClassifier
+from rankrange.crossfit import choose as tuning
+from rankrange.crossfit import fits as paths
 
 CELLS = (
     *(("symmetric", rate) for rate in (0.0, 0.1, 0.2, 0.3)),

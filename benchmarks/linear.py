@@ -21,8 +21,8 @@ from sklearn.linear_model import LogisticRegression
 
 import record
 from rankrange import AoRRClassifier
-from rankrange.losses import Logistic, Softmax
-from rankrange.objective import Design, Objective
+from rankrange.core.losses import Logistic, Softmax
+from rankrange.core.objective import Design, Objective
 from rankrange.solvers import subgradient
 
 warnings.simplefilter("ignore", ConvergenceWarning)

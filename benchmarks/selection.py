@@ -20,7 +20,7 @@ import numpy as np
 
 import record
 from rankrange import range_weights, ranked_range
-from rankrange.select import select
+from rankrange.core.select import select
 
 DISTRIBUTIONS: dict[str, Callable[[np.random.Generator, int], Any]] = {
     "exponential": lambda rng, n: rng.exponential(size=n),

@@ -18,11 +18,11 @@ import numpy as np
 from sklearn.preprocessing import StandardScaler
 
 from rankrange import datasets, noise
-from rankrange.losses import TKML
-from rankrange.objective import Design
-from rankrange.solvers.logistic import logistic_per_label
+from rankrange.core.losses import TKML
+from rankrange.core.objective import Design
+from rankrange.solvers.label_ranking import LabelObjective, by_separation, descend_and_polish
 from rankrange.solvers.minmax import minmax
-from rankrange.solvers.tkml import LabelObjective, by_separation, descend_and_polish
+from rankrange.solvers.per_label import logistic_per_label
 from record import append
 
 SETS = ("emotions", "scene", "yeast")

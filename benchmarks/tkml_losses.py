@@ -17,11 +17,11 @@ import numpy as np
 from sklearn.preprocessing import StandardScaler
 
 from rankrange import datasets
-from rankrange.losses import TKML
+from rankrange.core.losses import TKML
+from rankrange.core.objective import Design
 from rankrange.metrics import top_k_multilabel_accuracy
-from rankrange.objective import Design
-from rankrange.solvers.logistic import logistic_per_label
-from rankrange.solvers.tkml import LabelObjective, quasi_newton
+from rankrange.solvers.label_ranking import LabelObjective, quasi_newton
+from rankrange.solvers.per_label import logistic_per_label
 from record import append
 
 C = 10.0

@@ -12,8 +12,9 @@ from sklearn.model_selection import KFold, RepeatedStratifiedKFold, ShuffleSplit
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
-from rankrange import AoRRClassifier, find_label_issues, mislabel, noise
-from rankrange.mislabel import wrong_labels
+from rankrange import AoRRClassifier, find_label_issues, noise
+from rankrange.core import flips as mislabel
+from rankrange.core.flips import wrong_labels
 
 
 def planted(classes=3, n=300, rate=0.1, flips=None, seed=0):

@@ -18,9 +18,9 @@ pa = pytest.importorskip("pyarrow")
 for package in ("jinja2", "rich", "skops"):
     pytest.importorskip(package)
 
-from rankrange.study import audit_table, load_model  # noqa: E402
-from rankrange.study.target import find_target  # noqa: E402
-from rankrange.tables import open_table  # noqa: E402
+from rankrange.audit import audit_table, load_model  # noqa: E402
+from rankrange.audit.target import find_target  # noqa: E402
+from rankrange.tables.read import open_table  # noqa: E402
 
 N = 240
 

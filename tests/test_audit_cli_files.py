@@ -16,8 +16,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from rankrange import cli, outputs
+from rankrange import cli
 from rankrange.errors import UserError
+from rankrange.tables import write as outputs
 
 pa = pytest.importorskip("pyarrow")
 for package in ("jinja2", "rich", "skops"):
@@ -235,7 +236,7 @@ def test_kill_9_leaves_no_output_that_could_be_taken_for_one(moment, tmp_path):
     patch = {
         "while it writes": f"os.fsync = {kill}",
         "before the first move": f"os.replace = {kill}",
-        "while it fits": f"import rankrange.study.classes as c; c.find_label_issues = {kill}",
+        "while it fits": f"import rankrange.audit.classes as c; c.find_label_issues = {kill}",
     }[moment]
     places = ["--report", "r.html", "--out", "s.csv", "--clean", "c.csv", "--model", "m.skops"]
     code = f"import os, sys; from rankrange import cli; {patch}; sys.exit(cli.main(sys.argv[1:]))"
@@ -252,7 +253,7 @@ def test_ctrl_c_ends_an_audit_with_130_and_nothing_written(tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes(GOOD)
     code = (
-        "import sys; from rankrange import cli; import rankrange.study.classes as c, time; "
+        "import sys; from rankrange import cli; import rankrange.audit.classes as c, time; "
         "c.find_label_issues = lambda *a, **k: (print('now', flush=True), time.sleep(60)); "
         "sys.exit(cli.main(sys.argv[1:]))"
     )
@@ -344,7 +345,7 @@ def test_csv_files_made_from_a_harmful_one_open_safely(tmp_path, capsys):
     "odd", ["plain", 'q"uote', "new\nline", "return\r=1+1", "a,b", "a;b", "a|b", "a\tb", "-", "", "ünï"]
 )
 def test_every_cell_comes_back_from_csv_whichever_way_it_was_written(odd, delimiter):
-    from rankrange.study.export import _batch_as_csv
+    from rankrange.audit.export import _batch_as_csv
 
     cells = [["first", odd, "007"], ["x", "1.50", odd]]
     written = _batch_as_csv(pa.record_batch(cells, names=["one", "two"]), delimiter).decode()

@@ -11,8 +11,8 @@ for package in ("jinja2", "rich", "skops"):
     pytest.importorskip(package)
 
 from rankrange import cli  # noqa: E402
-from rankrange.study import audit_table  # noqa: E402
-from rankrange.study.common import Interval, Measure  # noqa: E402
+from rankrange.audit import audit_table  # noqa: E402
+from rankrange.audit.judgement import Interval, Measure  # noqa: E402
 
 SHARE = r"'{}' (over |under )?(\d+)%"
 
@@ -55,7 +55,7 @@ def test_loss_reason_suggestion_and_probability_of_a_suspect_agree(audits):
 
 
 def test_where_those_that_judge_disagree_each_is_named():
-    from rankrange.study.classes import _said
+    from rankrange.audit.classes import _said
 
     opinions = [("ordinary", 0.5, np.array([[0.03, 0.97]])), ("robust", 0.5, np.array([[0.995, 0.005]]))]
     why = _said(opinions, 0, (0, 1), 0.4, ["sick", "well"])
@@ -94,8 +94,8 @@ def test_where_nothing_is_cut_overall_but_in_folds_the_page_says_so(audits):
 
 def test_a_saved_model_reads_the_table_as_pandas_does(tmp_path, capsys):
     pd = pytest.importorskip("pandas")
-    from rankrange.study import load_model
-    from rankrange.tables import open_table
+    from rankrange.audit import load_model
+    from rankrange.tables.read import open_table
 
     table = pd.DataFrame(outlying(1))
     table["visit"] = pd.date_range("2023-01-01", periods=len(table), freq="3D").strftime("%Y-%m-%d")

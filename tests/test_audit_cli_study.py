@@ -13,12 +13,12 @@ for package in ("jinja2", "matplotlib"):
 from matplotlib.figure import Figure  # noqa: E402
 
 from rankrange import AoRRClassifier, plots  # noqa: E402
-from rankrange.encode import TableEncoder  # noqa: E402
+from rankrange.audit import audit_table  # noqa: E402
+from rankrange.audit.amounts import outlying  # noqa: E402
+from rankrange.audit.judgement import Interval, Plan  # noqa: E402
+from rankrange.audit.target import find_target  # noqa: E402
 from rankrange.errors import UserError  # noqa: E402
-from rankrange.study import audit_table  # noqa: E402
-from rankrange.study.common import Interval, Plan  # noqa: E402
-from rankrange.study.numbers import outlying  # noqa: E402
-from rankrange.study.target import find_target  # noqa: E402
+from rankrange.tables.encode import TableEncoder  # noqa: E402
 
 RNG = np.random.default_rng(0)
 

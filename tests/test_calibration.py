@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from rankrange import ranked_range, thresholds
-from rankrange.losses import Hinge, Logistic, Squared
+from rankrange.core.losses import Hinge, Logistic, Squared
 
 LOSSES = {
     "logistic": lambda t: Logistic().value(np.ones_like(t), t) / np.log(2),

@@ -142,20 +142,20 @@ def test_datasets_tells_what_is_at_hand_and_where_it_looks(tmp_path, capsys):
 
 
 def test_an_interruption_ends_with_exit_code_130(tmp_path, capsys):
-    with mock.patch("rankrange.commands.datasets._names", side_effect=KeyboardInterrupt):
+    with mock.patch("rankrange.cli.list_datasets._names", side_effect=KeyboardInterrupt):
         assert cli.main(["datasets"]) == 130
     assert "interrupted" in capsys.readouterr().err
 
 
 def test_too_little_memory_is_one_sentence(capsys):
-    with mock.patch("rankrange.commands.datasets._names", side_effect=MemoryError):
+    with mock.patch("rankrange.cli.list_datasets._names", side_effect=MemoryError):
         assert cli.main(["datasets"]) == 2
     assert "not enough memory" in capsys.readouterr().err
 
 
 def test_reproduce_is_the_command_of_the_paper(capsys):
-    pytest.importorskip("rankrange.paper.command")
-    with mock.patch("rankrange.paper.command.run", return_value=0) as called:
+    pytest.importorskip("rankrange.paper.harness.command")
+    with mock.patch("rankrange.paper.harness.command.run", return_value=0) as called:
         assert cli.main(["reproduce"]) == 0
     called.assert_called_once()
 

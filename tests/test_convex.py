@@ -8,10 +8,10 @@ from sklearn.linear_model import LogisticRegression, QuantileRegressor, Ridge
 from sklearn.svm import SVC, LinearSVC
 
 from rankrange import AoRRClassifier, AoRRRegressor, RankedRange
+from rankrange.core.losses import LOSSES, CrammerSinger, Softmax
+from rankrange.core.objective import Design, TopSum
 from rankrange.estimators import RobustMaxClassifier
-from rankrange.losses import LOSSES, CrammerSinger, Softmax
-from rankrange.objective import Design, TopSum
-from rankrange.solvers import convex
+from rankrange.solvers.inner import convex
 
 RNG = np.random.default_rng(7)
 N, D = 80, 4

@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 from sklearn.metrics import label_ranking_average_precision_score
 
 from rankrange import ThresholdRange, range_weights, ranked_range, thresholds
-from rankrange.losses import Logistic
+from rankrange.core.losses import Logistic
 
 # --- Item 2: the stochastic inner loop of Algorithm 1 ---
 
@@ -148,7 +148,7 @@ def test_average_precision_as_printed_gives_nothing_to_a_perfect_ranking_of_one_
 
 def test_tkml_as_printed_rewards_pulling_scores_together_where_there_are_more_true_labels_than_k():
     """The paper's form then costs at least 1 however good the scores; equal scores reach 1. The two-sided form is 0."""
-    from rankrange.losses import TKML
+    from rankrange.core.losses import TKML
 
     y = np.array([[True, True, True, False]])
     perfect, equal = np.array([[9.0, 8.0, 7.0, -9.0]]), np.zeros((1, 4))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from rankrange.losses import LOSSES, TKML, CrammerSinger, Hinge, Huber, Logistic, Loss, Softmax
+from rankrange.core.losses import LOSSES, TKML, CrammerSinger, Hinge, Huber, Logistic, Loss, Softmax
 
 CASES = {name: loss() for name, loss in LOSSES.items()} | {
     "huber, narrow": Huber(delta=0.25),

@@ -29,7 +29,7 @@ def test_ranges_are_pure_python():
 
 
 def test_submodules_are_attributes_loaded_when_first_used():
-    assert run("import rankrange; print(rankrange.losses.__name__)") == "rankrange.losses"
+    assert run("import rankrange; print(rankrange.core.losses.__name__)") == "rankrange.core.losses"
     assert run("import sys, rankrange; rankrange.risk; print('torch' in sys.modules)") == "False"
 
 

@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 
 from rankrange.errors import UserError
-from rankrange.paper import EXPERIMENTS, command, experiment, pages
-from rankrange.paper.base import PROTOCOLS, SIZES, Cell, Measure, Outcome, Plan, Results, TableSpec, decided
-from rankrange.paper.candidates import Candidate, Grid, choose
-from rankrange.paper.rows import Row, expected, printed, rows_of
-from rankrange.paper.runner import run_cells
-from rankrange.paper.store import Store, versions
+from rankrange.paper import EXPERIMENTS, experiment
+from rankrange.paper.harness import command
+from rankrange.paper.harness import tables_page as pages
+from rankrange.paper.harness.candidates import Candidate, Grid, choose
+from rankrange.paper.harness.cells import PROTOCOLS, SIZES, Cell, Measure, Outcome, Plan, Results, TableSpec, decided
+from rankrange.paper.harness.printed import Row, expected, printed, rows_of
+from rankrange.paper.harness.runner import run_cells
+from rankrange.paper.harness.store import Store, versions
 
 ROOT = Path(__file__).parent.parent
 DATA = os.environ.get("RANKRANGE_DATA")

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rankrange.paper import mnist_symmetric
-from rankrange.paper.base import Cell, Measure, Outcome, Plan, Results
+from rankrange.paper.experiments import mnist_symmetric
+from rankrange.paper.harness.cells import Cell, Measure, Outcome, Plan, Results
 
 
 @pytest.fixture

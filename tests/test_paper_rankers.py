@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from sklearn.metrics import log_loss
 
-from rankrange.paper import experiment, mnist_asymmetric, rankers
-from rankrange.paper.base import Cell, Results
+from rankrange.paper import experiment
+from rankrange.paper.experiments import mnist_asymmetric
+from rankrange.paper.harness import rankers
+from rankrange.paper.harness.cells import Cell, Results
 
 
 def made(seed=0, n=80, n_labels=7):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rankrange import losses
+from rankrange.core import losses
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)

@@ -14,9 +14,9 @@ for package in ("jinja2", "pyarrow", "rich"):
 from markupsafe import Markup  # noqa: E402
 
 from rankrange import find_label_issues  # noqa: E402
-from rankrange.report.page import asset, embed, page  # noqa: E402
-from rankrange.report.text import csv_safe, visible  # noqa: E402
-from rankrange.study import audit_file, audit_table  # noqa: E402
+from rankrange.audit import audit_file, audit_table  # noqa: E402
+from rankrange.pages.shell import asset, embed, page  # noqa: E402
+from rankrange.pages.text import csv_safe, visible  # noqa: E402
 from test_audit_cli_files import HARM, harmful_csv  # noqa: E402
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

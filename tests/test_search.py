@@ -8,7 +8,7 @@ from sklearn.datasets import make_classification
 from sklearn.model_selection import GridSearchCV, ParameterGrid
 
 from rankrange import AoRRClassifier, AoRRRegressor
-from rankrange.search import RangeSearchCV, paper_grid
+from rankrange.crossfit.grid import RangeSearchCV, paper_grid
 
 GRID = {"m": [0, 0.05, 0.15, 0.3], "k": [1.0, 0.8], "C": [1.0, 100.0]}
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankrange import RankedRange, ThresholdRange, range_weights, ranked_range, thresholds
-from rankrange import select as module
+from rankrange.core import select as module
 
 EPS = np.finfo(float).eps
 TINY = 5e-324  # the smallest subnormal

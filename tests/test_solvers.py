@@ -7,8 +7,8 @@ from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
 from rankrange import AoRRClassifier, AoRRRegressor, datasets
-from rankrange.losses import LOSSES
-from rankrange.objective import Design, Objective
+from rankrange.core.losses import LOSSES
+from rankrange.core.objective import Design, Objective
 from rankrange.solvers import bilevel, certify, dca, multistart, subgradient
 from rankrange.solvers.descent import descend
 

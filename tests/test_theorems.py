@@ -13,7 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from rankrange import RankedRange, range_weights, ranked_range, thresholds
-from rankrange.losses import TKML, CrammerSinger, Logistic
+from rankrange.core.losses import TKML, CrammerSinger, Logistic
 
 
 def phi(s, k):

@@ -13,12 +13,12 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import rankrange
 from rankrange import TKMLClassifier, ranked_range
-from rankrange.losses import TKML
+from rankrange.core.losses import TKML
+from rankrange.core.objective import Design, Objective
 from rankrange.metrics import top_k_multilabel_accuracy
-from rankrange.objective import Design, Objective
 from rankrange.solvers.blocks import Blocks
-from rankrange.solvers.logistic import logistic_per_label
-from rankrange.solvers.tkml import LabelObjective
+from rankrange.solvers.label_ranking import LabelObjective
+from rankrange.solvers.per_label import logistic_per_label
 
 
 def tkml_by_definition(true, f, k, two_sided):

@@ -7,14 +7,20 @@ import sklearn
 from sklearn.datasets import make_multilabel_classification
 
 from rankrange import TKMLClassifier, datasets, noise, ranked_range
-from rankrange.losses import TKML
-from rankrange.objective import Design
+from rankrange.core.losses import TKML
+from rankrange.core.objective import Design
 from rankrange.solvers.blocks import Blocks
-from rankrange.solvers.logistic import logistic_per_label
+from rankrange.solvers.inner.separation import Pairs, Separation, solve
+from rankrange.solvers.inner.simplex import level_of_mass, onto_simplex
+from rankrange.solvers.label_ranking import (
+    LabelObjective,
+    by_separation,
+    descend_and_polish,
+    quasi_newton,
+    separating_sets,
+)
 from rankrange.solvers.minmax import _tracked, minmax
-from rankrange.solvers.separation import Pairs, Separation, solve
-from rankrange.solvers.tkml import LabelObjective, by_separation, descend_and_polish, quasi_newton, separating_sets
-from rankrange.solvers.weights import level_of_mass, onto_simplex
+from rankrange.solvers.per_label import logistic_per_label
 from test_tkml import tkml_by_definition
 
 

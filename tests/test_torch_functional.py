@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 import rankrange as rr
-from rankrange.losses import TKML
+from rankrange.core.losses import TKML
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 import rankrange.torch as rrt  # noqa: E402

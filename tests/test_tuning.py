@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 from sklearn.datasets import make_blobs, make_classification
 
-from rankrange import AoRRClassifier, AoRRRegressor, noise, paths, tuning
-from rankrange.losses import Logistic, Softmax, Squared
-from rankrange.objective import Design, Objective
+from rankrange import AoRRClassifier, AoRRRegressor, noise
+from rankrange.core.losses import Logistic, Softmax, Squared
+from rankrange.core.objective import Design, Objective
+from rankrange.crossfit import choose as tuning
+from rankrange.crossfit import fits as paths
 
 
 def overlapping(n=200, seed=0, flipped=0.0, far=0.0):

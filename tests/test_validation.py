@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 from sklearn.datasets import make_blobs
 
-from rankrange import AoRRClassifier, AoRRRegressor, noise, tuning, validation
-from rankrange.losses import Logistic
-from rankrange.objective import Design, Objective
-from rankrange.stratified import StratifiedObjective, quotas
+from rankrange import AoRRClassifier, AoRRRegressor, noise
+from rankrange.core.losses import Logistic
+from rankrange.core.objective import Design, Objective
+from rankrange.core.stratified import StratifiedObjective, quotas
+from rankrange.crossfit import choose as tuning
+from rankrange.crossfit import with_clean as validation
 
 
 def blobs(n, wrong=0.0, classes=3, seed=0):
@@ -196,7 +198,7 @@ def test_dca_says_that_it_does_not_stratify():
 
 
 def test_the_batched_fits_stratify_alike():
-    from rankrange import paths
+    from rankrange.crossfit import fits as paths
 
     rng = np.random.default_rng(0)
     y = rng.choice([-1.0, 1.0], 50)

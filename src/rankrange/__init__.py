@@ -8,43 +8,38 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from .ranges import RankedRange, ThresholdRange
+from .core.ranges import RankedRange, ThresholdRange
 
 if TYPE_CHECKING:
-    from .audit import find_label_issues
+    from .core.select import range_weights, ranked_range, thresholds
     from .estimators import AoRRClassifier, AoRRRegressor, TKMLClassifier
-    from .select import range_weights, ranked_range, thresholds
+    from .issues import find_label_issues
 
 __version__ = "0.1.0.dev0"
 
 _HOME_OF = {
-    "find_label_issues": "audit",
-    "ranked_range": "select",
-    "range_weights": "select",
-    "thresholds": "select",
+    "find_label_issues": "issues",
+    "ranked_range": "core.select",
+    "range_weights": "core.select",
+    "thresholds": "core.select",
     "AoRRClassifier": "estimators",
     "AoRRRegressor": "estimators",
     "TKMLClassifier": "estimators",
 }
 _SUBMODULES = (
     "audit",
+    "core",
+    "crossfit",
     "datasets",
     "estimators",
-    "losses",
+    "issues",
     "metrics",
-    "mislabel",
     "noise",
-    "objective",
     "plots",
-    "ranges",
     "risk",
-    "search",
-    "select",
     "solvers",
-    "study",
+    "tables",
     "torch",
-    "tuning",
-    "validation",
 )
 
 __all__ = [

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.metrics import label_ranking_average_precision_score, top_k_accuracy_score
 
-from .select import as_floats, check_finite, ranked_range
+from .core.select import as_floats, check_finite, ranked_range
 
 __all__ = ["label_ranking_average_precision", "top_k_accuracy", "top_k_labels", "top_k_multilabel_accuracy"]
 

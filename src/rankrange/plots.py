@@ -1,7 +1,7 @@
 """Plots of results. Each takes a matplotlib axis, draws into it and returns it; without one a new figure is made.
 
 `plot_ranked` shows any losses and the range that is kept of them, `plot_tuning` how m was chosen; the others show an
-`Audit` (rankrange.study): its losses and cuts, what moving the cut would do, both models' scores, the cut rates.
+`Audit` (rankrange.audit): its losses and cuts, what moving the cut would do, both models' scores, the cut rates.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .ranges import RankedRange
-from .select import thresholds
+from .core.ranges import RankedRange
+from .core.select import thresholds
 
 __all__ = ["plot_cut", "plot_groups", "plot_losses", "plot_ranked", "plot_scores", "plot_tuning"]
 KEPT, CUT, SOFT = "#2457a6", "#b4400b", "#5a5651"
@@ -121,7 +121,7 @@ def plot_groups(audit: Any, *, ax: Any = None) -> Any:
 
 
 def _plain(name: str) -> str:
-    from .report.text import visible
+    from .pages.text import visible
 
     return visible(name, 30)
 

@@ -13,8 +13,8 @@ import numbers
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .ranges import Rank, RankedRange
-from .select import as_floats, check_finite, select
+from .core.ranges import Rank, RankedRange
+from .core.select import as_floats, check_finite, select
 
 __all__ = ["cvar", "icvar", "icvar_bounds"]
 

@@ -2,8 +2,8 @@
 
 from .baselines import LogisticPerLabel, LSEPClassifier, TopKSVMClassifier
 from .linear import AoRRClassifier, AoRRRegressor
-from .multilabel import TKMLClassifier
 from .robust_max import RobustMaxClassifier
+from .tkml import TKMLClassifier
 
 __all__ = [
     "AoRRClassifier",

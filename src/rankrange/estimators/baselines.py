@@ -20,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from ..objective import Design
+from ..core.objective import Design
 from ..solvers.blocks import Blocks
 from ..solvers.descent import descend
-from ..solvers.logistic import logistic_per_label, shared_metric
-from ..solvers.weights import onto_simplex
-from .labels import LabelRanker, Targets
-from .rows import canonical_rows
+from ..solvers.inner.simplex import onto_simplex
+from ..solvers.per_label import logistic_per_label, shared_metric
+from .prepare import canonical_rows
+from .targets import LabelRanker, Targets
 
 Array = NDArray[Any]
 

@@ -18,17 +18,17 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 
-from ..losses import Absolute, CrammerSinger, Hinge, Huber, Logistic, Softmax, Squared
-from ..objective import Design, Objective
-from ..ranges import RankedRange
-from ..select import cuts_of
+from ..core.losses import Absolute, CrammerSinger, Hinge, Huber, Logistic, Softmax, Squared
+from ..core.objective import Design, Objective
+from ..core.ranges import RankedRange
+from ..core.select import cuts_of
+from ..core.stratified import StratifiedObjective
+from ..crossfit.choose import Choice, Report, adapt_k, choose_m, mass_of, silent, strata_of
+from ..crossfit.with_clean import choose_with_validation
 from ..solvers import Log, Result, bilevel, dca, multistart, subgradient
 from ..solvers.multistart import _on_all_rows as refine
-from ..stratified import StratifiedObjective
-from ..tuning import Choice, Report, adapt_k, choose_m, mass_of, silent, strata_of
-from ..validation import choose_with_validation
-from .rows import canonical_rows
-from .stream import Stream
+from .prepare import canonical_rows
+from .streaming import Stream
 
 Array = NDArray[Any]
 _SOLVERS = ("auto", "dca", "subgradient", "bilevel")

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from ..objective import Design, Objective
+from ..core.objective import Design, Objective
 from ..solvers.descent import Metric, add_diagonal, descend
 from .linear import AoRRClassifier
-from .rows import canonical_rows
+from .prepare import canonical_rows
 
 Array = NDArray[Any]
 

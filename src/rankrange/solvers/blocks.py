@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn import get_config
 
-from ..objective import Design
+from ..core.objective import Design
 
 Array = NDArray[Any]
 # Arrays of a block's size that are alive at once in an evaluation, at 8 bytes an entry: scores, masks, copies.

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..select import select
-from .base import Log, Result
-from .tkml import LabelObjective, Watch
+from ..core.select import select
+from .label_ranking import LabelObjective, Watch
+from .result import Log, Result
 
 Array = NDArray[Any]
 

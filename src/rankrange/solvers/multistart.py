@@ -16,11 +16,11 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ..objective import Design, Objective
-from . import convex
-from .base import Log, Result
+from ..core.objective import Design, Objective
 from .descent import Metric, add_diagonal, descend
-from .monotone import bilevel
+from .inner import convex
+from .majorise import bilevel
+from .result import Log, Result
 
 Array = NDArray[Any]
 # Rounds of screening on a subsample: the starts that survive each, and the steps they get in it.

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..objective import Objective
-from .base import Log, Result
-from .monotone import certify, finish
+from ..core.objective import Objective
+from .majorise import certify, finish
+from .result import Log, Result
 
 Array = NDArray[Any]
 

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from ..ranges import RankedRange
+from ..core.ranges import RankedRange
 from .functional import counts_in_batch, cut_weights, open_cut, sum_dtype, weighted_sum
 
 _DIGIT = 8

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..ranges import Rank, RankedRange
+from ..core.ranges import Rank, RankedRange
 from . import kernels
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ..ranges import Rank, RankedRange
+from ..core.ranges import Rank, RankedRange
 from .functional import LAM, LAM_HAT, counts_in_batch, cut_weights, open_cut, select, tkml
 from .stream import StreamingCuts
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from ..ranges import RankedRange
+from ..core.ranges import RankedRange
 from .functional import counts_in_batch, cut_weights, open_cut, sum_dtype, weighted_sum
 
 if TYPE_CHECKING:

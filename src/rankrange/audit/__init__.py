@@ -1,0 +1,11 @@
+"""The audit of a table: judge its rows, and show the one result as a page, in the terminal or as files.
+
+May import: everything above it, from `core` to `tables`; only the command line imports it.
+"""
+
+from .export import load_model
+from .result import Audit, Suspect
+from .study import audit_file, audit_table
+from .target import TASKS
+
+__all__ = ["TASKS", "Audit", "Suspect", "audit_file", "audit_table", "load_model"]

@@ -1,0 +1,157 @@
+"""Numbers: least squares, the same with the ranked range, and how far each target lies from what is expected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.preprocessing import RobustScaler
+
+from ..core.losses import Squared
+from ..core.objective import Design, Objective
+from ..estimators import AoRRRegressor
+from ..pages.text import number
+from .judgement import (
+    Group,
+    Interval,
+    Judgement,
+    Measure,
+    Plan,
+    Tell,
+    actions_of,
+    choose_penalty,
+    fit_ordinary,
+    fit_robust,
+    fold_masks,
+)
+from .target import Target
+
+Array = NDArray[Any]
+_LIKELY, _POSSIBLE = 0.5, 0.2
+_GROUPS = 5
+
+
+def judge_numbers(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement:
+    scaler = RobustScaler(unit_variance=True).fit(target.y[:, None])
+    y = scaler.transform(target.y[:, None])[:, 0].astype(X.dtype)
+    tell("choosing the penalty")
+    penalty = choose_penalty(Objective(Design(X, True), y, Squared(), 1.0, 1, m=0, k=len(y)), plan)
+    masks, fold_m = fold_masks(np.zeros(len(y), dtype=np.intp), plan), [0] * plan.folds
+    guess = np.empty((2, len(y)))
+    tell(f"fitting both models without part 1 of {plan.folds}")
+    for f, part in enumerate(plan.each(_fold, ((X, y, test, penalty, plan, f) for f, test in enumerate(masks)))):
+        guess[:, masks[f]], fold_m[f] = part
+        if f + 1 < plan.folds:
+            tell(f"fitting both models without part {f + 2} of {plan.folds}")
+    tell("fitting the model on all rows")
+    fitted = fit_robust(AoRRRegressor, X, y, penalty, plan, plan.folds)
+    residual = y.astype(np.float64) - guess[1]
+    wrong, noise = outlying(residual)
+    order = np.argsort(-np.abs(residual), kind="stable")
+    order = order[wrong[order] >= _POSSIBLE]
+    expected = scaler.center_[0] + scaler.scale_[0] * guess[1][order]
+    against = -np.sign(residual[order])[:, None] * X[order] * fitted.coef_
+    scale = float(scaler.scale_[0])
+    return Judgement(
+        task="numbers",
+        ordinary_name="least squares, all rows",
+        robust_name="AoRR, worst rows ignored",
+        model=_in_units(fitted, scaler),
+        m=int(fitted.m_),
+        k=int(fitted.k_),
+        fold_m=fold_m,
+        lam=float(fitted.lam_),
+        lam_hat=float(fitted.lam_hat_),
+        C=float(fitted.C),
+        measures=_measures(scale * (y - guess), wrong < _LIKELY),
+        losses=residual**2,
+        wrong=wrong,
+        dropped=fitted.dropped_,
+        order=order,
+        actions=actions_of(wrong[order]),
+        suggested=[number(value) for value in expected.tolist()],
+        residuals=scale * residual,
+        expected=_said(expected, scale * residual[order], scale * core_of(residual)),
+        against=against,
+        groups=_groups(target.y, fitted.dropped_, wrong),
+        noise=noise,
+        loss_name=f"squared error, in units of {number(scale, 4)} squared",
+        notes=["For numbers, wrong means too far from what the other rows lead to expect: it may be rare instead."],
+    )
+
+
+def _fold(X: Array, y: Array, test: Array, penalty: float, plan: Plan, f: int) -> tuple[Array, int]:
+    train = np.flatnonzero(~test)
+    X_train = X[train]
+    ordinary = fit_ordinary(AoRRRegressor, X_train, y[train], penalty)
+    robust = fit_robust(AoRRRegressor, X_train, y[train], penalty, plan, f)
+    return np.stack([fit.predict(X[test]) for fit in (ordinary, robust)]), int(robust.m_)
+
+
+def outlying(residual: Array) -> tuple[Array, Interval]:
+    """p(outlier) of each residual, and the share of outliers: a narrow normal and one at least three times as wide.
+
+    The narrow width comes from the middle 70% of the residuals, which outliers cannot move; the wide width and the
+    share are fitted by EM.
+    """
+    z = np.abs(residual) / core_of(residual)
+    share, wide = 0.05, 6.0
+    for _ in range(200):
+        inside, outside = (1.0 - share) * norm.pdf(z), share * norm.pdf(z / wide) / wide
+        wrong = outside / np.maximum(inside + outside, 1e-300)
+        wrong[z > 30] = 1.0
+        new = float(wrong.mean())
+        wide = max(3.0, float(np.sqrt((wrong * z**2).sum() / max(wrong.sum(), 1e-12))))
+        if abs(new - share) < 1e-7:
+            break
+        share = new
+    wrong[z < 2.0] = 0.0  # the wide normal covers the middle too, but nothing there can be told to be wrong
+    found = Interval.of_mean(wrong)
+    spread = max(found.high - found.value, 3.0 / len(wrong))
+    return wrong, Interval(found.value, max(0.0, found.low), min(1.0, found.value + spread))
+
+
+def core_of(residual: Array) -> float:
+    """The standard deviation of the residuals that are no outliers, from the middle 70% of them."""
+    size = np.abs(residual)
+    return max(float(np.quantile(size, 0.7)) / float(norm.ppf(0.85)), 1e-9 * max(float(size.max()), 1e-300))
+
+
+def _said(expected: Array, residual: Array, core: float) -> list[str]:
+    """The expected value, and how far the target lies from it, in its own units and in those of the other rows."""
+    return [
+        f"expected {number(value, 4)} by a model that has not seen the row; the value is {number(abs(off), 4)} "
+        f"{'more' if off > 0 else 'less'}, {abs(off) / core:.1f} standard deviations of the other rows"
+        for value, off in zip(expected, residual, strict=True)
+    ]
+
+
+def _in_units(fitted: AoRRRegressor, scaler: RobustScaler) -> TransformedTargetRegressor:
+    """The fit as a regressor that takes and gives targets in their own units."""
+    model = TransformedTargetRegressor(regressor=fitted, transformer=scaler)
+    model.regressor_, model.transformer_, model._training_dim = fitted, scaler, 1
+    return model
+
+
+def _measures(errors: Array, kept: Array) -> list[Measure]:
+    size = np.abs(errors)
+    found = [Measure.of_rows("mean absolute error", *size, higher=False)]
+    if not kept.all():
+        found.append(Measure.of_rows("mean absolute error without outliers", *size[:, kept], higher=False))
+    return [*found, Measure.of_rows("mean squared error", *(errors**2), higher=False)]
+
+
+def _groups(y: Array, dropped: Array, wrong: Array) -> list[Group]:
+    edges = np.unique(np.quantile(y, np.linspace(0, 1, _GROUPS + 1)))
+    place = np.clip(np.searchsorted(edges, y, side="right") - 1, 0, max(len(edges) - 2, 0))
+    groups = []
+    for g in range(max(len(edges) - 1, 1)):
+        inside = place == g
+        name = f"{edges[g]:.4g} to {edges[min(g + 1, len(edges) - 1)]:.4g}"
+        groups.append(
+            Group(name, int(inside.sum()), int((inside & dropped).sum()), int((inside & (wrong >= _LIKELY)).sum()))
+        )
+    return groups

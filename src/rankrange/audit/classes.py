@@ -1,0 +1,168 @@
+"""Classes: logistic regression, the same with the ranked range, and `find_label_issues`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.losses import Logistic, Softmax
+from ..core.objective import Design, Objective
+from ..estimators import AoRRClassifier
+from ..issues.find import find_label_issues
+from .judgement import (
+    Group,
+    Interval,
+    Judgement,
+    Measure,
+    Plan,
+    Tell,
+    blinded,
+    choose_penalty,
+    fit_ordinary,
+    fit_robust,
+    fold_masks,
+    lost_groups,
+)
+from .target import Target
+
+Array = NDArray[Any]
+_LIKELY = 0.5
+# Two probabilities this close favour neither label.
+_APART = 0.1
+_JUDGES = {
+    "ordinary": "the ordinary one gives",
+    "robust": "the one that ignores the worst rows",
+    "neighbours": "the labels of the nearest rows",
+}
+
+
+def judge_classes(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement:
+    codes, names = target.y, target.names
+    n, K = len(codes), len(names)
+    tell("choosing the penalty")
+    penalty = choose_penalty(_objective(X, codes, K), plan)
+    logs = np.empty((2, n, K), dtype=np.float32)
+    masks, fold_m = fold_masks(codes, plan), [0] * plan.folds
+    tell(f"fitting both models without part 1 of {plan.folds}")
+    for f, part in enumerate(plan.each(_fold, ((X, codes, test, penalty, plan, f) for f, test in enumerate(masks)))):
+        logs[:, masks[f]], fold_m[f] = part
+        if f + 1 < plan.folds:
+            tell(f"fitting both models without part {f + 2} of {plan.folds}")
+    tell("fitting the model on all rows")
+    labels = np.array(names, dtype=str)[codes]
+    model = fit_robust(AoRRClassifier, X, labels, penalty, plan, plan.folds)
+    tell("looking for wrong labels")
+    issues = find_label_issues(X, codes, cv=plan.folds, neighbours=plan.neighbours, random_state=plan.seed)
+    order = issues.table["row"]
+    wrong = np.asarray(issues.p_wrong)
+    mean: Array = np.asarray(sum(weight * P for _, weight, P in issues.opinions))
+    suggested = _others(np.asarray(issues.suggested), codes, mean)
+    place = {name: c for c, name in enumerate(model.classes_.tolist())}
+    weights = _weights(model, [place[name] for name in names])
+    kept = wrong < _LIKELY
+    groups = _groups(codes, names, model.dropped_, wrong)
+    judgement = Judgement(
+        task="classes",
+        ordinary_name="logistic regression, all rows",
+        robust_name="AoRR, worst rows ignored",
+        model=model,
+        m=int(model.m_),
+        k=int(model.k_),
+        fold_m=fold_m,
+        lam=float(model.lam_),
+        lam_hat=float(model.lam_hat_),
+        C=float(model.C),
+        measures=_measures(logs, codes, K, kept),
+        losses=-np.log(np.clip(mean[np.arange(n), codes].astype(np.float64), 1e-30, 1.0)),
+        wrong=wrong,
+        dropped=model.dropped_,
+        order=order,
+        actions=np.asarray(issues.table["action"]),
+        suggested=[names[c] for c in suggested[order]],
+        expected=[_said(issues.opinions, i, (codes[i], suggested[i]), wrong[i], names) for i in order],
+        against=X[order] * (weights[suggested[order]] - weights[codes[order]]),
+        groups=groups,
+        noise=Interval(issues.noise_estimate, *map(float, issues.noise_interval)),
+        loss_name="log loss",
+        notes=lost_groups(groups),
+    )
+    return blinded(judgement, 1.0 / K, judgement.measures[1])
+
+
+def _objective(X: Array, codes: Array, K: int) -> Objective:
+    design, n = Design(X, True), len(codes)
+    if K == 2:
+        return Objective(design, (2 * codes - 1).astype(X.dtype), Logistic(), 1.0, 1, m=0, k=n)
+    return Objective(design, codes, Softmax(), 1.0, K, m=0, k=n)
+
+
+def _fold(X: Array, codes: Array, test: Array, penalty: float, plan: Plan, f: int) -> tuple[Array, int]:
+    """Log probabilities (2, test rows, K) of the ordinary and the robust fit on the other rows, and m of the latter."""
+    train = np.flatnonzero(~test)
+    X_train, X_test = X[train], X[test]
+    ordinary = fit_ordinary(AoRRClassifier, X_train, codes[train], penalty)
+    robust = fit_robust(AoRRClassifier, X_train, codes[train], penalty, plan, f)
+    logs = [np.log(np.maximum(fit.predict_proba(X_test), 1e-30)) for fit in (ordinary, robust)]
+    return np.stack(logs), int(robust.m_)
+
+
+def _measures(logs: Array, codes: Array, K: int, kept: Array) -> list[Measure]:
+    right = logs.argmax(axis=2) == codes
+    worth = (len(codes) / K / np.bincount(codes, minlength=K))[codes]
+    own = logs[:, np.arange(len(codes)), codes]
+    found = [
+        Measure.of_rows("accuracy on labels as given", right[0], right[1], percent=True),
+        Measure.of_rows("balanced accuracy on labels as given", right[0] * worth, right[1] * worth, percent=True),
+    ]
+    if not kept.all():
+        found.append(Measure.of_rows("accuracy without likely wrong labels", *right[:, kept], percent=True))
+    return [*found, Measure.of_rows("log loss on labels as given", -own[0], -own[1], higher=False)]
+
+
+def _weights(model: AoRRClassifier, places: list[int]) -> Array:
+    """(K, features): one row a class, in the order of the target's names."""
+    if len(model.coef_) == 1:
+        both = np.concatenate([-0.5 * model.coef_, 0.5 * model.coef_])
+        return both[places]
+    return model.coef_[places]
+
+
+def _others(suggested: Array, codes: Array, mean: Array) -> Array:
+    """The class that is suggested; where that is the given one, the most probable of the others."""
+    same = np.flatnonzero(suggested == codes)
+    other = mean[same].copy()
+    other[np.arange(len(same)), codes[same]] = -np.inf
+    found = suggested.copy()
+    found[same] = other.argmax(axis=1)
+    return found
+
+
+def _said(opinions: Any, i: int, pair: tuple[int, int], wrong: float, names: list[str]) -> str:
+    """What p(wrong) is made of: the mean of all that judge the row, or each of them where they do not agree."""
+    shares = [(name, [float(P[i, c]) for c in pair]) for name, _, P in opinions]
+    mean = [sum(weight * float(P[i, c]) for _, weight, P in opinions) for c in pair]
+    sides = {own > other for _, (own, other) in shares if abs(own - other) > _APART}
+    if len(sides) < 2:
+        told = f"models that have not seen the row give {_gives(mean, pair, names)}"
+    else:
+        parts = [f"{_JUDGES[name]} {_gives(both, pair, names)}" for name, both in shares]
+        told = f"models that have not seen the row disagree: {'; '.join(parts)}"
+    if mean[0] > mean[1] and wrong >= _LIKELY:
+        told += f"; but '{names[pair[0]]}' is often wrong in this table, so '{names[pair[1]]}' is likelier"
+    return told
+
+
+def _gives(shares: list[float], pair: tuple[int, int], names: list[str]) -> str:
+    return ", ".join(f"'{names[c]}' {_percent(p)}" for c, p in zip(pair, shares, strict=True))
+
+
+def _percent(p: float) -> str:
+    p = 100 * p
+    return f"{p:.0f}%" if 1 <= p <= 99 else ("under 1%" if p < 1 else "over 99%")
+
+
+def _groups(codes: Array, names: list[str], dropped: Array, wrong: Array) -> list[Group]:
+    counts = [np.bincount(codes[mask], minlength=len(names)) for mask in (slice(None), dropped, wrong >= _LIKELY)]
+    return [Group(name, *(int(count[c]) for count in counts)) for c, name in enumerate(names)]

@@ -1,0 +1,234 @@
+"""The files an audit leaves: suspects, the cleaned table, the model, the page. Contents only; `outputs` writes them.
+
+Cells that a spreadsheet program would take for a formula get a leading quote in CSV; Parquet keeps values as they
+are.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UserError
+from ..pages.text import csv_safe, visible
+from ..tables.read import Source
+
+if TYPE_CHECKING:
+    from .result import Audit, Suspect
+
+Array = NDArray[Any]
+Writer = Callable[[BinaryIO], None]
+_OWN = ("rank", "row", "given", "suggested", "p_wrong", "loss", "action", "why")
+_LIKELY = 0.5
+# What a model file may hold besides what skops trusts itself.
+_TRUSTED = (
+    "rankrange.encode.ColumnReport",
+    "rankrange.encode.TableEncoder",
+    "rankrange.estimators.linear.AoRRClassifier",
+    "rankrange.estimators.linear.AoRRRegressor",
+    "rankrange.estimators.multilabel.TKMLClassifier",
+)
+
+
+def contents_of(
+    audit: Audit, source: Source, outputs: Mapping[str, Path], *, relabel: bool = False
+) -> dict[Path, bytes | Writer]:
+    """What goes into each output, by its option; whatever can fail on the way fails before anything is written."""
+    if relabel:
+        check_relabel(audit.judgement.task)
+    made: dict[str, Callable[[Path], bytes | Writer]] = {
+        "--report": lambda path: audit.report().encode(),
+        "--out": lambda path: _packed(path, lambda file: _write_suspects(audit, source, file, path)),
+        "--clean": lambda path: _packed(path, lambda file: _write_clean(audit, source, file, path, relabel)),
+        "--model": lambda path: _model(audit),
+    }
+    return {path: made[option](path) for option, path in outputs.items()}
+
+
+def check_relabel(task: str) -> None:
+    if task != "classes":
+        what = "a target of numbers" if task == "numbers" else "sets of labels"
+        raise UserError(f"--clean-how relabel needs a target of classes, got {what}; use --clean-how drop")
+
+
+def load_model(path: str | os.PathLike[str]) -> Any:
+    """A model that an audit saved: a scikit-learn Pipeline that takes a table. Loading runs no code of the file.
+
+    A file that holds anything else than numbers, texts and the model classes of this package is refused.
+    """
+    import skops.io
+
+    unknown = set(skops.io.get_untrusted_types(file=path)) - set(_TRUSTED)
+    if unknown:
+        raise ValueError(
+            f"a model file holds types of rankrange only, got {sorted(unknown)[0]} in {path}; do not load it"
+        )
+    return skops.io.load(path, trusted=list(_TRUSTED))
+
+
+def _model(audit: Audit) -> bytes:
+    import skops.io
+
+    return skops.io.dumps(audit.pipeline)
+
+
+def _packed(path: Path, write: Writer) -> Writer:
+    if path.suffix.lower() != ".gz":
+        return write
+
+    def packed(file: BinaryIO) -> None:
+        with gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0) as inner:
+            write(inner)  # type: ignore[arg-type]
+
+    return packed
+
+
+# ---- suspects --------------------------------------------------------------------------------------------------------
+
+
+def _write_suspects(audit: Audit, source: Source, file: BinaryIO, path: Path) -> None:
+    """One line a suspect, worst first: what was found, then the row just as the file has it."""
+    suspects = audit.suspects()
+    rows = np.array([suspect.row - 1 for suspect in suspects], dtype=np.intp)
+    cells = _rows_as_text(source, rows)
+    own = [*_OWN, *(["residual"] if audit.judgement.residuals is not None else [])]
+    names = [f"{name} in the file" if name in own else name for name in source.names]
+    file.write(_lines([[*own, *map(csv_safe, names)]], ","))
+    for start in range(0, len(suspects), 10_000):
+        part = slice(start, start + 10_000)
+        lines = (
+            [*_found(suspect), *map(csv_safe, row)] for suspect, row in zip(suspects[part], cells[part], strict=True)
+        )
+        file.write(_lines(lines, ","))
+
+
+def _found(suspect: Suspect) -> list[Any]:
+    said = [csv_safe(suspect.given), csv_safe(suspect.suggested), f"{suspect.p_wrong:.4f}", f"{suspect.loss:.6g}"]
+    off = [] if suspect.residual is None else [f"{suspect.residual:.6g}"]
+    return [suspect.rank, suspect.row, *said, suspect.action, csv_safe(visible(suspect.why)), *off]
+
+
+def _rows_as_text(source: Source, rows: Array) -> list[list[str]]:
+    """The cells of these rows, in their order."""
+    place = {int(row): i for i, row in enumerate(rows)}
+    wanted = np.sort(rows)
+    found: list[list[str]] = [[] for _ in rows]
+    start = 0
+    for batch in source.text_batches():
+        here = wanted[(wanted >= start) & (wanted < start + batch.num_rows)]
+        if len(here):
+            columns = [column.to_pylist() for column in batch.take(here - start).columns]
+            for row, cells in zip(here.tolist(), zip(*columns, strict=True), strict=True):
+                found[place[row]] = list(cells)
+        start += batch.num_rows
+    return found
+
+
+# ---- the cleaned table -----------------------------------------------------------------------------------------------
+
+
+def _write_clean(audit: Audit, source: Source, file: BinaryIO, path: Path, relabel: bool) -> None:
+    """The table without its likely wrong rows; rows that were not judged stay."""
+    judgement, rows = audit.judgement, audit.target.rows
+    order = judgement.order
+    mend, drop = _mended_and_dropped(audit, relabel)
+    gone = np.zeros(audit.n_rows, dtype=bool)
+    gone[rows[order[drop]]] = True
+    labels = {int(rows[i]): judgement.suggested[rank] for rank, i in enumerate(order.tolist()) if mend[rank]}
+    if path.name.lower().endswith(".parquet"):
+        _clean_parquet(audit, source, file, gone, labels)
+    else:
+        _clean_csv(audit, source, file, gone, labels)
+
+
+def _mended_and_dropped(audit: Audit, relabel: bool) -> tuple[Array, Array]:
+    """Of the suspects: those that get the label that fits, and those that go."""
+    judgement = audit.judgement
+    likely = judgement.wrong[judgement.order] >= _LIKELY
+    mend = likely & (judgement.actions == "relabel") if relabel else np.zeros_like(likely)
+    return mend, likely & ~mend
+
+
+def clean_in_words(audit: Audit, relabel: bool) -> str:
+    """What the cleaned table is: how many rows were given another label, and how many are gone."""
+    mended, dropped = (int(mask.sum()) for mask in _mended_and_dropped(audit, relabel))
+    if relabel:
+        return f"the table with {mended:,} rows relabelled and {dropped:,} dropped as likely wrong"
+    return f"the table without its {dropped:,} likely wrong rows" if dropped else "the table, no row of it dropped"
+
+
+def _clean_csv(audit: Audit, source: Source, file: BinaryIO, gone: Array, labels: dict[int, str]) -> None:
+    column = source.names.index(audit.target.columns[0])
+    file.write(_lines([list(map(csv_safe, source.names))], source.delimiter))
+    start = 0
+    for batch in source.text_batches():
+        part = slice(start, start + batch.num_rows)
+        new = [(row - start, label) for row, label in labels.items() if part.start <= row < part.stop]
+        batch = _relabelled(batch, column, new) if new else batch
+        kept = batch.filter(~gone[part]) if gone[part].any() else batch
+        file.write(_batch_as_csv(kept, source.delimiter))
+        start = part.stop
+
+
+def _relabelled(batch: Any, column: int, new: list[tuple[int, str]]) -> Any:
+    import pyarrow
+
+    values = batch.column(column).to_pylist()
+    for place, label in new:
+        values[place] = label
+    return batch.set_column(column, batch.schema.names[column], pyarrow.array(values, type=pyarrow.string()))
+
+
+def _batch_as_csv(batch: Any, delimiter: str) -> bytes:
+    """Lines of CSV: quickly where no cell needs quotes or looks like a formula, else cell by cell."""
+    import pyarrow
+    import pyarrow.compute as compute
+    import pyarrow.csv
+
+    # Empty, a number, or a first character that starts no formula: a stricter form of what csv_safe asks.
+    plain = r"^$|^-?[0-9.]+(e-?[0-9]+)?$|^[\pL0-9_(\[{<>/#$&!*.:;~^]"
+    if all(compute.all(compute.match_substring_regex(column, plain)).as_py() is not False for column in batch.columns):
+        sink = io.BytesIO()
+        options = pyarrow.csv.WriteOptions(include_header=False, quoting_style="none", delimiter=delimiter)
+        try:
+            pyarrow.csv.write_csv(batch, sink, options)
+            return sink.getvalue()
+        except pyarrow.ArrowInvalid:  # a cell holds the delimiter, a quote or a new line
+            pass
+    return _lines(zip(*(map(csv_safe, column.to_pylist()) for column in batch.columns), strict=True), delimiter)
+
+
+def _lines(rows: Iterable[Iterable[Any]], delimiter: str) -> bytes:
+    """Lines of CSV. Python's csv module leaves a carriage return without quotes, which would end the line there."""
+    special = re.compile(f'["\r\n{re.escape(delimiter)}]')
+
+    def quoted(cell: str) -> str:
+        return '"' + cell.replace('"', '""') + '"' if special.search(cell) else cell
+
+    text = "".join(delimiter.join(quoted(str(cell)) for cell in row) + "\n" for row in rows)
+    return text.encode("utf-8", "replace")
+
+
+def _clean_parquet(audit: Audit, source: Source, file: BinaryIO, gone: Array, labels: dict[int, str]) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    table = source.read()
+    if labels:
+        name = audit.target.columns[0]
+        values = table.column(name).to_pylist()
+        kind = type(next(value for value in values if value is not None))
+        for row, label in labels.items():
+            values[row] = kind(label) if kind is not bool else label.lower() == "true"
+        table = table.set_column(
+            table.column_names.index(name), name, pyarrow.array(values, type=table.schema.field(name).type)
+        )
+    pyarrow.parquet.write_table(table.filter(~gone), file)

@@ -1,0 +1,246 @@
+"""What the three tasks share: how much work is planned, folds, the penalty, the choice of m, scores with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.parallel import Parallel, delayed
+
+from ..core.objective import Objective
+from ..crossfit import choose as tuning
+from ..crossfit import fits as paths
+from ..estimators import AoRRClassifier, AoRRRegressor
+
+Array = NDArray[Any]
+Tell = Callable[[str], None]
+# C over the number of rows: what is tried.
+PENALTIES = (0.001, 0.01, 0.1, 1.0)
+# Numbers in X times scores a row on which m, and on which C, is chosen at most.
+_TUNED_ON, _PENALTY_ON = 2e7, 1e7
+# Rows that tell the share to cut to a fraction of a percent; more would take longer and say the same.
+_SAMPLE = 50_000
+_NORMAL = 1.96
+# Shares cut while the penalty of a regression is chosen.
+_CUTS = (0.1, 0.2)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How an audit of n rows goes: fewer folds on more rows, m and C chosen on a sample of them."""
+
+    folds: int
+    m_rows: int
+    penalty_rows: int
+    neighbours: bool
+    jobs: int | None
+    seed: int
+
+    @classmethod
+    def of(cls, n: int, p: int, n_outputs: int, jobs: int | None, seed: int) -> Plan:
+        numbers = (p + 1) * n_outputs
+        return cls(
+            folds=5 if n * numbers <= 2e7 else 3 if n * numbers <= 1e8 and n <= 200_000 else 2,
+            m_rows=min(_SAMPLE, max(2000, int(_TUNED_ON / numbers))),
+            penalty_rows=min(_SAMPLE, max(1000, int(_PENALTY_ON / numbers))),
+            neighbours=n <= 50_000,
+            jobs=jobs,
+            seed=seed,
+        )
+
+    def rng(self, *stream: int) -> np.random.Generator:
+        """A generator of its own for each part of the work, so that parts do not depend on each other's order."""
+        return np.random.default_rng([self.seed, *stream])
+
+    def each(self, work: Callable[..., Any], items: Any) -> Iterator[Any]:
+        """`work` on all items, in threads (X is shared, the time goes into matrix products), results in order."""
+        return iter(
+            Parallel(n_jobs=self.jobs, prefer="threads", return_as="generator")(delayed(work)(*item) for item in items)
+        )
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value and its 95% interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of_mean(cls, values: Array) -> Interval:
+        mean, error = float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
+        return cls(mean, mean - _NORMAL * error, mean + _NORMAL * error)
+
+    def within(self, low: float, high: float) -> Interval:
+        return Interval(self.value, max(low, self.low), min(high, self.high))
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One score of both models on rows that neither has seen, and what the robust one gains (positive is better)."""
+
+    name: str
+    percent: bool
+    higher_is_better: bool
+    ordinary: Interval
+    robust: Interval
+    gain: Interval
+
+    @classmethod
+    def of_rows(
+        cls, name: str, ordinary: Array, robust: Array, *, percent: bool = False, higher: bool = True
+    ) -> Measure:
+        sign = 1.0 if higher else -1.0
+        both = [Interval.of_mean(np.asarray(v, dtype=np.float64)) for v in (ordinary, robust)]
+        both = [i.within(0.0, 1.0) if percent else i.within(0.0, np.inf) for i in both]
+        gain = Interval.of_mean(sign * (np.asarray(robust, dtype=np.float64) - np.asarray(ordinary, dtype=np.float64)))
+        return cls(name, percent, higher, both[0], both[1], gain)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows of one class, with one label, or in one range of the target: how many were cut, how many are suspect."""
+
+    name: str
+    rows: int
+    cut: int
+    suspects: int
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a task finds about the kept rows; arrays have one entry a row.
+
+    `losses` come from models that have not seen the row: for classes from the mean of those that `wrong` (the
+    probability that the target is wrong) is made of, else from the robust one. `order` holds the suspects, worst first,
+    and `actions` theirs. `against` (suspects, features) is how much each feature speaks against the target as given.
+    """
+
+    task: str
+    ordinary_name: str
+    robust_name: str
+    model: Any
+    m: int
+    k: int
+    fold_m: list[int]  # of the robust fit without each part, which the scores come from
+    lam: float
+    lam_hat: float
+    C: float
+    measures: list[Measure]
+    losses: Array
+    wrong: Array
+    dropped: Array
+    order: Array
+    actions: Array
+    suggested: list[str]
+    expected: list[str]
+    against: Array
+    groups: list[Group]
+    noise: Interval
+    loss_name: str
+    residuals: Array | None = None  # of numbers: the target less what the robust model expects, in the target's unit
+    top_k: int = 0
+    blind: str = ""  # why nothing can be said about single rows, where that is so; there are no suspects then
+    notes: list[str] = field(default_factory=list)
+
+
+def blinded(judgement: Judgement, chance: float, measure: Measure) -> Judgement:
+    """Where neither model predicts better than chance every row looks wrong to them, and so none is called wrong."""
+    if max(measure.ordinary.low, measure.robust.low) > chance:
+        return judgement
+    best = max(measure.ordinary, measure.robust, key=lambda score: score.value)
+    value, low, high, by_chance = (f"{100 * v:.0f}%" for v in (best.value, best.low, best.high, chance))
+    shares = f"{value}, {low} to {high}, where chance gives {by_chance}"
+    return replace(
+        judgement,
+        blind=f"the other columns do not predict the target better than chance ({measure.name}: {shares})",
+        wrong=np.zeros_like(judgement.wrong),
+        order=judgement.order[:0],
+        actions=judgement.actions[:0],
+        suggested=[],
+        expected=[],
+        against=judgement.against[:0],
+        groups=[replace(group, suspects=0) for group in judgement.groups],
+        measures=[m for m in judgement.measures if "without likely wrong" not in m.name],
+        noise=Interval(0.0, 0.0, 1.0),
+    )
+
+
+def lost_groups(groups: list[Group]) -> list[str]:
+    """A note for each class of which the model ignores more than half."""
+    return [
+        f"The model ignores {100 * g.cut / g.rows:.0f}% of the rows of '{g.name}': they may be rare, not wrong."
+        for g in groups
+        if g.rows and g.cut > 0.5 * g.rows
+    ]
+
+
+def choose_penalty(objective: Objective, plan: Plan) -> float:
+    """C / n of the fit that predicts best: the ordinary one, by log loss; for numbers see `_middle_error`."""
+    rng = plan.rng(1)
+    if objective.design.n > plan.penalty_rows:
+        objective = objective.rows(np.sort(rng.choice(objective.design.n, plan.penalty_rows, replace=False)), 0, 1)
+    strata = tuning.strata_of(objective)
+    tests = tuning.split(objective, strata, rng, (1, 5, 5 if objective.design.n < 20_000 else 1))
+    sets, W, found = tuning.training_sets(objective, tests), None, []
+    for penalty in PENALTIES:
+        sets = replace(sets, model=replace(sets.model, C=penalty * objective.design.n))
+        W = paths.ordinary(sets, W, tol=1e-4)
+        if objective.loss.targets == "numbers":
+            cost = _middle_error(objective, sets, W, tests)
+        else:
+            parts = tuning.Fits(sets, np.zeros(1), ["none"], W[None]).out_of_fold(objective, tests)
+            cost = sum(float(replace(objective, y=objective.y[rows]).losses(Z[0]).sum()) for rows, Z in parts)
+        found.append((cost, penalty))
+        if len(found) > 1 and found[-1][0] > found[-2][0]:
+            break
+    return min(found)[1]
+
+
+def _middle_error(objective: Objective, sets: paths.Sets, W: Array, tests: Array) -> float:
+    """The mean of the smaller 70% of the out-of-fold errors, which outliers cannot raise: the least over some cuts.
+
+    The ordinary fit alone would not do: where outliers turn it, the more it is shrunk the better.
+    """
+    m, k = paths.masses_of(sets, np.array(_CUTS), 1.0)
+    both = np.concatenate([W[None], paths.upward(sets, W, m, k)])
+    fits = tuning.Fits(sets, np.array([0.0, *_CUTS]), ["none", *["up"] * len(_CUTS)], both)
+    parts = fits.out_of_fold(objective, tests)
+    errors = np.concatenate([np.abs(objective.y[rows] - Z.reshape(len(both), -1)) for rows, Z in parts], axis=1)
+    return float(np.sort(errors, axis=1)[:, : max(1, int(0.7 * errors.shape[1]))].mean(axis=1).min())
+
+
+def fit_robust(kind: type[Any], X: Array, y: Array, penalty: float, plan: Plan, stream: int) -> Any:
+    """The AoRR fit with m on auto; on many rows m is chosen on a sample of them."""
+    seed = int(plan.rng(2, stream).integers(2**31))
+    if len(y) <= plan.m_rows:
+        return kind(C=penalty * len(y), random_state=seed).fit(X, y)
+    some = np.sort(plan.rng(3, stream).choice(len(y), plan.m_rows, replace=False))
+    tuned = kind(C=penalty * len(some), random_state=seed).fit(X[some], y[some])
+    share = float(tuned.m_) / len(some)
+    # Random starts find the basin where two classes or numbers have far outliers; with more classes they find the same
+    # minimum as the ordinary start, at more than twice the time.
+    starts = 2 if hasattr(tuned, "classes_") and len(tuned.classes_) > 2 else 10
+    settings = {"C": penalty * len(y), "n_starts": starts, "tol": 1e-3, "random_state": seed}
+    fitted = kind(m=share, k=1.0, **settings).fit(X, y)
+    fitted.tuning_ = tuned.tuning_
+    return fitted
+
+
+def fit_ordinary(kind: type[AoRRClassifier] | type[AoRRRegressor], X: Array, y: Array, penalty: float) -> Any:
+    """All rows count alike: logistic or ridge regression."""
+    return kind(m=0, k=1.0, C=penalty * len(y), random_state=0).fit(X, y)
+
+
+def fold_masks(strata: Array, plan: Plan) -> Array:
+    fold = tuning.deal(strata, plan.folds, plan.rng(4))
+    return np.array([fold == f for f in range(plan.folds)])
+
+
+def actions_of(wrong: Array) -> Array:
+    """What to do where a target cannot be suggested with confidence: drop what is likely wrong, look at the rest."""
+    return np.where(wrong >= 0.5, "drop", "look")

@@ -1,0 +1,189 @@
+"""Sets of labels: one logistic regression a label, top-k learning (TKML) with the ranked range, and doubtful labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, logit, xlog1py, xlogy
+from scipy.stats import rankdata
+
+from ..core.flips import wrong_labels
+from ..core.losses import TKML
+from ..crossfit.choose import deal
+from ..estimators import TKMLClassifier
+from ..estimators.baselines import LogisticPerLabel
+from ..issues.find import find_label_issues
+from ..metrics import top_k_labels
+from .judgement import PENALTIES, Group, Interval, Judgement, Measure, Plan, Tell, actions_of, blinded, fold_masks
+from .target import Target
+
+Array = NDArray[Any]
+_LIKELY, _POSSIBLE = 0.5, 0.2
+# Shares of rows to ignore that are tried; TKML has no path over m, so each is a fit.
+_SHARES = (0.0, 0.05, 0.1, 0.2)
+_PER_LABEL_NEIGHBOURS = 20
+
+
+def judge_labels(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement:
+    Y, names = target.y, target.names
+    n, L = Y.shape
+    top_k = int(np.clip(round(float(Y.sum(axis=1).mean())), 1, L - 1))
+    tell("choosing the penalty")
+    penalty = _choose_penalty(X, Y, top_k, plan)
+    masks = fold_masks(np.minimum(Y.sum(axis=1), top_k + 1), plan)
+    scores, fold_m = np.empty((2, n, L)), [0] * plan.folds
+    tell(f"fitting both models without part 1 of {plan.folds}")
+    for f, part in enumerate(plan.each(_fold, ((X, Y, test, top_k, penalty, plan, f) for f, test in enumerate(masks)))):
+        scores[:, masks[f]], fold_m[f] = part
+        if f + 1 < plan.folds:
+            tell(f"fitting both models without part {f + 2} of {plan.folds}")
+    tell("fitting the model on all rows")
+    model = _fit_robust(X, Y, names, top_k, penalty, plan, plan.folds)
+    tell("looking for wrong labels")
+    cells, noise = _wrong_cells(X, Y, expit(scores[0]), plan)
+    wrong = cells.max(axis=1)
+    order = np.argsort(-wrong, kind="stable")
+    order = order[wrong[order] >= _POSSIBLE]
+    flips = cells[order] >= np.minimum(_LIKELY, wrong[order])[:, None]
+    suggested = Y[order] ^ flips
+    worst = cells[order].argmax(axis=1)
+    sign = np.where(Y[order, worst], -1.0, 1.0)
+    place = np.array([model.classes_.tolist().index(name) for name in names])  # the model sorts its labels
+    judgement = Judgement(
+        task="labels",
+        ordinary_name="logistic regression a label",
+        robust_name=f"top-{top_k} learning with the ranked range",
+        model=model,
+        m=int(model.m_),
+        k=int(model.k_),
+        fold_m=fold_m,
+        lam=float(model.lam_),
+        lam_hat=float(model.lam_hat_),
+        C=float(model.C),
+        measures=_measures(Y, scores, top_k, wrong < _LIKELY),
+        losses=np.asarray(TKML(top_k).value(Y, scores[1]), dtype=np.float64),
+        wrong=wrong,
+        dropped=model.dropped_,
+        order=order,
+        actions=actions_of(wrong[order]),
+        suggested=[target.said_labels(mask) for mask in suggested],
+        expected=[_said(Y[i], cells[i], names) for i in order],
+        against=sign[:, None] * X[order] * model.coef_[place[worst]],
+        groups=_groups(Y, cells, names, model.dropped_),
+        noise=noise,
+        loss_name=f"top-{top_k} multi-label loss",
+        top_k=top_k,
+        notes=["The share of wrong labels counts each yes or no of each row on its own."],
+    )
+    always = np.broadcast_to(Y.mean(axis=0), Y.shape)  # what is right if the most frequent labels are always said
+    return blinded(judgement, float(_right(Y, always, top_k).mean()), judgement.measures[0])
+
+
+def _choose_penalty(X: Array, Y: Array, top_k: int, plan: Plan) -> float:
+    """C / n of the least out-of-fold log loss of the logistic regressions."""
+    rng, n = plan.rng(1), len(Y)
+    rows = np.sort(rng.choice(n, min(n, plan.penalty_rows), replace=False))
+    fold = deal(np.zeros(len(rows), dtype=np.intp), 3, rng)
+    costs = []
+    for penalty in PENALTIES:
+        cost = 0.0
+        for f in range(3):
+            train, test = rows[fold != f], rows[fold == f]
+            fit = LogisticPerLabel(top_k, C=penalty * len(train), tol=1e-4).fit(X[train], Y[train].astype(int))
+            p = np.clip(expit(fit.decision_function(X[test])), 1e-12, 1 - 1e-12)
+            cost -= float((xlogy(Y[test], p) + xlog1py(~Y[test], -p)).sum())
+        costs.append(cost)
+        if len(costs) > 1 and costs[-1] > costs[-2]:
+            break
+    return PENALTIES[int(np.argmin(costs))]
+
+
+def _fold(X: Array, Y: Array, test: Array, top_k: int, penalty: float, plan: Plan, f: int) -> tuple[Array, int]:
+    """Scores (2, test rows, L) of fits on the other rows, and m of the robust one."""
+    train = np.flatnonzero(~test)
+    X_train, Y_train = X[train], Y[train].astype(int)
+    ordinary = LogisticPerLabel(top_k, C=penalty * len(train)).fit(X_train, Y_train)
+    robust = _fit_robust(X_train, Y[train], None, top_k, penalty, plan, f)
+    return np.stack([fit.decision_function(X[test]) for fit in (ordinary, robust)]), int(robust.m_)
+
+
+def _fit_robust(
+    X: Array, Y: Array, names: list[str] | None, top_k: int, penalty: float, plan: Plan, stream: int
+) -> TKMLClassifier:
+    """TKML-AoRR; m is the share that does best on a fifth of the rows, and 0 unless it gains a standard error."""
+    rng, n = plan.rng(2, stream), len(Y)
+    rows = rng.permutation(n)[: plan.m_rows]
+    test, train = rows[: len(rows) // 5], rows[len(rows) // 5 :]
+    seed = int(rng.integers(2**31))
+    right = []
+    for share in _SHARES:
+        fit = TKMLClassifier(top_k, m=share, C=penalty * len(train), random_state=seed)
+        right.append(_right(Y[test], fit.fit(X[train], Y[train].astype(int)).decision_function(X[test]), top_k))
+    gains = np.array(right, dtype=np.float64) - right[0]
+    best = int(gains.mean(axis=1).argmax())
+    if gains[best].mean() <= gains[best].std() / np.sqrt(len(test)):
+        best = 0
+    targets: Any = Y.astype(int)
+    if names is not None:
+        targets = [{name for name, true in zip(names, row, strict=True) if true} for row in Y]
+    return TKMLClassifier(top_k, m=_SHARES[best], C=penalty * n, random_state=seed).fit(X, targets)
+
+
+def _wrong_cells(X: Array, Y: Array, p: Array, plan: Plan) -> tuple[Array, Interval]:
+    """(rows, labels): the probability that this yes or no is wrong; and the share of those that are.
+
+    Each label is judged by itself, and all together as if they were one: where scores do not explain a label, the first
+    finds too many wrong, where labels differ in how often they are wrong, the second. The lower of the two counts.
+    """
+    near = plan.neighbours and Y.shape[1] <= _PER_LABEL_NEIGHBOURS
+    p = np.clip(p, 1e-12, 1.0 - 1e-12)
+    together = wrong_labels(logit(p).ravel(), Y.ravel().astype(np.intp))
+    cells = together.wrong.reshape(Y.shape)
+    rates = []
+    for label in range(Y.shape[1]):
+        both = np.column_stack([1.0 - p[:, label], p[:, label]])
+        found = find_label_issues(X, Y[:, label].astype(int), pred_probs=both, neighbours=near, random_state=plan.seed)
+        cells[:, label] = np.minimum(cells[:, label], found.p_wrong)
+        rates.append(found.noise_interval)
+    low, high = np.mean(rates, axis=0)
+    low, high = min(float(low), together.interval[0]), max(float(high), together.interval[1])
+    return cells, Interval(float(np.clip(cells.mean(), low, high)), float(low), float(high))
+
+
+def _right(Y: Array, scores: Array, top_k: int) -> Array:
+    hits = (Y & top_k_labels(scores, top_k)).sum(axis=1)
+    return hits == np.minimum(Y.sum(axis=1), top_k)
+
+
+def _measures(Y: Array, scores: Array, top_k: int, kept: Array) -> list[Measure]:
+    right = np.array([_right(Y, s, top_k) for s in scores])
+    found = [Measure.of_rows(f"top-{top_k} accuracy on labels as given", *right, percent=True)]
+    if not kept.all():
+        name = f"top-{top_k} accuracy without likely wrong rows"
+        found.append(Measure.of_rows(name, *right[:, kept], percent=True))
+    return [*found, Measure.of_rows("average precision", *(_precision(Y, s) for s in scores), percent=True)]
+
+
+def _precision(Y: Array, scores: Array) -> Array:
+    """Label ranking average precision of each row: 1 where there is nothing to rank."""
+    among_all = rankdata(-scores, "max", axis=1)
+    among_true = rankdata(np.where(Y, -scores, np.inf), "max", axis=1)
+    n_true = Y.sum(axis=1)
+    mean = np.where(Y, among_true / among_all, 0.0).sum(axis=1) / np.maximum(n_true, 1)
+    return np.where((n_true == 0) | (n_true == Y.shape[1]), 1.0, mean)
+
+
+def _said(true: Array, wrong: Array, names: list[str]) -> str:
+    doubtful = [i for i in np.argsort(-wrong)[:3] if wrong[i] >= _POSSIBLE]
+    parts = [f"'{names[i]}' {'should perhaps not' if true[i] else 'may'} be there ({wrong[i]:.0%})" for i in doubtful]
+    return "; ".join(parts)
+
+
+def _groups(Y: Array, cells: Array, names: list[str], dropped: Array) -> list[Group]:
+    likely = cells >= _LIKELY
+    return [
+        Group(name, int(Y[:, j].sum()), int((Y[:, j] & dropped).sum()), int((Y[:, j] & likely[:, j]).sum()))
+        for j, name in enumerate(names)
+    ]

@@ -1,0 +1,50 @@
+"""How much memory an audit takes, and how much there is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..tables.read import Source
+
+# Measured: Python with its packages; and for each byte of CSV text, or of columns unpacked, what the fits make of it.
+_BASE, _PER_TEXT, _PER_PACKED = 300_000_000, 8.0, 8.0
+
+
+def memory_needed(source: Source) -> int:
+    """About how many bytes an audit of the file takes at its peak."""
+    return int(_BASE + (_PER_TEXT if source.kind == "csv" else _PER_PACKED) * source.n_bytes)
+
+
+def free_memory() -> int | None:
+    """Bytes that this process may still take: what the machine has, or what its container allows; None if unknown."""
+    free = _from_meminfo()
+    limit, used = (_number(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
+    if limit is not None and used is not None:
+        free = limit - used if free is None else min(free, limit - used)
+    return free
+
+
+def _from_meminfo() -> int | None:
+    try:
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return 1024 * int(line.split()[1])
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+def _number(path: str) -> int | None:
+    try:
+        return int(Path(path).read_text(encoding="ascii"))
+    except (OSError, ValueError):  # "max" means no limit
+        return None
+
+
+def sized(count: float) -> str:
+    """Bytes in words: 12 kB, 3.4 GB."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            value = count / size
+            return f"{value:.1f} {unit}" if value < 10 else f"{value:.0f} {unit}"
+    return f"{count:.0f} bytes"

@@ -1,0 +1,286 @@
+"""`Audit`: everything an audit found, from which the table, the JSON, the CSV and the page are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..pages.text import number
+from ..tables.encode import ColumnReport
+from .judgement import Judgement
+from .target import Target
+
+Array = NDArray[Any]
+_LIKELY = 0.5
+# Points of the slider, bars of the distribution.
+_STEPS, _BARS = 200, 48
+_WORDS = {"classes": "labels", "numbers": "values", "labels": "labels"}
+
+
+class Suspect(NamedTuple):
+    """A row that is probably wrong; `row` counts from 1 below the header."""
+
+    rank: int
+    row: int
+    given: str
+    suggested: str
+    p_wrong: float
+    loss: float
+    action: str
+    why: str
+    residual: float | None = None  # of numbers: given less expected, in the target's unit
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What was found. In a notebook it shows itself; `report()` is the whole page, `to_dict()` for machines."""
+
+    name: str
+    n_rows: int
+    target: Target
+    judgement: Judgement
+    columns: list[ColumnReport]
+    feature_columns: list[str]  # the column that each feature belongs to
+    pipeline: Any
+    settings: dict[str, str]
+    notes: list[str]
+    cells: dict[str, list[str]] = field(default_factory=dict)  # of the suspects that are shown, by column
+    images: list[bytes] = field(default_factory=list)  # of the suspects that are shown, side * side bytes each
+    image_side: int = 0
+    seconds: float = 0.0
+
+    # ---- suspects
+
+    @property
+    def n_suspects(self) -> int:
+        return len(self.judgement.order)
+
+    @property
+    def n_likely(self) -> int:
+        return int((self.judgement.wrong[self.judgement.order] >= _LIKELY).sum())
+
+    @property
+    def word(self) -> str:
+        """What is wrong when something is: a label or a value."""
+        return _WORDS[self.judgement.task]
+
+    def suspects(self, limit: int | None = None) -> list[Suspect]:
+        """The suspects, worst first."""
+        j, found = self.judgement, []
+        reasons = self._reasons(limit)
+        for rank, i in enumerate(j.order[:limit].tolist()):
+            why = f"{j.expected[rank]}{reasons[rank]}"
+            found.append(
+                Suspect(
+                    rank + 1,
+                    int(self.target.rows[i]) + 1,
+                    self.target.said(i),
+                    j.suggested[rank],
+                    float(j.wrong[i]),
+                    float(j.losses[i]),
+                    str(j.actions[rank]),
+                    why[:1].upper() + why[1:],
+                    None if j.residuals is None else float(j.residuals[i]),
+                )
+            )
+        return found
+
+    def _reasons(self, limit: int | None) -> list[str]:
+        """The columns that speak most against the target as given, summed over their features."""
+        against = self.judgement.against[:limit]
+        names = list(dict.fromkeys(self.feature_columns))
+        place = np.array([names.index(name) for name in self.feature_columns])
+        total = np.zeros((len(against), len(names)))
+        for j, column in enumerate(place):
+            total[:, column] += against[:, j]
+        top = np.argsort(-total, axis=1, kind="stable")[:, :3]
+        reasons = []
+        for row, best in zip(total, top, strict=True):
+            said = [names[c] for c in best if row[c] > 0.1 * max(float(row.max()), 1e-12) and row[c] > 0]
+            reasons.append(f"; against it: {', '.join(said)}" if said and not self.image_side else "")
+        return reasons
+
+    # ---- what the cut does
+
+    def cut_curve(self) -> dict[str, list[float]]:
+        """As the cut moves: its place, the rows above it, the estimated share of them and of all wrong ones there."""
+        order = np.argsort(-self.judgement.losses, kind="stable")
+        losses, wrong = self.judgement.losses[order], np.cumsum(self.judgement.wrong[order])
+        n, total = len(order), max(float(wrong[-1]), 1e-12)
+        most = max(20, int(0.6 * n))
+        counts = np.unique(np.concatenate([np.arange(1, 41), np.geomspace(1, most, _STEPS)]).round().astype(int))
+        counts = counts[counts <= most]
+        counts = np.union1d(counts, [c for c in (self.judgement.m, self.n_likely) if 0 < c <= most]).astype(int)
+        # Rows of one loss are cut together: the cut is at the last of them.
+        ends = np.unique(n - np.searchsorted(losses[::-1], losses[counts - 1], side="left"))
+        ends = ends[(ends >= 1) & (ends <= n)]
+        return {
+            "cut": losses[ends - 1].tolist(),
+            "count": ends.tolist(),
+            "precision": (wrong[ends - 1] / ends).tolist(),
+            "found": (wrong[ends - 1] / total).tolist(),
+        }
+
+    def distribution(self) -> dict[str, list[float]]:
+        """Bars of the losses on a scale that shows both ends: edges, rows in each, expected wrong ones in each."""
+        losses = self.judgement.losses
+        least, low, high = map(float, np.quantile(losses, [0.005, 0.1, 1.0]))
+        # Four decades, or more where outliers are so far out that nearly all rows would be in the first bar.
+        low = max(least, min(low, 1e-4 * high), 1e-13, 1e-12 * high)
+        edges = np.geomspace(low, max(high, 1.01 * low), _BARS + 1)
+        place = np.clip(np.searchsorted(edges, losses, side="right") - 1, 0, _BARS - 1)
+        return {
+            "edges": edges.tolist(),
+            "rows": np.bincount(place, minlength=_BARS).tolist(),
+            "wrong": np.bincount(place, weights=self.judgement.wrong, minlength=_BARS).tolist(),
+        }
+
+    # ---- in words
+
+    def sentences(self) -> list[str]:
+        """What was found, in three sentences."""
+        return [self._found(), self._better(), self._next()]
+
+    def _found(self) -> str:
+        j, noise = self.judgement, self.judgement.noise
+        if j.blind:
+            return f"Nothing can be said about single rows: {j.blind}."
+        what = "entries of the labels" if j.task == "labels" else self.word
+        share = f"About {_share(noise.value)} of the {what} look wrong ({_share(noise.low)} to {_share(noise.high)})"
+        if not self.n_suspects:
+            return f"{share}, and no single row stands out among {len(j.wrong):,}."
+        likely = f"{self.n_likely:,} of them likely wrong"
+        return f"{share}: {self.n_suspects:,} of {len(j.wrong):,} rows are suspect, {likely}."
+
+    def _better(self) -> str:
+        j, first = self.judgement, self.judgement.measures[0]
+        if j.m == 0:
+            return (
+                "Ignoring the rows that fit worst would not help a model here: no share of them that was tried "
+                "predicts unseen rows better than the ordinary fit, so none was cut."
+            )
+        cut = f"A model that ignores the {j.m:,} rows ({_share(j.m / len(j.wrong))}) that fit it worst"
+        values = f"is {show(first, first.robust.value)} instead of {show(first, first.ordinary.value)}"
+        gain = f"{show_gain(first, first.gain.value)}{unit(first)} ({show_range(first)})"
+        worse = [m for m in j.measures[1:] if m.gain.high < 0]
+        if first.gain.high < 0:
+            return f"{cut} does worse on unseen rows: {first.name} {values}, a change of {gain}{_but(worse, 'also')}."
+        if first.gain.low > 0:
+            better = "does better by one measure and worse by another" if worse else "does better"
+            return f"{cut} {better} on unseen rows: {first.name} {values}, a gain of {gain}{_but(worse, 'but')}."
+        well = "does worse by one measure" if worse else "does about as well"
+        return f"{cut} {well} on unseen rows: {first.name} {values}, a change of {gain}{_but(worse, 'but')}."
+
+    def scores_note(self) -> str:
+        """Why the scores of both models differ although nothing is cut, where that is so."""
+        j = self.judgement
+        if j.m or not any(j.fold_m):
+            return ""
+        chosen = ", ".join(f"{m:,}" for m in j.fold_m)
+        return (
+            f"On all rows none is ignored. Each score comes from fits without one of the {len(j.fold_m)} parts, which "
+            f"chose for themselves how many rows to ignore: {chosen}. So the two models differ here."
+        )
+
+    def _next(self) -> str:
+        if not self.n_suspects:
+            return "There is nothing to look at first."
+        first = self.suspects(1)[0]
+        fits = "fits better" if first.p_wrong >= _LIKELY else "may fit better"
+        return f"Look at row {first.row:,} first: it says {first.given!r}, and {first.suggested!r} {fits}."
+
+    # ---- for others
+
+    def to_dict(self, limit: int | None = None) -> dict[str, Any]:
+        """For machines: plain numbers and texts."""
+        j = self.judgement
+        return {
+            "file": self.name,
+            "rows": self.n_rows,
+            "rows_used": len(j.wrong),
+            "target": self.target.columns,
+            "task": j.task,
+            "classes": self.target.names,
+            "summary": self.sentences(),
+            "blind": j.blind,
+            "noise": {"estimate": j.noise.value, "low": j.noise.low, "high": j.noise.high},
+            "model": {
+                "m": j.m,
+                "m_of_folds": j.fold_m,
+                "k": j.k,
+                "lambda": _finite(j.lam),
+                "lambda_hat": _finite(j.lam_hat),
+                "C": j.C,
+                "loss": j.loss_name,
+                **({"top_k": j.top_k} if j.top_k else {}),
+            },
+            "scores": [
+                {
+                    "name": m.name,
+                    "higher_is_better": m.higher_is_better,
+                    **{key: vars(getattr(m, key)) for key in ("ordinary", "robust", "gain")},
+                }
+                for m in j.measures
+            ],
+            "groups": [vars(group) for group in j.groups],
+            "n_suspects": self.n_suspects,
+            "n_likely_wrong": self.n_likely,
+            "suspects": [suspect._asdict() for suspect in self.suspects(limit)],
+            "columns": [vars(column) for column in self.columns],
+            "notes": self.notes,
+            "settings": self.settings,
+            "seconds": round(self.seconds, 2),
+        }
+
+    def report(self) -> str:
+        """The whole page as HTML text."""
+        from .report import audit_page
+
+        return audit_page(self)
+
+    def _repr_html_(self) -> str:
+        from .report import audit_fragment
+
+        return str(audit_fragment(self))
+
+    def __repr__(self) -> str:
+        return "\n".join([f"Audit of {self.name}", *self.sentences()])
+
+
+def _but(worse: list[Any], word: str) -> str:
+    """The measures that get worse by more than chance, in words."""
+    said = [
+        f"{m.name} gets worse, {show(m, m.robust.value)} instead of {show(m, m.ordinary.value)} ({show_range(m)})"
+        for m in worse
+    ]
+    return f"; {word} {', and '.join(said)}" if said else ""
+
+
+def show(measure: Any, value: float) -> str:
+    """A score as it is written: in percent, or with three digits."""
+    return f"{100 * value:.1f}%" if measure.percent else number(value, 4)
+
+
+def show_gain(measure: Any, value: float) -> str:
+    text = f"{100 * value:+.1f}" if measure.percent else ("+" if value >= 0 else "") + number(value, 3)
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def show_range(measure: Any) -> str:
+    return f"{show_gain(measure, measure.gain.low)} to {show_gain(measure, measure.gain.high)}"
+
+
+def unit(measure: Any) -> str:
+    """What a gain is counted in."""
+    return " points" if measure.percent else ""
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.1f}%" if value < 0.995 else f"{100 * value:.0f}%"
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None

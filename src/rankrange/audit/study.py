@@ -1,0 +1,207 @@
+"""An audit of a table: which rows are wrong, and how much better is a model that ignores them?
+
+`audit_file(path, target)` reads a file; `audit_table(table, target)` takes a pyarrow Table, a data frame or a dict of
+columns. Both fit an ordinary and an AoRR model on auto, compare them on rows that neither has seen, and list suspects.
+The result is an `Audit`. Nothing here writes a file or asks the network.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.pipeline import Pipeline
+from threadpoolctl import threadpool_limits
+
+from .. import __version__
+from ..errors import UserError
+from ..tables.encode import TableEncoder, as_table, numbers_of
+from ..tables.read import find_column, open_table
+from .amounts import judge_numbers
+from .classes import judge_classes
+from .export import load_model
+from .judgement import Judgement, Plan
+from .label_sets import judge_labels
+from .result import Audit, Suspect
+from .target import TASKS, Target, find_target
+
+__all__ = ["TASKS", "Audit", "Suspect", "audit_file", "audit_table", "load_model"]
+
+Array = NDArray[Any]
+Tell = Callable[[str], None]
+# Suspects on the page: so many, with so many columns of their values.
+SHOWN, SHOWN_IMAGES, SHOWN_COLUMNS, SHOWN_CHARS = 1000, 500, 40, 60
+_JUDGES: dict[str, Callable[..., Judgement]] = {
+    "classes": judge_classes,
+    "numbers": judge_numbers,
+    "labels": judge_labels,
+}
+
+
+def audit_file(
+    path: str | os.PathLike[str],
+    target: str | Sequence[str],
+    *,
+    delimiter: str | None = None,
+    encoding: str = "utf-8",
+    tell: Tell | None = None,
+    **options: Any,
+) -> Audit:
+    """Audit a CSV (also gzip), Parquet or Arrow file; options are those of `audit_table`."""
+    source = open_table(path, delimiter=delimiter, encoding=encoding)
+    columns = [target] if isinstance(target, str) else list(target)
+    for column in columns:  # before all of the file is read
+        find_column(source.names, column, source.path)
+    if tell is not None:
+        tell(f"reading {source.path.name}")
+    return audit_table(source.read(), columns, name=source.path.name, tell=tell, **options)
+
+
+def audit_table(
+    table: Any,
+    target: str | Sequence[str],
+    *,
+    task: str = "auto",
+    labels_by: str | None = None,
+    ignore: Sequence[str] = (),
+    seed: int = 0,
+    jobs: int | None = None,
+    name: str = "table",
+    tell: Tell | None = None,
+) -> Audit:
+    """Audit a table (pyarrow, pandas, polars or a dict of columns).
+
+    target : the column that is to be predicted, or several columns of 0 and 1
+    task : "classes", "numbers" or "labels"; "auto" decides by the values of the target
+    labels_by : what stands between the labels of one cell, where a cell holds several
+    ignore : columns that are left out
+    seed, jobs : the same seed gives the same result, whatever the number of jobs
+    tell : called with a few words before each part of the work
+    """
+    start = time.perf_counter()
+    tell = tell or (lambda words: None)
+    table = as_table(table)
+    columns = [target] if isinstance(target, str) else list(dict.fromkeys(target))
+    for column, option in [(c, "--target") for c in columns] + [(c, "--ignore") for c in ignore]:
+        find_column(table.column_names, column, Path(name), option)
+    found = find_target(table, columns, task, labels_by)
+    rest = [c for c in table.column_names if c not in columns and c not in set(ignore)]
+    if not rest:
+        raise UserError(f"a table needs a column besides the target, got only {', '.join(columns)} in {name}; add one")
+    features = table.select(rest)
+    if len(found.rows) < table.num_rows:
+        features = features.take(found.rows)
+    tell(f"encoding {len(rest):,} columns")
+    encoder = TableEncoder().fit(features)
+    X = encoder.transform(features)
+    n_outputs = 1 if found.task == "numbers" or len(found.names) == 2 else len(found.names)
+    plan = Plan.of(X.shape[0], X.shape[1], n_outputs, jobs or os.cpu_count() or 1, seed)
+    # One thread a product: parts are fitted side by side, and results do not depend on how many there are.
+    with threadpool_limits(1), warnings.catch_warnings(record=True) as raised:
+        warnings.simplefilter("always")
+        judgement = _JUDGES[found.task](X, found, plan, tell)
+    side = image_side(features)
+    shown = judgement.order[: SHOWN_IMAGES if side else SHOWN]
+    return Audit(
+        name=name,
+        n_rows=table.num_rows,
+        target=found,
+        judgement=judgement,
+        columns=encoder.report_,
+        feature_columns=[encoder.columns_[place]["name"] for place in encoder.owner_],
+        pipeline=Pipeline([("encode", encoder), ("model", judgement.model)]),
+        settings=_settings(found, plan, X, table, ignore),
+        notes=[*found.notes, *judgement.notes, *_words_of(raised)],
+        cells={} if side else _cells(table, rest, found.rows[shown]),
+        images=_pixels(features, shown, side),
+        image_side=side,
+        seconds=time.perf_counter() - start,
+    )
+
+
+def _settings(target: Target, plan: Plan, X: Array, table: Any, ignore: Sequence[str]) -> dict[str, str]:
+    import pyarrow
+    import scipy
+    import sklearn
+
+    m_rows = f"a sample of {plan.m_rows:,} rows" if plan.m_rows < len(X) else "all rows"
+    return {
+        "task": target.task,
+        "target": ", ".join(target.columns),
+        "ignored columns": ", ".join(dict.fromkeys(ignore)) or "none",
+        "rows and columns": f"{table.num_rows:,} x {table.num_columns:,}, {X.shape[1]:,} features after encoding",
+        "cross-validation": f"{plan.folds} folds",
+        "m chosen on": m_rows,
+        "seed": str(plan.seed),
+        "rankrange": __version__,
+        "Python": platform.python_version(),
+        "NumPy, SciPy, scikit-learn, pyarrow": ", ".join(
+            (np.__version__, scipy.__version__, sklearn.__version__, pyarrow.__version__)
+        ),
+    }
+
+
+def _words_of(raised: Sequence[Any]) -> list[str]:
+    """What the fits warned of, once each. Lost classes have a note of their own."""
+    unproved = any(issubclass(w.category, ConvergenceWarning) for w in raised)
+    others = [
+        w for w in raised if issubclass(w.category, UserWarning) and not issubclass(w.category, ConvergenceWarning)
+    ]
+    kept = list(dict.fromkeys(str(w.message) for w in others if "stratify=" not in str(w.message)))[:5]
+    return [*kept, *(["Some fits ended without a proof that they are the best of their kind."] if unproved else [])]
+
+
+def _cells(table: Any, columns: list[str], rows: Array) -> dict[str, list[str]]:
+    """The values of the suspects that are shown, as text."""
+    chosen = table.select(columns[:SHOWN_COLUMNS]).take(rows)
+    return {
+        name: ["" if value is None else _short(value) for value in chosen.column(name).to_pylist()]
+        for name in columns[:SHOWN_COLUMNS]
+    }
+
+
+def _short(value: Any) -> str:
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…"
+
+
+# ---- images ----------------------------------------------------------------------------------------------------------
+
+
+def image_side(features: Any) -> int:
+    """The side of a square image, if the columns are its pixels: a square number of columns, all of 0..1 or 0..255."""
+    import pyarrow as pa
+
+    count = features.num_columns
+    side = round(count**0.5)
+    if side < 6 or side * side != count:
+        return 0
+    if not all(pa.types.is_integer(f.type) or pa.types.is_floating(f.type) for f in features.schema):
+        return 0
+    some = features.slice(0, 200)
+    values = np.stack([_as_array(some, i) for i in range(count)])
+    same_scale = np.nanmin(values) >= 0 and np.nanmax(values) <= 255 and (np.nanmin(values, axis=1) == 0).mean() > 0.5
+    return side if same_scale else 0
+
+
+def _as_array(table: Any, i: int) -> Array:
+    numbers, _, _ = numbers_of(table.column(i))
+    assert numbers is not None
+    return numbers
+
+
+def _pixels(features: Any, rows: Array, side: int) -> list[bytes]:
+    if not side or not len(rows):
+        return []
+    chosen = features.take(rows)
+    values = np.nan_to_num(np.stack([_as_array(chosen, i) for i in range(side * side)], axis=1))
+    grey = np.clip(values * (255.0 / max(float(values.max()), 1e-12)), 0, 255).astype(np.uint8)
+    return [row.tobytes() for row in grey]

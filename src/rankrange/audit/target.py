@@ -1,0 +1,257 @@
+"""What is to be learnt: classes, numbers or sets of labels, from one column or several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UserError
+from ..pages.text import number, visible
+from ..tables.encode import codes_of, is_text, numbers_of
+
+Array = NDArray[Any]
+TASKS = ("classes", "numbers", "labels")
+# Fewer rows say nothing; a class needs this many to be in every fold.
+LEAST_ROWS, LEAST_OF_CLASS = 20, 5
+_MOST_CLASSES, _MOST_LABELS = 200, 500
+# Whole numbers with so few different values are classes unless `task` says otherwise.
+_FEW_VALUES = 20
+_SEPARATORS = ("|", ";", ",")
+_YES = {"1", "true", "yes", "y", "t"}
+_NO = {"0", "false", "no", "n", "f"}
+
+
+@dataclass(frozen=True)
+class Target:
+    """y for the rows that have one: codes of `names` (classes), floats (numbers), or a mask (rows, labels).
+
+    `rows` are the places in the file of the rows that are kept. `separator` stands between labels of one cell.
+    """
+
+    task: str
+    columns: list[str]
+    y: Array
+    names: list[str]
+    rows: Array
+    notes: list[str] = field(default_factory=list)
+    separator: str = ""
+
+    def said(self, i: int) -> str:
+        """The target of the i-th kept row in words."""
+        if self.task == "classes":
+            return self.names[self.y[i]]
+        if self.task == "numbers":
+            return number(float(self.y[i]))
+        return self.said_labels(self.y[i])
+
+    def said_labels(self, mask: Array) -> str:
+        return (self.separator or ", ").join(
+            name for name, true in zip(self.names, mask, strict=True) if true
+        ) or "(none)"
+
+
+def find_target(table: Any, columns: Sequence[str], task: str = "auto", separator: str | None = None) -> Target:
+    """The target in `columns` of a pyarrow table; `task` "auto" decides by its values."""
+    if task not in ("auto", *TASKS):
+        raise UserError(f"a task is one of auto, {', '.join(TASKS)}, got {task!r}; leave it out to have it found")
+    if len(columns) > 1:
+        target = _indicators(table, list(columns))
+    else:
+        target = _one_column(table.column(columns[0]), columns[0], task, separator)
+    target = _without_missing(target, table.num_rows)
+    if target.task == "classes":
+        target = _without_rare(target)
+    elif target.task == "labels":
+        target = _without_rare_labels(target)
+    elif len(np.unique(target.y)) < 2:
+        raise UserError(
+            f"a target must vary, got {target.y[0]:g} in all rows of {_quoted(columns)}; choose another column"
+        )
+    return target
+
+
+def _one_column(column: Any, name: str, task: str, separator: str | None) -> Target:
+    import pyarrow as pa
+
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        return _label_sets(name, [None if v is None else [str(x) for x in v] for v in column.to_pylist()], "")
+    numbers, kind, strays = numbers_of(column)
+    if task == "numbers":
+        if numbers is None or kind not in ("numbers", "whole numbers", "dates"):
+            raise UserError(
+                f"--task numbers needs a column of numbers, got {kind} in {_quoted([name])}; use --task classes"
+            )
+        return _numbers(name, numbers, strays)
+    if task == "labels" or separator is not None:
+        found = separator or _separator_in(column)
+        if not found:
+            raise UserError(
+                "--task labels needs several --target columns of 0 and 1, or labels in one cell with something between "
+                f"them, got neither in {_quoted([name])}; name it with --labels-by"
+            )
+        return _label_sets(name, _split(column, found), found)
+    if numbers is not None and not strays and task == "auto" and not _looks_like_classes(numbers, kind):
+        return _numbers(name, numbers, strays)
+    found = _separator_in(column) if task == "auto" and numbers is None else None
+    return _label_sets(name, _split(column, found), found) if found else _classes(name, column, numbers, kind)
+
+
+def _looks_like_classes(numbers: Array, kind: str) -> bool:
+    known = numbers[~np.isnan(numbers)]
+    values = np.unique(known)
+    if kind == "yes or no" or len(values) <= 2:
+        return True
+    return bool((values == np.floor(values)).all()) and len(values) <= min(_FEW_VALUES, len(known) // LEAST_OF_CLASS)
+
+
+def _numbers(name: str, numbers: Array, strays: int) -> Target:
+    notes = [f"{strays:,} targets that are no numbers count as missing"] if strays else []
+    return Target("numbers", [name], numbers, [], np.arange(len(numbers)), notes)
+
+
+def _classes(name: str, column: Any, numbers: Array | None, kind: str) -> Target:
+    if numbers is not None and kind != "yes or no" and (numbers[~np.isnan(numbers)] % 1 == 0).all():
+        values, codes = np.unique(numbers, return_inverse=True)
+        known = values[~np.isnan(values)]
+        names = [str(int(v)) for v in known]
+        codes = np.where(np.isnan(numbers), -1, codes)
+    else:
+        codes, names = codes_of(column)
+        order = np.argsort(np.array(names, dtype=object)) if names else np.empty(0, dtype=np.intp)
+        place = np.empty(len(names) + 1, dtype=np.intp)
+        place[order], place[-1] = np.arange(len(names)), -1
+        codes, names = place[codes], [names[i] for i in order]
+    return Target("classes", [name], codes, names, np.arange(len(codes)))
+
+
+def _indicators(table: Any, columns: list[str]) -> Target:
+    """Several columns of yes and no; a row in which any is missing is left out."""
+    masks, known = [], np.ones(table.num_rows, dtype=bool)
+    for name in columns:
+        codes, levels = codes_of(table.column(name))
+        folded = [level.strip().casefold().removesuffix(".0") for level in levels]
+        odd = [level for level, f in zip(levels, folded, strict=True) if f not in _YES | _NO]
+        if odd:
+            raise UserError(
+                f"with several --target each must hold 0 and 1 (or yes and no), got '{visible(odd[0], 40)}' in "
+                f"{_quoted([name])}; name one --target, or make it 0 and 1"
+            )
+        masks.append(np.array([f in _YES for f in folded] + [False])[codes])
+        known &= codes >= 0
+    target = Target("labels", columns, np.stack(masks, axis=1), columns, np.arange(len(known)))
+    return _kept(target, known, "{:,} rows with a missing target are left out")
+
+
+def _separator_in(column: Any) -> str | None:
+    """What stands between labels, if the cells look like sets of few labels rather than like single values."""
+    if not is_text(column.type):
+        return None
+    codes, levels = codes_of(column)
+    counts = np.bincount(codes[codes >= 0], minlength=len(levels))
+    for separator in _SEPARATORS:
+        several = np.array([separator in level for level in levels], dtype=bool)
+        if not len(levels) or counts[several].sum() < 0.1 * counts.sum():
+            continue
+        pieces = {
+            p.strip() for level, joined in zip(levels, several, strict=True) if joined for p in level.split(separator)
+        }
+        singles = {level.strip() for level, joined in zip(levels, several, strict=True) if not joined}
+        # Labels come again: some cell holds one of them alone, or there are fewer of them than of their combinations.
+        again = bool(singles & pieces) or (separator != "," and len(pieces) < several.sum())
+        if again and 1 < len(pieces | singles) <= _MOST_LABELS:
+            return separator
+    return None
+
+
+def _split(column: Any, separator: str) -> list[list[str] | None]:
+    codes, levels = codes_of(column)
+    pieces = [[p.strip() for p in level.split(separator) if p.strip()] for level in levels]
+    return [None if code < 0 else pieces[code] for code in codes.tolist()]
+
+
+def _label_sets(name: str, sets: Sequence[list[str] | None], separator: str) -> Target:
+    # An empty cell is a row without labels where cells hold sets: a missing set and an empty one look the same in CSV.
+    names = sorted({label for labels in sets for label in labels or ()})
+    if len(names) < 2:
+        raise UserError(
+            f"sets of labels need at least two labels, got {len(names)} in {_quoted([name])}; check --labels-by"
+        )
+    place = {label: i for i, label in enumerate(names)}
+    Y = np.zeros((len(sets), len(names)), dtype=bool)
+    for row, labels in zip(Y, sets, strict=True):
+        row[[place[label] for label in labels or ()]] = True
+    return Target("labels", [name], Y, names, np.arange(len(sets)), separator=separator)
+
+
+# ---- rows that cannot be used ----------------------------------------------------------------------------------------
+
+
+def _kept(target: Target, keep: Array, note: str, y: Array | None = None, names: list[str] | None = None) -> Target:
+    gone = int((~keep).sum())
+    notes = target.notes + ([note.format(gone)] if gone else [])
+    return replace(
+        target,
+        y=(target.y if y is None else y)[keep],
+        names=target.names if names is None else names,
+        rows=target.rows[keep],
+        notes=notes,
+    )
+
+
+def _without_missing(target: Target, n_rows: int) -> Target:
+    if target.task != "labels":
+        known = ~np.isnan(target.y) if target.task == "numbers" else target.y >= 0
+        target = _kept(target, known, "{:,} rows without a target are left out")
+    if len(target.y) < LEAST_ROWS:
+        raise UserError(
+            f"an audit needs at least {LEAST_ROWS} rows with a target, got {len(target.y)} of {n_rows:,} in "
+            f"{_quoted(target.columns)}; add rows"
+        )
+    return target
+
+
+def _without_rare(target: Target) -> Target:
+    counts = np.bincount(target.y, minlength=len(target.names))
+    common = counts >= LEAST_OF_CLASS
+    if len(target.names) > _MOST_CLASSES:
+        raise UserError(
+            f"at most {_MOST_CLASSES} classes are audited, got {len(target.names):,} in {_quoted(target.columns)}; "
+            "group them, or use --task numbers for a column of numbers"
+        )
+    if common.sum() < 2:
+        only = ", ".join(visible(name, 40) for name in target.names[:3])
+        raise UserError(
+            f"a target needs two classes of at least {LEAST_OF_CLASS} rows, got {int((counts > 0).sum())} class(es) "
+            f"({only}{' ...' if len(target.names) > 3 else ''}) in {_quoted(target.columns)}; choose another column"
+        )
+    place = np.cumsum(common) - 1
+    names = [name for name, kept in zip(target.names, common, strict=True) if kept]
+    rare = int((~common & (counts > 0)).sum())
+    note = f"{{:,}} rows of {rare} classes with fewer than {LEAST_OF_CLASS} rows are left out"
+    return _kept(target, common[target.y], note, place[target.y], names)
+
+
+def _without_rare_labels(target: Target) -> Target:
+    true = target.y.sum(axis=0)
+    common = (true >= LEAST_OF_CLASS) & (len(target.y) - true >= LEAST_OF_CLASS)
+    if common.sum() < 2:
+        raise UserError(
+            f"sets of labels need two labels with at least {LEAST_OF_CLASS} rows that have them and not, got "
+            f"{int(common.sum())} in {_quoted(target.columns)}; choose other columns"
+        )
+    if common.sum() > _MOST_LABELS:
+        raise UserError(f"at most {_MOST_LABELS} labels are audited, got {int(common.sum()):,}; keep those that matter")
+    names = [name for name, kept in zip(target.names, common, strict=True) if kept]
+    notes = [*target.notes]
+    if not common.all():
+        notes.append(f"{int((~common).sum())} labels that nearly all or nearly no rows have are left out")
+    return replace(target, y=target.y[:, common], names=names, notes=notes)
+
+
+def _quoted(columns: Sequence[str]) -> str:
+    more = f" and {len(columns) - 3} more" if len(columns) > 3 else ""
+    return ", ".join(f"'{visible(name, 60)}'" for name in columns[:3]) + more

@@ -1,0 +1,129 @@
+"""An audit on a terminal: progress on standard error, a short table on standard output."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from ..pages.text import number, visible
+
+if TYPE_CHECKING:
+    from .result import Audit
+
+_WIDTH_OF_TEXT = 28
+
+
+class Progress:
+    """Says what is being done: a line that moves on a terminal, one line a step elsewhere, nothing when quiet."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        from rich.console import Console
+
+        self.quiet = quiet
+        self.console = Console(stderr=True, markup=False, highlight=False, emoji=False, soft_wrap=True)
+        self.start = time.perf_counter()
+        self.status: Any = None
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        if self.status is not None:
+            self.status.stop()
+
+    def say(self, words: str) -> None:
+        if not self.quiet:
+            self.console.print(visible(words), style="dim")
+
+    def __call__(self, words: str) -> None:
+        """The next part of the work."""
+        if self.quiet:
+            return
+        text = f"[{time.perf_counter() - self.start:5.1f} s] {visible(words)}"
+        if not self.console.is_terminal:
+            self.console.print(text)
+        elif self.status is None:
+            from rich.text import Text
+
+            self.status = self.console.status(Text(text))
+            self.status.start()
+        else:
+            from rich.text import Text
+
+            self.status.update(Text(text))
+
+
+def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
+    """The findings in words, the scores, the first suspects, and where the rest is."""
+    from rich.console import Console
+
+    console = Console(markup=False, highlight=False, emoji=False)
+    for sentence in audit.sentences():
+        console.print(visible(sentence))
+    console.print()
+    console.print(_scores(audit))
+    if audit.scores_note():
+        console.print(audit.scores_note(), style="dim")
+    if audit.n_suspects and top:
+        console.print(_suspects(audit, top))
+        numbers = audit.judgement.residuals is not None
+        meaning = "off by: given less expected" if numbers else f"loss: {audit.judgement.loss_name}"
+        console.print(f"{meaning}, by models that have not seen the row", style="dim")
+    for note in audit.notes:
+        console.print(f"Note: {visible(note, 300)}", style="dim")
+    left_out = [column for column in audit.columns if not column.used]
+    if left_out:
+        console.print(f"Left out: {_with_reasons(left_out)}.", style="dim")
+    missing = sum(column.missing for column in audit.columns)
+    if missing:
+        console.print(f"Missing: {missing:,} cells, filled in and marked.", style="dim")
+    for what, where in written:
+        console.print(f"{what[0].upper()}{what[1:]}: {visible(where)}", soft_wrap=True)
+    if not written:
+        console.print("Add --report report.html for a page to read, --out suspects.csv for all suspects.", style="dim")
+
+
+def _with_reasons(columns: list[Any], most: int = 5) -> str:
+    """The first columns by the reason for which they were left out, and how many more there are."""
+    by_reason: dict[str, list[str]] = {}
+    for column in columns[:most]:
+        by_reason.setdefault(column.how.removeprefix("left out: "), []).append(visible(column.name, 30))
+    said = [f"{', '.join(names)} ({visible(reason, 80)})" for reason, names in by_reason.items()]
+    return "; ".join(said) + (f" and {len(columns) - most} more" if len(columns) > most else "")
+
+
+def _scores(audit: Audit) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    from .result import show, show_gain, show_range
+
+    title = "On unseen rows: an ordinary model, and one that ignores the worst rows"
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table.add_column("score", no_wrap=True)
+    for name in ("ordinary", "AoRR", "gain"):
+        table.add_column(name, justify="right")
+    for m in audit.judgement.measures:
+        gain = Text(f"{show_gain(m, m.gain.value)} ({show_range(m)})")
+        gain.stylize("green" if m.gain.low > 0 else "red" if m.gain.high < 0 else "")
+        table.add_row(Text(m.name), Text(show(m, m.ordinary.value)), Text(show(m, m.robust.value)), gain)
+    return table
+
+
+def _suspects(audit: Audit, top: int) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    count = min(top, audit.n_suspects)
+    title = f"\nThe {count} most suspect of {audit.n_suspects:,} rows"
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    numbers = audit.judgement.residuals is not None
+    better, off = ("expected", "off by") if numbers else ("suggested", "loss")
+    for name in ("row", "given", better, "p(wrong)", off, "action"):
+        table.add_column(name, justify="right" if name in ("row", "p(wrong)", "loss", "off by") else "left")
+    for s in audit.suspects(top):
+        p = ">99%" if s.p_wrong > 0.995 else f"{s.p_wrong:.0%}"
+        given, other = (Text(visible(text, _WIDTH_OF_TEXT)) for text in (s.given, s.suggested))
+        size = f"{s.loss:.3g}" if s.residual is None else number(s.residual, 4)
+        table.add_row(f"{s.row:,}", given, other, p, size, s.action)
+    return table

@@ -1,0 +1,118 @@
+"""The `rankrange` command. Exit codes: 0 done, 2 bad input or something missing, 130 interrupted.
+
+Only the command that is called is imported, so that help and completion are there at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from .. import __version__
+from ..errors import UserError, missing_package
+
+_COMMANDS = {
+    "audit": "rankrange.cli.run_audit",
+    "demo": "rankrange.cli.run_demo",
+    "reproduce": "rankrange.paper.harness.command",
+    "datasets": "rankrange.cli.list_datasets",
+}
+_PACKAGES = ("jinja2", "markupsafe", "matplotlib", "pandas", "pyarrow", "rich", "skops")
+_REPRODUCE = {
+    "HELP": "rerun the paper's experiments",
+    "DESCRIPTION": "Rerun the experiments of the paper and compare the results with the printed ones.",
+}
+_DESCRIPTION = """\
+Learning with the ranked range: find the rows of a table that are wrong, and train models that ignore them.
+
+Start with `rankrange demo`, or with your own table:
+  rankrange audit FILE --target COLUMN --report report.html
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        arguments = _parser(words).parse_args(words)
+        return int(arguments.run(arguments) or 0)
+    except UserError as error:
+        return _fail(str(error))
+    except KeyboardInterrupt:
+        print("rankrange: interrupted; nothing was left half-written", file=sys.stderr)
+        return 130
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in _PACKAGES:
+            raise
+        return _fail(str(missing_package(package, "this")))
+    except MemoryError:
+        return _fail("there is not enough memory for this; audit a sample of the rows, or fewer columns")
+    except BrokenPipeError:
+        # Whoever read our output has seen enough. What is still to be flushed goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _fail(message: str) -> int:
+    from ..pages.text import visible
+
+    print(f"rankrange: {visible(message)}", file=sys.stderr)
+    return 2
+
+
+def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser; commands that are not called are only named."""
+    parser = argparse.ArgumentParser(
+        prog="rankrange",
+        description=_DESCRIPTION,
+        epilog="`rankrange COMMAND --help` says more. Exit codes: 0 done, 2 bad input, 130 interrupted.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"rankrange {__version__}")
+    parser.add_argument(
+        "--print-completion",
+        action=_PrintCompletion,
+        choices=("bash", "zsh", "tcsh"),
+        help="print what makes the shell complete this command, for example: "
+        'eval "$(rankrange --print-completion bash)"',
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    every = "--print-completion" in words or any(word.startswith("--print-completion=") for word in words)
+    for name, module in _COMMANDS.items():
+        wanted = every or name in words
+        _add_command(commands, name, module, wanted)
+    return parser
+
+
+def _add_command(commands: Any, name: str, module: str, wanted: bool) -> None:
+    if name == "reproduce" and not wanted:
+        facts: Any = _REPRODUCE
+    else:
+        facts = {**(_REPRODUCE if name == "reproduce" else {}), **vars(importlib.import_module(module))}
+    parser = commands.add_parser(
+        name,
+        help=facts["HELP"],
+        description=facts["DESCRIPTION"],
+        epilog=facts.get("EPILOG"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    if wanted:
+        facts["add_arguments"](parser)
+        parser.set_defaults(run=facts["run"])
+
+
+class _PrintCompletion(argparse.Action):
+    """Prints the completion script of a shell and ends."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> None:
+        try:
+            import shtab
+        except ImportError:
+            parser.exit(2, "rankrange: completion needs shtab, which is not installed; run: pip install shtab\n")
+        print(shtab.complete(parser, shell=rest[1]))
+        parser.exit(0)

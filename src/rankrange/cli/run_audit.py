@@ -1,0 +1,156 @@
+"""`rankrange audit`: which rows of a table are wrong, and how much better is a model that ignores them?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from . import arguments as types
+
+if TYPE_CHECKING:
+    from ..audit import Audit
+    from ..tables.read import Source
+
+HELP = "find the rows of a table that are probably wrong"
+DESCRIPTION = """\
+Find the rows of a table whose target is probably wrong, and see how much better a model is that ignores them.
+
+An ordinary and a robust (AoRR) linear model are fitted with everything on auto and compared on rows that neither has
+seen; every row is judged by models that have not seen it. FILE is CSV (also gzip), Parquet or Arrow; it is only read.
+"""
+EPILOG = """\
+examples:
+  rankrange audit patients.csv --target diagnosis --report report.html
+  rankrange audit houses.parquet --target price --out suspects.csv --clean clean.csv
+  rankrange audit songs.csv --target happy --target calm --target sad
+  rankrange audit films.csv --target genres --labels-by '|' --json > films.json
+
+exit codes: 0 done, 2 bad input, 130 interrupted. Outputs appear whole or not at all.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    types.add_file(parser, "file", metavar="FILE", help="the table: .csv, .csv.gz, .tsv, .parquet, .arrow, .feather")
+    parser.add_argument(
+        "--target",
+        "-t",
+        action="append",
+        required=True,
+        metavar="COL",
+        help="the column to predict; several times for columns of 0 and 1 (multi-label)",
+    )
+    outputs = parser.add_argument_group("what to write")
+    types.add_file(outputs, "--report", metavar="HTML", help="a page to read: one file, works offline")
+    types.add_file(outputs, "--out", "-o", metavar="CSV", help="all suspects with their values, worst first")
+    types.add_file(outputs, "--clean", metavar="CSV", help="the table without the rows that are likely wrong")
+    outputs.add_argument(
+        "--clean-how",
+        choices=("drop", "relabel"),
+        default="drop",
+        help="drop likely wrong rows (default), or relabel those for which one other label fits and drop the others",
+    )
+    types.add_file(
+        outputs, "--model", metavar="SKOPS", help="the robust model, in a format that loads without running code"
+    )
+    outputs.add_argument("--json", action="store_true", help="print the findings as JSON instead of tables")
+    how = parser.add_argument_group("how to read the file")
+    how.add_argument("--delimiter", metavar="CHAR", help="what separates columns of CSV (default: comma; tab for .tsv)")
+    how.add_argument("--encoding", default="utf-8", metavar="NAME", help="of CSV (default: utf-8)")
+    how.add_argument(
+        "--ignore", action="append", default=[], metavar="COL", help="leave this column out; can be repeated"
+    )
+    how.add_argument(
+        "--task",
+        choices=("auto", "classes", "numbers", "labels"),
+        default="auto",
+        help="what the target is: classes, numbers (regression) or sets of labels (default: found from its values)",
+    )
+    how.add_argument("--labels-by", metavar="CHAR", help="what stands between several labels in one cell")
+    run_group = parser.add_argument_group("how to run")
+    run_group.add_argument(
+        "--seed", type=types.seed, default=0, help="the same seed gives the same result (default: 0)"
+    )
+    run_group.add_argument(
+        "--jobs", "-j", type=types.jobs, default=None, metavar="N", help="parts fitted at a time (default: one a core)"
+    )
+    run_group.add_argument("--top", type=types.seed, default=10, metavar="N", help="suspects to print (default: 10)")
+    run_group.add_argument("--quiet", "-q", action="store_true", help="no progress")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from ..errors import UserError
+    from ..tables.read import find_column, open_table
+    from ..tables.write import check_places, write_whole
+
+    places = {f"--{name}": getattr(arguments, name) for name in ("report", "out", "clean", "model")}
+    outputs = {option: path for option, path in places.items() if path is not None}
+    check_places(outputs, {"the file that is read": arguments.file})
+    source = open_table(arguments.file, delimiter=arguments.delimiter, encoding=arguments.encoding)
+    for option, columns in (("--target", arguments.target), ("--ignore", arguments.ignore)):
+        for column in columns:
+            find_column(source.names, column, source.path, option)
+    clash = [column for column in arguments.ignore if column in arguments.target]
+    if clash:
+        raise UserError(f"a column cannot be both --target and --ignore, got {clash[0]!r} for both; leave one out")
+    # Imported only now: what is wrong with the file is told at once.
+    from ..audit import audit_table
+    from ..audit.export import check_relabel, contents_of
+    from ..audit.target import find_target
+    from ..audit.terminal import Progress, print_audit
+
+    relabel = arguments.clean_how == "relabel"
+    with Progress(quiet=arguments.quiet) as progress:
+        progress.say(_up_front(source))
+        progress(f"reading {source.path.name}")
+        table = source.read()
+        if relabel:  # before anything is fitted
+            check_relabel(find_target(table, arguments.target, arguments.task, arguments.labels_by).task)
+        audit = audit_table(
+            table,
+            arguments.target,
+            task=arguments.task,
+            labels_by=arguments.labels_by,
+            ignore=arguments.ignore,
+            seed=arguments.seed,
+            jobs=arguments.jobs,
+            name=source.path.name,
+            tell=progress,
+        )
+        if outputs:
+            progress("writing")
+            write_whole(contents_of(audit, source, outputs, relabel=relabel))
+    if arguments.json:
+        json.dump(audit.to_dict(), sys.stdout, ensure_ascii=True, indent=1, allow_nan=False)
+        print()
+    else:
+        print_audit(audit, arguments.top, _written(audit, outputs, relabel))
+    return 0
+
+
+def _up_front(source: Source) -> str:
+    """Size and memory, before the work begins."""
+    from ..audit.memory import free_memory, memory_needed, sized
+
+    needed, free = memory_needed(source), free_memory()
+    size = f"{sized(source.path.stat().st_size)}, {len(source.names):,} columns"
+    text = f"{source.path.name}: {size}; needs about {sized(needed)} of memory"
+    if free is None:
+        return text
+    if needed > free:
+        return f"{text}, but only {sized(free)} are free: if it stops, audit a sample of the rows"
+    return f"{text}, {sized(free)} are free"
+
+
+def _written(audit: Audit, outputs: dict[str, Path], relabel: bool) -> list[tuple[str, str]]:
+    from ..audit.export import clean_in_words
+
+    what = {
+        "--report": "the report",
+        "--out": f"all {audit.n_suspects:,} suspects" if audit.n_suspects else "no suspects, only the header",
+        "--clean": clean_in_words(audit, relabel),
+        "--model": "the model",
+    }
+    return [(what[option], str(path)) for option, path in outputs.items()]

@@ -1,0 +1,222 @@
+"""Choosing m and k with a clean validation set: the paper's Algorithm 2.
+
+At the optimum the two cuts are values of losses: rows above lam_hat are cut, rows below lam are not counted. So instead
+of m and k one may learn the two values, from the losses that rows with right labels have:
+
+    warm up on the average loss until the validation loss stops falling
+    repeat:  lam_hat, lam = operation 1, operation 2 of the validation losses      (lam_hat >= lam is kept)
+             m, k = how many training losses lie above each
+             train some steps on the ranked range (m, k)
+    until m and k settle.
+
+Operations are mean + 1 and mean - 2 standard deviations; the latter is mostly negative for a loss that has a long tail,
+and then k = n (docs/paper.md). A share above lam_hat of the clean rows is cut with the wrong ones, so m is no estimate
+of the number of wrong labels; that comes from how clean rows of each class are predicted. Nor is it the m that trains
+best, so a last step, which the paper does not have, also fits at that estimate and half-way to it, and keeps what
+predicts the validation set best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.objective import Objective
+from . import fits as paths
+from .choose import Choice, Report, mass_of, silent, split, strata_of, training_sets
+
+Array = NDArray[Any]
+Operation = Callable[[Array], float]
+_STEPS = 10  # between two looks at the validation set
+_WARM_UP = 20  # looks at most
+_ROUNDS = 40
+_SETTLED = 0.001  # of the rows
+_RESAMPLES = 200
+_BOTH_HALVES_UP_TO = 4000
+
+
+def mean_plus(deviations: float) -> Operation:
+    """The mean of the losses plus so many standard deviations."""
+
+    def operation(losses: Array) -> float:
+        return float(losses.mean() + deviations * losses.std())
+
+    return operation
+
+
+def quantile(share: float) -> Operation:
+    """The value below which this share of the losses lies."""
+
+    def operation(losses: Array) -> float:
+        return float(np.quantile(losses, share))
+
+    return operation
+
+
+def operations_of(given: Any) -> tuple[Operation, Operation]:
+    """(operation 1, operation 2) from None (the paper's), two shares (quantiles), or two functions of the losses."""
+    if given is None:
+        return mean_plus(1.0), mean_plus(-2.0)
+    if isinstance(given, tuple | list) and len(given) == 2:
+        if all(callable(part) for part in given):
+            return given[0], given[1]
+        if all(isinstance(part, int | float) and 0 <= part <= 1 for part in given) and given[0] >= given[1]:
+            return quantile(float(given[0])), quantile(float(given[1]))
+    raise ValueError(
+        "operations must be None, two quantiles (upper, lower) in [0, 1] with upper >= lower, or two functions of the "
+        f"validation losses, got {given!r}; pass for example (0.95, 0.0)"
+    )
+
+
+def choose_with_validation(
+    objective: Objective,
+    clean: Objective,
+    operations: Any = None,
+    *,
+    choose_m: bool = True,
+    choose_k: bool = True,
+    report: Report = silent,
+) -> Choice:
+    """m, k and a start for `objective`, from the rows of `clean`; what is not to be chosen stays as it is."""
+    upper, lower = operations_of(operations)
+    sets = paths.Sets.of(objective, mass_of(objective)[None])
+    warm = W = _warm_up(sets, clean)
+    m, k, looks = objective.m, objective.k, []
+    for _ in range(_ROUNDS):
+        losses = clean.losses(clean.design.scores(W[0])).astype(np.float64)
+        lam_hat = upper(losses)
+        lam = min(lower(losses), lam_hat)
+        above, inside = _counts(objective, W[0], lam_hat, lam)
+        new_m = above if choose_m else m
+        new_k = max(inside if choose_k else k, new_m + 1 if choose_k else k)
+        looks.append((new_m, new_k, lam_hat, lam, float(losses.mean())))
+        report(f"look {len(looks)} at the validation set: m = {new_m:g}, k = {new_k:g}")
+        settled = abs(new_m - m) + abs(new_k - k) <= _SETTLED * objective.total and len(looks) > 1
+        m, k = min(new_m, 0.95 * new_k), min(new_k, objective.total)
+        if settled:
+            break
+        W = sets.fit(W, np.zeros(1, dtype=int), np.array([m]), np.array([k]), max_iter=_STEPS, tol=1e-6)[0]
+    whole = objective.sample_weight is None
+    noise = _noise(objective, clean, W[0], float(lam_hat), m)
+    if choose_m:
+        m, W = _best_of(sets, clean, [W, warm], m, k, noise[0] * objective.total, whole)
+    names = ("m", "k", "lam_hat", "lam", "validation_loss")
+    table = {name: np.array(column) for name, column in zip(names, zip(*looks, strict=True), strict=True)}
+    reason = f"settled after {len(looks)} looks at the validation set, on what predicts it best"
+    return Choice(int(m) if whole else m, W[0], table, reason, noise, int(k) if whole else k)
+
+
+def _best_of(
+    sets: paths.Sets, clean: Objective, starts: list[Array], m: float, k: float, estimate: float, whole: bool
+) -> tuple[float, Array]:
+    """Of m, the estimated number of wrong rows, half-way, and none: the one whose fit predicts the validation set best.
+
+    Each goes on from that of the starts which predicts it best so far: the looks may have led astray.
+    """
+    start = min(starts, key=lambda W: _error(clean, W[0]))
+    levels = np.array([m, 0.5 * (m + estimate), estimate, 0.0])
+    levels = np.minimum(np.rint(levels) if whole else levels, 0.95 * k)
+    four = np.zeros(len(levels), dtype=int)
+    fits, _ = sets.fit(np.repeat(start, len(levels), axis=0), four, levels, np.full(len(levels), k), max_iter=60)
+    best = int(np.argmin([_error(clean, W) for W in fits]))
+    return float(levels[best]), fits[[best]]
+
+
+def _error(clean: Objective, W: Array) -> float:
+    """The share of classes that are wrong, or the mean loss for numbers."""
+    Z = clean.design.scores(W)
+    if clean.loss.targets == "numbers":
+        return float(clean.losses(Z).mean())
+    guess = (Z[0] > 0).astype(np.intp) if clean.n_outputs == 1 else Z.argmax(axis=0)
+    return float((guess != strata_of(clean)).mean())
+
+
+def _warm_up(sets: paths.Sets, clean: Objective) -> Array:
+    """(1, r, p): the average loss, minimised until the validation loss stops falling."""
+    one, none = np.zeros(1, dtype=int), np.zeros(1)
+    W = np.zeros((1, clean.n_outputs, clean.design.p))
+    least = np.inf
+    for _ in range(_WARM_UP):
+        moved = sets.fit(W, one, none, sets.totals, max_iter=_STEPS, tol=1e-6)[0]
+        loss = float(clean.losses(clean.design.scores(moved[0])).mean())
+        if loss >= least * (1.0 - 1e-4):
+            return W if loss > least else moved
+        W, least = moved, loss
+    return W
+
+
+def _counts(objective: Objective, W: Array, lam_hat: float, lam: float) -> tuple[float, float]:
+    s = objective.losses(objective.design.scores(W))
+    mass = mass_of(objective)
+    return float(mass[s > lam_hat].sum()), float(mass[s > lam].sum())
+
+
+def _noise(objective: Objective, clean: Objective, W: Array, lam_hat: float, m: float) -> tuple[float, float, float]:
+    """The share of wrong labels, or of outliers, with its 95% interval."""
+    if objective.loss.targets == "numbers":
+        return _outliers(objective, clean, W, lam_hat)
+    K = 2 if objective.n_outputs == 1 else objective.n_outputs
+    known, given = _confusions(objective, clean, W, m / objective.total, K)
+    rng = np.random.default_rng(0)
+    estimate = _wrong_share(known[None], given[None])[0]
+    drawn = [rng.multinomial(max(int(t.sum()), 1), t.ravel() / t.sum(), _RESAMPLES) for t in (known, given)]
+    spread = 1.96 * float(_wrong_share(*(d.reshape(-1, K, K).astype(np.float64) for d in drawn)).std(ddof=1))
+    return estimate, max(0.0, estimate - spread), min(1.0, estimate + spread)
+
+
+def _confusions(objective: Objective, clean: Objective, W: Array, share: float, K: int) -> tuple[Array, Array]:
+    """Tables (predicted, true) of the clean rows and (predicted, given) of the training rows, by fits of half of them.
+
+    A fit agrees with labels that it has seen more often than with others, so each half is predicted by the other. On
+    many rows one half is enough.
+    """
+    folds = 2 if objective.design.n <= _BOTH_HALVES_UP_TO else 1
+    tests = split(objective, strata_of(objective), np.random.default_rng(0), (1, 2, folds))
+    sets = training_sets(objective, tests)
+    m, k = paths.masses_of(sets, np.array([share]), 1.0)
+    starts = np.repeat(W[None], folds, axis=0)
+    fits = sets.fit(0.0 * starts, np.arange(folds), m[0], k, max_iter=100)[0]
+    known, given = np.zeros((K, K)), np.zeros((K, K))
+    for test, fit in zip(tests, fits, strict=True):
+        rows = np.flatnonzero(test)
+        known += _table(clean, fit, K) / folds
+        given += _table(objective.rows(rows, 0, 1), fit, K, test[rows].astype(np.float64))
+    return known, given
+
+
+def _table(objective: Objective, W: Array, K: int, mass: Array | None = None) -> Array:
+    """Mass by (predicted, given)."""
+    mass = mass_of(objective).astype(np.float64) if mass is None else mass
+    Z = objective.design.scores(W)
+    guess = (Z[0] > 0).astype(np.intp) if objective.n_outputs == 1 else Z.argmax(axis=0)
+    cells = guess * K + strata_of(objective)
+    return np.bincount(cells, weights=mass, minlength=K * K).reshape(K, K)
+
+
+def _wrong_share(known: Array, given: Array) -> Array:
+    """For tables (B, predicted, true) and (B, predicted, given): the share of labels that are not the true ones.
+
+    Rows of one true class are predicted alike whatever their label says, so given = P(predicted | true) @ joint, and
+    the joint of (true, given) is fitted by maximum likelihood: EM, which keeps it non-negative.
+    """
+    K = known.shape[-1]
+    rates = (known + 1e-3 * np.eye(K)) / (known.sum(axis=1, keepdims=True) + 1e-3)
+    given = given / given.sum(axis=(1, 2), keepdims=True)
+    joint = 0.5 * given.sum(axis=1, keepdims=True) * (np.eye(K) + 1.0 / K)
+    for _ in range(500):
+        ratio = given / np.maximum(rates @ joint, 1e-300)
+        joint = joint * (rates.transpose(0, 2, 1) @ ratio)
+    return 1.0 - np.trace(joint, axis1=1, axis2=2) / joint.sum(axis=(1, 2))
+
+
+def _outliers(objective: Objective, clean: Objective, W: Array, lam_hat: float) -> tuple[float, float, float]:
+    """Rows above lam_hat, less the share of clean rows there."""
+    above, _ = _counts(objective, W, lam_hat, lam_hat)
+    share = above / objective.total
+    known = float((clean.losses(clean.design.scores(W)) > lam_hat).mean())
+    spread = 1.96 * np.sqrt(share * (1 - share) / objective.total + known * (1 - known) / clean.design.n)
+    low, mid, high = (min(1.0, max(0.0, (s - known) / (1.0 - known))) for s in (share - spread, share, share + spread))
+    return mid, low, high

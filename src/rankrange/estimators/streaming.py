@@ -1,0 +1,82 @@
+"""Learning from a stream: mini-batch steps with thresholds that follow the losses of the whole stream.
+
+Ranks within a batch are not ranks in the data. So lam and lam_hat are tracked across batches by the minimax updates of
+the paper's Algorithm 3, scaled to the batch: each moves against the difference between the share of losses above it
+and the share that should be. The first batches are learnt from whole, because a threshold on the losses of a model
+that knows nothing cuts at random.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.objective import Objective
+from ..core.select import select
+
+Array = NDArray[Any]
+_BATCH = 128
+_WARM_UP_BATCHES = 20
+_RATE = 0.5
+
+
+class Stream:
+    """W and the two thresholds after some batches, in plain arrays: an estimator stores `state()`."""
+
+    def __init__(self, state: dict[str, Array]) -> None:
+        self.W, self.squares = state["W"], state["squares"]
+        self.lam, self.lam_hat, self.spread, self.batches = (float(v) for v in state["thresholds"])
+
+    @classmethod
+    def start(cls, shape: tuple[int, int]) -> Stream:
+        return cls({"W": np.zeros(shape), "squares": np.zeros(shape), "thresholds": np.zeros(4)})
+
+    def state(self) -> dict[str, Array]:
+        thresholds = np.array([self.lam, self.lam_hat, self.spread, self.batches])
+        return {"W": self.W, "squares": self.squares, "thresholds": thresholds}
+
+    def learn(self, objective: Objective, m: float, k: float) -> None:
+        """One pass over the rows of `objective`, in order; m and k are shares of the stream."""
+        n = objective.design.n
+        for start in range(0, n, _BATCH):
+            rows = np.arange(start, min(start + _BATCH, n))
+            self._step(objective.rows(rows, 0, len(rows)), m, k)
+
+    def _step(self, batch: Objective, m: float, k: float) -> None:
+        mass = np.ones(batch.design.n) if batch.sample_weight is None else batch.sample_weight
+        if mass.sum() <= 0:
+            return
+        s, slope = batch.losses_and_slopes(batch.design.scores(self.W))
+        s = s.astype(np.float64, copy=False)
+        self._track(s, mass / mass.sum(), m, k)
+        if self.batches <= _WARM_UP_BATCHES:
+            kept = mass / mass.sum()
+        else:
+            kept = mass * ((s > self.lam) & (s <= self.lam_hat)) / (mass.sum() * (k - m))
+        slope *= kept
+        gradient = batch.design.adjoint(slope) + batch.penalty_gradient(self.W)
+        self.squares = self.squares + gradient**2
+        # AdaGrad: one rate serves columns of any scale.
+        self.W = self.W - _RATE * gradient / np.sqrt(np.maximum(self.squares, 1e-300))
+
+    def _track(self, s: Array, share: Array, m: float, k: float) -> None:
+        """While warming up, the batch's own cuts, averaged; then steps against the excess above each threshold."""
+        self.batches += 1
+        spread = float(np.abs(s - share @ s) @ share)
+        rate = max(1.0 / self.batches, 0.02)
+        self.spread += rate * (spread - self.spread)
+        if self.batches <= _WARM_UP_BATCHES:
+            cuts = select(s, m, k, share)
+            self.lam += (cuts.lam - self.lam) / self.batches
+            top = cuts.lam_hat if np.isfinite(cuts.lam_hat) else 0.0
+            self.lam_hat += (top - self.lam_hat) / self.batches
+        else:
+            self.lam += 10 * rate * self.spread * (float(share @ (s > self.lam)) - k)
+            self.lam_hat += 10 * rate * self.spread * (float(share @ (s > self.lam_hat)) - m)
+        if k >= 1.0:
+            self.lam = -np.inf if self.batches > _WARM_UP_BATCHES else self.lam
+        if m <= 0.0:
+            self.lam_hat = np.inf if self.batches > _WARM_UP_BATCHES else self.lam_hat
+        self.lam_hat = max(self.lam_hat, self.lam)

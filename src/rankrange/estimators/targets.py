@@ -1,0 +1,224 @@
+"""What the multi-label estimators share: reading targets, and predicting the best-scored labels.
+
+Targets are an indicator matrix, sets of labels, or one class a row.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.preprocessing import MultiLabelBinarizer
+from sklearn.utils import check_consistent_length, column_or_1d, gen_batches
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from ..core.objective import Design
+from ..core.select import ranked_range
+from ..metrics import check_indicator, top_k_labels
+from ..solvers.blocks import rows_that_fit
+
+Array = NDArray[Any]
+# An indicator matrix of up to this many entries is kept dense, a byte an entry.
+_DENSE_UP_TO = 1 << 26
+
+
+class Targets(NamedTuple):
+    """What `y` says: `true` (n, L) bool, dense or CSR; the names of its columns; "classes" where a row has just one."""
+
+    true: Any
+    classes: Array
+    kind: str  # "classes", "indicator" or "sets"
+    sparse: bool  # whether it was given as a sparse matrix, and predictions are to be one
+
+
+def read_targets(y: Any, X: Any) -> Targets:
+    """Parse and check `y` for the rows of X."""
+    check_consistent_length(X, y)
+    if sp.issparse(y):
+        return Targets(_sparse_indicator(y), np.arange(y.shape[1]), "indicator", True)
+    if _are_sets(y):
+        binarizer = MultiLabelBinarizer(sparse_output=True)
+        true = binarizer.fit_transform(y)
+        return Targets(_fitting(sp.csr_array(true).astype(bool)), binarizer.classes_, "sets", False)
+    array = np.asarray(y)
+    if array.ndim == 2 and array.shape[1] != 1:
+        return Targets(check_indicator(array, "y"), np.arange(array.shape[1]), "indicator", False)
+    column = column_or_1d(y, warn=True)
+    if column.dtype.kind == "f" and not np.isfinite(column).all():
+        raise ValueError(f"y must not hold NaN or infinity, got {np.sum(~np.isfinite(column))}; drop these rows")
+    check_classification_targets(column)
+    classes, codes = np.unique(column, return_inverse=True)
+    n = len(codes)
+    one_hot = sp.csr_array((np.ones(n, dtype=bool), codes, np.arange(n + 1)), shape=(n, len(classes)))
+    return Targets(_fitting(one_hot), classes, "classes", False)
+
+
+def indicator_of(y: Any, X: Any, classes: Array, kind: str) -> Any:
+    """The indicator matrix of `y` in the columns of a fitted estimator, dense or CSR."""
+    targets = read_targets(y, X)
+    if targets.kind == "indicator" and kind != "classes":
+        if targets.true.shape[1] != len(classes):
+            raise ValueError(
+                f"y must have one column a label of the training data, got {targets.true.shape[1]} columns for "
+                f"{len(classes)} labels; pass the labels in the same columns"
+            )
+        return targets.true
+    unknown = np.setdiff1d(targets.classes, classes)
+    if len(unknown):
+        raise ValueError(f"y must hold labels of the training data, got unknown {unknown[:5].tolist()}")
+    given = sp.csr_array(targets.true)
+    columns = np.searchsorted(classes, targets.classes)[given.indices]
+    return _fitting(sp.csr_array((given.data, columns, given.indptr), shape=(given.shape[0], len(classes))))
+
+
+def _are_sets(y: Any) -> bool:
+    """Sets always are; lists and tuples only where they cannot be the rows of a matrix of numbers."""
+    if (isinstance(y, np.ndarray) and y.dtype != object) or not isinstance(y, Sequence | np.ndarray) or not len(y):
+        return False
+    if all(isinstance(row, set | frozenset) for row in y):
+        return True
+    if not all(isinstance(row, list | tuple | set | frozenset) for row in y):
+        return False
+    lengths = {len(row) for row in y}
+    return len(lengths) > 1 or any(isinstance(label, str) for row in y for label in row)
+
+
+def _sparse_indicator(y: Any) -> Any:
+    matrix = sp.csr_array(y)
+    matrix.sum_duplicates()
+    if matrix.ndim != 2 or matrix.shape[1] < 2 or not np.isin(matrix.data, (0, 1)).all():
+        return check_indicator(y, "y")  # says what is wrong
+    matrix = matrix.astype(bool)
+    matrix.eliminate_zeros()
+    return _fitting(matrix)
+
+
+def _fitting(true: Any) -> Any:
+    """Dense where it is small: every pass over it is then quicker."""
+    return true.toarray() if true.shape[0] * true.shape[1] <= _DENSE_UP_TO else true
+
+
+class LabelRanker(ClassifierMixin, BaseEstimator):
+    """A linear model with one score a label that predicts the best-scored ones: what its kinds have in common.
+
+    A kind sets `top_k`, and in `fit` calls `_read` and `_store_scores`.
+    """
+
+    top_k: int
+
+    def _read(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Targets, Array | None]:
+        """X, targets and weights, checked; `classes_` and what is to be told about the rows are stored."""
+        if y is None:
+            validate_data(self, X, y)  # raises scikit-learn's own error
+        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
+        targets = read_targets(y, X)
+        weight = None
+        if sample_weight is not None:
+            weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        self._check_top_k(targets)
+        counts = np.asarray(targets.true.sum(axis=1)).ravel()
+        present = counts if weight is None else counts[weight > 0]
+        if not present.any():
+            raise ValueError("y must have a true label somewhere, got none in any row; check that 1 means true")
+        if targets.kind == "classes" and weight is not None:
+            held = np.unique(_codes(targets.true)[weight > 0])
+            if len(held) < 2:
+                raise ValueError(
+                    f"{type(self).__name__} needs at least two classes with positive weight, got one class: "
+                    f"{targets.classes[held]}; check y"
+                )
+        self.classes_ = targets.classes
+        self.target_kind_ = targets.kind
+        self.sparse_output_ = targets.sparse
+        self.n_without_labels_ = int((counts == 0).sum())
+        self.n_with_all_labels_ = int((counts == len(targets.classes)).sum())
+        return X, targets, weight
+
+    def _check_top_k(self, targets: Targets) -> None:
+        n_labels = len(targets.classes)
+        if isinstance(self.top_k, bool) or not isinstance(self.top_k, numbers.Integral) or self.top_k < 1:
+            raise ValueError(f"top_k must be an int of at least 1, got {self.top_k!r}; pass for example top_k=3")
+        if n_labels < 2:
+            word = "class" if targets.kind == "classes" else "label"
+            raise ValueError(f"{type(self).__name__} needs at least two, got one {word}: {targets.classes}; check y")
+        if self.top_k >= n_labels:
+            raise ValueError(
+                f"top_k must be below the number of labels, got top_k={self.top_k} for {n_labels} labels; lower top_k"
+            )
+
+    def _store_scores(self, W: Array, design: Design) -> None:
+        dtype = design.X.dtype
+        self.coef_ = W[:, : design.d].astype(dtype)
+        self.intercept_ = (W[:, -1] if design.fit_intercept else np.zeros(len(W))).astype(dtype)
+
+    def _scores(self, X: Any) -> Array:
+        """(n, L)."""
+        return X @ self.coef_.T + self.intercept_
+
+    def _checked(self, X: Any) -> Any:
+        check_is_fitted(self, "coef_")
+        return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+
+    def decision_function(self, X: Any) -> Array:
+        """Scores (n, L), a column a label of classes_; for two classes (n,), positive for classes_[1]."""
+        scores = self._scores(self._checked(X))
+        return scores[:, 1] - scores[:, 0] if self._is_binary() else scores
+
+    def predict(self, X: Any) -> Any:
+        """The top_k labels as an indicator matrix, sparse where y was; the best class where y held one a row."""
+        X = self._checked(X)
+        if self.target_kind_ == "classes":
+            best = [self._best(X[rows], 1)[:, 0] for rows in self._row_blocks(X)]
+            return self.classes_[np.concatenate(best)]
+        chosen = [top_k_labels(self._scores(X[rows]), int(self.top_k)) for rows in self._row_blocks(X)]
+        if self.sparse_output_:
+            return sp.vstack([sp.csr_array(part) for part in chosen]).astype(np.int64).tocsr()
+        return np.concatenate(chosen).astype(np.int64)
+
+    def predict_top_k(self, X: Any, k: int | None = None) -> Array:
+        """The k best labels of each row, best first, (n, k); top_k of them unless k is given."""
+        X = self._checked(X)
+        k = int(self.top_k) if k is None else k
+        if isinstance(k, bool) or not isinstance(k, numbers.Integral) or not 1 <= k <= len(self.classes_):
+            raise ValueError(f"need 1 <= k <= number of labels, got k={k!r} for {len(self.classes_)} labels")
+        return self.classes_[np.concatenate([self._best(X[rows], int(k)) for rows in self._row_blocks(X)])]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Top-k multi-label accuracy; with one class a row, the share whose class is among the top_k."""
+        X = self._checked(X)
+        true = indicator_of(y, X, self.classes_, self.target_kind_)
+        right = np.empty(X.shape[0], dtype=bool)
+        for rows in self._row_blocks(X):
+            here = true[rows].toarray() if sp.issparse(true) else true[rows]
+            hits = (here & top_k_labels(self._scores(X[rows]), int(self.top_k))).sum(axis=1)
+            right[rows] = hits == np.minimum(here.sum(axis=1), self.top_k)
+        return float(ranked_range(right, 0, 1.0, sample_weight=sample_weight))
+
+    def _best(self, X: Any, k: int) -> Array:
+        """Columns of the k best scores, best first; ties from the highest column down, as in rankrange.metrics."""
+        scores = self._scores(X)
+        columns = np.nonzero(top_k_labels(scores, k))[1].reshape(len(scores), k)[:, ::-1]
+        order = np.argsort(-np.take_along_axis(scores, columns, 1), axis=1, kind="stable")
+        return np.take_along_axis(columns, order, 1)
+
+    def _row_blocks(self, X: Any) -> Iterator[slice]:
+        return gen_batches(X.shape[0], rows_that_fit(len(self.classes_)))
+
+    def _is_binary(self) -> bool:
+        return self.target_kind_ == "classes" and len(self.classes_) == 2
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.classifier_tags.multi_label = True
+        return tags
+
+
+def _codes(one_hot: Any) -> Array:
+    return one_hot.indices if sp.issparse(one_hot) else one_hot.argmax(axis=1)

@@ -1,0 +1,329 @@
+"""TKMLClassifier: a linear model trained so that the true labels of a row come out on top."""
+
+from __future__ import annotations
+
+import contextlib
+import numbers
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+
+from ..core.losses import TKML
+from ..core.objective import Design
+from ..core.ranges import RankedRange
+from ..core.select import cuts_of
+from ..metrics import top_k_labels
+from ..solvers.blocks import Blocks
+from ..solvers.label_ranking import LabelObjective, Watch, by_separation, descend_and_polish, quasi_newton
+from ..solvers.minmax import minmax
+from ..solvers.per_label import logistic_per_label
+from ..solvers.result import Log, Result
+from .prepare import canonical_rows
+from .targets import LabelRanker
+
+Array = NDArray[Any]
+_SOLVERS = ("auto", "dca", "minmax")
+# Steps after which a path on held-out rows is given up when none of them was better.
+_PATIENCE = 40
+# Rows are put in order, which makes a weight equal to repetition, where the table of features and labels is small.
+_ORDERED_UP_TO = 5_000_000
+
+
+class TKMLClassifier(LabelRanker):
+    """Linear multi-label classifier that ranks labels and predicts the top_k best.
+
+    It minimises the average of the TKML losses ranked m+1..k among the training rows + ||coef||^2 / (2 C); intercepts
+    are not penalised. m=0, k=1.0 is TKML-Average, m=0 with k below the number of rows TKML-AT_k, m > 0 TKML-AoRR.
+    With one class a row, y of shape (n,), it is a multi-class classifier.
+
+    Parameters
+    ----------
+    top_k : int
+        How many labels are predicted; below the number of labels.
+    m, k : int or float; m also a RankedRange
+        Which rows count: those whose losses rank m+1..k. An int is a count, a float in [0, 1] a fraction of the rows.
+    C : float
+        Inverse strength of the penalty, relative to the *mean* loss.
+    loss : "two_sided" or "paper"
+        "paper" asks that all true labels be in the top_k, also of a row that has more than top_k of them, where it
+        cannot be; "two_sided" asks of such a row that the top_k be true. See docs/paper.md.
+    solver : "auto", "dca" or "minmax"
+        "auto" takes quasi-Newton steps and, where it goes to the end of its path, follows them by the steps of "dca".
+        "dca" fixes which labels of each row are told apart and which rows are cut, solves the convex problem that is
+        left to a gap, and looks again; no step raises the objective. "minmax" is the paper's Algorithm 3.
+    validation : float, int or None
+        How to choose where on the solver's path to stop, its start included: a float is the share of the rows held out,
+        an int the number of folds of a cross-validation, None goes to the end of the path. The model is then fitted
+        to all rows with that many steps, and is the mean of the points it came by. The start is left only for a gain
+        in top-k multi-label accuracy that exceeds its standard error.
+    max_iter, tol : int, float
+        Length of the path (quasi-Newton steps, rounds of "dca", steps of "minmax"), and the relative gap to reach.
+    learning_rate, batch_size, ranking : float, int or None, "stream" or "batch"
+        For "minmax": the length of its steps, the rows in each (None for all), and whether thresholds follow the losses
+        of the whole stream of batches or are those of each batch. m and k keep their shares of a batch.
+    random_state, verbose
+        As in scikit-learn.
+
+    Attributes
+    ----------
+    coef_ (n_labels, n_features), intercept_ (n_labels,), classes_, n_features_in_
+    m_, k_, lam_, lam_hat_, dropped_ : as in AoRRClassifier
+    objective_, n_iter_, converged_, message_
+    history_ : dict of arrays "phase" and "objective", of the points of the path
+    certificate_ : float
+        A proved bound on (objective_ - best) / objective_, where best is the least value with the same labels told
+        apart and the same rows cut: a local minimum. Infinite if nothing is proved, as after an early stop.
+    stopped_at_start_ : bool, True if no step from the start, a logistic regression a label, was worth it
+    stop_scores_ : the held-out top-k multi-label accuracy after 0, 1, 2, ... steps that the choice was made by, or None
+    stop_score_ : the same at the stop, as a mean over neighbouring steps; compare values of C by it
+    n_without_labels_, n_with_all_labels_ : int
+        Rows with no true label cost 0 whatever the scores, and are right whatever is predicted. A row with all labels
+        true costs 0 in the two-sided form; it is always right too.
+    """
+
+    def __init__(
+        self,
+        top_k: int = 1,
+        *,
+        m: Any = 0,
+        k: Any = 1.0,
+        C: float = 1.0,
+        loss: str = "two_sided",
+        fit_intercept: bool = True,
+        solver: str = "auto",
+        validation: Any = 0.2,
+        max_iter: int = 200,
+        tol: float = 1e-3,
+        learning_rate: float = 0.3,
+        batch_size: int | None = None,
+        ranking: str = "stream",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.top_k = top_k
+        self.m = m
+        self.k = k
+        self.C = C
+        self.loss = loss
+        self.fit_intercept = fit_intercept
+        self.solver = solver
+        self.validation = validation
+        self.max_iter = max_iter
+        self.tol = tol
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.ranking = ranking
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> TKMLClassifier:
+        """Fit to the rows of X (dense or sparse) and y: an indicator matrix, sets of labels, or one class a row."""
+        self._check_params()
+        X, targets, weight = self._read(X, y, sample_weight)
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        objective = self._objective(*_ordered(X, targets.true, weight))
+        seed = int(rng.integers(2**31))  # the same batches on every part of the rows
+        steps = self._choose_steps(objective, rng, seed)
+        mean = _Mean()
+        result = self._run(objective, steps, seed, Log(print if self.verbose else None), mean)
+        if self.validation is not None and steps:
+            result = replace(result, w=mean.W, value=objective.value(mean.W), certificate=np.inf)
+        self.stopped_at_start_ = steps == 0
+        self._store(result, objective)
+        given = LabelObjective(Design(X, bool(self.fit_intercept)), targets.true, objective.loss, objective.C)
+        self._store_cuts(given.losses_of(result.w), weight)
+        if not result.converged and self.validation is None:
+            warnings.warn(
+                f"the {self.solver!r} solver did not reach tol={self.tol:g}: {result.message}; raise max_iter, scale "
+                "the features, or lower C",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def _check_params(self) -> None:
+        for name in ("C", "tol", "learning_rate"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < np.inf:
+                raise ValueError(f"{name} must be a number above 0 and finite, got {value!r}")
+        for name in ("max_iter", "batch_size"):
+            value = getattr(self, name)
+            if name == "batch_size" and value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < 1:
+                raise ValueError(f"{name} must be an int of at least 1, got {value!r}")
+        if self.ranking not in ("stream", "batch"):
+            raise ValueError(f"ranking must be 'stream' or 'batch', got {self.ranking!r}")
+        if self.solver not in _SOLVERS:
+            raise ValueError(f"solver must be one of {', '.join(_SOLVERS)}, got {self.solver!r}")
+        if self.loss not in ("two_sided", "paper"):
+            raise ValueError(f"loss must be 'two_sided' or 'paper', got {self.loss!r}")
+        share = self.validation
+        whole = isinstance(share, numbers.Integral) and not isinstance(share, bool) and int(share) >= 2
+        part = isinstance(share, float | np.floating) and 0 < float(share) < 1
+        if not (share is None or whole or part):
+            raise ValueError(
+                f"validation must be a float in (0, 1), a share of the rows, an int of at least 2, a number of folds, "
+                f"or None, got {share!r}"
+            )
+
+    def _objective(self, X: Any, true: Any, mass: Array | None) -> LabelObjective:
+        keep = self.m if isinstance(self.m, RankedRange) else RankedRange(self.m, self.k)
+        whole = mass is None or bool((mass == np.floor(mass)).all())
+        m, k = keep.masses(X.shape[0] if mass is None else float(mass.sum()), whole=whole)
+        self.m_: float = int(m) if whole else float(m)
+        self.k_: float = int(k) if whole else float(k)
+        loss = TKML(int(self.top_k), two_sided=self.loss == "two_sided")
+        design = Design(X, bool(self.fit_intercept))
+        return LabelObjective(design, true, loss, float(self.C), true.shape[1], m=m, k=k, sample_weight=mass)
+
+    def _run(self, objective: LabelObjective, steps: int, seed: int, log: Log, watch: Watch | None = None) -> Result:
+        """`steps` steps from the start; `watch` sees the start and every new W."""
+        start, _, _ = logistic_per_label(objective.design, objective.blocks, objective.C, objective.sample_weight)
+        if watch is not None:
+            watch(start)
+        if steps == 0:
+            value = objective.value(start)
+            log("start", value)
+            return Result(start, value, 0, True, "stayed at the start", log.history)
+        common: dict[str, Any] = {"max_iter": steps, "log": log, "watch": watch}
+        if self.solver == "minmax":
+            common |= {"rate": float(self.learning_rate), "batch_size": self.batch_size, "ranking": self.ranking}
+            return minmax(objective, start, rng=np.random.default_rng(seed), **common)
+        common["tol"] = float(self.tol)
+        if self.solver == "dca":
+            return by_separation(objective, start, **common)
+        return (descend_and_polish if self.validation is None else quasi_newton)(objective, start, **common)
+
+    def _choose_steps(self, objective: LabelObjective, rng: np.random.Generator, seed: int) -> int:
+        """The number of steps that does best on rows held out; none unless the gain exceeds its standard error."""
+        self.stop_scores_, self.stop_score_ = None, np.nan
+        if self.validation is None or objective.design.n < 2:
+            return int(self.max_iter)
+        judges = []
+        for held in _held_out(objective.design.n, self.validation, rng):
+            judges.append(_Judge(objective, held))
+            with contextlib.suppress(_Enough):
+                self._run(_without(objective, held), int(self.max_iter), seed, Log(), _Mean(judges[-1]))
+        longest = max(len(judge.right) for judge in judges)
+        right = np.concatenate([judge.padded(longest) for judge in judges], axis=1)
+        weight = np.concatenate([judge.weight for judge in judges])
+        self.stop_scores_ = right @ (weight / weight.sum())
+        smooth = _smoothed(self.stop_scores_)
+        steps = int(np.argmax(smooth))
+        change = right[steps].astype(float) - right[0]
+        gain = float(np.average(change, weights=weight))
+        error = float(np.sqrt(np.average((change - gain) ** 2, weights=weight) / weight.sum()))
+        steps = steps if gain > error else 0
+        self.stop_score_ = float(smooth[steps])
+        return steps
+
+    def _store(self, result: Result, objective: LabelObjective) -> None:
+        self._store_scores(result.w, objective.design)
+        self.objective_ = float(result.value)
+        self.n_iter_ = max(1, int(result.n_iter))
+        self.converged_ = bool(result.converged or self.validation is not None)
+        self.certificate_ = float(result.certificate)
+        self.message_ = result.message
+        self.history_ = {
+            "phase": np.array([phase for phase, _ in result.history]),
+            "objective": np.array([value for _, value in result.history]),
+        }
+
+    def _store_cuts(self, losses: Array, weight: Array | None) -> None:
+        lower, upper = cuts_of(losses, self.m_, self.k_, weight)
+        self.lam_, self.lam_hat_ = float(lower.value), float(upper.value)
+        # All m cut rows count: losses > lam_hat would leave out the m-th itself (docs/paper.md). Rows that tie at the
+        # cut and are partly kept are not dropped.
+        self.dropped_ = losses >= upper.value if self.m_ and upper.taken >= upper.tied else losses > upper.value
+
+
+class _Enough(Exception):
+    """Further steps are not worth their time."""
+
+
+class _Mean:
+    """The mean of all W it is shown, passed on.
+
+    Steps on a function with kinks jump to and fro; the mean of a path holds less of that than its last point.
+    """
+
+    def __init__(self, watch: Watch | None = None) -> None:
+        self.watch, self.count = watch, 0
+
+    def __call__(self, W: Array) -> None:
+        self.count += 1
+        self.W: Array = W.copy() if self.count == 1 else self.W + (W - self.W) / self.count
+        if self.watch is not None:
+            self.watch(self.W)
+
+
+class _Judge:
+    """Which of the rows held out each W it is shown gets right; it has enough when none has been better for long."""
+
+    def __init__(self, objective: LabelObjective, held: Array) -> None:
+        self.blocks = Blocks(objective.design.take(held), objective.y[held])
+        self.top_k = objective.loss.top_k
+        weight = objective.sample_weight
+        self.weight = np.ones(len(held)) if weight is None else weight[held]
+        self.right: list[Array] = []
+        self.best, self.best_at = -1.0, 0
+
+    def __call__(self, W: Array) -> None:
+        parts = []
+        for block in self.blocks:
+            hits = (block.true & top_k_labels(block.scores(W), self.top_k)).sum(axis=1)
+            parts.append(hits == np.minimum(block.n_true, self.top_k))
+        self.right.append(np.concatenate(parts))
+        score = float(self.weight @ self.right[-1])
+        if score > self.best:
+            self.best, self.best_at = score, len(self.right)
+        if len(self.right) - self.best_at > _PATIENCE:
+            raise _Enough
+
+    def padded(self, length: int) -> Array:
+        """(length, rows): a path that ended stays where it is."""
+        return np.array(self.right + self.right[-1:] * (length - len(self.right)))
+
+
+def _smoothed(curve: Array) -> Array:
+    """Means over five neighbours, because one good step among bad ones is luck; the start stands for itself."""
+    padded = np.pad(curve, 2, mode="edge")
+    smooth = np.convolve(padded, np.full(5, 0.2), "valid")
+    smooth[0] = curve[0]
+    return smooth
+
+
+def _held_out(n: int, validation: Any, rng: np.random.Generator) -> list[Array]:
+    """Rows held out, one array a fold; at least one row stays on each side."""
+    order = rng.permutation(n)
+    if isinstance(validation, numbers.Integral):
+        return [np.sort(part) for part in np.array_split(order, min(int(validation), n))]
+    return [np.sort(order[: min(max(1, round(float(validation) * n)), n - 1)])]
+
+
+def _without(objective: LabelObjective, held: Array) -> LabelObjective:
+    """The objective on the other rows; m and k keep their shares of the mass."""
+    rows = np.setdiff1d(np.arange(objective.design.n), held)
+    weight = objective.sample_weight
+    mass = float(len(rows)) if weight is None else float(weight[rows].sum())
+    m, k = objective.m * mass / objective.total, objective.k * mass / objective.total
+    if weight is None:
+        k = max(1, round(k))
+        m = min(round(m), k - 1)
+    return objective.rows(rows, m, k)
+
+
+def _ordered(X: Any, true: Any, weight: Array | None) -> tuple[Any, Any, Array | None]:
+    n, n_labels = true.shape
+    if isinstance(true, np.ndarray) and n * (X.shape[1] + n_labels) <= _ORDERED_UP_TO:
+        return canonical_rows(X, true, weight)
+    if weight is not None and not (weight > 0).all():
+        present = np.flatnonzero(weight > 0)
+        return X[present], true[present], weight[present]
+    return X, true, weight

@@ -1,0 +1,149 @@
+"""Linear models for every m, k and C of a grid: the candidates that a validation set, or a test set, chooses from.
+
+Every aggregate gets the same six values of C and the same values of k where it has one, so that those with more
+settings have more candidates. Convex ones are solved to the end; AoRR stops at 20 steps or a tolerance of 1e-2.
+
+A model whose objective is not below that of the zero model says nothing about the data; it counts as predicting the
+larger class. The average of fewer of the largest losses is larger, and so is a heavier penalty: where nothing beats
+zero at (m, k, C), nothing does at smaller m, k or C, and these fits are left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import AoRRClassifier
+from ...estimators import RobustMaxClassifier
+from .split import Part
+
+Array = NDArray[Any]
+
+ZERO = {"logistic": float(np.log(2.0)), "hinge": 1.0}  # the loss of each row at scores of zero
+CS = (1e0, 1e1, 1e2, 1e3, 1e4, 1e5)
+# The search from many starts is run at one value of C and every second m; the others go on from there, at a tenth of
+# the cost. They may end in other minima than a search of their own would.
+_SEARCHED, _UP, _DOWN = 1e3, (1e4, 1e5), (1e2, 1e1, 1e0)
+_ENOUGH: dict[str, Any] = {"max_iter": 20, "tol": 1e-2}  # for a choice between candidates
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Shares of n for k, shares of k for m (m = 1 is always among them), all C."""
+
+    k: tuple[float, ...] = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
+    m: tuple[float, ...] = (0.8, 0.6, 0.45, 0.3, 0.2, 0.1, 0.05)
+    slack: tuple[float, ...] = (0.3, 1.0, 3.0, 10.0, 30.0)
+
+    def ks(self, n: int) -> list[int]:
+        return sorted({1, *(round(share * n) for share in self.k)} - {0}, reverse=True)
+
+    def ms(self, k: int) -> list[int]:
+        """In [1, k), largest first."""
+        return sorted({1, *(round(share * k) for share in self.m)} - {0, k}, reverse=True) if k > 1 else []
+
+
+@dataclass
+class Candidate:
+    """What was fitted, and its errors on the parts it was asked for. `order` is 0 for the simplest model."""
+
+    settings: dict[str, float]
+    errors: list[float]
+
+    @property
+    def order(self) -> tuple[float, float, float]:
+        """Small m, large k, small C first; for Robust_Max large slack, which is nearer to the average."""
+        s = self.settings
+        return s.get("m", 0.0), -s.get("k", s.get("slack", 0.0)), s["C"]
+
+
+def choose(candidates: list[Candidate], part: int = 0) -> Candidate:
+    """The one with the least error on a part; ties go to the simpler model."""
+    return min(candidates, key=lambda candidate: (candidate.errors[part], candidate.order))
+
+
+@dataclass
+class Bench:
+    """Fits models to a training part and keeps their errors on the other parts."""
+
+    train: Part
+    others: tuple[Part, ...]
+    loss: str
+    grid: Grid = field(default_factory=Grid)
+    nothing: list[tuple[float, float, float]] = field(default_factory=list)  # (m, k, C) where nothing beats zero
+
+    @property
+    def n(self) -> int:
+        return len(self.train.y)
+
+    def average(self) -> list[Candidate]:
+        return self.top_k([self.n])
+
+    def maximum(self) -> list[Candidate]:
+        return self.top_k([1])
+
+    def top_k(self, ks: list[int] | None = None) -> list[Candidate]:
+        """m = 0: convex, and solved to the end."""
+        found = []
+        for k in self.grid.ks(self.n) if ks is None else ks:
+            model = AoRRClassifier(0, int(k), loss=self.loss, warm_start=True, random_state=0)
+            found += [self._fit(model.set_params(C=C), 0, k, C) for C in sorted(CS, reverse=True)]
+        return found
+
+    def ranked_range(self, pairs: list[tuple[int, int]] | None = None) -> list[Candidate]:
+        """All (m, k) of the grid, or those given, in that order: largest k and m first."""
+        if pairs is None:
+            pairs = [(m, k) for k in self.grid.ks(self.n) for m in self.grid.ms(k)]
+        # The ordinary fit, two that leave out far rows, two random ones, and the solution for the m before.
+        search = AoRRClassifier(loss=self.loss, C=_SEARCHED, n_starts=2, warm_start=True, random_state=0, **_ENOUGH)
+        found = []
+        for place, (m, k) in enumerate(pairs):
+            anew = place == 0 or k != pairs[place - 1][1] or place % 2 == 0
+            search.set_params(m=int(m), k=int(k), solver="auto" if anew else "bilevel")
+            found.append(self._fit(search, m, k, _SEARCHED))
+            for Cs in (_UP, _DOWN):
+                found += self._follow(search, m, k, Cs)
+        return found
+
+    def one(self, m: int, k: int, C: float) -> Candidate:
+        """One setting, minimised to the end."""
+        return self._fit(AoRRClassifier(int(m), int(k), loss=self.loss, C=C, random_state=0), m, k, C)
+
+    def robust_max(self) -> list[Candidate]:
+        found = []
+        for slack in self.grid.slack:
+            for C in CS:
+                model = RobustMaxClassifier(slack, loss=self.loss, C=C).fit(self.train.X, self.train.y)
+                zero = model.objective_ >= 0.999 * self._robust_zero(slack)
+                found.append(Candidate({"slack": slack, "C": C}, self._errors(None if zero else model)))
+        return found
+
+    def _follow(self, found: AoRRClassifier, m: int, k: int, Cs: tuple[float, ...]) -> list[Candidate]:
+        """From one C to the next, each from where the last one ended."""
+        model = AoRRClassifier(int(m), int(k), loss=self.loss, solver="bilevel", warm_start=True, **_ENOUGH)
+        if hasattr(found, "coef_"):
+            model.coef_, model.intercept_ = found.coef_, found.intercept_
+        return [self._fit(model.set_params(C=C), m, k, C) for C in Cs]
+
+    def _fit(self, model: AoRRClassifier, m: int, k: int, C: float) -> Candidate:
+        settings = {"m": m, "k": k, "C": C}
+        zero = any(m <= a and k <= b and c >= C for a, b, c in self.nothing)
+        if not zero:
+            model.fit(self.train.X, self.train.y)
+            zero = model.objective_ >= 0.999 * ZERO[self.loss]
+            if zero:
+                self.nothing.append((m, k, C))
+        return Candidate(settings, self._errors(None if zero else model))
+
+    def _errors(self, model: Any) -> list[float]:
+        if model is None:
+            larger = np.bincount(self.train.y).argmax()
+            return [part.error(np.full(len(part.y), larger)) for part in self.others]
+        return [part.error(model.predict(part.X)) for part in self.others]
+
+    def _robust_zero(self, slack: float) -> float:
+        """Robust_Max at zero: all losses are s, and v = s - slack / sqrt(n)."""
+        return ZERO[self.loss] - slack / np.sqrt(self.n)

@@ -1,0 +1,155 @@
+"""`rankrange reproduce`: run the paper's experiments and put each number beside the printed one."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+
+from ...errors import UserError
+from .. import EXPERIMENTS, experiment
+from .cells import PROTOCOLS, Cell, Plan
+from .runner import run_cells
+from .store import Store
+from .tables_page import write_pages
+
+DESCRIPTION = """\
+Run the paper's experiments and write results.json, results.md and results.html,
+each number beside the printed one. Every finished piece is kept: --resume goes
+on after an interruption and gives the same numbers."""
+_DEFAULT_OUT = "rankrange-results"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"experiments to run (default: all): {', '.join(EXPERIMENTS)}"
+    )
+    parser.add_argument(
+        "--protocol",
+        choices=PROTOCOLS,
+        default="honest",
+        help="honest: every choice on training and validation rows (default); paper: what the paper describes, where "
+        "that differs",
+    )
+    parser.add_argument("--quick", action="store_true", help="fewer splits and grid points: minutes for everything")
+    parser.add_argument("--smoke", action="store_true", help=argparse.SUPPRESS)  # seconds: for tests
+    parser.add_argument("--resume", action="store_true", help="go on with what is in --out")
+    parser.add_argument(
+        "--out", type=Path, default=Path(_DEFAULT_OUT), metavar="FOLDER", help=f"run folder (default: {_DEFAULT_OUT})"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (default: one a core)"
+    )
+    parser.add_argument("--download", action="store_true", help="fetch from OpenML what the data folder lacks")
+    parser.add_argument("--list", action="store_true", help="say what there is to run and which data it needs")
+    parser.add_argument("--pages-only", action="store_true", help="run nothing: write the pages of what is finished")
+    parser.add_argument("--pages", type=Path, metavar="FOLDER", help="where to write the pages (default: --out)")
+    parser.add_argument("--readme", type=Path, metavar="FILE", help="put the summary between the marks in this file")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit code: 0 done, 1 some cells failed or data are missing, 2 bad input, 130 interrupted."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the workers too, as Ctrl-C does
+    try:
+        return _run(arguments)
+    except UserError as error:
+        _tell(str(error))
+        return 2
+    except KeyboardInterrupt:
+        _tell(f"interrupted; finished cells are in {arguments.out}, go on with --resume")
+        return 130
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    modules = _modules(arguments.names)
+    if arguments.jobs < 1:
+        raise UserError(f"--jobs must be at least 1, got {arguments.jobs}; leave it out for one process a core")
+    if arguments.list:
+        return _list(modules, arguments.download)
+    store = Store(arguments.out)
+    pages = arguments.pages or arguments.out
+    if arguments.pages_only:
+        write_pages(store, pages, arguments.readme)
+        _tell(f"pages are in {pages.resolve()}")
+        return 0
+    size = "smoke" if arguments.smoke else "quick" if arguments.quick else "full"
+    plan = Plan(arguments.protocol, size)
+    wanted = [cell for module in modules.values() for cell in module.cells(plan)]
+    cells = _with_data(wanted, modules, arguments.download)
+    if wanted and not cells:
+        raise UserError("nothing can be run: the data of every experiment asked for are missing")
+    store.open(size, resume=arguments.resume)
+    started = time.perf_counter()
+    failures = run_cells(cells, store, jobs=arguments.jobs, tell=_tell)
+    what = f"{' '.join(modules) if len(modules) < len(EXPERIMENTS) else 'all experiments'}, {plan.protocol} protocol:"
+    store.note(time.perf_counter() - started, what=what, jobs=arguments.jobs, cells=len(cells), failed=len(failures))
+    if len(failures) < len(cells) or not cells:
+        write_pages(store, pages, arguments.readme)
+        _tell(f"done in {time.perf_counter() - started:.0f} s; pages are in {pages.resolve()}")
+    for failure in failures:
+        _tell(f"failed: {failure.cell.key}: {failure.reason}")
+    return 1 if failures or len(cells) < len(wanted) else 0
+
+
+def _tell(text: str) -> None:
+    print(f"rankrange: {text}", file=sys.stderr, flush=True)
+
+
+def _modules(names: list[str]) -> dict[str, ModuleType]:
+    unknown = [name for name in names if name not in EXPERIMENTS]
+    if unknown:
+        raise UserError(
+            f"an experiment is one of {', '.join(EXPERIMENTS)}; got {', '.join(map(repr, unknown))}, choose among these"
+        )
+    return {name: experiment(name) for name in EXPERIMENTS if not names or name in names}
+
+
+# --- data ------------------------------------------------------------------------------------------------------------
+
+
+def _missing(needs: tuple[str, ...], download: bool) -> dict[str, str]:
+    """Data sets that cannot be loaded, with the reason."""
+    from ...datasets import load
+
+    found = {}
+    for name in needs:
+        try:
+            load(name, download=download)
+        except (FileNotFoundError, ValueError) as error:
+            found[name] = str(error)
+    return found
+
+
+def _with_data(cells: list[Cell], modules: dict[str, ModuleType], download: bool) -> list[Cell]:
+    """The cells whose data are there; the data that are not are named, with what they hold up and how to get them."""
+    missing = _missing(tuple(dict.fromkeys(cell.dataset for cell in cells)), download)
+    if not missing:
+        return cells
+    _tell("data sets that are missing:")
+    for name, reason in missing.items():
+        why = "" if "download=True" in reason else f": {reason}"  # the way to fetch it is said below
+        _tell(f"  {name}, needed by {', '.join(n for n, module in modules.items() if name in module.NEEDS)}{why}")
+    _tell("set RANKRANGE_DATA to a folder that has them (docs/data.md), or add --download to fetch them from OpenML")
+    ready = [cell for cell in cells if cell.dataset not in missing]
+    _tell(f"left out: {len(cells) - len(ready)} of {len(cells)} cells; the others run")
+    return ready
+
+
+def _list(modules: dict[str, ModuleType], download: bool) -> int:
+    missing = _missing(tuple(dict.fromkeys(n for module in modules.values() for n in module.NEEDS)), download)
+    for name, module in modules.items():
+        counts = ", ".join(f"{len(module.cells(Plan('honest', size)))} {size}" for size in ("full", "quick"))
+        print(f"{name:<17}{module.TITLE}")
+        print(f"{'':<17}cells: {counts}; data: {', '.join(module.NEEDS) or 'none'}")
+        lacking = [need for need in module.NEEDS if need in missing]
+        if lacking:
+            print(f"{'':<17}missing: {', '.join(lacking)}")
+    if missing:
+        print("Set RANKRANGE_DATA to a folder that has the missing data (docs/data.md), or add --download.")
+    return 0

@@ -1,0 +1,116 @@
+"""Rows of the results: the mean over splits of each measure, beside the number that the paper prints."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import EXPERIMENTS, experiment
+from .cells import Cell, Outcome, Plan
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+NOT_PRINTED = "not printed"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number. `verdict` looks at the difference in units of the combined deviation of paper and ours.
+
+    "same" is within one unit, "better" and "worse" are beyond it, "not printed" has nothing to compare with.
+    """
+
+    experiment: str
+    dataset: str
+    method: str
+    setting: str
+    metric: str
+    protocol: str
+    paper_mean: float | None
+    paper_sd: float | None
+    mean: float
+    sd: float | None
+    n: int
+    verdict: str
+
+    @property
+    def units(self) -> float | None:
+        """Ours - paper in combined deviations; None where nothing is printed or nothing varies."""
+        spread = math.hypot(self.sd or 0.0, self.paper_sd or 0.0)
+        return None if self.paper_mean is None or spread == 0.0 else (self.mean - self.paper_mean) / spread
+
+    def reached(self, higher_is_better: bool) -> bool:
+        """Within one of the paper's deviations (ours, where it prints none) of its mean, or better."""
+        sign = 1.0 if higher_is_better else -1.0
+        slack = self.paper_sd if self.paper_sd is not None else self.sd or 0.0
+        return self.paper_mean is not None and sign * (self.mean - self.paper_mean) >= -slack
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@cache
+def expected() -> dict[str, Any]:
+    """The paper's numbers: experiment, metric, dataset, setting, method -> [mean, deviation]."""
+    return tomllib.loads((Path(__file__).parent / "expected.toml").read_text(encoding="utf-8"))
+
+
+def printed(name: str, metric: str, dataset: str, setting: str, method: str) -> tuple[float | None, float | None]:
+    """Mean and deviation as the paper has them; None for what it does not print."""
+    found: Any = expected()
+    for key in (name, metric, dataset, setting, method):
+        found = found.get(key, {})
+    return tuple([*found, None, None][:2]) if found else (None, None)
+
+
+def higher_is_better(name: str, metric: str) -> bool | None:
+    """Which way a metric of an experiment is good; None where no table shows it."""
+    return next((table.higher_is_better for table in experiment(name).TABLES if table.metric == metric), None)
+
+
+def rows_of(outcomes: Iterable[tuple[Cell, Outcome]]) -> list[Row]:
+    """One row for each experiment, dataset, method, setting, metric and protocol; protocols are never mixed."""
+    values: dict[tuple[str, ...], list[float]] = {}
+    for cell, outcome in sorted(outcomes, key=lambda pair: _place(pair[0])):
+        for measure in outcome.measures:
+            key = (cell.experiment, cell.dataset, measure.method, measure.setting, measure.metric, cell.protocol)
+            values.setdefault(key, []).append(measure.value)
+    return [_row(key, np.array(found)) for key, found in values.items()]
+
+
+def _place(cell: Cell) -> tuple[int, int, str]:
+    """Where a cell stands in the plan of its experiment: tables are in that order."""
+    order = _order(cell.experiment, Plan(cell.protocol, cell.size))
+    return list(EXPERIMENTS).index(cell.experiment), order.get(cell.key, len(order)), cell.key
+
+
+@cache
+def _order(name: str, plan: Plan) -> dict[str, int]:
+    return {cell.key: place for place, cell in enumerate(experiment(name).cells(plan))}
+
+
+def _row(key: tuple[str, ...], found: Any) -> Row:
+    name, dataset, method, setting, metric, protocol = key
+    paper_mean, paper_sd = printed(name, metric, dataset, setting, method)
+    mean, sd = float(found.mean()), float(found.std(ddof=1)) if len(found) > 1 else None
+    row = Row(name, dataset, method, setting, metric, protocol, paper_mean, paper_sd, mean, sd, len(found), NOT_PRINTED)
+    return replace(row, verdict=_verdict(row))
+
+
+def _verdict(row: Row) -> str:
+    up = higher_is_better(row.experiment, row.metric)
+    if row.paper_mean is None or up is None:
+        return NOT_PRINTED
+    difference = row.mean - row.paper_mean
+    units = row.units if row.units is not None else math.copysign(math.inf, difference) if difference else 0.0
+    return "same" if abs(units) <= 1.0 else "better" if (units > 0) == up else "worse"

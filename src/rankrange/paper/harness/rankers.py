@@ -1,0 +1,133 @@
+"""What the multi-label experiments share: parts of a data set, models chosen on rows held out, paired comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+from sklearn.model_selection import KFold, ShuffleSplit
+from sklearn.preprocessing import StandardScaler
+
+from ... import TKMLClassifier
+from ...datasets import load
+from ...estimators import LogisticPerLabel, LSEPClassifier
+from ...metrics import top_k_multilabel_accuracy
+from .cells import Results
+
+Array = NDArray[Any]
+KS = (1, 2, 3, 4, 5)
+METRIC = "top-k accuracy %"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Rows to train on and rows to test on, scaled by the former."""
+
+    X: Array
+    Y: Array
+    X_test: Array
+    Y_test: Array
+
+    def accuracy(self, scores: Array, k: int) -> float:
+        """In per cent, of scores of the test rows."""
+        return 100.0 * float(top_k_multilabel_accuracy(self.Y_test, scores, k))
+
+    def constant(self) -> Array:
+        """The same scores for every test row: how frequent each label is in training."""
+        return np.tile(self.Y.mean(axis=0), (len(self.Y_test), 1))
+
+
+def parts(name: str, seed: int, share: float) -> Parts:
+    """A random share of the rows to train on, the rest to test on.
+
+    The rules of choice were settled on splits made from the seed alone; these are others.
+    """
+    data = load(name)
+    order = np.random.default_rng((seed, len(data.target))).permutation(len(data.target))
+    return cut(data.data[order], data.target[order], int(share * len(order)))
+
+
+def cut(X: Array, Y: Array, first: int) -> Parts:
+    """The first rows, and the others."""
+    scale = StandardScaler().fit(X[:first]).transform
+    return Parts(scale(X[:first]), Y[:first], scale(X[first:]), Y[first:])
+
+
+def folds(validation: Any, seed: int) -> KFold | ShuffleSplit:
+    """Rows held out as `TKMLClassifier` does it: an int is a number of folds, a float the share of one part."""
+    if isinstance(validation, int):
+        return KFold(validation, shuffle=True, random_state=seed)
+    return ShuffleSplit(1, test_size=validation, random_state=seed)
+
+
+def log_loss(Y: Array, f: Array) -> float:
+    return float(np.logaddexp(0.0, (1.0 - 2.0 * Y) * f).sum())
+
+
+def lsep_loss(Y: Array, f: Array) -> float:
+    """log(1 + sum over false u and true v of exp(f_u - f_v)), a row without either left out."""
+    mixed = (Y.sum(axis=1) > 0) & (Y.sum(axis=1) < Y.shape[1])
+    Y, f = Y[mixed], f[mixed]
+    high = logsumexp(np.where(Y == 1, -np.inf, f), axis=1)
+    return float(np.logaddexp(0.0, high + logsumexp(np.where(Y == 1, -f, -np.inf), axis=1)).sum())
+
+
+def by_own_loss(make: Callable[[float], Any], loss: Any, Cs: Iterable[float], X: Array, Y: Array, how: Any) -> Any:
+    """The model with the C of least loss on rows held out, fitted to all rows."""
+    held_out = dict.fromkeys(Cs, 0.0)
+    for C in held_out:
+        for train, held in how.split(X):
+            held_out[C] += loss(Y[held], make(C).fit(X[train], Y[train]).decision_function(X[held]))
+    return make(min(held_out, key=lambda C: held_out[C])).fit(X, Y)
+
+
+def logistic(Cs: Iterable[float], X: Array, Y: Array, how: Any) -> Any:
+    return by_own_loss(lambda C: LogisticPerLabel(C=C, tol=1e-6), log_loss, Cs, X, Y, how)
+
+
+def lsep(Cs: Iterable[float], X: Array, Y: Array, how: Any) -> Any:
+    return by_own_loss(lambda C: LSEPClassifier(C=C, tol=1e-5), lsep_loss, Cs, X, Y, how)
+
+
+def stopped(top_k: int, C: float, X: Array, Y: Array, **settings: Any) -> TKMLClassifier:
+    """A TKML fit that stops where rows held out say; 80 steps at most, and none is a choice like the others."""
+    return TKMLClassifier(top_k, C=C, max_iter=80, **settings).fit(X, Y)
+
+
+def best_C(fits: dict[tuple[int, float], TKMLClassifier], Cs: Iterable[float], ks: Iterable[int]) -> float:
+    """One C for all k: the best mean accuracy on rows held out. One for each k would follow their noise."""
+    ks = tuple(ks)
+    return max(Cs, key=lambda C: sum(fits[k, C].stop_score_ for k in ks))
+
+
+def at_least(difference: float, error: float, bar: float = 0.0) -> str:
+    """Whether a paired difference is above `bar` by two standard errors, below it by two, or neither."""
+    if difference - 2.0 * error > bar:
+        return "holds"
+    return "does not hold" if difference + 2.0 * error < bar else "not decided"
+
+
+def paired(
+    results: Results, one: str, other: str, pairs: Iterable[tuple[str, str]], metric: str = METRIC
+) -> dict[tuple[str, str], tuple[float, float]]:
+    """one - other and its standard error, by (dataset, setting), where both were measured."""
+    found = {pair: results.paired(pair[0], one, other, pair[1], metric) for pair in pairs}
+    return {pair: (difference, error) for pair, (difference, error, n) in found.items() if n > 1}
+
+
+def listed(differences: dict[tuple[str, str], tuple[float, float]]) -> str:
+    return "; ".join(
+        f"{dataset} {setting} {difference:+.2f} ({error:.2f})"
+        for (dataset, setting), (difference, error) in differences.items()
+    )
+
+
+def together(verdicts: list[str]) -> str:
+    """Of a sentence about several cells: it holds where all do and fails where one does."""
+    if "does not hold" in verdicts:
+        return "does not hold"
+    return "holds" if verdicts and all(verdict == "holds" for verdict in verdicts) else "not decided"

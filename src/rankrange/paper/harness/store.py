@@ -1,0 +1,143 @@
+"""Finished cells on disk: one JSON file each, whole or not there at all.
+
+A run folder holds `run.json` (size, versions and the passes that worked on it) and `cells/KEY.json`. A file is
+written beside its place, flushed to the disk and then moved, so that a process killed at any moment loses at most the
+cells it was working on. Nothing else is kept: a run that goes on reads what is finished and does the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from ... import __version__
+from ...errors import UserError
+from ...tables.write import write_whole
+from .cells import Cell, Measure, Outcome
+
+_PACKAGES = ("numpy", "scipy", "scikit-learn", "torch")
+
+
+def versions() -> dict[str, str]:
+    """What the numbers may depend on beside the seed."""
+    found = {"rankrange": __version__, "python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+@dataclass(frozen=True)
+class Store:
+    """A run folder."""
+
+    folder: Path
+
+    @property
+    def cells(self) -> Path:
+        return self.folder / "cells"
+
+    def path(self, cell: Cell) -> Path:
+        return self.cells / f"{cell.key}.json"
+
+    def open(self, size: str, *, resume: bool) -> None:
+        """Make the folder, or check that what lies in it belongs to the same plan and versions."""
+        if self.folder.exists() and not self.folder.is_dir():
+            raise UserError(f"--out must be a folder, got the file {self.folder}; choose another name")
+        old = any(self.folder.iterdir()) if self.folder.exists() else False
+        if old and not resume:
+            raise UserError(
+                f"--out must be a new or an empty folder, got {self.folder}, which holds files; add --resume to go on "
+                "with an earlier run, or choose another folder"
+            )
+        try:
+            self.cells.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"cannot make {self.cells}: {error.strerror}; choose another place with --out") from error
+        for left in self.cells.glob(".*.tmp"):  # of a process that was killed
+            left.unlink(missing_ok=True)
+        manifest = self.manifest()
+        if manifest is None:
+            self._write(self.folder / "run.json", {"size": size, "versions": versions(), "passes": []})
+            return
+        for what, there, now in (("size", manifest["size"], size), ("versions", manifest["versions"], versions())):
+            if there != now:
+                raise UserError(
+                    f"a run goes on only with the same plan and versions, got {what} {_differ(there, now)}; choose a "
+                    "new folder with --out"
+                )
+
+    def manifest(self) -> dict[str, Any] | None:
+        try:
+            return json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
+        except (FileNotFoundError, json.JSONDecodeError):
+            return None
+
+    def note(self, seconds: float, **facts: Any) -> None:
+        """Add a pass to the manifest: when it ended, how long it took, what it did."""
+        manifest = self.manifest() or {"versions": versions(), "passes": []}
+        ended = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        manifest["passes"].append({"ended": ended, "seconds": round(seconds, 1), **facts})
+        self._write(self.folder / "run.json", manifest)
+
+    def write(self, cell: Cell, outcome: Outcome, seconds: float, work: float) -> None:
+        """`seconds` passed, of which `work` on a core: the rest is what others did with it."""
+        content = {
+            "cell": asdict(cell),
+            "seed": cell.seed,
+            "protocol": cell.protocol,
+            "size": cell.size,
+            "versions": versions(),
+            "seconds": round(seconds, 3),
+            "core_seconds": round(work, 3),
+            "measures": [asdict(measure) for measure in outcome.measures],
+            "extra": outcome.extra,
+        }
+        self._write(self.path(cell), content)
+
+    def read(self, cell: Cell) -> Outcome | None:
+        """The outcome of a finished cell; None where it is not finished."""
+        found = self._load(self.path(cell))
+        if found is None or found.get("cell") != asdict(cell):
+            return None
+        if found["versions"] != versions():
+            raise UserError(
+                f"a run goes on only with the same versions, got {_differ(found['versions'], versions())} in "
+                f"{self.path(cell)}; choose a new folder with --out"
+            )
+        return _outcome(found)
+
+    def finished(self) -> list[tuple[Cell, Outcome, float]]:
+        """All that is there, with seconds of a core, whatever versions it was made with."""
+        found = (self._load(path) for path in sorted(self.cells.glob("*.json")))
+        return [(Cell(**entry["cell"]), _outcome(entry), float(entry["core_seconds"])) for entry in found if entry]
+
+    @staticmethod
+    def _load(path: Path) -> dict[str, Any] | None:
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except (FileNotFoundError, json.JSONDecodeError):  # a file that was damaged is a cell to do again
+            return None
+
+    @staticmethod
+    def _write(path: Path, content: dict[str, Any]) -> None:
+        text = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
+        write_whole({path: text.encode()})
+
+
+def _outcome(entry: dict[str, Any]) -> Outcome:
+    return Outcome([Measure(**measure) for measure in entry["measures"]], entry["extra"])
+
+
+def _differ(there: Any, now: Any) -> str:
+    if not isinstance(there, dict):
+        return f"{there!r} there and {now!r} here"
+    names = sorted(name for name in there.keys() | now.keys() if there.get(name) != now.get(name))
+    return "; ".join(f"{name} {there.get(name)} there and {now.get(name)} here" for name in names)

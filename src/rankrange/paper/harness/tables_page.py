@@ -1,0 +1,334 @@
+"""Pages from finished cells: results.json, claims.json, results.md, results.html, and the summary in the README."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ...errors import UserError, missing_package
+from ...tables.write import write_whole
+from .. import EXPERIMENTS, experiment
+from .cells import PROTOCOLS, Claim, Results, TableSpec
+from .printed import NOT_PRINTED, Row, higher_is_better, rows_of
+from .store import Store
+
+PROTOCOL_NOTES = {
+    "honest": "Scaling and every choice on training and validation rows alone; test rows read once.",
+    "paper": "What the paper describes or its numbers suggest, where that differs: choices see test rows. Such numbers "
+    "are too good, and stand here for comparison only.",
+}
+_MARKS = ("<!-- results: made by `rankrange reproduce --pages-only`, do not edit -->", "<!-- end of results -->")
+# The method that each experiment is about.
+OWN = {
+    "binary": "AoRR",
+    "mnist-symmetric": "AoRR",
+    "multilabel": "TKML",
+    "mnist-asymmetric": "TKML",
+    "tkml-aorr": "TKML-AoRR",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A claim with the experiment and the protocol it belongs to."""
+
+    experiment: str
+    protocol: str
+    claim: Claim
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that a page shows."""
+
+    rows: list[Row]
+    findings: list[Finding]
+    pictures: dict[tuple[str, str], dict[str, bytes]]  # (experiment, protocol) -> PNG by name
+    about: dict[str, Any]
+
+
+def write_pages(store: Store, folder: Path, readme: Path | None = None) -> Report:
+    """Read what is finished in a run folder and write all pages to `folder`."""
+    from .html import as_html
+
+    report = build(store)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "figures").mkdir(exist_ok=True)
+    drawn = {name: content for pictures in report.pictures.values() for name, content in pictures.items()}
+    for name, content in drawn.items():
+        write_whole({folder / "figures" / f"{name}.png": content})
+    for old in (folder / "figures").glob("*.png"):
+        if old.stem not in drawn:  # of an earlier run
+            old.unlink()
+    claims = [{"experiment": f.experiment, "protocol": f.protocol, **asdict(f.claim)} for f in report.findings]
+    for name, text in (
+        ("results.json", _json([row.as_dict() for row in report.rows])),
+        ("claims.json", _json(claims)),
+        ("results.md", as_markdown(report)),
+        ("results.html", as_html(report)),
+    ):
+        write_whole({folder / name: text.encode()})
+    if readme is not None:
+        write_whole({readme: with_summary(readme.read_text(encoding="utf-8"), folder).encode()})
+    return report
+
+
+def build(store: Store) -> Report:
+    finished = store.finished()
+    manifest = store.manifest()
+    if not finished or manifest is None:
+        raise UserError(
+            f"pages need at least one finished cell, found none in {store.folder}; run without --pages-only"
+        )
+    rows = [_rounded(row) for row in rows_of((cell, outcome) for cell, outcome, _ in finished)]
+    findings, pictures = [], {}
+    for name in EXPERIMENTS:
+        for protocol in PROTOCOLS:
+            part = [(c, o) for c, o, _ in finished if (c.experiment, c.protocol) == (name, protocol)]
+            if not part and (name != "illustrations" or protocol != "honest"):
+                continue
+            claims, drawn = _read_off(experiment(name), Results(part), "" if protocol == "honest" else f"-{protocol}")
+            findings += [Finding(name, protocol, claim) for claim in claims]
+            pictures[name, protocol] = drawn
+    work = {key: 0.0 for key in pictures if key[0] != "illustrations"}
+    for cell, _, seconds in finished:
+        work[cell.experiment, cell.protocol] += seconds
+    return Report(rows, findings, pictures, {**manifest, "work": work})
+
+
+def _read_off(module: ModuleType, results: Results, suffix: str) -> tuple[list[Claim], dict[str, bytes]]:
+    """Claims and figures. Where half of the data are missing, so may be what they compare: then they say so."""
+    try:
+        return module.claims(results), _draw(module.figures(results), suffix)
+    except (KeyError, IndexError, ValueError, StopIteration) as error:
+        why = f"Not all cells are there: {type(error).__name__}: {error}."
+        return [Claim("Claims and figures of this experiment need all of its cells.", "not decided", why)], {}
+
+
+def _rounded(row: Row) -> Row:
+    """Ten digits: the last bits of a mean depend on the machine and would make every page differ."""
+    short = {name: None if (v := getattr(row, name)) is None else float(f"{v:.10g}") for name in ("mean", "sd")}
+    return replace(row, **short)  # type: ignore[arg-type]
+
+
+def _json(content: Any) -> str:
+    return json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _draw(figures: dict[str, Any], suffix: str) -> dict[str, bytes]:
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from PIL import Image
+    except ImportError as error:
+        raise missing_package("matplotlib", "drawing the figures") from error
+    drawn = {}
+    for name, figure in figures.items():
+        FigureCanvasAgg(figure)
+        whole, small = io.BytesIO(), io.BytesIO()
+        figure.savefig(whole, format="png", dpi=110)
+        # 200 colours are enough for lines and text, and half the size. Rare colours must stay: a legend has little ink.
+        few = Image.open(whole).convert("RGB").quantize(200, method=Image.Quantize.MAXCOVERAGE)
+        few.save(small, format="png", optimize=True)
+        drawn[name + suffix] = small.getvalue()
+    return drawn
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Table:
+    spec: TableSpec
+    head: list[str]
+    body: list[tuple[list[str], list[Row | None]]]
+
+    @property
+    def splits(self) -> str:
+        """Over how many splits, or from how many to how many."""
+        ns = sorted({row.n for _, rows in self.body for row in rows if row})
+        return f"{ns[0]} splits" if len(ns) == 1 else f"{ns[0]} to {ns[-1]} splits"
+
+
+def table_of(spec: TableSpec, rows: Iterable[Row]) -> Table | None:
+    """The rows of one experiment and protocol as the table that `spec` says; None where it has none of them."""
+    mine = [r for r in rows if r.metric == spec.metric and (not spec.methods or r.method in spec.methods)]
+    if not mine:
+        return None
+    if spec.methods:
+        mine.sort(key=lambda row: spec.methods.index(row.method))
+    columns = list(dict.fromkeys(getattr(row, spec.columns) for row in mine))
+    found: dict[tuple[str, ...], dict[str, Row]] = {}
+    for row in mine:
+        found.setdefault(tuple(getattr(row, name) for name in spec.lines), {})[getattr(row, spec.columns)] = row
+    lines = sorted(found, key=lambda line: _first(line, mine, spec)) if "method" not in spec.lines else list(found)
+    body: list[tuple[list[str], list[Row | None]]] = [
+        (list(line), [found[line].get(column) for column in columns]) for line in lines
+    ]
+    return Table(spec, [*spec.lines, *columns], body)
+
+
+def _first(line: tuple[str, ...], rows: list[Row], spec: TableSpec) -> int:
+    return next(i for i, row in enumerate(rows) if tuple(getattr(row, name) for name in spec.lines) == line)
+
+
+def number(mean: float | None, sd: float | None) -> str:
+    if mean is None:
+        return ""
+    digits = 0 if abs(mean) >= 1000 else 2
+    return f"{mean:.{digits}f}" + ("" if sd is None else f" ({sd:.{digits}f})")
+
+
+def cell_lines(row: Row) -> list[str]:
+    """What stands in one cell: ours, the paper's, the difference in combined deviations and the verdict."""
+    if row.paper_mean is None:
+        return [number(row.mean, row.sd)]
+    units = "" if row.units is None else f"{row.units:+.1f} "
+    return [number(row.mean, row.sd), f"paper {number(row.paper_mean, row.paper_sd)}", f"{units}{row.verdict}"]
+
+
+def sections(report: Report) -> Iterable[tuple[str, str, list[Table], list[Claim], dict[str, bytes]]]:
+    for name in EXPERIMENTS:
+        for protocol in PROTOCOLS:
+            if (name, protocol) not in report.pictures:
+                continue
+            rows = [row for row in report.rows if (row.experiment, row.protocol) == (name, protocol)]
+            tables = [table for spec in experiment(name).TABLES if (table := table_of(spec, rows))]
+            claims = [f.claim for f in report.findings if (f.experiment, f.protocol) == (name, protocol)]
+            yield name, protocol, tables, claims, report.pictures[name, protocol]
+
+
+def headline(rows: list[Row], findings: list[Finding]) -> str:
+    """What came out, in one sentence; of the honest protocol."""
+    compared = [row for row in rows if row.protocol == "honest" and row.verdict != NOT_PRINTED]
+    n, fine = len(compared), sum(row.verdict != "worse" for row in compared)
+    claims = [f.claim.verdict for f in findings if f.protocol == "honest"]
+    hold, fail = claims.count("holds"), claims.count("does not hold")
+    return (
+        f"Of {n} numbers that the paper prints, {fine} are the same here or better and {n - fine} are worse. Of "
+        f"{len(claims)} claims that were tested {hold} hold, {fail} do not, and {len(claims) - hold - fail} are open."
+    )
+
+
+HOW_TO_READ = (
+    "Each cell: our mean over the splits (standard deviation), below it the paper's, then ours - paper in units of the "
+    "combined deviation, sqrt(ours^2 + paper's^2), and a verdict: same (within one unit), better or worse. Claims are "
+    "tested on differences over the same splits: they hold or do not by two standard errors, else they are not "
+    "decided. A standard error over random splits of one data set is an approximation: the splits share rows. In the "
+    "summary, the paper's own method (AoRR or TKML) has reached a printed number where it comes within one of the "
+    "paper's deviations, or is better."
+)
+
+
+def about(report: Report) -> list[str]:
+    """With what it was made, and what it cost: core time by experiment, because wall time depends on who else works."""
+    facts = report.about
+    packages = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    honest = sum(seconds for (_, protocol), seconds in facts["work"].items() if protocol == "honest") / 60.0
+    each = "; ".join(f"{name} ({protocol}) {s / 60:.1f}" for (name, protocol), s in facts["work"].items())
+    passes = facts["passes"]
+    wall = ""
+    if len(passes) == 1:
+        wall = f" Wall time: {passes[0]['seconds'] / 60:.1f} min, {passes[0]['jobs']} processes."
+    return [
+        *_left_out(report),
+        f"Size: {facts['size']}. Made with {packages}. Seeds: 1000 + number of the split.",
+        f"Work, in minutes of one core: {each}. All of the honest protocol: {honest:.1f}, or {honest / 2:.1f} on two "
+        f"cores; figures and pages take a few seconds more.{wall}",
+    ]
+
+
+def _left_out(report: Report) -> list[str]:
+    """Data sets that an experiment has and this run has not: a claim about every data set says nothing of them."""
+    there: dict[str, set[str]] = {}
+    for row in report.rows:
+        there.setdefault(row.experiment, set()).add(row.dataset)
+    missing = {name: [d for d in experiment(name).NEEDS if d not in found] for name, found in there.items()}
+    listed = "; ".join(f"{name}: {', '.join(gone)}" for name, gone in missing.items() if gone)
+    return [f"Not in this run: {listed}. Claims about every data set speak of the others alone."] if listed else []
+
+
+# --- Markdown ---------------------------------------------------------------------------------------------------------
+
+
+def as_markdown(report: Report) -> str:
+    out = ["# The paper, reproduced", "", "Made by `rankrange reproduce`; do not edit.", ""]
+    out += [headline(report.rows, report.findings), "", *summary_table(report.rows, report.findings), ""]
+    out += [line for text in (HOW_TO_READ, *about(report)) for line in (text, "")]
+    for name, protocol, tables, claims, pictures in sections(report):
+        module = experiment(name)
+        label = f", {protocol} protocol" if experiment(name).NEEDS else ""
+        out += [f"## {module.TITLE}{label}", ""]
+        if label:
+            out += [f"`rankrange reproduce {name}`. Protocol **{protocol}**: {PROTOCOL_NOTES[protocol]}", ""]
+        for table in tables:
+            out += _markdown_table(table)
+        if claims:
+            out += ["| claim | verdict | evidence |", "|---|---|---|"]
+            out += [f"| {_flat(c.text)} | **{c.verdict}** | {_flat(c.evidence)} |" for c in claims] + [""]
+        out += [line for picture in pictures for line in (f"![{picture}](figures/{picture}.png)", "")]
+    return "\n".join(out).rstrip() + "\n"
+
+
+def _flat(text: str) -> str:
+    return re.sub(r"\s+", " ", text).replace("|", "\\|")
+
+
+def _markdown_table(table: Table) -> list[str]:
+    out = [f"**{table.spec.title}** ({table.splits}). {table.spec.note}".strip(), ""]
+    out += ["| " + " | ".join(map(_flat, table.head)) + " |", "|" + "---|" * len(table.head)]
+    for line, rows in table.body:
+        texts = ["<br>".join(cell_lines(row)) if row else "" for row in rows]
+        out.append("| " + " | ".join(map(_flat, [*line, *texts])) + " |")
+    return [*out, ""]
+
+
+# --- the summary ------------------------------------------------------------------------------------------------------
+
+
+def summary_table(rows: list[Row], findings: list[Finding]) -> list[str]:
+    out = [
+        "| experiment | protocol | numbers | better, same, worse | the paper's own method reached | "
+        "claims: hold, open, fail |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name in EXPERIMENTS:
+        for protocol in PROTOCOLS:
+            mine = [row for row in rows if (row.experiment, row.protocol) == (name, protocol)]
+            claims = [f.claim.verdict for f in findings if (f.experiment, f.protocol) == (name, protocol)]
+            if mine or claims:
+                out.append(_summary_line(name, protocol, [r for r in mine if r.verdict != NOT_PRINTED], claims))
+    return out
+
+
+def _summary_line(name: str, protocol: str, compared: list[Row], claims: list[str]) -> str:
+    own = [row for row in compared if row.method == OWN.get(name)]
+    reached = sum(row.reached(bool(higher_is_better(name, row.metric))) for row in own)
+    verdicts = [sum(row.verdict == v for row in compared) for v in ("better", "same", "worse")]
+    counts = [claims.count(verdict) for verdict in ("holds", "not decided", "does not hold")]
+    split = ", ".join(map(str, verdicts)) if compared else ""
+    return (
+        f"| {name} | {protocol} | {len(compared) or 'none printed'} | {split} "
+        f"| {f'{OWN[name]}: {reached} of {len(own)}' if own else ''} | {', '.join(map(str, counts))} |"
+    )
+
+
+def summary(folder: Path) -> str:
+    """The README's block, from results.json and claims.json alone."""
+    rows = [Row(**row) for row in json.loads((folder / "results.json").read_text(encoding="utf-8"))]
+    entries = json.loads((folder / "claims.json").read_text(encoding="utf-8"))
+    findings = [Finding(e["experiment"], e["protocol"], Claim(e["text"], e["verdict"], e["evidence"])) for e in entries]
+    return "\n".join([_MARKS[0], headline(rows, findings), "", *summary_table(rows, findings), _MARKS[1]])
+
+
+def with_summary(text: str, folder: Path) -> str:
+    """A README with its block of results made anew."""
+    start, end = (text.find(mark) for mark in _MARKS)
+    if start < 0 or end < start:
+        raise UserError(f"the README needs the line {_MARKS[0]} and below it {_MARKS[1]}, got none; add both lines")
+    return text[:start] + summary(folder) + text[end + len(_MARKS[1]) :]

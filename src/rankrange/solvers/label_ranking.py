@@ -1,0 +1,317 @@
+"""TKML and TKML-AoRR of a linear model: one score a label, a ranked range over the labels inside one over the rows.
+
+`LabelObjective` is the objective of `rankrange.objective` with the TKML loss, evaluated in blocks of rows. A loss moves
+with the scores of two labels alone, so a gradient is kept as two labels a row and costs far less than the scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn import get_config
+
+from ..core.losses import TKML
+from ..core.objective import Objective, Point
+from ..core.select import cuts_of
+from .blocks import Block, Blocks
+from .descent import Metric, descend
+from .inner import separation
+from .inner.separation import Pairs, Separation
+from .per_label import logistic_per_label
+from .result import Log, Result, relative
+
+Array = NDArray[Any]
+Watch = Callable[[Array], None]
+# Up to this many labels a dense product with the slopes is quicker than a sparse one.
+_DENSE_LABELS = 64
+# Labels a place from which one pass a place is quicker than a partition.
+_PASSES_PAY_FROM = 6
+# Newton steps on one bound at most: a bound need not be minimised for F to fall.
+_NEWTON_STEPS = 100
+
+
+@dataclass(frozen=True, eq=False)
+class LabelObjective(Objective):
+    """F(W) = (sum of the TKML losses ranked m+1..k) / (k - m) + ||coef||^2 / (2 C); y is bool (n, L) or sparse."""
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        return Blocks(self.design, self.y)
+
+    def rows(self, rows: Array, m: float, k: float) -> LabelObjective:
+        return cast(LabelObjective, super().rows(rows, m, k))
+
+    def losses_of(self, W: Array) -> Array:
+        return self.moving_labels(W)[0]
+
+    def value(self, W: Array) -> float:
+        return self.value_at(W, self.losses_of(W))
+
+    def at(self, W: Array) -> Point:
+        """Scores are not kept: they may not fit."""
+        s, rise, fall = self.moving_labels(W)
+        chosen = self.select(s)
+        gradient = self.pull(rise, fall, np.where(s > 0, chosen.weights / self.kept, 0.0)) + self.penalty_gradient(W)
+        return Point(chosen.total / self.kept + self.penalty(W), gradient, np.empty(0), s, chosen.weights)
+
+    def moving_labels(self, W: Array) -> tuple[Array, Array, Array]:
+        """The losses, and of each row the label to push down and the label to pull up; of tied labels, one."""
+        parts = [_moving_labels(block, block.scores(W), self.loss) for block in self.blocks]
+        if len(parts) == 1:
+            return parts[0]
+        s, rise, fall = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return s, rise, fall
+
+    def pull(self, rise: Array, fall: Array, weights: Array) -> Array:
+        """sum_i weights_i (e_rise - e_fall) x_i', (L, p): the gradient of the weighted losses."""
+        n, n_labels = self.design.n, self.n_outputs
+        if n_labels <= _DENSE_LABELS:
+            slope = np.zeros((n, n_labels))
+            slope[np.arange(n), rise] = weights
+            slope[np.arange(n), fall] -= weights
+            return self.design.adjoint(slope.T)
+        rows = np.tile(np.arange(n), 2)
+        entries = (np.concatenate([weights, -weights]), (np.concatenate([rise, fall]), rows))
+        slope = sp.csr_array(entries, shape=(n_labels, n))
+        out = np.empty((n_labels, self.design.p))
+        pulled = slope @ self.design.X
+        out[:, : self.design.d] = pulled.toarray() if sp.issparse(pulled) else pulled
+        if self.design.fit_intercept:
+            out[:, -1] = slope.sum(axis=1)
+        return out
+
+
+def _moving_labels(block: Block, Z: Array, loss: TKML) -> tuple[Array, Array, Array]:
+    """`LabelObjective.moving_labels` of one block: the loss of `rankrange.losses.TKML`, found by selection alone."""
+    n, n_labels = Z.shape
+    k, true, rows = loss.top_k, block.true, np.arange(n)
+    crowded = block.n_true > k if loss.two_sided else np.zeros(n, dtype=bool)
+    rise, fall = np.empty(n, dtype=np.intp), np.empty(n, dtype=np.intp)
+    few, many = np.flatnonzero(~crowded), np.flatnonzero(crowded)
+    if len(few):
+        part, mask = (Z, true) if not len(many) else (Z[few], true[few])
+        rise[few] = _label_at(part, k + 1)
+        fall[few] = np.where(mask, part, np.inf).argmin(axis=1)
+    if len(many):
+        part, mask = Z[many], true[many]
+        rise[many] = np.where(mask, -np.inf, part).argmax(axis=1)
+        fall[many] = _label_at(np.where(mask, part, -np.inf), k)
+    s = np.maximum(1 + (Z[rows, rise] - Z[rows, fall]), 0)
+    s[(block.n_true == 0) | (crowded & (block.n_true == n_labels))] = 0  # nothing to tell apart
+    return s, rise, fall
+
+
+def _label_at(Z: Array, place: int) -> Array:
+    """The label of the `place`-th largest score of each row."""
+    n, n_labels = Z.shape
+    if place > 1 and n_labels <= _PASSES_PAY_FROM * place:
+        return np.argpartition(Z, n_labels - place, axis=1)[:, n_labels - place]
+    rows, left = np.arange(n), Z if place == 1 else Z.copy()
+    for _ in range(place - 1):
+        left[rows, left.argmax(axis=1)] = -np.inf
+    return left.argmax(axis=1)
+
+
+def quasi_newton(
+    objective: LabelObjective,
+    W: Array,
+    *,
+    tol: float = 1e-3,
+    max_iter: int = 200,
+    log: Log | None = None,
+    watch: Watch | None = None,
+) -> Result:
+    """L-BFGS on F itself until a step gains less than tol/100 of it; every step lowers F. `watch` sees each new W."""
+    log = Log() if log is None else log
+    trail = _Trail(objective, log, watch)
+    log("start", objective.value(W))
+    ends, values, n_iter = descend(
+        trail.batch, W[None], _mild_metric(objective), max_iter=max_iter, tol=0.01 * tol, on_step=trail.on_step
+    )
+    done = n_iter < max_iter
+    message = "steps gain little" if done else f"stopped after {n_iter} of {max_iter} iterations"
+    return Result(ends[0], float(values[0]), n_iter, done, message, log.history)
+
+
+class _Trail:
+    """Tells accepted points from trial points: the accepted one is the last that was evaluated."""
+
+    def __init__(self, objective: LabelObjective, log: Log, watch: Watch | None) -> None:
+        self.objective, self.log, self.watch = objective, log, watch
+        self.last: tuple[float, Array] | None = None
+
+    def batch(self, Ws: Array) -> tuple[Array, Array]:
+        value, gradient = self.objective.value_and_gradient(Ws[0])
+        self.last = (value, Ws[0])
+        return np.array([value]), gradient[None]
+
+    def on_step(self, value: float) -> None:
+        self.log("descent", value)
+        if self.watch is not None and self.last is not None and self.last[0] == value:
+            self.watch(self.last[1])
+
+
+def descend_and_polish(
+    objective: LabelObjective,
+    W: Array,
+    *,
+    tol: float = 1e-3,
+    max_iter: int = 200,
+    log: Log | None = None,
+    watch: Watch | None = None,
+) -> Result:
+    """Quasi-Newton steps from W and from other fits; the best end is taken on by `by_separation`.
+
+    The others are a logistic regression a label under a tenth and ten times the C and, where rows are cut, one without
+    the rows cut at W. The history is that of W, then that of the start that did best.
+    """
+    log = Log() if log is None else log
+    result = quasi_newton(objective, W, tol=tol, max_iter=max_iter, log=log, watch=watch)
+    for other in _other_starts(objective, W):
+        run = quasi_newton(objective, other, tol=tol, max_iter=max_iter)
+        result = run if run.value < result.value else result
+    if result.history is not log.history:
+        log.history.extend(("other " + phase, value) for phase, value in result.history)
+    if not _pairs_are_few(objective):
+        return replace(result, history=log.history)
+    polished = by_separation(objective, result.w, tol=tol, log=log, watch=watch, phase="polish")
+    return replace(polished, n_iter=polished.n_iter + result.n_iter)
+
+
+def _mild_metric(objective: LabelObjective) -> Metric | None:
+    """The penalty and a little of X'X / n: the kinks of F leave less curvature along X than a smooth loss has."""
+    if objective.design.p > 1500:
+        return None
+    mass = np.ones(objective.design.n) if objective.sample_weight is None else objective.sample_weight
+    return Metric(0.02 * objective.design.gram(mass / mass.sum()) + np.diag(objective.penalty_diagonal() + 1e-12))
+
+
+def _other_starts(objective: LabelObjective, W: Array) -> list[Array]:
+    masses = [(0.1, objective.sample_weight), (10.0, objective.sample_weight)]
+    if objective.m > 0:
+        masses.append((1.0, objective.cutting(objective.losses_of(W)).caps))
+    return [
+        logistic_per_label(objective.design, objective.blocks, factor * objective.C, mass)[0] for factor, mass in masses
+    ]
+
+
+def _n_pairs(objective: LabelObjective) -> int:
+    """At most how many pairs of labels are told apart."""
+    k, n_labels = objective.loss.top_k, objective.n_outputs
+    most = int(np.asarray(objective.y.sum(axis=1)).max())
+    return objective.design.n * (n_labels - 1) * (min(k, most) if objective.loss.two_sided else most)
+
+
+def _pairs_are_few(objective: LabelObjective) -> bool:
+    """Whether an exact solve takes seconds, not minutes.
+
+    Under the paper's loss rows with more than k true labels never cost less than 1 and keep all their pairs at work.
+    """
+    return (
+        _n_pairs(objective) <= (160_000 if objective.loss.two_sided else 40_000)
+        and objective.n_outputs * objective.design.p <= 5_000
+    )
+
+
+def separating_sets(true: Array, Z: Array, loss: TKML) -> tuple[Array, Array]:
+    """Labels to push down and to pull up, bool (n, L) each, that give every row a convex loss above its own.
+
+    [1 + max over `down` - min over `up`]_+ lies above the TKML loss for all scores and equals it at Z: the (k+1)-th
+    largest score is the least, over sets of k labels, of the largest score outside the set, and the k-th largest true
+    score the greatest, over k true labels, of the least score among them. Rows that cost nothing whatever the scores
+    have empty sets. Of tied labels true ones count as higher.
+    """
+    n_true = true.sum(axis=1, keepdims=True)
+    crowded = (n_true > loss.top_k) if loss.two_sided else np.zeros_like(n_true, dtype=bool)
+    ahead = _places(Z, true)
+    best_true = _places(np.where(true, Z, -np.inf), true)
+    down = np.where(crowded, ~true, ahead >= loss.top_k)
+    up = np.where(crowded, true & (best_true < loss.top_k), true)
+    idle = (n_true == 0) | (crowded & (n_true == true.shape[1]))
+    return down & ~idle, up & ~idle
+
+
+def _places(Z: Array, true: Array) -> Array:
+    """The place of each label in its row, 0 the highest."""
+    order = np.lexsort((~true, -Z), axis=1)
+    places = np.empty_like(order)
+    np.put_along_axis(places, order, np.arange(Z.shape[1])[None, :], axis=1)
+    return places
+
+
+def by_separation(
+    objective: LabelObjective,
+    W: Array,
+    *,
+    tol: float = 1e-3,
+    max_iter: int = 50,
+    log: Log | None = None,
+    watch: Watch | None = None,
+    phase: str = "dca",
+) -> Result:
+    """Majorise and minimise: fix the labels of each row and the rows that are cut, solve what is left, look again.
+
+    Each bound lies above F and touches it at W, so no step raises F (docs/paper.md). Inner problems are solved to a gap
+    that follows the progress, the last one to `tol`; that gap is the certificate where no tie blurs the sets.
+    """
+    log = Log() if log is None else log
+    needed, budget = 6 * 8 * _n_pairs(objective) / 2**20, float(get_config()["working_memory"])
+    if needed > budget:
+        raise ValueError(
+            f"exact steps on {objective.design.n} rows with {objective.n_outputs} labels need about {needed:.0f} MiB, "
+            f"more than the working memory of {budget:.0f} MiB; use solver='auto' or raise it with sklearn.set_config"
+        )
+    value = objective.value(W)
+    log(phase, value)
+    n_iter, inner_tol, certificate, settled = 0, max(tol, 1e-2), np.inf, False
+    marginals = None
+    while n_iter < max_iter and not settled:
+        problem, clean = _separation(objective, W)
+        solution = separation.solve(problem, W, tol=inner_tol, max_iter=_NEWTON_STEPS, marginals=marginals)
+        marginals = solution.marginals
+        n_iter += 1
+        reached = objective.value(solution.W)
+        gained = relative(value - reached, value)
+        if reached < value:
+            W, value = solution.W, reached
+            log(phase, value)
+            if watch is not None:
+                watch(W)
+        certificate = solution.gap if clean and gained <= 0.1 * tol else np.inf
+        settled = gained <= 0.1 * tol and (inner_tol <= tol or solution.gap <= tol)
+        inner_tol = max(tol, min(0.3 * inner_tol, gained))
+    message = "no step lowers the objective" if settled else f"stopped after {n_iter} of {max_iter} rounds"
+    return Result(W, value, n_iter, settled, message, log.history, certificate)
+
+
+def _separation(objective: LabelObjective, W: Array) -> tuple[Separation, bool]:
+    """The bound at W, and whether no tie blurs its sets there."""
+    (block,) = Blocks(objective.design, objective.y, whole=True)
+    Z = block.scores(W).astype(np.float64, copy=False)
+    down, up = separating_sets(block.true, Z, objective.loss)
+    s = objective.loss.value(block.true, Z)
+    caps = objective.cutting(s).caps
+    caps = np.ones(len(s)) if caps is None else caps
+    problem = Separation(objective, Pairs(down, up), objective.kept, caps)
+    return problem, _is_clean(objective, s, caps, Z, down, up, block.true)
+
+
+def _is_clean(objective: LabelObjective, s: Array, caps: Array, Z: Array, down: Array, up: Array, true: Array) -> bool:
+    """Whether the same labels and rows stay fixed near W: no tie between a label in a set and one left out of it."""
+    if objective.m > 0:
+        upper, _ = cuts_of(s, 0, objective.m, objective.sample_weight)
+        if upper.taken < upper.tied and np.count_nonzero(s == upper.value) > 1:
+            return False
+    high = np.where(down, Z, -np.inf).max(axis=1)
+    low = np.where(up, Z, np.inf).min(axis=1)
+    active = (caps > 0) & (1 + high - low > -1e-9)  # others cost nothing nearby, whatever their sets
+    outside = np.where(down, np.inf, Z).min(axis=1)  # rows that are not crowded: the labels kept on top
+    left = np.where(true & ~up, Z, -np.inf).max(axis=1)  # crowded rows: true labels below the k best
+    crowded = (true & ~up).any(axis=1)
+    return bool((np.where(crowded, low > left, outside > high) | ~active).all())

@@ -1,0 +1,121 @@
+"""Two descent methods for the ranked range: each step minimises a convex function that lies above F and touches it.
+
+`bilevel` (section 3.1 of the paper) cuts the m rows of largest loss, solves what is left, and looks again which rows
+to cut. `dca` (Algorithm 1, with its inner problem solved exactly) replaces phi_m by its tangent. Cutting is the tighter
+of the two bounds: F = min over sets T of size m of the problem that cuts T, and the tangent lies above that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.objective import Objective
+from .descent import Metric
+from .inner import convex
+from .result import Log, Result
+
+Array = NDArray[Any]
+
+
+def bilevel(
+    objective: Objective,
+    W: Array,
+    *,
+    tol: float = 1e-6,
+    max_iter: int = 200,
+    log: Log | None = None,
+    phase: str = "bilevel",
+    metric: Metric | None = None,
+    warm: bool = False,
+) -> Result:
+    """Cut, solve, and cut again until the cut rows stay the same; the value never rises."""
+    log = Log() if log is None else log
+    Z = objective.design.scores(W)
+    s = objective.losses(Z)
+    value, n_iter = objective.value_at(W, s), 0
+    log(phase, value)
+    while True:
+        problem = objective.cutting(s)
+        solution = convex.solve(problem, W, Z, tol=tol, max_iter=max(1, max_iter - n_iter), metric=metric, warm=warm)
+        n_iter += solution.n_iter
+        moved = solution.W is not W
+        s = objective.losses(solution.scores) if moved else s
+        reached = objective.value_at(solution.W, s)
+        if reached < value:
+            W, Z, value = solution.W, solution.scores, reached
+            log(phase, value)
+        best = objective.losses(Z) if moved and W is not solution.W else s
+        if objective.m == 0:
+            return finish(W, value, n_iter, solution.gap, tol, max_iter, log, losses=best)
+        if not moved or _same_rows(problem.caps, objective.cutting(s).caps):
+            certificate = solution.gap if _cut_is_clean(objective, s) else np.inf
+            return finish(W, value, n_iter, certificate, tol, max_iter, log, losses=best)
+        if n_iter >= max_iter:
+            return finish(W, value, n_iter, np.inf, tol, max_iter, log, losses=best)
+
+
+def dca(objective: Objective, W: Array, *, tol: float = 1e-6, max_iter: int = 200, log: Log | None = None) -> Result:
+    """Algorithm 1 with exact inner solves, warm-started at the last iterate."""
+    log = Log() if log is None else log
+    value, n_iter, settled = objective.value(W), 0, False
+    log("dca", value)
+    while n_iter < max_iter and not settled:
+        solution = convex.solve(objective.tilted(W), W, tol=tol, max_iter=50)
+        n_iter += 1
+        reached = objective.value(solution.W)
+        settled = reached >= value - 0.1 * tol * abs(value)
+        if reached <= value:
+            W, value = solution.W, reached
+            log("dca", value)
+    return finish(W, value, n_iter, certify(objective, W), tol, max_iter, log, settled)
+
+
+def certify(objective: Objective, W: Array) -> float:
+    """The relative gap of the problem that cuts the m largest losses at W; infinite where ties blur the cut."""
+    s = objective.losses(objective.design.scores(W))
+    if objective.m > 0 and not _cut_is_clean(objective, s):
+        return np.inf
+    return convex.solve(objective.cutting(s), W, max_iter=0).gap
+
+
+def finish(
+    W: Array,
+    value: float,
+    n_iter: int,
+    certificate: float,
+    tol: float,
+    max_iter: int,
+    log: Log,
+    settled: bool | None = None,
+    losses: Array | None = None,
+) -> Result:
+    converged = certificate <= tol if settled is None else settled
+    if certificate <= tol:
+        message = f"the gap is at most {tol:g} of the objective"
+    elif converged:
+        message = "no step lowers the objective"
+    elif not np.isfinite(certificate):
+        message = "losses tie at the upper cut, or the cut rows still change: no certificate"
+    else:
+        message = f"stopped after {n_iter} of {max_iter} iterations with a relative gap of {certificate:.2g}"
+    return Result(W, value, n_iter, converged, message, log.history, certificate, losses)
+
+
+def _same_rows(a: Array | None, b: Array | None) -> bool:
+    return a is b or (a is not None and b is not None and np.array_equal(a, b))
+
+
+def _cut_is_clean(objective: Objective, s: Array) -> bool:
+    """Whether s_[m] > s_[m+1], or the rows that tie at the cut are one row repeated: near W the same rows stay cut."""
+    return all(_one_row_repeated(objective, tied) for tied in objective.partly_cut(s))
+
+
+def _one_row_repeated(objective: Objective, tied: Array) -> bool:
+    if len(tied) > 1000:
+        return False
+    rows = objective.design.X[tied]
+    rows = rows.toarray() if objective.design.sparse else rows
+    return bool((rows == rows[:1]).all() and (objective.y[tied] == objective.y[tied[:1]]).all())

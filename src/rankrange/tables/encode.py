@@ -1,0 +1,341 @@
+"""From the columns of a table to the numbers of a linear model.
+
+Numbers are standardised after values far outside are brought in; texts become one 0/1 column a value, rare values
+together in one; dates become days, yes and no become 1 and 0; a missing cell is the median, or a value of its own, with
+a 0/1 column that says so. What cannot help is left out: constant columns, and columns in which nearly every row has
+its own value.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from ..errors import UserError
+
+Array = NDArray[Any]
+# Values of a text column that get their own 0/1 column: so many at most, each in so many rows at least.
+MOST_LEVELS, LEAST_ROWS = 25, 5
+# A text column in which more than half of the cells differ names its rows and does not describe them.
+_IDENTIFIER, _FEW = 0.5, 20
+# Numbers are brought in to this many spans (1% to 99% of the values) beyond the span.
+_SPANS = 10.0
+# Texts that are numbers in this share of their cells are a column of numbers; the rest counts as missing.
+_MOSTLY = 0.95
+# From this many numbers on X is float32: half the memory, and the solver sums in float64 where it matters.
+_SINGLE_FROM = 4_000_000
+# Infinity, and what overflows when it is squared, counts as missing.
+_HUGE = 1e150
+OTHER, MISSING = "(other)", "(missing)"
+_PAIRS = ({"yes", "no"}, {"y", "n"}, {"true", "false"}, {"t", "f"})
+_YES = {"yes", "y", "true", "t"}
+_DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:.*)?")
+_OTHER, _MISSING = -2, -1
+
+
+@dataclass(frozen=True)
+class ColumnReport:
+    """What became of one column: its kind, how many cells are missing, whether it is used, and how in words."""
+
+    name: str
+    kind: str
+    missing: int
+    used: bool
+    how: str
+
+
+class TableEncoder(TransformerMixin, BaseEstimator):
+    """Learns from a table (pyarrow, pandas, polars or a dict of columns) how to make it a matrix of numbers.
+
+    `report_` says what became of each column, `columns_` holds what `transform` needs, `owner_` the place of the column
+    that each feature belongs to, `feature_names_` a name for each.
+    """
+
+    def fit(self, X: Any, y: Any = None) -> TableEncoder:
+        table = as_table(X)
+        self.columns_: list[dict[str, Any]] = []
+        self.report_: list[ColumnReport] = []
+        for name in table.column_names:
+            settings, report = _learn(name, table.column(name))
+            self.report_.append(report)
+            if settings is not None:
+                self.columns_.append(settings)
+        if not self.columns_:
+            reasons = "; ".join(f"{r.name}: {r.how}" for r in self.report_[:3])
+            raise UserError(f"at least one column besides the target must be of use, got none ({reasons}); add columns")
+        self.owner_ = [place for place, column in enumerate(self.columns_) for _ in column["features"]]
+        self.feature_names_ = [name for column in self.columns_ for name in column["features"]]
+        self.n_features_in_ = len(table.column_names)
+        return self
+
+    def transform(self, X: Any) -> Array:
+        check_is_fitted(self, "columns_")
+        table = as_table(X)
+        absent = [c["name"] for c in self.columns_ if c["name"] not in table.column_names]
+        if absent:
+            raise ValueError(f"X must have the columns of the fit, got none named {absent[0]!r}; add it")
+        n, p = table.num_rows, len(self.owner_)
+        result = np.empty((n, p), dtype=np.float32 if n * p >= _SINGLE_FROM else np.float64)
+        start = 0
+        for column in self.columns_:
+            stop = start + len(column["features"])
+            encode = _encode_text if column["kind"] == "text" else _encode_numbers
+            encode(column, table.column(column["name"]), result[:, start:stop])
+            start = stop
+        return result
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        return np.array(self.feature_names_, dtype=object)
+
+
+def as_table(data: Any) -> Any:
+    """Anything with columns as a pyarrow Table."""
+    import pyarrow
+
+    if isinstance(data, pyarrow.Table):
+        return data
+    if type(data).__module__.split(".")[0] == "pandas":
+        return pyarrow.Table.from_pandas(data, preserve_index=False)
+    return pyarrow.table(data)
+
+
+def _learn(name: str, column: Any) -> tuple[dict[str, Any] | None, ColumnReport]:
+    numbers, kind, strays = numbers_of(column)
+    if numbers is not None:
+        settings, missing, how = _learn_numbers(name, numbers, kind)
+        if strays and settings is not None:
+            how += f"; {strays:,} cells that are no numbers count as missing"
+    else:
+        kind, (settings, missing, how) = "text", _learn_text(name, column)
+    return settings, ColumnReport(name, kind, missing, settings is not None, how)
+
+
+def numbers_of(column: Any) -> tuple[Array | None, str, int]:
+    """(values with NaN for missing ones, kind, cells that are no numbers), or None where the column is none of that."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    t = column.type
+    if pa.types.is_boolean(t):
+        return _as_floats(pc.cast(column, pa.int8())), "yes or no", 0
+    if pa.types.is_integer(t):
+        return _as_floats(column), "whole numbers", 0
+    if pa.types.is_floating(t) or pa.types.is_decimal(t):
+        return _as_floats(column), "numbers", 0
+    if pa.types.is_date(t) or pa.types.is_timestamp(t):
+        return _as_floats(pc.cast(pc.cast(column, pa.timestamp("ms")), pa.int64())) / 86_400_000.0, "dates", 0
+    if pa.types.is_time(t) or pa.types.is_duration(t):
+        width = pa.int64() if t.bit_width == 64 else pa.int32()
+        return _as_floats(pc.cast(column, width)), "times", 0
+    if pa.types.is_null(t):
+        return np.full(len(column), np.nan), "empty", 0
+    if is_text(t):
+        return _numbers_in_text(column)
+    return None, "text", 0
+
+
+def is_text(t: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(t) or pa.types.is_large_string(t) or str(t) == "string_view")
+
+
+def _as_floats(column: Any) -> Array:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = pc.fill_null(pc.cast(column, pa.float64(), safe=False), np.nan).to_numpy().astype(np.float64)
+    values[~(np.abs(values) < _HUGE)] = np.nan
+    return values
+
+
+def _numbers_in_text(column: Any) -> tuple[Array | None, str, int]:
+    """Texts that are nearly all numbers, such as an age with a few "unknown"; yes and no; dates, all of them."""
+    codes, levels = codes_of(column)
+    folded = {level.strip().casefold() for level in levels}
+    if folded and any(folded <= pair for pair in _PAIRS):
+        said = [float(level.strip().casefold() in _YES) for level in levels]
+        return np.array([*said, np.nan])[codes], "yes or no", 0
+    values = np.array([_number(level) for level in levels] + [np.nan])
+    counts = np.bincount(codes[codes >= 0], minlength=len(levels))
+    known, strays = int(counts.sum()), int(counts[np.isnan(values[:-1])].sum())
+    if known == 0:
+        return None, "text", 0
+    if strays <= (1.0 - _MOSTLY) * known:
+        return values[codes], "numbers", strays
+    days = _days(levels)
+    return (None, "text", 0) if days is None else (np.append(days, np.nan)[codes], "dates", 0)
+
+
+def _days(levels: list[str]) -> Array | None:
+    """Days since 1970 where all texts are ISO dates, as the reader of CSV takes them for, else None."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    texts = [level.strip() for level in levels]
+    if not all(_DATE.fullmatch(text) for text in texts):
+        return None
+    for kind in (pa.timestamp("ms"), pa.timestamp("ms", "UTC")):
+        try:
+            return _as_floats(pc.cast(pc.cast(pa.chunked_array([texts]), kind), pa.int64())) / 86_400_000.0
+        except pa.ArrowInvalid:
+            continue
+    return None
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        return np.nan
+    return value if abs(value) < _HUGE else np.nan
+
+
+def codes_of(column: Any) -> tuple[Array, list[str]]:
+    """(the number of its value for each cell, -1 for a missing one; the values as text)."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    encoded = encoded.unify_dictionaries() if encoded.num_chunks > 1 else encoded
+    parts = [pc.fill_null(pc.cast(chunk.indices, pa.int64()), -1).to_numpy() for chunk in encoded.chunks]
+    levels = [str(value) for value in encoded.chunk(0).dictionary.to_pylist()] if encoded.num_chunks else []
+    return (np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)), levels
+
+
+# ---- numbers ---------------------------------------------------------------------------------------------------------
+
+
+def _learn_numbers(name: str, values: Array, kind: str) -> tuple[dict[str, Any] | None, int, str]:
+    known = values[~np.isnan(values)]
+    missing = len(values) - len(known)
+    if len(known) == 0:
+        return None, missing, "left out: no cell has a value"
+    lowest, highest = float(known.min()), float(known.max())
+    if lowest == highest and not missing:
+        return None, missing, "left out: all values are the same"
+    counts_up = kind == "whole numbers" and not missing and len(known) > _FEW and highest - lowest == len(known) - 1
+    if counts_up and len(np.unique(known)) == len(known):
+        return None, missing, "left out: it numbers the rows"
+    yes = kind == "yes or no"
+    low, high = (0.0, 1.0) if yes else _usual_range(known)
+    outside = int(np.sum((known < low) | (known > high)))
+    known = np.clip(known, low, high)
+    centre, scale = float(known.mean()), float(known.std())
+    if yes:
+        centre, scale = 0.0, 1.0
+    settings = {
+        "name": name,
+        "kind": "numbers",
+        "of": kind,
+        "low": low,
+        "high": high,
+        "fill": float(known.mean() >= 0.5) if yes else float(np.median(known)),
+        "centre": centre,
+        "scale": scale if scale > 0 else 1.0,
+        "features": [name] + ([f"{name} {MISSING}"] if missing else []),
+    }
+    how = "1 for yes, 0 for no" if yes else "days, standardised" if kind == "dates" else "standardised"
+    filled = "the more frequent" if yes else "the median"
+    how += f"; {missing:,} missing became {filled} and are marked" if missing else ""
+    how += f"; {outside:,} far outside were brought in to {low:.4g} .. {high:.4g}" if outside else ""
+    return settings, missing, how
+
+
+def _usual_range(known: Array) -> tuple[float, float]:
+    """Far beyond the span of the middle 98% a value says no more than that it is far out, but would set the scale."""
+    inner = np.partition(known, (q := [int(np.ceil(0.01 * (len(known) - 1))), int(0.99 * (len(known) - 1))]))[q]
+    span = float(inner[1] - inner[0])
+    if not 0.0 < span < np.inf:
+        return float(known.min()), float(known.max())
+    low, high = float(inner[0]) - _SPANS * span, float(inner[1]) + _SPANS * span
+    return max(low, float(known.min())), min(high, float(known.max()))
+
+
+def _encode_numbers(settings: dict[str, Any], column: Any, out: Array) -> None:
+    values = _same_kind(settings, column)
+    absent = np.isnan(values)
+    if absent.any():
+        values[absent] = settings["fill"]
+    np.clip(values, settings["low"], settings["high"], out=values)
+    values -= settings["centre"]
+    values /= settings["scale"]
+    out[:, 0] = values
+    if out.shape[1] > 1:
+        out[:, 1] = absent
+
+
+def _same_kind(settings: dict[str, Any], column: Any) -> Array:
+    """The values, if they are of the kind that the fit had: dates are no numbers, and 2 is neither yes nor no."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_dictionary(column.type):
+        column = pc.cast(column, column.type.value_type)
+    values, kind, _ = numbers_of(column)
+    name, of = settings["name"], settings.get("of", "numbers")
+    of = of if of in ("dates", "times", "yes or no") else "numbers"
+    remedy = "convert it"
+    if values is not None:
+        known = values[~np.isnan(values)]
+        got = "numbers" if kind in ("whole numbers", "empty") else kind
+        same = got == of or (of == "numbers" and kind == "yes or no" and not is_text(column.type))
+        if of == "yes or no" and got == "numbers":
+            same = bool(np.isin(known, (0.0, 1.0)).all())
+        if same or not len(known):
+            return values
+        kind = got
+    if of == "dates":
+        remedy = f"write them as 2024-01-31, or read them with pandas.read_csv(..., parse_dates=[{name!r}])"
+    elif of == "yes or no":
+        remedy = "write yes and no, true and false, or 1 and 0"
+    raise ValueError(f"column {name!r} must hold {of} as in the fit, got {kind}; {remedy}")
+
+
+# ---- texts -----------------------------------------------------------------------------------------------------------
+
+
+def _learn_text(name: str, column: Any) -> tuple[dict[str, Any] | None, int, str]:
+    try:
+        codes, levels = codes_of(column)
+    except (TypeError, ValueError, NotImplementedError):
+        return None, int(column.null_count), f"left out: cells of the type {column.type} are neither numbers nor text"
+    counts = np.bincount(codes[codes >= 0], minlength=len(levels))
+    known, missing = int(counts.sum()), int((codes < 0).sum())
+    if len(levels) > _FEW and len(levels) > _IDENTIFIER * known:
+        return None, missing, f"left out: nearly every row has its own value ({len(levels):,} of {known:,})"
+    if len(levels) < 2 and not missing:
+        return None, missing, "left out: all values are the same"
+    order = np.argsort(-counts, kind="stable")
+    own = [int(i) for i in order[:MOST_LEVELS] if counts[i] >= min(LEAST_ROWS, max(1, known // 20))]
+    pooled = len(levels) - len(own)
+    chosen = [levels[i] for i in own]
+    slots = [*range(len(own)), *([_OTHER] if pooled else []), *([_MISSING] if missing else [])]
+    # Two values are one question; with a penalty, more of them are told apart best by a column each.
+    slots = slots[:1] if len(slots) == 2 else slots
+    said = {_OTHER: OTHER, _MISSING: MISSING}
+    features = [f"{name} = {said[slot] if slot < 0 else chosen[slot]}" for slot in slots]
+    settings = {"name": name, "kind": "text", "levels": chosen, "slots": slots, "features": features}
+    how = f"{len(own)} values, a 0/1 column each"
+    how += f"; {pooled:,} rare ones together in one" if pooled else ""
+    how += f"; {missing:,} missing are a value of their own" if missing else ""
+    return settings, missing, how
+
+
+def _encode_text(settings: dict[str, Any], column: Any, out: Array) -> None:
+    codes, levels = codes_of(column)
+    place = {level: i for i, level in enumerate(settings["levels"])}
+    if levels and str(column.type) == "bool" and not set(levels) & set(place):
+        some = ", ".join(settings["levels"][:3])
+        raise ValueError(
+            f"column {settings['name']!r} must hold texts as in the fit ({some}), got true and false; convert it"
+        )
+    slot_of = np.array([place.get(level, _OTHER) for level in levels] + [_MISSING])[codes]
+    for j, slot in enumerate(settings["slots"]):
+        out[:, j] = slot_of == slot

@@ -1,0 +1,370 @@
+"""Tables from files: CSV (also gzip), Parquet and Arrow, told apart by their content, checked before they are used.
+
+`open_table(path)` looks at the file and names its columns, `Source.read()` gives typed columns, `Source.text_batches()`
+gives every cell as it is written, for output. Whatever is wrong with a file is a `UserError`: one sentence with the
+remedy. Files are only ever read.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import gzip
+import importlib
+import io
+import os
+import re
+import stat
+import struct
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError
+from ..pages.text import visible
+
+# More columns than this would need more memory than most machines have, one-hot columns not yet counted.
+MOST_COLUMNS = 10_000
+# What counts as missing, besides an empty cell. "none" and "-" are often values.
+MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "?", "#N/A", "<NA>")
+_HEAD = 1 << 22
+_DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar", " ": "space", ":": "colon"}
+_OTHER_KINDS = {
+    b"PK\x03\x04": "an Excel or zip file",
+    b"\xd0\xcf\x11\xe0": "an old Excel file",
+    b"%PDF": "a PDF file",
+    b"\x89PNG": "a picture",
+    b"\xff\xd8\xff": "a picture",
+    b"SQLite format": "an SQLite data base",
+    b"\x89HDF": "an HDF5 file",
+    b"\x93NUMPY": "a NumPy file",
+    b"BZh": "a bzip2 file",
+    b"\xfd7zXZ": "an xz file",
+    b"\x28\xb5\x2f\xfd": "a zstd file",
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A table in a file: where, in which format, and its column names in order."""
+
+    path: Path
+    kind: str  # "csv", "parquet", "arrow" or "stream" (Arrow without its footer)
+    names: list[str]
+    delimiter: str = ","
+    encoding: str = "utf-8"
+    zipped: bool = False
+    n_bytes: int = 0  # unpacked, where that is known without reading all
+    header_lines: int = 1
+
+    def read(self, columns: Sequence[str] | None = None) -> Any:
+        """The columns as a pyarrow Table with types; cells of `MISSING` are null."""
+        try:
+            table = self._read(list(self.names if columns is None else columns))
+        except (OSError, ValueError, EOFError, zlib.error, MemoryError) as error:
+            raise self._unreadable(error) from error
+        broken = [field.name for field in table.schema if self.kind == "csv" and str(field.type) == "binary"]
+        if broken:
+            raise self._not_text(f"column {shown(broken[0])} holds bytes that are not")
+        if table.num_rows == 0:
+            raise UserError(f"a table needs rows, got only a header in {self.path}; add rows below it")
+        return table
+
+    def text_batches(self) -> Iterator[Any]:
+        """Record batches of all columns, every cell as text just as it is written; a missing one of Parquet is ''."""
+        arrow, arrow_csv = _arrow("csv")
+        if self.kind == "csv":
+            types = {name: arrow.string() for name in self.names}
+            convert = arrow_csv.ConvertOptions(column_types=types, strings_can_be_null=False)
+            with self._stream() as file:
+                yield from arrow_csv.open_csv(file, self._read_options(), self._parse_options(), convert)
+            return
+        for batch in self.read().to_batches(max_chunksize=10_000):
+            cells = [arrow.array(["" if v is None else str(v) for v in column.to_pylist()]) for column in batch.columns]
+            yield arrow.record_batch(cells, names=self.names)
+
+    def _read(self, columns: list[str]) -> Any:
+        if self.kind == "parquet":
+            _, parquet = _arrow("parquet")
+            return parquet.read_table(self.path, columns=columns, use_pandas_metadata=False).select(columns)
+        if self.kind != "csv":
+            return _open_arrow(self.path, self.kind).read_all().select(columns)
+        _, arrow_csv = _arrow("csv")
+        convert = arrow_csv.ConvertOptions(
+            null_values=list(MISSING), strings_can_be_null=True, include_columns=columns, auto_dict_encode=False
+        )
+        with self._stream() as file:
+            return arrow_csv.read_csv(file, self._read_options(), self._parse_options(), convert)
+
+    def _stream(self) -> Any:
+        arrow, _ = _arrow("csv")
+        return arrow.input_stream(str(self.path), compression="gzip" if self.zipped else None)
+
+    def _read_options(self) -> Any:
+        _, arrow_csv = _arrow("csv")
+        # The names are ours: a header may have blank ones. Blocks hold whole rows, so they must fit the longest.
+        size = min(max(1 << 20, 64 * sum(map(len, self.names))), 1 << 26)
+        return arrow_csv.ReadOptions(
+            column_names=self.names, skip_rows=self.header_lines, encoding=self.encoding, block_size=size
+        )
+
+    def _parse_options(self) -> Any:
+        _, arrow_csv = _arrow("csv")
+        return arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
+
+    def _unreadable(self, error: BaseException) -> UserError:
+        if isinstance(error, PermissionError):
+            return _no_permission(self.path)
+        text = str(error)
+        if self.kind == "csv" and "columns, got" in text:
+            return self._ragged(text)
+        if isinstance(error, EOFError | zlib.error | gzip.BadGzipFile) or "zlib" in text:
+            return _damaged_gzip(self.path)
+        if isinstance(error, UnicodeDecodeError) or "UTF8" in text or "encoding" in text:
+            return self._not_text("it holds bytes that are not")
+        first = visible(text.splitlines()[0] if text else type(error).__name__, 150)
+        return UserError(f"cannot read {self.path} as {self.kind}: {first}; check the file, or save it as CSV anew")
+
+    def _not_text(self, what: str) -> UserError:
+        return UserError(
+            f"a CSV file must be {self.encoding} text, but in {self.path} {what}; save it as UTF-8, or name its "
+            "encoding, for example --encoding latin-1"
+        )
+
+    def _ragged(self, text: str) -> UserError:
+        found = re.search(r"Expected (\d+) columns, got (\d+)", text)
+        line, got = self._first_ragged_line()
+        where = f"line {line}" if line else "a line"
+        width = got or (found.group(2) if found else "another number")
+        return UserError(
+            f"every line needs the {len(self.names)} cells of the header, got {width} in {where} of {self.path}; "
+            "mend that line, put cells that hold the delimiter in quotes, or name it with --delimiter"
+        )
+
+    def _first_ragged_line(self) -> tuple[int, int]:
+        opener: Any = gzip.open if self.zipped else open
+        try:
+            with opener(self.path, "rt", encoding=self.encoding, errors="replace", newline="") as file:
+                reader = csv.reader(file, delimiter=self.delimiter)
+                for cells in reader:
+                    if cells and len(cells) != len(self.names):
+                        return reader.line_num, len(cells)
+        except (OSError, csv.Error):
+            pass
+        return 0, 0
+
+
+# ---- looking at a file -----------------------------------------------------------------------------------------------
+
+
+def open_table(path: str | os.PathLike[str], *, delimiter: str | None = None, encoding: str = "utf-8") -> Source:
+    """Look at a file: its format, its columns; everything that can be told to be wrong without reading all of it is."""
+    place = Path(path)
+    head, zipped, size = _head_of(place)
+    kind = _kind_of(place, head)
+    if kind == "csv":
+        return _open_csv(place, head, zipped, size, delimiter, encoding)
+    if zipped:
+        raise UserError(f"Parquet and Arrow files are packed already, got a gzip of one in {place}; unpack it first")
+    try:
+        if kind == "parquet":
+            facts = _arrow("parquet")[1].read_metadata(place)
+            names = list(facts.schema.to_arrow_schema().names)
+            size = max(size, 8 * facts.num_rows * len(names))
+        else:
+            names = list(_open_arrow(place, kind).schema.names)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{place} starts like {kind.title()} but cannot be read ({visible(str(error), 100)}); copy it anew"
+        ) from error
+    return _checked(Source(place, kind, names, n_bytes=size))
+
+
+def _head_of(path: Path) -> tuple[bytes, bool, int]:
+    """(first bytes unpacked, packed or not, size unpacked)."""
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise UserError(f"a file is needed, got the folder {path}; name a file in it")
+        if not stat.S_ISREG(mode):
+            raise UserError(f"a regular file is needed, got {path}, a pipe or device; save it as a file first")
+        with path.open("rb") as file:
+            head, size = file.read(_HEAD), path.stat().st_size
+            if head[:2] != b"\x1f\x8b":
+                return head, False, size
+            file.seek(-4, io.SEEK_END)
+            size = max(size, struct.unpack("<I", file.read(4))[0])
+        with gzip.open(path) as packed:
+            return packed.read(_HEAD), True, size
+    except FileNotFoundError as error:
+        near = _nearest(path.name, [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else [])
+        hint = f"did you mean {path.parent / near}?" if near else "check the path"
+        raise UserError(f"there is no file {path}; {hint}") from error
+    except PermissionError as error:
+        raise _no_permission(path) from error
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise _damaged_gzip(path) from error
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}; check the path") from error
+
+
+def _damaged_gzip(path: Path) -> UserError:
+    return UserError(f"a gzip file must be whole, got {path}, which ends early or is damaged; copy it anew")
+
+
+def _no_permission(path: Path) -> UserError:
+    return UserError(f"no permission to read {path}; ask its owner, or run: chmod u+r {path.name}")
+
+
+def _kind_of(path: Path, head: bytes) -> str:
+    if head[:4] == b"PAR1":
+        return "parquet"
+    if head[:6] == b"ARROW1":
+        return "arrow"
+    if head[:4] == b"\xff\xff\xff\xff":
+        return "stream"
+    for start, what in _OTHER_KINDS.items():
+        if head.startswith(start):
+            raise UserError(
+                f"a table is CSV (also gzip), Parquet or Arrow, got {what} in {path}; export it as CSV or Parquet"
+            )
+    return "csv"
+
+
+def _open_csv(path: Path, head: bytes, zipped: bool, size: int, delimiter: str | None, encoding: str) -> Source:
+    if not head.strip(b"\xef\xbb\xbf\r\n\t ,;"):
+        raise UserError(f"a table needs a header line and rows, got the empty file {path}; check the export")
+    if b"\0" in head and not encoding.lower().replace("_", "-").startswith(("utf-16", "utf-32", "utf16", "utf32")):
+        if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            raise UserError(f"a CSV file must be UTF-8 text, got UTF-16 in {path}; add --encoding utf-16")
+        raise UserError(
+            f"a table is CSV (also gzip), Parquet or Arrow, got a binary file in {path}; export it as CSV or Parquet"
+        )
+    delimiter = "\t" if delimiter in ("tab", "\\t") else delimiter
+    if delimiter is not None and (len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n'):
+        raise UserError(f"a delimiter is one ASCII character or 'tab', got {delimiter!r}; for example --delimiter ';'")
+    whole = len(head) < _HEAD
+    text = _decoded(path, head, encoding, whole)
+    chosen = delimiter or ("\t" if re.search(r"\.(tsv|tab)(\.gz)?$", path.name.lower()) else ",")
+    names, lines, more = _header(path, text, chosen)
+    if len(names) == 1:
+        raise _one_column(path, text, chosen)
+    if not more and not whole:
+        raise _too_many(path, f"more than {len(names):,}")
+    if not more:
+        raise UserError(f"a table needs rows, got only a header in {path}; add rows below it")
+    return _checked(Source(path, "csv", _named(names), chosen, encoding, zipped, size, lines))
+
+
+def _decoded(path: Path, head: bytes, encoding: str, whole: bool) -> str:
+    try:
+        text = head.decode(encoding)
+    except LookupError as error:
+        raise UserError(f"unknown encoding {visible(encoding)!r}; use for example --encoding latin-1") from error
+    except UnicodeDecodeError as error:
+        if whole or len(head) - error.start > 8:  # a character that the end of the head cuts is no error
+            line = head[: error.start].count(b"\n") + 1
+            raise UserError(
+                f"a CSV file must be {encoding} text, got byte 0x{head[error.start]:02X} in line {line} of {path}; "
+                "save it as UTF-8, or name its encoding, for example --encoding latin-1"
+            ) from error
+        text = head[: error.start].decode(encoding)
+    return text.removeprefix("\ufeff")
+
+
+def _header(path: Path, text: str, delimiter: str) -> tuple[list[str], int, bool]:
+    """(names, lines up to the end of the header, whether anything follows)."""
+    csv.field_size_limit(_HEAD)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    try:
+        names = next((cells for cells in reader if cells), [])
+        lines = reader.line_num
+        return names, lines, any(cells for cells in reader)
+    except csv.Error as error:
+        raise UserError(f"cannot read the first lines of {path} ({error}); check the quotes in them") from error
+
+
+def _one_column(path: Path, text: str, delimiter: str) -> UserError:
+    lines = [line for line in text.splitlines()[:20] if line.strip()]
+    for other, name in _DELIMITERS.items():
+        counts = {line.count(other) for line in lines}
+        if other != delimiter and len(lines) > 1 and counts and min(counts) > 0:
+            written = "tab" if other == "\t" else f"'{other}'"
+            return UserError(
+                f"columns must be separated by the {_DELIMITERS.get(delimiter, repr(delimiter))}, but in {path} they "
+                f"seem to be by the {name}; add --delimiter {written}"
+            )
+    return UserError(
+        f"a table needs a target and at least one other column, got one column in {path}; if there are more, name what "
+        "separates them with --delimiter"
+    )
+
+
+def _named(names: list[str]) -> list[str]:
+    """Blank names become "column 3"; the others stay as they are."""
+    return [name if name.strip() else f"column {place}" for place, name in enumerate(names, 1)]
+
+
+def _checked(source: Source) -> Source:
+    if len(source.names) > MOST_COLUMNS:
+        raise _too_many(source.path, f"{len(source.names):,}")
+    if len(source.names) < 2:
+        raise UserError(
+            f"a table needs a target and at least one other column, got one column in {source.path}; add columns"
+        )
+    twice = [name for name, count in Counter(source.names).items() if count > 1]
+    if twice:
+        raise UserError(
+            f"column names must differ, got {shown(twice[0])} more than once in {source.path}; rename one of them"
+        )
+    return source
+
+
+def _too_many(path: Path, count: str) -> UserError:
+    return UserError(
+        f"at most {MOST_COLUMNS:,} columns are audited, got {count} in {path}; keep those that matter, or make fewer "
+        "of them (for example by PCA)"
+    )
+
+
+# ---- names -----------------------------------------------------------------------------------------------------------
+
+
+def find_column(names: Sequence[str], wanted: str, path: Path, option: str = "--target") -> str:
+    """The column of that name; a near miss is suggested."""
+    if wanted in names:
+        return wanted
+    near = _nearest(wanted, names)
+    if near:
+        hint = f"did you mean {shown(near)}?"
+    elif any(wanted in names[0].split(other) for other in _DELIMITERS):
+        hint = "the header seems to have another delimiter; name it with --delimiter"
+    elif all(re.fullmatch(r"\s*[-+]?[\d.]+(e[-+]?\d+)?\s*", name) for name in names):
+        hint = "the first line must hold the names of the columns, and here it holds numbers; add a header"
+    else:
+        hint = f"it has {', '.join(shown(n) for n in names[:6])}{' ...' if len(names) > 6 else ''}"
+    raise UserError(f"{option} must name a column, got {shown(wanted)}, which {path} does not have; {hint}")
+
+
+def _nearest(wanted: str, names: Sequence[str]) -> str | None:
+    folded = {name.strip().casefold(): name for name in names}
+    near = difflib.get_close_matches(wanted.strip().casefold(), list(folded)[:20_000], n=1, cutoff=0.7)
+    return folded[near[0]] if near else None
+
+
+def shown(name: str) -> str:
+    """A name from the data as a message shows it: in quotes, short, nothing hidden."""
+    return "'" + visible(name, 60) + "'"
+
+
+def _open_arrow(path: Path, kind: str) -> Any:
+    arrow, ipc = _arrow("ipc")
+    file = arrow.memory_map(str(path))
+    return ipc.open_file(file) if kind == "arrow" else ipc.open_stream(file)
+
+
+def _arrow(module: str) -> tuple[Any, Any]:
+    return importlib.import_module("pyarrow"), importlib.import_module(f"pyarrow.{module}")
