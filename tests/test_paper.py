@@ -160,7 +160,7 @@ def without_times(folder):
 def test_a_run_that_was_killed_goes_on_to_the_same_numbers(tmp_path):
     """kill -9 after some cells, then --resume: all cells equal those of an uninterrupted run, and none is run twice."""
     script = (
-        "import argparse, sys; from rankrange.paper import command\n"
+        "import argparse, sys; from rankrange.paper.harness import command\n"
         "if __name__ == '__main__':\n"
         "    parser = argparse.ArgumentParser(); command.add_arguments(parser)\n"
         "    sys.exit(command.run(parser.parse_args()))\n"

@@ -45,7 +45,7 @@ def test_only_kept_samples_reach_the_parameters():
 def test_tkml_inside_aorr_is_tkml_aorr():
     scores, mask = torch.randn(20, 6, generator=seeded()), torch.rand(20, 6, generator=seeded()) < 0.3
     combined = rrt.AoRRLoss(rrt.TKMLLoss(2, reduction="none"), m=0.2, k=0.8)(scores, mask)
-    rows = rr.losses.TKML(2).value(mask.numpy(), scores.double().numpy())
+    rows = rr.core.losses.TKML(2).value(mask.numpy(), scores.double().numpy())
     assert combined.item() == pytest.approx(float(rr.ranked_range(rows, 0.2, 0.8)), rel=1e-6)
 
 

@@ -30,11 +30,11 @@ _OWN = ("rank", "row", "given", "suggested", "p_wrong", "loss", "action", "why")
 _LIKELY = 0.5
 # What a model file may hold besides what skops trusts itself.
 _TRUSTED = (
-    "rankrange.encode.ColumnReport",
-    "rankrange.encode.TableEncoder",
-    "rankrange.estimators.linear.AoRRClassifier",
-    "rankrange.estimators.linear.AoRRRegressor",
-    "rankrange.estimators.multilabel.TKMLClassifier",
+    "rankrange.tables.encode.ColumnReport",
+    "rankrange.tables.encode.TableEncoder",
+    "rankrange.estimators.classifier.AoRRClassifier",
+    "rankrange.estimators.regressor.AoRRRegressor",
+    "rankrange.estimators.tkml.TKMLClassifier",
 )
 
 

@@ -1,7 +1,8 @@
 """scikit-learn estimators: they validate, build an objective, solve it, and store what came out."""
 
 from .baselines import LogisticPerLabel, LSEPClassifier, TopKSVMClassifier
-from .linear import AoRRClassifier, AoRRRegressor
+from .classifier import AoRRClassifier
+from .regressor import AoRRRegressor
 from .robust_max import RobustMaxClassifier
 from .tkml import TKMLClassifier
 
