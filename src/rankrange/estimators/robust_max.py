@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ..core.objective import Design, Objective
 from ..solvers.descent import Metric, add_diagonal, descend
-from .linear import AoRRClassifier
+from .classifier import AoRRClassifier
 from .prepare import canonical_rows
 
 Array = NDArray[Any]
