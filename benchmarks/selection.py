@@ -20,7 +20,7 @@ import numpy as np
 
 import record
 from rankrange import range_weights, ranked_range
-from rankrange.core.select import select
+from rankrange.core.cuts import select
 
 DISTRIBUTIONS: dict[str, Callable[[np.random.Generator, int], Any]] = {
     "exponential": lambda rng, n: rng.exponential(size=n),

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankrange import RankedRange, ThresholdRange, range_weights, ranked_range, thresholds
-from rankrange.core import select as module
+from rankrange.core import cuts as module
 
 EPS = np.finfo(float).eps
 TINY = 5e-324  # the smallest subnormal
@@ -92,12 +92,12 @@ def test_every_pattern_of_ties_and_every_range_of_few_values(n):
 @settings(max_examples=500)
 def test_the_sampled_search_is_exact_whatever_the_sample(case):
     # The search for large sets, at sizes where the sample is now and then unlucky, over several blocks.
-    with mock.patch.multiple(module, _SAMPLED_FROM=2, _SAMPLE_SIZE=3, _BLOCK=7):
+    with mock.patch.multiple(module, _SAMPLED_FROM=2, _SAMPLE_SIZE=3, BLOCK=7):
         assert_is_ranked_range(*case)
     values, m, k = case
     low = float(values.min())
     for bracket in ((low, low), (low, float(values.max())), (-math.inf, math.inf)):
-        with mock.patch.multiple(module, _SAMPLED_FROM=2, _BLOCK=7, _bracket=lambda *_, b=bracket: b):
+        with mock.patch.multiple(module, _SAMPLED_FROM=2, BLOCK=7, _bracket=lambda *_, b=bracket: b):
             np.testing.assert_array_equal(range_weights(values, m, k), weights_by_definition(values.tolist(), m, k))
 
 

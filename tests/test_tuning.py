@@ -1,14 +1,18 @@
 """Choosing m without clean data: what the choice promises, and the batched fits it is made from."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.datasets import make_blobs, make_classification
 
 from rankrange import AoRRClassifier, AoRRRegressor, noise
+from rankrange.core.cuts import top_weights
 from rankrange.core.losses import Logistic, Softmax, Squared
 from rankrange.core.objective import Design, Objective
 from rankrange.crossfit import choose as tuning
 from rankrange.crossfit import fits as paths
+from rankrange.crossfit import folds
 
 
 def overlapping(n=200, seed=0, flipped=0.0, far=0.0):
@@ -46,11 +50,11 @@ def test_top_weights_are_the_largest_up_to_the_mass(units):
     mass = rng.random((5, 30)) < 0.7 if units else rng.uniform(0, 3, (5, 30))
     m = np.array([0, 1, 4, 7, 10.0])
     expected = [by_definition(s[i], mass[i], m[i]) for i in range(5)]
-    np.testing.assert_allclose(paths.top_weights(s, mass, m), expected, atol=1e-12)
+    np.testing.assert_allclose(top_weights(s, mass, m), expected, atol=1e-12)
 
 
 def test_tied_losses_share_the_cut():
-    weights = paths.top_weights(np.array([[2.0, 1, 1, 1, 0]]), np.ones((1, 5), dtype=bool), np.array([2.0]))
+    weights = top_weights(np.array([[2.0, 1, 1, 1, 0]]), np.ones((1, 5), dtype=bool), np.array([2.0]))
     np.testing.assert_allclose(weights, [[1, 1 / 3, 1 / 3, 1 / 3, 0]])
 
 
@@ -59,12 +63,13 @@ def test_tied_losses_share_the_cut():
 def test_a_batched_fit_has_the_objective_of_its_own_rows(loss, k_share):
     model = objective(loss)
     train = np.random.default_rng(1).random((4, 60)) < 0.7
-    sets = paths.Sets.of(model, train)
+    sets = paths.Sets.of(model, train, 2.0)
     m, k = paths.masses_of(sets, np.array([0.2]), k_share)
     W = np.random.default_rng(2).normal(size=(4, model.n_outputs, 4))
     values, gradients = sets.values_and_gradients(W, np.arange(4), m[0], k)
     for i in range(4):
-        alone = model.rows(np.flatnonzero(train[i]), m[0, i], k[i])
+        # C is relative to the mean of all rows: C (k - m) / n to that of those that are kept.
+        alone = replace(model.rows(np.flatnonzero(train[i]), m[0, i], k[i]), C=2.0 * (k[i] - m[0, i]) / train[i].sum())
         value, gradient = alone.value_and_gradient(W[i])
         assert values[i] == pytest.approx(value, rel=1e-10)
         np.testing.assert_allclose(gradients[i], gradient, atol=1e-10)
@@ -73,7 +78,7 @@ def test_a_batched_fit_has_the_objective_of_its_own_rows(loss, k_share):
 def test_test_parts_hold_every_row_once_a_repeat_and_every_class():
     model = objective(Logistic())
     strata = (model.y > 0).astype(int)
-    tests = tuning.split(model, strata, np.random.default_rng(0), (2, 5, 5))
+    tests = folds.split(model, strata, np.random.default_rng(0), (2, 5, 5))
     assert tests.shape == (10, 60)
     assert (tests[:5].sum(axis=0) == 1).all()
     for cls in (0, 1):
@@ -83,7 +88,7 @@ def test_test_parts_hold_every_row_once_a_repeat_and_every_class():
 
 def test_a_whole_weight_is_dealt_out_one_by_one():
     model = objective(Logistic(), n=8, weights=np.full(8, 10.0))
-    tests = tuning.split(model, (model.y > 0).astype(int), np.random.default_rng(0), (2, 5, 5))
+    tests = folds.split(model, (model.y > 0).astype(int), np.random.default_rng(0), (2, 5, 5))
     assert (tests[:5].sum(axis=0) == 10).all()
     assert (tests == np.floor(tests)).all()
 

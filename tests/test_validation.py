@@ -7,7 +7,7 @@ from sklearn.datasets import make_blobs
 from rankrange import AoRRClassifier, AoRRRegressor, noise
 from rankrange.core.losses import Logistic
 from rankrange.core.objective import Design, Objective
-from rankrange.core.stratified import StratifiedObjective, quotas
+from rankrange.core.aggregates import Stratified, quotas
 from rankrange.crossfit import choose as tuning
 from rankrange.crossfit import with_clean as validation
 
@@ -172,7 +172,7 @@ def test_the_stratified_objective_is_its_definition(weights, kept):
     total = 40.0 if weights is None else weights.sum()
     m, k = 8.0, total - kept
     design = Design(rng.normal(size=(40, 3)), True)
-    objective = StratifiedObjective(design, y, Logistic(), 2.0, 1, m, k, weights, groups)
+    objective = Objective(design, y, Logistic(), 2.0, 1, m, k, weights, Stratified(groups))
     W = rng.normal(size=(1, 4))
     s = objective.losses(design.scores(W))
     mass = np.ones(40) if weights is None else weights.copy()
@@ -203,11 +203,12 @@ def test_the_batched_fits_stratify_alike():
     rng = np.random.default_rng(0)
     y = rng.choice([-1.0, 1.0], 50)
     fields = (Design(rng.normal(size=(50, 3)), True), y, Logistic(), 2.0, 1)
-    model = StratifiedObjective(*fields, 0, 50, None, (y > 0).astype(int))
-    sets = paths.Sets.of(model, np.ones((1, 50), dtype=bool))
+    by_class = Stratified((y > 0).astype(int))
+    # C of the mean of all 50 rows: 2.0 for the mean of the 33 that are kept
+    sets = paths.Sets.of(Objective(*fields, 0, 50, None, by_class), np.ones((1, 50), dtype=bool), 2.0 * 50 / 33)
     W = rng.normal(size=(1, 1, 4))
     values, gradients = sets.values_and_gradients(W, np.zeros(1, dtype=int), np.array([7.0]), np.array([40.0]))
-    point = StratifiedObjective(*fields, 7, 40, None, (y > 0).astype(int)).at(W[0])
+    point = Objective(*fields, 7, 40, None, by_class).at(W[0])
     assert values[0] == pytest.approx(point.value)
     np.testing.assert_allclose(gradients[0], point.gradient, atol=1e-12)
     plain = Objective(*fields, 7, 40).at(W[0])

@@ -13,8 +13,9 @@ import numbers
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .core.cuts import select
 from .core.ranges import Rank, RankedRange
-from .core.select import as_floats, check_finite, select
+from .core.select import as_floats, check_finite
 
 __all__ = ["cvar", "icvar", "icvar_bounds"]
 

@@ -4,7 +4,7 @@ May import: everything above it, from `core` to `tables`; only the command line 
 """
 
 from .export import load_model
-from .result import Audit, Suspect
+from .findings import Audit, Suspect
 from .study import audit_file, audit_table
 from .target import TASKS
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import norm
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.preprocessing import RobustScaler
 
+from ..core.arrays import Array
+from ..core.flips import LIKELY, POSSIBLE
 from ..core.losses import Squared
 from ..core.objective import Design, Objective
 from ..estimators import AoRRRegressor
@@ -29,8 +28,6 @@ from .judgement import (
 )
 from .target import Target
 
-Array = NDArray[Any]
-_LIKELY, _POSSIBLE = 0.5, 0.2
 _GROUPS = 5
 
 
@@ -51,7 +48,7 @@ def judge_numbers(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
     residual = y.astype(np.float64) - guess[1]
     wrong, noise = outlying(residual)
     order = np.argsort(-np.abs(residual), kind="stable")
-    order = order[wrong[order] >= _POSSIBLE]
+    order = order[wrong[order] >= POSSIBLE]
     expected = scaler.center_[0] + scaler.scale_[0] * guess[1][order]
     against = -np.sign(residual[order])[:, None] * X[order] * fitted.coef_
     scale = float(scaler.scale_[0])
@@ -66,7 +63,7 @@ def judge_numbers(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
         lam=float(fitted.lam_),
         lam_hat=float(fitted.lam_hat_),
         C=float(fitted.C),
-        measures=_measures(scale * (y - guess), wrong < _LIKELY),
+        measures=_measures(scale * (y - guess), wrong < LIKELY),
         losses=residual**2,
         wrong=wrong,
         dropped=fitted.dropped_,
@@ -152,6 +149,6 @@ def _groups(y: Array, dropped: Array, wrong: Array) -> list[Group]:
         inside = place == g
         name = f"{edges[g]:.4g} to {edges[min(g + 1, len(edges) - 1)]:.4g}"
         groups.append(
-            Group(name, int(inside.sum()), int((inside & dropped).sum()), int((inside & (wrong >= _LIKELY)).sum()))
+            Group(name, int(inside.sum()), int((inside & dropped).sum()), int((inside & (wrong >= LIKELY)).sum()))
         )
     return groups

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..core.arrays import Array
+from ..core.flips import LIKELY
 from ..core.losses import Logistic, Softmax
 from ..core.objective import Design, Objective
 from ..estimators import AoRRClassifier
@@ -27,8 +28,6 @@ from .judgement import (
 )
 from .target import Target
 
-Array = NDArray[Any]
-_LIKELY = 0.5
 # Two probabilities this close favour neither label.
 _APART = 0.1
 _JUDGES = {
@@ -54,14 +53,18 @@ def judge_classes(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
     labels = np.array(names, dtype=str)[codes]
     model = fit_robust(AoRRClassifier, X, labels, penalty, plan, plan.folds)
     tell("looking for wrong labels")
-    issues = find_label_issues(X, codes, cv=plan.folds, neighbours=plan.neighbours, random_state=plan.seed)
+    # The same penalty judges labels and fits the model: what is told of one holds for the other.
+    judge = AoRRClassifier(C=penalty)
+    issues = find_label_issues(
+        X, codes, estimator=judge, cv=plan.folds, neighbours=plan.neighbours, random_state=plan.seed
+    )
     order = issues.table["row"]
     wrong = np.asarray(issues.p_wrong)
     mean: Array = np.asarray(sum(weight * P for _, weight, P in issues.opinions))
     suggested = _others(np.asarray(issues.suggested), codes, mean)
     place = {name: c for c, name in enumerate(model.classes_.tolist())}
     weights = _weights(model, [place[name] for name in names])
-    kept = wrong < _LIKELY
+    kept = wrong < LIKELY
     groups = _groups(codes, names, model.dropped_, wrong)
     judgement = Judgement(
         task="classes",
@@ -149,7 +152,7 @@ def _said(opinions: Any, i: int, pair: tuple[int, int], wrong: float, names: lis
     else:
         parts = [f"{_JUDGES[name]} {_gives(both, pair, names)}" for name, both in shares]
         told = f"models that have not seen the row disagree: {'; '.join(parts)}"
-    if mean[0] > mean[1] and wrong >= _LIKELY:
+    if mean[0] > mean[1] and wrong >= LIKELY:
         told += f"; but '{names[pair[0]]}' is often wrong in this table, so '{names[pair[1]]}' is likelier"
     return told
 
@@ -164,5 +167,5 @@ def _percent(p: float) -> str:
 
 
 def _groups(codes: Array, names: list[str], dropped: Array, wrong: Array) -> list[Group]:
-    counts = [np.bincount(codes[mask], minlength=len(names)) for mask in (slice(None), dropped, wrong >= _LIKELY)]
+    counts = [np.bincount(codes[mask], minlength=len(names)) for mask in (slice(None), dropped, wrong >= LIKELY)]
     return [Group(name, *(int(count[c]) for count in counts)) for c, name in enumerate(names)]

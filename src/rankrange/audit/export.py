@@ -15,19 +15,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..core.arrays import Array
+from ..core.flips import LIKELY
 from ..errors import UserError
 from ..pages.text import csv_safe, visible
 from ..tables.read import Source
 
 if TYPE_CHECKING:
-    from .result import Audit, Suspect
+    from .findings import Audit, Suspect
 
-Array = NDArray[Any]
 Writer = Callable[[BinaryIO], None]
 _OWN = ("rank", "row", "given", "suggested", "p_wrong", "loss", "action", "why")
-_LIKELY = 0.5
 # What a model file may hold besides what skops trusts itself.
 _TRUSTED = (
     "rankrange.tables.encode.ColumnReport",
@@ -152,7 +151,7 @@ def _write_clean(audit: Audit, source: Source, file: BinaryIO, path: Path, relab
 def _mended_and_dropped(audit: Audit, relabel: bool) -> tuple[Array, Array]:
     """Of the suspects: those that get the label that fits, and those that go."""
     judgement = audit.judgement
-    likely = judgement.wrong[judgement.order] >= _LIKELY
+    likely = judgement.wrong[judgement.order] >= LIKELY
     mend = likely & (judgement.actions == "relabel") if relabel else np.zeros_like(likely)
     return mend, likely & ~mend
 

@@ -7,25 +7,21 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils.parallel import Parallel, delayed
 
+from ..core.arrays import Array
+from ..core.flips import LIKELY
 from ..core.objective import Objective
-from ..crossfit import choose as tuning
-from ..crossfit import fits as paths
+from ..crossfit.folds import deal, split, strata_of
+from ..crossfit.service import CrossFit
 from ..estimators import AoRRClassifier, AoRRRegressor
 
-Array = NDArray[Any]
 Tell = Callable[[str], None]
-# C over the number of rows: what is tried.
-PENALTIES = (0.001, 0.01, 0.1, 1.0)
 # Numbers in X times scores a row on which m, and on which C, is chosen at most.
 _TUNED_ON, _PENALTY_ON = 2e7, 1e7
 # Rows that tell the share to cut to a fraction of a percent; more would take longer and say the same.
 _SAMPLE = 50_000
 _NORMAL = 1.96
-# Shares cut while the penalty of a regression is chosen.
-_CUTS = (0.1, 0.2)
 
 
 @dataclass(frozen=True)
@@ -180,52 +176,26 @@ def lost_groups(groups: list[Group]) -> list[str]:
 
 
 def choose_penalty(objective: Objective, plan: Plan) -> float:
-    """C / n of the fit that predicts best: the ordinary one, by log loss; for numbers see `_middle_error`."""
+    """scikit-learn's C of the fit that predicts best, chosen on some of the rows where there are many."""
     rng = plan.rng(1)
     if objective.design.n > plan.penalty_rows:
         objective = objective.rows(np.sort(rng.choice(objective.design.n, plan.penalty_rows, replace=False)), 0, 1)
-    strata = tuning.strata_of(objective)
-    tests = tuning.split(objective, strata, rng, (1, 5, 5 if objective.design.n < 20_000 else 1))
-    sets, W, found = tuning.training_sets(objective, tests), None, []
-    for penalty in PENALTIES:
-        sets = replace(sets, model=replace(sets.model, C=penalty * objective.design.n))
-        W = paths.ordinary(sets, W, tol=1e-4)
-        if objective.loss.targets == "numbers":
-            cost = _middle_error(objective, sets, W, tests)
-        else:
-            parts = tuning.Fits(sets, np.zeros(1), ["none"], W[None]).out_of_fold(objective, tests)
-            cost = sum(float(replace(objective, y=objective.y[rows]).losses(Z[0]).sum()) for rows, Z in parts)
-        found.append((cost, penalty))
-        if len(found) > 1 and found[-1][0] > found[-2][0]:
-            break
-    return min(found)[1]
-
-
-def _middle_error(objective: Objective, sets: paths.Sets, W: Array, tests: Array) -> float:
-    """The mean of the smaller 70% of the out-of-fold errors, which outliers cannot raise: the least over some cuts.
-
-    The ordinary fit alone would not do: where outliers turn it, the more it is shrunk the better.
-    """
-    m, k = paths.masses_of(sets, np.array(_CUTS), 1.0)
-    both = np.concatenate([W[None], paths.upward(sets, W, m, k)])
-    fits = tuning.Fits(sets, np.array([0.0, *_CUTS]), ["none", *["up"] * len(_CUTS)], both)
-    parts = fits.out_of_fold(objective, tests)
-    errors = np.concatenate([np.abs(objective.y[rows] - Z.reshape(len(both), -1)) for rows, Z in parts], axis=1)
-    return float(np.sort(errors, axis=1)[:, : max(1, int(0.7 * errors.shape[1]))].mean(axis=1).min())
+    tests = split(objective, strata_of(objective), rng, (1, 5, 5 if objective.design.n < 20_000 else 1))
+    return CrossFit(objective, tests).C
 
 
 def fit_robust(kind: type[Any], X: Array, y: Array, penalty: float, plan: Plan, stream: int) -> Any:
     """The AoRR fit with m on auto; on many rows m is chosen on a sample of them."""
     seed = int(plan.rng(2, stream).integers(2**31))
     if len(y) <= plan.m_rows:
-        return kind(C=penalty * len(y), random_state=seed).fit(X, y)
+        return kind(C=penalty, random_state=seed).fit(X, y)
     some = np.sort(plan.rng(3, stream).choice(len(y), plan.m_rows, replace=False))
-    tuned = kind(C=penalty * len(some), random_state=seed).fit(X[some], y[some])
+    tuned = kind(C=penalty, random_state=seed).fit(X[some], y[some])
     share = float(tuned.m_) / len(some)
     # Random starts find the basin where two classes or numbers have far outliers; with more classes they find the same
     # minimum as the ordinary start, at more than twice the time.
     starts = 2 if hasattr(tuned, "classes_") and len(tuned.classes_) > 2 else 10
-    settings = {"C": penalty * len(y), "n_starts": starts, "tol": 1e-3, "random_state": seed}
+    settings = {"C": penalty, "n_starts": starts, "tol": 1e-3, "random_state": seed}
     fitted = kind(m=share, k=1.0, **settings).fit(X, y)
     fitted.tuning_ = tuned.tuning_
     return fitted
@@ -233,14 +203,14 @@ def fit_robust(kind: type[Any], X: Array, y: Array, penalty: float, plan: Plan, 
 
 def fit_ordinary(kind: type[AoRRClassifier] | type[AoRRRegressor], X: Array, y: Array, penalty: float) -> Any:
     """All rows count alike: logistic or ridge regression."""
-    return kind(m=0, k=1.0, C=penalty * len(y), random_state=0).fit(X, y)
+    return kind(m=0, k=1.0, C=penalty, random_state=0).fit(X, y)
 
 
 def fold_masks(strata: Array, plan: Plan) -> Array:
-    fold = tuning.deal(strata, plan.folds, plan.rng(4))
+    fold = deal(strata, plan.folds, plan.rng(4))
     return np.array([fold == f for f in range(plan.folds)])
 
 
 def actions_of(wrong: Array) -> Array:
     """What to do where a target cannot be suggested with confidence: drop what is likely wrong, look at the rest."""
-    return np.where(wrong >= 0.5, "drop", "look")
+    return np.where(wrong >= LIKELY, "drop", "look")

@@ -5,22 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit, logit, xlog1py, xlogy
 from scipy.stats import rankdata
 
-from ..core.flips import wrong_labels
+from ..core.arrays import Array
+from ..core.flips import LIKELY, POSSIBLE, wrong_labels
 from ..core.losses import TKML
-from ..crossfit.choose import deal
+from ..crossfit.folds import deal
+from ..crossfit.service import PENALTIES
 from ..estimators import TKMLClassifier
 from ..estimators.baselines import LogisticPerLabel
 from ..issues.find import find_label_issues
 from ..metrics import top_k_labels
-from .judgement import PENALTIES, Group, Interval, Judgement, Measure, Plan, Tell, actions_of, blinded, fold_masks
+from .judgement import Group, Interval, Judgement, Measure, Plan, Tell, actions_of, blinded, fold_masks
 from .target import Target
 
-Array = NDArray[Any]
-_LIKELY, _POSSIBLE = 0.5, 0.2
 # Shares of rows to ignore that are tried; TKML has no path over m, so each is a fit.
 _SHARES = (0.0, 0.05, 0.1, 0.2)
 _PER_LABEL_NEIGHBOURS = 20
@@ -45,8 +44,8 @@ def judge_labels(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement:
     cells, noise = _wrong_cells(X, Y, expit(scores[0]), plan)
     wrong = cells.max(axis=1)
     order = np.argsort(-wrong, kind="stable")
-    order = order[wrong[order] >= _POSSIBLE]
-    flips = cells[order] >= np.minimum(_LIKELY, wrong[order])[:, None]
+    order = order[wrong[order] >= POSSIBLE]
+    flips = cells[order] >= np.minimum(LIKELY, wrong[order])[:, None]
     suggested = Y[order] ^ flips
     worst = cells[order].argmax(axis=1)
     sign = np.where(Y[order, worst], -1.0, 1.0)
@@ -62,7 +61,7 @@ def judge_labels(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement:
         lam=float(model.lam_),
         lam_hat=float(model.lam_hat_),
         C=float(model.C),
-        measures=_measures(Y, scores, top_k, wrong < _LIKELY),
+        measures=_measures(Y, scores, top_k, wrong < LIKELY),
         losses=np.asarray(TKML(top_k).value(Y, scores[1]), dtype=np.float64),
         wrong=wrong,
         dropped=model.dropped_,
@@ -82,7 +81,7 @@ def judge_labels(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement:
 
 
 def _choose_penalty(X: Array, Y: Array, top_k: int, plan: Plan) -> float:
-    """C / n of the least out-of-fold log loss of the logistic regressions."""
+    """scikit-learn's C of the least out-of-fold log loss of the logistic regressions."""
     rng, n = plan.rng(1), len(Y)
     rows = np.sort(rng.choice(n, min(n, plan.penalty_rows), replace=False))
     fold = deal(np.zeros(len(rows), dtype=np.intp), 3, rng)
@@ -91,7 +90,7 @@ def _choose_penalty(X: Array, Y: Array, top_k: int, plan: Plan) -> float:
         cost = 0.0
         for f in range(3):
             train, test = rows[fold != f], rows[fold == f]
-            fit = LogisticPerLabel(top_k, C=penalty * len(train), tol=1e-4).fit(X[train], Y[train].astype(int))
+            fit = LogisticPerLabel(top_k, C=penalty, tol=1e-4).fit(X[train], Y[train].astype(int))
             p = np.clip(expit(fit.decision_function(X[test])), 1e-12, 1 - 1e-12)
             cost -= float((xlogy(Y[test], p) + xlog1py(~Y[test], -p)).sum())
         costs.append(cost)
@@ -104,7 +103,7 @@ def _fold(X: Array, Y: Array, test: Array, top_k: int, penalty: float, plan: Pla
     """Scores (2, test rows, L) of fits on the other rows, and m of the robust one."""
     train = np.flatnonzero(~test)
     X_train, Y_train = X[train], Y[train].astype(int)
-    ordinary = LogisticPerLabel(top_k, C=penalty * len(train)).fit(X_train, Y_train)
+    ordinary = LogisticPerLabel(top_k, C=penalty).fit(X_train, Y_train)
     robust = _fit_robust(X_train, Y[train], None, top_k, penalty, plan, f)
     return np.stack([fit.decision_function(X[test]) for fit in (ordinary, robust)]), int(robust.m_)
 
@@ -119,7 +118,7 @@ def _fit_robust(
     seed = int(rng.integers(2**31))
     right = []
     for share in _SHARES:
-        fit = TKMLClassifier(top_k, m=share, C=penalty * len(train), random_state=seed)
+        fit = TKMLClassifier(top_k, m=share, C=penalty, random_state=seed)
         right.append(_right(Y[test], fit.fit(X[train], Y[train].astype(int)).decision_function(X[test]), top_k))
     gains = np.array(right, dtype=np.float64) - right[0]
     best = int(gains.mean(axis=1).argmax())
@@ -128,7 +127,7 @@ def _fit_robust(
     targets: Any = Y.astype(int)
     if names is not None:
         targets = [{name for name, true in zip(names, row, strict=True) if true} for row in Y]
-    return TKMLClassifier(top_k, m=_SHARES[best], C=penalty * n, random_state=seed).fit(X, targets)
+    return TKMLClassifier(top_k, m=_SHARES[best], C=penalty, random_state=seed).fit(X, targets)
 
 
 def _wrong_cells(X: Array, Y: Array, p: Array, plan: Plan) -> tuple[Array, Interval]:
@@ -176,13 +175,13 @@ def _precision(Y: Array, scores: Array) -> Array:
 
 
 def _said(true: Array, wrong: Array, names: list[str]) -> str:
-    doubtful = [i for i in np.argsort(-wrong)[:3] if wrong[i] >= _POSSIBLE]
+    doubtful = [i for i in np.argsort(-wrong)[:3] if wrong[i] >= POSSIBLE]
     parts = [f"'{names[i]}' {'should perhaps not' if true[i] else 'may'} be there ({wrong[i]:.0%})" for i in doubtful]
     return "; ".join(parts)
 
 
 def _groups(Y: Array, cells: Array, names: list[str], dropped: Array) -> list[Group]:
-    likely = cells >= _LIKELY
+    likely = cells >= LIKELY
     return [
         Group(name, int(Y[:, j].sum()), int((Y[:, j] & dropped).sum()), int((Y[:, j] & likely[:, j]).sum()))
         for j, name in enumerate(names)

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from ..pages.charts import histogram, whiskers
 from ..pages.shell import asset, embed, fragment, page
 from ..pages.text import visible
-from .result import Audit, show, show_gain, show_range, unit
+from .findings import Audit, show, show_gain, show_range, unit
 
 # A page stays below 2 MB whatever the table holds: suspects are left off its end until it does.
 _MOST_BYTES = 1_900_000

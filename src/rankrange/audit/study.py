@@ -16,26 +16,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 from threadpoolctl import threadpool_limits
 
 from .. import __version__
+from ..core.arrays import Array
 from ..errors import UserError
 from ..tables.encode import TableEncoder, as_table, numbers_of
 from ..tables.read import find_column, open_table
 from .amounts import judge_numbers
 from .classes import judge_classes
 from .export import load_model
+from .findings import Audit, Suspect
 from .judgement import Judgement, Plan
 from .label_sets import judge_labels
-from .result import Audit, Suspect
 from .target import TASKS, Target, find_target
 
 __all__ = ["TASKS", "Audit", "Suspect", "audit_file", "audit_table", "load_model"]
 
-Array = NDArray[Any]
 Tell = Callable[[str], None]
 # Suspects on the page: so many, with so many columns of their values.
 SHOWN, SHOWN_IMAGES, SHOWN_COLUMNS, SHOWN_CHARS = 1000, 500, 40, 60

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..core.arrays import Array
 from ..errors import UserError
 from ..pages.text import number, visible
 from ..tables.encode import codes_of, is_text, numbers_of
 
-Array = NDArray[Any]
 TASKS = ("classes", "numbers", "labels")
 # Fewer rows say nothing; a class needs this many to be in every fold.
 LEAST_ROWS, LEAST_OF_CLASS = 20, 5

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..pages.text import number, visible
 
 if TYPE_CHECKING:
-    from .result import Audit
+    from .findings import Audit
 
 _WIDTH_OF_TEXT = 28
 
@@ -96,7 +96,7 @@ def _scores(audit: Audit) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    from .result import show, show_gain, show_range
+    from .findings import show, show_gain, show_range
 
     title = "On unseen rows: an ordinary model, and one that ignores the worst rows"
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)

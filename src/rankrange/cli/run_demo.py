@@ -62,8 +62,10 @@ def digits_with_errors(seed: int) -> tuple[dict[str, Any], Any]:
 
 
 def found_in_words(audit: Audit, planted: Any) -> str:
+    from ..core.flips import LIKELY
+
     j = audit.judgement
-    likely = j.order[j.wrong[j.order] >= 0.5]
+    likely = j.order[j.wrong[j.order] >= LIKELY]
     total, found, flagged = int(planted.sum()), int(planted[likely].sum()), len(likely)
     return (
         f"Of the {total} planted errors {found} are among the {flagged} rows called likely wrong, and "

@@ -12,14 +12,16 @@ however they are scaled counts as wrong, so where a linear model does not hold, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit, softmax
 
-Array = NDArray[Any]
+from .arrays import Array
+
+# Levels of p(wrong): what is told as sure, likely and possible. Rows below the last are not suspects.
+SURE, LIKELY, POSSIBLE = 0.8, 0.5, 0.2
 # Beyond this many classes wrong labels are spread evenly over the other classes: a full matrix would be all noise.
 _FULL_UP_TO = 30
 _STARTS = (0.05, 0.35)

@@ -2,12 +2,11 @@
 
 Conventions:
 - y comes first. Binary y is -1 or +1, class y a code 0..C-1, label y a 0/1 mask (n, L), regression y a number.
-- z holds one score a sample (n,), or one a class or label (n, C).
+- z holds one score per sample (n,), or one per class or label (n, C).
 - `value` gives s (n,); `value_and_derivative` gives (s, ds/dz) with ds/dz of z's shape. Where a loss has a kink the
   derivative is one of its subgradients, for tied maxima the mean of the tied ones.
-- `curvature` is the second derivative of a loss of one score, 0 for one that is piecewise linear.
-- A piecewise linear loss is max(0, its margins): `margins` gives them (n, J), `margins_adjoint` the derivative of
-  their weighted sum in z. Solvers that handle kinks exactly work on the margins.
+- Exact solvers need more, and ask for it by name when they are built (`needs`): see `Smooth`, `SmoothOfClasses` and
+  `PiecewiseLinear`.
 - A loss is convex in z; one that is not says `convex = False`.
 - Logarithms are natural; the paper's base-2 logistic loss is this one divided by log(2).
 
@@ -16,12 +15,12 @@ A new loss is one class and one entry in `LOSSES`; the contract tests run over t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from .arrays import Array
 
 
 @runtime_checkable
@@ -33,6 +32,51 @@ class Loss(Protocol):
     def value(self, y: Array, z: Array) -> Array: ...
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]: ...
+
+
+@runtime_checkable
+class Smooth(Loss, Protocol):
+    """A loss of one score that bends: `curvature` is its second derivative in z, 0 where it is straight."""
+
+    def curvature(self, y: Array, z: Array) -> Array: ...
+
+
+@runtime_checkable
+class SmoothOfClasses(Loss, Protocol):
+    """A loss of one score per class that bends.
+
+    `hessian_operator(y, z)` is the map dz -> (second derivative of each row's loss at z) dz, both (n, C);
+    `curvature_sum(y, z, h)` is sum_i h_i times the second derivative of row i, (C, C).
+    """
+
+    def hessian_operator(self, y: Array, z: Array) -> Callable[[Array], Array]: ...
+
+    def curvature_sum(self, y: Array, z: Array, h: Array) -> Array: ...
+
+
+@runtime_checkable
+class PiecewiseLinear(Loss, Protocol):
+    """A loss that is max(0, its margins), or the absolute value of its one margin where `signed_margins` is True.
+
+    `margins` gives them (n, J); `margins_adjoint` the derivative of their sum with weights a (n, J) in z. With one
+    score per class `margins_change` says what a change of the scores does to them.
+    """
+
+    def margins(self, y: Array, z: Array) -> Array: ...
+
+    def margins_adjoint(self, y: Array, a: Array) -> Array: ...
+
+
+def needs(loss: Loss, n_outputs: int, who: str, remedy: str) -> None:
+    """An error that names what the loss lacks for an exact solver: margins, or curvature in one form or the other."""
+    wanted: tuple[str, ...]
+    if isinstance(loss, PiecewiseLinear):
+        wanted = ("margins_change",) if n_outputs > 1 else ()
+    else:
+        wanted = ("hessian_operator", "curvature_sum") if n_outputs > 1 else ("curvature",)
+    missing = [name for name in wanted if not hasattr(loss, name)]
+    if missing:
+        raise TypeError(f"{who} needs a loss with {' and '.join(missing)}; {type(loss).__name__} has none. {remedy}")
 
 
 class Logistic:
@@ -83,6 +127,22 @@ class Hinge:
 
     def margins_adjoint(self, y: Array, a: Array) -> Array:
         return -y * a[:, 0]
+
+
+class SquaredHinge:
+    """max(0, 1 - y z)^2."""
+
+    targets: ClassVar[str] = "binary"
+
+    def value(self, y: Array, z: Array) -> Array:
+        return np.maximum(0, 1 - y * z) ** 2
+
+    def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
+        margin = np.maximum(0, 1 - y * z)
+        return margin**2, -2 * y * margin
+
+    def curvature(self, y: Array, z: Array) -> Array:
+        return (2 * (y * z < 1)).astype(z.dtype)
 
 
 class Squared:
@@ -170,8 +230,11 @@ class Softmax:
         p /= p.sum(axis=1, keepdims=True)
         return p
 
-    def curvature_sum(self, z: Array, h: Array) -> Array:
-        """sum_i h_i times the second derivative in z_i, (C, C)."""
+    def hessian_operator(self, y: Array, z: Array) -> Callable[[Array], Array]:
+        p = self.probabilities(z)
+        return lambda dz: p * (dz - (p * dz).sum(axis=1, keepdims=True))
+
+    def curvature_sum(self, y: Array, z: Array, h: Array) -> Array:
         p = self.probabilities(z)
         return np.diag(h @ p) - (p * h[:, None]).T @ p
 
@@ -224,6 +287,31 @@ class CrammerSinger:
         others = z.copy(order="K")
         others[rows, y] = -np.inf
         return others, np.maximum(0, 1 + (others.max(axis=1) - z[rows, y]))
+
+
+class OneVsRestSquaredHinge:
+    """max(0, 1 - z_y)^2 plus max(0, 1 + z_c)^2 over the other classes c: one squared hinge per class."""
+
+    targets: ClassVar[str] = "classes"
+
+    def value(self, y: Array, z: Array) -> Array:
+        return (self._margins(y, z)[0] ** 2).sum(axis=1)
+
+    def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
+        margin, sign = self._margins(y, z)
+        return (margin**2).sum(axis=1), -2 * sign * margin
+
+    def hessian_operator(self, y: Array, z: Array) -> Callable[[Array], Array]:
+        bent = 2 * (self._margins(y, z)[0] > 0).astype(z.dtype)
+        return lambda dz: bent * dz
+
+    def curvature_sum(self, y: Array, z: Array, h: Array) -> Array:
+        return np.diag(2 * (h @ (self._margins(y, z)[0] > 0)))
+
+    def _margins(self, y: Array, z: Array) -> tuple[Array, Array]:
+        sign = np.full_like(z, -1)
+        sign[np.arange(len(y)), y] = 1
+        return np.maximum(0, 1 - sign * z), sign
 
 
 class TKML:
@@ -285,7 +373,9 @@ def _shared(chosen: Array, dtype: Any) -> Array:
 LOSSES: dict[str, type[Any]] = {
     "logistic": Logistic,
     "hinge": Hinge,
+    "squared_hinge": SquaredHinge,
     "softmax": Softmax,
+    "one_vs_rest_squared_hinge": OneVsRestSquaredHinge,
     "crammer_singer": CrammerSinger,
     "squared": Squared,
     "absolute": Absolute,

@@ -1,27 +1,30 @@
 """The AoRR objective of a linear model: F(W) = (sum of the losses ranked m+1..k) / (k - m) + ||coef||^2 / (2 C).
 
 Shapes, used by every solver:
-- W (r, p): one row of parameters a score; r = 1 unless the loss wants one score a class. With an intercept p = d + 1
-  and the last column, which is not penalised, is the intercept.
+- W (r, p): one row of parameters per score; r = 1 unless the loss wants one score per class. With an intercept
+  p = d + 1 and the last column, which is not penalised, is the intercept.
 - scores (r, n), losses s (n,), weights q (n,). Class-major scores keep every pass over them contiguous.
 - With `sample_weight` a row counts with its mass: q_i lies in [0, weight_i], m and k are masses.
+- C is the paper's, relative to the mean of the kept losses: (k - m) times scikit-learn's, which is relative to their
+  sum (`C_of_sum`). Estimators take scikit-learn's and multiply.
 
-`Objective` is the ranked range. Fixing which rows are cut, or linearising phi_m, leaves a convex `TopSum`: the sum of
-the largest losses alone, under caps on the rows, with a linear tilt. F is the difference of two of them.
+`Objective` asks an `Aggregate` for the weights: by default the ranked range. Fixing which rows are cut, or linearising
+phi_m, leaves a convex `TopSum`: the sum of the largest losses alone, under caps on the rows, with a linear tilt. F is
+the difference of two of them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
-from .select import Selection, cuts_of, select, select_rows
+from .aggregates import Ranked, caps_that_matter, top_within
+from .arrays import Array
+from .cuts import Selection, cuts_of, select_rows
 
-Array = NDArray[Any]
 # Rows of X multiplied at a time where a product needs a temporary copy of them.
 _BLOCK = 4096
 # A p x p matrix is built and factored up to this p.
@@ -156,6 +159,7 @@ class Objective(_Problem):
     m: float = 0
     k: float = 1
     sample_weight: Array | None = None
+    aggregate: Any = field(default_factory=Ranked)  # an `Aggregate`
 
     @property
     def kept(self) -> float:
@@ -165,8 +169,17 @@ class Objective(_Problem):
     def total(self) -> float:
         return self.design.n if self.sample_weight is None else float(self.sample_weight.sum())
 
+    @property
+    def C_of_sum(self) -> float:
+        """C in scikit-learn's meaning: relative to the sum of the kept losses, not to their mean."""
+        return self.C / self.kept
+
+    def ranked(self, m: float, k: float) -> Objective:
+        """The objective at other ranks, with the same C in scikit-learn's meaning."""
+        return replace(self, m=m, k=k, C=self.C_of_sum * (k - m))
+
     def select(self, s: Array) -> Selection:
-        return select(s, self.m, self.k, self.sample_weight)
+        return self.aggregate.select(s, self.m, self.k, self.sample_weight)
 
     def value(self, W: Array) -> float:
         return self.value_at(W, self.losses(self.design.scores(W)))
@@ -188,7 +201,8 @@ class Objective(_Problem):
 
     def batch(self, Ws: Array) -> tuple[Array, Array]:
         """Values (S,) and gradients (S, r, p) of S parameter sets; one product with X where there is one score."""
-        if self.n_outputs > 1 or self.sample_weight is not None or len(Ws) == 1:
+        together = isinstance(self.aggregate, Ranked) and self.sample_weight is None
+        if self.n_outputs > 1 or not together or len(Ws) == 1:
             points = [self.value_and_gradient(W) for W in Ws]
             return np.array([value for value, _ in points]), np.array([gradient for _, gradient in points])
         W = Ws[:, 0]
@@ -199,35 +213,31 @@ class Objective(_Problem):
         return values, (self.design.adjoint(slope) / self.kept + self.penalty_gradient(W))[:, None]
 
     def rows(self, rows: Array, m: float, k: float) -> Objective:
-        """The objective on some of the rows, with ranks of its own."""
+        """The objective on some of the rows, with ranks of its own and the same C relative to the mean."""
         weight = None if self.sample_weight is None else self.sample_weight[rows]
-        return replace(self, design=self.design.take(rows), y=self.y[rows], m=m, k=k, sample_weight=weight)
+        part = self.design.take(rows)
+        return replace(
+            self, design=part, y=self.y[rows], m=m, k=k, sample_weight=weight, aggregate=self.aggregate.take(rows)
+        )
 
     def cutting(self, s: Array) -> TopSum:
-        """The convex problem that is left when the m largest of the losses s are cut for good.
+        """The convex problem that is left when what is dropped at the losses s is dropped for good.
 
         It lies above F everywhere and touches it where s are the losses; ties at the cut are cut in equal parts.
         """
-        caps = self.sample_weight
-        if self.m > 0:
-            upper, _ = cuts_of(s, 0, self.m, self.sample_weight)
-            whole = np.ones(len(s)) if caps is None else caps
-            caps = whole * np.where(
-                s > upper.value, 0.0, np.where(s == upper.value, 1.0 - upper.taken / upper.tied, 1.0)
-            )
+        caps = self.aggregate.caps(s, self.m, self.sample_weight)
         return TopSum(self.design, self.y, self.loss, self.C, self.n_outputs, self.kept, self.kept, caps)
 
     def partly_cut(self, s: Array) -> list[Array]:
         """For each cut that falls among tied losses, the rows that tie there."""
-        upper, _ = cuts_of(s, 0, self.m, self.sample_weight)
-        return [] if upper.taken >= upper.tied else [np.flatnonzero(s == upper.value)]
+        return self.aggregate.blurred(s, self.m, self.sample_weight)
 
     def tilted(self, W: Array) -> TopSum:
         """phi_k less the tangent of phi_m at W: the paper's convex sub-problem of DCA. It too lies above F."""
         tangent = np.zeros_like(W)
         if self.m > 0:
             s, slope = self.losses_and_slopes(self.design.scores(W))
-            slope *= select(s, 0, self.m, self.sample_weight).weights / self.kept
+            slope *= self.aggregate.upper(s, self.m, self.sample_weight) / self.kept
             tangent = self.design.adjoint(slope)
         return TopSum(
             self.design, self.y, self.loss, self.C, self.n_outputs, self.k, self.kept, self.sample_weight, tangent
@@ -264,24 +274,14 @@ class TopSum(_Problem):
         """The best q for the losses s."""
         if self.takes_all:
             return np.ones_like(s) if self.caps is None else self.caps.astype(s.dtype, copy=False)
-        if self.caps is None:
-            return select(s, 0, self.K).weights
-        inside = self.caps > 0
-        q = np.zeros_like(s)
-        q[inside] = select(s[inside], 0, self.K, self._caps_that_matter(inside)).weights
-        return q
+        return top_within(s, self.caps, self.K)
 
     def lower_cut(self, s: Array) -> float:
         """The K-th largest of the losses s."""
         if self.caps is None:
             return float(cuts_of(s, 0, self.K)[0].value)
         inside = self.caps > 0
-        return float(cuts_of(s[inside], 0, self.K, self._caps_that_matter(inside))[0].value)
-
-    def _caps_that_matter(self, inside: Array) -> Array | None:
-        """The caps of these rows, or None where each is 1: counting is quicker than weighing."""
-        caps = np.asarray(self.caps)[inside]
-        return None if int(self.K) == self.K and (caps == 1.0).all() else caps
+        return float(cuts_of(s[inside], 0, self.K, caps_that_matter(self.caps[inside], self.K))[0].value)
 
     def tilt_at(self, W: Array) -> float:
         return 0.0 if self.tilt is None else float(np.vdot(self.tilt, W))

@@ -1,50 +1,22 @@
-"""The ranked range of an array: its weights, its value and its two cuts, by selection (never a full sort).
+"""The ranked range of an array, for users: its weights, its value and its two cuts.
 
-phi_k, the sum of the k largest, is linear between ties: weight 1 above the cut s_[k], an equal share of what is left
-on the values tied with it, 0 below. The ranked range is phi_k - phi_m, so its weights are the difference of the two.
-
-With `sample_weight`, ranks become mass: weight 2 is the value twice, and a cut may fall inside a value.
+Input is checked here and put into rows; `rankrange.core.cuts` selects. With `sample_weight`, ranks become mass:
+weight 2 is the value twice, and a cut may fall inside a value.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .cuts import BLOCK, Cut, Selection, cuts_of, cuts_of_rows, select, select_rows
 from .ranges import Rank, RankedRange, ThresholdRange
 
-# Below this many values np.partition alone is quicker than sampling pivots first.
-_SAMPLED_FROM = 1 << 14
-_SAMPLE_SIZE = 1 << 15  # at most; a smaller set is sampled more sparsely
-# Blocks that stay in a core's cache: several passes over a block cost little more than one over memory.
-_BLOCK = 1 << 15
 # Up to this length the rows of an array are selected together; beyond it, one after the other.
 _ROWS_TOGETHER = 1 << 14
-
-
-class Cut(NamedTuple):
-    """The top of a set: everything above `value`, and `taken` out of the `tied` that equal it (counts, or mass).
-
-    Counts and not a share of the tie: differences of counts are exact, those of shares lose their digits.
-    """
-
-    value: Any  # a number, or one a row, as all three
-    taken: Any
-    tied: Any
-
-
-class Selection(NamedTuple):
-    """Weights like the values; the weighted sum (accumulated in float64) and the two cuts, a number or one a row."""
-
-    weights: NDArray[Any]
-    total: Any
-    lam: Any
-    lam_hat: Any
 
 
 def ranked_range(
@@ -114,185 +86,11 @@ def thresholds(
     return rows.one_per_row(lower.value), rows.one_per_row(upper.value)
 
 
-def select(
-    values: NDArray[Any],
-    m: float,
-    k: float,
-    sample_weight: NDArray[Any] | None = None,
-    out: NDArray[Any] | None = None,
-) -> Selection:
-    """Weights, total and cuts of one set of finite floats, 0 <= m < k <= n given. What every solver iteration calls."""
-    lower, upper = cuts_of(values, m, k, sample_weight)
-    weights = np.empty_like(values) if out is None else out
-    # Most values lie strictly inside or outside. A cut kept whole counts as inside; only a shared one is written apart.
-    at_lower, at_upper = _kept_of_ties(lower, upper)
-    shared = [(cut, kept) for cut, kept in ((upper, at_upper), (lower, at_lower)) if 0 < kept < cut.tied]
-    above = np.greater if at_lower < lower.tied else np.greater_equal
-    below = np.less if at_upper < upper.tied else np.less_equal
-    total = math.fsum(cut.value * kept for cut, kept in shared)
-    for start in range(0, len(values), _BLOCK):
-        block = slice(start, start + _BLOCK)
-        inside = above(values[block], lower.value)
-        inside &= below(values[block], upper.value)
-        weights[block] = inside
-        if sample_weight is not None:
-            weights[block] *= sample_weight[block]
-        total += _dot(weights[block], values[block])
-        for cut, kept in shared:
-            tied = values[block] == cut.value
-            share = kept / cut.tied * (1.0 if sample_weight is None else sample_weight[block])
-            np.copyto(weights[block], share, where=tied, casting="same_kind")
-    return Selection(weights, total, lower.value, upper.value)
-
-
-def cuts_of(values: NDArray[Any], m: float, k: float, sample_weight: NDArray[Any] | None = None) -> tuple[Cut, Cut]:
-    """The lower cut (rank k) and the upper cut (rank m) of one set."""
-    if sample_weight is not None:
-        return _mass_cut(values, sample_weight, k), _NO_CUT if m == 0 else _mass_cut(values, sample_weight, m)
-    if k == len(values):  # nothing is cut below: no selection is needed to find the smallest
-        lower = _cut_at(values, float(values.min()), len(values))
-        return lower, _NO_CUT if m == 0 else cuts_of(values, 0, m)[0]
-    ranks = [int(k), int(m)] if m else [int(k)]
-    cuts = _sampled_cuts(values, ranks) if len(values) >= _SAMPLED_FROM else None
-    if cuts is None:
-        positions = [len(values) - rank for rank in ranks]  # ascending: rank r stands at position n - r
-        part = np.partition(values, positions)
-        cuts = [_cut_at(values, float(part[p]), rank) for p, rank in zip(positions, ranks, strict=True)]
-    return cuts[0], cuts[1] if m else _NO_CUT
-
-
-_NO_CUT = Cut(math.inf, 0.0, 1.0)
-
-
-def _cut_at(values: NDArray[Any], value: float, rank: int) -> Cut:
-    above = tied = 0
-    for start in range(0, len(values), _BLOCK):
-        block = values[start : start + _BLOCK]
-        above += np.count_nonzero(block > value)
-        tied += np.count_nonzero(block == value)
-    return Cut(value, rank - above, tied)
-
-
-def _kept_of_ties(lower: Cut, upper: Cut) -> tuple[Any, Any]:
-    """How much is kept of the values tied with the lower cut, and of those tied with the upper."""
-    same = lower.value == upper.value  # then all that is kept is here, and counted as the lower cut's
-    return lower.taken - same * upper.taken, (1 - same) * (upper.tied - upper.taken)
-
-
 def _mean_of_large(values: NDArray[Any], weights: NDArray[Any], kept: Any) -> NDArray[Any]:
     """Weighted means of finite rows whose sums leave the range of floats: divided first, and by two more for safety."""
     half = np.einsum("ij,ij->i", weights / np.reshape(kept, (-1, 1)), values / 2)
     limit = np.finfo(values.dtype).max / 2
     return 2 * np.clip(half, -limit, limit)
-
-
-def _dot(weights: NDArray[Any], values: NDArray[Any]) -> float:
-    if values.dtype != np.float64:
-        weights, values = weights.astype(np.float64), values.astype(np.float64)
-    return float(np.dot(weights, values))
-
-
-def select_rows(values: NDArray[Any], m: int, k: int) -> Selection:
-    """`select` for all rows of a matrix of short rows together."""
-    lower, upper = _cuts_of_rows(values, m, k)
-    weights = ((values > lower.value[:, None]) & (values < upper.value[:, None])).astype(values.dtype)
-    total = np.einsum("ij,ij->i", weights, values, dtype=np.float64)
-    at_lower, at_upper = _kept_of_ties(lower, upper)
-    for cut, kept in ((upper, at_upper), (lower, at_lower)):
-        share = (kept / cut.tied)[:, None]
-        np.copyto(weights, share, where=values == cut.value[:, None], casting="same_kind")
-        total += np.where(np.isinf(cut.value), 0.0, cut.value) * kept
-    return Selection(weights, total, lower.value, upper.value)
-
-
-def _cuts_of_rows(values: NDArray[Any], m: int, k: int) -> tuple[Cut, Cut]:
-    n_rows, n = values.shape
-    # The smallest needs no selection, and asking for it would slow down the one for the other rank.
-    positions = [n - rank for rank in (k, m) if 0 < rank < n]
-    part = np.partition(values, positions, axis=1) if positions else values
-    cuts = [Cut(np.full(n_rows, math.inf, values.dtype), np.zeros(n_rows), np.ones(n_rows))] * 2
-    for i, rank in enumerate((k, m)):
-        if rank:
-            value = part[:, n - rank].copy() if rank < n else values.min(axis=1)
-            above, tied = (test(values, value[:, None]).sum(axis=1) for test in (np.greater, np.equal))
-            cuts[i] = Cut(value, rank - above, tied)
-    return cuts[0], cuts[1]
-
-
-def _sampled_cuts(values: NDArray[Any], ranks: list[int]) -> list[Cut] | None:
-    """Floyd and Rivest: a sorted sample brackets each cut; one pass over the values collects what lies between.
-
-    Exact, or None when the sample was unlucky and a cut lies outside its bracket.
-    """
-    n = len(values)
-    sample = np.sort(values[_sampled_rows(n)])
-    brackets = [_bracket(sample, 1.0 - rank / n) for rank in ranks]
-    below, over = [0] * len(ranks), [0] * len(ranks)
-    between: list[list[NDArray[Any]]] = [[] for _ in ranks]
-    for start in range(0, n, _BLOCK):
-        block = values[start : start + _BLOCK]
-        for i, (low, high) in enumerate(brackets):
-            inner = block > low
-            over[i] += np.count_nonzero(inner)
-            if low == high:  # a tie so large that it fills the bracket: nothing lies between
-                below[i] += np.count_nonzero(block < low)
-            else:
-                inner &= block < high
-                between[i].append(block[inner])
-    cuts = []
-    for rank, (low, high), n_below, n_over, blocks in zip(ranks, brackets, below, over, between, strict=True):
-        inner = np.concatenate(blocks or [values[:0]])
-        position = n - rank - (n - n_over)  # of the cut among the values over `low`, ascending
-        if position < 0 and low == high:
-            cut = Cut(float(low), rank - n_over, n - n_over - n_below)
-        elif position < 0:
-            cut = _cut_at(values, float(low), rank)
-        elif position < len(inner):
-            value = float(np.partition(inner, position)[position])
-            at_most = np.count_nonzero(inner <= value)
-            cut = Cut(value, rank - n_over + at_most, np.count_nonzero(inner == value))
-        else:
-            cut = _cut_at(values, float(high), rank)
-        if not 0 < cut.taken <= cut.tied:
-            return None
-        cuts.append(cut)
-    return cuts
-
-
-@lru_cache(maxsize=8)
-def _sampled_rows(n: int) -> NDArray[Any]:
-    """The same rows each time: results and times repeat, and a solver that selects again and again draws once."""
-    return np.random.default_rng(0).integers(n, size=min(_SAMPLE_SIZE, n // 12 + 3))
-
-
-def _bracket(sample: NDArray[Any], share: float) -> tuple[Any, Any]:
-    """Two values between which the quantile `share` of the whole set almost surely lies: six standard deviations."""
-    size = len(sample)
-    reach = 6.0 * math.sqrt(size * share * (1.0 - share)) + 8.0
-    low, high = math.floor(size * share - reach), math.ceil(size * share + reach)
-    return sample[low] if low >= 0 else -math.inf, sample[high] if high < size else math.inf
-
-
-def _mass_cut(values: NDArray[Any], weights: NDArray[Any], mass: float) -> Cut:
-    """The value at which the mass counted from the top reaches `mass`, by quickselect on medians."""
-    present = weights > 0
-    values, weights = values[present], weights[present].astype(np.float64)
-    above = 0.0
-    while True:
-        middle = len(values) // 2
-        pivot = np.partition(values, middle)[middle]
-        higher, tied = values > pivot, values == pivot
-        mass_higher, mass_tied = float(weights[higher].sum()), float(weights[tied].sum())
-        if above + mass_higher >= mass:
-            kept = higher
-        else:
-            lower = ~(higher | tied)
-            # Rounding of the sums may leave a hair of mass when nothing is left below: the cut is the last value.
-            if above + mass_higher + mass_tied >= mass or not lower.any():
-                return Cut(float(pivot), min(mass_tied, mass - above - mass_higher), mass_tied)
-            above += mass_higher + mass_tied
-            kept = lower
-        values, weights = values[kept], weights[kept]
 
 
 class _Rows:
@@ -349,7 +147,7 @@ class _Rows:
 
     def cuts(self) -> tuple[Cut, Cut]:
         if self._together:
-            return _cuts_of_rows(self.values, self.m, self.k)
+            return cuts_of_rows(self.values, self.m, self.k)
         lower, upper = np.array([cuts_of(*row) for row in self._one_by_one()]).transpose(1, 2, 0)
         return Cut(*lower), Cut(*upper)
 
@@ -412,10 +210,10 @@ def check_finite(array: NDArray[Any], name: str) -> None:
     """An error that counts what is not finite; block by block, so that no mask of the whole array is built."""
     bad = 0
     n_rows, n = array.shape
-    step = max(1, _BLOCK // n)
+    step = max(1, BLOCK // n)
     for i in range(0, n_rows, step):
-        for start in range(0, n, _BLOCK):
-            block = array[i : i + step, start : start + _BLOCK]
+        for start in range(0, n, BLOCK):
+            block = array[i : i + step, start : start + BLOCK]
             bad += block.size - np.count_nonzero(np.isfinite(block))
     if bad:
         raise ValueError(

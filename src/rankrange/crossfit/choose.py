@@ -1,4 +1,4 @@
-"""Choosing m and k: without clean data (`choose_m`), the default, or with some (`rankrange.validation`).
+"""Choosing m and k: without clean data (`choose_m`), the default, or with some (`with_clean`).
 
 Without clean data. Fits at a grid of m are scored by cross-validation against the labels as they are. For classes the
 score is balanced accuracy: where labels of one class are wrong more often than those of another, it is still an
@@ -14,29 +14,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from ..core.arrays import Array
 from ..core.flips import wrong_labels
 from ..core.objective import Objective
-from ..core.select import cuts_of
 from ..solvers import Result
 from . import fits as paths
+from .fits import Fits
+from .folds import FOLDS_UP_TO, TWICE_UP_TO, Report, mass_of, plan_of, silent, split, strata_of
+from .service import PENALTIES, CrossFit
 
-Array = NDArray[Any]
-Report = Callable[[str], None]
 # Shares that are tried. More than half of the labels can be wrong only where there are more than two.
 SHARES = np.array([0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6])
 # On many rows the estimated share of errors is tried too, so that fewer of these are enough.
 _COARSE = np.array([0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
 # Fewer rows than this say nothing about m.
 _LEAST_ROWS = 20
-# One score a row: five folds twice up to this many rows; then, and with many scores, five folds; then one hold-out.
-_TWICE_UP_TO = 4000
-_FOLDS_UP_TO = 20_000
 # Numbers in X times scores: a larger set chooses m on some of its rows.
 _LARGEST = 6e8
 _RANDOM_STARTS = 6
@@ -45,18 +41,13 @@ _OUTLYING = 3.0
 _CAUTION = 40.0
 
 
-def silent(message: str) -> None:
-    """Progress that nobody asked for."""
-
-
 @dataclass(frozen=True)
 class Choice:
     """What was chosen, and what it was chosen from.
 
     `m` is a mass, or a count where the masses are counts. `start` is a fit at that m from which to go on; None where
-    nothing is cut. `table` has a row for each fit compared. `noise` is the
-    estimated share of wrong labels, or of outliers, with its interval: not m, which is what trains best. `k` is None
-    where it stays what it was.
+    nothing is cut. `table` has a row for each fit compared. `noise` is the estimated share of wrong labels, or of
+    outliers, with its interval: not m, which is what trains best. `k` and `C` are None where they stay what they were.
     """
 
     m: float
@@ -65,32 +56,87 @@ class Choice:
     reason: str
     noise: tuple[float, float, float]
     k: float | None = None
+    C: float | None = None
 
 
-def choose_m(objective: Objective, rng: np.random.Generator, report: Report = silent) -> Choice:
-    """The m for `objective`, whose own m does not matter, and whose k stays."""
+def choose_m(
+    objective: Objective, rng: np.random.Generator, report: Report = silent, *, C: float | None = None
+) -> Choice:
+    """The m for `objective`, whose own m does not matter, and whose k stays; and C, in scikit-learn's meaning, if None.
+
+    C is chosen first, on the same folds, for the fits of all rows; where m > 0 it is looked at again for the chosen m.
+    """
     k_share = objective.k / objective.total
-    shares = SHARES if objective.design.n <= _FOLDS_UP_TO else _COARSE
+    shares = SHARES if objective.design.n <= FOLDS_UP_TO else _COARSE
     shares = shares[shares < min(k_share, 0.5 if objective.n_outputs == 1 else 1.0)]
     if objective.total < _LEAST_ROWS or not len(shares):
-        return Choice(0, None, {}, f"fewer than {_LEAST_ROWS} rows: nothing is cut", (0.0, 0.0, 1.0))
+        reason = f"fewer than {_LEAST_ROWS} rows: nothing is cut"
+        return Choice(0, None, {}, reason, (0.0, 0.0, 1.0), C=1.0 if C is None else C)
     part = _some_rows(objective, rng)
     strata = strata_of(part)
-    tests = split(part, strata, rng, plan_of(part))
-    fits = Fits.on(part, tests, shares, k_share, rng, _RANDOM_STARTS, report)
-    parts = fits.out_of_fold(part, tests)
+    # Where m is chosen on some of the rows, they are penalised as all of them are.
+    known = None if C is None else C * objective.total / part.total
+    cross = CrossFit(part, split(part, strata, rng, plan_of(part)), known)
+    fits = cross.candidates(shares, k_share, rng, _RANDOM_STARTS, report)
+    fits, chosen, table, reason, noise = _best(cross, strata, fits, k_share, report)
+    if C is None and chosen:
+        fits = weaker_penalty(cross, fits, chosen, k_share)
+    found = fits.sets.C / part.total if C is None else C
+    if chosen == 0:
+        return Choice(0, None, table, reason, noise, C=found)
+    start = fits.W[chosen, 0] if len(cross.tests) == 1 else None  # a hold-out leaves enough rows to find the minimum
+    m, start = on_all_rows(objective, fits, chosen, shares, k_share, start, found * objective.total, rng)
+    return Choice(m, start, table, reason, noise, C=found)
+
+
+def _best(
+    cross: CrossFit, strata: Array, fits: Fits, k_share: float, report: Report
+) -> tuple[Fits, int, dict[str, Array], str, tuple[float, float, float]]:
+    """The candidate that is chosen, with the table it was chosen from, and the estimated share of errors."""
+    part, tests = cross.objective, cross.tests
+    parts = cross.scores(fits)
     chosen, table, reason = _gate(row_scores(part, strata, parts, tests), part, fits)
     noise = _noise(part, strata, parts, tests, chosen)
-    if chosen and part.design.n > _TWICE_UP_TO:  # on fewer rows the estimate is too rough to follow
+    if chosen and part.design.n > TWICE_UP_TO:  # on fewer rows the estimate is too rough to follow
         fits = fits.beside(chosen, min(noise[0], 0.9 * k_share), k_share)
         report(f"{len(tests)} more fits, at the estimated share of errors, m = {fits.shares[-1]:.3f} n")
-        parts = fits.out_of_fold(part, tests)
+        parts = cross.scores(fits)
         chosen, table, reason = _gate(row_scores(part, strata, parts, tests), part, fits, len(fits.shares) - 1)
-    if chosen == 0:
-        return Choice(0, None, table, reason, noise)
-    start = fits.W[chosen, 0] if len(tests) == 1 else None  # a hold-out leaves enough rows to find the minimum
-    m, start = on_all_rows(objective, fits, chosen, shares, k_share, start, rng)
-    return Choice(m, start, table, reason, noise)
+    return fits, chosen, table, reason, noise
+
+
+def choose_C(objective: Objective, rng: np.random.Generator) -> float:
+    """scikit-learn's C for `objective` at its own m and k, whose C does not matter."""
+    if objective.total < _LEAST_ROWS:
+        return 1.0
+    part = _some_rows(objective, rng)
+    cross = CrossFit(part, split(part, strata_of(part), rng, plan_of(part)))
+    share = objective.m / objective.total
+    if share == 0:
+        return cross.C
+    fits = cross.trimmed(np.array([0.5 * share, share]))
+    return weaker_penalty(cross, fits, 2, objective.k / objective.total).sets.C / part.total
+
+
+def weaker_penalty(cross: CrossFit, fits: Fits, chosen: int, k_share: float) -> Fits:
+    """The fits under a weaker penalty, where the chosen m then scores better by more than a standard error.
+
+    The C of the ordinary fit is too strong where wrong or far rows turn it; without these rows a weaker one may do
+    better. What the rows that are not cut cost would not tell: the less they are penalised, the less it is.
+    """
+    objective, strata = cross.objective, strata_of(cross.objective)
+    m, k = paths.masses_of(fits.sets, fits.shares[[chosen]], k_share)
+    every, found, W = np.arange(len(fits.sets.masses)), [(fits.sets, fits.W[chosen])], fits.W[chosen]
+    for C in [C for C in PENALTIES if 1.01 * fits.sets.C / objective.total < C]:
+        sets = replace(fits.sets, C=C * objective.total)
+        W, _ = sets.fit(W, every, m[0], k, max_iter=40)
+        found.append((sets, W))
+    both = Fits(fits.sets, np.zeros(len(found)), ["C"] * len(found), np.stack([W for _, W in found]))
+    scores = row_scores(objective, strata, cross.scores(both), cross.tests)
+    best, _, _ = _gate(scores, objective, both)
+    moved = fits.W.copy()
+    moved[chosen] = found[best][1]
+    return replace(fits, sets=found[best][0], W=moved)
 
 
 def on_all_rows(
@@ -100,10 +146,11 @@ def on_all_rows(
     shares: Array,
     k_share: float,
     start: Array | None,
+    C: float,
     rng: np.random.Generator,
 ) -> tuple[float, Array]:
     """m and the chosen fit on all rows, made as on the folds: a deeper search finds minima that were not scored."""
-    sets = paths.Sets.of(objective, mass_of(objective)[None])
+    sets = paths.Sets.of(objective, mass_of(objective)[None], C)
     shares = np.union1d(shares, fits.shares[chosen])
     m, k = paths.masses_of(sets, shares, k_share)
     level = int(np.flatnonzero(shares == fits.shares[chosen])[0])
@@ -114,132 +161,12 @@ def on_all_rows(
     return float(m[level, 0]), start
 
 
-def mass_of(objective: Objective) -> Array:
-    if objective.sample_weight is None:
-        return np.ones(objective.design.n, dtype=bool)
-    return objective.sample_weight
-
-
-def strata_of(objective: Objective) -> Array:
-    """The class of each row; one class for numbers."""
-    if objective.loss.targets == "numbers":
-        return np.zeros(objective.design.n, dtype=np.intp)
-    return (objective.y > 0).astype(np.intp) if objective.loss.targets == "binary" else objective.y
-
-
 def _some_rows(objective: Objective, rng: np.random.Generator) -> Objective:
     n, numbers = objective.design.n, objective.design.p * objective.n_outputs
-    most = max(int(_LARGEST / numbers), _TWICE_UP_TO)
+    most = max(int(_LARGEST / numbers), TWICE_UP_TO)
     if n <= most:
         return objective
     return objective.rows(np.sort(rng.choice(n, most, replace=False)), 0, 1)
-
-
-def plan_of(objective: Objective) -> tuple[int, int, int]:
-    """(repeats, folds, folds used): five folds twice on few rows, one hold-out on many."""
-    repeats = 2 if objective.design.n <= _TWICE_UP_TO and objective.n_outputs == 1 else 1
-    return repeats, 5, 5 if objective.design.n <= _FOLDS_UP_TO else 1
-
-
-def split(objective: Objective, strata: Array, rng: np.random.Generator, plan: tuple[int, int, int]) -> Array:
-    """Masses (F, n) of the test parts, dealt out within each class.
-
-    A row that stands for several (a whole weight) is dealt out one by one, so that a weight is the same as repetition;
-    one of a fractional weight goes into one part.
-    """
-    n = objective.design.n
-    mass = mass_of(objective)
-    whole = bool((mass == np.floor(mass)).all()) and mass.sum() <= max(2 * n, _TWICE_UP_TO)
-    rows = np.repeat(np.arange(n), mass.astype(np.intp)) if whole else np.arange(n)
-    repeats, folds, used = plan
-    tests = []
-    for _ in range(repeats):
-        fold = deal(strata[rows], folds, rng)
-        for f in range(used):
-            count = np.bincount(rows[fold == f], minlength=n)
-            tests.append(count if whole else count * mass)
-    result = np.array(tests)
-    return result.astype(bool) if mass.dtype == bool else result
-
-
-def deal(strata: Array, folds: int, rng: np.random.Generator) -> Array:
-    """A fold for each row: as even as can be within each class, and over all."""
-    order = np.lexsort((rng.permutation(len(strata)), strata))
-    fold = np.empty(len(strata), dtype=np.intp)
-    fold[order] = np.arange(len(strata)) % folds
-    return fold
-
-
-def training_sets(objective: Objective, tests: Array) -> paths.Sets:
-    mass = mass_of(objective)
-    train = ~tests if mass.dtype == bool else mass - tests
-    if len(train) == 1:  # a hold-out: no need to carry its rows along
-        rows = np.flatnonzero(train[0])
-        objective, train = objective.rows(rows, 0, 1), train[:, rows]
-    return paths.Sets.of(objective, train)
-
-
-@dataclass(frozen=True)
-class Fits:
-    """The fits that are compared: candidate 0 is the ordinary one. W (candidates, F, r, p)."""
-
-    sets: paths.Sets
-    shares: Array
-    names: list[str]
-    W: Array
-
-    @classmethod
-    def on(
-        cls,
-        objective: Objective,
-        tests: Array,
-        shares: Array,
-        k_share: float,
-        rng: np.random.Generator,
-        n_random: int,
-        report: Report = silent,
-    ) -> Fits:
-        sets = training_sets(objective, tests)
-        m, k = paths.masses_of(sets, shares, k_share)
-        plain = paths.ordinary(sets)
-        report(f"{len(tests)} ordinary fits to choose m")
-        zero = paths.upward(sets, plain, np.zeros((1, len(tests))), k) if k_share < 1 else plain[None]
-        up = paths.upward(sets, zero[0], m, k)
-        report(f"{len(tests) * len(shares)} fits that cut more and more")
-        found = paths.searched(sets, m, k, rng, n_random if objective.n_outputs == 1 else 0)
-        report(f"{len(tests) * len(shares)} searches")
-        names = ["none"] + ["up"] * len(shares) + ["search"] * len(shares)
-        return cls(sets, np.concatenate([[0.0], shares, shares]), names, np.concatenate([zero, up, found]))
-
-    def beside(self, chosen: int, share: float, k_share: float) -> Fits:
-        """With one more candidate on the path of `chosen`: this share, from the nearest fit that there is."""
-        path = [0, *(i for i, name in enumerate(self.names) if name == self.names[chosen])]
-        near = min(path, key=lambda i: abs(self.shares[i] - share))
-        m, k = paths.masses_of(self.sets, np.array([share]), k_share)
-        W, _ = self.sets.fit(self.W[near], np.arange(len(self.sets.masses)), m[0], k, max_iter=40)
-        names = [*self.names, self.names[chosen]]
-        return Fits(self.sets, np.append(self.shares, share), names, np.concatenate([self.W, W[None]]))
-
-    def cuts(self, candidate: int) -> Array:
-        """(F,): the cut s_[m] among the losses of each training set."""
-        m, _ = paths.masses_of(self.sets, self.shares[[candidate]], 1.0)
-        found = []
-        for mass, level, W in zip(self.sets.masses, m[0], self.W[candidate], strict=True):
-            s = self.sets.model.losses(self.sets.model.design.scores(W))
-            rows = np.flatnonzero(mass)
-            weight = None if mass.dtype == bool else mass[rows]
-            found.append(float(cuts_of(s[rows], 0, level, weight)[0].value) if level else np.inf)
-        return np.array(found)
-
-    def out_of_fold(self, objective: Objective, tests: Array) -> list[tuple[Array, Array]]:
-        """For each test part its rows and their scores (candidates, r, rows)."""
-        parts = []
-        for f, test in enumerate(tests):
-            rows = np.flatnonzero(test)
-            design = objective.design.take(rows)
-            flat = design.scores(self.W[:, f].reshape(-1, design.p))
-            parts.append((rows, np.ascontiguousarray(flat).reshape(len(self.W), -1, len(rows))))
-        return parts
 
 
 def row_scores(objective: Objective, strata: Array, parts: list[tuple[Array, Array]], tests: Array) -> Array:
@@ -348,7 +275,7 @@ def adapt_k(
         k = objective.total / divisor if objective.sample_weight is not None else objective.total // divisor
         if k >= objective.k or k <= objective.m:
             return objective, result
-        objective = replace(objective, k=k)
+        objective = objective.ranked(objective.m, k)
         result = solve(objective, result.w)
 
 

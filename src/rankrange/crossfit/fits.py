@@ -3,21 +3,22 @@
 Choosing m needs the same model on every fold, at every m, from several starts. All of them share the rows of X, so
 they run as the columns of one batched descent: a training set is a row of masses (0 leaves a row out), and one product
 with X serves all columns. The fits are as precise as a choice between them needs, not more.
+
+`Sets` are the training sets, `Fits` what was fitted to them: candidates of growing m, each on every training set.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..core.arrays import Array
+from ..core.cuts import cuts_of, top_weights
 from ..core.objective import Objective
-from ..core.stratified import StratifiedObjective, quotas
 from ..solvers.descent import Metric, descend
+from .folds import Report, mass_of, silent
 
-Array = NDArray[Any]
 # Columns are worked on in parts of about this many numbers, which stay in a core's cache.
 _PART = 1 << 18
 # Products with X serve all columns together, up to this many numbers of scores.
@@ -29,60 +30,25 @@ _MEDIAN_ROWS = 4000
 _METRIC_ROWS = 20_000
 
 
-def top_weights(s: Array, mass: Array, m: Array) -> Array:
-    """Weights of the largest losses of each row of s (S, n) up to the mass m (S,); `mass` is what each loss has.
-
-    Where all masses are 0 or 1, ties at the cut share equally; else the first of them is taken first.
-    """
-    if mass.dtype == bool:
-        return _top_of_units(s, mass, m)
-    order = np.argsort(-s, axis=1, kind="stable")
-    sorted_mass = np.take_along_axis(mass, order, axis=1)
-    before = np.cumsum(sorted_mass, axis=1) - sorted_mass
-    taken = np.clip(m[:, None] - before, 0.0, sorted_mass)
-    weights = np.empty_like(taken)
-    np.put_along_axis(weights, order, taken, axis=1)
-    return weights
-
-
-def _top_of_units(s: Array, mass: Array, m: Array) -> Array:
-    inside = np.where(mass, s, -np.inf)
-    ranks = np.maximum(m.astype(np.intp), 1)
-    cut = np.sort(inside, axis=1)[np.arange(len(s)), s.shape[1] - ranks][:, None]
-    above = inside > cut
-    tied = inside == cut
-    share = (m - above.sum(axis=1)) / tied.sum(axis=1)
-    weights = above + tied * share[:, None]
-    weights[m == 0] = 0.0
-    return weights
-
-
 @dataclass(frozen=True, eq=False)
 class Sets:
-    """The model (an objective whose m and k do not matter) and its training sets, a row of masses (F, n) each."""
+    """The model (an objective whose m, k and C do not matter) and its training sets, a row of masses (F, n) each.
+
+    C is relative to the mean of all rows: n times scikit-learn's. Fits on a part of the rows are then penalised as the
+    fit on all of them is.
+    """
 
     model: Objective
     masses: Array
+    C: float
     metric: Metric
     far: Array  # how far out each row lies
 
     @classmethod
-    def of(cls, model: Objective, masses: Array) -> Sets:
+    def of(cls, model: Objective, masses: Array, C: float) -> Sets:
         far = farness(model)
         near = far <= np.quantile(far, 1.0 - _FAR)
-        return cls(model, masses, rough_metric(model, near), far)
-
-    def top(self, s: Array, mass: Array, m: Array) -> Array:
-        """Weights of what m cuts: the largest losses, or those of each class."""
-        if not isinstance(self.model, StratifiedObjective):
-            return top_weights(s, mass, m)
-        groups = self.model.groups
-        members = [groups == group for group in range(int(groups.max()) + 1)]
-        sizes = np.stack([mass[:, rows].sum(axis=1) for rows in members], axis=1).astype(np.float64)
-        weights = np.zeros(s.shape)
-        for rows, quota in zip(members, quotas(m, sizes).T, strict=True):
-            weights[:, rows] = top_weights(s[:, rows], mass[:, rows], quota)
-        return weights
+        return cls(model, masses, C, rough_metric(replace(model, C=C), near), far)
 
     @property
     def totals(self) -> Array:
@@ -114,15 +80,16 @@ class Sets:
                 values[part], Z[inside] = self._part(Z[inside], which[part], m[part], k[part])
             gradients[group] = self.model.design.adjoint(Z.reshape(-1, self.model.design.n)).reshape(W[group].shape)
         coef = W[:, :, : self.model.design.d]
-        values += (coef**2).sum(axis=(1, 2)) / (2.0 * self.model.C)
-        gradients[:, :, : self.model.design.d] += coef / self.model.C
+        ridge = self.totals[which] / (self.C * (k - m))
+        values += 0.5 * ridge * (coef**2).sum(axis=(1, 2))
+        gradients[:, :, : self.model.design.d] += ridge[:, None, None] * coef
         return values, gradients
 
     def _part(self, Z: Array, which: Array, m: Array, k: Array) -> tuple[Array, Array]:
         """The mean of the kept losses (S,), and its derivative in the scores Z (S, r, n)."""
         s, slope = self._losses_and_slopes(Z)
         mass = self.masses[which]
-        q = mass - self.top(s, mass, m) if (m > 0).any() else mass.astype(np.float64)
+        q = mass - self.model.aggregate.top(s, mass, m) if (m > 0).any() else mass.astype(np.float64)
         if (k < self.totals[which]).any():
             q = top_weights(s, q, k - m)
         q /= (k - m)[:, None]
@@ -234,9 +201,9 @@ def near_starts(sets: Sets, m: Array) -> Array:
     found = []
     for share in (m / sets.totals).mean(axis=1):
         near = sets.far <= np.quantile(sets.far, 1.0 - share)
-        part = Sets(model, sets.masses * near, sets.metric, sets.far)
+        part = replace(sets, masses=sets.masses * near)
         gradient = part.values_and_gradients(zero, every, none, part.totals)[1]
-        found.append(-rough_metric(model, near).solve(gradient))
+        found.append(-rough_metric(replace(model, C=sets.C), near).solve(gradient))
     return np.array(found)
 
 
@@ -283,3 +250,75 @@ def _scaled(sets: Sets, W: Array) -> Array:
     if sets.model.design.fit_intercept:
         W[..., -1] = -centre.reshape(W.shape[:3])
     return W * scale[..., None]
+
+
+def training_sets(objective: Objective, tests: Array, C: float) -> Sets:
+    """For each test part the rows that are not in it."""
+    mass = mass_of(objective)
+    train = ~tests if mass.dtype == bool else mass - tests
+    if len(train) == 1:  # a hold-out: no need to carry its rows along
+        rows = np.flatnonzero(train[0])
+        objective, train = objective.rows(rows, 0, 1), train[:, rows]
+    return Sets.of(objective, train, C)
+
+
+@dataclass(frozen=True)
+class Fits:
+    """The fits that are compared: candidate 0 is the ordinary one. W (candidates, F, r, p)."""
+
+    sets: Sets
+    shares: Array
+    names: list[str]
+    W: Array
+
+    @classmethod
+    def on(
+        cls,
+        sets: Sets,
+        shares: Array,
+        k_share: float,
+        rng: np.random.Generator,
+        n_random: int,
+        report: Report = silent,
+    ) -> Fits:
+        n_sets = len(sets.masses)
+        m, k = masses_of(sets, shares, k_share)
+        plain = ordinary(sets)
+        report(f"{n_sets} ordinary fits to choose m")
+        zero = upward(sets, plain, np.zeros((1, n_sets)), k) if k_share < 1 else plain[None]
+        up = upward(sets, zero[0], m, k)
+        report(f"{n_sets * len(shares)} fits that cut more and more")
+        found = searched(sets, m, k, rng, n_random if sets.model.n_outputs == 1 else 0)
+        report(f"{n_sets * len(shares)} searches")
+        names = ["none"] + ["up"] * len(shares) + ["search"] * len(shares)
+        return cls(sets, np.concatenate([[0.0], shares, shares]), names, np.concatenate([zero, up, found]))
+
+    def beside(self, chosen: int, share: float, k_share: float) -> Fits:
+        """With one more candidate on the path of `chosen`: this share, from the nearest fit that there is."""
+        path = [0, *(i for i, name in enumerate(self.names) if name == self.names[chosen])]
+        near = min(path, key=lambda i: abs(self.shares[i] - share))
+        m, k = masses_of(self.sets, np.array([share]), k_share)
+        W, _ = self.sets.fit(self.W[near], np.arange(len(self.sets.masses)), m[0], k, max_iter=40)
+        names = [*self.names, self.names[chosen]]
+        return Fits(self.sets, np.append(self.shares, share), names, np.concatenate([self.W, W[None]]))
+
+    def cuts(self, candidate: int) -> Array:
+        """(F,): the cut s_[m] among the losses of each training set."""
+        m, _ = masses_of(self.sets, self.shares[[candidate]], 1.0)
+        found = []
+        for mass, level, W in zip(self.sets.masses, m[0], self.W[candidate], strict=True):
+            s = self.sets.model.losses(self.sets.model.design.scores(W))
+            rows = np.flatnonzero(mass)
+            weight = None if mass.dtype == bool else mass[rows]
+            found.append(float(cuts_of(s[rows], 0, level, weight)[0].value) if level else np.inf)
+        return np.array(found)
+
+    def out_of_fold(self, objective: Objective, tests: Array) -> list[tuple[Array, Array]]:
+        """For each test part its rows and their scores (candidates, r, rows)."""
+        parts = []
+        for f, test in enumerate(tests):
+            rows = np.flatnonzero(test)
+            design = objective.design.take(rows)
+            flat = design.scores(self.W[:, f].reshape(-1, design.p))
+            parts.append((rows, np.ascontiguousarray(flat).reshape(len(self.W), -1, len(rows))))
+        return parts

@@ -22,13 +22,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..core.arrays import Array
 from ..core.objective import Objective
 from . import fits as paths
-from .choose import Choice, Report, mass_of, silent, split, strata_of, training_sets
+from .choose import Choice
+from .fits import training_sets
+from .folds import Report, mass_of, silent, split, strata_of
 
-Array = NDArray[Any]
 Operation = Callable[[Array], float]
 _STEPS = 10  # between two looks at the validation set
 _WARM_UP = 20  # looks at most
@@ -82,7 +83,7 @@ def choose_with_validation(
 ) -> Choice:
     """m, k and a start for `objective`, from the rows of `clean`; what is not to be chosen stays as it is."""
     upper, lower = operations_of(operations)
-    sets = paths.Sets.of(objective, mass_of(objective)[None])
+    sets = paths.Sets.of(objective, mass_of(objective)[None], objective.C_of_sum * objective.total)
     warm = W = _warm_up(sets, clean)
     m, k, looks = objective.m, objective.k, []
     for _ in range(_ROUNDS):
@@ -175,7 +176,7 @@ def _confusions(objective: Objective, clean: Objective, W: Array, share: float, 
     """
     folds = 2 if objective.design.n <= _BOTH_HALVES_UP_TO else 1
     tests = split(objective, strata_of(objective), np.random.default_rng(0), (1, 2, folds))
-    sets = training_sets(objective, tests)
+    sets = training_sets(objective, tests, objective.C_of_sum * objective.total)
     m, k = paths.masses_of(sets, np.array([share]), 1.0)
     starts = np.repeat(W[None], folds, axis=0)
     fits = sets.fit(0.0 * starts, np.arange(folds), m[0], k, max_iter=100)[0]

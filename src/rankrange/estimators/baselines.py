@@ -6,7 +6,7 @@
 - `TopKSVMClassifier`: the top-k multi-class SVM of Lapin, Hein and Schiele (2015), SVM_alpha: max(0, mean of the k
   largest of 1[j != y] + f_j - f_y). One class a row.
 
-All minimise the mean of their losses + ||coef||^2 / (2 C), intercepts not penalised.
+All minimise C times the sum of their losses + ||coef||^2 / 2, intercepts not penalised: C is scikit-learn's.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from ..core.arrays import Array
 from ..core.objective import Design
 from ..solvers.blocks import Blocks
 from ..solvers.descent import descend
@@ -27,8 +27,6 @@ from ..solvers.inner.simplex import onto_simplex
 from ..solvers.per_label import logistic_per_label, shared_metric
 from .prepare import canonical_rows
 from .targets import LabelRanker, Targets
-
-Array = NDArray[Any]
 
 
 class _Baseline(LabelRanker, ABC):
@@ -62,7 +60,9 @@ class _Baseline(LabelRanker, ABC):
             rows, true, weight = canonical_rows(X, true, weight)
         design = Design(rows, bool(self.fit_intercept))
         mass = np.ones(design.n) if weight is None else weight
-        W, self.objective_, self.n_iter_, self.converged_ = self._minimise(design, Blocks(design, true), mass)
+        C = float(self.C) * float(mass.sum())  # relative to the mean, as the solvers have it
+        W, value, self.n_iter_, self.converged_ = self._minimise(design, Blocks(design, true), mass, C)
+        self.objective_ = value * C
         self._store_scores(W, design)
         if not self.converged_:
             warnings.warn(
@@ -77,25 +77,23 @@ class _Baseline(LabelRanker, ABC):
         """Anything is welcome."""
 
     @abstractmethod
-    def _minimise(self, design: Design, blocks: Blocks, mass: Array) -> tuple[Array, float, int, bool]:
-        """The coefficients (L, p), the objective there, the steps taken, and whether they were enough."""
+    def _minimise(self, design: Design, blocks: Blocks, mass: Array, C: float) -> tuple[Array, float, int, bool]:
+        """The coefficients (L, p), the mean loss and penalty there, the steps taken, and whether they were enough."""
 
 
 class LogisticPerLabel(_Baseline):
     """One logistic regression a label (binary relevance); the start of `TKMLClassifier`."""
 
-    def _minimise(self, design: Design, blocks: Blocks, mass: Array) -> tuple[Array, float, int, bool]:
-        W, value, n_iter = logistic_per_label(
-            design, blocks, float(self.C), mass, tol=float(self.tol), max_iter=int(self.max_iter)
-        )
+    def _minimise(self, design: Design, blocks: Blocks, mass: Array, C: float) -> tuple[Array, float, int, bool]:
+        W, value, n_iter = logistic_per_label(design, blocks, C, mass, tol=float(self.tol), max_iter=int(self.max_iter))
         return W, value, n_iter, n_iter < self.max_iter
 
 
 class LSEPClassifier(_Baseline):
     """Linear model trained on the log-sum-exp pairwise loss: every true label above every false one, smoothly."""
 
-    def _minimise(self, design: Design, blocks: Blocks, mass: Array) -> tuple[Array, float, int, bool]:
-        run = _Run(design, blocks, mass, float(self.C))
+    def _minimise(self, design: Design, blocks: Blocks, mass: Array, C: float) -> tuple[Array, float, int, bool]:
+        run = _Run(design, blocks, mass, C)
         return run.descend(run.zero(), lsep, int(self.max_iter), float(self.tol))
 
 
@@ -109,8 +107,8 @@ class TopKSVMClassifier(_Baseline):
                 "use TKMLClassifier or LSEPClassifier for sets of labels"
             )
 
-    def _minimise(self, design: Design, blocks: Blocks, mass: Array) -> tuple[Array, float, int, bool]:
-        run = _Run(design, blocks, mass, float(self.C))
+    def _minimise(self, design: Design, blocks: Blocks, mass: Array, C: float) -> tuple[Array, float, int, bool]:
+        run = _Run(design, blocks, mass, C)
         W, n_iter = run.zero(), 0
         for mu in (0.5, 0.1, 0.02, 0.005):  # smooth, then sharpen
 

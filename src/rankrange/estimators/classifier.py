@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_class_weight
@@ -14,21 +14,28 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from ..core.losses import CrammerSinger, Hinge, Logistic, Softmax
+from ..core.aggregates import Stratified
+from ..core.arrays import Array
+from ..core.losses import CrammerSinger, Hinge, Logistic, OneVsRestSquaredHinge, Softmax, SquaredHinge
 from ..core.objective import Design, Objective
-from ..core.stratified import StratifiedObjective
-from ..crossfit.choose import mass_of, strata_of
+from ..crossfit.folds import mass_of, strata_of
 from .linear import AoRRLinear, clean_rows
 
-Array = NDArray[Any]
+# By name: the loss of two classes and that of more.
+_LOSSES: dict[str, tuple[Any, Any]] = {
+    "logistic": (Logistic, Softmax),
+    "hinge": (Hinge, CrammerSinger),
+    "squared_hinge": (SquaredHinge, OneVsRestSquaredHinge),
+}
 
 
 class AoRRClassifier(ClassifierMixin, AoRRLinear):
     """Linear classifier that keeps the training losses ranked m+1..k and ignores the others.
 
-    It minimises the average of the kept losses + ||coef||^2 / (2 C); the intercept is not penalised. Cutting the top m
-    removes outliers and wrong labels completely; k below n keeps the fit from being dominated by what is already
-    easy. Average, maximum, average top-k, median and trimmed losses are settings of (m, k); see `RankedRange`.
+    It minimises C times the sum of the kept losses + ||coef||^2 / 2; the intercept is not penalised. That is
+    LogisticRegression(C=C) of scikit-learn on the rows it keeps, and on all rows with m=0, k=1.0. Cutting the top m
+    removes outliers and wrong labels completely; k below n keeps the fit from being dominated by what is already easy.
+    Average, maximum, average top-k, median and trimmed losses are settings of (m, k); see `RankedRange`.
 
     Parameters
     ----------
@@ -38,10 +45,12 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
         a clean validation set both are learnt from its losses (Algorithm 2). k="adaptive" starts at n and falls to
         n/2, n/4, n/8, n/16, n/32 as the training accuracy passes 70, 80, 90, 95, 99.5%. A stream (`partial_fit`) can
         not be cross-validated: there "auto" cuts nothing.
-    loss : "logistic" (softmax for more than two classes) or "hinge" (Crammer-Singer)
-    C : float
-        Inverse strength of the penalty, relative to the *mean* loss: C here is n times scikit-learn's C, and the
-        default is a strong penalty; C=len(y) is scikit-learn's default.
+    loss : "logistic", "hinge" or "squared_hinge"
+        With more than two classes these are softmax, Crammer-Singer, and one squared hinge per class, for which nothing
+        is proved (certificate_) unless fit_intercept=False.
+    C : float or "auto"
+        Inverse strength of the penalty, with scikit-learn's meaning and default. "auto" chooses it among 0.001 to 100
+        by what the rows left out by each fold cost, on the folds that also choose m.
     solver : "auto", "dca", "subgradient" or "bilevel"
         "auto" searches from many starts and certifies the result. "dca" is the paper's Algorithm 1 with exact inner
         solves, "bilevel" its section 3.1, both from the ordinary fit. "subgradient" is Algorithm 1 as printed, for
@@ -65,6 +74,7 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
     ----------
     coef_ (1 or n_classes, n_features), intercept_, classes_, n_features_in_
     m_, k_ : the counts (with fractional weights: masses) that were used
+    C_ : the C that was used
     lam_, lam_hat_ : the cuts s_[k] and s_[m] of the training losses; lam_hat_ is infinite for m = 0
     dropped_ : bool (n,), the training rows that were cut
     objective_, n_iter_, converged_, message_
@@ -85,7 +95,7 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
         k: Any = "auto",
         *,
         loss: str = "logistic",
-        C: float = 1.0,
+        C: Any = 1.0,
         fit_intercept: bool = True,
         solver: str = "auto",
         n_starts: int = 10,
@@ -145,17 +155,14 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
         return self
 
     def _by_class(self, objective: Objective) -> Objective:
-        if not self.stratify:
-            return objective
-        fields = {name: getattr(objective, name) for name in objective.__dataclass_fields__}
-        return StratifiedObjective(**{**fields, "groups": strata_of(objective)})
+        return replace(objective, aggregate=Stratified(strata_of(objective))) if self.stratify else objective
 
     def _store_cuts(self, losses: Array, objective: Objective) -> None:
         super()._store_cuts(losses, objective)
         codes = strata_of(objective)
-        if isinstance(objective, StratifiedObjective):
+        if self.stratify:
             lam_hat, self.dropped_ = np.full(len(self.classes_), np.inf), np.zeros(len(losses), dtype=bool)
-            for rows, cut in objective.cuts(losses):
+            for rows, cut in objective.aggregate.cuts(losses, objective.m, objective.sample_weight):
                 lam_hat[codes[rows[0]]] = cut.value
                 over = losses[rows] >= cut.value if cut.taken >= cut.tied else losses[rows] > cut.value
                 self.dropped_[rows[over]] = True
@@ -212,11 +219,10 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
             )
 
     def _loss(self) -> tuple[Any, int]:
-        if self.loss not in ("logistic", "hinge"):
-            raise ValueError(f"loss must be 'logistic' or 'hinge', got {self.loss!r}")
-        if len(self.classes_) == 2:
-            return (Logistic() if self.loss == "logistic" else Hinge()), 1
-        return (Softmax() if self.loss == "logistic" else CrammerSinger()), len(self.classes_)
+        if self.loss not in _LOSSES:
+            raise ValueError(f"loss must be one of {', '.join(map(repr, _LOSSES))}, got {self.loss!r}")
+        of_two, of_several = _LOSSES[self.loss]
+        return (of_two(), 1) if len(self.classes_) == 2 else (of_several(), len(self.classes_))
 
     def _encode(self, codes: Array, dtype: Any) -> Array:
         return (2 * codes - 1).astype(dtype) if len(self.classes_) == 2 else codes

@@ -8,24 +8,21 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
+from ..core.arrays import Array
+from ..core.cuts import cuts_of
 from ..core.objective import Design, Objective
 from ..core.ranges import RankedRange
-from ..core.select import cuts_of
-from ..crossfit.choose import Choice, Report, adapt_k, choose_m, silent
+from ..crossfit.choose import Choice, adapt_k, choose_C, choose_m
+from ..crossfit.folds import Report, silent
 from ..crossfit.with_clean import choose_with_validation
-from ..solvers import Log, Result, bilevel, dca, multistart, subgradient
-from ..solvers.multistart import _on_all_rows as refine
+from ..solvers import SOLVERS, Log, Result, Settings, refine, solve
 from .prepare import canonical_rows
 from .streaming import Stream
-
-Array = NDArray[Any]
-_SOLVERS = ("auto", "dca", "subgradient", "bilevel")
 
 
 class AoRRLinear(BaseEstimator):
@@ -37,7 +34,7 @@ class AoRRLinear(BaseEstimator):
         k: Any = "auto",
         *,
         loss: str,
-        C: float = 1.0,
+        C: Any = 1.0,
         fit_intercept: bool = True,
         solver: str = "auto",
         n_starts: int = 10,
@@ -82,16 +79,15 @@ class AoRRLinear(BaseEstimator):
         return RankedRange(0 if self._is_auto("m") else self.m, 1.0 if self._is_auto("k") else self.k)
 
     def _check_params(self) -> None:
-        for name, lowest in (("C", 0.0), ("tol", 0.0)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, numbers.Real) or not lowest < float(value) < np.inf:
-                raise ValueError(f"{name} must be a number above {lowest:g} and finite, got {value!r}")
+        check_C(self.C)
+        if isinstance(self.tol, bool) or not isinstance(self.tol, numbers.Real) or not 0 < float(self.tol) < np.inf:
+            raise ValueError(f"tol must be a number above 0 and finite, got {self.tol!r}")
         for name, least in (("max_iter", 1), ("n_starts", 0)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < least:
                 raise ValueError(f"{name} must be an int of at least {least}, got {value!r}")
-        if self.solver not in _SOLVERS:
-            raise ValueError(f"solver must be one of {', '.join(_SOLVERS)}, got {self.solver!r}")
+        if self.solver not in SOLVERS:
+            raise ValueError(f"solver must be one of {', '.join(SOLVERS)}, got {self.solver!r}")
 
     def _solve(
         self, X: Any, y: Array, weight: Array | None, loss: Any, n_outputs: int, clean: tuple[Any, Array] | None
@@ -103,18 +99,18 @@ class AoRRLinear(BaseEstimator):
         whole = mass is None or bool((mass == np.floor(mass)).all())
         m, k = keep.masses(len(targets) if mass is None else float(mass.sum()), whole=whole)
         design = Design(rows, bool(self.fit_intercept))
-        objective = Objective(design, targets, loss, float(self.C), n_outputs, m=m, k=k, sample_weight=mass)
+        C = 1.0 if self.C == "auto" else float(self.C)
+        objective = Objective(design, targets, loss, C * (k - m), n_outputs, m=m, k=k, sample_weight=mass)
         objective = self._by_class(objective)
         start = self._warm(design, n_outputs) if self.warm_start and hasattr(self, "coef_") else None
-        choice = self._choose(objective, clean, rng)
-        if choice is not None:
-            objective = replace(objective, m=choice.m, k=objective.k if choice.k is None else choice.k)
+        objective, choice = self._choose(objective, clean, rng)
+        self.C_ = objective.C_of_sum
         result = self._run_chosen(objective, start, None if choice is None else choice.start, rng)
         if isinstance(self.k, str) and self.k == "adaptive":
             objective, result = adapt_k(objective, result, lambda part, W: self._run_chosen(part, None, W, rng))
         self.m_: float = int(objective.m) if whole else float(objective.m)
         self.k_: float = int(objective.k) if whole else float(objective.k)
-        self._store(result, design)
+        self._store(result, objective)
         given = Design(X, design.fit_intercept)
         as_given = self._by_class(replace(objective, design=given, y=y, sample_weight=weight))
         losses = result.losses if rows is X else None
@@ -130,13 +126,17 @@ class AoRRLinear(BaseEstimator):
     def _by_class(self, objective: Objective) -> Objective:
         return objective
 
-    def _choose(self, objective: Objective, clean: tuple[Any, Array] | None, rng: np.random.Generator) -> Choice | None:
-        """m and k where they are left open; with a clean validation set by Algorithm 2."""
+    def _choose(
+        self, objective: Objective, clean: tuple[Any, Array] | None, rng: np.random.Generator
+    ) -> tuple[Objective, Choice | None]:
+        """The objective with m, k and C chosen where they are left open; with a clean validation set by Algorithm 2."""
         fixed = isinstance(self.m, RankedRange)
         auto = {name: not fixed and self._is_auto(name) for name in ("m", "k")}
         for name in ("tuning_", "noise_estimate_", "noise_interval_"):  # of an earlier fit
             self.__dict__.pop(name, None)
         report: Report = print if self.verbose else silent
+        if self.C == "auto" and (clean is not None or not auto["m"]):
+            objective = replace(objective, C=choose_C(objective, rng) * objective.kept)
         if clean is not None:
             if not any(auto.values()):
                 raise ValueError(
@@ -154,42 +154,27 @@ class AoRRLinear(BaseEstimator):
                 report=report,
             )
         elif auto["m"]:
-            choice = choose_m(objective, rng, report)
+            choice = choose_m(objective, rng, report, C=None if self.C == "auto" else float(self.C))
         else:
-            return None
+            return objective, None
         self.tuning_ = choice.table
         self.noise_estimate_, *interval = map(float, choice.noise)
         self.noise_interval_ = tuple(interval)
         if self.verbose:
             print(f"m = {choice.m:g} of {objective.total:g}: {choice.reason}")
-        return choice
+        k = objective.k if choice.k is None else choice.k
+        C = objective.C_of_sum if choice.C is None else choice.C
+        return replace(objective, m=choice.m, k=k, C=C * (k - choice.m)), choice
 
     def _run_chosen(
         self, objective: Objective, warm: Array | None, start: Array | None, rng: np.random.Generator
     ) -> Result:
         """Go on from `start` where the choice ended in one; else search, with `warm` as one more start."""
-        if start is None:
-            return self._run(objective, warm, rng)
-        if self.solver != "auto":
-            return self._run(objective, start, rng)
         log = Log(print if self.verbose else None)
-        return refine(objective, start[None], rng, float(self.tol), int(self.max_iter), log)
-
-    def _run(self, objective: Objective, start: Array | None, rng: np.random.Generator) -> Result:
-        log = Log(print if self.verbose else None)
-        common: dict[str, Any] = {"tol": float(self.tol), "log": log}
-        if self.solver == "auto":
-            return multistart(
-                objective, start, n_starts=int(self.n_starts), rng=rng, max_iter=int(self.max_iter), **common
-            )
-        shape = (objective.n_outputs, objective.design.p)
-        if self.solver == "subgradient":
-            start = rng.normal(scale=0.01, size=shape) if start is None else start
-            return subgradient(objective, start, inner=10 * int(self.max_iter), **common)
-        if start is None:  # the ordinary fit; at zero all losses tie, and both methods would stay there
-            start = bilevel(replace(objective, m=0, k=objective.total), np.zeros(shape), tol=1e-4).w
-        method = dca if self.solver == "dca" else bilevel
-        return method(objective, start, max_iter=int(self.max_iter), **common)
+        settings = Settings(float(self.tol), int(self.max_iter), int(self.n_starts), rng, log)
+        if start is not None and self.solver == "auto":
+            return refine(objective, start, settings)
+        return solve(self.solver, objective, warm if start is None else start, settings)
 
     def _warm(self, design: Design, n_outputs: int) -> Array | None:
         W = np.zeros((n_outputs, design.p))
@@ -201,16 +186,17 @@ class AoRRLinear(BaseEstimator):
             W[:, -1] = self.intercept_
         return W
 
-    def _store(self, result: Result, design: Design) -> None:
-        self._store_weights(result.w, design)
-        self.objective_ = float(result.value)
+    def _store(self, result: Result, objective: Objective) -> None:
+        """Users know the objective as C times the sum of the kept losses plus the penalty: C times the solver's."""
+        self._store_weights(result.w, objective.design)
+        self.objective_ = float(result.value) * objective.C
         self.n_iter_ = max(1, int(result.n_iter))  # the certificate of a start that was optimal takes one look too
         self.converged_ = bool(result.converged)
         self.certificate_ = float(result.certificate)
         self.message_ = result.message
         self.history_ = {
             "phase": np.array([phase for phase, _ in result.history]),
-            "objective": np.array([value for _, value in result.history]),
+            "objective": np.array([value for _, value in result.history]) * objective.C,
         }
 
     def _store_cuts(self, losses: Array, objective: Objective) -> None:
@@ -231,13 +217,15 @@ class AoRRLinear(BaseEstimator):
                 "pass for example m=0.1, k=1.0"
             )
         design = Design(X, bool(self.fit_intercept))
-        objective = Objective(design, y, loss, float(self.C), n_outputs, sample_weight=weight)
+        if self.C == "auto":
+            raise ValueError("partial_fit cannot choose C, because it sees a part of the rows; pass a number, as C=1.0")
+        objective = Objective(design, y, loss, 1.0, n_outputs, sample_weight=weight)  # its C comes with each batch
         shape = (n_outputs, design.p)
         stream = Stream(self.stream_) if hasattr(self, "stream_") else Stream.start(shape)
         if not hasattr(self, "stream_") and hasattr(self, "coef_"):  # go on from a fit
             known = self._warm(design, n_outputs)
             stream.W = stream.W if known is None else known
-        stream.learn(objective, float(keep.m), float(keep.k))
+        stream.learn(objective, float(self.C), float(keep.m), float(keep.k))
         self.stream_: dict[str, Array] = stream.state()
         self.m_, self.k_ = float(keep.m), float(keep.k)
         self.lam_, self.lam_hat_ = stream.lam, stream.lam_hat
@@ -271,3 +259,11 @@ def clean_rows(estimator: AoRRLinear, X_val: Any, y_val: Any, dtype: Any) -> tup
             f"X_val and y_val must have as many rows, got {X_val.shape[0]} and {len(y_val)}; pass one label a row"
         )
     return X_val, y_val
+
+
+def check_C(C: Any) -> None:
+    """An error unless C is "auto" or a positive number."""
+    if isinstance(C, str) and C == "auto":
+        return
+    if isinstance(C, bool) or not isinstance(C, numbers.Real) or not 0 < float(C) < np.inf:
+        raise ValueError(f"C must be 'auto' or a number above 0 and finite, got {C!r}; 1.0 is scikit-learn's default")

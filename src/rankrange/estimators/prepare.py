@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from ..core.arrays import Array
+
 # Sorting rows costs little up to this many, and repetition is exact there.
 _SORTED_UP_TO = 5000
 # A sparse matrix of up to this many entries is quicker as a dense one.

@@ -5,23 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
+from ..core.arrays import Array
 from ..core.losses import Absolute, Huber, Squared
 from ..core.objective import Design
 from .linear import AoRRLinear, clean_rows
-
-Array = NDArray[Any]
 
 
 class AoRRRegressor(RegressorMixin, AoRRLinear):
     """Linear regression that keeps the training losses ranked m+1..k; with loss="squared", k=1.0 least trimmed squares.
 
-    It minimises the average of the kept losses + ||coef||^2 / (2 C). loss is "squared", (y - z)^2; "absolute",
-    |y - z|; or "huber", (y - z)^2 / 2 within 1 of y and linear beyond. The other parameters and the attributes are
-    those of `AoRRClassifier`.
+    It minimises C times the sum of the kept losses + ||coef||^2 / 2: with loss="squared" that is scikit-learn's
+    Ridge(alpha=1 / (2 C)) on the rows it keeps. loss is "squared", (y - z)^2; "absolute", |y - z|; or "huber",
+    (y - z)^2 / 2 within 1 of y and linear beyond. The other parameters and the attributes are those of
+    `AoRRClassifier`.
     """
 
     def __init__(
@@ -30,7 +29,7 @@ class AoRRRegressor(RegressorMixin, AoRRLinear):
         k: Any = "auto",
         *,
         loss: str = "squared",
-        C: float = 1.0,
+        C: Any = 1.0,
         fit_intercept: bool = True,
         solver: str = "auto",
         n_starts: int = 10,

@@ -11,15 +11,13 @@ import warnings
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from ..core.arrays import Array
 from ..core.objective import Design, Objective
 from ..solvers.descent import Metric, add_diagonal, descend
 from .classifier import AoRRClassifier
 from .prepare import canonical_rows
-
-Array = NDArray[Any]
 
 
 def robust_maximum(s: Array, slack: float, mass: Array | None = None) -> tuple[float, Array]:

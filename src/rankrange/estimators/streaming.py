@@ -3,20 +3,20 @@
 Ranks within a batch are not ranks in the data. So lam and lam_hat are tracked across batches by the minimax updates of
 the paper's Algorithm 3, scaled to the batch: each moves against the difference between the share of losses above it
 and the share that should be. The first batches are learnt from whole, because a threshold on the losses of a model
-that knows nothing cuts at random.
+that knows nothing cuts at random. The penalty is that of a fit to all rows seen so far: the more there are, the less it
+weighs.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..core.arrays import Array
+from ..core.cuts import select
 from ..core.objective import Objective
-from ..core.select import select
 
-Array = NDArray[Any]
 _BATCH = 128
 _WARM_UP_BATCHES = 20
 _RATE = 0.5
@@ -28,26 +28,30 @@ class Stream:
     def __init__(self, state: dict[str, Array]) -> None:
         self.W, self.squares = state["W"], state["squares"]
         self.lam, self.lam_hat, self.spread, self.batches = (float(v) for v in state["thresholds"])
+        self.seen = float(state["seen"])  # the mass of all rows so far
 
     @classmethod
     def start(cls, shape: tuple[int, int]) -> Stream:
-        return cls({"W": np.zeros(shape), "squares": np.zeros(shape), "thresholds": np.zeros(4)})
+        zero = np.zeros(shape)
+        return cls({"W": zero, "squares": zero.copy(), "thresholds": np.zeros(4), "seen": np.zeros(())})
 
     def state(self) -> dict[str, Array]:
         thresholds = np.array([self.lam, self.lam_hat, self.spread, self.batches])
-        return {"W": self.W, "squares": self.squares, "thresholds": thresholds}
+        return {"W": self.W, "squares": self.squares, "thresholds": thresholds, "seen": np.array(self.seen)}
 
-    def learn(self, objective: Objective, m: float, k: float) -> None:
-        """One pass over the rows of `objective`, in order; m and k are shares of the stream."""
+    def learn(self, objective: Objective, C: float, m: float, k: float) -> None:
+        """One pass over the rows of `objective`, in order; C is scikit-learn's, m and k are shares of the stream."""
         n = objective.design.n
         for start in range(0, n, _BATCH):
             rows = np.arange(start, min(start + _BATCH, n))
-            self._step(objective.rows(rows, 0, len(rows)), m, k)
+            self._step(objective.rows(rows, 0, len(rows)), C, m, k)
 
-    def _step(self, batch: Objective, m: float, k: float) -> None:
+    def _step(self, batch: Objective, C: float, m: float, k: float) -> None:
         mass = np.ones(batch.design.n) if batch.sample_weight is None else batch.sample_weight
         if mass.sum() <= 0:
             return
+        self.seen += float(mass.sum())
+        batch = replace(batch, C=C * self.seen * (k - m))
         s, slope = batch.losses_and_slopes(batch.design.scores(self.W))
         s = s.astype(np.float64, copy=False)
         self._track(s, mass / mass.sum(), m, k)

@@ -11,19 +11,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.preprocessing import MultiLabelBinarizer
 from sklearn.utils import check_consistent_length, column_or_1d, gen_batches
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from ..core.arrays import Array
 from ..core.objective import Design
 from ..core.select import ranked_range
 from ..metrics import check_indicator, top_k_labels
 from ..solvers.blocks import rows_that_fit
 
-Array = NDArray[Any]
 # An indicator matrix of up to this many entries is kept dense, a byte an entry.
 _DENSE_UP_TO = 1 << 26
 

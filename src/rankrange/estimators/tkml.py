@@ -6,27 +6,28 @@ import contextlib
 import numbers
 import warnings
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
+from ..core.arrays import Array
+from ..core.cuts import cuts_of
 from ..core.losses import TKML
 from ..core.objective import Design
 from ..core.ranges import RankedRange
-from ..core.select import cuts_of
+from ..crossfit.service import PENALTIES
 from ..metrics import top_k_labels
 from ..solvers.blocks import Blocks
 from ..solvers.label_ranking import LabelObjective, Watch, by_separation, descend_and_polish, quasi_newton
 from ..solvers.minmax import minmax
 from ..solvers.per_label import logistic_per_label
 from ..solvers.result import Log, Result
+from .linear import check_C
 from .prepare import canonical_rows
 from .targets import LabelRanker
 
-Array = NDArray[Any]
 _SOLVERS = ("auto", "dca", "minmax")
 # Steps after which a path on held-out rows is given up when none of them was better.
 _PATIENCE = 40
@@ -37,7 +38,7 @@ _ORDERED_UP_TO = 5_000_000
 class TKMLClassifier(LabelRanker):
     """Linear multi-label classifier that ranks labels and predicts the top_k best.
 
-    It minimises the average of the TKML losses ranked m+1..k among the training rows + ||coef||^2 / (2 C); intercepts
+    It minimises C times the sum of the TKML losses ranked m+1..k among the training rows + ||coef||^2 / 2; intercepts
     are not penalised. m=0, k=1.0 is TKML-Average, m=0 with k below the number of rows TKML-AT_k, m > 0 TKML-AoRR.
     With one class a row, y of shape (n,), it is a multi-class classifier.
 
@@ -47,8 +48,9 @@ class TKMLClassifier(LabelRanker):
         How many labels are predicted; below the number of labels.
     m, k : int or float; m also a RankedRange
         Which rows count: those whose losses rank m+1..k. An int is a count, a float in [0, 1] a fraction of the rows.
-    C : float
-        Inverse strength of the penalty, relative to the *mean* loss.
+    C : float or "auto"
+        Inverse strength of the penalty, as in scikit-learn. "auto", the default, tries 0.001 to 100 and keeps the C
+        whose path does best on the rows held out (`validation`, or a fifth of the rows where that is None).
     loss : "two_sided" or "paper"
         "paper" asks that all true labels be in the top_k, also of a row that has more than top_k of them, where it
         cannot be; "two_sided" asks of such a row that the top_k be true. See docs/paper.md.
@@ -92,7 +94,7 @@ class TKMLClassifier(LabelRanker):
         *,
         m: Any = 0,
         k: Any = 1.0,
-        C: float = 1.0,
+        C: Any = "auto",
         loss: str = "two_sided",
         fit_intercept: bool = True,
         solver: str = "auto",
@@ -128,7 +130,8 @@ class TKMLClassifier(LabelRanker):
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         objective = self._objective(*_ordered(X, targets.true, weight))
         seed = int(rng.integers(2**31))  # the same batches on every part of the rows
-        steps = self._choose_steps(objective, rng, seed)
+        objective, steps = self._choose(objective, rng, seed)
+        self.C_ = objective.C_of_sum
         mean = _Mean()
         result = self._run(objective, steps, seed, Log(print if self.verbose else None), mean)
         if self.validation is not None and steps:
@@ -147,7 +150,8 @@ class TKMLClassifier(LabelRanker):
         return self
 
     def _check_params(self) -> None:
-        for name in ("C", "tol", "learning_rate"):
+        check_C(self.C)
+        for name in ("tol", "learning_rate"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < np.inf:
                 raise ValueError(f"{name} must be a number above 0 and finite, got {value!r}")
@@ -180,7 +184,8 @@ class TKMLClassifier(LabelRanker):
         self.k_: float = int(k) if whole else float(k)
         loss = TKML(int(self.top_k), two_sided=self.loss == "two_sided")
         design = Design(X, bool(self.fit_intercept))
-        return LabelObjective(design, true, loss, float(self.C), true.shape[1], m=m, k=k, sample_weight=mass)
+        C = (1.0 if self.C == "auto" else float(self.C)) * (k - m)
+        return LabelObjective(design, true, loss, C, true.shape[1], m=m, k=k, sample_weight=mass)
 
     def _run(self, objective: LabelObjective, steps: int, seed: int, log: Log, watch: Watch | None = None) -> Result:
         """`steps` steps from the start; `watch` sees the start and every new W."""
@@ -200,39 +205,63 @@ class TKMLClassifier(LabelRanker):
             return by_separation(objective, start, **common)
         return (descend_and_polish if self.validation is None else quasi_newton)(objective, start, **common)
 
-    def _choose_steps(self, objective: LabelObjective, rng: np.random.Generator, seed: int) -> int:
-        """The number of steps that does best on rows held out; none unless the gain exceeds its standard error."""
+    def _choose(self, objective: LabelObjective, rng: np.random.Generator, seed: int) -> tuple[LabelObjective, int]:
+        """The objective under the C that is chosen, and how many steps to take: what does best on rows held out."""
         self.stop_scores_, self.stop_score_ = None, np.nan
-        if self.validation is None or objective.design.n < 2:
-            return int(self.max_iter)
+        open_C, to_the_end = self.C == "auto", self.validation is None
+        if objective.design.n < 2 or (to_the_end and not open_C):
+            return objective, int(self.max_iter)
+        held = _held_out(objective.design.n, 0.2 if to_the_end else self.validation, rng)
+        best = (
+            (objective, self._stop(objective, held, seed)) if not open_C else self._least_error(objective, held, seed)
+        )
+        if to_the_end:
+            return best[0], int(self.max_iter)
+        self.stop_scores_, self.stop_score_ = best[1].scores, best[1].score
+        return best[0], best[1].steps
+
+    def _least_error(self, objective: LabelObjective, held: list[Array], seed: int) -> tuple[LabelObjective, _Stop]:
+        """From strong to weak penalties, until two in a row are no better than the best before them."""
+        found: list[tuple[LabelObjective, _Stop]] = []
+        best = 0
+        for C in PENALTIES:
+            candidate = replace(objective, C=C * objective.kept)
+            found.append((candidate, self._stop(candidate, held, seed)))
+            if found[-1][1].score > found[best][1].score:
+                best = len(found) - 1
+            if len(found) - 1 - best >= 2:
+                break
+        return found[best]
+
+    def _stop(self, objective: LabelObjective, held: list[Array], seed: int) -> _Stop:
+        """The number of steps that does best on rows held out; none unless the gain exceeds its standard error."""
         judges = []
-        for held in _held_out(objective.design.n, self.validation, rng):
-            judges.append(_Judge(objective, held))
+        for rows in held:
+            judges.append(_Judge(objective, rows))
             with contextlib.suppress(_Enough):
-                self._run(_without(objective, held), int(self.max_iter), seed, Log(), _Mean(judges[-1]))
+                self._run(_without(objective, rows), int(self.max_iter), seed, Log(), _Mean(judges[-1]))
         longest = max(len(judge.right) for judge in judges)
         right = np.concatenate([judge.padded(longest) for judge in judges], axis=1)
         weight = np.concatenate([judge.weight for judge in judges])
-        self.stop_scores_ = right @ (weight / weight.sum())
-        smooth = _smoothed(self.stop_scores_)
+        scores = right @ (weight / weight.sum())
+        smooth = _smoothed(scores)
         steps = int(np.argmax(smooth))
         change = right[steps].astype(float) - right[0]
         gain = float(np.average(change, weights=weight))
         error = float(np.sqrt(np.average((change - gain) ** 2, weights=weight) / weight.sum()))
         steps = steps if gain > error else 0
-        self.stop_score_ = float(smooth[steps])
-        return steps
+        return _Stop(steps, float(smooth[steps]), scores)
 
     def _store(self, result: Result, objective: LabelObjective) -> None:
         self._store_scores(result.w, objective.design)
-        self.objective_ = float(result.value)
+        self.objective_ = float(result.value) * objective.C
         self.n_iter_ = max(1, int(result.n_iter))
         self.converged_ = bool(result.converged or self.validation is not None)
         self.certificate_ = float(result.certificate)
         self.message_ = result.message
         self.history_ = {
             "phase": np.array([phase for phase, _ in result.history]),
-            "objective": np.array([value for _, value in result.history]),
+            "objective": np.array([value for _, value in result.history]) * objective.C,
         }
 
     def _store_cuts(self, losses: Array, weight: Array | None) -> None:
@@ -241,6 +270,14 @@ class TKMLClassifier(LabelRanker):
         # All m cut rows count: losses > lam_hat would leave out the m-th itself (docs/paper.md). Rows that tie at the
         # cut and are partly kept are not dropped.
         self.dropped_ = losses >= upper.value if self.m_ and upper.taken >= upper.tied else losses > upper.value
+
+
+class _Stop(NamedTuple):
+    """Where on a path to stop: after how many steps, the held-out accuracy there, and that of all steps."""
+
+    steps: int
+    score: float
+    scores: Array
 
 
 class _Enough(Exception):

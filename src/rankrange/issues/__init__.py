@@ -3,6 +3,7 @@
 May import: `core`, `solvers`, `crossfit`, `estimators`, and `pages` for notebooks.
 """
 
-from .find import LabelIssues, find_label_issues
+from .find import find_label_issues
+from .suspects import LabelIssues
 
 __all__ = ["LabelIssues", "find_label_issues"]

@@ -9,111 +9,18 @@ is where a linear model misses part of the structure.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
-from numpy.typing import NDArray
-from scipy.special import log_softmax
-from sklearn.base import clone
-from sklearn.neighbors import NearestNeighbors
-from sklearn.utils import check_array, check_random_state, column_or_1d
-from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils import check_random_state
 
-from ..core.flips import WrongLabels, wrong_labels
-from ..core.losses import Logistic, Softmax
-from ..core.objective import Design, Objective
-from ..crossfit import choose as tuning
-from ..crossfit import fits as paths
+from ..core.arrays import Array
+from ..core.flips import LIKELY, POSSIBLE, SURE, wrong_labels
 from ..estimators import AoRRClassifier
-
-Array = NDArray[Any]
-Report = Callable[[str], Any]
-# Penalties that are tried: C over the number of rows.
-_PENALTIES = (0.001, 0.01, 0.1, 1.0)
-_MOST_CUT = 0.45
-# Neighbours, of how many rows at most, among how many.
-_NEIGHBOURS, _ASKED, _POOL = 15, 2000, 20_000
-_SURE, _LIKELY, _POSSIBLE = 0.8, 0.5, 0.2
-
-
-@dataclass(frozen=True)
-class LabelIssues:
-    """The suspects, worst first, and what is known of all rows.
-
-    table : structured array, a suspect a row: "row" (its place in X), "given" and "suggested" label, "p_wrong", "loss"
-        (out of sample), "distance" (loss less the cut lam_hat), "cut" (how often the loss was above the cut, of all
-        fits that had not seen the row), "fdr" (estimated share of right labels among the suspects up to here) and
-        "action": "relabel" (likely wrong, and one other label fits), "drop" (likely wrong), "look" (possibly wrong).
-    score : (n,) the higher, the more suspect; what the table is sorted by
-    noise_estimate, noise_interval : estimated share of wrong labels, and its 95% interval
-    neighbour_weight : how much the labels of the nearest rows count; 0 where they add nothing to the linear model
-    opinions : what p_wrong is made of, as (source, weight, probabilities (n, classes) out of sample)
-    """
-
-    table: Array
-    score: Array
-    p_wrong: Array
-    given: Array
-    suggested: Array
-    noise_estimate: float
-    noise_interval: tuple[float, float]
-    neighbour_weight: float
-    opinions: tuple[tuple[str, float, Array], ...] = ()
-
-    def __len__(self) -> int:
-        return len(self.table)
-
-    def __getitem__(self, key: Any) -> Any:
-        return self.table[key]
-
-    def __repr__(self) -> str:
-        names = self.table.dtype.names or ()
-        lines = ["  ".join(f"{name:>9}" for name in names)]
-        for suspect in self.table[:10]:
-            lines.append("  ".join(f"{_shown(value):>9}" for value in suspect.tolist()))
-        low, high = self.noise_interval
-        head = f"{len(self)} suspects among {len(self.score)} rows; wrong labels: about {self.noise_estimate:.1%}"
-        return "\n".join([f"{head} ({low:.1%} to {high:.1%})", *lines, *(["..."] if len(self) > 10 else [])])
-
-    def _repr_html_(self) -> str | None:
-        """For notebooks; without Jinja2 they show the text."""
-        try:
-            from .notebook import issues_fragment
-        except ImportError:
-            return None
-        return str(issues_fragment(self))
-
-    def to_pandas(self) -> Any:
-        """The table as a DataFrame."""
-        return _pandas("to_pandas").DataFrame({name: self.table[name] for name in self.table.dtype.names or ()})
-
-    def to_cleanlab(self) -> Any:
-        """A DataFrame of all rows, in their order, with the columns of cleanlab's `CleanLearning.get_label_issues`."""
-        return _pandas("to_cleanlab").DataFrame(
-            {
-                "is_label_issue": self.p_wrong >= _LIKELY,
-                "label_quality": 1.0 - self.score,
-                "given_label": self.given,
-                "predicted_label": self.suggested,
-            }
-        )
-
-
-def _shown(value: Any) -> str:
-    return f"{value:.3f}" if isinstance(value, float) else str(value)[:9]
-
-
-def _pandas(purpose: str) -> Any:
-    try:
-        import pandas
-    except ImportError as error:
-        raise ImportError(
-            f"{purpose}() needs pandas, which is not installed; run: pip install 'rankrange[data]'"
-        ) from error
-    return pandas
+from .neighbours import neighbour_view
+from .suspects import LabelIssues
+from .views import Data, Report, Views, foreign_views, given_views, test_parts, trimmed_views
 
 
 def find_label_issues(
@@ -143,192 +50,21 @@ def find_label_issues(
         Whether the labels of the nearest rows of X may judge as well; they do only where they add to the likelihood.
     random_state, n_jobs, verbose : as in scikit-learn; n_jobs is for estimators of other packages.
     """
-    data = _Data.checked(X, y, pred_probs is not None)
+    data = Data.checked(X, y, pred_probs is not None)
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
     report: Report = print if verbose else (lambda message: None)
     if pred_probs is not None:
-        views = _given_views(pred_probs, data)
+        views = given_views(pred_probs, data)
     else:
-        tests, repeats = _test_parts(data, cv, n_repeats, rng)
+        tests, repeats = test_parts(data, cv, n_repeats, rng)
         if estimator is None or isinstance(estimator, AoRRClassifier):
-            views = _trimmed_views(data, estimator, tests, repeats, rng, report)
+            views = trimmed_views(data, estimator, tests, repeats, rng, report)
         else:
-            views = _foreign_views(data, estimator, tests, repeats, n_jobs, report)
+            views = foreign_views(data, estimator, tests, repeats, n_jobs, report)
     return _judge(data, views, neighbours, rng, report)
 
 
-@dataclass(frozen=True)
-class _Data:
-    X: Any
-    codes: Array
-    classes: Array
-
-    @classmethod
-    def checked(cls, X: Any, y: Any, fitted: bool) -> _Data:
-        if y is None or (X is None and not fitted):
-            raise ValueError("find_label_issues needs y, and X or pred_probs; pass find_label_issues(X, y)")
-        y = column_or_1d(y)
-        if X is not None:
-            X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
-            if X.shape[0] != len(y):
-                raise ValueError(f"X and y must have as many rows, got {X.shape[0]} and {len(y)}; pass one label a row")
-        classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
-        if len(classes) < 2:
-            raise ValueError(f"need at least two classes in y, got only {classes.tolist()}; nothing can be wrong here")
-        if not fitted and counts.min() < 2:
-            rare = classes.tolist()[int(counts.argmin())]
-            raise ValueError(f"each class needs two rows to be judged by the others, got one of {rare!r}; drop it")
-        return cls(X, codes, classes)
-
-
-def _test_parts(data: _Data, cv: Any, n_repeats: int | None, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Masks (F, n) of the test parts, and the repeat that each belongs to."""
-    n = len(data.codes)
-    few = len(data.classes) == 2 and n <= 4000
-    if isinstance(cv, int | np.integer) and not isinstance(cv, bool):
-        repeats = (2 if few else 1) if n_repeats is None else n_repeats
-        for name, value, least in (("cv", cv, 2), ("n_repeats", repeats, 1)):
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-                raise ValueError(f"{name} must be an int of at least {least}, got {value!r}")
-        drawn = [tuning.deal(data.codes, int(cv), rng) for _ in range(repeats)]
-        return np.array([fold == f for fold in drawn for f in range(cv)]), np.repeat(np.arange(repeats), cv)
-    pairs = list(cv.split(np.zeros((n, 1)), data.codes) if hasattr(cv, "split") else cv)
-    tests = np.zeros((len(pairs), n), dtype=bool)
-    for mask, (train, test) in zip(tests, pairs, strict=True):
-        mask[test] = True
-        if mask[train].any() or len(train) + len(test) != n:
-            raise ValueError("a fold of cv must train on exactly the rows that it does not test; use for example KFold")
-    times = tests.sum(axis=0)
-    if times.min() == 0 or times.min() != times.max():
-        raise ValueError(
-            f"cv must leave out each row equally often, got {times.min()} to {times.max()} times; use KFold"
-        )
-    before = np.cumsum(tests, axis=0) - tests
-    return tests, np.array([int(before[f][tests[f]].max()) for f in range(len(tests))])
-
-
-@dataclass(frozen=True)
-class _Views:
-    """Out-of-sample log probabilities, and the losses above which a row is cut.
-
-    logs (V, R, n, K): V fits of growing m, the ordinary one first, R repeats. `best` is the fit that trains best, and
-    cuts (R, n) its lam_hat in the fold where the row was left out. `plain` is the model of flips on the ordinary fit.
-    """
-
-    logs: Array
-    best: int
-    cuts: Array
-    plain: WrongLabels | None = None
-
-
-def _given_views(pred_probs: Any, data: _Data) -> _Views:
-    P = check_array(pred_probs, dtype=np.float64)
-    shape = (len(data.codes), len(data.classes))
-    if P.shape != shape:
-        raise ValueError(
-            f"pred_probs must have one row a label and one column a class, shape {shape}, got {P.shape}; columns are "
-            "in the order of the sorted classes of y"
-        )
-    if (P < 0).any() or not np.allclose(P.sum(axis=1), 1.0, atol=1e-3):
-        raise ValueError("pred_probs must be probabilities: not negative, and 1 in sum in each row")
-    return _views_of(np.log(np.maximum(P, 1e-12))[None, None], data)
-
-
-def _views_of(logs: Array, data: _Data) -> _Views:
-    """Views of one fit; rows are cut above the share of losses that are estimated to be wrong."""
-    plain = wrong_labels(logs[0].mean(axis=0), data.codes)
-    losses = -logs[0][:, np.arange(len(data.codes)), data.codes]
-    cut = np.quantile(losses, 1.0 - max(plain.rate, 1.0 / len(data.codes)), axis=1, keepdims=True)
-    return _Views(logs, 0, np.broadcast_to(cut, losses.shape), plain)
-
-
-def _foreign_views(
-    data: _Data, estimator: Any, tests: Array, repeats: Array, n_jobs: int | None, report: Report
-) -> _Views:
-    if not hasattr(estimator, "predict_proba"):
-        raise ValueError(
-            f"estimator must have predict_proba, got {type(estimator).__name__}; wrap it in CalibratedClassifierCV"
-        )
-    logs = np.full((repeats[-1] + 1, len(data.codes), len(data.classes)), np.log(1e-12))
-    found = Parallel(n_jobs=n_jobs)(delayed(_predict)(clone(estimator), data, test) for test in tests)
-    for repeat, test, (known, P) in zip(repeats, tests, found, strict=True):
-        logs[repeat][np.ix_(np.flatnonzero(test), known)] = np.log(np.maximum(P, 1e-12))
-    report(f"{len(tests)} folds fitted")
-    return _views_of(logs[None], data)
-
-
-def _predict(estimator: Any, data: _Data, test: Array) -> tuple[Array, Array]:
-    fitted = estimator.fit(data.X[~test], data.codes[~test])
-    return np.asarray(fitted.classes_), fitted.predict_proba(data.X[test])
-
-
-def _trimmed_views(
-    data: _Data,
-    estimator: AoRRClassifier | None,
-    tests: Array,
-    repeats: Array,
-    rng: np.random.Generator,
-    report: Report,
-) -> _Views:
-    objective = _objective(data, estimator)
-    # Steps are scaled by the spread of the rows, so an overall factor of the penalty matters little to them.
-    sets = tuning.training_sets(objective, tests)
-    fits = _ordinary_fits(sets, objective, tests, estimator is None)
-    report(f"{len(tests)} ordinary fits, C = {fits.sets.model.C:g}")
-    parts = fits.out_of_fold(objective, tests)
-    views = _views_of_parts(data, fits.cuts(0), parts, repeats, 0)
-    plain = wrong_labels(views.logs[0].mean(axis=0), data.codes)
-    rate = plain.rate
-    share = min(max(rate, 1.0 / len(data.codes)), _MOST_CUT if objective.n_outputs == 1 else 0.6)
-    shares = np.array([0.5 * share, share])
-    m, k = paths.masses_of(fits.sets, shares, 1.0)
-    W = np.concatenate([fits.W, paths.upward(fits.sets, fits.W[0], m, k)])
-    fits = tuning.Fits(fits.sets, np.array([0.0, *shares]), ["none", "up", "up"], W)
-    report(f"{2 * len(tests)} fits that cut up to {share:.1%} of the rows")
-    views = _views_of_parts(data, fits.cuts(2), fits.out_of_fold(objective, tests), repeats, 2)
-    return replace(views, plain=plain)
-
-
-def _ordinary_fits(sets: paths.Sets, objective: Objective, tests: Array, choose: bool) -> tuning.Fits:
-    """The ordinary fits, at the C of least out-of-fold log loss where it is to be chosen."""
-    W: Array | None = None
-    found: list[tuple[float, int, tuning.Fits]] = []
-    for C in [penalty * objective.design.n for penalty in _PENALTIES] if choose else [objective.C]:
-        sets = replace(sets, model=replace(sets.model, C=C))
-        W = paths.ordinary(sets, W, tol=1e-4)
-        fits = tuning.Fits(sets, np.zeros(1), ["none"], W[None])
-        loss = 0.0
-        for rows, Z in fits.out_of_fold(objective, tests) if choose else []:
-            loss += float(replace(objective, y=objective.y[rows]).losses(Z[0]).sum())
-        found.append((loss, len(found), fits))
-        if len(found) > 1 and found[-1][0] > found[-2][0]:
-            break  # the loss falls and then rises in C
-    return min(found)[2]
-
-
-def _views_of_parts(data: _Data, limits: Array, parts: list[tuple[Array, Array]], repeats: Array, best: int) -> _Views:
-    n, K = len(data.codes), len(data.classes)
-    logs = np.empty((len(parts[0][1]), repeats[-1] + 1, n, K), dtype=np.float32)
-    cuts = np.empty((repeats[-1] + 1, n))
-    for repeat, limit, (rows, scores) in zip(repeats, limits, parts, strict=True):
-        Z = np.stack([np.zeros_like(scores[:, 0]), scores[:, 0]], axis=1) if scores.shape[1] == 1 else scores
-        logs[:, repeat, rows] = log_softmax(Z, axis=1).transpose(0, 2, 1)
-        cuts[repeat, rows] = limit
-    return _Views(logs, best, cuts)
-
-
-def _objective(data: _Data, estimator: AoRRClassifier | None) -> Objective:
-    if estimator is not None and estimator.loss != "logistic":
-        raise ValueError(f"an AoRRClassifier needs loss='logistic' to give probabilities, got {estimator.loss!r}")
-    n, K = len(data.codes), len(data.classes)
-    design = Design(data.X, True if estimator is None else bool(estimator.fit_intercept))
-    C = 0.1 * n if estimator is None else float(estimator.C)
-    if K == 2:
-        return Objective(design, (2 * data.codes - 1).astype(data.X.dtype), Logistic(), C, 1, m=0, k=n)
-    return Objective(design, data.codes, Softmax(), C, K, m=0, k=n)
-
-
-def _judge(data: _Data, views: _Views, neighbours: bool, rng: np.random.Generator, report: Report) -> LabelIssues:
+def _judge(data: Data, views: Views, neighbours: bool, rng: np.random.Generator, report: Report) -> LabelIssues:
     rows, codes = np.arange(len(data.codes)), data.codes
     plain = np.exp(views.logs[0].mean(axis=0).astype(np.float64))
     assert views.plain is not None
@@ -343,7 +79,7 @@ def _judge(data: _Data, views: _Views, neighbours: bool, rng: np.random.Generato
         report("no X: rows are ranked by the probabilities alone")
         found = _tabulate(data, views, soft, flipped, true, model.rate, model.interval, 0.0)
         return replace(found, opinions=opinions)
-    weight, near = _neighbour_view(data, plain, rng) if neighbours else (0.0, plain)
+    weight, near = neighbour_view(data, plain, rng) if neighbours else (0.0, plain)
     report(f"the labels of the nearest rows count with a weight of {weight:.2f}")
     rate, interval = model.rate, model.interval
     if weight:
@@ -358,69 +94,16 @@ def _judge(data: _Data, views: _Views, neighbours: bool, rng: np.random.Generato
     return replace(found, opinions=opinions)
 
 
-def _useful(data: _Data, views: _Views) -> list[int]:
+def _useful(data: Data, views: Views) -> list[int]:
     """The fit that cuts, where its balanced accuracy on the labels is higher than that of the ordinary one."""
     worth = 1.0 / np.bincount(data.codes)[data.codes]
     score = [worth @ (views.logs[v].mean(axis=0).argmax(axis=1) == data.codes) for v in (0, views.best)]
     return [views.best] if score[1] > score[0] else []
 
 
-def _neighbour_view(data: _Data, plain: Array, rng: np.random.Generator) -> tuple[float, Array]:
-    """The weight of the nearest rows' labels beside the probabilities `plain`, and the probabilities that they give.
-
-    The mixture of both is fitted to the labels by maximum likelihood, first on some rows; a gain of up to two standard
-    errors is none.
-    """
-    n = len(data.codes)
-    some = np.sort(rng.choice(n, min(n, _ASKED), replace=False))
-    for rows in (some, np.arange(n)) if len(some) < n else (some,):
-        near = _label_shares(data, rows, rng)
-        own = np.stack([plain[rows, data.codes[rows]], near[np.arange(len(rows)), data.codes[rows]]])
-        weight = _mixture_weight(own)
-        gain = np.log((1.0 - weight) * own[0] + weight * own[1]) - np.log(own[0])
-        if gain.mean() <= 2.0 * gain.std() / np.sqrt(len(rows)):
-            return 0.0, plain
-    return weight, near
-
-
-def _mixture_weight(likelihood: Array) -> float:
-    """The share of the second of two sources that makes the labels most likely: EM."""
-    weight = 0.5
-    for _ in range(200):
-        second = weight * likelihood[1]
-        weight = float((second / (second + (1.0 - weight) * likelihood[0])).mean())
-    return weight
-
-
-def _label_shares(data: _Data, asked: Array, rng: np.random.Generator) -> Array:
-    """(asked, K): the shares of the classes among each row's neighbours, which do not include itself."""
-    K = len(data.classes)
-    near = _neighbours(data, asked, _NEIGHBOURS, rng)
-    overall = np.bincount(data.codes, minlength=K) / len(data.codes)
-    counts = np.stack([(data.codes[near] == c).sum(axis=1) for c in range(K)], axis=1)
-    return (counts + 2.0 * overall) / (near.shape[1] + 2.0)
-
-
-def _neighbours(data: _Data, asked: Array, count: int, rng: np.random.Generator) -> Array:
-    """(asked, count): the nearest rows among all, or among some where there are many; columns count alike."""
-    n = len(data.codes)
-    pool = np.sort(rng.choice(n, min(n, _POOL), replace=False))
-    X, wanted = data.X[pool], data.X[asked]
-    if not sp.issparse(X):
-        spread = X.std(axis=0)
-        scale = np.where(spread > 0, spread, 1.0)
-        X, wanted = X / scale, wanted / scale
-    count = min(count, len(pool) - 1)
-    near = pool[NearestNeighbors(n_neighbors=count + 1).fit(X).kneighbors(wanted, return_distance=False)]
-    # A row is among its own neighbours, unless it is repeated or not in the pool: then the last one is left out.
-    itself = near == asked[:, None]
-    itself[~itself.any(axis=1), -1] = True
-    return near[~itself].reshape(len(asked), count)
-
-
 def _tabulate(
-    data: _Data,
-    views: _Views,
+    data: Data,
+    views: Views,
     score: Array,
     p_wrong: Array,
     true: Array,
@@ -432,8 +115,8 @@ def _tabulate(
     losses = -views.logs[views.best][:, rows, codes].astype(np.float64)
     suggested = true.argmax(axis=1)
     order = np.argsort(-score, kind="stable")
-    order = order[p_wrong[order] >= _POSSIBLE]
-    sure = (p_wrong[order] >= _SURE) & (suggested[order] != codes[order]) & (true[order].max(axis=1) >= _SURE)
+    order = order[p_wrong[order] >= POSSIBLE]
+    sure = (p_wrong[order] >= SURE) & (suggested[order] != codes[order]) & (true[order].max(axis=1) >= SURE)
     table = np.zeros(
         len(order),
         dtype=[
@@ -454,7 +137,7 @@ def _tabulate(
     table["distance"] = (losses - views.cuts)[:, order].mean(axis=0)
     table["cut"] = (losses > views.cuts)[:, order].mean(axis=0)
     table["fdr"] = np.cumsum(1.0 - p_wrong[order]) / np.arange(1, len(order) + 1)
-    table["action"] = np.where(sure, "relabel", np.where(p_wrong[order] >= _LIKELY, "drop", "look"))
+    table["action"] = np.where(sure, "relabel", np.where(p_wrong[order] >= LIKELY, "drop", "look"))
     return LabelIssues(
         table, score, p_wrong, data.classes[codes], data.classes[suggested], float(rate), interval, float(weight)
     )

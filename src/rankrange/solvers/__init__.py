@@ -1,10 +1,145 @@
-"""Solvers of the AoRR objective, by name. Each is run(objective, start) -> Result; see `Result`."""
+"""Solvers of the AoRR objective, one algorithm per file, behind one table: `solve(name, objective, start, settings)`.
 
+Every solver takes an objective and a start, which may be None, and returns a `Result`. `SOLVERS` says what each needs
+of loss and aggregate; that is checked before it runs. May import: `core`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from ..core.arrays import Array
+from ..core.losses import needs
+from ..core.objective import Objective
 from .label_ranking import by_separation
 from .majorise import bilevel, certify, dca
 from .minmax import minmax
-from .multistart import multistart
+from .multistart import multistart, refine
 from .result import Log, Result
 from .subgradient import subgradient
+from .uncertified import descend_from_starts
 
-__all__ = ["Log", "Result", "bilevel", "by_separation", "certify", "dca", "minmax", "multistart", "subgradient"]
+__all__ = [
+    "SOLVERS",
+    "Log",
+    "Result",
+    "Settings",
+    "Solver",
+    "bilevel",
+    "by_separation",
+    "certify",
+    "dca",
+    "descend_from_starts",
+    "minmax",
+    "multistart",
+    "refine",
+    "solve",
+    "subgradient",
+]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all solvers are given: the gap to reach, a budget of iterations, random starts, and where to report."""
+
+    tol: float = 1e-6
+    max_iter: int = 200
+    n_starts: int = 10
+    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+    log: Log = field(default_factory=Log)
+
+
+class Solver(NamedTuple):
+    """One line of the table: how to run it, and what the aggregate must offer (`rankrange.core.aggregates`).
+
+    `exact` solvers also need curvature or margins of the loss (`rankrange.core.losses.needs`).
+    """
+
+    run: Callable[[Objective, Array | None, Settings], Result]
+    exact: bool
+    aggregate: tuple[str, ...]
+
+
+def _search(objective: Objective, start: Array | None, settings: Settings) -> Result:
+    method = multistart if hasattr(objective.aggregate, "caps") else descend_from_starts
+    return method(
+        objective,
+        start,
+        n_starts=settings.n_starts,
+        rng=settings.rng,
+        tol=settings.tol,
+        max_iter=settings.max_iter,
+        log=settings.log,
+    )
+
+
+def _bilevel(objective: Objective, start: Array | None, settings: Settings) -> Result:
+    W = _ordinary_fit(objective) if start is None else start
+    return bilevel(objective, W, tol=settings.tol, max_iter=settings.max_iter, log=settings.log)
+
+
+def _dca(objective: Objective, start: Array | None, settings: Settings) -> Result:
+    W = _ordinary_fit(objective) if start is None else start
+    return dca(objective, W, tol=settings.tol, max_iter=settings.max_iter, log=settings.log)
+
+
+def _subgradient(objective: Objective, start: Array | None, settings: Settings) -> Result:
+    shape = (objective.n_outputs, objective.design.p)
+    W = settings.rng.normal(scale=0.01, size=shape) if start is None else start
+    return subgradient(objective, W, inner=10 * settings.max_iter, tol=settings.tol, log=settings.log)
+
+
+def _ordinary_fit(objective: Objective) -> Array:
+    """At zero all losses tie, and methods that only look at the ranking would stay there."""
+    every = replace(objective, m=0, k=objective.total)
+    return bilevel(every, np.zeros((objective.n_outputs, objective.design.p)), tol=1e-4).w
+
+
+SOLVERS: dict[str, Solver] = {
+    "auto": Solver(_search, exact=True, aggregate=()),
+    "dca": Solver(_dca, exact=True, aggregate=("upper", "caps")),
+    "subgradient": Solver(_subgradient, exact=False, aggregate=("upper", "caps")),
+    "bilevel": Solver(_bilevel, exact=True, aggregate=("caps",)),
+}
+_WHAT = {
+    "upper": "the weights of what it drops (`upper`)",
+    "caps": "what is left of each row once it drops some (`caps`)",
+}
+
+
+def solve(name: str, objective: Objective, start: Array | None = None, settings: Settings | None = None) -> Result:
+    """Run the solver of that name.
+
+    Parameters
+    ----------
+    name : str
+        A key of `SOLVERS`.
+    objective : Objective
+        What to minimise.
+    start : ndarray of shape (r, p) or None
+        Where to start; None leaves it to the solver.
+    settings : Settings or None
+        Tolerance, budget, random starts; None means the defaults.
+
+    Returns
+    -------
+    Result
+        Where it ended, with what is proved about it.
+    """
+    if name not in SOLVERS:
+        raise ValueError(f"solver must be one of {', '.join(SOLVERS)}, got {name!r}")
+    solver = SOLVERS[name]
+    others = ", ".join(repr(other) for other in SOLVERS if other != name)
+    for method in solver.aggregate:
+        if not hasattr(objective.aggregate, method):
+            raise ValueError(
+                f"solver={name!r} needs an aggregate that tells {_WHAT[method]}; the {objective.aggregate.name!r} "
+                f"aggregate does not. Use solver='auto'."
+            )
+    if solver.exact:
+        needs(objective.loss, objective.n_outputs, f"solver={name!r}", f"Try one of {others}.")
+    return solver.run(objective, start, Settings() if settings is None else settings)

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 from sklearn import get_config
 
+from ..core.arrays import Array
 from ..core.objective import Design
 
-Array = NDArray[Any]
 # Arrays of a block's size that are alive at once in an evaluation, at 8 bytes an entry: scores, masks, copies.
 _ALIVE = 6
 # Entries of a block at most: several passes over one that stays in cache cost little more than one over memory.

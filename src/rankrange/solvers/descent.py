@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from ..core.arrays import Array
+
 Batch = Callable[..., tuple[Array, Array]]
 
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 from sklearn import get_config
 
+from ..core.arrays import Array
+from ..core.cuts import cuts_of
 from ..core.losses import TKML
 from ..core.objective import Objective, Point
-from ..core.select import cuts_of
 from .blocks import Block, Blocks
 from .descent import Metric, descend
 from .inner import separation
@@ -26,7 +26,6 @@ from .inner.separation import Pairs, Separation
 from .per_label import logistic_per_label
 from .result import Log, Result, relative
 
-Array = NDArray[Any]
 Watch = Callable[[Array], None]
 # Up to this many labels a dense product with the slopes is quicker than a sparse one.
 _DENSE_LABELS = 64

@@ -7,17 +7,13 @@ of the two bounds: F = min over sets T of size m of the problem that cuts T, and
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from ..core.arrays import Array
 from ..core.objective import Objective
 from .descent import Metric
 from .inner import convex
 from .result import Log, Result
-
-Array = NDArray[Any]
 
 
 def bilevel(

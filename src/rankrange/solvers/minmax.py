@@ -12,16 +12,13 @@ and, with top_k > 1 and one label a row, doubly-stochastic mining (m = 0).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..core.select import select
+from ..core.arrays import Array
+from ..core.cuts import select
 from .label_ranking import LabelObjective, Watch
 from .result import Log, Result
-
-Array = NDArray[Any]
 
 
 def minmax(

@@ -14,15 +14,14 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
+from ..core.arrays import Array
 from ..core.objective import Design, Objective
 from .descent import Metric, add_diagonal, descend
 from .inner import convex
 from .majorise import bilevel
 from .result import Log, Result
 
-Array = NDArray[Any]
 # Rounds of screening on a subsample: the starts that survive each, and the steps they get in it.
 _ROUNDS = ((4, 4), (2, 8))
 # Where all rows are screened, the starts also go along a path of larger m, which flattens the poorest minima.
@@ -120,6 +119,11 @@ def _on_all_rows(
         warm=True,
     )
     return replace(result, n_iter=result.n_iter + n_iter)
+
+
+def refine(objective: Objective, W: Array, settings: Any) -> Result:
+    """Go on from W, which is close to a minimum already; `settings` are those of the table of solvers."""
+    return _on_all_rows(objective, W[None], settings.rng, settings.tol, settings.max_iter, settings.log)
 
 
 def _convex(

@@ -6,16 +6,13 @@ label's Hessian from above (the curvature of the logistic loss is at most 1/4), 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from ..core.arrays import Array
 from ..core.objective import Design
 from .blocks import Blocks
 from .descent import Metric, descend
 
-Array = NDArray[Any]
 # Beyond this many columns a p x p metric costs more than it saves.
 _METRIC_COLUMNS = 1500
 

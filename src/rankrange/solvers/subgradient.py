@@ -7,16 +7,12 @@ that of F.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from ..core.arrays import Array
 from ..core.objective import Objective
 from .majorise import certify, finish
 from .result import Log, Result
-
-Array = NDArray[Any]
 
 
 def subgradient(

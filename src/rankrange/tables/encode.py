@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from ..core.arrays import Array
 from ..errors import UserError
 
-Array = NDArray[Any]
 # Values of a text column that get their own 0/1 column: so many at most, each in so many rows at least.
 MOST_LEVELS, LEAST_ROWS = 25, 5
 # A text column in which more than half of the cells differ names its rows and does not describe them.

@@ -13,15 +13,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ... import TKMLClassifier, noise
+from ...core.arrays import Array
 from ...datasets import load
 from ...estimators import LogisticPerLabel, TopKSVMClassifier
 from ..harness.cells import Cell, Claim, Measure, Outcome, Plan, Results, TableSpec
 from ..harness.rankers import at_least, listed, paired, together
 
-Array = NDArray[Any]
 NAME = "mnist-asymmetric"
 TITLE = "Top-k accuracy on MNIST with asymmetric noise (Table 9, Figure 8)"
 NEEDS = ("mnist",)
@@ -96,10 +95,10 @@ def _models(cell: Cell, X: Array, y: Array, X_test: Array, y_test: Array) -> dic
     }
     found: dict[str, tuple[float, Any]] = {}
     for method, make in makers.items():
-        fits = {C: make(C).fit(X[:first], y[:first]) for C in CS[cell.size]}
+        fits = {C: make(C / first).fit(X[:first], y[:first]) for C in CS[cell.size]}
         C = max(fits, key=lambda C: _percent(_ranks(fits[C].decision_function(X_held), y_held) == 0))
-        found[method] = (C, make(C).fit(X, y))
-    stopped = {C: _tkml(C, cell).fit(X, y) for C in CS[cell.size]}
+        found[method] = (C, make(C / len(y)).fit(X, y))
+    stopped = {C: _tkml(C / len(y), cell).fit(X, y) for C in CS[cell.size]}
     C = max(stopped, key=lambda C: stopped[C].score(X_test, y_test) if on_test else stopped[C].stop_score_)
     return {**found, TKML: (C, stopped[C])}
 

@@ -125,7 +125,7 @@ def _chosen(cell: Cell, rows: Parts) -> Outcome:
             measures.append(Measure(name, f"k={k}", METRIC, rows.accuracy(f, k)))
             precision.setdefault(name, []).append(100.0 * label_ranking_average_precision(rows.Y_test, f))
     measures += [Measure(name, "all", AP, float(np.mean(values))) for name, values in precision.items()]
-    C = {**{name: model.C for name, model in models.items()}, **one_C}
+    C = {**{name: model.C * len(rows.X) for name, model in models.items()}, **one_C}
     return Outcome(measures, {"C": C, "steps": steps})
 
 
@@ -149,7 +149,7 @@ def _minimised(cell: Cell, rows: Parts) -> Outcome:
 
 
 def _end(k: int, C: float, rows: Parts) -> TKMLClassifier:
-    return TKMLClassifier(k, C=C, loss="paper", validation=None, max_iter=200).fit(rows.X, rows.Y)
+    return TKMLClassifier(k, C=C / len(rows.X), loss="paper", validation=None, max_iter=200).fit(rows.X, rows.Y)
 
 
 def _as_in_the_paper(cell: Cell) -> Outcome:
@@ -163,7 +163,9 @@ def _as_in_the_paper(cell: Cell) -> Outcome:
     for k in KS:
         scores, chosen[f"k={k}"] = {CONSTANT: test.constant()}, {}
         for name in ("LR", "LSEP", OURS):
-            fits = {C: _papers_model(name, k, C, cell.size).fit(rows.X, rows.Y) for C in PAPER_CS[cell.size]}
+            fits = {
+                C: _papers_model(name, k, C / len(rows.X), cell.size).fit(rows.X, rows.Y) for C in PAPER_CS[cell.size]
+            }
             C = max(fits, key=lambda C: held.accuracy(fits[C].decision_function(held.X_test), k))
             scores[name], chosen[f"k={k}"][name] = fits[C].decision_function(test.X_test), C
         for name, f in scores.items():

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ... import TKMLClassifier, noise
-from ..harness.cells import Cell, Claim, Measure, Outcome, Plan, Results, TableSpec
+from ..harness.cells import Cell, Claim, Measure, Outcome, Plan, Results, TableSpec, scikit_learns_C
 from ..harness.rankers import (
     KS,
     METRIC,
@@ -104,7 +104,11 @@ def _chosen(cell: Cell, rows: Parts) -> Outcome:
         if k in PANELS:
             more = {m: fit(k, C, m, top) for m in CURVE[size]}
             curves[f"k'={k}"] = _curve(rows, {**cuts, **more}, k)
-    return Outcome(measures, {"C": C, "C of LR": lr.C, "chosen": chosen, "curves": curves})
+    return Outcome(measures, {"C": C, "C of LR": lr.C * len(rows.X), "chosen": chosen, "curves": curves})
+
+
+def _papers_model(k: int, m: float, top: float, n: int, settings: dict[str, Any]) -> TKMLClassifier:
+    return TKMLClassifier(k, m=m, k=top, C=scikit_learns_C(LARGE_C, n, m, top), loss="paper", **settings)
 
 
 def _curve(rows: Parts, models: dict[float, TKMLClassifier], k: int) -> list[list[float]]:
@@ -124,7 +128,7 @@ def _as_in_the_paper(cell: Cell, rows: Parts) -> Outcome:
     for k in KS:
 
         def accuracy(m: float, top: float, k: int = k) -> float:
-            model = TKMLClassifier(k, m=m, k=top, C=LARGE_C, loss="paper", **settings).fit(rows.X, rows.Y)
+            model = _papers_model(k, m, top, len(rows.X), settings).fit(rows.X, rows.Y)
             return rows.accuracy(model.decision_function(rows.X_test), k)
 
         average = accuracy(0.0, 1.0)

@@ -10,14 +10,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ... import AoRRClassifier
+from ...core.arrays import Array
 from ...datasets import load
 from ..harness.candidates import ZERO
-from ..harness.cells import Cell, Claim, Measure, Outcome, Plan, Results, TableSpec, decided
+from ..harness.cells import Cell, Claim, Measure, Outcome, Plan, Results, TableSpec, decided, scikit_learns_C
 
-Array = NDArray[Any]
 NAME = "toy"
 TITLE = "Aggregates on points in the plane with outliers (Figures 5 and 6)"
 NEEDS = ("toy_multimodal", "toy_imbalanced")
@@ -88,12 +87,13 @@ def _setting(loss: str, h: int) -> str:
 
 
 def _fit(data: Any, m: int, k: int, loss: str) -> AoRRClassifier:
-    return AoRRClassifier(m, k, loss=loss, C=_C, n_starts=5, tol=1e-4, random_state=0).fit(data.data, data.target)
+    C = scikit_learns_C(_C, len(data.target), m, k)
+    return AoRRClassifier(m, k, loss=loss, C=C, n_starts=5, tol=1e-4, random_state=0).fit(data.data, data.target)
 
 
 def _error(model: AoRRClassifier, data: Any, fresh: Any) -> float:
     """In per cent; a model that is no better than zero predicts the larger class."""
-    if model.objective_ >= 0.999 * ZERO[model.loss]:
+    if model.objective_ / _C >= 0.999 * ZERO[model.loss]:
         return 100.0 * float(np.mean(fresh.target != np.bincount(data.target).argmax()))
     return 100.0 * float(np.mean(model.predict(fresh.data) != fresh.target))
 

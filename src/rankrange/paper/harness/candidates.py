@@ -14,13 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ... import AoRRClassifier
 from ...estimators import RobustMaxClassifier
+from .cells import scikit_learns_C
 from .split import Part
-
-Array = NDArray[Any]
 
 ZERO = {"logistic": float(np.log(2.0)), "hinge": 1.0}  # the loss of each row at scores of zero
 CS = (1e0, 1e1, 1e2, 1e3, 1e4, 1e5)
@@ -90,7 +88,7 @@ class Bench:
         found = []
         for k in self.grid.ks(self.n) if ks is None else ks:
             model = AoRRClassifier(0, int(k), loss=self.loss, warm_start=True, random_state=0)
-            found += [self._fit(model.set_params(C=C), 0, k, C) for C in sorted(CS, reverse=True)]
+            found += [self._fit(model, 0, k, C) for C in sorted(CS, reverse=True)]
         return found
 
     def ranked_range(self, pairs: list[tuple[int, int]] | None = None) -> list[Candidate]:
@@ -98,7 +96,7 @@ class Bench:
         if pairs is None:
             pairs = [(m, k) for k in self.grid.ks(self.n) for m in self.grid.ms(k)]
         # The ordinary fit, two that leave out far rows, two random ones, and the solution for the m before.
-        search = AoRRClassifier(loss=self.loss, C=_SEARCHED, n_starts=2, warm_start=True, random_state=0, **_ENOUGH)
+        search = AoRRClassifier(loss=self.loss, n_starts=2, warm_start=True, random_state=0, **_ENOUGH)
         found = []
         for place, (m, k) in enumerate(pairs):
             anew = place == 0 or k != pairs[place - 1][1] or place % 2 == 0
@@ -110,14 +108,14 @@ class Bench:
 
     def one(self, m: int, k: int, C: float) -> Candidate:
         """One setting, minimised to the end."""
-        return self._fit(AoRRClassifier(int(m), int(k), loss=self.loss, C=C, random_state=0), m, k, C)
+        return self._fit(AoRRClassifier(int(m), int(k), loss=self.loss, random_state=0), m, k, C)
 
     def robust_max(self) -> list[Candidate]:
         found = []
         for slack in self.grid.slack:
             for C in CS:
                 model = RobustMaxClassifier(slack, loss=self.loss, C=C).fit(self.train.X, self.train.y)
-                zero = model.objective_ >= 0.999 * self._robust_zero(slack)
+                zero = model.objective_ / C >= 0.999 * self._robust_zero(slack)
                 found.append(Candidate({"slack": slack, "C": C}, self._errors(None if zero else model)))
         return found
 
@@ -126,14 +124,14 @@ class Bench:
         model = AoRRClassifier(int(m), int(k), loss=self.loss, solver="bilevel", warm_start=True, **_ENOUGH)
         if hasattr(found, "coef_"):
             model.coef_, model.intercept_ = found.coef_, found.intercept_
-        return [self._fit(model.set_params(C=C), m, k, C) for C in Cs]
+        return [self._fit(model, m, k, C) for C in Cs]
 
     def _fit(self, model: AoRRClassifier, m: int, k: int, C: float) -> Candidate:
         settings = {"m": m, "k": k, "C": C}
         zero = any(m <= a and k <= b and c >= C for a, b, c in self.nothing)
         if not zero:
-            model.fit(self.train.X, self.train.y)
-            zero = model.objective_ >= 0.999 * ZERO[self.loss]
+            model.set_params(C=scikit_learns_C(C, self.n, int(m), int(k))).fit(self.train.X, self.train.y)
+            zero = model.objective_ / C >= 0.999 * ZERO[self.loss]
             if zero:
                 self.nothing.append((m, k, C))
         return Candidate(settings, self._errors(None if zero else model))

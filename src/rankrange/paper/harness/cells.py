@@ -26,6 +26,8 @@ from typing import Any
 
 import numpy as np
 
+from ... import RankedRange
+
 PROTOCOLS = ("honest", "paper")
 SIZES = ("full", "quick", "smoke")
 
@@ -143,3 +145,9 @@ def decided(difference: float, error: float, *, at_most: float = 0.0) -> str:
     if difference + 2.0 * error < at_most:
         return "holds"
     return "does not hold" if difference - 2.0 * error > at_most else "not decided"
+
+
+def scikit_learns_C(C: float, n: int, m: float = 0, k: float = 1.0) -> float:
+    """The estimators' C for the paper's, which is relative to the mean of the kept losses and not to their sum."""
+    dropped, kept_to = RankedRange(m, k).counts(n)
+    return C / (kept_to - dropped)

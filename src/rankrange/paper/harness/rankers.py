@@ -7,18 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logsumexp
 from sklearn.model_selection import KFold, ShuffleSplit
 from sklearn.preprocessing import StandardScaler
 
 from ... import TKMLClassifier
+from ...core.arrays import Array
 from ...datasets import load
 from ...estimators import LogisticPerLabel, LSEPClassifier
 from ...metrics import top_k_multilabel_accuracy
-from .cells import Results
+from .cells import Results, scikit_learns_C
 
-Array = NDArray[Any]
 KS = (1, 2, 3, 4, 5)
 METRIC = "top-k accuracy %"
 
@@ -77,12 +76,12 @@ def lsep_loss(Y: Array, f: Array) -> float:
 
 
 def by_own_loss(make: Callable[[float], Any], loss: Any, Cs: Iterable[float], X: Array, Y: Array, how: Any) -> Any:
-    """The model with the C of least loss on rows held out, fitted to all rows."""
+    """The model with the C (the paper's, relative to the mean) of least loss on rows held out, fitted to all rows."""
     held_out = dict.fromkeys(Cs, 0.0)
     for C in held_out:
         for train, held in how.split(X):
-            held_out[C] += loss(Y[held], make(C).fit(X[train], Y[train]).decision_function(X[held]))
-    return make(min(held_out, key=lambda C: held_out[C])).fit(X, Y)
+            held_out[C] += loss(Y[held], make(C / len(train)).fit(X[train], Y[train]).decision_function(X[held]))
+    return make(min(held_out, key=lambda C: held_out[C]) / len(X)).fit(X, Y)
 
 
 def logistic(Cs: Iterable[float], X: Array, Y: Array, how: Any) -> Any:
@@ -95,6 +94,7 @@ def lsep(Cs: Iterable[float], X: Array, Y: Array, how: Any) -> Any:
 
 def stopped(top_k: int, C: float, X: Array, Y: Array, **settings: Any) -> TKMLClassifier:
     """A TKML fit that stops where rows held out say; 80 steps at most, and none is a choice like the others."""
+    C = scikit_learns_C(C, len(X), settings.get("m", 0), settings.get("k", 1.0))
     return TKMLClassifier(top_k, C=C, max_iter=80, **settings).fit(X, Y)
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.preprocessing import StandardScaler
 
+from ...core.arrays import Array
 from ...datasets import load
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)

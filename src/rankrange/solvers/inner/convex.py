@@ -11,20 +11,20 @@ The gap is rigorous: every feasible q gives a lower bound on the least value.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse.linalg
-from numpy.typing import NDArray
 
+from ...core.arrays import Array
+from ...core.losses import needs
 from ...core.objective import Design, TopSum
 from ..descent import Metric, descend
 from ..result import relative
 from .simplex import level_of_mass, onto_simplex
 
-Array = NDArray[Any]
 # Newton steps factor a p x p Hessian built from all rows; beyond this much work, quasi-Newton steps are quicker.
 _NEWTON_WORK = 1e10
 _NEWTON_COLUMNS = 1000
@@ -109,6 +109,7 @@ class Saddle:
 
     def __init__(self, problem: TopSum) -> None:
         self.problem = problem
+        needs(problem.loss, problem.n_outputs, "the exact convex solver", "Use solver='subgradient'.")
         self.linear = hasattr(problem.loss, "margins")
         n = problem.design.n
         self.caps = np.ones(n) if problem.caps is None else problem.caps.astype(np.float64, copy=False)
@@ -252,11 +253,11 @@ class Saddle:
             return -Metric(self._hessian(Z, answer)).solve(gradient)
         design, shape = self.problem.design, gradient.shape
         ridge = self.problem.penalty_diagonal() + 1e-9
-        probabilities = None if self.linear else self.problem.loss.probabilities(Z.T)
+        bend = None if self.linear else self.problem.loss.hessian_operator(self.problem.y, Z.T)
 
         def product(v: Array) -> Array:
             V = v.reshape(shape)
-            change = self._pull_change(design.scores(V), answer, probabilities)
+            change = self._pull_change(design.scores(V), answer, bend)
             return (design.adjoint(change) + ridge * V).ravel()
 
         operator = scipy.sparse.linalg.LinearOperator((gradient.size, gradient.size), matvec=product)
@@ -270,7 +271,7 @@ class Saddle:
             return -gradient if metric is None else -metric.solve(gradient)
         return solved.reshape(shape)
 
-    def _pull_change(self, dZ: Array, answer: Answer, probabilities: Array | None) -> Array:
+    def _pull_change(self, dZ: Array, answer: Answer, bend: Callable[[Array], Array] | None) -> Array:
         """The derivative of `_pull` in the direction dZ, (r, n)."""
         problem = self.problem
         if self.linear:
@@ -287,10 +288,9 @@ class Saddle:
             if mass.any():
                 move = move - (mass * move).sum() / mass.sum() * (support & answer.free[:, None])
         move = move * (self.caps / (self.mu * problem.scale))[:, None]
-        if self.linear:
+        if bend is None:
             return problem.loss.margins_adjoint(problem.y, move).T
-        bend = probabilities * (dZ.T - (probabilities * dZ.T).sum(axis=1, keepdims=True))
-        return slope * move[:, 0] + bend.T * (self.caps * answer.rho[:, 0] / problem.scale)
+        return slope * move[:, 0] + bend(dZ.T).T * (self.caps * answer.rho[:, 0] / problem.scale)
 
     def _hessian(self, Z: Array, answer: Answer) -> Array:
         problem, design = self.problem, self.problem.design
@@ -387,7 +387,7 @@ class Saddle:
                 if r == 1:
                     curvature += h @ problem.loss.curvature(problem.y[block], z[0])
                 else:
-                    curvature += problem.loss.curvature_sum(z.T, h)
+                    curvature += problem.loss.curvature_sum(problem.y[block], z.T, h)
             if np.abs(residual).max() <= 1e-10 * size or not curvature.any():  # `_balance` takes care of the rest
                 break
             shift = shift + np.linalg.lstsq(curvature, residual, rcond=1e-12)[0]
@@ -477,6 +477,10 @@ class Saddle:
             return np.divide(size.min(), size, out=np.zeros(2), where=size > 0)
         _, _, basis = np.linalg.svd(flow)
         factor = np.abs(basis[-1])
+        if np.abs(flow @ factor).max() > 1e-9 * np.abs(flow).sum():
+            # Slopes that do not add up to zero within a row, as those of one loss per class, have no such factors: no
+            # bound but zero is proved.
+            return np.zeros_like(factor)
         return factor / factor.max()
 
 

@@ -16,14 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 import scipy.sparse.linalg
-from numpy.typing import NDArray
 
+from ...core.arrays import Array
 from ...core.objective import Objective
 from ..descent import Metric, descend
 from ..result import relative
 from .simplex import level_of_mass, onto_simplex
 
-Array = NDArray[Any]
 # Smoothing relative to the margin, which is 1. Below the least mu, Newton steps gain less than a new centre does.
 _MU, _SHRINK, _LEAST_MU = 0.15, 0.4, 0.02
 _METRIC_COLUMNS = 1500

@@ -6,15 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..core.flips import LIKELY
 from ..pages.text import number
 from ..tables.encode import ColumnReport
 from .judgement import Judgement
 from .target import Target
 
-Array = NDArray[Any]
-_LIKELY = 0.5
 # Points of the slider, bars of the distribution.
 _STEPS, _BARS = 200, 48
 _WORDS = {"classes": "labels", "numbers": "values", "labels": "labels"}
@@ -60,7 +58,7 @@ class Audit:
 
     @property
     def n_likely(self) -> int:
-        return int((self.judgement.wrong[self.judgement.order] >= _LIKELY).sum())
+        return int((self.judgement.wrong[self.judgement.order] >= LIKELY).sum())
 
     @property
     def word(self) -> str:
@@ -189,7 +187,7 @@ class Audit:
         if not self.n_suspects:
             return "There is nothing to look at first."
         first = self.suspects(1)[0]
-        fits = "fits better" if first.p_wrong >= _LIKELY else "may fit better"
+        fits = "fits better" if first.p_wrong >= LIKELY else "may fit better"
         return f"Look at row {first.row:,} first: it says {first.given!r}, and {first.suggested!r} {fits}."
 
     # ---- for others

@@ -1,0 +1,245 @@
+"""Selection: which of some losses are the largest, with ties shared equally. The only place that selects.
+
+phi_k, the sum of the k largest, is linear between ties: weight 1 above the cut s_[k], an equal share of what is left
+on the values tied with it, 0 below. The ranked range is phi_k - phi_m, so its weights are the difference of the two.
+With weights on the values ranks become mass, and a cut may fall inside a value.
+
+`select` and `cuts_of` serve one set of losses, `select_rows` and `top_weights` many sets together. Nothing here checks
+its input: `rankrange.core.select` does that for users.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .arrays import Array
+
+# Below this many values np.partition alone is quicker than sampling pivots first.
+_SAMPLED_FROM = 1 << 14
+_SAMPLE_SIZE = 1 << 15  # at most; a smaller set is sampled more sparsely
+# Blocks that stay in a core's cache: several passes over a block cost little more than one over memory.
+BLOCK = 1 << 15
+
+
+class Cut(NamedTuple):
+    """The top of a set: everything above `value`, and `taken` out of the `tied` that equal it (counts, or mass).
+
+    Counts and not a share of the tie: differences of counts are exact, those of shares lose their digits.
+    """
+
+    value: Any  # a number, or one a row, as all three
+    taken: Any
+    tied: Any
+
+
+class Selection(NamedTuple):
+    """Weights like the values; the weighted sum (accumulated in float64) and the two cuts, a number or one a row."""
+
+    weights: Array
+    total: Any
+    lam: Any
+    lam_hat: Any
+
+
+def select(
+    values: Array,
+    m: float,
+    k: float,
+    sample_weight: Array | None = None,
+    out: Array | None = None,
+) -> Selection:
+    """Weights, total and cuts of one set of finite floats, 0 <= m < k <= n given. What every solver iteration calls."""
+    lower, upper = cuts_of(values, m, k, sample_weight)
+    weights = np.empty_like(values) if out is None else out
+    # Most values lie strictly inside or outside. A cut kept whole counts as inside; only a shared one is written apart.
+    at_lower, at_upper = _kept_of_ties(lower, upper)
+    shared = [(cut, kept) for cut, kept in ((upper, at_upper), (lower, at_lower)) if 0 < kept < cut.tied]
+    above = np.greater if at_lower < lower.tied else np.greater_equal
+    below = np.less if at_upper < upper.tied else np.less_equal
+    total = math.fsum(cut.value * kept for cut, kept in shared)
+    for start in range(0, len(values), BLOCK):
+        block = slice(start, start + BLOCK)
+        inside = above(values[block], lower.value)
+        inside &= below(values[block], upper.value)
+        weights[block] = inside
+        if sample_weight is not None:
+            weights[block] *= sample_weight[block]
+        total += _dot(weights[block], values[block])
+        for cut, kept in shared:
+            tied = values[block] == cut.value
+            share = kept / cut.tied * (1.0 if sample_weight is None else sample_weight[block])
+            np.copyto(weights[block], share, where=tied, casting="same_kind")
+    return Selection(weights, total, lower.value, upper.value)
+
+
+def cuts_of(values: Array, m: float, k: float, sample_weight: Array | None = None) -> tuple[Cut, Cut]:
+    """The lower cut (rank k) and the upper cut (rank m) of one set."""
+    if sample_weight is not None:
+        return _mass_cut(values, sample_weight, k), _NO_CUT if m == 0 else _mass_cut(values, sample_weight, m)
+    if k == len(values):  # nothing is cut below: no selection is needed to find the smallest
+        lower = _cut_at(values, float(values.min()), len(values))
+        return lower, _NO_CUT if m == 0 else cuts_of(values, 0, m)[0]
+    ranks = [int(k), int(m)] if m else [int(k)]
+    cuts = _sampled_cuts(values, ranks) if len(values) >= _SAMPLED_FROM else None
+    if cuts is None:
+        positions = [len(values) - rank for rank in ranks]  # ascending: rank r stands at position n - r
+        part = np.partition(values, positions)
+        cuts = [_cut_at(values, float(part[p]), rank) for p, rank in zip(positions, ranks, strict=True)]
+    return cuts[0], cuts[1] if m else _NO_CUT
+
+
+_NO_CUT = Cut(math.inf, 0.0, 1.0)
+
+
+def _cut_at(values: Array, value: float, rank: int) -> Cut:
+    above = tied = 0
+    for start in range(0, len(values), BLOCK):
+        block = values[start : start + BLOCK]
+        above += np.count_nonzero(block > value)
+        tied += np.count_nonzero(block == value)
+    return Cut(value, rank - above, tied)
+
+
+def _kept_of_ties(lower: Cut, upper: Cut) -> tuple[Any, Any]:
+    """How much is kept of the values tied with the lower cut, and of those tied with the upper."""
+    same = lower.value == upper.value  # then all that is kept is here, and counted as the lower cut's
+    return lower.taken - same * upper.taken, (1 - same) * (upper.tied - upper.taken)
+
+
+def _dot(weights: Array, values: Array) -> float:
+    if values.dtype != np.float64:
+        weights, values = weights.astype(np.float64), values.astype(np.float64)
+    return float(np.dot(weights, values))
+
+
+def select_rows(values: Array, m: int, k: int) -> Selection:
+    """`select` for all rows of a matrix of short rows together."""
+    lower, upper = cuts_of_rows(values, m, k)
+    weights = ((values > lower.value[:, None]) & (values < upper.value[:, None])).astype(values.dtype)
+    total = np.einsum("ij,ij->i", weights, values, dtype=np.float64)
+    at_lower, at_upper = _kept_of_ties(lower, upper)
+    for cut, kept in ((upper, at_upper), (lower, at_lower)):
+        share = (kept / cut.tied)[:, None]
+        np.copyto(weights, share, where=values == cut.value[:, None], casting="same_kind")
+        total += np.where(np.isinf(cut.value), 0.0, cut.value) * kept
+    return Selection(weights, total, lower.value, upper.value)
+
+
+def cuts_of_rows(values: Array, m: int, k: int) -> tuple[Cut, Cut]:
+    n_rows, n = values.shape
+    # The smallest needs no selection, and asking for it would slow down the one for the other rank.
+    positions = [n - rank for rank in (k, m) if 0 < rank < n]
+    part = np.partition(values, positions, axis=1) if positions else values
+    cuts = [Cut(np.full(n_rows, math.inf, values.dtype), np.zeros(n_rows), np.ones(n_rows))] * 2
+    for i, rank in enumerate((k, m)):
+        if rank:
+            value = part[:, n - rank].copy() if rank < n else values.min(axis=1)
+            above, tied = (test(values, value[:, None]).sum(axis=1) for test in (np.greater, np.equal))
+            cuts[i] = Cut(value, rank - above, tied)
+    return cuts[0], cuts[1]
+
+
+def _sampled_cuts(values: Array, ranks: list[int]) -> list[Cut] | None:
+    """Floyd and Rivest: a sorted sample brackets each cut; one pass over the values collects what lies between.
+
+    Exact, or None when the sample was unlucky and a cut lies outside its bracket.
+    """
+    n = len(values)
+    sample = np.sort(values[_sampled_rows(n)])
+    brackets = [_bracket(sample, 1.0 - rank / n) for rank in ranks]
+    below, over = [0] * len(ranks), [0] * len(ranks)
+    between: list[list[Array]] = [[] for _ in ranks]
+    for start in range(0, n, BLOCK):
+        block = values[start : start + BLOCK]
+        for i, (low, high) in enumerate(brackets):
+            inner = block > low
+            over[i] += np.count_nonzero(inner)
+            if low == high:  # a tie so large that it fills the bracket: nothing lies between
+                below[i] += np.count_nonzero(block < low)
+            else:
+                inner &= block < high
+                between[i].append(block[inner])
+    cuts = []
+    for rank, (low, high), n_below, n_over, blocks in zip(ranks, brackets, below, over, between, strict=True):
+        inner = np.concatenate(blocks or [values[:0]])
+        position = n - rank - (n - n_over)  # of the cut among the values over `low`, ascending
+        if position < 0 and low == high:
+            cut = Cut(float(low), rank - n_over, n - n_over - n_below)
+        elif position < 0:
+            cut = _cut_at(values, float(low), rank)
+        elif position < len(inner):
+            value = float(np.partition(inner, position)[position])
+            at_most = np.count_nonzero(inner <= value)
+            cut = Cut(value, rank - n_over + at_most, np.count_nonzero(inner == value))
+        else:
+            cut = _cut_at(values, float(high), rank)
+        if not 0 < cut.taken <= cut.tied:
+            return None
+        cuts.append(cut)
+    return cuts
+
+
+@lru_cache(maxsize=8)
+def _sampled_rows(n: int) -> Array:
+    """The same rows each time: results and times repeat, and a solver that selects again and again draws once."""
+    return np.random.default_rng(0).integers(n, size=min(_SAMPLE_SIZE, n // 12 + 3))
+
+
+def _bracket(sample: Array, share: float) -> tuple[Any, Any]:
+    """Two values between which the quantile `share` of the whole set almost surely lies: six standard deviations."""
+    size = len(sample)
+    reach = 6.0 * math.sqrt(size * share * (1.0 - share)) + 8.0
+    low, high = math.floor(size * share - reach), math.ceil(size * share + reach)
+    return sample[low] if low >= 0 else -math.inf, sample[high] if high < size else math.inf
+
+
+def _mass_cut(values: Array, weights: Array, mass: float) -> Cut:
+    """The value at which the mass counted from the top reaches `mass`, by quickselect on medians."""
+    present = weights > 0
+    values, weights = values[present], weights[present].astype(np.float64)
+    above = 0.0
+    while True:
+        middle = len(values) // 2
+        pivot = np.partition(values, middle)[middle]
+        higher, tied = values > pivot, values == pivot
+        mass_higher, mass_tied = float(weights[higher].sum()), float(weights[tied].sum())
+        if above + mass_higher >= mass:
+            kept = higher
+        else:
+            lower = ~(higher | tied)
+            # Rounding of the sums may leave a hair of mass when nothing is left below: the cut is the last value.
+            if above + mass_higher + mass_tied >= mass or not lower.any():
+                return Cut(float(pivot), min(mass_tied, mass - above - mass_higher), mass_tied)
+            above += mass_higher + mass_tied
+            kept = lower
+        values, weights = values[kept], weights[kept]
+
+
+def top_weights(values: Array, mass: Array, top: Array) -> Array:
+    """Weights of the largest values of each row up to a mass, many rows together; ties at the cut share equally.
+
+    values and mass are (S, n), top is (S,): row i takes its largest values until they have the mass top[i]. A weight is
+    at most the mass of its value. Masses of 0 and 1 may be given as bool, which is quicker.
+    """
+    units = mass.dtype == bool
+    inside = np.where(mass if units else mass > 0, values, -np.inf)
+    rows = np.arange(len(values))
+    if units:
+        ranks = np.maximum(top.astype(np.intp), 1)
+        cut = np.sort(inside, axis=1)[rows, values.shape[1] - ranks][:, None]
+    else:
+        order = np.argsort(-inside, axis=1, kind="stable")
+        reached = np.cumsum(np.take_along_axis(mass, order, axis=1), axis=1)
+        # The first place at which the mass is reached; a hair less where rounding of the sum leaves none.
+        place = (reached < (top * (1.0 - 1e-14))[:, None]).sum(axis=1).clip(max=values.shape[1] - 1)
+        cut = inside[rows, order[rows, place]][:, None]
+    above = mass * (inside > cut)
+    tied = mass * (inside == cut)
+    share = (top - above.sum(axis=1)) / np.maximum(tied.sum(axis=1), 1e-300)
+    weights = above + tied * np.clip(share, 0.0, 1.0)[:, None]
+    weights[top == 0] = 0.0
+    return weights

@@ -1,0 +1,67 @@
+"""Folds: which rows are left out when, as masses (F, n) of the test parts, dealt out within each class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..core.arrays import Array
+from ..core.objective import Objective
+
+# One score per row: five folds twice up to this many rows; then, and with many scores, five folds; then one hold-out.
+TWICE_UP_TO = 4000
+FOLDS_UP_TO = 20_000
+Report = Callable[[str], None]  # is told a few words before each part of the work
+
+
+def silent(message: str) -> None:
+    """Progress that nobody asked for."""
+
+
+def mass_of(objective: Objective) -> Array:
+    if objective.sample_weight is None:
+        return np.ones(objective.design.n, dtype=bool)
+    return objective.sample_weight
+
+
+def strata_of(objective: Objective) -> Array:
+    """The class of each row; one class for numbers."""
+    if objective.loss.targets == "numbers":
+        return np.zeros(objective.design.n, dtype=np.intp)
+    return (objective.y > 0).astype(np.intp) if objective.loss.targets == "binary" else objective.y
+
+
+def plan_of(objective: Objective) -> tuple[int, int, int]:
+    """(repeats, folds, folds used): five folds twice on few rows, one hold-out on many."""
+    repeats = 2 if objective.design.n <= TWICE_UP_TO and objective.n_outputs == 1 else 1
+    return repeats, 5, 5 if objective.design.n <= FOLDS_UP_TO else 1
+
+
+def split(objective: Objective, strata: Array, rng: np.random.Generator, plan: tuple[int, int, int]) -> Array:
+    """Masses (F, n) of the test parts, dealt out within each class.
+
+    A row that stands for several (a whole weight) is dealt out one by one, so that a weight is the same as repetition;
+    one of a fractional weight goes into one part.
+    """
+    n = objective.design.n
+    mass = mass_of(objective)
+    whole = bool((mass == np.floor(mass)).all()) and mass.sum() <= max(2 * n, TWICE_UP_TO)
+    rows = np.repeat(np.arange(n), mass.astype(np.intp)) if whole else np.arange(n)
+    repeats, folds, used = plan
+    tests = []
+    for _ in range(repeats):
+        fold = deal(strata[rows], folds, rng)
+        for f in range(used):
+            count = np.bincount(rows[fold == f], minlength=n)
+            tests.append(count if whole else count * mass)
+    result = np.array(tests)
+    return result.astype(bool) if mass.dtype == bool else result
+
+
+def deal(strata: Array, folds: int, rng: np.random.Generator) -> Array:
+    """A fold for each row: as even as can be within each class, and over all."""
+    order = np.lexsort((rng.permutation(len(strata)), strata))
+    fold = np.empty(len(strata), dtype=np.intp)
+    fold[order] = np.arange(len(strata)) % folds
+    return fold

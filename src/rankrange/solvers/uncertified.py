@@ -1,0 +1,33 @@
+"""Descent for aggregates that no exact method fits: quasi-Newton steps from several starts, and no certificate."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..core.arrays import Array
+from ..core.objective import Objective
+from .descent import descend
+from .result import Log, Result
+
+
+def descend_from_starts(
+    objective: Objective,
+    W: Array | None = None,
+    *,
+    n_starts: int = 10,
+    rng: np.random.Generator,
+    tol: float = 1e-6,
+    max_iter: int = 200,
+    log: Log | None = None,
+) -> Result:
+    """The lowest end of descents from W, from zero and from small random points; no step raises the objective."""
+    log = Log() if log is None else log
+    shape = (objective.n_outputs, objective.design.p)
+    starts = [np.zeros(shape) if W is None else W, *(rng.normal(scale=0.1, size=shape) for _ in range(n_starts))]
+    log("start", objective.value(starts[0]))
+    ends, values, n_iter = descend(objective.batch, np.array(starts), None, max_iter=max_iter, tol=0.01 * tol)
+    best = int(np.argmin(values))
+    log("descent", values[best])
+    done = n_iter < max_iter
+    message = "steps gain little; nothing is proved" if done else f"stopped after {n_iter} of {max_iter} iterations"
+    return Result(ends[best], float(values[best]), n_iter, done, message, log.history)
