@@ -47,7 +47,7 @@ def test_scikit_learn_compatible_estimator(estimator, check):
 
 @pytest.mark.parametrize("solver", ["auto", "dca", "bilevel"])
 def test_fitted_attributes_are_those_documented(solver):
-    fit = AoRRClassifier(m=15, k=120, C=100.0, solver=solver, random_state=0).fit(X, Y)
+    fit = AoRRClassifier(m=15, k=120, C=0.9, solver=solver, random_state=0).fit(X, Y)
     assert fit.coef_.shape == (1, 4)
     assert fit.intercept_.shape == (1,)
     assert (fit.m_, fit.k_) == (15, 120)
@@ -57,7 +57,7 @@ def test_fitted_attributes_are_those_documented(solver):
     ranked = np.sort(losses)[::-1]
     assert fit.lam_ == pytest.approx(ranked[119])
     assert fit.lam_hat_ == pytest.approx(ranked[14])
-    assert fit.objective_ == pytest.approx(ranked[15:120].mean() + (fit.coef_**2).sum() / 200)
+    assert fit.objective_ == pytest.approx(0.9 * ranked[15:120].sum() + (fit.coef_**2).sum() / 2)
     assert fit.history_["objective"][-1] == pytest.approx(fit.objective_)
     assert fit.converged_
 
@@ -78,10 +78,11 @@ def test_aggregates_are_settings():
         "trimmed": RankedRange.trimmed(0.1),
         "kth": RankedRange.kth(10),
     }.items():
-        fit = AoRRRegressor(m=keep, C=100.0, loss="absolute", random_state=0).fit(X, REAL)
-        ranked = np.sort(np.abs(REAL - fit.predict(X)))[::-1]
         m, k = keep.counts(N)
-        assert fit.objective_ == pytest.approx(ranked[m:k].mean() + (fit.coef_**2).sum() / 200, rel=1e-6)
+        fit = AoRRRegressor(m=keep, C=100.0 / (k - m), loss="absolute", random_state=0).fit(X, REAL)
+        ranked = np.sort(np.abs(REAL - fit.predict(X)))[::-1]
+        by_definition = 100.0 * ranked[m:k].mean() + (fit.coef_**2).sum() / 2
+        assert fit.objective_ == pytest.approx(by_definition, rel=1e-6)
         losses[name] = fit.objective_
     assert losses["median"] <= losses["trimmed"] <= losses["average"] <= losses["top"] <= losses["maximum"]
 
@@ -189,13 +190,13 @@ def test_a_stream_learns_to_cut_wrong_labels():
     truth = (Z @ [2.0, -1.0, 1.0, 0.0, 3.0] > 0).astype(int)
     # Wrong labels on one side only: an ordinary fit shifts its boundary.
     y = np.where((rng.random(20_000) < 0.25) & (truth == 1), 0, truth)
-    fit = AoRRClassifier(m=0.15, k=1.0, C=100.0)
+    fit = AoRRClassifier(m=0.15, k=1.0, C=0.01)
     for start in range(0, 20_000, 500):
         fit.partial_fit(Z[start : start + 500], y[start : start + 500], classes=[0, 1])
-    ordinary = AoRRClassifier(m=0.0, k=1.0, C=100.0)
+    ordinary = AoRRClassifier(m=0.0, k=1.0, C=0.01)
     for start in range(0, 20_000, 500):
         ordinary.partial_fit(Z[start : start + 500], y[start : start + 500], classes=[0, 1])
-    whole = AoRRClassifier(m=0.15, k=1.0, C=100.0, random_state=0).fit(Z, y)
+    whole = AoRRClassifier(m=0.15, k=1.0, C=0.01, random_state=0).fit(Z, y)
     assert fit.score(Z, truth) > whole.score(Z, truth) - 0.01
     assert fit.score(Z, truth) > ordinary.score(Z, truth) + 0.05
     share_above = np.mean(np.logaddexp(0, -(2 * y - 1) * fit.decision_function(Z)) > fit.lam_hat_)

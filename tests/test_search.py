@@ -10,7 +10,7 @@ from sklearn.model_selection import GridSearchCV, ParameterGrid
 from rankrange import AoRRClassifier, AoRRRegressor
 from rankrange.crossfit.grid import RangeSearchCV, paper_grid
 
-GRID = {"m": [0, 0.05, 0.15, 0.3], "k": [1.0, 0.8], "C": [1.0, 100.0]}
+GRID = {"m": [0, 0.05, 0.15, 0.3], "k": [1.0, 0.8], "C": [0.01, 1.0]}
 
 
 def far_and_wrong(n=200, seed=0):

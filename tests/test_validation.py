@@ -5,9 +5,9 @@ import pytest
 from sklearn.datasets import make_blobs
 
 from rankrange import AoRRClassifier, AoRRRegressor, noise
+from rankrange.core.aggregates import Stratified, quotas
 from rankrange.core.losses import Logistic
 from rankrange.core.objective import Design, Objective
-from rankrange.core.aggregates import Stratified, quotas
 from rankrange.crossfit import choose as tuning
 from rankrange.crossfit import with_clean as validation
 

@@ -55,7 +55,7 @@ def contents_of(
 def check_relabel(task: str) -> None:
     if task != "classes":
         what = "a target of numbers" if task == "numbers" else "sets of labels"
-        raise UserError(f"--clean-how relabel needs a target of classes, got {what}; use --clean-how drop")
+        raise UserError(f"clean_how='relabel' needs a target of classes, got {what}; use clean_how='drop'")
 
 
 def load_model(path: str | os.PathLike[str]) -> Any:

@@ -89,7 +89,7 @@ def audit_table(
     tell = tell or (lambda words: None)
     table = as_table(table)
     columns = [target] if isinstance(target, str) else list(dict.fromkeys(target))
-    for column, option in [(c, "--target") for c in columns] + [(c, "--ignore") for c in ignore]:
+    for column, option in [(c, "target") for c in columns] + [(c, "ignore") for c in ignore]:
         find_column(table.column_names, column, Path(name), option)
     found = find_target(table, columns, task, labels_by)
     rest = [c for c in table.column_names if c not in columns and c not in set(ignore)]

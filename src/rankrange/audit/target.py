@@ -82,15 +82,15 @@ def _one_column(column: Any, name: str, task: str, separator: str | None) -> Tar
     if task == "numbers":
         if numbers is None or kind not in ("numbers", "whole numbers", "dates"):
             raise UserError(
-                f"--task numbers needs a column of numbers, got {kind} in {_quoted([name])}; use --task classes"
+                f"task='numbers' needs a column of numbers, got {kind} in {_quoted([name])}; use task='classes'"
             )
         return _numbers(name, numbers, strays)
     if task == "labels" or separator is not None:
         found = separator or _separator_in(column)
         if not found:
             raise UserError(
-                "--task labels needs several --target columns of 0 and 1, or labels in one cell with something between "
-                f"them, got neither in {_quoted([name])}; name it with --labels-by"
+                "task='labels' needs several target columns of 0 and 1, or labels in one cell with something between "
+                f"them, got neither in {_quoted([name])}; name it with labels_by="
             )
         return _label_sets(name, _split(column, found), found)
     if numbers is not None and not strays and task == "auto" and not _looks_like_classes(numbers, kind):
@@ -136,8 +136,8 @@ def _indicators(table: Any, columns: list[str]) -> Target:
         odd = [level for level, f in zip(levels, folded, strict=True) if f not in _YES | _NO]
         if odd:
             raise UserError(
-                f"with several --target each must hold 0 and 1 (or yes and no), got '{visible(odd[0], 40)}' in "
-                f"{_quoted([name])}; name one --target, or make it 0 and 1"
+                f"with several target columns each must hold 0 and 1 (or yes and no), got '{visible(odd[0], 40)}' in "
+                f"{_quoted([name])}; name one target, or make it 0 and 1"
             )
         masks.append(np.array([f in _YES for f in folded] + [False])[codes])
         known &= codes >= 0
@@ -177,7 +177,7 @@ def _label_sets(name: str, sets: Sequence[list[str] | None], separator: str) -> 
     names = sorted({label for labels in sets for label in labels or ()})
     if len(names) < 2:
         raise UserError(
-            f"sets of labels need at least two labels, got {len(names)} in {_quoted([name])}; check --labels-by"
+            f"sets of labels need at least two labels, got {len(names)} in {_quoted([name])}; check labels_by="
         )
     place = {label: i for i, label in enumerate(names)}
     Y = np.zeros((len(sets), len(names)), dtype=bool)
@@ -219,7 +219,7 @@ def _without_rare(target: Target) -> Target:
     if len(target.names) > _MOST_CLASSES:
         raise UserError(
             f"at most {_MOST_CLASSES} classes are audited, got {len(target.names):,} in {_quoted(target.columns)}; "
-            "group them, or use --task numbers for a column of numbers"
+            "group them, or use task='numbers' for a column of numbers"
         )
     if common.sum() < 2:
         only = ", ".join(visible(name, 40) for name in target.names[:3])

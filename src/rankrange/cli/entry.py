@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = _parser(words).parse_args(words)
         return int(arguments.run(arguments) or 0)
     except UserError as error:
-        return _fail(str(error))
+        return _fail(error.for_command_line())
     except KeyboardInterrupt:
         print("rankrange: interrupted; nothing was left half-written", file=sys.stderr)
         return 130

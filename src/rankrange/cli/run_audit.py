@@ -74,9 +74,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seed", type=types.seed, default=0, help="the same seed gives the same result (default: 0)"
     )
     run_group.add_argument(
-        "--jobs", "-j", type=types.jobs, default=None, metavar="N", help="parts fitted at a time (default: one a core)"
+        "--jobs",
+        "-j",
+        type=types.jobs,
+        default=None,
+        metavar="N",
+        help="parts fitted at a time (default: one per core)",
     )
-    run_group.add_argument("--top", type=types.seed, default=10, metavar="N", help="suspects to print (default: 10)")
+    run_group.add_argument("--top", type=types.count, default=10, metavar="N", help="suspects to print (default: 10)")
     run_group.add_argument("--quiet", "-q", action="store_true", help="no progress")
 
 

@@ -131,7 +131,7 @@ class Source:
     def _not_text(self, what: str) -> UserError:
         return UserError(
             f"a CSV file must be {self.encoding} text, but in {self.path} {what}; save it as UTF-8, or name its "
-            "encoding, for example --encoding latin-1"
+            "encoding, for example encoding='latin-1'"
         )
 
     def _ragged(self, text: str) -> UserError:
@@ -141,7 +141,7 @@ class Source:
         width = got or (found.group(2) if found else "another number")
         return UserError(
             f"every line needs the {len(self.names)} cells of the header, got {width} in {where} of {self.path}; "
-            "mend that line, put cells that hold the delimiter in quotes, or name it with --delimiter"
+            "mend that line, put cells that hold the delimiter in quotes, or name it with delimiter="
         )
 
     def _first_ragged_line(self) -> tuple[int, int]:
@@ -239,13 +239,13 @@ def _open_csv(path: Path, head: bytes, zipped: bool, size: int, delimiter: str |
         raise UserError(f"a table needs a header line and rows, got the empty file {path}; check the export")
     if b"\0" in head and not encoding.lower().replace("_", "-").startswith(("utf-16", "utf-32", "utf16", "utf32")):
         if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
-            raise UserError(f"a CSV file must be UTF-8 text, got UTF-16 in {path}; add --encoding utf-16")
+            raise UserError(f"a CSV file must be UTF-8 text, got UTF-16 in {path}; pass encoding='utf-16'")
         raise UserError(
             f"a table is CSV (also gzip), Parquet or Arrow, got a binary file in {path}; export it as CSV or Parquet"
         )
     delimiter = "\t" if delimiter in ("tab", "\\t") else delimiter
     if delimiter is not None and (len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n'):
-        raise UserError(f"a delimiter is one ASCII character or 'tab', got {delimiter!r}; for example --delimiter ';'")
+        raise UserError(f"a delimiter is one ASCII character or 'tab', got {delimiter!r}; for example delimiter=';'")
     whole = len(head) < _HEAD
     text = _decoded(path, head, encoding, whole)
     chosen = delimiter or ("\t" if re.search(r"\.(tsv|tab)(\.gz)?$", path.name.lower()) else ",")
@@ -263,13 +263,13 @@ def _decoded(path: Path, head: bytes, encoding: str, whole: bool) -> str:
     try:
         text = head.decode(encoding)
     except LookupError as error:
-        raise UserError(f"unknown encoding {visible(encoding)!r}; use for example --encoding latin-1") from error
+        raise UserError(f"unknown encoding {visible(encoding)!r}; use for example encoding='latin-1'") from error
     except UnicodeDecodeError as error:
         if whole or len(head) - error.start > 8:  # a character that the end of the head cuts is no error
             line = head[: error.start].count(b"\n") + 1
             raise UserError(
                 f"a CSV file must be {encoding} text, got byte 0x{head[error.start]:02X} in line {line} of {path}; "
-                "save it as UTF-8, or name its encoding, for example --encoding latin-1"
+                "save it as UTF-8, or name its encoding, for example encoding='latin-1'"
             ) from error
         text = head[: error.start].decode(encoding)
     return text.removeprefix("\ufeff")
@@ -292,14 +292,14 @@ def _one_column(path: Path, text: str, delimiter: str) -> UserError:
     for other, name in _DELIMITERS.items():
         counts = {line.count(other) for line in lines}
         if other != delimiter and len(lines) > 1 and counts and min(counts) > 0:
-            written = "tab" if other == "\t" else f"'{other}'"
+            written = "'tab'" if other == "\t" else f"'{other}'"
             return UserError(
                 f"columns must be separated by the {_DELIMITERS.get(delimiter, repr(delimiter))}, but in {path} they "
-                f"seem to be by the {name}; add --delimiter {written}"
+                f"seem to be by the {name}; pass delimiter={written}"
             )
     return UserError(
         f"a table needs a target and at least one other column, got one column in {path}; if there are more, name what "
-        "separates them with --delimiter"
+        "separates them with delimiter="
     )
 
 
@@ -333,7 +333,7 @@ def _too_many(path: Path, count: str) -> UserError:
 # ---- names -----------------------------------------------------------------------------------------------------------
 
 
-def find_column(names: Sequence[str], wanted: str, path: Path, option: str = "--target") -> str:
+def find_column(names: Sequence[str], wanted: str, path: Path, option: str = "target") -> str:
     """The column of that name; a near miss is suggested."""
     if wanted in names:
         return wanted
@@ -341,7 +341,7 @@ def find_column(names: Sequence[str], wanted: str, path: Path, option: str = "--
     if near:
         hint = f"did you mean {shown(near)}?"
     elif any(wanted in names[0].split(other) for other in _DELIMITERS):
-        hint = "the header seems to have another delimiter; name it with --delimiter"
+        hint = "the header seems to have another delimiter; name it with delimiter="
     elif all(re.fullmatch(r"\s*[-+]?[\d.]+(e[-+]?\d+)?\s*", name) for name in names):
         hint = "the first line must hold the names of the columns, and here it holds numbers; add a header"
     else:

@@ -1,0 +1,164 @@
+"""Every solver with every loss and every aggregate, from the tables: a new one meets all the others untouched."""
+
+import numpy as np
+import pytest
+
+from rankrange.core.aggregates import AGGREGATES, Aggregate, Soft
+from rankrange.core.cuts import select
+from rankrange.core.losses import LOSSES
+from rankrange.core.objective import Design, Objective
+from rankrange.solvers import SOLVERS, Settings, solve
+
+N, D = 60, 3
+CONVEX = [name for name, loss in LOSSES.items() if loss().targets != "labels"]
+
+
+def objective_of(loss_name, aggregate_name, m=6, k=48, weights=None, seed=0):
+    rng = np.random.default_rng(seed)
+    loss = LOSSES[loss_name]()
+    X = rng.normal(size=(N, D))
+    classes = np.clip(np.round(X[:, 0] + 0.7 * rng.normal(size=N)), -1, 1).astype(int) + 1
+    y = {"binary": np.where(classes > 0, 1.0, -1.0), "numbers": X @ rng.normal(size=D) + rng.normal(size=N)}
+    aggregate = AGGREGATES[aggregate_name](classes % 2)
+    outputs = 3 if loss.targets == "classes" else 1
+    return Objective(
+        Design(X, True),
+        y.get(loss.targets, classes),
+        loss,
+        5.0,
+        outputs,
+        m,
+        k,
+        sample_weight=weights,
+        aggregate=aggregate,
+    )
+
+
+@pytest.mark.parametrize("aggregate", AGGREGATES)
+@pytest.mark.parametrize("loss", CONVEX)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_weights_are_the_derivative_of_the_aggregate(loss, aggregate, weighted):
+    weights = np.random.default_rng(1).uniform(0.5, 2.0, N) if weighted else None
+    problem = objective_of(loss, aggregate, weights=weights)
+    assert isinstance(problem.aggregate, Aggregate)
+    s = np.random.default_rng(2).exponential(size=N)
+    chosen = problem.select(s)
+    assert (chosen.weights >= 0).all()
+    assert chosen.weights.sum() == pytest.approx(problem.kept)
+    if problem.aggregate.linear:
+        assert chosen.total == pytest.approx(chosen.weights @ s)
+    step = 1e-6 * np.random.default_rng(3).normal(size=N)
+    change = problem.select(s + step).total - problem.select(s - step).total
+    assert change / 2 == pytest.approx(chosen.weights @ step, rel=1e-4, abs=1e-12)
+
+
+@pytest.mark.parametrize("aggregate", AGGREGATES)
+@pytest.mark.parametrize("loss", CONVEX)
+def test_the_gradient_is_the_finite_difference(loss, aggregate):
+    problem = objective_of(loss, aggregate)
+    rng = np.random.default_rng(4)
+    W, step = rng.normal(size=(problem.n_outputs, D + 1)), 1e-6 * rng.normal(size=(problem.n_outputs, D + 1))
+    slope = (problem.value(W + step) - problem.value(W - step)) / 2
+    assert slope == pytest.approx(np.vdot(problem.at(W).gradient, step), rel=2e-4)
+    values, gradients = problem.batch(np.stack([W, W + 0.1]))
+    assert values == pytest.approx([problem.value(W), problem.value(W + 0.1)])
+    np.testing.assert_allclose(gradients[0], problem.at(W).gradient, atol=1e-10)
+
+
+@pytest.mark.parametrize("aggregate", AGGREGATES)
+def test_some_of_the_rows_are_an_objective_of_their_own(aggregate):
+    problem = objective_of("logistic", aggregate)
+    rows = np.arange(10, 40)
+    part = problem.rows(rows, 3, 25)
+    W = np.random.default_rng(5).normal(size=(1, D + 1))
+    s = problem.losses(problem.design.scores(W))[rows]
+    expected = part.aggregate.select(s, 3, 25, None).total / 22 + (W[0, :D] ** 2).sum() / 10
+    assert part.value(W) == pytest.approx(expected)
+
+
+def lacks(solver, problem):
+    return [name for name in SOLVERS[solver].aggregate if not hasattr(problem.aggregate, name)]
+
+
+@pytest.mark.parametrize("aggregate", AGGREGATES)
+@pytest.mark.parametrize("loss", CONVEX)
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_solver_descends_or_says_what_it_lacks(solver, loss, aggregate):
+    problem = objective_of(loss, aggregate)
+    start = np.random.default_rng(6).normal(size=(problem.n_outputs, D + 1))
+    settings = Settings(max_iter=60, tol=1e-5, n_starts=2)
+    if lacks(solver, problem):
+        with pytest.raises(ValueError, match=f"solver='{solver}' needs an aggregate"):
+            solve(solver, problem, start, settings)
+        return
+    result = solve(solver, problem, start, settings)
+    assert result.value == pytest.approx(problem.value(result.w), rel=1e-9)
+    assert result.value <= problem.value(start)
+    assert result.certificate >= 0
+    if solver != "subgradient":
+        values = [value for _, value in result.history]
+        assert all(later <= earlier * (1 + 1e-9) for earlier, later in zip(values[1:], values[2:], strict=False))
+
+
+@pytest.mark.parametrize("loss", CONVEX)
+@pytest.mark.parametrize("aggregate", ["ranked", "stratified"])
+def test_a_certificate_bounds_what_any_other_solver_finds(loss, aggregate):
+    """m = 0: one minimum, so that nothing may lie below the bound of any solver."""
+    problem = objective_of(loss, aggregate, m=0, k=45)
+    results = [solve(name, problem, None, Settings(max_iter=200)) for name in SOLVERS if not lacks(name, problem)]
+    best = min(result.value for result in results)
+    for result in results:
+        assert result.value * (1 - result.certificate) <= best * (1 + 1e-9)
+    certified = [result for result in results if result.certificate <= 1e-6]
+    if loss != "one_vs_rest_squared_hinge":  # of which nothing is proved with an intercept
+        assert certified
+        assert certified[0].value == pytest.approx(best, rel=1e-5)
+
+
+def test_a_loss_that_lacks_something_is_named_before_anything_runs():
+    class OnlyValues:
+        targets = "binary"
+
+        def value(self, y, z):
+            return (1 - y * z) ** 4
+
+        def value_and_derivative(self, y, z):
+            return (1 - y * z) ** 4, -4 * y * (1 - y * z) ** 3
+
+    rng = np.random.default_rng(0)
+    problem = Objective(
+        Design(rng.normal(size=(20, 2)), True), np.sign(rng.normal(size=20)), OnlyValues(), 1.0, 1, 2, 20
+    )
+    with pytest.raises(TypeError, match=r"solver='dca' needs a loss with curvature; OnlyValues has none"):
+        solve("dca", problem)
+    with pytest.raises(ValueError, match="solver must be one of auto"):
+        solve("newton", problem)
+
+
+@pytest.mark.parametrize("temperature", [1e-6, 1e-3])
+def test_a_cold_soft_range_is_the_ranked_range(temperature):
+    s = np.random.default_rng(0).exponential(size=200)
+    soft, sharp = Soft(temperature).select(s, 20, 150, None), select(s, 20, 150)
+    assert soft.total == pytest.approx(sharp.total, abs=200 * temperature)
+    assert np.abs(soft.weights - sharp.weights).sum() < 400 * temperature / np.diff(np.sort(s)).mean() + 1e-3
+
+
+def test_a_soft_range_needs_a_temperature():
+    with pytest.raises(ValueError, match="temperature above 0"):
+        Soft(0.0)
+
+
+def test_the_worst_group_is_served_better_than_by_the_average():
+    """The rare group wants another sign: the average ignores it, the worst group does not."""
+    rng = np.random.default_rng(0)
+    group = (rng.random(400) < 0.1).astype(int)
+    X = rng.normal(size=(400, 3))
+    y = np.sign(X[:, 0] + np.where(group == 1, 1.5, -0.2) * X[:, 1])
+    make = {name: AGGREGATES[name](group) for name in ("ranked", "worst group")}
+    losses = {}
+    for name, aggregate in make.items():
+        problem = Objective(Design(X, True), y, LOSSES["logistic"](), 400.0, 1, 0, 400, aggregate=aggregate)
+        W = solve("auto", problem).w
+        s = problem.losses(problem.design.scores(W))
+        losses[name] = max(s[group == 0].mean(), s[group == 1].mean())
+    assert losses["worst group"] < 0.95 * losses["ranked"]
