@@ -191,10 +191,19 @@ def test_the_stratified_objective_is_its_definition(weights, kept):
     assert slope == pytest.approx(np.vdot(objective.at(W).gradient, step), rel=1e-4)
 
 
-def test_dca_says_that_it_does_not_stratify():
+@pytest.mark.parametrize("solver", ["dca", "subgradient"])
+def test_a_solver_that_does_not_stratify_says_so_under_its_own_name(solver):
     X, y = rare()
-    with pytest.raises(ValueError, match="solver='dca'"):
-        AoRRClassifier(m=0.1, k=1.0, stratify=True, solver="dca").fit(X, y)
+    with pytest.raises(ValueError, match=f"stratify=True .* got solver='{solver}'; use solver='auto' or 'bilevel'"):
+        AoRRClassifier(m=0.1, k=1.0, stratify=True, solver=solver).fit(X, y)
+
+
+def test_a_stratified_objective_has_no_tangent_and_names_no_solver():
+    y = np.array([-1.0, -1.0, 1.0, 1.0])
+    objective = StratifiedObjective(Design(np.eye(4), True), y, Logistic(), 2.0, 1, 2, 4, None, (y > 0).astype(int))
+    with pytest.raises(ValueError, match="sums within classes") as error:
+        objective.tilted(np.zeros((1, 5)))
+    assert "dca" not in str(error.value)
 
 
 def test_the_batched_fits_stratify_alike():

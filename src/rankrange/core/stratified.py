@@ -79,6 +79,6 @@ class StratifiedObjective(Objective):
 
     def tilted(self, W: Array) -> TopSum:
         raise ValueError(
-            "solver='dca' needs the sum of all m largest losses, which stratify=True replaces by sums within classes; "
+            "a tangent needs the sum of all m largest losses, got a stratified range, which has sums within classes; "
             "use solver='auto' or 'bilevel'"
         )

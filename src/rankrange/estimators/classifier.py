@@ -147,6 +147,11 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
     def _by_class(self, objective: Objective) -> Objective:
         if not self.stratify:
             return objective
+        if self.solver in ("dca", "subgradient"):
+            raise ValueError(
+                "stratify=True needs a solver that cuts class by class, which one along the tangent of all m largest "
+                f"losses does not, got solver={self.solver!r}; use solver='auto' or 'bilevel'"
+            )
         fields = {name: getattr(objective, name) for name in objective.__dataclass_fields__}
         return StratifiedObjective(**{**fields, "groups": strata_of(objective)})
 
