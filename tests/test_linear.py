@@ -209,6 +209,22 @@ def test_a_stream_needs_fractions_and_classes():
         AoRRClassifier(m=5, k=50).partial_fit(X, Y, classes=["no", "yes"])
 
 
+@pytest.mark.parametrize("keep", [RankedRange.median(), RankedRange.kth(0.3), RankedRange.robust_maximum(0.1)])
+@pytest.mark.parametrize("estimator", [AoRRClassifier, AoRRRegressor])
+def test_a_single_rank_has_no_share_of_a_stream_and_is_refused(estimator, keep):
+    """A stream has no length: one rank of it has the mass zero, and a mean over nothing would be NaN."""
+    y, more = (Y, {"classes": ["no", "yes"]}) if estimator is AoRRClassifier else (REAL, {})
+    fit = estimator(m=keep)
+    with pytest.raises(ValueError, match=r"no share of .*RankedRange\..*; pass .*RankedRange\(0\.45, 0\.55\)"):
+        fit.partial_fit(X, y, **more)
+    assert not hasattr(fit, "coef_")
+    band = estimator(m=RankedRange(0.45, 0.55), C=100.0)
+    for _ in range(30):
+        band.partial_fit(X, y, **more)
+    assert np.isfinite(band.coef_).all()
+    assert band.score(X, y) > 0.5
+
+
 def test_verbose_shows_progress(capsys):
     AoRRClassifier(verbose=1, **FIXED).fit(X, Y)
     assert "objective" in capsys.readouterr().out
