@@ -334,6 +334,17 @@ def test_bad_input_gets_a_clear_error(problem, settings, damage, message):
         TKMLClassifier(**settings).fit(X, damage(Y))
 
 
+@pytest.mark.parametrize("k", [0.7, 1, 100])
+def test_a_range_that_already_says_what_to_keep_is_not_overruled_in_silence(problem, k):
+    X, Y = problem
+    with pytest.raises(TypeError, match=f"RankedRange.* already says what to keep, got k={k} beside it; leave k out"):
+        TKMLClassifier(2, m=rankrange.RankedRange(0.1, 0.5), k=k).fit(X, Y)
+    alone = TKMLClassifier(2, m=rankrange.RankedRange(0.1, 0.5), random_state=0).fit(X, Y)
+    both = TKMLClassifier(2, m=0.1, k=0.5, random_state=0).fit(X, Y)
+    assert (alone.m_, alone.k_) == (both.m_, both.k_) == (15, 75)
+    np.testing.assert_array_equal(alone.coef_, both.coef_)
+
+
 def test_bad_weights_and_bad_questions_get_a_clear_error(problem):
     X, Y = problem
     with pytest.raises(ValueError, match="non-zero"):
