@@ -14,10 +14,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from rankrange import AoRRClassifier, AoRRRegressor, RankedRange
-from rankrange.estimators import RobustMaxClassifier
 
 RNG = np.random.default_rng(11)
 N = 150
@@ -25,24 +23,6 @@ X = RNG.normal(size=(N, 4))
 Y = np.where(X @ [1.0, -1.0, 2.0, 0.0] + 0.5 * RNG.normal(size=N) > 0, "yes", "no")
 REAL = X @ [1.0, -1.0, 2.0, 0.0] + 0.1 * RNG.normal(size=N)
 FIXED = {"m": 0.1, "k": 0.9, "random_state": 0}
-
-
-@parametrize_with_checks(
-    [
-        AoRRClassifier(),
-        AoRRClassifier(m=0, k=1.0),
-        AoRRClassifier(m=0, k=0.8, loss="hinge"),
-        AoRRRegressor(),
-        AoRRRegressor(m=0.1, k=1.0),
-        AoRRRegressor(m=0.1, k=1.0, loss="absolute"),
-        RobustMaxClassifier(),
-    ]
-)
-def test_scikit_learn_compatible_estimator(estimator, check):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        warnings.filterwarnings("ignore", message=".*rows of class")  # on random labels anything may be cut
-        check(estimator)
 
 
 @pytest.mark.parametrize("solver", ["auto", "dca", "bilevel"])

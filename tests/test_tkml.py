@@ -9,7 +9,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.multiclass import OneVsRestClassifier
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import rankrange
 from rankrange import TKMLClassifier, ranked_range
@@ -42,11 +41,6 @@ def problem():
 def converged(**settings):
     """A fit to the end of its path, where the end is what is tested."""
     return TKMLClassifier(validation=None, max_iter=2000, **settings)
-
-
-@parametrize_with_checks([TKMLClassifier()])
-def test_scikit_learn_contract(estimator, check):
-    check(estimator)
 
 
 @pytest.mark.parametrize("loss", ["two_sided", "paper"])
