@@ -353,6 +353,32 @@ def test_every_cell_comes_back_from_csv_whichever_way_it_was_written(odd, delimi
     assert read == [list(row) for row in zip(*cells, strict=True)]
 
 
+@pytest.mark.parametrize(
+    "formula", ["=1+1", "=A1", "+A1", "-A1", "@A1", "|A1", "%A1", "\uff1dA1", "\uff0bA1", "\t=A1", " =A1"]
+)
+@pytest.mark.parametrize("others", [["plain", "1.5"], ["", "-2"], ["(x)", "ünï"]])
+def test_a_formula_is_quoted_where_it_is_the_only_cell_that_needs_it(formula, others):
+    """No other cell of the table calls for care: the quick way of writing must see the formula by itself."""
+    from rankrange.audit.export import _batch_as_csv
+
+    for place in range(3):
+        cells = [*others[:place], formula, *others[place:]]
+        written = _batch_as_csv(pa.record_batch([cells, ["a", "b", "c"]], names=["one", "two"]), ",").decode()
+        read = [row[0] for row in csv.reader(io.StringIO(written, newline=""))]
+        assert read == [*others[:place], "'" + formula, *others[place:]]
+
+
+def test_a_formula_in_a_plain_table_does_not_reach_the_cleaned_file(tmp_path):
+    path, clean = tmp_path / "t.csv", tmp_path / "c.csv"
+    rng = np.random.default_rng(0)
+    lines = [f"{x:.3f},{'=1+1' if i == 40 else 'word'},{int(x > 0)}" for i, x in enumerate(rng.normal(size=80))]
+    path.write_text("a,b,y\n" + "\n".join(lines) + "\n")
+    assert cli.main(["audit", str(path), "-t", "y", "--clean", str(clean), "--quiet"]) == 0
+    with clean.open(newline="") as file:
+        cells = {row[1] for row in csv.reader(file)}
+    assert cells == {"b", "word", "'=1+1"}
+
+
 def test_a_harmful_name_in_an_error_message_is_shown_not_obeyed(tmp_path, capsys):
     path = tmp_path / "t.csv"
     path.write_text("a\x1b[2J\u202e,a\x1b[2J\u202e,y\n1,2,0\n" * 2, encoding="utf-8")
