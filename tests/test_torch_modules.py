@@ -125,6 +125,21 @@ def test_tracked_cuts_approach_those_of_the_data_set(batch_size):
     np.testing.assert_allclose(np.mean(shares[len(shares) // 2 :], axis=0), [0.1, 0.7], atol=0.02)
 
 
+def test_the_upper_cut_never_falls_below_the_lower_however_the_losses_jump():
+    """Tracked cuts that lie close may cross when the losses change their level; the cuts of a batch do not."""
+    generator = seeded()
+    crossed = 0
+    for _ in range(5):
+        loss = rrt.AoRRLoss(m=0.45, k=0.55, ranking="stream", step=1.0)
+        for _ in range(200):
+            level, width = 10 * torch.rand(2, generator=generator)
+            value = loss(level + width * torch.rand(20, generator=generator))
+            assert loss.lam <= loss.lam_hat
+            assert value >= 0
+            crossed += int(loss.cuts.tracked[0] > loss.cuts.tracked[1])
+    assert crossed > 10  # or nothing has been shown
+
+
 def test_a_batch_full_of_outliers_loses_all_of_them_once_cuts_are_tracked():
     loss = rrt.AoRRLoss(m=0.2, k=1.0, ranking="stream")
     generator = seeded()

@@ -242,7 +242,8 @@ def _gate(
     seen = ~np.isnan(scores[0])
     mass = mass_of(objective)[seen].astype(np.float64)
     value = scores[:, seen]
-    mean = value @ mass / mass.sum()
+    # Rounded: sums of the same terms may differ in their last digit, and where nothing changes the error is 0.
+    mean = np.round(value @ mass / mass.sum(), 12)
 
     def error(gain: Array) -> Array:
         return np.sqrt(((gain - gain @ mass[:, None] / mass.sum()) ** 2) @ mass) / mass.sum()

@@ -107,6 +107,11 @@ class TopKSVMClassifier(_Baseline):
                 "use TKMLClassifier or LSEPClassifier for sets of labels"
             )
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = False
+        return tags
+
     def _minimise(self, design: Design, blocks: Blocks, mass: Array, C: float) -> tuple[Array, float, int, bool]:
         run = _Run(design, blocks, mass, C)
         W, n_iter = run.zero(), 0

@@ -19,6 +19,7 @@ from ..core.arrays import Array
 from ..core.losses import CrammerSinger, Hinge, Logistic, OneVsRestSquaredHinge, Softmax, SquaredHinge
 from ..core.objective import Design, Objective
 from ..crossfit.folds import mass_of, strata_of
+from ..solvers import SOLVERS
 from .linear import AoRRLinear, clean_rows
 
 # By name: the loss of two classes and that of more.
@@ -155,7 +156,14 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
         return self
 
     def _by_class(self, objective: Objective) -> Objective:
-        return replace(objective, aggregate=Stratified(strata_of(objective))) if self.stratify else objective
+        if not self.stratify:
+            return objective
+        if not all(hasattr(Stratified, need) for need in SOLVERS[self.solver].aggregate):
+            raise ValueError(
+                "stratify=True needs a solver that cuts class by class, which one along the tangent of all m largest "
+                f"losses does not, got solver={self.solver!r}; use solver='auto' or 'bilevel'"
+            )
+        return replace(objective, aggregate=Stratified(strata_of(objective)))
 
     def _store_cuts(self, losses: Array, objective: Objective) -> None:
         super()._store_cuts(losses, objective)

@@ -216,6 +216,11 @@ class AoRRLinear(BaseEstimator):
                 f"a stream has no length, so partial_fit needs m and k as fractions, got m={self.m!r}, k={self.k!r}; "
                 "pass for example m=0.1, k=1.0"
             )
+        if keep.m >= keep.k:
+            raise ValueError(
+                f"a stream has no length, so a single rank has no share of it, got {keep!r}; pass a range of ranks "
+                "around it, for example m=RankedRange(0.45, 0.55)"
+            )
         design = Design(X, bool(self.fit_intercept))
         if self.C == "auto":
             raise ValueError("partial_fit cannot choose C, because it sees a part of the rows; pass a number, as C=1.0")

@@ -176,8 +176,15 @@ class TKMLClassifier(LabelRanker):
                 f"or None, got {share!r}"
             )
 
+    def _range(self) -> RankedRange:
+        if not isinstance(self.m, RankedRange):
+            return RankedRange(self.m, self.k)
+        if not (isinstance(self.k, float) and self.k == 1.0):  # anything but the default
+            raise TypeError(f"{self.m!r} already says what to keep, got k={self.k!r} beside it; leave k out")
+        return self.m
+
     def _objective(self, X: Any, true: Any, mass: Array | None) -> LabelObjective:
-        keep = self.m if isinstance(self.m, RankedRange) else RankedRange(self.m, self.k)
+        keep = self._range()
         whole = mass is None or bool((mass == np.floor(mass)).all())
         m, k = keep.masses(X.shape[0] if mass is None else float(mass.sum()), whole=whole)
         self.m_: float = int(m) if whole else float(m)

@@ -1,0 +1,191 @@
+"""A certificate is a proof: a lower bound at every step, whatever the start; and none where losses tie at the cut.
+
+The oracle is a conic solver that is told the same convex problem.
+"""
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+from rankrange import datasets
+from rankrange.core.losses import LOSSES, CrammerSinger, Softmax
+from rankrange.core.objective import Design, Objective, TopSum
+from rankrange.solvers import bilevel, certify, dca, multistart
+from rankrange.solvers.inner import convex
+
+BINARY = ("logistic", "hinge")
+BUDGETS = (0, 1, 2, 3, 5, 8)
+C = 10.0
+
+
+def unbalanced(n=40, d=3, seed=0):
+    """One row in eight is of the second class, and both lie away from zero: the best intercept does too."""
+    rng = np.random.default_rng(seed)
+    y = np.where(np.arange(n) % 8 == 0, 1.0, -1.0)
+    return rng.normal(size=(n, d)) + 0.5 * y[:, None] + 1.0, y
+
+
+def conic_losses(name, y, z):
+    margin = cp.multiply(y, z)
+    return {
+        "logistic": lambda: cp.logistic(-margin),
+        "hinge": lambda: cp.pos(1 - margin),
+        "squared": lambda: cp.square(z - y),
+        "absolute": lambda: cp.abs(z - y),
+    }[name]()
+
+
+def conic_minimum(X, losses_of, K, n_outputs=1):
+    """min over coef and intercept of (sum of the K largest losses) / K + ||coef||^2 / (2 C)."""
+    coef, intercept = cp.Variable((n_outputs, X.shape[1])), cp.Variable((n_outputs, 1))
+    losses = losses_of(coef @ X.T + intercept @ np.ones((1, len(X))))
+    objective = cp.sum_largest(losses, K) / K + cp.sum_squares(coef) / (2 * C)
+    return cp.Problem(cp.Minimize(objective)).solve(solver=cp.CLARABEL)
+
+
+def starts_for(shape):
+    """Zero, and points near and far: far out the slopes of most rows point one way, and no intercept balances them."""
+    rng = np.random.default_rng(0)
+    yield np.zeros(shape)
+    for scale in (0.1, 3.0, 20.0):
+        for _ in range(4):
+            start = rng.normal(size=shape)
+            start[:, -1] *= scale
+            yield start
+            yield scale * start
+
+
+def assert_bound(problem, best, start, budgets=BUDGETS):
+    for budget in budgets:
+        early = convex.solve(problem, start, tol=1e-12, max_iter=budget)
+        assert early.value == pytest.approx(problem.value(early.W), rel=1e-12)
+        assert early.value - best <= early.gap * early.value + 1e-7 * abs(best)
+
+
+@pytest.mark.parametrize("K", [40, 30, 6])
+@pytest.mark.parametrize("name", [*BINARY, "squared", "absolute"])
+def test_the_gap_is_a_bound_at_every_step_from_every_start(name, K):
+    """K = n, which an ordinary fit has, K < n, and an intercept that is not penalised."""
+    X, y = unbalanced()
+    best = conic_minimum(X, lambda Z: conic_losses(name, y, Z[0]), K)
+    problem = TopSum(Design(X, True), y, LOSSES[name](), C, 1, K, K)
+    for start in starts_for((1, 4)):
+        assert_bound(problem, best, start)
+
+
+@pytest.mark.parametrize("K", [40, 12])
+@pytest.mark.parametrize("loss", [Softmax(), CrammerSinger()])
+def test_the_gap_is_a_bound_with_several_unbalanced_classes(loss, K):
+    X, _ = unbalanced()
+    y = np.where(np.arange(40) % 8 == 0, 1, np.where(np.arange(40) % 8 == 1, 2, 0))
+
+    def losses_of(Z):
+        own = cp.sum(cp.multiply(np.eye(3)[y].T, Z), axis=0)
+        if isinstance(loss, Softmax):
+            return cp.log_sum_exp(Z, axis=0) - own
+        return cp.max(Z + 1 - np.eye(3)[y].T, axis=0) - own
+
+    best = conic_minimum(X, losses_of, K, 3)
+    problem = TopSum(Design(X, True), y, loss, C, 3, K, K)
+    for start in starts_for((3, 4)):
+        assert_bound(problem, best, start, budgets=(0, 1, 3, 8))
+
+
+@pytest.mark.parametrize("K", [1300, 1000, 500])
+@pytest.mark.parametrize("name", BINARY)
+def test_the_certificate_on_many_rows_is_a_bound_at_every_budget(name, K):
+    """Far more rows than parameters: the search goes on from some of the rows, and weighs those near the cut alone."""
+    X, y = unbalanced(1300, 2, seed=1)
+    best = conic_minimum(X, lambda Z: conic_losses(name, y, Z[0]), K)
+    objective = Objective(Design(X, True), y, LOSSES[name](), C, 1, m=0, k=K)
+    for budget in (1, 2, 3, 5, 100):
+        result = multistart(objective, rng=np.random.default_rng(0), max_iter=budget)
+        assert result.value - best <= result.certificate * result.value + 1e-7 * best
+    assert result.certificate <= 1e-6
+
+
+# ---- ties --------------------------------------------------------------------------------------------------------
+
+
+def tied_rows(n=60, seed=0):
+    """Five different rows, each many times and with either label: losses tie wherever the cut falls."""
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, 2, size=(5, 2))[rng.integers(5, size=n)] + 0.5, rng.choice([-1.0, 1.0], n)
+
+
+def value_by_definition(losses, mass, m, k):
+    """Take ranks m+1..k of the mass, largest first."""
+    total, before = 0.0, 0.0
+    for i in np.argsort(-losses):
+        total += losses[i] * max(0.0, min(before + mass[i], k) - max(before, m))
+        before += mass[i]
+    return total / (k - m)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("m", [1, 7, 13, 20, 31])
+@pytest.mark.parametrize("loss", BINARY)
+def test_cutting_touches_the_objective_at_its_own_point_and_lies_above_elsewhere_with_ties(loss, m, weighted):
+    X, y = tied_rows()
+    rng = np.random.default_rng(m)
+    mass = rng.integers(1, 4, len(y)).astype(float) if weighted else np.ones(len(y))
+    k = mass.sum() - 5
+    weight = mass if weighted else None
+    objective = Objective(Design(X, True), y, LOSSES[loss](), C, 1, m=m, k=k, sample_weight=weight)
+    for W in (np.zeros((1, 3)), rng.normal(size=(1, 3)), np.array([[1.0, 1.0, 0.0]])):
+        s = objective.losses(objective.design.scores(W))
+        cut = objective.cutting(s)
+        expected = value_by_definition(s, mass, m, k) + (W[0, :2] ** 2).sum() / (2 * C)
+        assert cut.value(W) == pytest.approx(expected, rel=1e-12)
+        assert cut.value(W) == pytest.approx(objective.value(W), rel=1e-12)
+        for _ in range(20):
+            V = W + rng.normal(size=W.shape)
+            assert cut.value(V) >= objective.value(V) - 1e-12
+
+
+def test_tied_rows_are_cut_in_equal_parts_and_the_fit_does_not_stop_for_it():
+    """Titanic has 24 different rows. Cut whole, tied rows leave nothing to learn from and a fit ends at 0.154."""
+    titanic = datasets.load("titanic")
+    y = np.where(titanic.target == 1, 1.0, -1.0)
+    objective = Objective(Design(titanic.data.astype(float), True), y, LOSSES["logistic"](), 1e3, 1, m=400, k=len(y))
+    ordinary = bilevel(Objective(objective.design, y, objective.loss, 1e3, 1, m=0, k=len(y)), np.zeros((1, 4))).w
+    result = bilevel(objective, ordinary)
+    assert result.converged
+    assert result.value == pytest.approx(0.0912, abs=1e-4)
+    assert certify(objective, result.w) <= 1e-6
+
+
+def contradictory(n=40, d=2, seed=0):
+    """Every row twice, once with each label: at W = 0 all losses tie, and any W that cuts the wrong half is lower."""
+    X = np.random.default_rng(seed).normal(size=(n // 2, d))
+    return np.repeat(X, 2, axis=0), np.tile([-1.0, 1.0], n // 2)
+
+
+@pytest.mark.parametrize("method", [bilevel, dca])
+@pytest.mark.parametrize("loss", BINARY)
+def test_no_certificate_where_losses_tie_at_the_cut(loss, method):
+    """The problem with all rows cut in equal parts is least at W = 0, with no gap; the objective is not."""
+    X, y = contradictory()
+    objective = Objective(Design(X, True), y, LOSSES[loss](), 1e3, 1, m=20, k=40)
+    zero = np.zeros((1, 3))
+    lower = np.array([[1e-3, 1e-3, 0.0]])
+    assert objective.value(lower) < objective.value(zero)
+    assert certify(objective, zero) == np.inf
+    result = method(objective, zero)
+    if objective.value(result.w) >= objective.value(lower):
+        assert result.certificate == np.inf
+        assert method is dca or not result.converged  # no step of dca lowers the objective, which it may say
+
+
+def test_one_row_repeated_at_the_cut_does_not_spoil_the_certificate():
+    """Copies of a row move together: near W the same mass of them stays cut."""
+    rng = np.random.default_rng(0)
+    X = np.repeat(rng.normal(size=(15, 2)), 4, axis=0)
+    y = np.repeat(np.where(rng.normal(size=15) > 0, 1.0, -1.0), 4)
+    objective = Objective(Design(X, True), y, LOSSES["logistic"](), C, 1, m=10, k=60)
+    result = bilevel(objective, rng.normal(size=(1, 3)))
+    assert result.certificate <= 1e-6
+    for scale in (1e-5, 1e-4, 1e-3):
+        for _ in range(40):
+            V = result.w + scale * rng.normal(size=result.w.shape)
+            assert objective.value(V) >= result.value * (1 - 1e-6)

@@ -1,0 +1,42 @@
+"""scikit-learn's own checks of an estimator, for each of ours under several settings and without exceptions."""
+
+import warnings
+
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from rankrange import AoRRClassifier, AoRRRegressor, TKMLClassifier
+from rankrange.estimators import LogisticPerLabel, LSEPClassifier, RobustMaxClassifier, TopKSVMClassifier
+
+# C is left at its default: what a user gets who sets nothing but the range and the loss must pass.
+ESTIMATORS = [
+    AoRRClassifier(),
+    AoRRClassifier(m=0, k=1.0),
+    AoRRClassifier(m=0, k=0.8, loss="hinge"),
+    AoRRClassifier(m=0.1, k=1.0),
+    AoRRClassifier(m=0.1, k=0.9, loss="hinge"),
+    AoRRClassifier(m=0.1, k=1.0, stratify=True),
+    AoRRRegressor(),
+    AoRRRegressor(m=0.1, k=1.0),
+    AoRRRegressor(m=0.1, k=0.9),
+    AoRRRegressor(m=0.1, k=1.0, loss="absolute"),
+    AoRRRegressor(m=0.1, k=1.0, loss="huber"),
+    TKMLClassifier(),
+    TKMLClassifier(m=0.1, k=1.0),
+    TKMLClassifier(m=0.1, k=0.9, loss="paper"),
+    LogisticPerLabel(),
+    LSEPClassifier(),
+    TopKSVMClassifier(),
+    RobustMaxClassifier(),
+    RobustMaxClassifier(loss="hinge"),
+]
+
+
+@parametrize_with_checks(ESTIMATORS)
+def test_the_contract_of_scikit_learn_is_kept(estimator, check):
+    with warnings.catch_warnings():
+        # The checks fit random labels, data of huge scale and a handful of rows: there anything may be cut, and a
+        # budget may be spent. Both are said by a warning, which is not what the checks are about.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.filterwarnings("ignore", message=".*rows of class")
+        check(estimator)

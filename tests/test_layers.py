@@ -1,0 +1,239 @@
+"""The rooms of the package stand in one order, and each asks only itself and those before it.
+
+Imports are read from the source, so that lazy ones (inside a function) and those for type checkers count as well.
+"""
+
+import ast
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import rankrange
+
+ROOT = Path(rankrange.__file__).parent
+ORDER = (
+    "errors",
+    "core",
+    "metrics",
+    "noise",
+    "risk",
+    "datasets",
+    "solvers",
+    "crossfit",
+    "estimators",
+    "pages",
+    "issues",
+    "shards",
+    "tables",
+    "plots",
+    "audit",
+    "torch",
+    "dask",
+    "paper",
+    "cli",
+    "__main__",
+)
+MOST_LINES = 450
+MOST_LINES_OF_A_FUNCTION = 50
+
+
+class Import(NamedTuple):
+    """One module of the package that a module asks for."""
+
+    target: str  # dotted, below the package; empty for the package itself
+    name: str  # what is asked of the package itself
+    line: int
+    lazy: bool  # inside a function
+    typing_only: bool
+
+
+def dotted(path, root=ROOT):
+    parts = path.relative_to(root).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+SOURCES = {dotted(path): path for path in sorted(ROOT.rglob("*.py"))}
+TREES = {module: ast.parse(path.read_text(encoding="utf-8")) for module, path in SOURCES.items()}
+
+
+def marked(tree):
+    """(node, inside a function, for type checkers only) of each node."""
+    stack = [(tree, False, False)]
+    while stack:
+        node, lazy, typing_only = stack.pop()
+        yield node, lazy, typing_only
+        inside = lazy or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        checked = isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+        for name, value in ast.iter_fields(node):
+            for child in value if isinstance(value, list) else [value]:
+                if isinstance(child, ast.AST):
+                    stack.append((child, inside, typing_only or (checked and name == "body")))
+
+
+def targets_of(node, module, is_package, known):
+    """(module below the package, name) of what an import statement, or a call of import_module, asks for."""
+    if isinstance(node, ast.Import):
+        asked = [(alias.name, "") for alias in node.names]
+    elif isinstance(node, ast.ImportFrom):
+        base = node.module or ""
+        if node.level:
+            home = ["rankrange", *module.split(".")] if module else ["rankrange"]
+            home = home[: len(home) - node.level + is_package]
+            base = ".".join([*home, base] if base else home)
+        asked = [(base, alias.name) for alias in node.names]
+    elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module") and node.args:
+        first = node.args[0]
+        asked = [(first.value, "")] if isinstance(first, ast.Constant) else []
+    else:
+        asked = []
+    for base, name in asked:
+        if base.split(".")[0] != "rankrange":
+            continue
+        below = base.removeprefix("rankrange").removeprefix(".")
+        deeper = f"{below}.{name}" if below else name
+        yield (deeper, "") if deeper in known else (below or homes().get(name, ""), name)
+
+
+@cache
+def homes():
+    """Where the public names of the package live, as its own imports say."""
+    imports = [node for node in ast.walk(TREES[""]) if isinstance(node, ast.ImportFrom) and node.level]
+    return {alias.name: node.module for node in imports for alias in node.names}
+
+
+def imports_of(module, tree=None, is_package=None, known=SOURCES):
+    tree = TREES[module] if tree is None else tree
+    is_package = SOURCES[module].name == "__init__.py" if is_package is None else is_package
+    return [
+        Import(target, name, node.lineno, lazy, typing_only)
+        for node, lazy, typing_only in marked(tree)
+        for target, name in targets_of(node, module, is_package, known)
+    ]
+
+
+def room(module):
+    return module.split(".")[0]
+
+
+@pytest.mark.parametrize("module", sorted({room(module) for module in SOURCES if module}))
+def test_every_room_has_its_place(module):
+    assert module in ORDER
+
+
+@pytest.mark.parametrize("module", [module for module in SOURCES if module])
+def test_a_module_asks_only_its_own_room_and_those_before_it(module):
+    before = ORDER[: ORDER.index(room(module)) + 1]
+    upward = [f"line {i.line}: {i.target}" for i in imports_of(module) if i.target and room(i.target) not in before]
+    assert not upward, f"{module} imports upward: {upward}"
+
+
+@pytest.mark.parametrize("module", [module for module in SOURCES if module])
+def test_the_package_itself_is_asked_for_public_names_alone(module):
+    """Those count as imports of the room they live in; only the version lives in the package itself."""
+    assert {i.name for i in imports_of(module) if not i.target} <= {"__version__"}
+
+
+def test_networks_need_the_mathematics_alone():
+    """rankrange.torch must import where scikit-learn is not installed; issues are for one function that lists them."""
+    for module in SOURCES:
+        if room(module) == "torch":
+            asked = [i for i in imports_of(module) if not i.typing_only]
+            assert {room(i.target) for i in asked if not i.lazy} <= {"torch", "core"}, module
+            assert {room(i.target) for i in asked} <= {"torch", "core", "issues"}, module
+
+
+def cycle_in(graph):
+    """One cycle of a graph, as a list of nodes; None where there is none."""
+    done, path = set(), []
+
+    def visit(node):
+        if node in path:
+            return [*path[path.index(node) :], node]
+        if node in done:
+            return None
+        path.append(node)
+        found = next((cycle for other in sorted(graph.get(node, ())) if (cycle := visit(other))), None)
+        path.pop()
+        done.add(node)
+        return found
+
+    return next((cycle for node in graph if (cycle := visit(node))), None)
+
+
+def test_modules_do_not_import_each_other_in_a_circle():
+    graph = {
+        module: {i.target for i in imports_of(module) if i.target and not (i.lazy or i.typing_only)} - {module}
+        for module in SOURCES
+    }
+    assert cycle_in(graph) is None
+
+
+def test_rooms_do_not_import_each_other_in_a_circle_whatever_the_order():
+    graph = {}
+    for module in SOURCES:
+        if module:
+            graph.setdefault(room(module), set()).update(room(i.target) for i in imports_of(module) if i.target)
+    assert cycle_in({name: others - {name} for name, others in graph.items()}) is None
+
+
+def test_no_two_modules_have_one_name():
+    names = Counter(module.split(".")[-1] for module in SOURCES if not module.endswith("__main__"))
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+@pytest.mark.parametrize("module", SOURCES)
+def test_no_file_is_too_long_to_read_at_once(module):
+    assert len(SOURCES[module].read_text(encoding="utf-8").splitlines()) <= MOST_LINES
+
+
+def length_of(function):
+    """Lines of the body, its docstring apart."""
+    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
+    return body[-1].end_lineno - body[0].lineno + 1 if body else 0
+
+
+@pytest.mark.parametrize("module", [m for m in SOURCES if not m.split(".")[-1].startswith("_") or "kernels" not in m])
+def test_no_function_is_too_long_to_read_at_once(module):
+    functions = [n for n in ast.walk(TREES[module]) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    long = {f.name: length_of(f) for f in functions if length_of(f) > MOST_LINES_OF_A_FUNCTION}
+    assert long == {}
+
+
+def test_the_reader_of_imports_sees_each_kind():
+    """What the tests above rest on: relative and absolute, lazy, for type checkers, of the package, by name."""
+    source = """
+from ..core import select
+from ..core.select import cuts_of
+from . import fits
+from .fits import Sets
+from .. import __version__, AoRRClassifier
+import rankrange.cli.entry
+import numpy
+if TYPE_CHECKING:
+    from ..paper import harness
+def later():
+    from ..audit.result import Audit
+    importlib.import_module("rankrange.issues.find")
+"""
+    known = {"core.select", "crossfit.fits", "cli.entry", "paper.harness", "audit.result", "issues.find"}
+    found = imports_of("crossfit.choose", ast.parse(source), False, known)
+    assert {(i.target or i.name, i.lazy, i.typing_only) for i in found} == {
+        ("core.select", False, False),
+        ("crossfit.fits", False, False),
+        ("__version__", False, False),
+        ("estimators", False, False),
+        ("cli.entry", False, False),
+        ("paper.harness", False, True),
+        ("audit.result", True, False),
+        ("issues.find", True, False),
+    }
+    within = imports_of("crossfit", ast.parse("from .fits import Sets\nfrom ..core import select"), True, known)
+    assert [i.target for i in sorted(within, key=lambda i: i.line)] == ["crossfit.fits", "core.select"]
+
+
+def test_the_search_for_circles_finds_one():
+    assert cycle_in({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == ["a", "b", "c", "a"]
+    assert cycle_in({"a": {"b", "c"}, "b": {"c"}, "c": set()}) is None
