@@ -217,6 +217,11 @@ class Objective(_Problem):
             )
         return TopSum(self.design, self.y, self.loss, self.C, self.n_outputs, self.kept, self.kept, caps)
 
+    def caps_at(self, s: Array, rows: Array) -> Array:
+        """The mass of these rows that is left when the m largest of the losses s are cut; 0 for ties at that cut."""
+        caps = np.ones(len(rows)) if self.sample_weight is None else self.sample_weight[rows].astype(np.float64)
+        return caps * (s[rows] < cuts_of(s, 0, self.m, self.sample_weight)[0].value) if self.m > 0 else caps
+
     def partly_cut(self, s: Array) -> list[Array]:
         """For each cut that falls among tied losses, the rows that tie there."""
         upper, _ = cuts_of(s, 0, self.m, self.sample_weight)

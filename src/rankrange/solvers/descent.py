@@ -40,7 +40,7 @@ class Metric:
 
 def _factor(matrix: Array) -> Any:
     """Cholesky with as little on the diagonal as rounding allows."""
-    for ridge in (1e-10, 1e-7, 1e-4, 1.0):
+    for ridge in (1e-13, 1e-10, 1e-7, 1e-4, 1.0):
         try:
             raised = matrix.copy()
             raised[np.diag_indices_from(raised)] += ridge
