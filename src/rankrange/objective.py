@@ -51,7 +51,7 @@ class Design:
     def adjoint(self, R: Array) -> Array:
         """sum_i R[:, i] x_i, the transpose of `scores`."""
         out = np.empty((len(R), self.p))
-        if not self.sparse and self.X.dtype != R.dtype:
+        if not self.sparse and (self.X.dtype != R.dtype or R.dtype != np.float64):
             out[:, : self.d] = self._by_blocks(R)
         elif len(R) == 1:
             out[0, : self.d] = self.X.T @ R[0]
@@ -64,7 +64,7 @@ class Design:
         return out
 
     def _by_blocks(self, R: Array) -> Array:
-        """R X where X has another dtype: R follows it block by block, so that X is not copied; sums are float64."""
+        """R X in the dtype of X, block by block, so that X is not copied and sums of many rows are float64."""
         total = np.zeros((len(R), self.d))
         for start in range(0, self.n, _BLOCK):
             part = slice(start, start + _BLOCK)
@@ -156,6 +156,11 @@ class Objective(_Problem):
     m: float = 0
     k: float = 1
     sample_weight: Array | None = None
+
+    @property
+    def cuts_by_class(self) -> bool:
+        """Whether each class has a cut of its own."""
+        return False
 
     @property
     def kept(self) -> float:

@@ -35,6 +35,10 @@ def quotas(m: Array, sizes: Array) -> Array:
 class StratifiedObjective(Objective):
     groups: Array = field(default_factory=lambda: np.zeros(0, dtype=np.intp))  # the class of each row, 0..G-1
 
+    @property
+    def cuts_by_class(self) -> bool:
+        return True
+
     def cuts(self, s: Array) -> list[tuple[Array, Cut]]:
         """For each class its rows and the cut at its share of m; classes that lose nothing are left out."""
         mass = np.ones(len(s)) if self.sample_weight is None else self.sample_weight
@@ -73,6 +77,9 @@ class StratifiedObjective(Objective):
     def cutting(self, s: Array) -> TopSum:
         caps = self.left(s) if self.m > 0 else self.sample_weight
         return TopSum(self.design, self.y, self.loss, self.C, self.n_outputs, self.kept, self.kept, caps)
+
+    def caps_at(self, s: Array, rows: Array) -> Array:
+        return self.left(s)[rows]
 
     def partly_cut(self, s: Array) -> list[Array]:
         return [rows[s[rows] == cut.value] for rows, cut in self.cuts(s) if cut.taken < cut.tied]

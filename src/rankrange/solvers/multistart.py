@@ -21,6 +21,8 @@ from . import convex
 from .base import Log, Result
 from .descent import Metric, add_diagonal, descend
 from .monotone import bilevel
+from .newton import applies, newton
+from .trivial import one_class_left, zero_is_best
 
 Array = NDArray[Any]
 # Rounds of screening on a subsample: the starts that survive each, and the steps they get in it.
@@ -43,6 +45,9 @@ def multistart(
     log = Log() if log is None else log
     if objective.m == 0:
         return _convex(objective, W, rng, tol, max_iter, log)
+    trivial = one_class_left(objective, log)
+    if trivial is not None:
+        return trivial
     screen = _subsample(objective, _screen_rows(objective), rng)
     near = _not_far(screen)
     metric = _rough_metric(screen, near[0])
@@ -95,8 +100,8 @@ def _on_all_rows(
     if len(candidates) > 1:
         candidates = candidates[[int(np.argmin([part.value(W) for W in candidates]))]]
     metric = Metric(hessian(part, candidates[0]))
-    middle = _subsample(objective, max(part.design.n, objective.design.n // 10), rng)
-    if objective.design.n > 5 * middle.design.n:
+    middle = part if part.design.n >= objective.design.n // 10 else _subsample(objective, objective.design.n // 10, rng)
+    if objective.design.n > 3 * middle.design.n:
         candidates = descend(middle.batch, candidates, metric, max_iter=30, tol=1e-5)[0]
         metric = Metric(hessian(part, candidates[0]))
     del part, middle  # copies of rows: the steps on all rows need their memory
@@ -109,23 +114,53 @@ def _on_all_rows(
         left=objective.gap_left,
         on_step=lambda v: log("descent", v),
     )
-    result = bilevel(
-        objective,
-        ends[0],
-        tol=tol,
-        max_iter=max(1, max_iter - n_iter),
-        log=log,
-        phase="polish",
-        metric=metric,
-        warm=True,
-    )
+    result = _polish(objective, ends[0], rng, tol, max(1, max_iter - n_iter), log, metric)
+    return replace(result, n_iter=result.n_iter + n_iter)
+
+
+def _polish(
+    objective: Objective,
+    W: Array,
+    rng: np.random.Generator,
+    tol: float,
+    max_iter: int,
+    log: Log,
+    metric: Metric | None = None,
+) -> Result:
+    """Newton steps to the certificate; where they do not apply or do not get there, exact convex problems."""
+    n_iter = 0
+    if applies(objective):
+        result = newton(objective, W, rng=rng, tol=tol, max_iter=min(40, max_iter), log=log, phase="polish")
+        if result.converged:
+            return result
+        W, n_iter = result.w, result.n_iter
+    left = max(1, max_iter - n_iter)
+    result = bilevel(objective, W, tol=tol, max_iter=left, log=log, phase="polish", metric=metric, warm=True)
     return replace(result, n_iter=result.n_iter + n_iter)
 
 
 def _convex(
     objective: Objective, W: Array | None, rng: np.random.Generator, tol: float, max_iter: int, log: Log
 ) -> Result:
-    """m = 0: one minimum, so one start; on many rows the solution of a few of them."""
+    """m = 0: one minimum, so one start: the ordinary fit of some rows, then their solution."""
+    trivial = zero_is_best(objective, rng, tol, log)
+    if trivial is not None:
+        return trivial
+    if not applies(objective):
+        return _convex_by_margins(objective, W, rng, tol, max_iter, log)
+    part = _subsample(objective, _hessian_rows(objective), rng)
+    if W is None:
+        average = replace(part, k=part.total)
+        W = newton(average, np.zeros((1, objective.design.p)), rng=rng, tol=1e-1, max_iter=5).w
+    if part is not objective:
+        W = newton(part, W, rng=rng, tol=1e-3, max_iter=10).w
+    return _polish(objective, W, rng, tol, max_iter, log)
+
+
+def _convex_by_margins(
+    objective: Objective, W: Array | None, rng: np.random.Generator, tol: float, max_iter: int, log: Log
+) -> Result:
+    """m = 0 with losses of several scores or of margins: on many rows from the solution of a few of them."""
     if W is None:
         W = np.zeros((objective.n_outputs, objective.design.p))
     screen = _subsample(objective, _screen_rows(objective), rng)

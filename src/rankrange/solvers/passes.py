@@ -1,0 +1,121 @@
+"""Passes over the rows for the Newton steps: values and slopes at W, a sample that stands for all, a lower bound."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from ..objective import Design, Objective
+
+Array = NDArray[Any]
+_BLOCK = 1 << 15
+# Of the curvature that is left where rows cross the upper cut, at least this part is believed in.
+_LEAST_CURVATURE = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """One pass over the rows at W (p,): scores, losses, slopes, the weights of F, its cuts and its value."""
+
+    W: Array
+    z: Array
+    s: Array
+    u: Array
+    q: Array
+    lam: float
+    lam_hat: Any  # a number, or one per class where each class has a cut of its own
+    value: float
+
+    @cached_property
+    def is_cut(self) -> Array:
+        return (self.q <= 0) & (self.s > self.lam)
+
+
+def look_at(objective: Objective, W: Array, z: Array | None = None) -> Look:
+    z = objective.design.scores(W[None, :])[0] if z is None else z
+    s, u = objective.loss.value_and_derivative(objective.y, z)
+    chosen = objective.select(s)
+    value = chosen.total / objective.kept + objective.penalty(W[None, :])
+    return Look(W, z, s, u, chosen.weights, float(chosen.lam), chosen.lam_hat, value)
+
+
+def rows_of(design: Design, rows: Array) -> Array:
+    """Some rows with the one of the intercept, dense and in float64."""
+    X = design.X[rows]
+    out = np.ones((len(rows), design.p))
+    out[:, : design.d] = X.toarray() if design.sparse else X
+    return out
+
+
+class Sampled:
+    """Some rows, whose Hessian and spread of losses stand for those of all."""
+
+    def __init__(self, objective: Objective, size: int, rng: np.random.Generator) -> None:
+        n = objective.design.n
+        self.rows = np.arange(n) if size >= n else np.sort(rng.choice(n, size, replace=False, shuffle=False))
+        self.share = len(self.rows) / n
+        self.design = objective.design if size >= n else objective.design.take(self.rows)
+        self.y = objective.y[self.rows]
+
+    def hessian(self, objective: Objective, look: Look) -> Array:
+        """The Hessian with the same rows cut."""
+        q = look.q[self.rows].astype(np.float64)
+        h = q * objective.loss.curvature(self.y, look.z[self.rows])
+        matrix = self.design.gram(h) / max(float(q.sum()), 1e-300)
+        matrix[np.diag_indices_from(matrix)] += objective.penalty_diagonal()
+        if objective.design.fit_intercept:
+            matrix[-1, -1] += 1e-9
+        return matrix
+
+    def lowered(self, objective: Objective, look: Look, hessian: Array) -> Array:
+        """The Hessian less what rows that cross the upper cut take off it: between many of them F is smooth.
+
+        They are the density of the losses at the cut, seen in a window around it, times the covariance of their
+        gradients. A direction in which nearly nothing or less would be left keeps a small part of its curvature.
+        """
+        if np.ndim(look.lam_hat) > 0:
+            return hessian
+        distance = np.abs(look.s[self.rows] - look.lam_hat)
+        size = min(len(distance) // 4, max(len(distance) // 16, 2 * objective.design.p))
+        reach = float(np.partition(distance, size)[size])
+        near = np.flatnonzero(distance <= reach)
+        if reach <= 0 or len(near) > 2 * size:  # ties: no density to speak of
+            return hessian
+        A = rows_of(self.design, near) * look.u[self.rows[near]].astype(np.float64)[:, None]
+        A -= A.mean(axis=0)
+        kept = float(look.q[self.rows].sum(dtype=np.float64))
+        values, basis = scipy.linalg.eigh(A.T @ A / (2.0 * reach * kept), hessian, check_finite=False)
+        back = hessian @ basis
+        return hessian - (back * np.minimum(values, 1.0 - _LEAST_CURVATURE)) @ back.T
+
+
+def lower_bound(objective: Objective, z: Array, q: Array) -> float:
+    """A bound on the least value with the same rows cut: each loss is at least its tangent at the scores z.
+
+    q are feasible weights. The slopes must add up to zero, because the intercept is free; the heavier side is scaled
+    down, which keeps each tangent below its loss because losses are not negative.
+    """
+    design = objective.design
+    offsets, flows = np.zeros(2), np.zeros((2, design.p))
+    for start in range(0, design.n, _BLOCK):
+        block = slice(start, start + _BLOCK)
+        s, u = objective.loss.value_and_derivative(objective.y[block], z[block])
+        s, u, weight = (a.astype(np.float64, copy=False) for a in (s, u, q[block]))
+        above = weight * (s - u * z[block])
+        rising = u > 0
+        total = float(above.sum())
+        offsets += np.array([total, 0.0]) + float(above @ rising) * np.array([-1.0, 1.0])
+        pull = weight * u
+        sides = np.stack([pull * ~rising, pull * rising])
+        flows += Design(design.X[block], design.fit_intercept).adjoint(sides)
+    keep = np.ones(2)
+    if design.fit_intercept:
+        size = np.abs(flows[:, -1])
+        keep = np.divide(size.min(), size, out=np.zeros(2), where=size > 0)
+    v = (keep @ flows)[: design.d] / objective.kept
+    return float(keep @ offsets) / objective.kept - 0.5 * objective.C * float(v @ v)
