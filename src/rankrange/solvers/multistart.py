@@ -100,8 +100,8 @@ def _on_all_rows(
     if len(candidates) > 1:
         candidates = candidates[[int(np.argmin([part.value(W) for W in candidates]))]]
     metric = Metric(hessian(part, candidates[0]))
-    middle = part if part.design.n >= objective.design.n // 10 else _subsample(objective, objective.design.n // 10, rng)
-    if objective.design.n > 3 * middle.design.n:
+    middle = _subsample(objective, max(part.design.n, objective.design.n // 10), rng)
+    if objective.design.n > 5 * middle.design.n:
         candidates = descend(middle.batch, candidates, metric, max_iter=30, tol=1e-5)[0]
         metric = Metric(hessian(part, candidates[0]))
     del part, middle  # copies of rows: the steps on all rows need their memory
@@ -130,7 +130,7 @@ def _polish(
     """Newton steps to the certificate; where they do not apply or do not get there, exact convex problems."""
     n_iter = 0
     if applies(objective):
-        result = newton(objective, W, rng=rng, tol=tol, max_iter=min(40, max_iter), log=log, phase="polish")
+        result = newton(objective, W, rng=rng, tol=tol, max_iter=min(40, max_iter), log=log, phase="polish", near=True)
         if result.converged:
             return result
         W, n_iter = result.w, result.n_iter
@@ -143,18 +143,25 @@ def _convex(
     objective: Objective, W: Array | None, rng: np.random.Generator, tol: float, max_iter: int, log: Log
 ) -> Result:
     """m = 0: one minimum, so one start: the ordinary fit of some rows, then their solution."""
-    trivial = zero_is_best(objective, rng, tol, log)
-    if trivial is not None:
-        return trivial
     if not applies(objective):
         return _convex_by_margins(objective, W, rng, tol, max_iter, log)
     part = _subsample(objective, _hessian_rows(objective), rng)
+    zero = np.zeros((1, objective.design.p))
     if W is None:
-        average = replace(part, k=part.total)
-        W = newton(average, np.zeros((1, objective.design.p)), rng=rng, tol=1e-1, max_iter=5).w
+        W = newton(replace(part, k=part.total), zero, rng=rng, tol=1e-1, max_iter=5).w
+    if objective.k < objective.total and _nothing_beats(part, zero, W):
+        trivial = zero_is_best(objective, rng, tol, log) if objective.loss.targets == "binary" else None
+        if trivial is not None:
+            return trivial
     if part is not objective:
         W = newton(part, W, rng=rng, tol=1e-3, max_iter=10).w
     return _polish(objective, W, rng, tol, max_iter, log)
+
+
+def _nothing_beats(objective: Objective, zero: Array, W: Array) -> bool:
+    """Whether no part of the way from zero to W lowers the objective by more than little."""
+    least = min(objective.value(length * W) for length in (1.0, 0.3, 0.1, 0.03))
+    return least > 0.999 * objective.value(zero)
 
 
 def _convex_by_margins(

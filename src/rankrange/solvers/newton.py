@@ -58,10 +58,11 @@ def newton(
     max_iter: int = 40,
     log: Log | None = None,
     phase: str = "newton",
+    near: bool = False,
 ) -> Result:
-    """Step until the certificate is at most tol, or no step lowers F."""
+    """Step until the certificate is at most tol, or no step lowers F. `near`: W is close to a minimum already."""
     log = Log() if log is None else log
-    loop = _Loop(objective, Sampled(objective, hessian_rows(objective), rng), tol)
+    loop = _Loop(objective, Sampled(objective, hessian_rows(objective), rng), tol, near)
     look, gap, n_iter = look_at(objective, W[0]), np.inf, 0
     log(phase, look.value)
     while True:
@@ -91,9 +92,9 @@ def hessian_rows(objective: Objective) -> int:
 class _Loop:
     """What is carried from step to step: how many rows crossed each cut."""
 
-    def __init__(self, objective: Objective, sample: Sampled, tol: float) -> None:
+    def __init__(self, objective: Objective, sample: Sampled, tol: float, near: bool) -> None:
         self.objective, self.sample, self.tol = objective, sample, tol
-        self.crossed = objective.m  # rows that crossed the upper cut in the last step
+        self.crossed = 0 if near else objective.m  # rows that crossed the upper cut in the last step
         self.width = 10 * objective.design.p
         self.last_gain = np.inf
 

@@ -8,6 +8,7 @@ rows; they are found near equal weights, as the projection onto these conditions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -50,69 +51,74 @@ def one_class_left(objective: Objective, log: Log) -> Result | None:
 
 
 def zero_is_best(objective: Objective, rng: np.random.Generator, tol: float, log: Log) -> Result | None:
-    """Scores of zero with their certificate, where m = 0 and they are the minimum to `tol`; else None."""
-    if objective.m > 0 or objective.k >= objective.total or objective.loss.targets != "binary":
-        return None
+    """Scores of zero with their certificate, where m = 0 and they are the minimum to `tol`; else None.
+
+    The balance is found on a part of the rows first and then on larger ones: the dual point hardly depends on which.
+    """
     n, p = objective.design.n, objective.design.p
-    some = np.arange(n) if n <= 100 * p else np.sort(rng.choice(n, 40 * p, replace=False, shuffle=False))
-    small = _Balance(objective, some)
-    if not small.solve(np.zeros(p + 1), 12, 1e-3 if len(some) < n else 1e-9):
+    balance, dual = _Balance(objective), np.zeros(p + 1)
+    for size in (n // 64, n // 8):
+        if size >= 20 * p:
+            rows = np.sort(rng.choice(n, size, replace=False, shuffle=False))
+            part = _Balance(objective.rows(rows, 0, max(1, round(objective.k * size / n))))
+            dual, met = part.solve(dual, 12, 1e-3)
+            if not met:
+                return None
+    dual, met = balance.solve(dual, 20, 1e-9)
+    if not met:
         return None
     value = objective.value(np.zeros((1, p)))
-    zero = np.zeros(n, dtype=objective.design.X.dtype)
-    dual, metric = small.dual, Metric(small.jacobian / len(some))
-    for _ in range(8):
-        weights, residual = _weights(objective, dual)
-        if np.abs(residual[1:]).max() <= 0.1:  # of the mass: worth a look
-            certificate = relative(value - lower_bound(objective, zero, weights), value)
-            if certificate <= tol:
-                log("trivial", value)
-                return finish(np.zeros((1, p)), value, 1, certificate, tol, 1, log)
-        dual = dual - metric.solve(residual * objective.kept / n)
-    return None
-
-
-def _weights(objective: Objective, dual: Array) -> tuple[Array, Array]:
-    """The weights of all rows at this dual point, and by how much of the mass they miss the conditions."""
-    n, mass = objective.design.n, objective.sample_weight
-    weights, residual = np.empty(n), np.zeros(len(dual))
-    for start in range(0, n, _BLOCK):
-        rows = np.arange(start, min(start + _BLOCK, n))
-        A = _conditions(objective, rows)
-        cap = 1.0 if mass is None else mass[rows]
-        weights[rows] = cap * np.clip(objective.kept / objective.total + A @ dual, 0.0, 1.0)
-        residual += weights[rows] @ A
-    residual[-1] -= objective.kept
-    weights *= min(1.0, objective.kept / float(weights.sum()))
-    return weights, residual / objective.kept
-
-
-def _conditions(objective: Objective, rows: Array) -> Array:
-    """(rows, p + 1): the gradient of each loss at zero scores, in units of its slope, and its count."""
-    return np.column_stack([rows_of(objective.design, rows) * objective.y[rows, None], np.ones(len(rows))])
+    scores = np.zeros(n, dtype=objective.design.X.dtype)
+    certificate = relative(value - lower_bound(objective, scores, balance.weights(dual)), value)
+    if certificate > tol:
+        return None
+    log("trivial", value)
+    return finish(np.zeros((1, p)), value, 1, certificate, tol, 1, log)
 
 
 class _Balance:
-    """The conditions on some rows: their weighted gradients add up to zero, the weights to their part of k."""
+    """The conditions: the weighted gradients at zero scores add up to zero, and the weights to k."""
 
-    def __init__(self, objective: Objective, rows: Array) -> None:
-        self.A = _conditions(objective, rows)
-        self.mass = np.ones(len(rows)) if objective.sample_weight is None else objective.sample_weight[rows]
+    def __init__(self, objective: Objective) -> None:
+        self.objective = objective
         self.share = objective.kept / objective.total
-        self.dual = np.zeros(self.A.shape[1])
 
-    def solve(self, dual: Array, max_steps: int, enough: float) -> bool:
-        """Whether the conditions can be met, as far as `max_steps` Newton steps tell."""
-        goal = self.share * float(self.mass.sum())
-        scale = np.abs(self.A).mean(axis=0) + 1e-300
+    def solve(self, dual: Array, max_steps: int, enough: float) -> tuple[Array, bool]:
+        """Newton steps from `dual`; and whether the conditions are met."""
+        height, residual, jacobian = self._look(dual)
         for _ in range(max_steps):
-            q = self.share + self.A @ dual
-            free = self.mass * ((q > 0) & (q < 1))
-            residual = (self.mass * np.clip(q, 0.0, 1.0)) @ self.A
-            residual[-1] -= goal
-            self.jacobian = (self.A * free[:, None]).T @ self.A
-            self.dual = dual
-            if float(np.abs(residual / scale).max()) <= enough * goal:
-                return True
-            dual = dual - Metric(self.jacobian).solve(residual)
-        return False
+            if float(np.abs(residual).max()) <= enough * self.objective.kept:
+                return dual, True
+            step = -Metric(jacobian).solve(residual)
+            for length in 0.5 ** np.arange(8):
+                reached = self._look(dual + length * step)
+                if reached[0] <= height:
+                    break
+            dual = dual + length * step
+            height, residual, jacobian = reached
+        return dual, False
+
+    def weights(self, dual: Array) -> Array:
+        """Weights of all rows that are feasible, and balanced where the conditions are met."""
+        q = np.concatenate([mass * np.clip(line, 0.0, 1.0) for _, mass, line in self._blocks(dual)])
+        return np.asarray(q * min(1.0, self.objective.kept / float(q.sum())))
+
+    def _blocks(self, dual: Array) -> Iterator[tuple[Array, Any, Array]]:
+        objective = self.objective
+        for start in range(0, objective.design.n, _BLOCK):
+            rows = np.arange(start, min(start + _BLOCK, objective.design.n))
+            A = np.column_stack([rows_of(objective.design, rows) * objective.y[rows, None], np.ones(len(rows))])
+            mass = 1.0 if objective.sample_weight is None else objective.sample_weight[rows]
+            yield A, mass, self.share + A @ dual
+
+    def _look(self, dual: Array) -> tuple[float, Array, Array]:
+        """The dual of the projection, to be minimised; its gradient, the residual of the conditions; its Hessian."""
+        height, residual, jacobian = 0.0, np.zeros(len(dual)), np.zeros((len(dual),) * 2)
+        for A, mass, line in self._blocks(dual):
+            inside = np.clip(line, 0.0, 1.0)
+            height += float((mass * inside * (line - 0.5 * inside)).sum())
+            residual += (mass * inside) @ A
+            free = A[(line > 0) & (line < 1)] if np.ndim(mass) == 0 else A * np.sqrt(mass * (line > 0) * (line < 1))[:, None]
+            jacobian += free.T @ free
+        residual[-1] -= self.objective.kept
+        return height - float(dual[-1]) * self.objective.kept, residual, jacobian
