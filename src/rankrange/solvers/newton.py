@@ -59,16 +59,21 @@ def newton(
     log: Log | None = None,
     phase: str = "newton",
     near: bool = False,
+    stop: float = 0.0,
 ) -> Result:
-    """Step until the certificate is at most tol, or no step lowers F. `near`: W is close to a minimum already."""
+    """Step until the certificate is at most tol, or no step lowers F.
+
+    `near` says that W is close to a minimum already. With tol = 0 there is no certificate, and the steps end where one
+    would gain less than `stop` of F.
+    """
     log = Log() if log is None else log
-    loop = _Loop(objective, Sampled(objective, hessian_rows(objective), rng), tol, near)
+    loop = _Loop(objective, tol, near, rng)
     look, gap, n_iter = look_at(objective, W[0]), np.inf, 0
     log(phase, look.value)
     while True:
         proposal = loop.propose(look)
         gap = proposal.gap
-        if relative(gap, look.value) <= tol or n_iter >= max_iter:
+        if relative(gap, look.value) <= tol or n_iter >= max_iter or proposal.gain <= stop * look.value:
             break
         taken = _search(objective, look, proposal)
         n_iter += 1
@@ -92,58 +97,75 @@ def hessian_rows(objective: Objective) -> int:
 class _Loop:
     """What is carried from step to step: how many rows crossed each cut."""
 
-    def __init__(self, objective: Objective, sample: Sampled, tol: float, near: bool) -> None:
-        self.objective, self.sample, self.tol = objective, sample, tol
+    def __init__(self, objective: Objective, tol: float, near: bool, rng: np.random.Generator) -> None:
+        self.objective, self.tol, self.rng = objective, tol, rng
+        self.sample = Sampled(objective, hessian_rows(objective), rng)
         self.crossed = 0 if near else objective.m  # rows that crossed the upper cut in the last step
         self.width = 10 * objective.design.p
         self.last_gain = np.inf
+        self.near = near
+        self.certify = tol > 0
 
     def learn(self, before: Look, after: Look) -> None:
         cut = before.is_cut != after.is_cut
         self.crossed = np.count_nonzero(cut)
         switched = np.count_nonzero((before.q > 0) != (after.q > 0)) - self.crossed
         self.width = max(10 * self.objective.design.p, 2 * switched)
-        self.last_gain = before.value - after.value
+        gain = before.value - after.value
+        slow = self.crossed <= 2 and gain > 0.1 * self.last_gain
+        if slow and self.sample.share < 1.0:
+            # A few rows carry the curvature, as where one class is rare: the sample holds too few of them.
+            self.sample = Sampled(self.objective, 5 * len(self.sample.rows), self.rng)
+        self.last_gain = gain
 
     def propose(self, look: Look) -> Proposal:
         objective = self.objective
         gradient = objective.design.adjoint((look.u * look.q)[None, :])[0] / objective.kept
         gradient += objective.penalty_gradient(look.W[None, :])[0]
-        hessian = self.sample.hessian(objective, look)
         if objective.k >= objective.total:
-            return self._smooth(look, gradient, hessian)
-        return self._kinked(look, gradient, hessian)
+            return self._smooth(look, gradient)
+        return self._kinked(look, gradient)
+
+    def _hessian(self, look: Look) -> Array:
+        return self.sample.hessian(self.objective, look)
 
     def _lowered(self, look: Look, hessian: Array) -> Array:
         return self.sample.lowered(self.objective, look, hessian) if self.crossed > 2 else hessian
 
-    def _smooth(self, look: Look, gradient: Array, hessian: Array) -> Proposal:
+    def _smooth(self, look: Look, gradient: Array) -> Proposal:
         """Nothing is cut below: a plain Newton step. Near the end the gap is measured where the step leads."""
+        objective, little = self.objective, self.tol * look.value
+        if self.certify and float(objective.gap_left(gradient[None, None])[0]) <= little:
+            gap = look.value - lower_bound(objective, look.z, look.q)
+            if gap <= little:
+                return Proposal(gradient, 0.0, None, gap)
+        hessian = self._hessian(look)
         step = -Metric(hessian).solve(gradient)
         gain = -0.5 * float(step @ gradient)
-        if gain > 0.5 * self.tol * look.value:
+        if gain > 0.5 * little or not self.certify:
             lowered = self._lowered(look, hessian)
             if lowered is not hessian:
                 step = -Metric(lowered).solve(gradient)
                 gain = -0.5 * float(step @ gradient)
             return Proposal(step, gain)
-        z = self.objective.design.scores((look.W + step)[None, :])[0]
-        return Proposal(step, gain, z, look.value - lower_bound(self.objective, z, look.q))
+        z = objective.design.scores((look.W + step)[None, :])[0]
+        return Proposal(step, gain, z, look.value - lower_bound(objective, z, look.q))
 
-    def _kinked(self, look: Look, gradient: Array, hessian: Array) -> Proposal:
-        objective = self.objective
+    def _kinked(self, look: Look, gradient: Array) -> Proposal:
+        """Rows near the lower cut are free to change sides; where they end tells the weights for the gap."""
+        objective, little = self.objective, self.tol * look.value
         band = _near_cut(objective, look, self.sample, self.width)
         rest = gradient - band.weights @ band.A
-        enough = 1e-3 * max(self.tol * look.value, min(self.last_gain, look.value))
-        solved = _solve(band, rest, self._lowered(look, hessian), enough)
+        enough = 1e-3 * max(little, 0.0 if self.near else min(self.last_gain, look.value))
+        hessian = self._lowered(look, self._hessian(look))
+        solved = _solve(band, rest, hessian, enough)
         gain = float(band.weights @ band.values) - solved.value
-        gap = np.inf
-        if gain <= self.tol * look.value:
-            dual = _solve(band, rest, np.diag(objective.penalty_diagonal()), 1e-3 * self.tol * look.value)
-            q = look.q.astype(np.float64)
-            q[band.rows] = dual.weights * objective.kept
-            gap = look.value - lower_bound(objective, look.z, q)
-        return Proposal(solved.step, gain, None, gap)
+        if gain > 0.3 * little or not self.certify:
+            return Proposal(solved.step, gain)
+        z = objective.design.scores((look.W + solved.step)[None, :])[0]
+        q = look.q.astype(np.float64)
+        q[band.rows] = solved.weights * objective.kept
+        return Proposal(solved.step, gain, z, look.value - lower_bound(objective, z, q))
 
 
 def _near_cut(objective: Objective, look: Look, sample: Sampled, width: int) -> Band:

@@ -58,7 +58,7 @@ def zero_is_best(objective: Objective, rng: np.random.Generator, tol: float, log
     n, p = objective.design.n, objective.design.p
     balance, dual = _Balance(objective), np.zeros(p + 1)
     for size in (n // 64, n // 8):
-        if size >= 20 * p:
+        if size >= 40 * p:
             rows = np.sort(rng.choice(n, size, replace=False, shuffle=False))
             part = _Balance(objective.rows(rows, 0, max(1, round(objective.k * size / n))))
             dual, met = part.solve(dual, 12, 1e-3)
