@@ -96,7 +96,7 @@ def data(problem: Problem, seed: int = 0) -> tuple[Any, Any]:
     n, d = SIZES[problem.size]
     X = rng.normal(size=(n, d))
     if problem.kind == "correlated":
-        X = X @ (np.eye(d) + 0.9 * np.ones((d, d)) / np.sqrt(d) + 0.3 * rng.normal(size=(d, d)))
+        X = np.sqrt(0.1) * X + np.sqrt(0.9) * rng.normal(size=(n, 1))  # each pair of columns: 0.9
     wild = rng.random(n) < 0.1 if problem.kind in ("flipped", "scattered", "cluster") else np.zeros(n, dtype=bool)
     n_outputs = CLASSES.get(problem.loss, 1)
     w = rng.normal(size=(d, n_outputs)) / np.sqrt(d)
@@ -191,13 +191,18 @@ def report(rows: list[dict[str, Any]], before: dict[Problem, float]) -> None:
         print(f"    certificate above 1e-6: {len(open_ones)}, infinite: {_infinite(open_ones)}")
         if before:
             changes = [
-                (float(row["objective"]) / before[key] - 1.0, key.name)
+                (above(row, before[key]), key.name)
                 for row in part
                 if (key := Problem(*(row[field] for field in Problem._fields))) in before
             ]
             if changes:
                 change, name = max(changes)
                 print(f"    objective over the earlier one, less 1: worst {change:.2e} ({name}), best {min(changes)[0]:.2e}")
+
+
+def above(row: dict[str, Any], before: float) -> float:
+    """By how much of itself the objective is above an earlier one; values below 1e-9 are all zero."""
+    return (float(row["objective"]) - before) / max(before, 1e-9)
 
 
 def _infinite(rows: list[dict[str, Any]]) -> int:
@@ -220,7 +225,7 @@ def main() -> None:
         if arguments.only in problem.name:
             row = measure(problem, arguments.repeats)
             rows.append(row)
-            change = f"{float(row['objective']) / before[problem] - 1.0:+.1e}" if problem in before else ""
+            change = f"{above(row, before[problem]):+.1e}" if problem in before else ""
             print(
                 f"{problem.name:<44} ordinary {row['ordinary_s']:8.4f} ours {row['ours_s']:8.4f} ratio "
                 f"{row['ratio']:7.2f} gap {row['certificate']:>9} objective {row['objective']} {change}",

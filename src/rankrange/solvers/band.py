@@ -89,7 +89,7 @@ class _Newton:
         self.total = float(self.D.sum())
         self.drift = self.D @ A
         matrix = H + weighted.T @ weighted - np.outer(self.drift, self.drift) / self.total
-        self.metric = Metric(matrix)
+        self.metric = Metric(matrix, 1e-13)
 
     def direction(self, point: _Point, centre: float, first: _Point | None = None) -> _Point:
         """The step to products of `centre`; with `first`, the predictor, its second-order part is taken off."""

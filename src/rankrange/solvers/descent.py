@@ -20,14 +20,14 @@ Batch = Callable[..., tuple[Array, Array]]
 class Metric:
     """An approximate Hessian, or its diagonal, the same for each row of W: scales steps and measures gradients."""
 
-    def __init__(self, hessian: Array) -> None:
+    def __init__(self, hessian: Array, least_ridge: float = 1e-10) -> None:
         diagonal = hessian if hessian.ndim == 1 else np.diag(hessian)
         self._scale = np.sqrt(np.maximum(diagonal, 1e-300))
         self._factor = None
         if hessian.ndim == 2:
             # Unit diagonal before factoring: columns may differ in scale by many orders of magnitude.
             normed = hessian / self._scale[:, None] / self._scale[None, :]
-            self._factor = _factor(normed)
+            self._factor = _factor(normed, least_ridge)
 
     def solve(self, G: Array) -> Array:
         """H^-1 applied to the last axis of G."""
@@ -38,9 +38,9 @@ class Metric:
         return solved.reshape(G.shape) / self._scale
 
 
-def _factor(matrix: Array) -> Any:
-    """Cholesky with as little on the diagonal as rounding allows."""
-    for ridge in (1e-13, 1e-10, 1e-7, 1e-4, 1.0):
+def _factor(matrix: Array, least: float) -> Any:
+    """Cholesky with as little on the diagonal as rounding allows, and not less than `least`."""
+    for ridge in (least, 1e-7, 1e-4, 1.0):
         try:
             raised = matrix.copy()
             raised[np.diag_indices_from(raised)] += ridge

@@ -60,14 +60,15 @@ def newton(
     phase: str = "newton",
     near: bool = False,
     stop: float = 0.0,
+    width: int = 0,
 ) -> Result:
     """Step until the certificate is at most tol, or no step lowers F.
 
     `near` says that W is close to a minimum already. With tol = 0 there is no certificate, and the steps end where one
-    would gain less than `stop` of F.
+    would gain less than `stop` of F. `width`: how many rows may change sides in the first step.
     """
     log = Log() if log is None else log
-    loop = _Loop(objective, tol, near, rng)
+    loop = _Loop(objective, tol, near, rng, width)
     look, gap, n_iter = look_at(objective, W[0]), np.inf, 0
     log(phase, look.value)
     while True:
@@ -97,11 +98,11 @@ def hessian_rows(objective: Objective) -> int:
 class _Loop:
     """What is carried from step to step: how many rows crossed each cut."""
 
-    def __init__(self, objective: Objective, tol: float, near: bool, rng: np.random.Generator) -> None:
+    def __init__(self, objective: Objective, tol: float, near: bool, rng: np.random.Generator, width: int) -> None:
         self.objective, self.tol, self.rng = objective, tol, rng
         self.sample = Sampled(objective, hessian_rows(objective), rng)
         self.crossed = 0 if near else objective.m  # rows that crossed the upper cut in the last step
-        self.width = 10 * objective.design.p
+        self.width = max(width, 10 * objective.design.p)
         self.last_gain = np.inf
         self.near = near
         self.certify = tol > 0
