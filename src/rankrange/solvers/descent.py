@@ -34,20 +34,20 @@ class Metric:
         if self._factor is None:
             return G / self._scale**2
         flat = (G / self._scale).reshape(-1, G.shape[-1])
-        solved = scipy.linalg.cho_solve(self._factor, flat.T, check_finite=False).T
-        return solved.reshape(G.shape) / self._scale
+        # LAPACK itself: what SciPy checks around it costs several times as much where there are few columns.
+        solved, _ = scipy.linalg.lapack.dpotrs(self._factor, flat.T)
+        return solved.T.reshape(G.shape) / self._scale
 
 
-def _factor(matrix: Array, least: float) -> Any:
+def _factor(matrix: Array, least: float) -> Array:
     """Cholesky with as little on the diagonal as rounding allows, and not less than `least`."""
     for ridge in (least, 1e-7, 1e-4, 1.0):
-        try:
-            raised = matrix.copy()
-            raised[np.diag_indices_from(raised)] += ridge
-            return scipy.linalg.cho_factor(raised, overwrite_a=True, check_finite=False)
-        except scipy.linalg.LinAlgError:
-            continue
-    return scipy.linalg.cho_factor(np.eye(len(matrix)), check_finite=False)
+        raised = matrix.copy()
+        raised[np.diag_indices_from(raised)] += ridge
+        factor, failed = scipy.linalg.lapack.dpotrf(raised, clean=False)
+        if not failed:
+            return factor
+    return np.eye(len(matrix))
 
 
 def add_diagonal(matrix: Array, diagonal: Array) -> Array:
