@@ -94,10 +94,12 @@ class _Balance:
         best, least, waited = dual, self._missed(residual), 0
         for _ in range(max_steps):
             missed = self._missed(residual)
-            if missed <= enough or waited > 1:  # met; or not to be met: then steps grow without end
+            if missed <= enough or waited > 3:  # met; or not to be met: then steps grow without end
                 break
             if hessian is None:
                 hessian = self._look(dual, True)[2]
+            if not np.any(hessian):  # no weight is free to move
+                break
             step = -Metric(hessian).solve(residual)
             for length in 0.5 ** np.arange(8):
                 reached = self._look(dual + length * step, False)
@@ -144,4 +146,6 @@ class _Balance:
                 A *= np.sqrt(mass * (line == inside))[:, None]
                 hessian += A.T @ A
         residual[-1] -= self.objective.kept
+        if hessian is not None:  # a column that no free row has
+            hessian[np.diag_indices_from(hessian)] += 1e-12 * float(np.diag(hessian).max())
         return height - float(dual[-1]) * self.objective.kept, residual, hessian
