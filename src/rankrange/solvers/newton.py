@@ -3,8 +3,7 @@
 At W the m largest losses are cut. That bounds F from above and touches it, so that cutting anew in each step can only
 help. Of the rest most rows are surely above or below the lower cut; they enter by their gradient and by the Hessian of
 a sample of the rows. Those near the lower cut enter by their tangents and stay free to change sides: a small problem
-(`band.py`), whose multipliers are weights for the certificate. At the upper cut F bends down; as long as rows cross it,
-the Hessian is lowered by what they take off. One step is one pass over X, forth and back.
+(`band.py`), whose multipliers are weights for the certificate. One step is one pass over X, forth and back.
 """
 
 from __future__ import annotations
@@ -114,7 +113,7 @@ class _Loop:
     def __init__(self, objective: Objective, tol: float, near: bool, rng: np.random.Generator, width: int) -> None:
         self.objective, self.tol, self.rng = objective, tol, rng
         self.sample = Sampled(objective, hessian_rows(objective), rng)
-        self.crossed = 0 if near else objective.m  # rows that crossed the upper cut in the last step
+        self.crossed = 0  # rows that crossed the upper cut in the last step
         self.width = max(width, 10 * objective.design.p)
         self.last_gain = np.inf
         self.near = near
@@ -140,12 +139,6 @@ class _Loop:
             return self._smooth(look, gradient)
         return self._kinked(look, gradient)
 
-    def _hessian(self, look: Look) -> Array:
-        return self.sample.hessian(self.objective, look)
-
-    def _lowered(self, look: Look, hessian: Array) -> Array:
-        return self.sample.lowered(self.objective, look, hessian) if self.crossed > 2 else hessian
-
     def _smooth(self, look: Look, gradient: Array) -> Proposal:
         """Nothing is cut below: a plain Newton step. Near the end the gap is measured where the step leads."""
         objective, little = self.objective, self.tol * look.value
@@ -153,14 +146,9 @@ class _Loop:
             gap = look.value - lower_bound(objective, look.z, look.q)
             if gap <= little:
                 return Proposal(gradient, 0.0, None, gap)
-        hessian = self._hessian(look)
-        step = -Metric(hessian).solve(gradient)
+        step = -Metric(self.sample.hessian(objective, look)).solve(gradient)
         gain = -0.5 * float(step @ gradient)
         if gain > 0.5 * little or not self.certify:
-            lowered = self._lowered(look, hessian)
-            if lowered is not hessian:
-                step = -Metric(lowered).solve(gradient)
-                gain = -0.5 * float(step @ gradient)
             return Proposal(step, gain)
         z = objective.design.scores((look.W + step)[None, :])[0]
         return Proposal(step, gain, z, look.value - lower_bound(objective, z, look.q))
@@ -171,8 +159,7 @@ class _Loop:
         band = _near_cut(objective, look, self.sample, self.width)
         rest = gradient - band.weights @ band.A
         enough = 1e-3 * max(little, 0.0 if self.near else min(self.last_gain, look.value))
-        hessian = self._lowered(look, self._hessian(look))
-        solved = _solve(band, rest, hessian, enough)
+        solved = _solve(band, rest, self.sample.hessian(objective, look), enough)
         gain = float(band.weights @ band.values) - solved.value
         if gain > 0.3 * little or not self.certify:
             return Proposal(solved.step, gain)

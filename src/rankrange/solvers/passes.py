@@ -7,15 +7,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 from ..objective import Design, Objective
 
 Array = NDArray[Any]
 _BLOCK = 1 << 15
-# Of the curvature that is left where rows cross the upper cut, at least this part is believed in.
-_LEAST_CURVATURE = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +25,6 @@ class Look:
     u: Array
     q: Array
     lam: float
-    lam_hat: Any  # a number, or one per class where each class has a cut of its own
     value: float
 
     @cached_property
@@ -41,7 +37,7 @@ def look_at(objective: Objective, W: Array, z: Array | None = None) -> Look:
     s, u = objective.loss.value_and_derivative(objective.y, z)
     chosen = objective.select(s)
     value = chosen.total / objective.kept + objective.penalty(W[None, :])
-    return Look(W, z, s, u, chosen.weights, float(chosen.lam), chosen.lam_hat, value)
+    return Look(W, z, s, u, chosen.weights, float(chosen.lam), value)
 
 
 def rows_of(design: Design, rows: Array) -> Array:
@@ -53,7 +49,7 @@ def rows_of(design: Design, rows: Array) -> Array:
 
 
 class Sampled:
-    """Some rows, whose Hessian and spread of losses stand for those of all."""
+    """Some rows, whose Hessian stands for that of all."""
 
     def __init__(self, objective: Objective, size: int, rng: np.random.Generator) -> None:
         n = objective.design.n
@@ -71,27 +67,6 @@ class Sampled:
         if objective.design.fit_intercept:
             matrix[-1, -1] += 1e-9
         return matrix
-
-    def lowered(self, objective: Objective, look: Look, hessian: Array) -> Array:
-        """The Hessian less what rows that cross the upper cut take off it: between many of them F is smooth.
-
-        They are the density of the losses at the cut, seen in a window around it, times the covariance of their
-        gradients. A direction in which nearly nothing or less would be left keeps a small part of its curvature.
-        """
-        if np.ndim(look.lam_hat) > 0:
-            return hessian
-        distance = np.abs(look.s[self.rows] - look.lam_hat)
-        size = min(len(distance) // 4, max(len(distance) // 16, 2 * objective.design.p))
-        reach = float(np.partition(distance, size)[size])
-        near = np.flatnonzero(distance <= reach)
-        if reach <= 0 or len(near) > 2 * size:  # ties: no density to speak of
-            return hessian
-        A = rows_of(self.design, near) * look.u[self.rows[near]].astype(np.float64)[:, None]
-        A -= A.mean(axis=0)
-        kept = float(look.q[self.rows].sum(dtype=np.float64))
-        values, basis = scipy.linalg.eigh(A.T @ A / (2.0 * reach * kept), hessian, check_finite=False)
-        back = hessian @ basis
-        return hessian - (back * np.minimum(values, 1.0 - _LEAST_CURVATURE)) @ back.T
 
 
 def lower_bound(objective: Objective, z: Array, q: Array) -> float:
