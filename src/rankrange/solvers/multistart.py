@@ -55,7 +55,7 @@ def multistart(
     if W is not None:
         starts = np.concatenate([W[None], starts])
     if screen is objective:
-        return _search_all_rows(objective, starts, metric, tol, max_iter, log)
+        return _search_all_rows(objective, starts, metric, rng, tol, max_iter, log)
     for survivors, steps in _ROUNDS:
         starts, values, _ = descend(screen.batch, starts, metric, max_iter=steps, tol=1e-4)
         starts = starts[np.argsort(values, kind="stable")[:survivors]]
@@ -67,7 +67,13 @@ def multistart(
 
 
 def _search_all_rows(
-    objective: Objective, starts: Array, metric: Metric, tol: float, max_iter: int, log: Log
+    objective: Objective,
+    starts: Array,
+    metric: Metric,
+    rng: np.random.Generator,
+    tol: float,
+    max_iter: int,
+    log: Log,
 ) -> Result:
     """Few rows: every start to its end, from where it is and from the end of a path of falling m."""
     paths = starts
@@ -79,7 +85,7 @@ def _search_all_rows(
     ends, values, _ = descend(objective.batch, np.concatenate([starts, paths]), metric, max_iter=100, tol=1e-6)
     log("screen", float(values.min()))
     ends = _distinct(ends, values)[:3]
-    results = [bilevel(objective, end, tol=tol, max_iter=max_iter, phase="polish", warm=True) for end in ends]
+    results = [_polish(objective, end, rng, tol, max_iter, Log()) for end in ends]
     best = min(results, key=lambda result: result.value)
     log.history.extend(best.history)
     return replace(best, history=log.history)

@@ -114,7 +114,9 @@ class _Loop:
         self.objective, self.tol, self.rng = objective, tol, rng
         self.sample = Sampled(objective, hessian_rows(objective), rng)
         self.crossed = 0  # rows that crossed the upper cut in the last step
-        self.width = max(width, 10 * objective.design.p)
+        # At a minimum about as many rows tie at the cut as there are parameters, and fewer where the penalty is strong.
+        self.least_width = min(10 * objective.design.p, 500)
+        self.width = max(width, self.least_width)
         self.last_gain = np.inf
         self.near = near
         self.certify = tol > 0
@@ -123,7 +125,7 @@ class _Loop:
         cut = before.is_cut != after.is_cut
         self.crossed = np.count_nonzero(cut)
         switched = np.count_nonzero((before.q > 0) != (after.q > 0)) - self.crossed
-        self.width = max(10 * self.objective.design.p, 2 * switched)
+        self.width = max(self.least_width, 2 * switched)
         gain = before.value - after.value
         slow = self.crossed <= 2 and gain > 0.1 * self.last_gain
         if slow and self.sample.share < 1.0:
