@@ -48,7 +48,10 @@ def top_weights(s: Array, mass: Array, m: Array) -> Array:
 def _top_of_units(s: Array, mass: Array, m: Array) -> Array:
     inside = np.where(mass, s, -np.inf)
     ranks = np.maximum(m.astype(np.intp), 1)
-    cut = np.sort(inside, axis=1)[np.arange(len(s)), s.shape[1] - ranks][:, None]
+    cut = np.empty((len(s), 1), dtype=s.dtype)
+    for rank in np.unique(ranks):
+        rows, place = ranks == rank, s.shape[1] - rank
+        cut[rows, 0] = np.partition(inside[rows], place, axis=1)[:, place]
     above = inside > cut
     tied = inside == cut
     share = (m - above.sum(axis=1)) / tied.sum(axis=1)

@@ -37,6 +37,11 @@ _LEAST_ROWS = 20
 # One score a row: five folds twice up to this many rows; then, and with many scores, five folds; then one hold-out.
 _TWICE_UP_TO = 4000
 _FOLDS_UP_TO = 20_000
+# With one score a row, from this many rows on, a part of them is fitted and all others score the fits: what a share of
+# m gains shows in as many held-out rows as can be had, and hardly depends on how many are fitted.
+_PART_FROM = 10_000
+_LEAST_FITTED = 4000
+_FITTED_PER_COLUMN = 60
 # Numbers in X times scores: a larger set chooses m on some of its rows.
 _LARGEST = 6e8
 _RANDOM_STARTS = 6
@@ -70,7 +75,7 @@ class Choice:
 def choose_m(objective: Objective, rng: np.random.Generator, report: Report = silent) -> Choice:
     """The m for `objective`, whose own m does not matter, and whose k stays."""
     k_share = objective.k / objective.total
-    shares = SHARES if objective.design.n <= _FOLDS_UP_TO else _COARSE
+    shares = SHARES if objective.design.n <= (_PART_FROM if objective.n_outputs == 1 else _FOLDS_UP_TO) else _COARSE
     shares = shares[shares < min(k_share, 0.5 if objective.n_outputs == 1 else 1.0)]
     if objective.total < _LEAST_ROWS or not len(shares):
         return Choice(0, None, {}, f"fewer than {_LEAST_ROWS} rows: nothing is cut", (0.0, 0.0, 1.0))
@@ -136,9 +141,14 @@ def _some_rows(objective: Objective, rng: np.random.Generator) -> Objective:
 
 
 def plan_of(objective: Objective) -> tuple[int, int, int]:
-    """(repeats, folds, folds used): five folds twice on few rows, one hold-out on many."""
-    repeats = 2 if objective.design.n <= _TWICE_UP_TO and objective.n_outputs == 1 else 1
-    return repeats, 5, 5 if objective.design.n <= _FOLDS_UP_TO else 1
+    """(repeats, folds, folds used): five folds twice on few rows, one hold-out on many.
+
+    A negative number of folds is one hold-out too: one fold is fitted, and all others score it.
+    """
+    n = objective.design.n
+    if objective.n_outputs == 1 and n > _PART_FROM:
+        return 1, -max(2, n // max(_LEAST_FITTED, _FITTED_PER_COLUMN * objective.design.p)), 1
+    return (2 if n <= _TWICE_UP_TO and objective.n_outputs == 1 else 1), 5, 5 if n <= _FOLDS_UP_TO else 1
 
 
 def split(objective: Objective, strata: Array, rng: np.random.Generator, plan: tuple[int, int, int]) -> Array:
@@ -154,9 +164,9 @@ def split(objective: Objective, strata: Array, rng: np.random.Generator, plan: t
     repeats, folds, used = plan
     tests = []
     for _ in range(repeats):
-        fold = deal(strata[rows], folds, rng)
+        fold = deal(strata[rows], abs(folds), rng)
         for f in range(used):
-            count = np.bincount(rows[fold == f], minlength=n)
+            count = np.bincount(rows[(fold == f) == (folds > 0)], minlength=n)
             tests.append(count if whole else count * mass)
     result = np.array(tests)
     return result.astype(bool) if mass.dtype == bool else result
