@@ -25,10 +25,10 @@ CONIC = {
 }
 
 
-def problem(name="logistic", n=60, d=3, m=0, k=40, C=20.0, seed=0, weighted=False, noise=1.0):
+def problem(name="logistic", n=60, d=3, m=0, k=40, C=20.0, seed=0, weighted=False, noise=1.0, offset=0.0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d))
-    score = X @ rng.normal(size=d) + noise * rng.normal(size=n)
+    score = offset + X @ rng.normal(size=d) + noise * rng.normal(size=n)
     y = np.where(score > 0, 1.0, -1.0) if name == "logistic" else score
     weight = rng.integers(1, 4, size=n).astype(float) if weighted else None
     return Objective(Design(X, True), y, LOSSES[name](), C, 1, m=m, k=k, sample_weight=weight)
@@ -82,7 +82,7 @@ def test_the_lower_bound_is_below_the_least_value_wherever_it_is_taken(name, wei
 @pytest.mark.parametrize("shift", [-2.0, -0.5, 0.5, 2.0])
 def test_the_lower_bound_holds_where_the_slopes_do_not_add_up_to_zero(shift):
     """Scores of the minimum, all moved: their tangents alone would let the intercept run away."""
-    objective = problem(n=100, k=70, C=1e4)
+    objective = problem(n=100, k=100, C=10.0, offset=3.0)
     least = newton(objective, np.full((1, 4), 0.1), rng=np.random.default_rng(0), tol=1e-9)
     look = look_at(objective, least.w[0] + np.array([0.0, 0.0, 0.0, shift]))
     assert lower_bound(objective, look.z, look.q) <= least.value

@@ -82,7 +82,8 @@ def _search_all_rows(
         m = m if objective.sample_weight is not None else round(m)
         eased = replace(objective, m=m, k=min(objective.total, objective.k + m - objective.m))
         paths = descend(eased.batch, paths, metric, max_iter=10, tol=1e-4)[0]
-    ends, values, _ = descend(objective.batch, np.concatenate([starts, paths]), metric, max_iter=100, tol=1e-6)
+    both, steps = np.concatenate([starts, paths]), min(100, max_iter)
+    ends, values, _ = descend(objective.batch, both, metric, max_iter=steps, tol=1e-6)
     log("screen", float(values.min()))
     ends = _distinct(ends, values)[:3]
     results = [_polish(objective, end, rng, tol, max_iter, Log()) for end in ends]
@@ -137,11 +138,21 @@ def _polish(
     """Newton steps to the certificate; where they do not apply or do not get there, exact convex problems."""
     n_iter = 0
     if applies(objective):
-        result = newton(objective, W, rng=rng, tol=tol, max_iter=min(40, max_iter), log=log, phase="polish", near=width == 0, width=width)
-        if result.converged:
+        result = newton(
+            objective,
+            W,
+            rng=rng,
+            tol=tol,
+            max_iter=min(40, max_iter),
+            log=log,
+            phase="polish",
+            near=width == 0,
+            width=width,
+        )
+        if result.converged or result.n_iter >= max_iter:
             return result
         W, n_iter = result.w, result.n_iter
-    left = max(1, max_iter - n_iter)
+    left = max_iter - n_iter
     result = bilevel(objective, W, tol=tol, max_iter=left, log=log, phase="polish", metric=metric, warm=True)
     return replace(result, n_iter=result.n_iter + n_iter)
 
@@ -164,9 +175,7 @@ def _convex(
     return _on_all_rows(objective, W[None], rng, tol, max_iter, log)
 
 
-def _near_zero(
-    objective: Objective, W: Array, rng: np.random.Generator, tol: float, max_iter: int, log: Log
-) -> Result:
+def _near_zero(objective: Objective, W: Array, rng: np.random.Generator, tol: float, max_iter: int, log: Log) -> Result:
     """Little beats zero, and near it losses all but tie: Newton steps in which many rows may change sides.
 
     The solution of a part of the rows tells the cut up to its sampling error, which leaves fewer rows open in all.
