@@ -60,7 +60,8 @@ def test_the_small_problem_is_minimised_as_by_a_conic_solver(seed):
     ).solve(solver=cp.CLARABEL, tol_gap_abs=1e-11, tol_gap_rel=1e-11)
     found = solve_band(g, H, A, values, caps, K, 1e-9)
     assert found.value == pytest.approx(best, abs=1e-6)
-    assert (found.weights >= 0).all() and (found.weights <= caps + 1e-12).all()
+    assert (found.weights >= 0).all()
+    assert (found.weights <= caps + 1e-12).all()
     assert found.weights.sum() <= K * (1 + 1e-12)
     np.testing.assert_allclose(g + H @ found.step + found.weights @ A, 0.0, atol=1e-6)
 
@@ -151,7 +152,8 @@ def test_where_one_class_is_left_the_objective_is_nothing_and_certified(loss, cl
     with pytest.warns(UserWarning, match="were cut"):
         fit = AoRRClassifier(m=0.1, k=0.9, loss=loss, C=100.0, random_state=0).fit(X, y)
     assert fit.objective_ <= 1e-15  # F is not negative: no other fit can be better
-    assert fit.converged_ and fit.certificate_ <= 1e-6
+    assert fit.converged_
+    assert fit.certificate_ <= 1e-6
     assert "one class is left" in fit.message_
     assert (fit.predict(X) == 0).all()
     np.testing.assert_array_equal(fit.dropped_, y != 0)

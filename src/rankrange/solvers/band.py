@@ -40,7 +40,8 @@ class _Point(NamedTuple):
         return float(self.q @ self.below + self.room @ self.over)
 
     def moved(self, by: _Point, length: float) -> _Point:
-        return _Point(*(a + length * b for a, b in zip(self, by, strict=True)))
+        moved = [a + length * b for a, b in zip(self[2:], by[2:], strict=True)]
+        return _Point(self.d + length * by.d, self.t + length * by.t, *moved)
 
     def reach(self, by: _Point) -> float:
         """How far the positive unknowns may go along `by`, at most 1."""

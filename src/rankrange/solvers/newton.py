@@ -123,8 +123,8 @@ class _Loop:
 
     def learn(self, before: Look, after: Look) -> None:
         cut = before.is_cut != after.is_cut
-        self.crossed = np.count_nonzero(cut)
-        switched = np.count_nonzero((before.q > 0) != (after.q > 0)) - self.crossed
+        self.crossed = int(np.count_nonzero(cut))
+        switched = int(np.count_nonzero((before.q > 0) != (after.q > 0))) - self.crossed
         self.width = max(self.least_width, 2 * switched)
         gain = before.value - after.value
         slow = self.crossed <= 2 and gain > 0.1 * self.last_gain

@@ -100,7 +100,7 @@ class _Balance:
                 break
             if hessian is None:
                 hessian = self._look(dual, True)[2]
-            if not np.any(hessian):  # no weight is free to move
+            if hessian is None or not hessian.any():  # no weight is free to move
                 break
             step = -Metric(hessian).solve(residual)
             for length in 0.5 ** np.arange(8):
