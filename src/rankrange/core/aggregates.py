@@ -6,9 +6,9 @@ keep up to. `select` gives weights q >= 0 that sum to k - m, and the `total` tha
 the derivative of that total in s. `take` is the same aggregate for some of the rows.
 
 What else it can do decides which solvers it meets:
-- `caps` (the mass of each row that is left when what it drops at s is dropped for good) and `blurred` (rows that tie
-  where a cut falls among them) make the rest a sum of the largest losses: a bound that touches the objective, which the
-  exact methods minimise and certify.
+- `cuts` (which rows, and the cut among their losses), `caps` (the mass of each row that is left when what it drops at s
+  is dropped for good) and `blurred` (rows that tie where a cut falls among them) make the rest a sum of the largest
+  losses: a bound that touches the objective, which the exact methods minimise and certify.
 - `upper` (the weights of what is dropped, a subgradient of a convex function of the losses) is what DCA linearises.
 - `top` (what is dropped of many sets of losses together) lets many fits share their products with X.
 

@@ -230,7 +230,10 @@ def top_weights(values: Array, mass: Array, top: Array) -> Array:
     rows = np.arange(len(values))
     if units:
         ranks = np.maximum(top.astype(np.intp), 1)
-        cut = np.sort(inside, axis=1)[rows, values.shape[1] - ranks][:, None]
+        cut = np.empty((len(values), 1), dtype=values.dtype)
+        for rank in np.unique(ranks):
+            alike, place = ranks == rank, values.shape[1] - rank
+            cut[alike, 0] = np.partition(inside[alike], place, axis=1)[:, place]
     else:
         order = np.argsort(-inside, axis=1, kind="stable")
         reached = np.cumsum(np.take_along_axis(mass, order, axis=1), axis=1)

@@ -54,7 +54,7 @@ class Design:
     def adjoint(self, R: Array) -> Array:
         """sum_i R[:, i] x_i, the transpose of `scores`."""
         out = np.empty((len(R), self.p))
-        if not self.sparse and self.X.dtype != R.dtype:
+        if not self.sparse and (self.X.dtype != R.dtype or R.dtype != np.float64):
             out[:, : self.d] = self._by_blocks(R)
         elif len(R) == 1:
             out[0, : self.d] = self.X.T @ R[0]
@@ -67,7 +67,7 @@ class Design:
         return out
 
     def _by_blocks(self, R: Array) -> Array:
-        """R X where X has another dtype: R follows it block by block, so that X is not copied; sums are float64."""
+        """R X in the dtype of X, block by block, so that X is not copied and sums of many rows are float64."""
         total = np.zeros((len(R), self.d))
         for start in range(0, self.n, _BLOCK):
             part = slice(start, start + _BLOCK)
@@ -227,6 +227,13 @@ class Objective(_Problem):
         """
         caps = self.aggregate.caps(s, self.m, self.sample_weight)
         return TopSum(self.design, self.y, self.loss, self.C, self.n_outputs, self.kept, self.kept, caps)
+
+    def caps_at(self, s: Array, rows: Array) -> Array:
+        """The mass of these rows that is left when what is dropped at the losses s is dropped; 0 for ties at a cut."""
+        caps = np.ones(len(s)) if self.sample_weight is None else self.sample_weight.astype(np.float64)
+        for inside, cut in self.aggregate.cuts(s, self.m, self.sample_weight):
+            caps[inside] *= s[inside] < cut.value
+        return caps[rows]
 
     def partly_cut(self, s: Array) -> list[Array]:
         """For each cut that falls among tied losses, the rows that tie there."""

@@ -24,7 +24,7 @@ from ..core.objective import Objective
 from ..solvers import Result
 from . import fits as paths
 from .fits import Fits
-from .folds import FOLDS_UP_TO, TWICE_UP_TO, Report, mass_of, plan_of, silent, split, strata_of
+from .folds import FOLDS_UP_TO, PART_FROM, TWICE_UP_TO, Report, mass_of, plan_of, silent, split, strata_of
 from .service import PENALTIES, CrossFit
 
 # Shares that are tried. More than half of the labels can be wrong only where there are more than two.
@@ -67,7 +67,7 @@ def choose_m(
     C is chosen first, on the same folds, for the fits of all rows; where m > 0 it is looked at again for the chosen m.
     """
     k_share = objective.k / objective.total
-    shares = SHARES if objective.design.n <= FOLDS_UP_TO else _COARSE
+    shares = SHARES if objective.design.n <= (PART_FROM if objective.n_outputs == 1 else FOLDS_UP_TO) else _COARSE
     shares = shares[shares < min(k_share, 0.5 if objective.n_outputs == 1 else 1.0)]
     if objective.total < _LEAST_ROWS or not len(shares):
         reason = f"fewer than {_LEAST_ROWS} rows: nothing is cut"

@@ -12,6 +12,11 @@ from ..core.objective import Objective
 # One score per row: five folds twice up to this many rows; then, and with many scores, five folds; then one hold-out.
 TWICE_UP_TO = 4000
 FOLDS_UP_TO = 20_000
+# With one score per row, from this many rows on, a part of them is fitted and all others score the fits: what a share
+# of m gains shows in as many held-out rows as can be had, and hardly depends on how many are fitted.
+PART_FROM = 10_000
+_LEAST_FITTED = 4000
+_FITTED_PER_COLUMN = 60
 Report = Callable[[str], None]  # is told a few words before each part of the work
 
 
@@ -33,9 +38,14 @@ def strata_of(objective: Objective) -> Array:
 
 
 def plan_of(objective: Objective) -> tuple[int, int, int]:
-    """(repeats, folds, folds used): five folds twice on few rows, one hold-out on many."""
-    repeats = 2 if objective.design.n <= TWICE_UP_TO and objective.n_outputs == 1 else 1
-    return repeats, 5, 5 if objective.design.n <= FOLDS_UP_TO else 1
+    """(repeats, folds, folds used): five folds twice on few rows, one hold-out on many.
+
+    A negative number of folds is one hold-out too: one fold is fitted, and all others score it.
+    """
+    n = objective.design.n
+    if objective.n_outputs == 1 and n > PART_FROM:
+        return 1, -max(2, n // max(_LEAST_FITTED, _FITTED_PER_COLUMN * objective.design.p)), 1
+    return (2 if n <= TWICE_UP_TO and objective.n_outputs == 1 else 1), 5, 5 if n <= FOLDS_UP_TO else 1
 
 
 def split(objective: Objective, strata: Array, rng: np.random.Generator, plan: tuple[int, int, int]) -> Array:
@@ -51,9 +61,9 @@ def split(objective: Objective, strata: Array, rng: np.random.Generator, plan: t
     repeats, folds, used = plan
     tests = []
     for _ in range(repeats):
-        fold = deal(strata[rows], folds, rng)
+        fold = deal(strata[rows], abs(folds), rng)
         for f in range(used):
-            count = np.bincount(rows[fold == f], minlength=n)
+            count = np.bincount(rows[(fold == f) == (folds > 0)], minlength=n)
             tests.append(count if whole else count * mass)
     result = np.array(tests)
     return result.astype(bool) if mass.dtype == bool else result

@@ -7,7 +7,6 @@ asked of a step: the objective has kinks, where a search for the usual curvature
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -20,34 +19,34 @@ Batch = Callable[..., tuple[Array, Array]]
 class Metric:
     """An approximate Hessian, or its diagonal, the same for each row of W: scales steps and measures gradients."""
 
-    def __init__(self, hessian: Array) -> None:
+    def __init__(self, hessian: Array, least_ridge: float = 1e-10) -> None:
         diagonal = hessian if hessian.ndim == 1 else np.diag(hessian)
         self._scale = np.sqrt(np.maximum(diagonal, 1e-300))
         self._factor = None
         if hessian.ndim == 2:
             # Unit diagonal before factoring: columns may differ in scale by many orders of magnitude.
             normed = hessian / self._scale[:, None] / self._scale[None, :]
-            self._factor = _factor(normed)
+            self._factor = _factor(normed, least_ridge)
 
     def solve(self, G: Array) -> Array:
         """H^-1 applied to the last axis of G."""
         if self._factor is None:
             return G / self._scale**2
         flat = (G / self._scale).reshape(-1, G.shape[-1])
-        solved = scipy.linalg.cho_solve(self._factor, flat.T, check_finite=False).T
-        return solved.reshape(G.shape) / self._scale
+        # LAPACK itself: what SciPy checks around it costs several times as much where there are few columns.
+        solved, _ = scipy.linalg.lapack.dpotrs(self._factor, flat.T)
+        return solved.T.reshape(G.shape) / self._scale
 
 
-def _factor(matrix: Array) -> Any:
-    """Cholesky with as little on the diagonal as rounding allows."""
-    for ridge in (1e-10, 1e-7, 1e-4, 1.0):
-        try:
-            raised = matrix.copy()
-            raised[np.diag_indices_from(raised)] += ridge
-            return scipy.linalg.cho_factor(raised, overwrite_a=True, check_finite=False)
-        except scipy.linalg.LinAlgError:
-            continue
-    return scipy.linalg.cho_factor(np.eye(len(matrix)), check_finite=False)
+def _factor(matrix: Array, least: float) -> Array:
+    """Cholesky with as little on the diagonal as rounding allows, and not less than `least`."""
+    for ridge in (least, 1e-7, 1e-4, 1.0):
+        raised = matrix.copy()
+        raised[np.diag_indices_from(raised)] += ridge
+        factor, failed = scipy.linalg.lapack.dpotrf(raised, clean=False)
+        if not failed:
+            return factor
+    return np.eye(len(matrix))
 
 
 def add_diagonal(matrix: Array, diagonal: Array) -> Array:

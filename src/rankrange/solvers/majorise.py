@@ -47,7 +47,7 @@ def bilevel(
         if objective.m == 0:
             return finish(W, value, n_iter, solution.gap, tol, max_iter, log, losses=best)
         if not moved or _same_rows(problem.caps, objective.cutting(s).caps):
-            certificate = solution.gap if _cut_is_clean(objective, s) else np.inf
+            certificate = solution.gap if cut_is_clean(objective, s) else np.inf
             return finish(W, value, n_iter, certificate, tol, max_iter, log, losses=best)
         if n_iter >= max_iter:
             return finish(W, value, n_iter, np.inf, tol, max_iter, log, losses=best)
@@ -72,7 +72,7 @@ def dca(objective: Objective, W: Array, *, tol: float = 1e-6, max_iter: int = 20
 def certify(objective: Objective, W: Array) -> float:
     """The relative gap of the problem that cuts the m largest losses at W; infinite where ties blur the cut."""
     s = objective.losses(objective.design.scores(W))
-    if objective.m > 0 and not _cut_is_clean(objective, s):
+    if objective.m > 0 and not cut_is_clean(objective, s):
         return np.inf
     return convex.solve(objective.cutting(s), W, max_iter=0).gap
 
@@ -104,7 +104,7 @@ def _same_rows(a: Array | None, b: Array | None) -> bool:
     return a is b or (a is not None and b is not None and np.array_equal(a, b))
 
 
-def _cut_is_clean(objective: Objective, s: Array) -> bool:
+def cut_is_clean(objective: Objective, s: Array) -> bool:
     """Whether s_[m] > s_[m+1], or the rows that tie at the cut are one row repeated: near W the same rows stay cut."""
     return all(_one_row_repeated(objective, tied) for tied in objective.partly_cut(s))
 

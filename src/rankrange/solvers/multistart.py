@@ -20,7 +20,9 @@ from ..core.objective import Design, Objective
 from .descent import Metric, add_diagonal, descend
 from .inner import convex
 from .majorise import bilevel
+from .newton import applies, newton
 from .result import Log, Result
+from .trivial import one_class_left, zero_is_best
 
 # Rounds of screening on a subsample: the starts that survive each, and the steps they get in it.
 _ROUNDS = ((4, 4), (2, 8))
@@ -42,6 +44,9 @@ def multistart(
     log = Log() if log is None else log
     if objective.m == 0:
         return _convex(objective, W, rng, tol, max_iter, log)
+    trivial = one_class_left(objective, log)
+    if trivial is not None:
+        return trivial
     screen = _subsample(objective, _screen_rows(objective), rng)
     near = _not_far(screen)
     metric = _rough_metric(screen, near[0])
@@ -49,7 +54,7 @@ def multistart(
     if W is not None:
         starts = np.concatenate([W[None], starts])
     if screen is objective:
-        return _search_all_rows(objective, starts, metric, tol, max_iter, log)
+        return _search_all_rows(objective, starts, metric, rng, tol, max_iter, log)
     for survivors, steps in _ROUNDS:
         starts, values, _ = descend(screen.batch, starts, metric, max_iter=steps, tol=1e-4)
         starts = starts[np.argsort(values, kind="stable")[:survivors]]
@@ -61,7 +66,13 @@ def multistart(
 
 
 def _search_all_rows(
-    objective: Objective, starts: Array, metric: Metric, tol: float, max_iter: int, log: Log
+    objective: Objective,
+    starts: Array,
+    metric: Metric,
+    rng: np.random.Generator,
+    tol: float,
+    max_iter: int,
+    log: Log,
 ) -> Result:
     """Few rows: every start to its end, from where it is and from the end of a path of falling m."""
     paths = starts
@@ -70,10 +81,11 @@ def _search_all_rows(
         m = m if objective.sample_weight is not None else round(m)
         eased = replace(objective, m=m, k=min(objective.total, objective.k + m - objective.m))
         paths = descend(eased.batch, paths, metric, max_iter=10, tol=1e-4)[0]
-    ends, values, _ = descend(objective.batch, np.concatenate([starts, paths]), metric, max_iter=100, tol=1e-6)
+    both, steps = np.concatenate([starts, paths]), min(100, max_iter)
+    ends, values, _ = descend(objective.batch, both, metric, max_iter=steps, tol=1e-6)
     log("screen", float(values.min()))
     ends = _distinct(ends, values)[:3]
-    results = [bilevel(objective, end, tol=tol, max_iter=max_iter, phase="polish", warm=True) for end in ends]
+    results = [_polish(objective, end, rng, tol, max_iter, Log()) for end in ends]
     best = min(results, key=lambda result: result.value)
     log.history.extend(best.history)
     return replace(best, history=log.history)
@@ -108,16 +120,39 @@ def _on_all_rows(
         left=objective.gap_left,
         on_step=lambda v: log("descent", v),
     )
-    result = bilevel(
-        objective,
-        ends[0],
-        tol=tol,
-        max_iter=max(1, max_iter - n_iter),
-        log=log,
-        phase="polish",
-        metric=metric,
-        warm=True,
-    )
+    result = _polish(objective, ends[0], rng, tol, max(1, max_iter - n_iter), log, metric)
+    return replace(result, n_iter=result.n_iter + n_iter)
+
+
+def _polish(
+    objective: Objective,
+    W: Array,
+    rng: np.random.Generator,
+    tol: float,
+    max_iter: int,
+    log: Log,
+    metric: Metric | None = None,
+    width: int = 0,
+) -> Result:
+    """Newton steps to the certificate; where they do not apply or do not get there, exact convex problems."""
+    n_iter = 0
+    if applies(objective):
+        result = newton(
+            objective,
+            W,
+            rng=rng,
+            tol=tol,
+            max_iter=min(40, max_iter),
+            log=log,
+            phase="polish",
+            near=width == 0,
+            width=width,
+        )
+        if result.converged or result.n_iter >= max_iter:
+            return result
+        W, n_iter = result.w, result.n_iter
+    left = max_iter - n_iter
+    result = bilevel(objective, W, tol=tol, max_iter=left, log=log, phase="polish", metric=metric, warm=True)
     return replace(result, n_iter=result.n_iter + n_iter)
 
 
@@ -129,14 +164,57 @@ def refine(objective: Objective, W: Array, settings: Any) -> Result:
 def _convex(
     objective: Objective, W: Array | None, rng: np.random.Generator, tol: float, max_iter: int, log: Log
 ) -> Result:
-    """m = 0: one minimum, so one start; on many rows the solution of a few of them."""
+    """m = 0: one minimum, so one start: the ordinary fit of some rows, then their solution."""
+    if not applies(objective):
+        return _convex_by_margins(objective, W, rng, tol, max_iter, log)
+    part = _subsample(objective, _hessian_rows(objective), rng)
+    zero = np.zeros((1, objective.design.p))
     if W is None:
-        W = np.zeros((objective.n_outputs, objective.design.p))
+        W = newton(replace(part, k=part.total), zero, rng=rng, tol=0.0, max_iter=3, stop=1e-2).w
+    if objective.k < objective.total and _nothing_beats(part, zero, W):
+        trivial = zero_is_best(objective, rng, tol, log) if objective.loss.targets == "binary" else None
+        if trivial is not None:
+            return trivial
+        return _near_zero(objective, W, rng, tol, max_iter, log)
+    return _on_all_rows(objective, W[None], rng, tol, max_iter, log)
+
+
+def _near_zero(objective: Objective, W: Array, rng: np.random.Generator, tol: float, max_iter: int, log: Log) -> Result:
+    """Little beats zero, and near it losses all but tie: Newton steps in which many rows may change sides.
+
+    The solution of a part of the rows tells the cut up to its sampling error, which leaves fewer rows open in all.
+    """
+    n, p = objective.design.n, objective.design.p
+    for size in (n // 64, n // 8):
+        if size >= 40 * p:
+            part = _subsample(objective, size, rng)
+            W = newton(part, W, rng=rng, tol=0.0, max_iter=10, stop=1e-6, width=size // 2).w
+    width = int(n * min(0.5, 4.0 * math.sqrt(8.0 * p / n)))
+    return _polish(objective, W, rng, tol, max_iter, log, width=width)
+
+
+def _nothing_beats(objective: Objective, zero: Array, W: Array) -> bool:
+    """Whether no part of the way from zero to W lowers the objective by more than little."""
+    least = min(objective.value(length * W) for length in (1.0, 0.3, 0.1, 0.03))
+    # A part of the rows is fitted better than all of them, by about a parameter's worth of each.
+    return least > (0.999 - 2.0 * objective.design.p / objective.design.n) * objective.value(zero)
+
+
+def _convex_by_margins(
+    objective: Objective, W: Array | None, rng: np.random.Generator, tol: float, max_iter: int, log: Log
+) -> Result:
+    """m = 0 with losses of several scores or of margins: on many rows from the solution of a few of them."""
+    zero = np.zeros((objective.n_outputs, objective.design.p))
     screen = _subsample(objective, _screen_rows(objective), rng)
     if screen is objective:
+        if W is None:
+            # At zero all margins tie, which hides how far apart they will be: where little is penalised, Newton steps
+            # from there do not end. One step towards the ordinary fit tells them apart.
+            everything = np.ones(objective.design.n, dtype=bool)
+            step = _one_step(objective, everything, _rough_metric(objective, everything))
+            W = step if objective.value(step) < objective.value(zero) else zero
         return bilevel(objective, W, tol=tol, max_iter=max_iter, log=log, phase="convex")
-    zero = np.zeros_like(W)
-    W = convex.solve(screen.cutting(np.empty(0)), W, tol=1e-2, max_iter=50).W
+    W = convex.solve(screen.cutting(np.empty(0)), zero if W is None else W, tol=1e-2, max_iter=50).W
     if screen.value(W) > 0.999 * screen.value(zero):
         # Where k is below the number of errors nothing beats zero, and there all losses tie: a start next to it, with
         # a ranking of its own, would be worse than none.
@@ -243,6 +321,15 @@ def _one_step(objective: Objective, rows: Array, metric: Metric) -> Array:
     return -metric.solve(objective.average(rows).at(zero).gradient)
 
 
+def _median(values: Array) -> float:
+    """As np.median, without the checks, which cost more than the search on few rows."""
+    half = len(values) // 2
+    if len(values) % 2:
+        return float(np.partition(values, half)[half])
+    low, high = np.partition(values, (half - 1, half))[half - 1 : half + 1]
+    return 0.5 * (float(low) + float(high))
+
+
 def _random_start(objective: Objective, metric: Metric, rng: np.random.Generator) -> Array:
     design = objective.design
     X = design.X
@@ -253,10 +340,11 @@ def _random_start(objective: Objective, metric: Metric, rng: np.random.Generator
         W = np.zeros((1, design.p))
         W[0, : design.d] = direction
         z = design.scores(W)[0]
-        spread = float(np.median(np.abs(z - np.median(z))))
+        middle = _median(z)
+        spread = _median(np.abs(z - middle))
         W *= 2.0 / spread if spread > 0 else 1.0
         if design.fit_intercept:
-            W[0, -1] = -float(np.median(z)) * (2.0 / spread if spread > 0 else 1.0)
+            W[0, -1] = -middle * (2.0 / spread if spread > 0 else 1.0)
         return W
     chosen = np.zeros(design.n, dtype=bool)
     size = design.p + 2 if objective.n_outputs == 1 else 10 * objective.n_outputs

@@ -11,25 +11,23 @@ The gap is rigorous: every feasible q gives a lower bound on the least value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse.linalg
 
 from ...core.arrays import Array
-from ...core.losses import needs
-from ...core.objective import Design, TopSum
+from ...core.objective import TopSum
 from ..descent import Metric, descend
 from ..result import relative
+from .bounds import Answer, Bounds, weighted
 from .simplex import level_of_mass, onto_simplex
 
 # Newton steps factor a p x p Hessian built from all rows; beyond this much work, quasi-Newton steps are quicker.
 _NEWTON_WORK = 1e10
 _NEWTON_COLUMNS = 1000
 _SHRINK = 0.2
-_BLOCK = 1 << 15
 
 
 class Solution(NamedTuple):
@@ -93,30 +91,8 @@ def _newton_pays(problem: TopSum) -> bool:
     return p <= _NEWTON_COLUMNS and n * p**2 <= _NEWTON_WORK
 
 
-class Answer(NamedTuple):
-    """The smoothed problem at some scores: its value (without penalty), the weights, and how they may move."""
-
-    value: float
-    rho: Array  # (n, J), each row in the simplex {rho >= 0, sum <= 1}
-    slope: Array | None  # (r, n) of a smooth loss
-    free: Array  # (n,) True where the sum of rho moves with the loss
-    full: Array  # (n,) True where that sum is 1, and rho can only shift between margins
-    level_moves: bool  # lam > 0, so the free weights move against each other
-
-
-class Saddle:
+class Saddle(Bounds):
     """The smoothed problem, its centre and its mu."""
-
-    def __init__(self, problem: TopSum) -> None:
-        self.problem = problem
-        needs(problem.loss, problem.n_outputs, "the exact convex solver", "Use solver='subgradient'.")
-        self.linear = hasattr(problem.loss, "margins")
-        n = problem.design.n
-        self.caps = np.ones(n) if problem.caps is None else problem.caps.astype(np.float64, copy=False)
-        # With a smooth loss and no cut all weights are 1: nothing is smoothed, and one round is exact.
-        self.exact = problem.takes_all and not self.linear
-        self.signed = getattr(problem.loss, "signed_margins", False)
-        self.mu = 1.0
 
     def start_smoothing(self, Z: Array, warm: bool) -> None:
         """The centre at the exact weights, mu at the spread of the losses."""
@@ -157,14 +133,6 @@ class Saddle:
         q = self.problem.weights(s).astype(np.float64, copy=False)
         return np.divide(q, self.caps, out=np.zeros(len(q)), where=self.caps > 0)
 
-    def _pieces(self, Z: Array) -> tuple[Array, Array | None]:
-        problem = self.problem
-        if self.linear:
-            margins = problem.loss.margins(problem.y, Z[0] if problem.n_outputs == 1 else Z.T)
-            return margins.astype(np.float64, copy=False), None
-        s, slope = problem.losses_and_slopes(Z)
-        return s.astype(np.float64, copy=False)[:, None], slope
-
     def answer(self, Z: Array) -> Answer:
         values, slope = self._pieces(Z)
         if self.exact:
@@ -184,7 +152,7 @@ class Saddle:
             rho[full] = onto_simplex(pushed[full])
         rho = rho * signs
         prox = 0.5 * self.mu * ((rho - self.centre) ** 2).sum(axis=1)
-        value = float(self.caps @ (_weighted(rho, values) - prox))
+        value = float(self.caps @ (weighted(rho, values) - prox))
         return Answer(value, rho, slope, (sums > 0) & ~full & (self.caps > 0), full, level > 0)
 
     def _level(self, pushed: Array) -> float:
@@ -193,15 +161,6 @@ class Saddle:
         if level > 0:
             self.lam = level * self.mu  # the next search starts here: the cut changes little from step to step
         return level
-
-    def _pull(self, answer: Answer) -> Array:
-        """The derivative of the smoothed sum in the scores, (r, n)."""
-        problem = self.problem
-        weighted = self.caps[:, None] * answer.rho / problem.scale
-        if answer.slope is not None:
-            return answer.slope * weighted[:, 0]
-        pulled = problem.loss.margins_adjoint(problem.y, weighted)
-        return pulled[None, :] if problem.n_outputs == 1 else pulled.T
 
     def smoothed(self, W: Array) -> tuple[float, Array]:
         answer = self.answer(self.problem.design.scores(W))
@@ -308,13 +267,6 @@ class Saddle:
         hessian[-1, -1] += 1e-9
         return hessian
 
-    def _unit_slope(self, answer: Answer) -> Array:
-        """ds/dz of a loss of one score, or of its one margin."""
-        if answer.slope is not None:
-            return answer.slope[0]
-        ones = np.sign(answer.rho) if self.signed else np.ones_like(answer.rho)
-        return self.problem.loss.margins_adjoint(self.problem.y, ones)
-
     def quasi_newton(self, W: Array, max_steps: int, tol: float, metric: Metric | None) -> tuple[Array, Array, int]:
         def batch(Ws: Array) -> tuple[Array, Array]:
             values, gradients = zip(*(self.smoothed(each) for each in Ws), strict=True)
@@ -328,183 +280,3 @@ class Saddle:
         if not self.exact:
             self.centre = self.answer(Z).rho
             self.mu = max(self.mu * _SHRINK, self.least_mu)
-
-    def gap(self, Z: Array, value: float) -> float:
-        """value - a lower bound on the least value.
-
-        With a tilt it is an estimate that stops a solver, not a proof: the slopes would have to add up to the tilt of
-        the intercept exactly.
-        """
-        if self.exact and self.problem.tilt is None:
-            return value - self._blockwise_bound(Z)
-        return value - self._lower_bound(Z, self.answer(Z))
-
-    def _blockwise_bound(self, Z: Array, rho: Array | None = None) -> float:
-        """`_lower_bound` of a loss of one piece, block by block, so that no vector of length n is made.
-
-        Where all rows count whole (rho is None) the slopes are taken at scores shifted so that they add up to zero, as
-        they must at the best intercept.
-        """
-        problem, design = self.problem, self.problem.design
-        shift = self._balancing_shift(Z) if design.fit_intercept and rho is None else np.zeros(problem.n_outputs)
-        keep = np.ones(max(2, problem.n_outputs))
-        if design.fit_intercept:
-            flow = np.zeros((problem.n_outputs, len(keep)))
-            for block, _, _, u in self._blocks(Z, shift, rho):
-                np.add.at(flow.T, self._side(block, u), u.T)
-            keep = self._balance(flow)
-        bound, v = 0.0, np.zeros((problem.n_outputs, design.p))
-        for block, z, weighted, u in self._blocks(Z, shift, rho):
-            factor = keep[self._side(block, u)]
-            bound += float(factor @ (weighted - np.einsum("rn,rn->n", u, z)))
-            v += Design(design.X[block], design.fit_intercept).adjoint(u * factor)
-        v = v[:, : design.d]
-        return bound - 0.5 * problem.C * float(np.vdot(v, v))
-
-    def _blocks(self, Z: Array, shift: Array, rho: Array | None = None) -> Iterator[tuple[slice, Array, Array, Array]]:
-        """(rows, scores, weighted losses, weighted slopes) at the scores Z - shift."""
-        problem = self.problem
-        for start in range(0, problem.design.n, _BLOCK):
-            block = slice(start, start + _BLOCK)
-            part = Saddle(replace(problem, y=problem.y[block], caps=self.caps[block]))
-            z = Z[:, block] - shift[:, None]
-            values, slope = part._pieces(z)
-            share = np.ones_like(values) if rho is None else rho[block]
-            none = np.zeros(len(values), dtype=bool)
-            u = part._pull(Answer(0.0, share, slope, none, none, False))
-            yield block, z, values[:, 0] * share[:, 0] * (part.caps / problem.scale), u
-
-    def _balancing_shift(self, Z: Array) -> Array:
-        """The shift of all scores after which the weighted slopes add up to zero."""
-        problem, r = self.problem, self.problem.n_outputs
-        shift = np.zeros(r)
-        for _ in range(10):
-            residual, size, curvature = np.zeros(r), 0.0, np.zeros((r, r))
-            for block, z, _, u in self._blocks(Z, shift):
-                residual += u.sum(axis=1)
-                size += float(np.abs(u).sum())
-                h = self.caps[block] / problem.scale
-                if r == 1:
-                    curvature += h @ problem.loss.curvature(problem.y[block], z[0])
-                else:
-                    curvature += problem.loss.curvature_sum(problem.y[block], z.T, h)
-            if np.abs(residual).max() <= 1e-10 * size or not curvature.any():  # `_balance` takes care of the rest
-                break
-            shift = shift + np.linalg.lstsq(curvature, residual, rcond=1e-12)[0]
-        return shift
-
-    def _side(self, rows: slice, pulled: Array) -> Array:
-        """Which factor of `_balance` a row takes: by the sign of its slope, or by its class."""
-        return (pulled[0] > 0).astype(np.intp) if self.problem.n_outputs == 1 else self.problem.y[rows]
-
-    def _lower_bound(self, Z: Array, answer: Answer) -> float:
-        """Each loss is at least its tangent, so W may minimise the weighted tangents and the penalty instead."""
-        problem = self.problem
-        pulled = self._pull(answer)
-        values, _ = self._pieces(Z)
-        offsets = _weighted(answer.rho, values) * (self.caps / problem.scale)
-        offsets -= np.einsum("rn,rn->n", pulled, Z)
-        if problem.tilt is not None:
-            v = (problem.design.adjoint(pulled) - problem.tilt)[:, : problem.design.d]
-            return float(offsets.sum()) - 0.5 * problem.C * float(np.vdot(v, v))
-        if problem.design.fit_intercept:
-            every = slice(None)
-            side = self._side(every, pulled)
-            flow = np.zeros((problem.n_outputs, 2 if problem.n_outputs == 1 else problem.n_outputs))
-            np.add.at(flow.T, side, pulled.T)
-            keep = self._balance(flow)[side]
-            pulled, offsets = pulled * keep, offsets * keep
-        v = problem.design.adjoint(pulled)[:, : problem.design.d]
-        return float(offsets.sum()) - 0.5 * problem.C * float(np.vdot(v, v))
-
-    def gap_near_cut(self, W: Array, Z: Array, value: float) -> float:
-        """The gap with the best weights for the rows near the cut, all others being surely in or out.
-
-        Close to a solution only those rows are undecided, some per parameter, so the weights come from a small
-        problem: these rows' tangents, a tilt that stands for all rows that are in, and the penalty.
-        """
-        problem, design = self.problem, self.problem.design
-        values, slope = self._pieces(Z)
-        values = values[:, 0]
-        cut = max(problem.lower_cut(values), 0.0)
-        distance = np.abs(values - cut)
-        distance[self.caps <= 0] = np.inf
-        n_band = 10 * design.p
-        band = np.flatnonzero(distance <= np.partition(distance, n_band)[n_band])[: 2 * n_band]
-        del distance
-        sure = values > cut
-        sure &= self.caps > 0
-        sure[band] = False
-        unit = self._unit_slope(Answer(0.0, np.broadcast_to(1.0, (design.n, 1)), slope, sure, sure, False))
-        at_band = (values[band], unit[band])
-        del values, slope
-        pull = unit * sure
-        pull *= self.caps
-        tilt = -design.adjoint(pull[None, :]) / problem.scale - problem.penalty_gradient(W)
-        del unit, pull
-        small = TopSum(
-            design.take(band),
-            np.empty(len(band)),
-            _Tangents(*at_band),
-            problem.C,
-            K=problem.K - float(self.caps @ sure),
-            scale=problem.scale,
-            caps=self.caps[band],
-            tilt=tilt,
-        )
-        start = np.zeros_like(W)
-        step, dZ = start, small.design.scores(start)
-        inner = Saddle(small)
-        inner.start_smoothing(dZ, warm=True)
-        for _ in range(8):
-            step, dZ, steps = inner.newton(step, dZ, 25, 1e-9 * abs(value), None)
-            inner.advance(dZ)
-            if steps == 0:
-                break
-        rho = sure.astype(np.float64)[:, None]
-        rho[band] = inner.centre
-        return value - self._blockwise_bound(Z, rho)
-
-    def _balance(self, flow: Array) -> Array:
-        """Factors in [0, 1], one a side, that make the slopes add up to zero exactly.
-
-        A slope times such a factor is still the slope of a line below the loss, because losses are not negative. With
-        one score the heavier side is scaled down; with several, one factor a class: the stationary distribution of
-        the flow of slope between the classes.
-        """
-        if self.problem.n_outputs == 1:
-            size = np.abs(flow[0])
-            return np.divide(size.min(), size, out=np.zeros(2), where=size > 0)
-        _, _, basis = np.linalg.svd(flow)
-        factor = np.abs(basis[-1])
-        if np.abs(flow @ factor).max() > 1e-9 * np.abs(flow).sum():
-            # Slopes that do not add up to zero within a row, as those of one loss per class, have no such factors: no
-            # bound but zero is proved.
-            return np.zeros_like(factor)
-        return factor / factor.max()
-
-
-class _Tangents:
-    """Losses that are their own tangents: value + slope * z."""
-
-    def __init__(self, value: Array, slope: Array) -> None:
-        self.at_zero, self.slope = value, slope
-
-    def value(self, y: Array, z: Array) -> Array:
-        return np.maximum(self.at_zero + self.slope * z, 0.0)
-
-    def curvature(self, y: Array, z: Array) -> Array:
-        return np.zeros_like(z)
-
-    def margins(self, y: Array, z: Array) -> Array:
-        return (self.at_zero + self.slope * z)[:, None]
-
-    def margins_adjoint(self, y: Array, a: Array) -> Array:
-        return self.slope * a[:, 0]
-
-
-def _weighted(rho: Array, values: Array) -> Array:
-    """Row sums of rho * values; a margin of -inf, which a class has over itself, has no weight."""
-    if values.shape[1] == 1:
-        return rho[:, 0] * values[:, 0]
-    return (rho * np.where(np.isfinite(values), values, 0.0)).sum(axis=1)

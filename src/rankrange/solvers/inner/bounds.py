@@ -1,0 +1,226 @@
+"""Lower bounds on the least value of the convex problem, and so its gap: rigorous for every feasible weights.
+
+Each loss is at least its tangent, so W may minimise the weighted tangents and the penalty instead. The slopes must add
+up to zero, because the intercept is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from ...core.arrays import Array
+from ...core.losses import needs
+from ...core.objective import Design, TopSum
+from ..passes import rows_of
+from .band import solve_band
+
+_BLOCK = 1 << 15
+
+
+class Answer(NamedTuple):
+    """The smoothed problem at some scores: its value (without penalty), the weights, and how they may move."""
+
+    value: float
+    rho: Array  # (n, J), each row in the simplex {rho >= 0, sum <= 1}
+    slope: Array | None  # (r, n) of a smooth loss
+    free: Array  # (n,) True where the sum of rho moves with the loss
+    full: Array  # (n,) True where that sum is 1, and rho can only shift between margins
+    level_moves: bool  # lam > 0, so the free weights move against each other
+
+
+class Bounds:
+    """A convex problem with its losses, or their margins, and bounds on its least value."""
+
+    def __init__(self, problem: TopSum) -> None:
+        self.problem = problem
+        needs(problem.loss, problem.n_outputs, "the exact convex solver", "Use solver='subgradient'.")
+        self.linear = hasattr(problem.loss, "margins")
+        n = problem.design.n
+        self.caps = np.ones(n) if problem.caps is None else problem.caps.astype(np.float64, copy=False)
+        # With a smooth loss and no cut all weights are 1: nothing is smoothed, and one round is exact.
+        self.exact = problem.takes_all and not self.linear
+        self.signed = getattr(problem.loss, "signed_margins", False)
+        self.mu = 1.0
+
+    def answer(self, Z: Array) -> Answer:
+        """The weights at the scores Z; what smooths the problem knows them."""
+        raise NotImplementedError
+
+    def _pieces(self, Z: Array) -> tuple[Array, Array | None]:
+        problem = self.problem
+        if self.linear:
+            margins = problem.loss.margins(problem.y, Z[0] if problem.n_outputs == 1 else Z.T)
+            return margins.astype(np.float64, copy=False), None
+        s, slope = problem.losses_and_slopes(Z)
+        return s.astype(np.float64, copy=False)[:, None], slope
+
+    def _pull(self, answer: Answer) -> Array:
+        """The derivative of the smoothed sum in the scores, (r, n)."""
+        problem = self.problem
+        weighted = self.caps[:, None] * answer.rho / problem.scale
+        if answer.slope is not None:
+            return answer.slope * weighted[:, 0]
+        pulled = problem.loss.margins_adjoint(problem.y, weighted)
+        return pulled[None, :] if problem.n_outputs == 1 else pulled.T
+
+    def _unit_slope(self, answer: Answer) -> Array:
+        """ds/dz of a loss of one score, or of its one margin."""
+        if answer.slope is not None:
+            return answer.slope[0]
+        ones = np.sign(answer.rho) if self.signed else np.ones_like(answer.rho)
+        return self.problem.loss.margins_adjoint(self.problem.y, ones)
+
+    def gap(self, Z: Array, value: float) -> float:
+        """value - a lower bound on the least value.
+
+        With a tilt it is an estimate that stops a solver, not a proof: the slopes would have to add up to the tilt of
+        the intercept exactly.
+        """
+        if self.exact and self.problem.tilt is None:
+            return value - self._blockwise_bound(Z)
+        return value - self._lower_bound(Z, self.answer(Z))
+
+    def _blockwise_bound(self, Z: Array, rho: Array | None = None) -> float:
+        """`_lower_bound` of a loss of one piece, block by block, so that no vector of length n is made.
+
+        Where all rows count whole (rho is None) the slopes are taken at scores shifted so that they add up to zero, as
+        they must at the best intercept.
+        """
+        problem, design = self.problem, self.problem.design
+        shift = self._balancing_shift(Z) if design.fit_intercept and rho is None else np.zeros(problem.n_outputs)
+        keep = np.ones(max(2, problem.n_outputs))
+        if design.fit_intercept:
+            flow = np.zeros((problem.n_outputs, len(keep)))
+            for block, _, _, u in self._blocks(Z, shift, rho):
+                np.add.at(flow.T, self._side(block, u), u.T)
+            keep = self._balance(flow)
+        bound, v = 0.0, np.zeros((problem.n_outputs, design.p))
+        for block, z, weighted, u in self._blocks(Z, shift, rho):
+            factor = keep[self._side(block, u)]
+            bound += float(factor @ (weighted - np.einsum("rn,rn->n", u, z)))
+            v += Design(design.X[block], design.fit_intercept).adjoint(u * factor)
+        v = v[:, : design.d]
+        return bound - 0.5 * problem.C * float(np.vdot(v, v))
+
+    def _blocks(self, Z: Array, shift: Array, rho: Array | None = None) -> Iterator[tuple[slice, Array, Array, Array]]:
+        """(rows, scores, weighted losses, weighted slopes) at the scores Z - shift."""
+        problem = self.problem
+        for start in range(0, problem.design.n, _BLOCK):
+            block = slice(start, start + _BLOCK)
+            part = type(self)(replace(problem, y=problem.y[block], caps=self.caps[block]))
+            z = Z[:, block] - shift[:, None]
+            values, slope = part._pieces(z)
+            share = np.ones_like(values) if rho is None else rho[block]
+            none = np.zeros(len(values), dtype=bool)
+            u = part._pull(Answer(0.0, share, slope, none, none, False))
+            yield block, z, values[:, 0] * share[:, 0] * (part.caps / problem.scale), u
+
+    def _balancing_shift(self, Z: Array) -> Array:
+        """The shift of all scores after which the weighted slopes add up to zero."""
+        problem, r = self.problem, self.problem.n_outputs
+        shift = np.zeros(r)
+        for _ in range(10):
+            residual, size, curvature = np.zeros(r), 0.0, np.zeros((r, r))
+            for block, z, _, u in self._blocks(Z, shift):
+                residual += u.sum(axis=1)
+                size += float(np.abs(u).sum())
+                h = self.caps[block] / problem.scale
+                if r == 1:
+                    curvature += h @ problem.loss.curvature(problem.y[block], z[0])
+                else:
+                    curvature += problem.loss.curvature_sum(problem.y[block], z.T, h)
+            if np.abs(residual).max() <= 1e-10 * size or not curvature.any():  # `_balance` takes care of the rest
+                break
+            shift = shift + np.linalg.lstsq(curvature, residual, rcond=1e-12)[0]
+        return shift
+
+    def _side(self, rows: slice, pulled: Array) -> Array:
+        """Which factor of `_balance` a row takes: by the sign of its slope, or by its class."""
+        return (pulled[0] > 0).astype(np.intp) if self.problem.n_outputs == 1 else self.problem.y[rows]
+
+    def _lower_bound(self, Z: Array, answer: Answer) -> float:
+        """Each loss is at least its tangent, so W may minimise the weighted tangents and the penalty instead."""
+        problem = self.problem
+        pulled = self._pull(answer)
+        values, _ = self._pieces(Z)
+        offsets = weighted(answer.rho, values) * (self.caps / problem.scale)
+        offsets -= np.einsum("rn,rn->n", pulled, Z)
+        if problem.tilt is not None:
+            v = (problem.design.adjoint(pulled) - problem.tilt)[:, : problem.design.d]
+            return float(offsets.sum()) - 0.5 * problem.C * float(np.vdot(v, v))
+        if problem.design.fit_intercept:
+            every = slice(None)
+            side = self._side(every, pulled)
+            flow = np.zeros((problem.n_outputs, 2 if problem.n_outputs == 1 else problem.n_outputs))
+            np.add.at(flow.T, side, pulled.T)
+            keep = self._balance(flow)[side]
+            pulled, offsets = pulled * keep, offsets * keep
+        v = problem.design.adjoint(pulled)[:, : problem.design.d]
+        return float(offsets.sum()) - 0.5 * problem.C * float(np.vdot(v, v))
+
+    def gap_near_cut(self, W: Array, Z: Array, value: float) -> float:
+        """The gap with the best weights for the rows near the cut, all others being surely in or out.
+
+        Close to a solution only those rows are undecided, some per parameter, so the weights come from a small
+        problem: these rows' tangents, the pull of all rows that are in, and the penalty.
+        """
+        problem, design = self.problem, self.problem.design
+        values, slope = self._pieces(Z)
+        values = values[:, 0]
+        cut = max(problem.lower_cut(values), 0.0)
+        distance = np.abs(values - cut)
+        distance[self.caps <= 0] = np.inf
+        n_band = 10 * design.p
+        band = np.flatnonzero(distance <= np.partition(distance, n_band)[n_band])[: 2 * n_band]
+        del distance
+        sure = values > cut
+        sure &= self.caps > 0
+        sure[band] = False
+        unit = self._unit_slope(Answer(0.0, np.broadcast_to(1.0, (design.n, 1)), slope, sure, sure, False))
+        pull = (unit * sure * self.caps)[None, :]
+        rest = design.adjoint(pull)[0] / problem.scale + problem.penalty_gradient(W)[0]
+        # One line more at zero, for mass that no loss takes: margins may be negative, losses are not.
+        lines = np.vstack([rows_of(design, band) * unit[band][:, None], np.zeros(design.p)])
+        caps = np.append(self.caps[band], problem.K) / problem.scale
+        left = (problem.K - float(self.caps @ sure)) / problem.scale
+        solved = solve_band(
+            rest,
+            np.diag(problem.penalty_diagonal()),
+            lines,
+            np.append(values[band], 0.0),
+            caps,
+            left,
+            1e-8 * abs(value),
+        )
+        rho = sure.astype(np.float64)[:, None]
+        rho[band, 0] = solved.weights[:-1] / caps[:-1]
+        return value - self._blockwise_bound(Z, rho)
+
+    def _balance(self, flow: Array) -> Array:
+        """Factors in [0, 1], one a side, that make the slopes add up to zero exactly.
+
+        A slope times such a factor is still the slope of a line below the loss, because losses are not negative. With
+        one score the heavier side is scaled down; with several, one factor a class: the stationary distribution of
+        the flow of slope between the classes.
+        """
+        if self.problem.n_outputs == 1:
+            size = np.abs(flow[0])
+            return np.divide(size.min(), size, out=np.zeros(2), where=size > 0)
+        _, _, basis = np.linalg.svd(flow)
+        factor = np.abs(basis[-1])
+        if np.abs(flow @ factor).max() > 1e-9 * np.abs(flow).sum():
+            # Slopes that do not add up to zero within a row, as those of one loss per class, have no such factors: no
+            # bound but zero is proved.
+            return np.zeros_like(factor)
+        return factor / factor.max()
+
+
+def weighted(rho: Array, values: Array) -> Array:
+    """Row sums of rho * values; a margin of -inf, which a class has over itself, has no weight."""
+    if values.shape[1] == 1:
+        return rho[:, 0] * values[:, 0]
+    return (rho * np.where(np.isfinite(values), values, 0.0)).sum(axis=1)

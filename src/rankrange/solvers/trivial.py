@@ -1,0 +1,153 @@
+"""Two minima that need no search: one class is left after the cut, or nothing beats scores of zero.
+
+Where all rows of the other classes fit into the cut, F falls to zero along the intercept of the class that is left.
+Where m = 0 and k is below about twice the number of errors, scores of zero are best; there all losses tie, which makes
+every other method slow. Zero is the minimum where weights between 0 and 1 with the mass k balance the gradients of the
+rows; they are found near equal weights, as the projection onto these conditions (semismooth Newton on its dual).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..core.aggregates import Ranked
+from ..core.arrays import Array
+from ..core.objective import Objective
+from .descent import Metric
+from .majorise import finish
+from .passes import lower_bound
+from .result import Log, Result, relative
+
+# Far enough for losses next to nothing, and no further than float32 can tell them from nothing.
+_FAR = 80.0
+_BLOCK = 1 << 12
+
+
+def one_class_left(objective: Objective, log: Log) -> Result | None:
+    """The minimum where the cut takes all rows of all classes but one; None where it does not."""
+    if objective.m <= 0 or not objective.design.fit_intercept or objective.loss.targets not in ("binary", "classes"):
+        return None
+    if not isinstance(objective.aggregate, Ranked):
+        return None
+    codes = (objective.y > 0).astype(np.intp) if objective.loss.targets == "binary" else objective.y
+    masses = np.bincount(codes, weights=objective.sample_weight)
+    if objective.total - float(masses.max()) > objective.m:
+        return None
+    left = int(masses.argmax())
+    W = np.zeros((objective.n_outputs, objective.design.p))
+    if objective.n_outputs == 1:
+        W[0, -1] = _FAR if left else -_FAR
+    else:
+        W[:, -1] = -_FAR / 2
+        W[left, -1] = _FAR / 2
+    value = objective.value(W)
+    log("trivial", value)
+    # F is not negative, so its value bounds what is left to gain.
+    result = finish(W, value, 0, relative(value, value), 1e-6, 0, log)
+    return Result(
+        W, value, 0, True, "one class is left after the cut: any other fit is worse", log.history, result.certificate
+    )
+
+
+def zero_is_best(objective: Objective, rng: np.random.Generator, tol: float, log: Log) -> Result | None:
+    """Scores of zero with their certificate, where m = 0 and they are the minimum to `tol`; else None.
+
+    The balance is found on a part of the rows first and then on larger ones: the dual point hardly depends on which.
+    """
+    n, p = objective.design.n, objective.design.p
+    dual = np.zeros(p + 1)
+    for size in (n // 64, n // 8):
+        if size >= 40 * p:
+            rows = np.sort(rng.choice(n, size, replace=False, shuffle=False))
+            part = _Balance(objective.rows(rows, 0, max(1, round(objective.k * size / n))))
+            dual, missed = part.solve(dual, 8, 1e-3)
+            if missed > 0.06:  # more than sampling explains
+                return None
+            if missed > 1e-3:  # this part can not be balanced, and its dual point only leads astray
+                dual = np.zeros(p + 1)
+    value = objective.value(np.zeros((1, p)))
+    # At zero scores the slopes are 1/2, so the first leaves a part of the gap that is asked for; so does the second,
+    # where the residual is that of the intercept.
+    balance, enough = _Balance(objective), min(2.0 * float(np.sqrt(0.6 * tol * value / objective.C)), 0.2 * tol)
+    dual, missed = balance.solve(dual, 12, enough)
+    if missed > enough:
+        return None
+    scores = np.zeros(n, dtype=objective.design.X.dtype)
+    certificate = relative(value - lower_bound(objective, scores, balance.weights(dual)), value)
+    if certificate > tol:
+        return None
+    log("trivial", value)
+    return finish(np.zeros((1, p)), value, 1, certificate, tol, 1, log)
+
+
+class _Balance:
+    """The conditions: the weighted gradients at zero scores add up to zero, and the weights to k."""
+
+    def __init__(self, objective: Objective) -> None:
+        self.objective = objective
+        self.share = objective.kept / objective.total
+
+    def solve(self, dual: Array, max_steps: int, enough: float) -> tuple[Array, float]:
+        """Newton steps from `dual`, whose Hessian is kept while they gain much; the best point, and what it misses."""
+        height, residual, hessian = self._look(dual, True)
+        best, least, waited = dual, self._missed(residual), 0
+        for _ in range(max_steps):
+            missed = self._missed(residual)
+            if missed <= enough or waited > 3:  # met; or not to be met: then steps grow without end
+                break
+            if hessian is None:
+                hessian = self._look(dual, True)[2]
+            if hessian is None or not hessian.any():  # no weight is free to move
+                break
+            step = -Metric(hessian).solve(residual)
+            for length in 0.5 ** np.arange(8):
+                reached = self._look(dual + length * step, False)
+                if reached[0] <= height:
+                    break
+            dual = dual + length * step
+            height, residual, _ = reached
+            hessian = hessian if self._missed(residual) <= 0.2 * missed else None
+            waited = 0 if self._missed(residual) < 0.7 * least else waited + 1
+            if self._missed(residual) < least:
+                best, least = dual, self._missed(residual)
+        return best, least
+
+    def _missed(self, residual: Array) -> float:
+        return float(np.linalg.norm(residual)) / self.objective.kept
+
+    def weights(self, dual: Array) -> Array:
+        """Weights of all rows that are feasible, and balanced where the conditions are met."""
+        q = np.concatenate([mass * np.clip(line, 0.0, 1.0) for _, mass, line in self._blocks(dual)])
+        return np.asarray(q * min(1.0, self.objective.kept / float(q.sum())))
+
+    def _blocks(self, dual: Array) -> Iterator[tuple[Array, Any, Array]]:
+        """The gradients of the losses at zero, in units of their slope, with a column of ones; masses; weights."""
+        objective, d = self.objective, self.objective.design.d
+        for start in range(0, objective.design.n, _BLOCK):
+            block = slice(start, start + _BLOCK)
+            X, y = objective.design.X[block], objective.y[block]
+            A = np.ones((len(y), len(dual)))
+            np.multiply(X.toarray() if objective.design.sparse else X, y[:, None], out=A[:, :d])
+            if objective.design.fit_intercept:
+                A[:, d] = y
+            mass = 1.0 if objective.sample_weight is None else objective.sample_weight[block]
+            yield A, mass, self.share + A @ dual
+
+    def _look(self, dual: Array, second: bool) -> tuple[float, Array, Array | None]:
+        """The dual of the projection, to be minimised; its gradient, the residual of the conditions; its Hessian."""
+        height, residual = 0.0, np.zeros(len(dual))
+        hessian = np.zeros((len(dual),) * 2) if second else None
+        for A, mass, line in self._blocks(dual):
+            inside = np.clip(line, 0.0, 1.0)
+            height += float((mass * inside * (line - 0.5 * inside)).sum())
+            residual += (mass * inside) @ A
+            if hessian is not None:
+                A *= np.sqrt(mass * (line == inside))[:, None]
+                hessian += A.T @ A
+        residual[-1] -= self.objective.kept
+        if hessian is not None:  # a column that no free row has
+            hessian[np.diag_indices_from(hessian)] += 1e-12 * float(np.diag(hessian).max())
+        return height - float(dual[-1]) * self.objective.kept, residual, hessian

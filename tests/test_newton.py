@@ -1,0 +1,168 @@
+"""Newton steps: the small problem is a conic solver's, the bound holds, no step rises, trivial minima are minima."""
+
+from dataclasses import replace
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from rankrange import AoRRClassifier
+from rankrange.core.aggregates import Stratified
+from rankrange.core.losses import LOSSES, Logistic
+from rankrange.core.objective import Design, Objective
+from rankrange.solvers.inner.band import solve_band
+from rankrange.solvers.newton import newton
+from rankrange.solvers.passes import look_at, lower_bound
+from rankrange.solvers.result import Log
+from rankrange.solvers.trivial import one_class_left, zero_is_best
+
+# The conic solver warns where it stops a little short of what it was asked for; tolerances below allow for it.
+pytestmark = pytest.mark.filterwarnings("ignore:Solution may be inaccurate")
+
+CONIC = {
+    "logistic": lambda y, z: cp.logistic(-cp.multiply(y, z)),
+    "squared": lambda y, z: cp.square(z - y),
+    "huber": lambda y, z: cp.huber(z - y, 1.0) / 2,
+}
+
+
+def problem(name="logistic", n=60, d=3, m=0, k=40, C=20.0, seed=0, weighted=False, noise=1.0, offset=0.0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    score = offset + X @ rng.normal(size=d) + noise * rng.normal(size=n)
+    y = np.where(score > 0, 1.0, -1.0) if name == "logistic" else score
+    weight = rng.integers(1, 4, size=n).astype(float) if weighted else None
+    return Objective(Design(X, True), y, LOSSES[name](), C, 1, m=m, k=k, sample_weight=weight)
+
+
+def least_with_rows_cut(objective, name, caps):
+    """The least value of the convex problem in which row i counts up to caps[i], by a conic solver."""
+    X, d = objective.design.X, objective.design.d
+    w, b, t = cp.Variable(d), cp.Variable(), cp.Variable()
+    losses = CONIC[name](objective.y, X @ w + b)
+    top = objective.kept * t + caps @ cp.pos(losses - t)
+    found = cp.Problem(cp.Minimize(top / objective.kept + cp.sum_squares(w) / (2 * objective.C)))
+    found.solve(solver=cp.CLARABEL, tol_gap_abs=1e-9, tol_gap_rel=1e-9)
+    return found.value
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_small_problem_is_minimised_as_by_a_conic_solver(seed):
+    rng = np.random.default_rng(seed)
+    size, p = (30, 4) if seed % 2 else (80, 7)
+    A, values = 0.5 * rng.normal(size=(size, p)), 0.3 + 0.05 * rng.normal(size=size)
+    caps = np.ones(size) if seed < 3 else rng.uniform(0.1, 2.0, size)
+    K, g = 0.4 * caps.sum(), rng.normal(size=p)
+    root = rng.normal(size=(2 * p, p))
+    H = root.T @ root
+    d, t = cp.Variable(p), cp.Variable()
+    best = cp.Problem(
+        cp.Minimize(g @ d + 0.5 * cp.sum_squares(root @ d) + K * t + caps @ cp.pos(values + A @ d - t))
+    ).solve(solver=cp.CLARABEL, tol_gap_abs=1e-11, tol_gap_rel=1e-11)
+    found = solve_band(g, H, A, values, caps, K, 1e-9)
+    assert found.value == pytest.approx(best, abs=1e-6)
+    assert (found.weights >= 0).all()
+    assert (found.weights <= caps + 1e-12).all()
+    assert found.weights.sum() <= K * (1 + 1e-12)
+    np.testing.assert_allclose(g + H @ found.step + found.weights @ A, 0.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", CONIC)
+def test_the_lower_bound_is_below_the_least_value_wherever_it_is_taken(name, weighted):
+    objective = problem(name, weighted=weighted)
+    mass = np.ones(60) if objective.sample_weight is None else objective.sample_weight
+    best = least_with_rows_cut(objective, name, mass)
+    rng = np.random.default_rng(1)
+    for scale in (0.0, 0.3, 1.0, 5.0):
+        z = scale * rng.normal(size=60)
+        q = mass * rng.uniform(size=60)
+        q *= min(1.0, objective.kept / q.sum())
+        assert lower_bound(objective, z, q) <= best + 1e-7
+
+
+@pytest.mark.parametrize("shift", [-2.0, -0.5, 0.5, 2.0])
+def test_the_lower_bound_holds_where_the_slopes_do_not_add_up_to_zero(shift):
+    """Scores of the minimum, all moved: their tangents alone would let the intercept run away."""
+    objective = problem(n=100, k=100, C=10.0, offset=3.0)
+    least = newton(objective, np.full((1, 4), 0.1), rng=np.random.default_rng(0), tol=1e-9)
+    look = look_at(objective, least.w[0] + np.array([0.0, 0.0, 0.0, shift]))
+    assert lower_bound(objective, look.z, look.q) <= least.value
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("m", "k"), [(0, 60), (0, 40), (6, 60), (6, 45)])
+@pytest.mark.parametrize("name", CONIC)
+def test_the_certificate_bounds_what_is_left_with_the_same_rows_cut(name, m, k, weighted):
+    objective = problem(name, m=m, k=k, weighted=weighted, seed=3)
+    if k == 60:
+        objective = problem(name, m=m, k=objective.total, weighted=weighted, seed=3)
+    result = newton(objective, np.full((1, 4), 0.1), rng=np.random.default_rng(0))
+    look = look_at(objective, result.w[0])
+    caps = objective.cutting(look.s).caps
+    best = least_with_rows_cut(objective, name, np.ones(60) if caps is None else caps)
+    assert result.value == pytest.approx(objective.value(result.w), rel=1e-12)
+    if np.isfinite(result.certificate):
+        assert result.value - best <= result.certificate * result.value + 1e-7
+    if m == 0:
+        assert result.converged
+        assert result.value == pytest.approx(best, rel=1e-5)
+
+
+@pytest.mark.parametrize("by_class", [False, True])
+@pytest.mark.parametrize(("m", "k"), [(0, 300), (0, 150), (30, 300), (30, 250), (60, 200)])
+def test_no_step_raises_the_objective(m, k, by_class):
+    objective = problem(n=300, d=5, m=m, k=k, seed=5)
+    if by_class:
+        objective = replace(objective, aggregate=Stratified((objective.y > 0).astype(np.intp)))
+    log = Log()
+    result = newton(objective, np.full((1, 6), 0.3), rng=np.random.default_rng(0), log=log)
+    values = np.array([value for _, value in log.history])
+    assert (np.diff(values) < 0).all()
+    assert result.value <= values[-1] + 1e-15
+
+
+def test_the_average_equals_scikit_learn():
+    objective = problem(n=500, d=4, k=500, C=500.0)
+    ours = newton(objective, np.zeros((1, 5)), rng=np.random.default_rng(0), tol=1e-12)
+    theirs = LogisticRegression(C=1.0, tol=1e-10).fit(objective.design.X, objective.y)
+    np.testing.assert_allclose(ours.w[0], [*theirs.coef_[0], *theirs.intercept_], atol=1e-6)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("noise", "trivial"), [(10.0, True), (0.3, False)])
+def test_zero_is_returned_where_it_is_the_minimum_and_only_there(noise, trivial, weighted):
+    objective = problem(n=200, k=100, noise=noise, weighted=weighted, seed=2)
+    best = least_with_rows_cut(objective, "logistic", np.ones(200) if not weighted else objective.sample_weight)
+    assert (best > np.log(2) - 1e-6) == trivial
+    found = zero_is_best(objective, np.random.default_rng(0), 1e-6, Log())
+    assert (found is not None) == trivial
+    if found is not None:
+        assert found.value == pytest.approx(np.log(2))
+        assert not found.w.any()
+        assert 0 <= found.certificate <= 1e-6
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+def test_where_one_class_is_left_the_objective_is_nothing_and_certified(loss, classes):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(400, 3)), np.zeros(400, dtype=int)
+    y[:30], y[30:40] = 1, classes - 1  # as many as are cut
+    with pytest.warns(UserWarning, match="were cut"):
+        fit = AoRRClassifier(m=0.1, k=0.9, loss=loss, C=100.0, random_state=0).fit(X, y)
+    assert fit.objective_ <= 1e-15  # F is not negative: no other fit can be better
+    assert fit.converged_
+    assert fit.certificate_ <= 1e-6
+    assert "one class is left" in fit.message_
+    assert (fit.predict(X) == 0).all()
+    np.testing.assert_array_equal(fit.dropped_, y != 0)
+
+
+def test_a_class_that_the_cut_does_not_hold_is_fitted():
+    X = problem(n=200).design.X
+    rare = Objective(Design(X, True), np.r_[np.ones(21), -np.ones(179)], Logistic(), 1.0, 1, m=20, k=200)
+    assert one_class_left(rare, Log()) is None
+    rare = Objective(Design(X, False), np.r_[np.ones(5), -np.ones(195)], Logistic(), 1.0, 1, m=20, k=200)
+    assert one_class_left(rare, Log()) is None  # without an intercept nothing is trivial
