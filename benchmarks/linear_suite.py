@@ -49,11 +49,9 @@ class Problem(NamedTuple):
         return f"{self.loss} {self.size} {self.kind} m={self.m:g} k={self.k:g}"
 
 
-def ours(problem: Problem, n: int) -> Any:
-    """Our estimator with scikit-learn's C = 1.0 (ridge: alpha = 1.0). All that depends on the meaning of C is here."""
-    kept = round(problem.k * n) - round(problem.m * n)
-    C = penalty(problem) * kept
-    settings: dict[str, Any] = {"m": problem.m, "k": problem.k, "C": C, "random_state": 0}
+def ours(problem: Problem) -> Any:
+    """Our estimator with scikit-learn's C = 1.0 (ridge: alpha = 1.0)."""
+    settings: dict[str, Any] = {"m": problem.m, "k": problem.k, "C": penalty(problem), "random_state": 0}
     if problem.loss in ("squared", "absolute"):
         return AoRRRegressor(loss=problem.loss, **settings)
     return AoRRClassifier(loss="hinge" if problem.loss == "hinge" else "logistic", **settings)
@@ -150,7 +148,7 @@ def core_seconds(estimator: Any, X: Any, y: Any) -> float:
 
 def measure(problem: Problem, repeats: int | None) -> dict[str, Any]:
     X, y = data(problem)
-    fit, peer = ours(problem, X.shape[0]), ordinary(problem)
+    fit, peer = ours(problem), ordinary(problem)
     times = []
     for _ in range(repeats or REPEATS[problem.size]):
         times.append((core_seconds(peer, X, y), core_seconds(fit, X, y)))
