@@ -144,6 +144,19 @@ class Judgement:
     notes: list[str] = field(default_factory=list)
 
 
+def facts_of(model: Any, fold_m: list[int]) -> dict[str, Any]:
+    """What a `Judgement` holds of the fitted model."""
+    return {
+        "m": int(model.m_),
+        "k": int(model.k_),
+        "fold_m": fold_m,
+        "lam": float(model.lam_),
+        "lam_hat": float(model.lam_hat_),
+        "C": float(model.C_),
+        "dropped": model.dropped_,
+    }
+
+
 def blinded(judgement: Judgement, chance: float, measure: Measure) -> Judgement:
     """Where neither model predicts better than chance every row looks wrong to them, and so none is called wrong."""
     if max(measure.ordinary.low, measure.robust.low) > chance:

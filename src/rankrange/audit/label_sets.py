@@ -17,7 +17,7 @@ from ..estimators import TKMLClassifier
 from ..estimators.baselines import LogisticPerLabel
 from ..issues.find import find_label_issues
 from ..metrics import top_k_labels
-from .judgement import Group, Interval, Judgement, Measure, Plan, Tell, actions_of, blinded, fold_masks
+from .judgement import Group, Interval, Judgement, Measure, Plan, Tell, actions_of, blinded, facts_of, fold_masks
 from .target import Target
 
 # Shares of rows to ignore that are tried; TKML has no path over m, so each is a fit.
@@ -55,16 +55,10 @@ def judge_labels(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement:
         ordinary_name="logistic regression a label",
         robust_name=f"top-{top_k} learning with the ranked range",
         model=model,
-        m=int(model.m_),
-        k=int(model.k_),
-        fold_m=fold_m,
-        lam=float(model.lam_),
-        lam_hat=float(model.lam_hat_),
-        C=float(model.C),
+        **facts_of(model, fold_m),
         measures=_measures(Y, scores, top_k, wrong < LIKELY),
         losses=np.asarray(TKML(top_k).value(Y, scores[1]), dtype=np.float64),
         wrong=wrong,
-        dropped=model.dropped_,
         order=order,
         actions=actions_of(wrong[order]),
         suggested=[target.said_labels(mask) for mask in suggested],

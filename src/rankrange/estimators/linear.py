@@ -33,7 +33,7 @@ class AoRRLinear(BaseEstimator):
         m: Any = "auto",
         k: Any = "auto",
         *,
-        loss: str,
+        loss: str = "squared",
         C: Any = 1.0,
         fit_intercept: bool = True,
         solver: str = "auto",

@@ -23,41 +23,6 @@ class AoRRRegressor(RegressorMixin, AoRRLinear):
     `AoRRClassifier`.
     """
 
-    def __init__(
-        self,
-        m: Any = "auto",
-        k: Any = "auto",
-        *,
-        loss: str = "squared",
-        C: Any = 1.0,
-        fit_intercept: bool = True,
-        solver: str = "auto",
-        n_starts: int = 10,
-        max_iter: int = 200,
-        tol: float = 1e-6,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-        warm_start: bool = False,
-        operations: Any = None,
-    ) -> None:
-        super().__init__(
-            m,
-            k,
-            loss=loss,
-            C=C,
-            fit_intercept=fit_intercept,
-            solver=solver,
-            n_starts=n_starts,
-            max_iter=max_iter,
-            tol=tol,
-            random_state=random_state,
-            n_jobs=n_jobs,
-            verbose=verbose,
-            warm_start=warm_start,
-            operations=operations,
-        )
-
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None) -> AoRRRegressor:
         """Fit to the rows of X (dense or sparse) and their targets y; X_val and y_val are rows without outliers."""
         self._check_params()

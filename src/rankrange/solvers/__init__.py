@@ -65,8 +65,9 @@ class Solver(NamedTuple):
 
 
 def _search(objective: Objective, start: Array | None, settings: Settings) -> Result:
-    method = multistart if hasattr(objective.aggregate, "caps") else descend_from_starts
-    return method(
+    if not hasattr(objective.aggregate, "caps"):
+        return descend_from_starts(objective, start, settings)
+    return multistart(
         objective,
         start,
         n_starts=settings.n_starts,

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ..core.arrays import Array
 from ..core.objective import Objective
 from .descent import descend
-from .result import Log, Result
+from .result import Result
 
 
-def descend_from_starts(
-    objective: Objective,
-    W: Array | None = None,
-    *,
-    n_starts: int = 10,
-    rng: np.random.Generator,
-    tol: float = 1e-6,
-    max_iter: int = 200,
-    log: Log | None = None,
-) -> Result:
-    """The lowest end of descents from W, from zero and from small random points; no step raises the objective."""
-    log = Log() if log is None else log
+def descend_from_starts(objective: Objective, W: Array | None, settings: Any) -> Result:
+    """The lowest end of descents from W, from zero and from small random points; no step raises the objective.
+
+    `settings` are those of the table of solvers: `tol`, `max_iter`, `n_starts`, `rng` and `log`.
+    """
+    log, max_iter = settings.log, settings.max_iter
     shape = (objective.n_outputs, objective.design.p)
-    starts = [np.zeros(shape) if W is None else W, *(rng.normal(scale=0.1, size=shape) for _ in range(n_starts))]
+    starts = [
+        np.zeros(shape) if W is None else W,
+        *(settings.rng.normal(scale=0.1, size=shape) for _ in range(settings.n_starts)),
+    ]
     log("start", objective.value(starts[0]))
-    ends, values, n_iter = descend(objective.batch, np.array(starts), None, max_iter=max_iter, tol=0.01 * tol)
+    ends, values, n_iter = descend(objective.batch, np.array(starts), None, max_iter=max_iter, tol=0.01 * settings.tol)
     best = int(np.argmin(values))
     log("descent", values[best])
     done = n_iter < max_iter
