@@ -38,7 +38,9 @@ class Data:
         if X is not None:
             X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
             if X.shape[0] != len(y):
-                raise ValueError(f"X and y must have as many rows, got {X.shape[0]} and {len(y)}; pass one label a row")
+                raise ValueError(
+                    f"X and y must have the same number of rows, got {X.shape[0]} and {len(y)}; pass one label per row"
+                )
         classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
         if len(classes) < 2:
             raise ValueError(f"need at least two classes in y, got only {classes.tolist()}; nothing can be wrong here")
@@ -93,7 +95,7 @@ def given_views(pred_probs: Any, data: Data) -> Views:
     shape = (len(data.codes), len(data.classes))
     if P.shape != shape:
         raise ValueError(
-            f"pred_probs must have one row a label and one column a class, shape {shape}, got {P.shape}; columns are "
+            f"pred_probs must have one row per label and one column per class, shape {shape}, got {P.shape}; columns are "
             "in the order of the sorted classes of y"
         )
     if (P < 0).any() or not np.allclose(P.sum(axis=1), 1.0, atol=1e-3):
