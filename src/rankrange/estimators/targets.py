@@ -182,9 +182,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
 
     def decision_function(self, X: Any) -> Array:
-        """Scores of the rows of X: (n, L) with one column per label of classes_; for two classes (n,), positive for
-        classes_[1].
-        """
+        """Scores (n, L) of the rows of X, one column per label; for two classes (n,), positive for classes_[1]."""
         scores = self._scores(self._checked(X))
         return scores[:, 1] - scores[:, 0] if self._is_binary() else scores
 
