@@ -51,7 +51,7 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
         95, 99.5%.
     loss : {"logistic", "hinge", "squared_hinge"}, default="logistic"
         What one row costs. With more than two classes these are softmax, Crammer-Singer, and one squared hinge per
-        class; for the last nothing is proved (`certificate_`) unless fit_intercept=False.
+        class; of the last, with an intercept, a proof (`certificate_`) may be missing.
     C : float or "auto", default=1.0
         Inverse strength of the penalty, with scikit-learn's meaning and default. "auto" chooses it among 0.001 to 100
         by what the rows that each fold leaves out cost, on the folds that also choose m.
