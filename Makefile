@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # The paper's data, where a checkout has it beside it; tests that need it skip where it is not.
 RANKRANGE_DATA ?= $(if $(wildcard ../shared/data/README.md),$(abspath ../shared/data))
 export RANKRANGE_DATA
-# One BLAS thread a process: the tests run in as many processes as there are cores.
+# One BLAS thread per process: the tests run in as many processes as there are cores.
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 # Twice quiet: errors only, no warnings.
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-warn-script-location

@@ -6,7 +6,7 @@
 60% of the rows train, 40% test; features are scaled by the training part; errors are planted in the training part
 alone. Accuracy in percent on the test part:
 - LR: scikit-learn's LogisticRegression; LRCV: with C by 5-fold cross-validation on the labels as they are.
-- auto: AoRRClassifier(C=n), which is the penalty of LR.
+- auto: AoRRClassifier with its default C = 1.0, which is the penalty of LR.
 - clean: the same candidates on the same folds, but scored by accuracy on the clean labels of the training rows: what
   cross-validation could do if it knew the truth. Regret is clean - auto.
 Seconds are those of one core for "auto".
@@ -30,8 +30,10 @@ from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
 import record
 from corrupted import BINARY, corrupt, load, scaled
 from rankrange import AoRRClassifier
-from rankrange.crossfit import choose as tuning
 from rankrange.crossfit import fits as paths
+from rankrange.crossfit.choose import on_all_rows
+from rankrange.crossfit.folds import mass_of
+from rankrange.crossfit.service import CrossFit
 
 CELLS = (
     *(("symmetric", rate) for rate in (0.0, 0.1, 0.2, 0.3)),
@@ -43,15 +45,15 @@ CELLS = (
 
 @contextmanager
 def kept_fits() -> Iterator[list[Any]]:
-    """What "auto" compares inside: (objective, test parts, fits)."""
+    """What "auto" compares inside: (its cross-fit, the fits)."""
     kept: list[Any] = []
-    original = tuning.Fits.on
+    original = CrossFit.candidates
 
-    def on(objective: Any, tests: Any, *others: Any) -> Any:
-        kept.append((objective, tests, original(objective, tests, *others)))
-        return kept[-1][2]
+    def candidates(cross: CrossFit, *others: Any) -> Any:
+        kept.append((cross, original(cross, *others)))
+        return kept[-1][1]
 
-    with mock.patch.object(tuning.Fits, "on", on):
+    with mock.patch.object(CrossFit, "candidates", candidates):
         yield kept
 
 
@@ -66,18 +68,20 @@ def truth(objective: Any, X: Any, given: Any, y: Any) -> Any:
 
 def with_clean_labels(kept: list[Any], X: Any, given: Any, y: Any, seed: int) -> tuple[Any, float]:
     """Coefficients and the share of m of the candidate with the best out-of-fold accuracy on the clean labels."""
-    objective, tests, fits = kept[0]
+    cross, fits = kept[0]
+    objective = cross.objective
     ones = truth(objective, X, given, y)
     right = np.zeros(len(fits.W))
-    for (rows, Z), test in zip(fits.out_of_fold(objective, tests), tests, strict=True):
+    for (rows, Z), test in zip(cross.scores(fits), cross.tests, strict=True):
         right += np.where(Z[:, 0] > 0, ones[rows], 1.0 - ones[rows]) @ test[rows]
     best = int(right.argmax())
     if best == 0:
-        sets = paths.Sets.of(objective, tuning.mass_of(objective)[None])
+        sets = paths.Sets.of(objective, mass_of(objective)[None], fits.sets.C)
         return paths.ordinary(sets)[0, 0], 0.0
     shares = np.unique(fits.shares[1:])
     rng = np.random.default_rng(seed)
-    return tuning.on_all_rows(objective, fits, best, shares, 1.0, None, rng)[1][0], float(fits.shares[best])
+    W = on_all_rows(objective, fits, best, shares, 1.0, None, fits.sets.C, rng)[1]
+    return W[0], float(fits.shares[best])
 
 
 def measure(name: str, kind: str, rate: float, seed: int) -> dict[str, Any]:
@@ -92,7 +96,7 @@ def measure(name: str, kind: str, rate: float, seed: int) -> dict[str, Any]:
     ).fit(X_train, given)
     start = time.process_time()
     with kept_fits() as kept:
-        auto = AoRRClassifier(C=len(given), random_state=seed).fit(X_train, given)
+        auto = AoRRClassifier(random_state=seed).fit(X_train, given)
     seconds = time.process_time() - start
     W, share = with_clean_labels(kept, X_train, given, y[train], seed)
     clean = ((X_test @ W[:-1] + W[-1] > 0) == y[test]).mean()

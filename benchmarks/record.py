@@ -1,4 +1,4 @@
-"""Where benchmarks leave their figures: one row a measurement in benchmarks/results/NAME.csv, with commit and device.
+"""Where benchmarks leave their figures: one row per measurement in benchmarks/results/NAME.csv, with commit and device.
 
 Rows of a run are appended by one write to a file opened for appending, so that runs at the same time do not mix; a new
 file gets its header the same way. A file whose columns differ from the rows is an error, never mixed.

@@ -4,8 +4,8 @@
 
 For each data set (a random half of the rows, scaled), k' = 1..5 and label noise 0 and 0.3, with m a tenth of the rows,
 or three tenths with noise: the largest rise of the objective in any step, the value reached, and when the value of
-Algorithm 3 after 1,000 steps at rate 0.3 was reached. All start from the same logistic regression a label, whose time
-is left out. Seconds are those of the processor. One row a cell in benchmarks/results/tkml_descent.csv.
+Algorithm 3 after 1,000 steps at rate 0.3 was reached. All start from the same logistic regression per label, whose
+time is left out. Seconds are those of the processor. One row per cell in benchmarks/results/tkml_descent.csv.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rankrange.solvers.per_label import logistic_per_label
 from record import append
 
 SETS = ("emotions", "scene", "yeast")
-C = 10.0
+C = 10.0  # relative to the mean of the kept losses
 
 
 class Clock:

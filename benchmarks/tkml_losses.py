@@ -3,9 +3,9 @@
     RANKRANGE_DATA=... python benchmarks/tkml_losses.py [--splits 30]
 
 Three quarters of the rows train, the last quarter is read once; features are scaled by the former. Both losses start
-from the same logistic regression a label and take 400 quasi-Newton steps at C = 10, the value that cross-validation
-chooses for the two-sided loss. Objectives are of the training part, accuracies of the test part. Rows go to
-benchmarks/results/tkml_losses.csv.
+from the same logistic regression per label and take 400 quasi-Newton steps at C = 10 (relative to the mean loss), the
+value that cross-validation chooses for the two-sided loss. Objectives are of the training part, accuracies of the test
+part. Rows go to benchmarks/results/tkml_losses.csv.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rankrange.solvers.label_ranking import LabelObjective, quasi_newton
 from rankrange.solvers.per_label import logistic_per_label
 from record import append
 
-C = 10.0
+C = 10.0  # relative to the mean of the losses
 KS = range(1, 6)
 FIRST = 100  # the seed of the first split
 STEPS = 400

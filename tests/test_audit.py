@@ -156,7 +156,7 @@ THIRDS = np.full((30, 3), 1 / 3)
     [
         ({"X": X3}, "needs y"),
         ({"y": Y3}, "X or pred_probs"),
-        ({"X": X3, "y": Y3[:-1]}, "as many rows, got 30 and 29"),
+        ({"X": X3, "y": Y3[:-1]}, "same number of rows, got 30 and 29"),
         ({"X": X3, "y": np.zeros(30)}, "at least two classes"),
         ({"X": X3, "y": np.r_[Y3[:-1], 9]}, "two rows to be judged by the others, got one of 9"),
         ({"X": X3, "y": Y3, "cv": 1}, "cv must be an int of at least 2"),

@@ -11,7 +11,17 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from rankrange.core.losses import LOSSES, TKML, CrammerSinger, Hinge, Huber, Logistic, Loss, Softmax
+from rankrange.core.losses import (
+    LOSSES,
+    TKML,
+    CrammerSinger,
+    Hinge,
+    Huber,
+    Logistic,
+    Loss,
+    OneVsRestSquaredHinge,
+    Softmax,
+)
 
 CASES = {name: loss() for name, loss in LOSSES.items()} | {
     "huber, narrow": Huber(delta=0.25),
@@ -247,6 +257,10 @@ def _huber(y, z, loss):
 ORACLES = {
     "logistic": lambda y, z, loss: mp.log1p(mp.exp(-y * z)),
     "hinge": lambda y, z, loss: max(0, 1 - y * z),
+    "squared_hinge": lambda y, z, loss: max(0, 1 - y * z) ** 2,
+    "one_vs_rest_squared_hinge": lambda y, z, loss: mp.fsum(
+        max(0, 1 - (f if j == y else -f)) ** 2 for j, f in enumerate(z)
+    ),
     "softmax": lambda y, z, loss: -mp.log(mp.exp(z[y]) / mp.fsum(map(mp.exp, z))),
     "crammer_singer": lambda y, z, loss: max(0, 1 + max(f for j, f in enumerate(z) if j != y) - z[y]),
     "squared": lambda y, z, loss: (z - y) ** 2,
@@ -290,6 +304,8 @@ def _smooth_at(loss, y, z):
     """Whether a central difference is the derivative here: no kink, and no tie of scores that a maximum would share."""
     if isinstance(loss, Logistic | Softmax):
         return True
+    if isinstance(loss, OneVsRestSquaredHinge):
+        return not (np.abs(z) == 1).any()  # at the end of a hinge the difference keeps half of its step
     if np.ndim(z):
         return len(set(z)) == len(z)
     return 1 - y * z != 0 if loss.targets == "binary" else z != y and abs(z - y) != getattr(loss, "delta", 0)

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rankrange.core import losses
+from rankrange import solvers
+from rankrange.core import aggregates, losses
+from rankrange.solvers import uncertified
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
@@ -46,10 +48,24 @@ def test_readme_names_commands_that_exist():
         assert re.search(rf"^{target}:", makefile, re.M)
 
 
-def test_contributing_quotes_the_real_class():
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    name, quoted = re.search(r"<!-- losses\.(\w+) -->\n```python\n(.*?)^```$", text, re.M | re.S).groups()
-    assert quoted.strip() == inspect.getsource(getattr(losses, name)).strip()
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+QUOTED = re.findall(r"<!-- (\w+)\.(\w+) -->\n```python\n(.*?)^```$", CONTRIBUTING, re.M | re.S)
+
+
+@pytest.mark.parametrize(("module", "name", "quoted"), QUOTED, ids=[f"{module}.{name}" for module, name, _ in QUOTED])
+def test_contributing_quotes_the_real_code(module, name, quoted):
+    home = {"losses": losses, "aggregates": aggregates, "uncertified": uncertified}[module]
+    assert quoted.strip() == inspect.getsource(getattr(home, name)).strip()
+
+
+def test_contributing_shows_a_loss_an_aggregate_and_a_solver():
+    assert {module for module, _, _ in QUOTED} == {"losses", "aggregates", "uncertified"}
+
+
+def test_contributing_quotes_lines_of_the_table_of_solvers_in_their_order():
+    (quoted,) = re.findall(r"<!-- lines of solvers -->\n```python\n(.*?)^```$", CONTRIBUTING, re.M | re.S)
+    rest = iter(inspect.getsource(solvers).splitlines())
+    assert all(line in rest for line in quoted.splitlines() if line)
 
 
 @pytest.mark.parametrize("page", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]), ids=lambda page: page.name)

@@ -73,7 +73,7 @@ BAD_INPUT = {
     "weight shape": (
         lambda: ranked_range(ONE, 0, 1, sample_weight=[1, 2]),
         ValueError,
-        r"shape \(3,\), or one a value, shape \(3,\), got shape \(2,\); pass",
+        r"shape \(3,\), or one per value, shape \(3,\), got shape \(2,\); pass",
     ),
     "weight type": (
         lambda: ranked_range(ONE, 0, 1, sample_weight=["a", "b", "c"]),

@@ -359,7 +359,7 @@ def test_bad_weights_and_bad_questions_get_a_clear_error(problem):
     model = TKMLClassifier(2).fit(X, Y)
     with pytest.raises(ValueError, match="need 1 <= k"):
         model.predict_top_k(X, 6)
-    with pytest.raises(ValueError, match="one column a label"):
+    with pytest.raises(ValueError, match="one column per label"):
         model.score(X, Y[:, :4])
     named = TKMLClassifier(1).fit(X, ["a", "b", "c"] * 50)
     with pytest.raises(ValueError, match="unknown"):

@@ -103,7 +103,7 @@ def test_top_k_svm_fit_is_the_minimum(k):
 
 def test_top_k_svm_refuses_sets_of_labels(problem):
     X, Y = problem
-    with pytest.raises(ValueError, match="exactly one class a row"):
+    with pytest.raises(ValueError, match="exactly one class per row"):
         TopKSVMClassifier(2).fit(X, Y)
 
 

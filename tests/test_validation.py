@@ -81,7 +81,7 @@ def test_class_dependent_noise_is_read_from_the_confusions():
         ({"X_val": np.empty((0, 3)), "y_val": []}, "at least one row"),
         ({"X_val": np.zeros((5, 7))}, "7 features"),
         ({"y_val": [0, 1, 2, 3, 9]}, r"classes of y only, got \[3, 9\]"),
-        ({"y_val": [0, 1]}, "as many rows, got 5 and 2"),
+        ({"y_val": [0, 1]}, "same number of rows, got 5 and 2"),
         ({"X_val": np.full((5, 3), np.nan)}, "NaN"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What the command line shows as one sentence instead of a traceback."""
+"""Errors that the command line shows as one sentence instead of a traceback."""
 
 from __future__ import annotations
 
@@ -15,7 +15,18 @@ class UserError(Exception):
     """
 
     def for_command_line(self) -> str:
-        """The message with options as flags."""
+        """The message with options as flags: `encoding='latin-1'` becomes `--encoding latin-1`.
+
+        Returns
+        -------
+        str
+            The message in the words of the command line.
+
+        Examples
+        --------
+        >>> UserError("use clean_how='drop'").for_command_line()
+        'use --clean-how drop'
+        """
         text = re.sub(rf"\b({_OPTIONS})='([^']*)'", lambda found: f"{_flag(found[1])} {_word(found[2])}", str(self))
         return re.sub(rf"\b({_OPTIONS})=", lambda found: _flag(found[1]), text)
 
@@ -30,4 +41,5 @@ def _word(value: str) -> str:
 
 
 def missing_package(name: str, purpose: str) -> UserError:
+    """The error for an optional package that is not installed; `purpose` says what needs it."""
     return UserError(f"{purpose} needs {name}, which is not installed; run: pip install 'rankrange[app]'")

@@ -1,8 +1,8 @@
-"""Top-k metrics. What scikit-learn already has is scikit-learn's own; the top-k multi-label accuracy is added.
+"""Top-k metrics of ranked classes and labels.
 
-Arguments come in the order (truth, scores, k), scores one column a label. Labels whose scores tie at the k-th place
-are taken from the highest index down: one rule for every metric here, and the one of scikit-learn's
-`top_k_accuracy_score`.
+What scikit-learn already has is scikit-learn's own; the top-k multi-label accuracy of the paper is added. Arguments
+come in the order (truth, scores, k), with one column of scores per label. Labels whose scores tie at the k-th place are
+taken from the highest index down: one rule for every metric here, and the one of scikit-learn's `top_k_accuracy_score`.
 """
 
 from __future__ import annotations
@@ -21,16 +21,40 @@ __all__ = ["label_ranking_average_precision", "top_k_accuracy", "top_k_labels", 
 
 
 def top_k_multilabel_accuracy(Y: Any, scores: ArrayLike, k: int, *, sample_weight: ArrayLike | None = None) -> float:
-    """Share of rows whose k best-scored labels Z are all true, or hold all true labels: Z in Y or Y in Z.
+    """Share of rows whose k best-scored labels are all true, or hold all true labels.
 
-    Y is an indicator matrix of 0 and 1, dense or SciPy sparse. A row without a true label counts as right: the empty
-    set lies in every Z. With `sample_weight` the share is of the weight.
+    A row is right where the set Z of its k best-scored labels lies in the set Y of its true labels, or Y in Z. A row
+    without a true label counts as right: the empty set lies in every Z.
+
+    Parameters
+    ----------
+    Y : array_like or sparse matrix of shape (n, labels)
+        An indicator matrix of 0 and 1.
+    scores : array_like of shape (n, labels)
+        The higher, the more likely the label.
+    k : int
+        How many labels are predicted.
+    sample_weight : array_like of shape (n,), optional
+        With weights the share is of the weight.
+
+    Returns
+    -------
+    float
+        The accuracy, between 0 and 1.
+
+    Examples
+    --------
+    >>> from rankrange.metrics import top_k_multilabel_accuracy
+    >>> Y = [[1, 1, 0], [1, 0, 0], [0, 0, 1]]
+    >>> scores = [[0.9, 0.1, 0.5], [0.2, 0.3, 0.9], [0.1, 0.2, 0.3]]
+    >>> top_k_multilabel_accuracy(Y, scores, 1)  # the second row is wrong
+    0.6666666666666666
     """
     true = check_indicator(Y)
     top = top_k_labels(scores, k)
     if top.shape != true.shape:
         raise ValueError(
-            f"scores must have one row a row of Y and one column a label, got shape {top.shape} for Y of shape "
+            f"scores must have one row per row of Y and one column per label, got shape {top.shape} for Y of shape "
             f"{true.shape}; pass the scores of the same rows and labels"
         )
     # One set holds the other exactly when they share as many labels as the smaller one has.
@@ -46,27 +70,89 @@ def top_k_accuracy(
     labels: ArrayLike | None = None,
     sample_weight: ArrayLike | None = None,
 ) -> float:
-    """Share of rows whose class is among the k best-scored: scikit-learn's `top_k_accuracy_score`, k in third place.
+    """Share of rows whose class is among the k best-scored: scikit-learn's `top_k_accuracy_score`, with k third.
 
-    It asks for scores of shape (n,) with two classes; `labels` names the columns where y does not hold every class.
+    Parameters
+    ----------
+    y : array_like of shape (n,)
+        The classes.
+    scores : array_like of shape (n, classes), or (n,) with two classes
+        The higher, the more likely the class.
+    k : int, default=1
+        How many classes are looked at.
+    labels : array_like, optional
+        The classes that the columns stand for, where y does not hold all of them.
+    sample_weight : array_like of shape (n,), optional
+        With weights the share is of the weight.
+
+    Returns
+    -------
+    float
+        The accuracy, between 0 and 1.
+
+    Examples
+    --------
+    >>> from rankrange.metrics import top_k_accuracy
+    >>> top_k_accuracy([0, 1, 2], [[0.5, 0.3, 0.2], [0.5, 0.4, 0.1], [0.6, 0.3, 0.1]], 2)
+    0.6666666666666666
     """
     return float(top_k_accuracy_score(y, scores, k=k, labels=labels, sample_weight=sample_weight))
 
 
 def label_ranking_average_precision(Y: Any, scores: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float:
-    """Average precision of section 5 as it is meant: scikit-learn's `label_ranking_average_precision_score`.
+    """Average precision of the ranking of labels: scikit-learn's `label_ranking_average_precision_score`.
 
-    The printed formula counts the true labels ranked strictly before each true label and so gives 0 to a perfect
-    ranking of one true label (docs/paper.md); this counts the label itself as well.
+    The formula printed in section 5 of the paper counts the true labels ranked strictly before each true label, and so
+    gives 0 to a perfect ranking of one true label (docs/paper.md, item 6). This one counts the label itself as well.
+
+    Parameters
+    ----------
+    Y : array_like or sparse matrix of shape (n, labels)
+        An indicator matrix of 0 and 1.
+    scores : array_like of shape (n, labels)
+        The higher, the more likely the label.
+    sample_weight : array_like of shape (n,), optional
+        The weight of each row in the mean.
+
+    Returns
+    -------
+    float
+        Between 0 and 1; 1 where all true labels come first in every row.
+
+    Examples
+    --------
+    >>> from rankrange.metrics import label_ranking_average_precision
+    >>> label_ranking_average_precision([[1, 0, 0], [0, 1, 1]], [[0.9, 0.5, 0.1], [0.9, 0.5, 0.4]])
+    0.7916666666666666
     """
     return float(label_ranking_average_precision_score(Y, scores, sample_weight=sample_weight))
 
 
 def top_k_labels(scores: ArrayLike, k: int) -> NDArray[np.bool_]:
-    """Mask of the k best-scored labels of each row: exactly k, ties at the k-th place from the highest index down."""
+    """Mark the k best-scored labels of each row.
+
+    Parameters
+    ----------
+    scores : array_like of shape (n, labels)
+        The higher, the better; all of them finite.
+    k : int
+        How many labels to mark, at least 1 and at most the number of labels.
+
+    Returns
+    -------
+    ndarray of bool of shape (n, labels)
+        Exactly k are True in each row; ties at the k-th place are taken from the highest index down.
+
+    Examples
+    --------
+    >>> from rankrange.metrics import top_k_labels
+    >>> top_k_labels([[0.1, 0.9, 0.5], [0.2, 0.2, 0.2]], 2)
+    array([[False,  True,  True],
+           [False,  True,  True]])
+    """
     scores = as_floats(scores, "scores")
     if scores.ndim != 2 or scores.size == 0:
-        raise ValueError(f"scores must be a matrix (rows, labels), got shape {scores.shape}; one column a label")
+        raise ValueError(f"scores must be a matrix (rows, labels), got shape {scores.shape}; pass one column per label")
     check_finite(scores, "scores")
     n_labels = scores.shape[1]
     if isinstance(k, bool) or not isinstance(k, numbers.Integral):
@@ -80,7 +166,32 @@ def top_k_labels(scores: ArrayLike, k: int) -> NDArray[np.bool_]:
 
 
 def check_indicator(Y: Any, name: str = "Y") -> NDArray[np.bool_]:
-    """An indicator matrix (rows, labels), dense or sparse, as a dense boolean one; anything else is an error."""
+    """Check an indicator matrix, and make it dense and boolean.
+
+    Parameters
+    ----------
+    Y : array_like or sparse matrix of shape (n, labels)
+        It must hold only 0 and 1.
+    name : str, default="Y"
+        What the error message calls it.
+
+    Returns
+    -------
+    ndarray of bool of shape (n, labels)
+        True where there is a 1.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Where it is anything else; the message says how to make one.
+
+    Examples
+    --------
+    >>> from rankrange.metrics import check_indicator
+    >>> check_indicator([[0, 1], [1, 1]])
+    array([[False,  True],
+           [ True,  True]])
+    """
     remedy = "sklearn.preprocessing.MultiLabelBinarizer makes one from lists of labels"
     try:
         array = Y.toarray() if sparse.issparse(Y) else np.asarray(Y)

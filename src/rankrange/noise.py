@@ -22,7 +22,30 @@ __all__ = ["asymmetric", "multilabel", "symmetric"]
 
 
 def symmetric(y: ArrayLike, rate: float, random_state: Any = None) -> NDArray[Any]:
-    """Labels of which exactly round(rate * n) are wrong: each of those is another class of y, uniformly."""
+    """Replace the labels of a share of the rows by another class, each of the others being equally likely.
+
+    Parameters
+    ----------
+    y : array_like of shape (n,)
+        Labels of at least two classes.
+    rate : float
+        The share of rows to change, in [0, 1]: exactly round(rate * n) labels become wrong.
+    random_state : int, RandomState or None, default=None
+        A seed, as in scikit-learn.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+        New labels; y stays as it is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rankrange import noise
+    >>> y = np.array(["a", "b", "c"] * 10)
+    >>> int((noise.symmetric(y, 0.2, random_state=0) != y).sum())
+    6
+    """
     noisy, classes, codes = _classes_of(y)
     rng = check_random_state(random_state)
     rows = _choose(np.arange(len(noisy)), rate, rng)
@@ -38,10 +61,35 @@ def symmetric(y: ArrayLike, rate: float, random_state: Any = None) -> NDArray[An
 
 
 def asymmetric(y: ArrayLike, flips: Mapping[Any, Any], rate: float, random_state: Any = None) -> NDArray[Any]:
-    """Labels of which, in each class c of `flips`, exactly round(rate * n_c) became flips[c]; all flips at once.
+    """Turn a share of the rows of some classes into one other class each.
 
-    The paper's for MNIST is {2: 7, 3: 8, 5: 6, 6: 5, 7: 1}. Counts are exact in each class, so they add up to about
-    rate times the rows of those classes, not of all rows.
+    All flips happen at once: with {5: 6, 6: 5} no row is turned back.
+
+    Parameters
+    ----------
+    y : array_like of shape (n,)
+        The labels.
+    flips : mapping
+        What each class becomes; classes that are not named stay. The paper's for MNIST is {2: 7, 3: 8, 5: 6, 6: 5, 7:
+        1}.
+    rate : float
+        The share of the rows of each named class to change: exactly round(rate * n_c) of the n_c rows of class c.
+        Together these are about `rate` times the rows of the named classes, not of all rows.
+    random_state : int, RandomState or None, default=None
+        A seed, as in scikit-learn.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+        New labels; y stays as it is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rankrange import noise
+    >>> y = np.repeat([0, 1, 2], 10)
+    >>> np.bincount(noise.asymmetric(y, {0: 1}, 0.3, random_state=0))
+    array([ 7, 13, 10])
     """
     noisy, classes, codes = _classes_of(y)
     rng = check_random_state(random_state)
@@ -53,12 +101,40 @@ def asymmetric(y: ArrayLike, flips: Mapping[Any, Any], rate: float, random_state
 
 
 def multilabel(Y: Any, rate: float, random_state: Any = None) -> Any:
-    """An indicator matrix of which exactly round(rate * n) rows had each true label moved to another label.
+    """Move the true labels of a share of the rows to other labels.
 
-    The paper: choose samples and "change each of their labels to another random label". A chosen row keeps its number
-    of true labels, and they move to labels that were false, uniformly; where there are too few of those, all of them
-    become true and the rest stays true at random. Rows with no or only true labels cannot change and are not chosen.
-    Dense in, dense out; a SciPy sparse matrix comes back in its own format.
+    The paper chooses samples and "changes each of their labels to another random label". A chosen row keeps its number
+    of true labels, and they move to labels that were false, each equally likely. Where there are too few of those, all
+    of them become true and the rest stays true at random. Rows with no or only true labels cannot change and are not
+    chosen.
+
+    Parameters
+    ----------
+    Y : array_like or sparse matrix of shape (n, labels)
+        An indicator matrix of 0 and 1.
+    rate : float
+        The share of rows to change, in [0, 1]: exactly round(rate * n) rows.
+    random_state : int, RandomState or None, default=None
+        A seed, as in scikit-learn.
+
+    Returns
+    -------
+    ndarray or sparse matrix of shape (n, labels)
+        A new matrix in the format and dtype of Y.
+
+    Raises
+    ------
+    ValueError
+        Where fewer rows can change than are to be changed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rankrange import noise
+    >>> Y = np.eye(4, dtype=int)
+    >>> noisy = noise.multilabel(Y, 0.5, random_state=0)
+    >>> int((noisy != Y).any(axis=1).sum()), noisy.sum(axis=1)
+    (2, array([1, 1, 1, 1]))
     """
     true = check_indicator(Y)
     n, n_labels = true.shape
@@ -86,10 +162,10 @@ def _classes_of(y: ArrayLike) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.in
     try:
         labels = np.array(y)
     except ValueError as error:
-        raise ValueError("y must be one label a row, got ragged rows; for sets of labels use multilabel") from error
+        raise ValueError("y must be one label per row, got ragged rows; for sets of labels use multilabel") from error
     if labels.ndim != 1 or labels.size == 0:
         raise ValueError(
-            f"y must be one label a row, shape (n,) with n >= 1, got shape {labels.shape}; "
+            f"y must be one label per row, shape (n,) with n >= 1, got shape {labels.shape}; "
             "pass y.ravel(), or use multilabel for an indicator matrix"
         )
     if labels.dtype.kind == "f" and np.isnan(labels).any():

@@ -1,7 +1,8 @@
-"""Plots of results. Each takes a matplotlib axis, draws into it and returns it; without one a new figure is made.
+"""Plots of results. Each function draws into a matplotlib axis and returns it; without one it makes a new figure.
 
-`plot_ranked` shows any losses and the range that is kept of them, `plot_tuning` how m was chosen; the others show an
-`Audit` (rankrange.audit): its losses and cuts, what moving the cut would do, both models' scores, the cut rates.
+`plot_ranked` shows any losses and the range that is kept of them, `plot_tuning` how m was chosen. The others show an
+`Audit` (rankrange.audit): its losses and cuts, what moving the cut would do, the scores of both models, and which share
+of each group was cut.
 """
 
 from __future__ import annotations
@@ -21,7 +22,29 @@ KEPT, CUT, SOFT = "#2457a6", "#b4400b", "#5a5651"
 def plot_ranked(
     losses: ArrayLike, m: int | float | RankedRange = 0, k: int | float | None = None, *, ax: Any = None
 ) -> Any:
-    """The losses from the largest to the smallest, with the ranks m+1..k (default: all) that are kept and both cuts."""
+    """Draw losses from the largest to the smallest, with the ranks that are kept and both cuts.
+
+    Parameters
+    ----------
+    losses : array_like of shape (n,)
+        The losses.
+    m, k : int or float; m may also be a RankedRange
+        The ranks that are kept, m+1 to k; all of them by default.
+    ax : matplotlib Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib Axes
+        The axis that was drawn into.
+
+    Examples
+    --------
+    >>> from rankrange.plots import plot_ranked
+    >>> ax = plot_ranked([9.0, 0.2, 0.7, 0.7, 0.1, 0.4], 1, 4)
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['kept: ranks 2 to 4', 'not kept']
+    """
     ax = _axis(ax)
     values = np.sort(np.asarray(losses, dtype=np.float64))[::-1]
     keep = m if isinstance(m, RankedRange) else RankedRange(m, 1.0 if k is None else k)
@@ -40,7 +63,29 @@ def plot_ranked(
 
 
 def plot_tuning(estimator: Any, *, ax: Any = None) -> Any:
-    """The score of each m that was tried, with its standard error against m = 0; the estimator was fitted on auto."""
+    """Draw the cross-validated score of each m that was tried, with its standard error against m = 0.
+
+    Parameters
+    ----------
+    estimator : AoRRClassifier or AoRRRegressor
+        Fitted with m="auto".
+    ax : matplotlib Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib Axes
+        The axis that was drawn into.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_classification
+    >>> from rankrange import AoRRClassifier
+    >>> from rankrange.plots import plot_tuning
+    >>> X, y = make_classification(100, 4, flip_y=0.2, random_state=0)
+    >>> plot_tuning(AoRRClassifier(random_state=0).fit(X, y)).get_ylabel()
+    'cross-validated score'
+    """
     table = getattr(estimator, "tuning_", None)
     if not table or "score" not in table:
         raise ValueError(
@@ -58,7 +103,28 @@ def plot_tuning(estimator: Any, *, ax: Any = None) -> Any:
 
 
 def plot_losses(audit: Any, *, ax: Any = None) -> Any:
-    """How the losses of unseen rows are spread, the estimated wrong ones among them, and the cuts of the model."""
+    """Draw how the losses of unseen rows are spread, the estimated wrong ones among them, and the cuts of the model.
+
+    Parameters
+    ----------
+    audit : Audit
+        What `rankrange.audit.audit_table` returns.
+    ax : matplotlib Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib Axes
+        The axis that was drawn into.
+
+    Examples
+    --------
+    >>> from rankrange.audit import audit_table
+    >>> from rankrange.plots import plot_losses
+    >>> audit = audit_table({"x": [i % 7 + i // 20 for i in range(40)], "y": ["a"] * 20 + ["b"] * 20}, "y")
+    >>> plot_losses(audit).get_ylabel()
+    'rows'
+    """
     ax = _axis(ax)
     bars, j = audit.distribution(), audit.judgement
     edges = np.array(bars["edges"])
@@ -75,7 +141,28 @@ def plot_losses(audit: Any, *, ax: Any = None) -> Any:
 
 
 def plot_cut(audit: Any, *, ax: Any = None) -> Any:
-    """As more rows are cut: the estimated share of them that is wrong, and the share of all wrong ones found."""
+    """Draw what cutting more rows finds: the estimated share of them that is wrong, and the share of all wrong ones.
+
+    Parameters
+    ----------
+    audit : Audit
+        The result of an audit.
+    ax : matplotlib Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib Axes
+        The axis that was drawn into.
+
+    Examples
+    --------
+    >>> from rankrange.audit import audit_table
+    >>> from rankrange.plots import plot_cut
+    >>> audit = audit_table({"x": [i % 7 + i // 20 for i in range(40)], "y": ["a"] * 20 + ["b"] * 20}, "y")
+    >>> plot_cut(audit).get_xlabel()
+    'rows cut'
+    """
     ax = _axis(ax)
     curve = audit.cut_curve()
     ax.plot(curve["count"], curve["precision"], color=CUT, label="wrong among the rows cut")
@@ -88,7 +175,28 @@ def plot_cut(audit: Any, *, ax: Any = None) -> Any:
 
 
 def plot_scores(audit: Any, *, ax: Any = None) -> Any:
-    """What the robust model gains in each score that is a share, in points, with 95% intervals."""
+    """Draw what the robust model gains in each score that is a share, in points, with 95% intervals.
+
+    Parameters
+    ----------
+    audit : Audit
+        What an audit found.
+    ax : matplotlib Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib Axes
+        The axis that was drawn into.
+
+    Examples
+    --------
+    >>> from rankrange.audit import audit_table
+    >>> from rankrange.plots import plot_scores
+    >>> audit = audit_table({"x": [i % 7 + i // 20 for i in range(40)], "y": ["a"] * 20 + ["b"] * 20}, "y")
+    >>> plot_scores(audit).get_xlabel()
+    'gain of the model that ignores the worst rows (points)'
+    """
     ax = _axis(ax)
     measures = [m for m in audit.judgement.measures if m.percent] or audit.judgement.measures[:1]
     factor = 100.0 if measures[0].percent else 1.0
@@ -105,7 +213,28 @@ def plot_scores(audit: Any, *, ax: Any = None) -> Any:
 
 
 def plot_groups(audit: Any, *, ax: Any = None) -> Any:
-    """The share of each class, label or range of the target that the model cut, and that is likely wrong."""
+    """Draw the share of each class, label or range of the target that the model cut, and that is likely wrong.
+
+    Parameters
+    ----------
+    audit : Audit
+        An audit of a table.
+    ax : matplotlib Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib Axes
+        The axis that was drawn into.
+
+    Examples
+    --------
+    >>> from rankrange.audit import audit_table
+    >>> from rankrange.plots import plot_groups
+    >>> audit = audit_table({"x": [i % 7 + i // 20 for i in range(40)], "y": ["a"] * 20 + ["b"] * 20}, "y")
+    >>> [tick.get_text() for tick in plot_groups(audit).get_yticklabels()]
+    ['a', 'b']
+    """
     ax = _axis(ax)
     groups = audit.judgement.groups
     places = np.arange(len(groups))

@@ -21,9 +21,30 @@ __all__ = ["cvar", "icvar", "icvar_bounds"]
 
 
 def cvar(values: ArrayLike, alpha: float, *, sample_weight: ArrayLike | None = None) -> float:
-    """Empirical CVaR: inf over lam of lam + mean(max(values - lam, 0)) / alpha, the mean of the largest n * alpha.
+    """Empirical conditional value at risk: the mean of the largest n * alpha values.
 
-    Exact where n * alpha is no whole number: the last value counts in part. `sample_weight` is repetition.
+    It is the infimum over lam of lam + mean(max(values - lam, 0)) / alpha. Where n * alpha is no whole number it is
+    exact too: the last value counts in part.
+
+    Parameters
+    ----------
+    values : array_like of shape (n,)
+        A sample, for example of losses.
+    alpha : float
+        The share of the largest values, in (0, 1].
+    sample_weight : array_like of shape (n,), optional
+        A weight is a repetition.
+
+    Returns
+    -------
+    float
+        The mean of the worst alpha of the sample.
+
+    Examples
+    --------
+    >>> from rankrange import risk
+    >>> risk.cvar([1.0, 2.0, 3.0, 6.0], 0.5)
+    4.5
     """
     alpha = _check_level("alpha", alpha)
     if alpha == 0.0:
@@ -32,9 +53,30 @@ def cvar(values: ArrayLike, alpha: float, *, sample_weight: ArrayLike | None = N
 
 
 def icvar(values: ArrayLike, mu: float, nu: float, *, sample_weight: ArrayLike | None = None) -> float:
-    """Empirical interval CVaR: nu CVaR_nu - mu CVaR_mu, so n * icvar(values, m/n, k/n) is the sum of ranks m+1..k.
+    """Empirical interval CVaR: the part of the mean that lies between two quantiles.
 
-    Values beyond the level mu have no influence at all, however large. `sample_weight` is repetition.
+    It is nu CVaR_nu - mu CVaR_mu, so that n * icvar(values, m/n, k/n) is the sum of the ranks m+1 to k. Values beyond
+    the level mu have no influence at all, however large they are.
+
+    Parameters
+    ----------
+    values : array_like of shape (n,)
+        A sample, for example of losses.
+    mu, nu : float
+        Shares of the largest values, 0 <= mu < nu <= 1: those up to mu are left out, those up to nu count.
+    sample_weight : array_like of shape (n,), optional
+        A weight is a repetition.
+
+    Returns
+    -------
+    float
+        The interval CVaR.
+
+    Examples
+    --------
+    >>> from rankrange import risk
+    >>> risk.icvar([1.0, 2.0, 3.0, 6.0], 0.25, 1.0)  # (1 + 2 + 3) / 4
+    1.5
     """
     mu, nu = _check_level("mu", mu), _check_level("nu", nu)
     if not mu < nu:
@@ -50,17 +92,42 @@ def icvar(values: ArrayLike, mu: float, nu: float, *, sample_weight: ArrayLike |
 def icvar_bounds(
     n: int, m: Rank, k: Rank, delta: float, a: float, b: float, *, method: str = "paper"
 ) -> tuple[float, float]:
-    """(lower, upper), both positive: the true interval CVaR lies above empirical - lower, and below empirical + upper.
+    """How far the empirical interval CVaR of n independent values can be off.
 
-    Each of the two holds with probability at least 1 - delta, both together 1 - 2 delta, for n independent values in
-    [a, b]; the empirical value is `icvar(values, m/n, k/n)`.
+    Parameters
+    ----------
+    n : int
+        The number of values.
+    m, k : int or float
+        The ranks kept, m+1 to k, as counts or fractions; the empirical value is `icvar(values, m/n, k/n)`.
+    delta : float
+        The chance that a bound fails, in (0, 1].
+    a, b : float
+        All values lie in [a, b].
+    method : {"paper", "dkw"}, default="paper"
+        "paper" is the theorem as printed; "dkw" is never wider for delta <= 1/2.
 
-    "paper" is the theorem on ICVaRs as printed: upper = (b - a) [sqrt(5 k ln(3/delta))/n + sqrt(ln(1/delta)/(2n))],
-    lower the same with m for k. Its proof joins two events of probability 1 - delta and so shows 1 - 2 delta only;
-    the statement holds for delta <= 1/2 all the same, because the second root alone is enough. That root is "dkw":
-    the interval CVaR equals a (nu - mu) + integral over [a, b] of clip(P(s > t) - mu, 0, nu - mu) dt, so it moves by
-    at most b - a times the distance of two distribution functions, which Dvoretzky, Kiefer, Wolfowitz and Massart
-    bound. It needs no continuous distribution and is never the wider one for delta <= 1/2 (beyond, it has ln(2/delta)).
+    Returns
+    -------
+    lower, upper : float
+        Both positive: the true value lies above empirical - lower, and below empirical + upper, each with probability
+        at least 1 - delta, both together with 1 - 2 delta.
+
+    Notes
+    -----
+    "paper" has upper = (b - a) [sqrt(5 k ln(3/delta))/n + sqrt(ln(1/delta)/(2n))], and lower the same with m for k. Its
+    proof joins two events of probability 1 - delta and so shows 1 - 2 delta only; the statement holds for delta <= 1/2
+    all the same, because the second root alone is enough. That root is "dkw": the interval CVaR equals a (nu - mu) +
+    integral over [a, b] of clip(P(s > t) - mu, 0, nu - mu) dt, so that it moves by at most b - a times the distance of
+    two distribution functions, which Dvoretzky, Kiefer, Wolfowitz and Massart bound. It needs no continuous
+    distribution. For delta above 1/2 it has ln(2/delta) instead.
+
+    Examples
+    --------
+    >>> from rankrange import risk
+    >>> lower, upper = risk.icvar_bounds(1000, 100, 900, 0.05, 0.0, 1.0)
+    >>> round(lower, 3), round(upper, 3)
+    (0.084, 0.174)
     """
     if isinstance(n, bool) or not isinstance(n, numbers.Integral):
         raise TypeError(f"n must be an int, the number of values, got {n!r} of type {type(n).__name__}")
@@ -112,7 +179,7 @@ def _check_weights(sample_weight: ArrayLike, n: int) -> NDArray[np.float64]:
     weights = _check_vector("sample_weight", sample_weight)
     if len(weights) != n or weights.min() < 0.0 or weights.max() == 0.0:
         raise ValueError(
-            f"sample_weight must be {n} weights >= 0, one a value and not all 0, got {len(weights)} from "
+            f"sample_weight must be {n} weights >= 0, one per value and not all 0, got {len(weights)} from "
             f"{weights.min()} to {weights.max()}; a weight counts how often a value is there"
         )
     return weights

@@ -33,6 +33,24 @@ _GROUPS = 5
 
 
 def judge_numbers(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement:
+    """Judge a target of numbers.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, features)
+        The encoded rows.
+    target : Target
+        Their numbers.
+    plan : Plan
+        How much work is done.
+    tell : callable
+        Is told a few words before each part of the work.
+
+    Returns
+    -------
+    Judgement
+        What was found about each row.
+    """
     scaler = RobustScaler(unit_variance=True).fit(target.y[:, None])
     y = scaler.transform(target.y[:, None])[:, 0].astype(X.dtype)
     tell("choosing the penalty")
@@ -84,10 +102,10 @@ def _fold(X: Array, y: Array, test: Array, penalty: float, plan: Plan, f: int) -
 
 
 def outlying(residual: Array) -> tuple[Array, Interval]:
-    """p(outlier) of each residual, and the share of outliers: a narrow normal and one at least three times as wide.
+    """The probability that each residual is an outlier, and the share of outliers.
 
-    The narrow width comes from the middle 70% of the residuals, which outliers cannot move; the wide width and the
-    share are fitted by EM.
+    Residuals are a mixture of a narrow normal and one at least three times as wide. The narrow width comes from the
+    middle 70% of the residuals, which outliers cannot move; the wide width and the share are fitted by EM.
     """
     z = np.abs(residual) / core_of(residual)
     share, wide = 0.05, 6.0

@@ -39,6 +39,24 @@ _JUDGES = {
 
 
 def judge_classes(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement:
+    """Judge a target of classes; arguments as in `judge_numbers`.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, features)
+        The encoded rows.
+    target : Target
+        Their classes.
+    plan : Plan
+        How much work is done.
+    tell : callable
+        Hears of each part of the work.
+
+    Returns
+    -------
+    Judgement
+        What was found about each row.
+    """
     codes, names = target.y, target.names
     n, K = len(codes), len(names)
     tell("choosing the penalty")
@@ -120,7 +138,7 @@ def _measures(logs: Array, codes: Array, K: int, kept: Array) -> list[Measure]:
 
 
 def _weights(model: AoRRClassifier, places: list[int]) -> Array:
-    """(K, features): one row a class, in the order of the target's names."""
+    """(K, features): one row per class, in the order of the target's names."""
     if len(model.coef_) == 1:
         both = np.concatenate([-0.5 * model.coef_, 0.5 * model.coef_])
         return both[places]

@@ -1,7 +1,7 @@
-"""The files an audit leaves: suspects, the cleaned table, the model, the page. Contents only; `outputs` writes them.
+"""The contents of the files an audit leaves: suspects, the cleaned table, the model, the page.
 
-Cells that a spreadsheet program would take for a formula get a leading quote in CSV; Parquet keeps values as they
-are.
+Cells that a spreadsheet program would take for a formula get a leading quote in CSV; Parquet keeps values as they are.
+`tables.write` writes the files.
 """
 
 from __future__ import annotations
@@ -40,7 +40,24 @@ _TRUSTED = (
 def contents_of(
     audit: Audit, source: Source, outputs: Mapping[str, Path], *, relabel: bool = False
 ) -> dict[Path, bytes | Writer]:
-    """What goes into each output, by its option; whatever can fail on the way fails before anything is written."""
+    """What goes into each output; whatever can fail on the way fails before anything is written.
+
+    Parameters
+    ----------
+    audit : Audit
+        What was found.
+    source : Source
+        The table that was audited.
+    outputs : mapping of str to Path
+        Where each output goes, by its option.
+    relabel : bool, default=False
+        Whether the cleaned table has other labels where one fits, instead of losing those rows.
+
+    Returns
+    -------
+    dict
+        For each path its bytes, or a function that writes them.
+    """
     if relabel:
         check_relabel(audit.judgement.task)
     made: dict[str, Callable[[Path], bytes | Writer]] = {
@@ -53,15 +70,42 @@ def contents_of(
 
 
 def check_relabel(task: str) -> None:
+    """Raise an error unless the target is one of classes, which alone can be relabelled."""
     if task != "classes":
         what = "a target of numbers" if task == "numbers" else "sets of labels"
         raise UserError(f"clean_how='relabel' needs a target of classes, got {what}; use clean_how='drop'")
 
 
 def load_model(path: str | os.PathLike[str]) -> Any:
-    """A model that an audit saved: a scikit-learn Pipeline that takes a table. Loading runs no code of the file.
+    """Load a model that an audit saved; loading runs no code of the file.
 
-    A file that holds anything else than numbers, texts and the model classes of this package is refused.
+    Parameters
+    ----------
+    path : path
+        What `rankrange audit --model` wrote.
+
+    Returns
+    -------
+    sklearn.pipeline.Pipeline
+        It takes a table (pyarrow, pandas, polars or a dict of columns) with the columns of the audit.
+
+    Raises
+    ------
+    ValueError
+        Where the file holds anything else than numbers, texts and the model classes of this package.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import skops.io
+    >>> from rankrange.audit import audit_table, load_model
+    >>> table = {"x": [i % 7 + i // 20 * 9 for i in range(40)], "kind": ["a"] * 20 + ["b"] * 20}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "model.skops")
+    ...     skops.io.dump(audit_table(table, "kind").pipeline, path)  # as --model does
+    ...     model = load_model(path)
+    >>> model.predict({"x": [0, 14]}).tolist()
+    ['a', 'b']
     """
     import skops.io
 
@@ -94,7 +138,7 @@ def _packed(path: Path, write: Writer) -> Writer:
 
 
 def _write_suspects(audit: Audit, source: Source, file: BinaryIO, path: Path) -> None:
-    """One line a suspect, worst first: what was found, then the row just as the file has it."""
+    """One line per suspect, worst first: what was found, then the row just as the file has it."""
     suspects = audit.suspects()
     rows = np.array([suspect.row - 1 for suspect in suspects], dtype=np.intp)
     cells = _rows_as_text(source, rows)

@@ -19,7 +19,27 @@ _WORDS = {"classes": "labels", "numbers": "values", "labels": "labels"}
 
 
 class Suspect(NamedTuple):
-    """A row that is probably wrong; `row` counts from 1 below the header."""
+    """A row that is probably wrong.
+
+    Attributes
+    ----------
+    rank : int
+        1 for the most suspect.
+    row : int
+        Its place in the file, counted from 1 below the header.
+    given, suggested : str
+        Its target, and the one that fits better.
+    p_wrong : float
+        The probability that the target is wrong.
+    loss : float
+        Of models that have not seen the row.
+    action : str
+        "relabel", "drop" or "look".
+    why : str
+        The reasons in words.
+    residual : float or None
+        For numbers: given less expected, in the target's unit.
+    """
 
     rank: int
     row: int
@@ -34,7 +54,49 @@ class Suspect(NamedTuple):
 
 @dataclass(frozen=True)
 class Audit:
-    """What was found. In a notebook it shows itself; `report()` is the whole page, `to_dict()` for machines."""
+    """What an audit found. In a notebook it shows itself.
+
+    Parameters
+    ----------
+    name : str
+        Of the table.
+    n_rows : int
+        Rows of the table, those without a target included.
+    target : Target
+        What was to be predicted.
+    judgement : Judgement
+        What was found about each row: probabilities, losses, scores of both models, the fitted model.
+    columns : list of ColumnReport
+        What became of each column.
+    feature_columns : list of str
+        The column that each feature belongs to.
+    pipeline : sklearn.pipeline.Pipeline
+        The robust model, which takes a table.
+    settings : dict of str
+        How the audit was run, for the page.
+    notes : list of str
+        What else a reader should know.
+    cells : dict of list of str
+        The values of the suspects that are shown, by column.
+    images : list of bytes
+        Of the suspects that are shown, where the columns are pixels.
+    image_side : int
+        Their side in pixels; 0 where there are none.
+    seconds : float
+        How long it took.
+
+    Examples
+    --------
+    >>> from rankrange.audit import audit_table
+    >>> table = {"x": [i % 7 + i // 20 * 9 for i in range(40)], "kind": ["a"] * 20 + ["b"] * 20}
+    >>> table["kind"][3] = "b"  # among the a's
+    >>> audit = audit_table(table, "kind")
+    >>> suspect = audit.suspects(1)[0]
+    >>> suspect.row, suspect.given, suspect.suggested
+    (4, 'b', 'a')
+    >>> print(audit.sentences()[2])
+    Look at row 4 first: it says 'b', and 'a' fits better.
+    """
 
     name: str
     n_rows: int
@@ -54,10 +116,12 @@ class Audit:
 
     @property
     def n_suspects(self) -> int:
+        """How many rows are possibly wrong, or worse."""
         return len(self.judgement.order)
 
     @property
     def n_likely(self) -> int:
+        """How many rows are likely wrong."""
         return int((self.judgement.wrong[self.judgement.order] >= LIKELY).sum())
 
     @property
@@ -66,7 +130,18 @@ class Audit:
         return _WORDS[self.judgement.task]
 
     def suspects(self, limit: int | None = None) -> list[Suspect]:
-        """The suspects, worst first."""
+        """List the suspects, worst first.
+
+        Parameters
+        ----------
+        limit : int or None, default=None
+            How many to list at most.
+
+        Returns
+        -------
+        list of Suspect
+            The most suspect rows.
+        """
         j, found = self.judgement, []
         reasons = self._reasons(limit)
         for rank, i in enumerate(j.order[:limit].tolist()):
@@ -104,7 +179,14 @@ class Audit:
     # ---- what the cut does
 
     def cut_curve(self) -> dict[str, list[float]]:
-        """As the cut moves: its place, the rows above it, the estimated share of them and of all wrong ones there."""
+        """What moving the cut does.
+
+        Returns
+        -------
+        dict of list
+            For 200 places of the cut: its place, the rows above it, the estimated share of these that is wrong, and the
+            share of all wrong ones among them.
+        """
         order = np.argsort(-self.judgement.losses, kind="stable")
         losses, wrong = self.judgement.losses[order], np.cumsum(self.judgement.wrong[order])
         n, total = len(order), max(float(wrong[-1]), 1e-12)
@@ -123,7 +205,13 @@ class Audit:
         }
 
     def distribution(self) -> dict[str, list[float]]:
-        """Bars of the losses on a scale that shows both ends: edges, rows in each, expected wrong ones in each."""
+        """How the losses of unseen rows are spread.
+
+        Returns
+        -------
+        dict of list
+            "edges" of bars on a logarithmic axis, and "rows" and estimated "wrong" ones in each.
+        """
         losses = self.judgement.losses
         least, low, high = map(float, np.quantile(losses, [0.005, 0.1, 1.0]))
         # Four decades, or more where outliers are so far out that nearly all rows would be in the first bar.
@@ -139,7 +227,7 @@ class Audit:
     # ---- in words
 
     def sentences(self) -> list[str]:
-        """What was found, in three sentences."""
+        """What was found in three sentences: how much looks wrong, whether ignoring it helps, where to look first."""
         return [self._found(), self._better(), self._next()]
 
     def _found(self) -> str:
@@ -173,7 +261,7 @@ class Audit:
         return f"{cut} {well} on unseen rows: {first.name} {values}, a change of {gain}{_but(worse, 'but')}."
 
     def scores_note(self) -> str:
-        """Why the scores of both models differ although nothing is cut, where that is so."""
+        """Say why the scores of both models differ although nothing is cut, where that is so; else an empty text."""
         j = self.judgement
         if j.m or not any(j.fold_m):
             return ""
@@ -193,7 +281,18 @@ class Audit:
     # ---- for others
 
     def to_dict(self, limit: int | None = None) -> dict[str, Any]:
-        """For machines: plain numbers and texts."""
+        """All findings as plain numbers and texts, for JSON.
+
+        Parameters
+        ----------
+        limit : int or None, default=None
+            How many suspects to include at most.
+
+        Returns
+        -------
+        dict
+            What `rankrange audit --json` prints.
+        """
         j = self.judgement
         return {
             "file": self.name,
@@ -234,7 +333,7 @@ class Audit:
         }
 
     def report(self) -> str:
-        """The whole page as HTML text."""
+        """The whole page as HTML text: what `rankrange audit --report` writes."""
         from .report import audit_page
 
         return audit_page(self)
@@ -263,11 +362,13 @@ def show(measure: Any, value: float) -> str:
 
 
 def show_gain(measure: Any, value: float) -> str:
+    """A gain as it is written, with its sign."""
     text = f"{100 * value:+.1f}" if measure.percent else ("+" if value >= 0 else "") + number(value, 3)
     return text.replace("-", "\N{MINUS SIGN}")
 
 
 def show_range(measure: Any) -> str:
+    """The 95% interval of a gain as it is written."""
     return f"{show_gain(measure, measure.gain.low)} to {show_gain(measure, measure.gain.high)}"
 
 

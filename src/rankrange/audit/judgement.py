@@ -17,7 +17,7 @@ from ..crossfit.service import CrossFit
 from ..estimators import AoRRClassifier, AoRRRegressor
 
 Tell = Callable[[str], None]
-# Numbers in X times scores a row on which m, and on which C, is chosen at most.
+# At most this many numbers in X, times scores per row, are read to choose m, and to choose C.
 _TUNED_ON, _PENALTY_ON = 2e7, 1e7
 # Rows that tell the share to cut to a fraction of a percent; more would take longer and say the same.
 _SAMPLE = 50_000
@@ -37,6 +37,19 @@ class Plan:
 
     @classmethod
     def of(cls, n: int, p: int, n_outputs: int, jobs: int | None, seed: int) -> Plan:
+        """The plan for n rows of p features.
+
+        Parameters
+        ----------
+        n, p : int
+            Rows and features.
+        n_outputs : int
+            Scores per row.
+        jobs : int or None
+            Parts fitted at a time.
+        seed : int
+            The same seed gives the same audit.
+        """
         numbers = (p + 1) * n_outputs
         return cls(
             folds=5 if n * numbers <= 2e7 else 3 if n * numbers <= 1e8 and n <= 200_000 else 2,
@@ -68,10 +81,12 @@ class Interval:
 
     @classmethod
     def of_mean(cls, values: Array) -> Interval:
+        """The mean of some values with its 95% interval."""
         mean, error = float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
         return cls(mean, mean - _NORMAL * error, mean + _NORMAL * error)
 
     def within(self, low: float, high: float) -> Interval:
+        """The same value, with the ends of the interval brought into [low, high]."""
         return Interval(self.value, max(low, self.low), min(high, self.high))
 
 
@@ -90,6 +105,19 @@ class Measure:
     def of_rows(
         cls, name: str, ordinary: Array, robust: Array, *, percent: bool = False, higher: bool = True
     ) -> Measure:
+        """A score that is a mean over the rows.
+
+        Parameters
+        ----------
+        name : str
+            What it is called on the page.
+        ordinary, robust : ndarray of shape (n,)
+            What each row adds, under both models.
+        percent : bool
+            Whether it is a share.
+        higher : bool
+            Whether more is better.
+        """
         sign = 1.0 if higher else -1.0
         both = [Interval.of_mean(np.asarray(v, dtype=np.float64)) for v in (ordinary, robust)]
         both = [i.within(0.0, 1.0) if percent else i.within(0.0, np.inf) for i in both]
@@ -109,11 +137,19 @@ class Group:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a task finds about the kept rows; arrays have one entry a row.
+    """What a task finds about the rows that have a target; arrays have one entry per row.
 
-    `losses` come from models that have not seen the row: for classes from the mean of those that `wrong` (the
-    probability that the target is wrong) is made of, else from the robust one. `order` holds the suspects, worst first,
-    and `actions` theirs. `against` (suspects, features) is how much each feature speaks against the target as given.
+    Attributes
+    ----------
+    losses : ndarray
+        From models that have not seen the row: for classes from the mean of those that `wrong` is made of, else from
+        the robust one.
+    wrong : ndarray
+        The probability that the target is wrong.
+    order, actions : ndarray
+        The suspects, worst first, and what to do about each.
+    against : ndarray of shape (suspects, features)
+        How much each feature speaks against the target as given.
     """
 
     task: str
@@ -158,7 +194,19 @@ def facts_of(model: Any, fold_m: list[int]) -> dict[str, Any]:
 
 
 def blinded(judgement: Judgement, chance: float, measure: Measure) -> Judgement:
-    """Where neither model predicts better than chance every row looks wrong to them, and so none is called wrong."""
+    """Take the suspects out of a judgement where neither model predicts better than chance.
+
+    There every row would look wrong.
+
+    Parameters
+    ----------
+    judgement : Judgement
+        As the task found it.
+    chance : float
+        What `measure` would be without any knowledge.
+    measure : Measure
+        The score that is compared with chance.
+    """
     if max(measure.ordinary.low, measure.robust.low) > chance:
         return judgement
     best = max(measure.ordinary, measure.robust, key=lambda score: score.value)
@@ -198,7 +246,21 @@ def choose_penalty(objective: Objective, plan: Plan) -> float:
 
 
 def fit_robust(kind: type[Any], X: Array, y: Array, penalty: float, plan: Plan, stream: int) -> Any:
-    """The AoRR fit with m on auto; on many rows m is chosen on a sample of them."""
+    """The AoRR fit with m on auto; on many rows m is chosen on a sample of them.
+
+    Parameters
+    ----------
+    kind : type
+        AoRRClassifier or AoRRRegressor.
+    X, y : ndarray
+        The training rows.
+    penalty : float
+        scikit-learn's C.
+    plan : Plan
+        How many rows m is chosen on.
+    stream : int
+        Which fit this is: each has random numbers of its own.
+    """
     seed = int(plan.rng(2, stream).integers(2**31))
     if len(y) <= plan.m_rows:
         return kind(C=penalty, random_state=seed).fit(X, y)
@@ -215,11 +277,12 @@ def fit_robust(kind: type[Any], X: Array, y: Array, penalty: float, plan: Plan, 
 
 
 def fit_ordinary(kind: type[AoRRClassifier] | type[AoRRRegressor], X: Array, y: Array, penalty: float) -> Any:
-    """All rows count alike: logistic or ridge regression."""
+    """The fit in which all rows count alike: logistic or ridge regression."""
     return kind(m=0, k=1.0, C=penalty, random_state=0).fit(X, y)
 
 
 def fold_masks(strata: Array, plan: Plan) -> Array:
+    """Masks (folds, n) of the rows that each fold leaves out, dealt out within each class."""
     fold = deal(strata, plan.folds, plan.rng(4))
     return np.array([fold == f for f in range(plan.folds)])
 

@@ -26,6 +26,24 @@ _PER_LABEL_NEIGHBOURS = 20
 
 
 def judge_labels(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement:
+    """Judge a target of sets of labels.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, features)
+        The encoded rows.
+    target : Target
+        Their labels as a mask.
+    plan : Plan
+        How much work there is to do.
+    tell : callable
+        Is told what is being done.
+
+    Returns
+    -------
+    Judgement
+        What was found about each row.
+    """
     Y, names = target.y, target.names
     n, L = Y.shape
     top_k = int(np.clip(round(float(Y.sum(axis=1).mean())), 1, L - 1))

@@ -18,7 +18,7 @@ _TEXT = 80
 
 
 def audit_page(audit: Audit) -> str:
-    """One self-contained HTML page."""
+    """The page of an audit: one self-contained HTML file as text."""
     limit = max(len(audit.images), max((len(cells) for cells in audit.cells.values()), default=0))
     while True:
         text = page(f"Audit of {audit.name}", _body(audit, limit), script=asset("audit.js"))

@@ -54,7 +54,47 @@ def audit_file(
     tell: Tell | None = None,
     **options: Any,
 ) -> Audit:
-    """Audit a CSV (also gzip), Parquet or Arrow file; options are those of `audit_table`."""
+    r"""Audit a file: find the rows that are probably wrong, and how much better a model is that ignores them.
+
+    Nothing is written, and the file is only read.
+
+    Parameters
+    ----------
+    path : path
+        A CSV (also gzip), Parquet or Arrow file.
+    target : str or sequence of str
+        The column to predict, or several columns of 0 and 1.
+    delimiter : str, optional
+        What separates the columns of CSV: the comma by default, the tab for .tsv.
+    encoding : str, default="utf-8"
+        Of CSV.
+    tell : callable, optional
+        Called with a few words before each part of the work.
+    **options
+        Those of `audit_table`.
+
+    Returns
+    -------
+    Audit
+        Everything that was found.
+
+    Raises
+    ------
+    UserError
+        Where the file or the target cannot be used; the message says why, and what to do.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from rankrange.audit import audit_file
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "table.csv")
+    ...     with open(path, "w") as file:
+    ...         print("x,kind", *(f"{i % 7 + i // 20 * 9},{'ab'[i // 20]}" for i in range(40)), sep="\n", file=file)
+    ...     audit = audit_file(path, "kind")
+    >>> audit.n_rows, audit.n_suspects
+    (40, 0)
+    """
     source = open_table(path, delimiter=delimiter, encoding=encoding)
     columns = [target] if isinstance(target, str) else list(target)
     for column in columns:  # before all of the file is read
@@ -76,14 +116,50 @@ def audit_table(
     name: str = "table",
     tell: Tell | None = None,
 ) -> Audit:
-    """Audit a table (pyarrow, pandas, polars or a dict of columns).
+    """Audit a table: find the rows that are probably wrong, and how much better a model is that ignores them.
 
-    target : the column that is to be predicted, or several columns of 0 and 1
-    task : "classes", "numbers" or "labels"; "auto" decides by the values of the target
-    labels_by : what stands between the labels of one cell, where a cell holds several
-    ignore : columns that are left out
-    seed, jobs : the same seed gives the same result, whatever the number of jobs
-    tell : called with a few words before each part of the work
+    An ordinary and a robust (AoRR) linear model are fitted with everything on auto and compared on rows that neither
+    has seen; every row is judged by models that have not seen it.
+
+    Parameters
+    ----------
+    table : pyarrow.Table, data frame or dict of columns
+        Pandas and polars are welcome.
+    target : str or sequence of str
+        The column that is to be predicted, or several columns of 0 and 1.
+    task : {"auto", "classes", "numbers", "labels"}, default="auto"
+        What the target is; "auto" decides by its values.
+    labels_by : str, optional
+        What stands between the labels of one cell, where a cell holds several.
+    ignore : sequence of str, default=()
+        Columns that are left out.
+    seed : int, default=0
+        The same seed gives the same result, whatever the number of jobs.
+    jobs : int, optional
+        Parts fitted at a time: one per core by default.
+    name : str, default="table"
+        What the table is called on the page and in messages.
+    tell : callable, optional
+        Called with a few words before each part of the work.
+
+    Returns
+    -------
+    Audit
+        Everything that was found.
+
+    Raises
+    ------
+    UserError
+        Where the table or the target cannot be used; the message says why, and what to do.
+
+    Examples
+    --------
+    >>> from rankrange.audit import audit_table
+    >>> table = {"x": [i % 7 + i // 20 * 9 for i in range(40)], "kind": ["a"] * 20 + ["b"] * 20}
+    >>> table["kind"][3] = "b"  # among the a's
+    >>> audit = audit_table(table, "kind")
+    >>> [(suspect.row, suspect.suggested) for suspect in audit.suspects(1)]
+    [(4, 'a')]
     """
     start = time.perf_counter()
     tell = tell or (lambda words: None)
@@ -103,7 +179,7 @@ def audit_table(
     X = encoder.transform(features)
     n_outputs = 1 if found.task == "numbers" or len(found.names) == 2 else len(found.names)
     plan = Plan.of(X.shape[0], X.shape[1], n_outputs, jobs or os.cpu_count() or 1, seed)
-    # One thread a product: parts are fitted side by side, and results do not depend on how many there are.
+    # One thread per product: parts are fitted side by side, and results do not depend on how many there are.
     with threadpool_limits(1), warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always")
         judgement = _JUDGES[found.task](X, found, plan, tell)
@@ -176,7 +252,7 @@ def _short(value: Any) -> str:
 
 
 def image_side(features: Any) -> int:
-    """The side of a square image, if the columns are its pixels: a square number of columns, all of 0..1 or 0..255."""
+    """The side of a square image, if the columns are its pixels (a square number, all of 0..1 or 0..255); else 0."""
     import pyarrow as pa
 
     count = features.num_columns

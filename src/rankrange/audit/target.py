@@ -48,13 +48,36 @@ class Target:
         return self.said_labels(self.y[i])
 
     def said_labels(self, mask: Array) -> str:
+        """The labels of a mask in words."""
         return (self.separator or ", ").join(
             name for name, true in zip(self.names, mask, strict=True) if true
         ) or "(none)"
 
 
 def find_target(table: Any, columns: Sequence[str], task: str = "auto", separator: str | None = None) -> Target:
-    """The target in `columns` of a pyarrow table; `task` "auto" decides by its values."""
+    """Find out what is to be learnt.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        All columns.
+    columns : sequence of str
+        The target column, or several columns of 0 and 1.
+    task : str, default="auto"
+        "classes", "numbers" or "labels"; "auto" decides by the values.
+    separator : str or None
+        What stands between the labels of one cell.
+
+    Returns
+    -------
+    Target
+        The targets of the rows that have one.
+
+    Raises
+    ------
+    UserError
+        Where nothing can be learnt; the message says what to do.
+    """
     if task not in ("auto", *TASKS):
         raise UserError(f"a task is one of auto, {', '.join(TASKS)}, got {task!r}; leave it out to have it found")
     if len(columns) > 1:

@@ -14,7 +14,7 @@ _WIDTH_OF_TEXT = 28
 
 
 class Progress:
-    """Says what is being done: a line that moves on a terminal, one line a step elsewhere, nothing when quiet."""
+    """Says what is being done: a line that moves on a terminal, one line per step elsewhere, nothing when quiet."""
 
     def __init__(self, quiet: bool = False) -> None:
         from rich.console import Console
@@ -32,6 +32,7 @@ class Progress:
             self.status.stop()
 
     def say(self, words: str) -> None:
+        """Print a line that stays."""
         if not self.quiet:
             self.console.print(visible(words), style="dim")
 
@@ -54,7 +55,17 @@ class Progress:
 
 
 def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
-    """The findings in words, the scores, the first suspects, and where the rest is."""
+    """Print the findings in words, the scores, the first suspects, and where the rest is.
+
+    Parameters
+    ----------
+    audit : Audit
+        What was found.
+    top : int
+        How many suspects to print.
+    written : list of tuple
+        What was written, and where.
+    """
     from rich.console import Console
 
     console = Console(markup=False, highlight=False, emoji=False)

@@ -7,18 +7,21 @@ from typing import Any
 
 
 def seed(text: str) -> int:
+    """A seed from the command line: a whole number from 0 to 2^31 - 1."""
     if not text.isdecimal() or int(text) >= 2**31:
         raise argparse.ArgumentTypeError(f"a seed is a whole number from 0 to 2^31 - 1, got {text!r}; try --seed 1")
     return int(text)
 
 
 def count(text: str) -> int:
+    """A whole number from 0 on, from the command line."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"must be a whole number from 0 on, got {text!r}; try 10")
     return int(text)
 
 
 def jobs(text: str) -> int:
+    """A number of jobs from the command line, at least 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"jobs are a whole number from 1 on, got {text!r}; try --jobs 2")
     return int(text)

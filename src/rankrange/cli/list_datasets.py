@@ -17,6 +17,7 @@ Nothing is downloaded.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `rankrange datasets`."""
     from . import arguments as types
 
     types.add_file(
@@ -29,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Print the list of data sets, and return the exit code."""
     folder = arguments.data_home or (Path(os.environ["RANKRANGE_DATA"]) if os.environ.get("RANKRANGE_DATA") else None)
     found = [_look(name, folder) for name in _names()]
     if arguments.json:

@@ -33,6 +33,7 @@ exit codes: 0 done, 2 bad input, 130 interrupted. Outputs appear whole or not at
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `rankrange audit`."""
     types.add_file(parser, "file", metavar="FILE", help="the table: .csv, .csv.gz, .tsv, .parquet, .arrow, .feather")
     parser.add_argument(
         "--target",
@@ -86,6 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Audit the file, write what was asked for, print the findings, and return the exit code."""
     from ..errors import UserError
     from ..tables.read import find_column, open_table
     from ..tables.write import check_places, write_whole

@@ -21,6 +21,7 @@ _ROWS, _SHARE = 1000, 0.08
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `rankrange demo`."""
     types.add_file(
         parser,
         "--report",
@@ -33,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Audit the digits, write the report, print what was found, and return the exit code."""
     from ..audit import audit_table
     from ..audit.terminal import Progress, print_audit
     from ..tables.write import check_places, write_whole
@@ -62,6 +64,7 @@ def digits_with_errors(seed: int) -> tuple[dict[str, Any], Any]:
 
 
 def found_in_words(audit: Audit, planted: Any) -> str:
+    """How many of the planted errors the audit found, as one sentence."""
     from ..core.flips import LIKELY
 
     j = audit.judgement

@@ -35,9 +35,26 @@ class Aggregate(Protocol):
     name: ClassVar[str]
     linear: ClassVar[bool]  # whether the total is q . s
 
-    def select(self, s: Array, m: float, k: float, mass: Array | None) -> Selection: ...
+    def select(self, s: Array, m: float, k: float, mass: Array | None) -> Selection:
+        """Weights q >= 0 of the losses s that sum to k - m, the total of which they are the derivative, and the cuts.
 
-    def take(self, rows: Array) -> Aggregate: ...
+        Parameters
+        ----------
+        s : ndarray of shape (n,)
+            The losses of all rows.
+        m, k : float
+            Masses to drop and to keep up to, 0 <= m < k <= n.
+        mass : ndarray of shape (n,) or None
+            The mass of each row; None means 1 each.
+
+        Returns
+        -------
+        Selection
+            Weights, total, and the lower and the upper cut (infinite where the aggregate has none).
+        """
+
+    def take(self, rows: Array) -> Aggregate:
+        """The same aggregate for some of the rows, given by their places."""
 
 
 @dataclass(frozen=True)
@@ -48,24 +65,31 @@ class Ranked:
     linear: ClassVar[bool] = True
 
     def select(self, s: Array, m: float, k: float, mass: Array | None) -> Selection:
+        """Weights, total and cuts of the ranked range."""
         return select(s, m, k, mass)
 
     def take(self, rows: Array) -> Ranked:
+        """The ranked range knows nothing about single rows, so it stays the same."""
         return self
 
     def caps(self, s: Array, m: float, mass: Array | None) -> Array | None:
+        """The mass of each row that is left when the m largest losses are dropped for good; None means 1 each."""
         return mass if m == 0 else _left_of(s, [(np.arange(len(s)), cuts_of(s, 0, m, mass)[0])], mass)
 
     def cuts(self, s: Array, m: float, mass: Array | None) -> list[tuple[Array | slice, Cut]]:
+        """The upper cut with the rows that it is about: all of them; an empty list where m = 0."""
         return [(slice(None), cuts_of(s, 0, m, mass)[0])] if m > 0 else []
 
     def blurred(self, s: Array, m: float, mass: Array | None) -> list[Array]:
+        """The rows that tie at the upper cut, where it falls among them."""
         return _blurred(s, self.cuts(s, m, mass))
 
     def upper(self, s: Array, m: float, mass: Array | None) -> Array:
+        """Weights of the m largest losses: what is dropped."""
         return select(s, 0, m, mass).weights
 
     def top(self, s: Array, mass: Array, m: Array) -> Array:
+        """Weights of what is dropped of many sets of losses s (S, n) with masses (S, n), m (S,) of each."""
         return top_weights(s, mass, m)
 
 
@@ -92,20 +116,25 @@ class Stratified:
         return found
 
     def select(self, s: Array, m: float, k: float, mass: Array | None) -> Selection:
+        """Weights, total and cuts; the upper cut is an array with one entry per class that loses something."""
         weights = top_within(s, self.caps(s, m, mass), k - m)
         highest = np.array([cut.value for _, cut in self.cuts(s, m, mass)])
         return Selection(weights, float(weights.astype(np.float64) @ s), float(s[weights > 0].min()), highest)
 
     def take(self, rows: Array) -> Stratified:
+        """The same cut by class for some of the rows."""
         return Stratified(self.groups[rows])
 
     def caps(self, s: Array, m: float, mass: Array | None) -> Array | None:
+        """The mass of each row that is left when each class has lost its share of m; None means 1 each."""
         return mass if m == 0 else _left_of(s, self.cuts(s, m, mass), mass)
 
     def blurred(self, s: Array, m: float, mass: Array | None) -> list[Array]:
+        """For each class whose cut falls among tied losses, the rows that tie there."""
         return _blurred(s, self.cuts(s, m, mass))
 
     def top(self, s: Array, mass: Array, m: Array) -> Array:
+        """Weights of what is dropped of many sets of losses s (S, n) with masses (S, n), m (S,) of each."""
         members = [self.groups == group for group in range(int(self.groups.max()) + 1)]
         sizes = np.stack([mass[:, rows].sum(axis=1) for rows in members], axis=1).astype(np.float64)
         weights = np.zeros(s.shape)
@@ -135,14 +164,17 @@ class Soft:
             )
 
     def select(self, s: Array, m: float, k: float, mass: Array | None) -> Selection:
+        """Weights, total and the two levels of the sigmoid cuts."""
         units = np.ones(len(s)) if mass is None else mass
         low, high = self._top(s, k, units), self._top(s, m, units)
         return Selection((low[1] - high[1]).astype(s.dtype), low[0] - high[0], low[2], high[2])
 
     def take(self, rows: Array) -> Soft:
+        """The soft range knows nothing about single rows, so it stays the same."""
         return self
 
     def upper(self, s: Array, m: float, mass: Array | None) -> Array:
+        """Weights of what is dropped: those of the soft sum of the m largest losses."""
         return self._top(s, m, np.ones(len(s)) if mass is None else mass)[1].astype(s.dtype)
 
     def _top(self, s: Array, k: float, mass: Array) -> tuple[float, Array, float]:
@@ -186,6 +218,7 @@ class WorstGroup:
     linear: ClassVar[bool] = True
 
     def select(self, s: Array, m: float, k: float, mass: Array | None) -> Selection:
+        """Equal weights within the group of the largest mean loss, and that mean times k - m as the total."""
         units = np.ones(len(s)) if mass is None else mass.astype(np.float64)
         sizes = np.bincount(self.groups, weights=units)
         sums = np.bincount(self.groups, weights=units * s)
@@ -196,6 +229,7 @@ class WorstGroup:
         return Selection(weights.astype(s.dtype), (k - m) * float(means.max()), -np.inf, np.inf)
 
     def take(self, rows: Array) -> WorstGroup:
+        """The same groups for some of the rows."""
         return WorstGroup(self.groups[rows])
 
 
@@ -209,7 +243,22 @@ AGGREGATES: dict[str, Callable[[Array], Any]] = {
 
 
 def top_within(s: Array, caps: Array | None, K: float) -> Array:
-    """Weights of the largest losses up to the mass K, each at most its cap; ties share equally."""
+    """Weights of the largest losses up to a total mass.
+
+    Parameters
+    ----------
+    s : ndarray of shape (n,)
+        The losses.
+    caps : ndarray of shape (n,) or None
+        The most that each row may weigh; None means 1 each.
+    K : float
+        The mass to be taken.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+        Weights of at most the caps that sum to K; ties share equally.
+    """
     if caps is None:
         return select(s, 0, K).weights
     inside = caps > 0

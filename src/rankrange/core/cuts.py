@@ -31,13 +31,16 @@ class Cut(NamedTuple):
     Counts and not a share of the tie: differences of counts are exact, those of shares lose their digits.
     """
 
-    value: Any  # a number, or one a row, as all three
+    value: Any  # a number, or one per row, as all three
     taken: Any
     tied: Any
 
 
 class Selection(NamedTuple):
-    """Weights like the values; the weighted sum (accumulated in float64) and the two cuts, a number or one a row."""
+    """What was selected: weights like the values, their weighted sum (in float64), and the two cuts.
+
+    For many rows together, total and cuts have one entry per row.
+    """
 
     weights: Array
     total: Any
@@ -52,7 +55,24 @@ def select(
     sample_weight: Array | None = None,
     out: Array | None = None,
 ) -> Selection:
-    """Weights, total and cuts of one set of finite floats, 0 <= m < k <= n given. What every solver iteration calls."""
+    """Weights, total and cuts of one set of losses: what every solver iteration calls.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n,)
+        Finite floats.
+    m, k : float
+        Counts, or masses where there are weights; 0 <= m < k <= n is not checked.
+    sample_weight : ndarray of shape (n,) or None
+        The mass of each value.
+    out : ndarray of shape (n,) or None
+        Where to write the weights.
+
+    Returns
+    -------
+    Selection
+        Its weights sum to k - m.
+    """
     lower, upper = cuts_of(values, m, k, sample_weight)
     weights = np.empty_like(values) if out is None else out
     # Most values lie strictly inside or outside. A cut kept whole counts as inside; only a shared one is written apart.
@@ -77,7 +97,22 @@ def select(
 
 
 def cuts_of(values: Array, m: float, k: float, sample_weight: Array | None = None) -> tuple[Cut, Cut]:
-    """The lower cut (rank k) and the upper cut (rank m) of one set."""
+    """The lower cut (rank k) and the upper cut (rank m) of one set.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n,)
+        Finite floats.
+    m, k : float
+        Counts, or masses where there are weights.
+    sample_weight : ndarray of shape (n,) or None
+        The mass of each value.
+
+    Returns
+    -------
+    tuple of Cut
+        Lower and upper; the upper one is at infinity where m = 0.
+    """
     if sample_weight is not None:
         return _mass_cut(values, sample_weight, k), _NO_CUT if m == 0 else _mass_cut(values, sample_weight, m)
     if k == len(values):  # nothing is cut below: no selection is needed to find the smallest
@@ -117,7 +152,7 @@ def _dot(weights: Array, values: Array) -> float:
 
 
 def select_rows(values: Array, m: int, k: int) -> Selection:
-    """`select` for all rows of a matrix of short rows together."""
+    """`select` for all rows of a matrix of short rows together; cuts and totals have one entry per row."""
     lower, upper = cuts_of_rows(values, m, k)
     weights = ((values > lower.value[:, None]) & (values < upper.value[:, None])).astype(values.dtype)
     total = np.einsum("ij,ij->i", weights, values, dtype=np.float64)
@@ -130,6 +165,7 @@ def select_rows(values: Array, m: int, k: int) -> Selection:
 
 
 def cuts_of_rows(values: Array, m: int, k: int) -> tuple[Cut, Cut]:
+    """`cuts_of` for all rows of a matrix together; the fields of both cuts have one entry per row."""
     n_rows, n = values.shape
     # The smallest needs no selection, and asking for it would slow down the one for the other rank.
     positions = [n - rank for rank in (k, m) if 0 < rank < n]
@@ -220,10 +256,21 @@ def _mass_cut(values: Array, weights: Array, mass: float) -> Cut:
 
 
 def top_weights(values: Array, mass: Array, top: Array) -> Array:
-    """Weights of the largest values of each row up to a mass, many rows together; ties at the cut share equally.
+    """Weights of the largest values of each row up to a mass, many rows together.
 
-    values and mass are (S, n), top is (S,): row i takes its largest values until they have the mass top[i]. A weight is
-    at most the mass of its value. Masses of 0 and 1 may be given as bool, which is quicker.
+    Parameters
+    ----------
+    values : ndarray of shape (S, n)
+        The values to be ranked within each row.
+    mass : ndarray of shape (S, n)
+        How much each value may take. Masses of 0 and 1 may be given as bool, which is quicker.
+    top : ndarray of shape (S,)
+        The mass to be taken in each row, from the largest value down.
+
+    Returns
+    -------
+    ndarray of shape (S, n)
+        Weights of at most the mass of each value; those tied at the cut share equally.
     """
     units = mass.dtype == bool
     inside = np.where(mass if units else mass > 0, values, -np.inf)

@@ -34,10 +34,22 @@ _WIDTH = 1.96
 
 @dataclass(frozen=True)
 class WrongLabels:
-    """The share of wrong labels with its 95% interval, the transitions (true, given), and p(wrong) of each row.
+    """What the model of wrong labels says of a set of rows.
 
-    `true` (n, classes) is the probability of each class being the true one, given scores and label; `expected` that of
-    each label, given the scores alone.
+    Attributes
+    ----------
+    rate : float
+        The estimated share of wrong labels.
+    interval : tuple of float
+        Its 95% interval, which holds the sampling error and not the error of the model.
+    transition : ndarray of shape (classes, classes)
+        How often a row of one true class (rows) is given each label (columns).
+    wrong : ndarray of shape (n,)
+        The probability that the label of each row is wrong.
+    true : ndarray of shape (n, classes)
+        The probability of each class being the true one, given the scores and the label.
+    expected : ndarray of shape (n, classes)
+        The probability of each label, given the scores alone.
     """
 
     rate: float
@@ -49,9 +61,21 @@ class WrongLabels:
 
 
 def wrong_labels(scores: Array, codes: Array, mass: Array | None = None) -> WrongLabels:
-    """Fit the model to out-of-sample scores (n, classes), or (n,) for two classes, and labels 0..classes-1.
+    """Fit the model of wrong labels to scores of rows that the scores have not seen.
 
-    The interval holds the sampling error, by the influence of each row, and not the error of the model.
+    Parameters
+    ----------
+    scores : ndarray of shape (n, classes) or (n,)
+        Out-of-sample scores; one per row where there are two classes.
+    codes : ndarray of shape (n,)
+        The labels as they are, 0..classes-1.
+    mass : ndarray of shape (n,) or None
+        The weight of each row.
+
+    Returns
+    -------
+    WrongLabels
+        The share of wrong labels and the probability of each label being wrong.
     """
     Z = np.column_stack([np.zeros(len(scores)), scores]) if scores.ndim == 1 else np.asarray(scores, dtype=np.float64)
     share = np.ones(len(Z)) if mass is None else np.asarray(mass, dtype=np.float64)

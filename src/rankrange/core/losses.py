@@ -29,46 +29,58 @@ class Loss(Protocol):
 
     targets: ClassVar[str]  # "binary", "classes", "labels" or "numbers"
 
-    def value(self, y: Array, z: Array) -> Array: ...
+    def value(self, y: Array, z: Array) -> Array:
+        """The losses s (n,) of the rows."""
 
-    def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]: ...
+    def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
+        """The losses s (n,) and their derivative ds/dz, of the shape of z."""
 
 
 @runtime_checkable
 class Smooth(Loss, Protocol):
     """A loss of one score that bends: `curvature` is its second derivative in z, 0 where it is straight."""
 
-    def curvature(self, y: Array, z: Array) -> Array: ...
+    def curvature(self, y: Array, z: Array) -> Array:
+        """The second derivative of each loss in its score (n,)."""
 
 
 @runtime_checkable
 class SmoothOfClasses(Loss, Protocol):
-    """A loss of one score per class that bends.
+    """A loss of one score per class that bends, with its second derivatives as a product and as a weighted sum."""
 
-    `hessian_operator(y, z)` is the map dz -> (second derivative of each row's loss at z) dz, both (n, C);
-    `curvature_sum(y, z, h)` is sum_i h_i times the second derivative of row i, (C, C).
-    """
+    def hessian_operator(self, y: Array, z: Array) -> Callable[[Array], Array]:
+        """The map dz -> (second derivative of each row's loss at z) dz, both (n, C)."""
 
-    def hessian_operator(self, y: Array, z: Array) -> Callable[[Array], Array]: ...
-
-    def curvature_sum(self, y: Array, z: Array, h: Array) -> Array: ...
+    def curvature_sum(self, y: Array, z: Array, h: Array) -> Array:
+        """The sum of the second derivatives of all rows with weights h (n,): a matrix (C, C)."""
 
 
 @runtime_checkable
 class PiecewiseLinear(Loss, Protocol):
     """A loss that is max(0, its margins), or the absolute value of its one margin where `signed_margins` is True.
 
-    `margins` gives them (n, J); `margins_adjoint` the derivative of their sum with weights a (n, J) in z. With one
-    score per class `margins_change` says what a change of the scores does to them.
+    With one score per class `margins_change` says what a change of the scores does to the margins.
     """
 
-    def margins(self, y: Array, z: Array) -> Array: ...
+    def margins(self, y: Array, z: Array) -> Array:
+        """The linear functions (n, J) of which the loss is the largest, or 0."""
 
-    def margins_adjoint(self, y: Array, a: Array) -> Array: ...
+    def margins_adjoint(self, y: Array, a: Array) -> Array:
+        """The derivative in z of the sum of the margins with weights a (n, J)."""
 
 
 def needs(loss: Loss, n_outputs: int, who: str, remedy: str) -> None:
-    """An error that names what the loss lacks for an exact solver: margins, or curvature in one form or the other."""
+    """Raise a TypeError that names what the loss lacks for an exact solver: margins, or else curvature.
+
+    Parameters
+    ----------
+    loss : Loss
+        The loss that is asked.
+    n_outputs : int
+        Scores per row.
+    who, remedy : str
+        Who asks, and what to do instead, for the message.
+    """
     wanted: tuple[str, ...]
     if isinstance(loss, PiecewiseLinear):
         wanted = ("margins_change",) if n_outputs > 1 else ()
@@ -85,11 +97,13 @@ class Logistic:
     targets: ClassVar[str] = "binary"
 
     def value(self, y: Array, z: Array) -> Array:
+        """The losses alone."""
         t = -y * z
         return np.maximum(t, 0) + np.log1p(np.exp(-np.abs(t)))
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
         # Every pass of a fit comes through here: one exponential serves both, and arrays are used again.
+        """The losses, and -y / (1 + exp(y z))."""
         t = y * z
         np.negative(t, out=t)
         e = np.abs(t)
@@ -103,6 +117,7 @@ class Logistic:
         return t, slope
 
     def curvature(self, y: Array, z: Array) -> Array:
+        """p (1 - p) with p = 1 / (1 + exp(-z))."""
         e = np.exp(-np.abs(z))
         return e / (1 + e) ** 2
 
@@ -113,19 +128,24 @@ class Hinge:
     targets: ClassVar[str] = "binary"
 
     def value(self, y: Array, z: Array) -> Array:
+        """The losses alone."""
         return np.maximum(0, 1 - y * z)
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
+        """The losses, and -y where they are positive."""
         s = self.value(y, z)
         return s, np.where(s > 0, -y, 0).astype(z.dtype, copy=False)
 
     def curvature(self, y: Array, z: Array) -> Array:
+        """Zero: it has a kink and does not bend."""
         return np.zeros_like(z)
 
     def margins(self, y: Array, z: Array) -> Array:
+        """The one margin, 1 - y z."""
         return (1 - y * z)[:, None]
 
     def margins_adjoint(self, y: Array, a: Array) -> Array:
+        """The derivative of the weighted margins in z."""
         return -y * a[:, 0]
 
 
@@ -135,13 +155,16 @@ class SquaredHinge:
     targets: ClassVar[str] = "binary"
 
     def value(self, y: Array, z: Array) -> Array:
+        """The losses alone."""
         return np.maximum(0, 1 - y * z) ** 2
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
+        """The losses, and -2 y max(0, 1 - y z)."""
         margin = np.maximum(0, 1 - y * z)
         return margin**2, -2 * y * margin
 
     def curvature(self, y: Array, z: Array) -> Array:
+        """2 where the loss is positive, else 0."""
         return (2 * (y * z < 1)).astype(z.dtype)
 
 
@@ -151,13 +174,16 @@ class Squared:
     targets: ClassVar[str] = "numbers"
 
     def value(self, y: Array, z: Array) -> Array:
+        """The losses alone."""
         return (z - y) ** 2
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
+        """The losses, and 2 (z - y)."""
         r = z - y
         return r**2, 2 * r
 
     def curvature(self, y: Array, z: Array) -> Array:
+        """2 everywhere."""
         return np.full_like(z, 2)
 
 
@@ -167,21 +193,26 @@ class Absolute:
     targets: ClassVar[str] = "numbers"
 
     def value(self, y: Array, z: Array) -> Array:
+        """The losses alone."""
         return np.abs(z - y)
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
+        """The losses, and the sign of z - y."""
         r = z - y
         return np.abs(r), np.sign(r)
 
     def curvature(self, y: Array, z: Array) -> Array:
+        """Zero: it has a kink and does not bend."""
         return np.zeros_like(z)
 
     signed_margins: ClassVar[bool] = True  # the loss is |margin|: a weight on it may be negative
 
     def margins(self, y: Array, z: Array) -> Array:
+        """The one margin, z - y."""
         return (z - y)[:, None]
 
     def margins_adjoint(self, y: Array, a: Array) -> Array:
+        """The derivative of the weighted margins in z."""
         return a[:, 0]
 
 
@@ -196,14 +227,17 @@ class Huber:
         self.delta = delta
 
     def value(self, y: Array, z: Array) -> Array:
+        """The losses alone."""
         return self.value_and_derivative(y, z)[0]
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
+        """The losses, and z - y brought into [-delta, delta]."""
         r = z - y
         slope = np.clip(r, -self.delta, self.delta)
         return slope * (r - slope / 2), slope
 
     def curvature(self, y: Array, z: Array) -> Array:
+        """1 within delta of y, else 0."""
         return (np.abs(z - y) <= self.delta).astype(z.dtype)
 
 
@@ -213,9 +247,11 @@ class Softmax:
     targets: ClassVar[str] = "classes"
 
     def value(self, y: Array, z: Array) -> Array:
+        """The losses alone."""
         return self._value_and_ratios(y, z)[0]
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
+        """The losses, and the probabilities less 1 in the place of y."""
         s, ratios = self._value_and_ratios(y, z)
         rows = np.arange(len(y))
         ratios /= ratios.sum(axis=1, keepdims=True)
@@ -225,16 +261,19 @@ class Softmax:
         return s, ratios
 
     def probabilities(self, z: Array) -> Array:
+        """The softmax probabilities (n, C) of the classes."""
         p = z - z.max(axis=1, keepdims=True)
         np.exp(p, out=p)
         p /= p.sum(axis=1, keepdims=True)
         return p
 
     def hessian_operator(self, y: Array, z: Array) -> Callable[[Array], Array]:
+        """dz -> p (dz - p . dz), row by row, with the probabilities p."""
         p = self.probabilities(z)
         return lambda dz: p * (dz - (p * dz).sum(axis=1, keepdims=True))
 
     def curvature_sum(self, y: Array, z: Array, h: Array) -> Array:
+        """The sum over the rows of h_i (diag(p_i) - p_i p_i')."""
         p = self.probabilities(z)
         return np.diag(h @ p) - (p * h[:, None]).T @ p
 
@@ -257,9 +296,11 @@ class CrammerSinger:
     targets: ClassVar[str] = "classes"
 
     def value(self, y: Array, z: Array) -> Array:
+        """The losses alone."""
         return self._rivals(y, z)[1]
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
+        """The losses, and where they are positive 1 for the rival (shared by ties) and -1 for y."""
         others, s = self._rivals(y, z)
         slope = (others == others.max(axis=1, keepdims=True)).astype(z.dtype)
         slope /= slope.sum(axis=1, keepdims=True)
@@ -268,12 +309,14 @@ class CrammerSinger:
         return s, slope
 
     def margins(self, y: Array, z: Array) -> Array:
+        """1 + z_c - z_y for each class c, minus infinity for y itself."""
         rows = np.arange(len(y))
         margins = 1 + (z - z[rows, y][:, None])
         margins[rows, y] = -np.inf  # a class is no rival of itself
         return margins
 
     def margins_adjoint(self, y: Array, a: Array) -> Array:
+        """The derivative of the weighted margins in z."""
         slope = a.copy()
         slope[np.arange(len(y)), y] = -a.sum(axis=1)
         return slope
@@ -295,17 +338,21 @@ class OneVsRestSquaredHinge:
     targets: ClassVar[str] = "classes"
 
     def value(self, y: Array, z: Array) -> Array:
+        """The losses alone."""
         return (self._margins(y, z)[0] ** 2).sum(axis=1)
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
+        """The losses, and the derivative of each class's squared hinge in its own score."""
         margin, sign = self._margins(y, z)
         return (margin**2).sum(axis=1), -2 * sign * margin
 
     def hessian_operator(self, y: Array, z: Array) -> Callable[[Array], Array]:
+        """dz -> 2 dz in the scores whose hinge is positive; scores do not mix."""
         bent = 2 * (self._margins(y, z)[0] > 0).astype(z.dtype)
         return lambda dz: bent * dz
 
     def curvature_sum(self, y: Array, z: Array, h: Array) -> Array:
+        """A diagonal matrix: twice the weight of the rows whose hinge is positive, class by class."""
         return np.diag(2 * (h @ (self._margins(y, z)[0] > 0)))
 
     def _margins(self, y: Array, z: Array) -> tuple[Array, Array]:
@@ -317,10 +364,18 @@ class OneVsRestSquaredHinge:
 class TKML:
     """Top-k multi-label loss of one sample: a ranked range (k, k+1) over its labels, made a hinge.
 
-    paper:     [1 + f_[k+1] - min of the true scores]_+, f_[k+1] being the (k+1)-th largest of all scores.
-    two-sided: the same where the sample has at most k true labels; where it has more, no k labels can hold them all,
-               and what counts is that the k best are true: [1 + highest false score - k-th largest true score]_+.
+    - paper: [1 + f_[k+1] - min of the true scores]_+, f_[k+1] being the (k+1)-th largest of all scores.
+    - two-sided: the same where the sample has at most k true labels. Where it has more, no k labels can hold them all,
+      and what counts is that the k best are true: [1 + highest false score - k-th largest true score]_+.
+
     A sample without true labels costs 0, and so does one without false labels in the two-sided form.
+
+    Parameters
+    ----------
+    top_k : int, default=1
+        The k: how many labels are predicted.
+    two_sided : bool, default=True
+        Whether to use the two-sided form; False is the paper's.
     """
 
     targets: ClassVar[str] = "labels"
@@ -333,9 +388,11 @@ class TKML:
         self.two_sided = two_sided
 
     def value(self, y: Array, z: Array) -> Array:
+        """The losses alone."""
         return self._rivals(y, z)[2]
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
+        """The losses, and 1 for the score to push down and -1 for the one to pull up, both shared by ties."""
         rise, fall, s, mask, crowded = self._rivals(y, z)
         # Scores that may move the rising and the falling term; a label in both, as where the lowest true label is
         # itself the (k+1)-th, cancels out.
@@ -366,7 +423,7 @@ class TKML:
 
 
 def _shared(chosen: Array, dtype: Any) -> Array:
-    """One unit a row, in equal parts on the chosen entries; nothing where none is chosen."""
+    """One unit per row, in equal parts on the chosen entries; nothing where none is chosen."""
     return chosen / np.maximum(chosen.sum(axis=1, keepdims=True), 1).astype(dtype)
 
 

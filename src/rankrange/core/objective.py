@@ -42,6 +42,7 @@ class Design:
         self.sparse = sp.issparse(X)
 
     def scores(self, W: Array) -> Array:
+        """Scores (r, n) of all rows for the parameters W (r, p), in the dtype of X."""
         coef = W[:, : self.d].astype(self.X.dtype, copy=False)
         if len(coef) == 1:
             Z = (self.X @ coef[0])[None, :]
@@ -99,6 +100,7 @@ class Design:
         return np.append(diagonal, h.sum()) if self.fit_intercept else np.asarray(diagonal)
 
     def take(self, rows: Array) -> Design:
+        """The design of some of the rows."""
         return Design(self.X[rows], self.fit_intercept)
 
 
@@ -147,7 +149,7 @@ class _Problem:
         return 0.5 * self.C * coef + 2.0 * (gradients[:, :, d:] ** 2).sum(axis=(1, 2))
 
     def penalty_diagonal(self) -> Array:
-        """The second derivative of the penalty, one entry a column of W."""
+        """The second derivative of the penalty, one entry per column of W."""
         diagonal = np.full(self.design.p, 1.0 / self.C)
         if self.design.fit_intercept:
             diagonal[-1] = 0.0
@@ -156,6 +158,28 @@ class _Problem:
 
 @dataclass(frozen=True, eq=False)
 class Objective(_Problem):
+    """The AoRR objective of a linear model: the mean of the losses that an aggregate keeps, plus the penalty.
+
+    Parameters
+    ----------
+    design : Design
+        The rows.
+    y : ndarray of shape (n,)
+        Their targets, as the loss wants them.
+    loss : Loss
+        What one row costs.
+    C : float
+        Inverse strength of the penalty, relative to the mean of the kept losses: k - m times scikit-learn's C.
+    n_outputs : int, default=1
+        Scores per row: 1, or the number of classes.
+    m, k : float
+        Masses to drop and to keep up to.
+    sample_weight : ndarray of shape (n,) or None
+        The mass of each row; None means 1 each.
+    aggregate : Aggregate
+        Which losses count; the ranked range unless another is given.
+    """
+
     m: float = 0
     k: float = 1
     sample_weight: Array | None = None
@@ -163,10 +187,12 @@ class Objective(_Problem):
 
     @property
     def kept(self) -> float:
+        """The mass of the losses that are kept, k - m."""
         return self.k - self.m
 
     @property
     def total(self) -> float:
+        """The mass of all rows."""
         return self.design.n if self.sample_weight is None else float(self.sample_weight.sum())
 
     @property
@@ -179,9 +205,11 @@ class Objective(_Problem):
         return replace(self, m=m, k=k, C=self.C_of_sum * (k - m))
 
     def select(self, s: Array) -> Selection:
+        """Ask the aggregate which of the losses s (n,) count, and how much."""
         return self.aggregate.select(s, self.m, self.k, self.sample_weight)
 
     def value(self, W: Array) -> float:
+        """The objective at W (r, p)."""
         return self.value_at(W, self.losses(self.design.scores(W)))
 
     def value_at(self, W: Array, s: Array) -> float:
@@ -189,6 +217,7 @@ class Objective(_Problem):
         return self.select(s).total / self.kept + self.penalty(W)
 
     def at(self, W: Array) -> Point:
+        """The objective at W with its gradient, scores, losses and weights."""
         Z = self.design.scores(W)
         s, slope = self.losses_and_slopes(Z)
         chosen = self.select(s)
@@ -197,6 +226,7 @@ class Objective(_Problem):
         return Point(chosen.total / self.kept + self.penalty(W), gradient, Z, s, chosen.weights)
 
     def value_and_gradient(self, W: Array) -> tuple[float, Array]:
+        """The objective and one of its gradients at W."""
         return self.at(W)[:2]
 
     def batch(self, Ws: Array) -> tuple[Array, Array]:
@@ -261,7 +291,23 @@ class Objective(_Problem):
 
 @dataclass(frozen=True, eq=False)
 class TopSum(_Problem):
-    """max over 0 <= q <= caps, sum q <= K of (q . losses) / scale + penalty - <tilt, W>: convex in W."""
+    """A convex problem: the largest losses alone, under caps on the rows, with a linear tilt.
+
+    The value is the maximum over 0 <= q <= caps, sum q <= K of (q . losses) / scale + penalty - <tilt, W>.
+
+    Parameters
+    ----------
+    design, y, loss, C, n_outputs
+        As in `Objective`.
+    K : float
+        The mass of the losses that count.
+    scale : float
+        What their sum is divided by.
+    caps : ndarray of shape (n,) or None
+        The most that each row may weigh; None means 1 each.
+    tilt : ndarray of shape (r, p) or None
+        The linear function that is taken off.
+    """
 
     K: float = 1
     scale: float = 1
@@ -275,6 +321,7 @@ class TopSum(_Problem):
 
     @property
     def takes_all(self) -> bool:
+        """Whether K takes all the mass there is, so that nothing is cut."""
         return self.room * (1.0 - 1e-14) <= self.K
 
     def weights(self, s: Array) -> Array:
@@ -291,9 +338,11 @@ class TopSum(_Problem):
         return float(cuts_of(s[inside], 0, self.K, caps_that_matter(self.caps[inside], self.K))[0].value)
 
     def tilt_at(self, W: Array) -> float:
+        """The linear function that is taken off, at W."""
         return 0.0 if self.tilt is None else float(np.vdot(self.tilt, W))
 
     def value(self, W: Array) -> float:
+        """The value at W (r, p)."""
         return self.value_at(W, self.design.scores(W))
 
     def value_at(self, W: Array, Z: Array) -> float:
@@ -302,6 +351,7 @@ class TopSum(_Problem):
         return float(self.weights(s) @ s) / self.scale + self.penalty(W) - self.tilt_at(W)
 
     def at(self, W: Array) -> Point:
+        """The value at W with its gradient, scores, losses and weights."""
         Z = self.design.scores(W)
         s, slope = self.losses_and_slopes(Z)
         q = self.weights(s)
@@ -309,5 +359,6 @@ class TopSum(_Problem):
         return Point(value, self.gradient(slope, q, W), Z, s, q)
 
     def gradient(self, slope: Array, q: Array, W: Array) -> Array:
+        """The gradient at W, where the losses have the slopes (r, n) and the weights q (n,)."""
         gradient = self.design.adjoint(slope * (q / self.scale)) + self.penalty_gradient(W)
         return gradient if self.tilt is None else gradient - self.tilt

@@ -16,7 +16,25 @@ Rank: TypeAlias = int | float
 
 
 def check_rank(name: str, rank: object) -> Rank:
-    """A plain int (a count) or a plain float in [0, 1] (a fraction); anything else is an error."""
+    """Check a rank as a user gave it.
+
+    Parameters
+    ----------
+    name : str
+        What the error message calls it.
+    rank : object
+        An int (a count) or a float in [0, 1] (a fraction of the values).
+
+    Returns
+    -------
+    int or float
+        The rank as a plain Python number.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Where it is neither a count nor a fraction.
+    """
     if isinstance(rank, bool) or not isinstance(rank, numbers.Real):
         raise TypeError(
             f"{name} must be an int (a count) or a float in [0, 1] (a fraction), got {rank!r} of type "
@@ -35,7 +53,32 @@ def check_rank(name: str, rank: object) -> Rank:
 
 @dataclass(frozen=True)
 class RankedRange:
-    """Keep the values ranked m+1..k. `counts(n)` turns fractions into counts for a set of n values."""
+    """The ranks that are kept of a set of values: m+1 to k, rank 1 being the largest value.
+
+    A range says what to keep before it knows how many values there are. The class methods name the usual ranges: the
+    average, the maximum, the median, the average of the top k, the trimmed mean, and a single rank.
+
+    Parameters
+    ----------
+    m : int or float, default=0
+        How many of the largest values are dropped. An int is a count, a float in [0, 1] a fraction of the values.
+    k : int or float, default=1.0
+        The last rank that is kept: `k=1` keeps nothing beyond the largest value, `k=1.0` keeps all.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Where m or k is neither a count nor a fraction, or where m is not below k.
+
+    Examples
+    --------
+    >>> from rankrange import RankedRange, ranked_range
+    >>> keep = RankedRange(0.2, 1.0)  # drop the largest fifth
+    >>> keep.counts(10)
+    (2, 10)
+    >>> float(ranked_range([9.0, 0.25, 0.75, 0.75, 0.25], keep))
+    0.5
+    """
 
     m: Rank = 0
     k: Rank = 1.0
@@ -47,12 +90,56 @@ class RankedRange:
             raise ValueError(f"need m < k, got m={self.m}, k={self.k}; lower m or raise k")
 
     def counts(self, n: int) -> tuple[int, int]:
-        """(m, k) as counts for n values; an error unless 0 <= m < k <= n."""
+        """Turn fractions into counts for a set of n values.
+
+        Parameters
+        ----------
+        n : int
+            The number of values.
+
+        Returns
+        -------
+        tuple of int
+            m and k as counts; fractions are rounded to the nearest count.
+
+        Raises
+        ------
+        ValueError
+            Unless 0 <= m < k <= n.
+
+        Examples
+        --------
+        >>> RankedRange(1, 0.5).counts(8)
+        (1, 4)
+        """
         m, k = self.masses(n, whole=True)
         return int(m), int(k)
 
     def masses(self, total: float, *, whole: bool) -> tuple[float, float]:
-        """(m, k) as masses out of `total`; fractions are rounded to counts only where the mass consists of `whole`s."""
+        """Turn fractions into masses, where values have weights.
+
+        Parameters
+        ----------
+        total : float
+            The sum of the weights.
+        whole : bool
+            Whether all weights are whole numbers, so that fractions are rounded to counts.
+
+        Returns
+        -------
+        tuple of float
+            m and k as masses.
+
+        Raises
+        ------
+        ValueError
+            Unless 0 <= m < k <= total.
+
+        Examples
+        --------
+        >>> RankedRange(0.25, 1.0).masses(10, whole=False)
+        (2.5, 10)
+        """
         if not total > 0:
             raise ValueError(f"a ranked range needs at least one value, got n={total}; pass a non-empty set")
         m, k = self._masses(total, whole)
@@ -68,32 +155,83 @@ class RankedRange:
 
     @classmethod
     def average(cls) -> RankedRange:
-        """All values: m = 0, k = n."""
+        """Keep all values: m = 0, k = n.
+
+        Examples
+        --------
+        >>> RankedRange.average().counts(5)
+        (0, 5)
+        """
         return cls(0, 1.0)
 
     @classmethod
     def maximum(cls) -> RankedRange:
-        """The largest value alone: m = 0, k = 1."""
+        """Keep the largest value alone: m = 0, k = 1.
+
+        Examples
+        --------
+        >>> RankedRange.maximum().counts(5)
+        (0, 1)
+        """
         return cls(0, 1)
 
     @classmethod
     def median(cls) -> RankedRange:
-        """The middle value, or the two middle ones: m = floor((n+1)/2) - 1, k = ceil((n+1)/2)."""
+        """Keep the middle value, or the two middle ones: m = floor((n+1)/2) - 1, k = ceil((n+1)/2).
+
+        Examples
+        --------
+        >>> RankedRange.median().counts(5), RankedRange.median().counts(6)
+        ((2, 3), (2, 4))
+        """
         return _Median()
 
     @classmethod
     def top(cls, k: Rank) -> RankedRange:
-        """The k largest (the average top-k, AT_k): m = 0."""
+        """Keep the k largest values, whose mean is the average top-k (AT_k): m = 0.
+
+        Parameters
+        ----------
+        k : int or float
+            How many to keep, as a count or a fraction.
+
+        Examples
+        --------
+        >>> RankedRange.top(3).counts(5)
+        (0, 3)
+        """
         return cls(0, k)
 
     @classmethod
     def trimmed(cls, m: Rank) -> RankedRange:
-        """All but the m largest: k = n."""
+        """Keep all but the m largest values: k = n.
+
+        Parameters
+        ----------
+        m : int or float
+            How many to drop, as a count or a fraction.
+
+        Examples
+        --------
+        >>> RankedRange.trimmed(0.4).counts(5)
+        (2, 5)
+        """
         return cls(m, 1.0)
 
     @classmethod
     def kth(cls, k: Rank) -> RankedRange:
-        """The k-th largest value alone: m = k - 1."""
+        """Keep the k-th largest value alone: m = k - 1.
+
+        Parameters
+        ----------
+        k : int or float
+            Its rank, as a count from 1 on or as a fraction.
+
+        Examples
+        --------
+        >>> RankedRange.kth(2).counts(5)
+        (1, 2)
+        """
         k = check_rank("k", k)
         if k == 0:
             raise ValueError(f"the k-th largest needs k >= 1, got k={k}; the largest value is k=1")
@@ -101,7 +239,20 @@ class RankedRange:
 
     @classmethod
     def robust_maximum(cls, outliers: Rank) -> RankedRange:
-        """The largest value once `outliers` values are left out: what Robust_Max becomes without its relaxation."""
+        """Keep the largest value that is left when some are dropped as outliers.
+
+        This is what Robust_Max, a baseline of the paper, becomes without its relaxation.
+
+        Parameters
+        ----------
+        outliers : int or float
+            How many to drop, as a count or a fraction.
+
+        Examples
+        --------
+        >>> RankedRange.robust_maximum(2).counts(5)
+        (2, 3)
+        """
         m = check_rank("outliers", outliers)
         return cls(m, m + 1) if isinstance(m, int) else _SingleRank(m, m, below=1)
 
@@ -153,7 +304,29 @@ class _SingleRank(RankedRange):
 
 @dataclass(frozen=True)
 class ThresholdRange:
-    """Keep the values with lam < value <= lam_hat: the ranked range with m = #{> lam_hat} and k = #{> lam}."""
+    """The values that are kept when the two cuts are known: those with lam < value <= lam_hat.
+
+    It is the ranked range with m = #{values > lam_hat} and k = #{values > lam}. Both thresholds are values of losses,
+    not ranks.
+
+    Parameters
+    ----------
+    lam : float, default=-inf
+        The lower cut. Values at or below it are dropped.
+    lam_hat : float, default=inf
+        The upper cut. Values above it are dropped.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Where one of them is not a number, or lam is above lam_hat.
+
+    Examples
+    --------
+    >>> from rankrange import ThresholdRange, ranked_range
+    >>> float(ranked_range([9.0, 0.25, 0.75, 0.75, 0.1], ThresholdRange(0.2, 1.0), reduction="sum"))
+    1.75
+    """
 
     lam: float = -math.inf
     lam_hat: float = math.inf
@@ -173,7 +346,29 @@ class ThresholdRange:
             )
 
     def counts(self, values: Any) -> tuple[int, int]:
-        """(m, k) of an array of values: how many lie above each threshold; an error where nothing lies between."""
+        """Count the values above each threshold.
+
+        Parameters
+        ----------
+        values : ndarray of shape (n,)
+            The values to be ranked.
+
+        Returns
+        -------
+        tuple of int
+            m and k.
+
+        Raises
+        ------
+        ValueError
+            Where no value lies between the thresholds.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> ThresholdRange(0.15, 1.0).counts(np.array([9.0, 0.2, 0.7, 0.7, 0.1]))
+        (1, 4)
+        """
         m, k = int((values > self.lam_hat).sum()), int((values > self.lam).sum())
         if m == k:
             raise ValueError(

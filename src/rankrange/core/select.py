@@ -28,12 +28,48 @@ def ranked_range(
     reduction: str = "mean",
     sample_weight: ArrayLike | None = None,
 ) -> Any:
-    """Mean (or sum) of the values ranked m+1..k along `axis`, rank 1 the largest.
+    """Mean or sum of the values ranked m+1 to k, rank 1 being the largest.
 
-    m and k are counts (int) or fractions of n (float); one `RankedRange` or `ThresholdRange` may stand for both.
-    `axis=None` ranks the flattened array. The result has the dtype of the values (integers give float64), and sums
-    are accumulated in float64. With `sample_weight` (one weight a position along the axis, or one a value) ranks are
-    mass, and the mean is over the mass k - m.
+    The maximum, the average, the median, the average of the top k and the trimmed mean are settings of m and k.
+
+    Parameters
+    ----------
+    values : array_like
+        Losses or any other real numbers; all of them finite.
+    m : int, float, RankedRange or ThresholdRange
+        How many of the largest values to drop. An int is a count, a float in [0, 1] a fraction of the values. A range
+        object says what to keep on its own, without k.
+    k : int or float, optional
+        The last rank to keep, as a count or a fraction: `k=1` is the largest value alone, `k=1.0` all values.
+    axis : int or None, default=-1
+        The axis along which values are ranked; None ranks the flattened array.
+    reduction : {"mean", "sum"}, default="mean"
+        What to return of the kept values.
+    sample_weight : array_like, optional
+        One weight per position along the axis, or one per value. A weight is a repetition: weight 2 equals the value
+        twice, so that ranks become mass and a cut may fall inside a value. The mean is over the mass k - m.
+
+    Returns
+    -------
+    float or ndarray
+        One number per slice along `axis`, in the dtype of the values (float64 for integers). Sums are accumulated in
+        float64.
+
+    Raises
+    ------
+    ValueError
+        Unless 0 <= m < k <= n, or where a value is NaN or infinite.
+
+    Examples
+    --------
+    >>> from rankrange import RankedRange, ranked_range
+    >>> losses = [9.0, 0.2, 0.7, 0.7, 0.1, 0.4]
+    >>> float(ranked_range(losses, 1, 4))  # the mean of the ranks 2, 3 and 4
+    0.6
+    >>> float(ranked_range(losses, RankedRange.median()))
+    0.55
+    >>> ranked_range([[3.0, 1.0, 2.0], [0.0, 5.0, 5.0]], 0, 2, reduction="sum")
+    array([ 5., 10.])
     """
     if reduction not in ("mean", "sum"):
         raise ValueError(f"reduction must be 'mean' or 'sum', got {reduction!r}; choose one of the two")
@@ -63,10 +99,35 @@ def range_weights(
     axis: int | None = -1,
     sample_weight: ArrayLike | None = None,
 ) -> NDArray[Any]:
-    """Weights in [0, 1] that sum to k - m along `axis`: 1 inside ranks m+1..k, shared equally by values tied at a cut.
+    """Weight of each value in the sum of the ranks m+1 to k.
 
-    They are the derivative of `ranked_range(..., reduction="sum")` (a subgradient of phi_k less one of phi_m where
-    values tie). With `sample_weight` they lie in [0, sample_weight] and sum to the mass k - m.
+    The weights are the derivative of `ranked_range(..., reduction="sum")`. Where values tie at a cut they are a
+    subgradient of the sum of the k largest less one of the sum of the m largest.
+
+    Parameters
+    ----------
+    values : array_like
+        Losses, ranked along `axis` from the largest (rank 1) to the smallest.
+    m : int, float, RankedRange or ThresholdRange
+        Ranks to drop: a count, a fraction in [0, 1], or a range that says what to keep on its own.
+    k : int or float, optional
+        The last rank to keep, as a count or a fraction.
+    axis : int or None, default=-1
+        The axis along which values are ranked; None ranks the flattened array.
+    sample_weight : array_like, optional
+        One weight per position along the axis, or one per value; a weight is a repetition.
+
+    Returns
+    -------
+    ndarray of the shape of `values`
+        Weights in [0, 1] that sum to k - m. Values tied at a cut share what is left of it equally. With `sample_weight`
+        they lie in [0, sample_weight] and sum to the mass k - m.
+
+    Examples
+    --------
+    >>> from rankrange import range_weights
+    >>> range_weights([9.0, 0.7, 0.7, 0.1], 1, 2)
+    array([0. , 0.5, 0.5, 0. ])
     """
     rows = _Rows(values, m, k, axis, sample_weight)
     return rows.like_values(rows.select().weights)
@@ -80,7 +141,33 @@ def thresholds(
     axis: int | None = -1,
     sample_weight: ArrayLike | None = None,
 ) -> tuple[Any, Any]:
-    """(lam, lam_hat) = (s_[k], s_[m]): the lower and the upper cut along `axis`; lam_hat is infinite where m = 0."""
+    """The two cuts of a ranked range: the k-th and the m-th largest value.
+
+    Parameters
+    ----------
+    values : array_like
+        Losses; all of them finite.
+    m, k : int or float; m may also be a RankedRange or a ThresholdRange
+        The ranks that are kept, m+1 to k, as in `ranked_range`.
+    axis : int or None, default=-1
+        Values are ranked along this axis; None ranks the flattened array.
+    sample_weight : array_like, optional
+        How often each position along the axis, or each value, counts.
+
+    Returns
+    -------
+    lam : float or ndarray
+        The lower cut, the smallest value that is kept.
+    lam_hat : float or ndarray
+        The upper cut, the smallest value that is dropped from above; infinite where m = 0.
+
+    Examples
+    --------
+    >>> from rankrange import thresholds
+    >>> lam, lam_hat = thresholds([9.0, 0.2, 0.7, 0.7, 0.1, 0.4], 1, 4)
+    >>> float(lam), float(lam_hat)
+    (0.4, 9.0)
+    """
     rows = _Rows(values, m, k, axis, sample_weight)
     lower, upper = rows.cuts()
     return rows.one_per_row(lower.value), rows.one_per_row(upper.value)
@@ -170,7 +257,7 @@ class _Rows:
 
 
 def as_range(m: Rank | RankedRange | ThresholdRange, k: Rank | None) -> RankedRange | ThresholdRange:
-    """The range that (m, k) stand for; a range object stands for itself, with k left out."""
+    """The range that m and k stand for; a range object stands for itself, with k left out."""
     if isinstance(m, RankedRange | ThresholdRange):
         if k is not None:
             raise TypeError(f"{m!r} already says what to keep, got k={k!r} beside it; leave k out")
@@ -181,7 +268,20 @@ def as_range(m: Rank | RankedRange | ThresholdRange, k: Rank | None) -> RankedRa
 
 
 def as_floats(values: ArrayLike, name: str = "values") -> NDArray[Any]:
-    """Floats as they are (float16 as float32), integers and booleans as float64; anything else is an error."""
+    """Floats as they are, float16 as float32, integers and booleans as float64; anything else is an error.
+
+    Parameters
+    ----------
+    values : array_like
+        What a user passed.
+    name : str, default="values"
+        What the error message calls it.
+
+    Returns
+    -------
+    ndarray
+        At least one dimension; not copied where it is a float array already.
+    """
     try:
         array = np.asarray(values)
     except ValueError as error:
@@ -207,7 +307,7 @@ def as_floats(values: ArrayLike, name: str = "values") -> NDArray[Any]:
 
 
 def check_finite(array: NDArray[Any], name: str) -> None:
-    """An error that counts what is not finite; block by block, so that no mask of the whole array is built."""
+    """Raise an error that counts what is not finite, block by block so that no mask of the whole array is built."""
     bad = 0
     n_rows, n = array.shape
     step = max(1, BLOCK // n)
@@ -234,7 +334,7 @@ def _check_axis(axis: int, ndim: int) -> int:
 
 
 def _as_sample_weight(weight: ArrayLike | None, array: NDArray[Any], axis: int | None) -> NDArray[Any] | None:
-    """One weight a value, as a matrix like the rows: float64, because sums of weights decide ranks."""
+    """One weight per value, as a matrix like the rows: float64, because sums of weights decide ranks."""
     if weight is None:
         return None
     given = as_floats(weight, "sample_weight").astype(np.float64)
@@ -245,7 +345,7 @@ def _as_sample_weight(weight: ArrayLike | None, array: NDArray[Any], axis: int |
         moved = np.broadcast_to(given, (array.size // n, n))
     else:
         raise ValueError(
-            f"sample_weight must have one weight a position along the axis, shape ({n},), or one a value, "
+            f"sample_weight must have one weight per position along the axis, shape ({n},), or one per value, "
             f"shape {array.shape}, got shape {given.shape}; pass one of the two"
         )
     rows = moved.reshape(-1, n)

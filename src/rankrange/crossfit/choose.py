@@ -1,9 +1,9 @@
-"""Choosing m and k: without clean data (`choose_m`), the default, or with some (`with_clean`).
+"""Choosing m, k and C: without clean data (`choose_m`), which is the default, or with some (`with_clean`).
 
-Without clean data. Fits at a grid of m are scored by cross-validation against the labels as they are. For classes the
+Without clean data, fits at a grid of m are scored by cross-validation against the labels as they are. For classes the
 score is balanced accuracy: where labels of one class are wrong more often than those of another, it is still an
-increasing function of the balanced accuracy on clean labels, which accuracy is not. The best m must beat m = 0 by one
-standard error (more on few rows), or nothing is cut. For numbers the score is a squared error that stops growing at
+increasing function of the balanced accuracy on clean labels, which plain accuracy is not. The best m must beat m = 0 by
+one standard error (more on few rows), or nothing is cut. For numbers the score is a squared error that stops growing at
 three robust standard deviations, so that an outlier that is not fitted costs the same however far out it is.
 
 On many rows the scores around the best m are flat, and the share of errors can be estimated well: there m is that share
@@ -45,9 +45,20 @@ _CAUTION = 40.0
 class Choice:
     """What was chosen, and what it was chosen from.
 
-    `m` is a mass, or a count where the masses are counts. `start` is a fit at that m from which to go on; None where
-    nothing is cut. `table` has a row for each fit compared. `noise` is the estimated share of wrong labels, or of
-    outliers, with its interval: not m, which is what trains best. `k` and `C` are None where they stay what they were.
+    Attributes
+    ----------
+    m : float
+        A mass, or a count where the masses are counts.
+    start : ndarray or None
+        A fit at that m from which to go on; None where nothing is cut.
+    table : dict of ndarray
+        One entry per fit that was compared.
+    reason : str
+        Why, in words.
+    noise : tuple of float
+        The estimated share of wrong labels, or of outliers, with its interval. It is not m, which is what trains best.
+    k, C : float or None
+        None where they stay what they were.
     """
 
     m: float
@@ -62,9 +73,25 @@ class Choice:
 def choose_m(
     objective: Objective, rng: np.random.Generator, report: Report = silent, *, C: float | None = None
 ) -> Choice:
-    """The m for `objective`, whose own m does not matter, and whose k stays; and C, in scikit-learn's meaning, if None.
+    """Choose m, and C where it is left open, by cross-validation against the targets as they are.
 
     C is chosen first, on the same folds, for the fits of all rows; where m > 0 it is looked at again for the chosen m.
+
+    Parameters
+    ----------
+    objective : Objective
+        The model and its rows. Its own m does not matter; its k stays.
+    rng : Generator
+        Deals out the folds and draws random starts.
+    report : callable
+        Is told a few words before each part of the work.
+    C : float or None
+        scikit-learn's C; None chooses it.
+
+    Returns
+    -------
+    Choice
+        With C in scikit-learn's meaning.
     """
     k_share = objective.k / objective.total
     shares = SHARES if objective.design.n <= (PART_FROM if objective.n_outputs == 1 else FOLDS_UP_TO) else _COARSE
@@ -106,7 +133,7 @@ def _best(
 
 
 def choose_C(objective: Objective, rng: np.random.Generator) -> float:
-    """scikit-learn's C for `objective` at its own m and k, whose C does not matter."""
+    """Choose scikit-learn's C for an objective at its own m and k; its own C does not matter."""
     if objective.total < _LEAST_ROWS:
         return 1.0
     part = _some_rows(objective, rng)
@@ -119,10 +146,26 @@ def choose_C(objective: Objective, rng: np.random.Generator) -> float:
 
 
 def weaker_penalty(cross: CrossFit, fits: Fits, chosen: int, k_share: float) -> Fits:
-    """The fits under a weaker penalty, where the chosen m then scores better by more than a standard error.
+    """Try weaker penalties at the chosen m, and keep one that scores better by more than a standard error.
 
     The C of the ordinary fit is too strong where wrong or far rows turn it; without these rows a weaker one may do
     better. What the rows that are not cut cost would not tell: the less they are penalised, the less it is.
+
+    Parameters
+    ----------
+    cross : CrossFit
+        The folds.
+    fits : Fits
+        The fits that were compared.
+    chosen : int
+        Which of them was chosen.
+    k_share : float
+        The share of the mass up to which losses count.
+
+    Returns
+    -------
+    Fits
+        The same fits, with the chosen one under its best penalty.
     """
     objective, strata = cross.objective, strata_of(cross.objective)
     m, k = paths.masses_of(fits.sets, fits.shares[[chosen]], k_share)
@@ -149,7 +192,34 @@ def on_all_rows(
     C: float,
     rng: np.random.Generator,
 ) -> tuple[float, Array]:
-    """m and the chosen fit on all rows, made as on the folds: a deeper search finds minima that were not scored."""
+    """The chosen m, and the chosen fit on all rows.
+
+    It is made as those on the folds were: a deeper search would find minima that were not scored.
+
+    Parameters
+    ----------
+    objective : Objective
+        The model and all rows.
+    fits : Fits
+        The fits that were compared.
+    chosen : int
+        Which of them was chosen.
+    shares : ndarray
+        The shares of m that were tried.
+    k_share : float
+        The share of the mass up to which losses count.
+    start : ndarray or None
+        A fit to go on from instead.
+    C : float
+        Relative to the mean of all rows.
+    rng : Generator
+        Draws random starts.
+
+    Returns
+    -------
+    m, start : float and ndarray
+        m as a mass, and the fit there.
+    """
     sets = paths.Sets.of(objective, mass_of(objective)[None], C)
     shares = np.union1d(shares, fits.shares[chosen])
     m, k = paths.masses_of(sets, shares, k_share)
@@ -170,7 +240,24 @@ def _some_rows(objective: Objective, rng: np.random.Generator) -> Objective:
 
 
 def row_scores(objective: Objective, strata: Array, parts: list[tuple[Array, Array]], tests: Array) -> Array:
-    """(candidates, n): what each row adds to the score, averaged over its appearances; the score is the mean."""
+    """What each row adds to the score of each candidate, averaged over the folds that left it out.
+
+    Parameters
+    ----------
+    objective : Objective
+        The model and its rows.
+    strata : ndarray of shape (n,)
+        The class of each row.
+    parts : list of tuple
+        For each fold the rows it left out and their scores (candidates, r, rows).
+    tests : ndarray of shape (F, n)
+        Masses of the rows that each fold leaves out.
+
+    Returns
+    -------
+    ndarray of shape (candidates, n)
+        The score of a candidate is the mean of its row; NaN for rows that no fold left out.
+    """
     gains = _right if objective.loss.targets != "numbers" else _close
     total = np.zeros((len(parts[0][1]), objective.design.n))
     seen = np.zeros(objective.design.n)
@@ -266,9 +353,23 @@ ADAPTIVE = ((0.7, 2), (0.8, 4), (0.9, 8), (0.95, 16), (0.995, 32))
 def adapt_k(
     objective: Objective, result: Result, solve: Callable[[Objective, Array], Result]
 ) -> tuple[Objective, Result]:
-    """The paper's schedule: fit at k = n, then at the k that the training accuracy allows, until that does not fall.
+    """The paper's schedule for k: fit at k = n, then at the k that the training accuracy allows, until k stays.
 
     k never rises, and never falls to m or below: there the schedule ends.
+
+    Parameters
+    ----------
+    objective : Objective
+        At k = n.
+    result : Result
+        Its solution.
+    solve : callable
+        Fits an objective from a start.
+
+    Returns
+    -------
+    objective, result : Objective and Result
+        At the last k.
     """
     while True:
         accuracy = _training_accuracy(objective, result.w)

@@ -32,10 +32,23 @@ _METRIC_ROWS = 20_000
 
 @dataclass(frozen=True, eq=False)
 class Sets:
-    """The model (an objective whose m, k and C do not matter) and its training sets, a row of masses (F, n) each.
+    """The model and its training sets: one row of masses (F, n) per set.
 
     C is relative to the mean of all rows: n times scikit-learn's. Fits on a part of the rows are then penalised as the
     fit on all of them is.
+
+    Parameters
+    ----------
+    model : Objective
+        Its m, k and C do not matter.
+    masses : ndarray of shape (F, n)
+        How much each row counts in each training set; bool where each row counts once.
+    C : float
+        Inverse strength of the penalty.
+    metric : Metric
+        Scales the steps.
+    far : ndarray of shape (n,)
+        How far out each row lies.
     """
 
     model: Objective
@@ -46,18 +59,37 @@ class Sets:
 
     @classmethod
     def of(cls, model: Objective, masses: Array, C: float) -> Sets:
+        """The training sets of these masses, with their metric from the rows that do not lie far out."""
         far = farness(model)
         near = far <= np.quantile(far, 1.0 - _FAR)
         return cls(model, masses, C, rough_metric(replace(model, C=C), near), far)
 
     @property
     def totals(self) -> Array:
+        """The mass (F,) of each training set."""
         return self.masses.sum(axis=1).astype(np.float64)
 
     def fit(
         self, starts: Array, which: Array, m: Array, k: Array, *, max_iter: int, tol: float = _TOL
     ) -> tuple[Array, Array]:
-        """Minimise from each start (S, r, p) on the training set `which` (S,), with m (S,) and k (S,) of its mass."""
+        """Fit many columns at once.
+
+        Parameters
+        ----------
+        starts : ndarray of shape (S, r, p)
+            One start per column.
+        which : ndarray of shape (S,)
+            The training set of each column.
+        m, k : ndarray of shape (S,)
+            Masses to drop and to keep up to, of each column.
+        max_iter, tol : int and float
+            When to stop.
+
+        Returns
+        -------
+        W, values : ndarray of shape (S, r, p) and (S,)
+            Where each column ended, and its objective there.
+        """
 
         def batch(W: Array, numbers: Array) -> tuple[Array, Array]:
             return self.values_and_gradients(W, which[numbers], m[numbers], k[numbers])
@@ -66,7 +98,7 @@ class Sets:
         return W, values
 
     def values_and_gradients(self, W: Array, which: Array, m: Array, k: Array) -> tuple[Array, Array]:
-        """Values (S,) and gradients (S, r, p): one product with X for many columns, the rest in parts of the cache."""
+        """Objectives (S,) and gradients (S, r, p) of many columns, with shared products with X; see `fit`."""
         values, gradients = np.empty(len(W)), np.empty(W.shape)
         numbers = self.model.design.n * self.model.n_outputs
         step = max(1, _PART // numbers)
@@ -97,7 +129,7 @@ class Sets:
         return (q * s).sum(axis=1), slope
 
     def scores(self, W: Array) -> Array:
-        """(S, r, n)."""
+        """Scores (S, r, n) of all rows under each W (S, r, p)."""
         flat = self.model.design.scores(W.reshape(-1, W.shape[2]))
         return np.ascontiguousarray(flat).reshape(len(W), W.shape[1], -1)
 
@@ -127,7 +159,7 @@ def farness(model: Objective) -> Array:
 
 
 def rough_metric(model: Objective, near: Array) -> Metric:
-    """The spread of these rows, as the Hessian of a loss would see it at scores of zero."""
+    """The spread of the rows where `near` is True, as the Hessian of a loss would see it at scores of zero."""
     rows = np.flatnonzero(near)
     rows = rows[:: 1 + len(rows) // _METRIC_ROWS]
     matrix = model.design.gram(np.ones(len(rows)), rows) * (0.25 / max(len(rows), 1))
@@ -136,7 +168,22 @@ def rough_metric(model: Objective, near: Array) -> Metric:
 
 
 def masses_of(sets: Sets, shares: Array, k_share: float) -> tuple[Array, Array]:
-    """m (M, F) and k (F,) for the shares of each training set's mass; rounded to counts where masses are counts."""
+    """m (M, F) and k (F,) for shares of each training set's mass.
+
+    Parameters
+    ----------
+    sets : Sets
+        The training sets.
+    shares : ndarray of shape (M,)
+        Shares to drop.
+    k_share : float
+        The share to keep up to.
+
+    Returns
+    -------
+    m, k : ndarray
+        Rounded to counts where masses are counts.
+    """
     totals = sets.totals
     m, k = shares[:, None] * totals, k_share * totals
     if (sets.masses == np.floor(sets.masses)).all():
@@ -146,14 +193,14 @@ def masses_of(sets: Sets, shares: Array, k_share: float) -> tuple[Array, Array]:
 
 
 def ordinary(sets: Sets, start: Array | None = None, tol: float = 1e-7) -> Array:
-    """The fit of all losses on each training set (F, r, p)."""
+    """The fit of all losses on each training set, (F, r, p); from zero unless a start is given."""
     model, n_sets = sets.model, len(sets.masses)
     start = np.zeros((n_sets, model.n_outputs, model.design.p)) if start is None else start
     return sets.fit(start, np.arange(n_sets), np.zeros(n_sets), sets.totals, max_iter=100, tol=tol)[0]
 
 
 def upward(sets: Sets, start: Array, m: Array, k: Array) -> Array:
-    """(M, F, r, p): each m (M, F) starts from the fit of the one before, the first from `start`."""
+    """Fits (M, F, r, p) that cut more and more, at m (M, F) and k (F,): each from the one before, from `start` on."""
     every = np.arange(len(sets.masses))
     path = [start]
     for level in m:
@@ -162,10 +209,23 @@ def upward(sets: Sets, start: Array, m: Array, k: Array) -> Array:
 
 
 def searched(sets: Sets, m: Array, k: Array, rng: np.random.Generator, n_random: int) -> Array:
-    """(M, F, r, p): the lowest of a search from the fit without far rows and `n_random` random starts, at each m.
+    """The lowest fits (M, F, r, p) of a search at each m, from the fit without far rows and from random starts.
 
     All start together. After a few steps each (m, set) goes on with its best two and the best of the next smaller and
     the next larger m; after some more with the best one.
+
+    Parameters
+    ----------
+    sets : Sets
+        The training sets.
+    m : ndarray of shape (M, F)
+        Masses to drop.
+    k : ndarray of shape (F,)
+        Masses to keep up to.
+    rng : Generator
+        Draws the random starts.
+    n_random : int
+        How many of these there are per set.
     """
     drawn = random_starts(sets, n_random, rng)
     drawn = np.broadcast_to(drawn, (len(m), *drawn.shape))
@@ -194,7 +254,7 @@ def _fit_grid(sets: Sets, starts: Array, m: Array, k: Array, max_iter: int, tol:
 
 
 def near_starts(sets: Sets, m: Array) -> Array:
-    """(M, F, r, p): one Newton step from zero on the rows that are left when the m farthest are cut."""
+    """Starts (M, F, r, p): one Newton step from zero on the rows that are left when the m farthest are cut."""
     model, n_sets = sets.model, len(sets.masses)
     zero = np.zeros((n_sets, model.n_outputs, model.design.p))
     every, none = np.arange(n_sets), np.zeros(n_sets)
@@ -208,7 +268,10 @@ def near_starts(sets: Sets, m: Array) -> Array:
 
 
 def random_starts(sets: Sets, n_random: int, rng: np.random.Generator) -> Array:
-    """(F, n_random, r, p): through few rows for numbers, else the direction of two random rows with their labels."""
+    """Random starts (F, n_random, r, p).
+
+    For numbers each goes through few rows; for classes it is the direction of two random rows with their labels.
+    """
     design = sets.model.design
     W = np.zeros((len(sets.masses), n_random, sets.model.n_outputs, design.p))
     if not n_random:
@@ -253,7 +316,7 @@ def _scaled(sets: Sets, W: Array) -> Array:
 
 
 def training_sets(objective: Objective, tests: Array, C: float) -> Sets:
-    """For each test part the rows that are not in it."""
+    """For each test part (a row of masses that are left out) the rows that are not in it; C is relative to the mean."""
     mass = mass_of(objective)
     train = ~tests if mass.dtype == bool else mass - tests
     if len(train) == 1:  # a hold-out: no need to carry its rows along
@@ -264,7 +327,19 @@ def training_sets(objective: Objective, tests: Array, C: float) -> Sets:
 
 @dataclass(frozen=True)
 class Fits:
-    """The fits that are compared: candidate 0 is the ordinary one. W (candidates, F, r, p)."""
+    """The fits that are compared, each on every training set; the first is the ordinary one.
+
+    Attributes
+    ----------
+    sets : Sets
+        The training sets.
+    shares : ndarray of shape (candidates,)
+        What each candidate drops, as a share of the mass.
+    names : list of str
+        How each was found: "none", "up" or "search".
+    W : ndarray of shape (candidates, F, r, p)
+        Their parameters.
+    """
 
     sets: Sets
     shares: Array
@@ -281,6 +356,23 @@ class Fits:
         n_random: int,
         report: Report = silent,
     ) -> Fits:
+        """All fits that a choice of m compares: fits that cut more and more, and a search at each share.
+
+        Parameters
+        ----------
+        sets : Sets
+            The training sets.
+        shares : ndarray
+            Shares to drop.
+        k_share : float
+            The share to keep up to.
+        rng : Generator
+            Draws random starts.
+        n_random : int
+            How many of these there are per set.
+        report : callable
+            Is told what has been fitted.
+        """
         n_sets = len(sets.masses)
         m, k = masses_of(sets, shares, k_share)
         plain = ordinary(sets)
@@ -294,7 +386,7 @@ class Fits:
         return cls(sets, np.concatenate([[0.0], shares, shares]), names, np.concatenate([zero, up, found]))
 
     def beside(self, chosen: int, share: float, k_share: float) -> Fits:
-        """With one more candidate on the path of `chosen`: this share, from the nearest fit that there is."""
+        """These fits and one more, on the path of `chosen`: at `share`, from the nearest fit that there is."""
         path = [0, *(i for i, name in enumerate(self.names) if name == self.names[chosen])]
         near = min(path, key=lambda i: abs(self.shares[i] - share))
         m, k = masses_of(self.sets, np.array([share]), k_share)
@@ -303,7 +395,7 @@ class Fits:
         return Fits(self.sets, np.append(self.shares, share), names, np.concatenate([self.W, W[None]]))
 
     def cuts(self, candidate: int) -> Array:
-        """(F,): the cut s_[m] among the losses of each training set."""
+        """The cut s_[m] of a candidate among the losses of each training set, (F,)."""
         m, _ = masses_of(self.sets, self.shares[[candidate]], 1.0)
         found = []
         for mass, level, W in zip(self.sets.masses, m[0], self.W[candidate], strict=True):
@@ -314,7 +406,7 @@ class Fits:
         return np.array(found)
 
     def out_of_fold(self, objective: Objective, tests: Array) -> list[tuple[Array, Array]]:
-        """For each test part its rows and their scores (candidates, r, rows)."""
+        """For each test part its rows, and their scores (candidates, r, rows) by fits that have not seen them."""
         parts = []
         for f, test in enumerate(tests):
             rows = np.flatnonzero(test)

@@ -21,10 +21,11 @@ Report = Callable[[str], None]  # is told a few words before each part of the wo
 
 
 def silent(message: str) -> None:
-    """Progress that nobody asked for."""
+    """Report nothing: the progress that nobody asked for."""
 
 
 def mass_of(objective: Objective) -> Array:
+    """The mass of each row; all True where each counts once."""
     if objective.sample_weight is None:
         return np.ones(objective.design.n, dtype=bool)
     return objective.sample_weight
@@ -49,10 +50,26 @@ def plan_of(objective: Objective) -> tuple[int, int, int]:
 
 
 def split(objective: Objective, strata: Array, rng: np.random.Generator, plan: tuple[int, int, int]) -> Array:
-    """Masses (F, n) of the test parts, dealt out within each class.
+    """Deal out the rows into test parts, within each class.
 
     A row that stands for several (a whole weight) is dealt out one by one, so that a weight is the same as repetition;
     one of a fractional weight goes into one part.
+
+    Parameters
+    ----------
+    objective : Objective
+        The rows and their weights.
+    strata : ndarray of shape (n,)
+        The class of each row.
+    rng : Generator
+        Shuffles.
+    plan : tuple of int
+        Repeats, folds, and how many of the folds are used.
+
+    Returns
+    -------
+    ndarray of shape (F, n)
+        Masses of the rows that each fold leaves out; bool where each row counts once.
     """
     n = objective.design.n
     mass = mass_of(objective)
@@ -70,7 +87,22 @@ def split(objective: Objective, strata: Array, rng: np.random.Generator, plan: t
 
 
 def deal(strata: Array, folds: int, rng: np.random.Generator) -> Array:
-    """A fold for each row: as even as can be within each class, and over all."""
+    """A fold for each row, as even as can be within each class and over all.
+
+    Parameters
+    ----------
+    strata : ndarray of shape (n,)
+        The class of each row.
+    folds : int
+        How many folds there are.
+    rng : Generator
+        Shuffles.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+        Numbers from 0 to folds - 1.
+    """
     order = np.lexsort((rng.permutation(len(strata)), strata))
     fold = np.empty(len(strata), dtype=np.intp)
     fold[order] = np.arange(len(strata)) % folds

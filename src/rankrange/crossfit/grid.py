@@ -24,9 +24,30 @@ _ENOUGH = 1e-3
 
 
 def paper_grid(n: int, *, k: Iterable[float] = (), m: Iterable[float] = (), C: Iterable[float] = ()) -> list[Any]:
-    """A param_grid for n training rows: k = 1 and .1 n, .2 n, ..., n; m = 0 (AT_k) and in [1, k); C = 1 .. 10^5.
+    """The grid of the paper, as a param_grid for a grid search.
 
-    n are the rows of a training fold, so that k = n is all of them. Pass shares for other values of k and m.
+    Parameters
+    ----------
+    n : int
+        The rows of a training fold, so that k = n is all of them.
+    k : iterable of float, optional
+        Shares of n to try for k instead of 1/n, 0.1, 0.2, ..., 1.
+    m : iterable of float, optional
+        Shares of k to try for m, beside 0 (which is AT_k) and 1/k, instead of 0.05 to 0.8.
+    C : iterable of float, optional
+        Values to try for C instead of 1, 10, ..., 10^5. They are scikit-learn's; the paper's is relative to the mean of
+        the kept losses.
+
+    Returns
+    -------
+    list of dict
+        One grid per k.
+
+    Examples
+    --------
+    >>> from rankrange.crossfit.grid import paper_grid
+    >>> paper_grid(100, k=[0.5], m=[0.1], C=[1.0])
+    [{'k': [1], 'm': [0], 'C': [1.0]}, {'k': [50], 'm': [0, 1, 5], 'C': [1.0]}]
     """
     ks = sorted({1, *(round(share * n) for share in tuple(k) or np.arange(1, 11) / 10)} - {0})
     shares = tuple(m) or (0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8)
@@ -39,13 +60,53 @@ def paper_grid(n: int, *, k: Iterable[float] = (), m: Iterable[float] = (), C: I
 
 
 class RangeSearchCV(GridSearchCV):
-    """GridSearchCV for AoRRClassifier and AoRRRegressor, warm-started along m within each fold.
+    """scikit-learn's GridSearchCV for AoRRClassifier and AoRRRegressor, warm-started along m within each fold.
 
-    Parameters, attributes and methods are those of scikit-learn's GridSearchCV, with one metric. The refit at the end
-    is an ordinary one, from many starts. A fold's fits at one k, C, ... are one task of `n_jobs`.
+    The parameters, attributes and methods are those of GridSearchCV, with one metric. The fits of a fold that share k,
+    C and the other parameters are one task of `n_jobs`. The refit at the end is an ordinary one, from many starts.
+
+    Parameters
+    ----------
+    estimator : AoRRClassifier or AoRRRegressor
+        What is fitted.
+    param_grid : dict or list of dict
+        Values to try; each grid must name m. `paper_grid` makes the paper's.
+    scoring, n_jobs, refit, cv, verbose, pre_dispatch, error_score, return_train_score
+        As in GridSearchCV.
+
+    Attributes
+    ----------
+    best_params_, best_score_, best_estimator_, best_index_, cv_results_, n_splits_, refit_time_, scorer_
+        As in GridSearchCV.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_classification
+    >>> from rankrange import AoRRClassifier
+    >>> from rankrange.crossfit.grid import RangeSearchCV
+    >>> X, y = make_classification(80, 4, flip_y=0.2, random_state=0)
+    >>> search = RangeSearchCV(AoRRClassifier(random_state=0), {"m": [0, 0.1, 0.2], "k": [1.0]}, cv=2).fit(X, y)
+    >>> len(search.cv_results_["params"]), sorted(search.best_params_)
+    (3, ['k', 'm'])
     """
 
     def fit(self, X: Any, y: Any = None, **params: Any) -> RangeSearchCV:
+        """Search the grid, then fit the best parameters to all rows.
+
+        Parameters
+        ----------
+        X : array_like or sparse matrix of shape (n_samples, n_features)
+            The rows.
+        y : array_like of shape (n_samples,)
+            Their targets.
+        **params
+            Passed on to the estimator's `fit`.
+
+        Returns
+        -------
+        RangeSearchCV
+            The search itself.
+        """
         if not isinstance(self.scoring, str | None) and not callable(self.scoring):
             raise ValueError(f"RangeSearchCV takes one metric: a name or a function; got scoring={self.scoring!r}")
         scorer = check_scoring(self.estimator, self.scoring)

@@ -71,18 +71,18 @@ class CrossFit:
         return self._given if self._given is not None else self.ordinary.sets.C / self.objective.total
 
     def trimmed(self, shares: Array) -> Fits:
-        """The ordinary fits, and fits that cut these shares of the rows, each from the one before."""
+        """The ordinary fits, and fits that drop these growing shares of the rows, each from the one before."""
         return _cutting(self.ordinary, shares)
 
     def candidates(
         self, shares: Array, k_share: float, rng: np.random.Generator, n_random: int, report: Report = silent
     ) -> Fits:
-        """All that a choice of m compares: fits that cut more and more, and searches at each share."""
+        """All fits that a choice of m compares, as `Fits.on` makes them: paths that cut more and more, and searches."""
         sets = replace(self.sets, C=self.C * self.objective.total)
         return Fits.on(sets, shares, k_share, rng, n_random, report)
 
     def scores(self, fits: Fits) -> list[tuple[Array, Array]]:
-        """For each test part its rows and their scores (candidates, r, rows)."""
+        """For each test part its rows, and their scores (candidates, r, rows) by fits that have not seen them."""
         return fits.out_of_fold(self.objective, self.tests)
 
     def _fits(self, sets: Sets, W: Array) -> Fits:

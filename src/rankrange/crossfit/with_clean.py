@@ -81,7 +81,26 @@ def choose_with_validation(
     choose_k: bool = True,
     report: Report = silent,
 ) -> Choice:
-    """m, k and a start for `objective`, from the rows of `clean`; what is not to be chosen stays as it is."""
+    """Choose m and k from the losses of clean rows: Algorithm 2 of the paper, with a last step of our own.
+
+    Parameters
+    ----------
+    objective : Objective
+        The training rows; what is not to be chosen stays as it is.
+    clean : Objective
+        The clean rows.
+    operations : None, pair of float or pair of callable
+        How the clean losses give the two cuts; see `operations_of`.
+    choose_m, choose_k : bool
+        What is to be chosen.
+    report : callable
+        Is told of each look at the clean rows.
+
+    Returns
+    -------
+    Choice
+        With a start to go on from.
+    """
     upper, lower = operations_of(operations)
     sets = paths.Sets.of(objective, mass_of(objective)[None], objective.C_of_sum * objective.total)
     warm = W = _warm_up(sets, clean)

@@ -22,20 +22,62 @@ __all__ = ["DataNotFoundError", "load", "names"]
 
 
 def names() -> list[str]:
-    """The names that `load` knows."""
+    """List the names that `load` knows.
+
+    Returns
+    -------
+    list of str
+        Eleven names.
+
+    Examples
+    --------
+    >>> from rankrange import datasets
+    >>> datasets.names()[:3]
+    ['monk', 'titanic', 'australian']
+    """
     return [*MADE, *TABLES, "mnist", *TOYS]
 
 
 def load(name: str, *, data_home: str | os.PathLike[str] | None = None, download: bool = True, **options: Any) -> Bunch:
-    """A data set as a Bunch: data, target, feature_names, target_names, DESCR, source and verified.
+    """Load one of the paper's data sets.
 
-    `source` says where it came from and `verified` what was checked: "checksum", or for a copy from OpenML that
-    differs from the paper's "shape and class counts". `download=False` never asks the network.
+    Values are as their source has them, not scaled.
 
-    mnist: data and target are the 60,000 training images, test_data and test_target the 10,000 others, uint8 0..255
-    of shape (n, 784). The toy sets take n_samples=200, n_outliers=1, random_state=0 (the paper's cases have 1, 2, 3,
-    4, 5, 10 and 20 outliers) or source="paper" for the paper's own 200 points, and add outliers (a mask of the rows),
-    bayes_coef, bayes_intercept (class 1 where x @ coef + intercept > 0) and bayes_error, all for the clean mixture.
+    Parameters
+    ----------
+    name : str
+        One of `names()`.
+    data_home : path, optional
+        The folder of files to read, before the one named by the environment variable RANKRANGE_DATA (docs/data.md has
+        its format). What OpenML sends is then stored there too.
+    download : bool, default=True
+        Whether OpenML may be asked where the folder lacks the files.
+    **options
+        For the toy sets only: n_samples=200, n_outliers=1 and random_state=0, or source="paper" for the paper's own 200
+        points. The paper's cases have 1, 2, 3, 4, 5, 10 and 20 outliers.
+
+    Returns
+    -------
+    sklearn.utils.Bunch
+        With data, target, feature_names, target_names, DESCR, `source` (where it came from) and `verified` (what was
+        checked: "checksum", "made here", or for a copy from OpenML that differs from the paper's "shape and class
+        counts"). mnist also has test_data and test_target, and its images are uint8, 0 to 255, of shape (n, 784). The
+        toy sets also have outliers (a mask of the rows), bayes_coef, bayes_intercept (class 1 where x @ coef +
+        intercept > 0) and bayes_error, all for the mixture without outliers.
+
+    Raises
+    ------
+    DataNotFoundError
+        Where neither the folder nor OpenML has the data; the message says what to do.
+    ValueError
+        For an unknown name, or a file that is damaged or another one.
+
+    Examples
+    --------
+    >>> from rankrange import datasets
+    >>> monk = datasets.load("monk")
+    >>> monk.data.shape, int(monk.target.sum())
+    ((432, 6), 228)
     """
     if name not in names():
         raise ValueError(f"name must be one of {', '.join(names())}; got {name!r}, choose one of these")

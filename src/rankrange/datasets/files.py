@@ -21,11 +21,25 @@ from sklearn.utils import Bunch
 
 
 class DataNotFoundError(FileNotFoundError):
-    """A data set is neither in the folder named nor to be had from OpenML; the message says what to do."""
+    """A data set is neither in the folder named nor available from OpenML; the message says what to do."""
 
 
 def bunch(name: str, data: Any, target: Any, features: Any, labels: Any, source: str, facts: str, **more: Any) -> Bunch:
-    """What `load` returns; `more` are further fields, among them `verified` unless that is the checksum."""
+    """The Bunch that `load` returns.
+
+    Parameters
+    ----------
+    name : str
+        Of the data set.
+    data, target : ndarray
+        The rows and what is to be learnt.
+    features, labels : sequence of str
+        Names of the columns and of the classes or labels.
+    source, facts : str
+        Where it came from, and what to know about it.
+    **more
+        Further fields, among them `verified` unless that is the checksum.
+    """
     more.setdefault("verified", "checksum")
     size = f"{data.shape[0]} rows, {data.shape[1]} features, targets: {', '.join(map(str, labels))}."
     return Bunch(
@@ -51,10 +65,12 @@ class Store:
     download: bool
 
     def find(self, file: str) -> Path | None:
+        """The path of a file in the folder, or None where it is not there."""
         path = None if self.folder is None else self.folder / file
         return path if path is not None and path.is_file() else None
 
     def missing(self, name: str, files: str, why: str, remedy: str) -> DataNotFoundError:
+        """The error for data that is nowhere: what is needed, where it was looked for, why not, and the remedy."""
         looked = "no folder is named" if self.folder is None else f"it is not in {self.folder}"
         return DataNotFoundError(
             f"data set {name!r} needs {files} in the folder named by data_home= or RANKRANGE_DATA, but {looked}{why}; "
@@ -62,7 +78,27 @@ class Store:
         )
 
     def openml(self, name: str, data_id: int, files: str) -> Bunch:
-        """The OpenML copy as data frames, or DataNotFoundError in one sentence."""
+        """The OpenML copy as data frames.
+
+        Parameters
+        ----------
+        name : str
+            Of the data set, for the message.
+        data_id : int
+            Its number at OpenML.
+        files : str
+            The files that would do instead, for the message.
+
+        Returns
+        -------
+        sklearn.utils.Bunch
+            As scikit-learn's `fetch_openml` gives it.
+
+        Raises
+        ------
+        DataNotFoundError
+            In one sentence, where OpenML may not be asked or does not answer.
+        """
         if not self.download:
             raise self.missing(name, files, "", ", or pass download=True to fetch it from OpenML")
         try:
@@ -117,6 +153,7 @@ class Table:
     labels: tuple[str, ...] | None = None  # of the two classes; None: multi-label, the header names them
 
     def check(self, data: NDArray[Any], target: NDArray[Any], where: str) -> None:
+        """Raise a ValueError unless rows, columns and class counts are as they must be; `where` names the source."""
         ones = tuple(int(count) for count in np.reshape(target, (len(data), -1)).sum(axis=0))
         expected, found = (self.rows, self.features, self.ones), (*data.shape, ones)
         if found != expected:
@@ -131,6 +168,7 @@ class Table:
 
 
 def load_table(name: str, store: Store) -> Bunch:
+    """A table from its CSV file in the folder, or else from OpenML."""
     table, file = TABLES[name], f"{name}.csv.gz"
     path = store.find(file)
     if path is not None:
@@ -146,7 +184,7 @@ def load_table(name: str, store: Store) -> Bunch:
 
 
 def read_table(path: Path, table: Table) -> tuple[NDArray[Any], NDArray[Any], list[str], Any]:
-    """(data, target, feature names, label names) of a CSV file with a header, after every check it can fail."""
+    """(data, target, feature names, label names) of a CSV file with a header, after every check that it can fail."""
     content = _unzip(path)
     header, _, body = content.decode("utf-8", "replace").partition("\n")
     columns, d = header.strip().split(","), table.features
@@ -249,7 +287,7 @@ TABLES = {
         sha256="0dfcb6f8e96077dc979ab2761c52248cd4cb84b7436ee315f6303f5a2fb988c8",
         row_sha256="26a9211fb95d043c7878c03c87d1c5e376c3fb02705ecdfe35eaf3f3c3051bf5",
         openml=40589,
-        facts="Music by rhythm and timbre; six moods, 1.87 true ones a row.",
+        facts="Music by rhythm and timbre; six moods, 1.87 true ones per row.",
     ),
     "scene": Table(
         rows=2407,
@@ -258,8 +296,8 @@ TABLES = {
         sha256="c9d15cdcc7f59c4d66b562d0e421cbc1ca27b5e2e9b8049b980c6149590565b7",
         row_sha256="e34b1fe1a4927f08daab76fee8bc7eda441e50840e7bf130e7d6f76e7abbefa6",
         openml=40595,
-        facts="Photographs by colour moments; six kinds of scene, 1.07 true ones a row. In the folder's file the first "
-        "1,211 rows are Mulan's training part.",
+        facts="Photographs by colour moments; six kinds of scene, 1.07 true ones per row. In the folder's file the "
+        "first 1,211 rows are Mulan's training part.",
     ),
     "yeast": Table(
         rows=2417,
@@ -268,7 +306,7 @@ TABLES = {
         sha256="50e2b264cf9e6c72aa6868fb2cc7e107b3faa456168eace638215b88034dddbf",
         row_sha256="44683b3c9c2da1021004ecc8630dab0fce975c4dab3b903986b94712724428c6",
         openml=40597,
-        facts="Genes by expression and phylogenetic profile; 14 functional classes, 4.24 true ones a row.",
+        facts="Genes by expression and phylogenetic profile; 14 functional classes, 4.24 true ones per row.",
     ),
 }
 
@@ -285,6 +323,7 @@ _DIGITS = (6903, 7877, 6990, 7141, 6824, 6313, 6876, 7293, 6825, 6958)  # of all
 
 
 def load_mnist(store: Store) -> Bunch:
+    """MNIST from its four original files in the folder, or else from OpenML."""
     paths = [store.find(f"mnist/{file}-ubyte.gz") for file in _MNIST]
     verified = "checksum"
     if None not in paths:

@@ -134,6 +134,17 @@ TOYS = {
 
 
 def load_toy(name: str, store: Store, options: dict[str, Any]) -> Bunch:
+    """A toy set from its generator, or from the paper's own file.
+
+    Parameters
+    ----------
+    name : str
+        A key of `TOYS`.
+    store : Store
+        Where the paper's file is looked for.
+    options : dict
+        `source`, `n_samples`, `n_outliers`, `random_state`.
+    """
     toy, source = TOYS[name], options.get("source", "generated")
     known = {"source"} if source == "paper" else {"source", "n_samples", "n_outliers", "random_state"}
     if source not in ("generated", "paper"):

@@ -1,4 +1,7 @@
-"""scikit-learn estimators: they validate, build an objective, solve it, and store what came out."""
+"""scikit-learn estimators: they validate, build an objective, solve it, and store what came out.
+
+May import: `core`, `solvers`, `crossfit`, and `metrics`.
+"""
 
 from .baselines import LogisticPerLabel, LSEPClassifier, TopKSVMClassifier
 from .classifier import AoRRClassifier

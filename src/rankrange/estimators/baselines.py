@@ -1,10 +1,10 @@
 """What the paper compares TKML with, through the same interface: scores, the top_k best labels, the same metric.
 
-- `LogisticPerLabel`: one logistic regression a label.
+- `LogisticPerLabel`: one logistic regression per label.
 - `LSEPClassifier`: the log-sum-exp pairwise loss of Li, Song and Luo (2017), log(1 + sum over false u and true v of
   exp(f_u - f_v)).
 - `TopKSVMClassifier`: the top-k multi-class SVM of Lapin, Hein and Schiele (2015), SVM_alpha: max(0, mean of the k
-  largest of 1[j != y] + f_j - f_y). One class a row.
+  largest of 1[j != y] + f_j - f_y). One class per row.
 
 All minimise C times the sum of their losses + ||coef||^2 / 2, intercepts not penalised: C is scikit-learn's.
 """
@@ -48,7 +48,22 @@ class _Baseline(LabelRanker, ABC):
         self.tol = tol
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
-        """Fit to the rows of X (dense or sparse) and y: an indicator matrix, sets of labels, or one class a row."""
+        """Fit the model to training rows.
+
+        Parameters
+        ----------
+        X : array_like or sparse matrix of shape (n_samples, n_features)
+            The rows.
+        y : indicator matrix, sets of labels, or classes of shape (n_samples,)
+            What is true of each row.
+        sample_weight : array_like of shape (n_samples,), optional
+            How often each row counts.
+
+        Returns
+        -------
+        self
+            The fitted model.
+        """
         for name in ("C", "tol"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < np.inf:
@@ -82,7 +97,38 @@ class _Baseline(LabelRanker, ABC):
 
 
 class LogisticPerLabel(_Baseline):
-    """One logistic regression a label (binary relevance); the start of `TKMLClassifier`."""
+    """One logistic regression per label (binary relevance); the start of `TKMLClassifier`.
+
+    Parameters
+    ----------
+    top_k : int, default=1
+        How many labels are predicted.
+    C : float, default=1.0
+        Inverse strength of the penalty, as in scikit-learn.
+    fit_intercept : bool, default=True
+        Whether each label has an intercept.
+    max_iter : int, default=500
+        The most iterations.
+    tol : float, default=1e-7
+        The relative gain below which steps stop.
+
+    Attributes
+    ----------
+    coef_, intercept_ : ndarray of shape (n_labels, n_features) and (n_labels,)
+        One row per label.
+    classes_ : ndarray of shape (n_labels,)
+        The labels.
+    objective_, n_iter_, converged_
+        The least value, the iterations it took, and whether they were enough.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_multilabel_classification
+    >>> from rankrange.estimators import LogisticPerLabel
+    >>> X, Y = make_multilabel_classification(100, 10, n_classes=4, random_state=0)
+    >>> LogisticPerLabel(top_k=2).fit(X, Y).predict(X[:2]).sum(axis=1)
+    array([2, 2])
+    """
 
     def _minimise(self, design: Design, blocks: Blocks, mass: Array, C: float) -> tuple[Array, float, int, bool]:
         W, value, n_iter = logistic_per_label(design, blocks, C, mass, tol=float(self.tol), max_iter=int(self.max_iter))
@@ -90,7 +136,38 @@ class LogisticPerLabel(_Baseline):
 
 
 class LSEPClassifier(_Baseline):
-    """Linear model trained on the log-sum-exp pairwise loss: every true label above every false one, smoothly."""
+    """Linear model that ranks every true label above every false one, by the log-sum-exp pairwise loss.
+
+    Parameters
+    ----------
+    top_k : int, default=1
+        How many labels are predicted.
+    C : float, default=1.0
+        Inverse strength of the penalty, relative to the sum of the losses.
+    fit_intercept : bool, default=True
+        Whether there is an intercept per label.
+    max_iter : int, default=500
+        How many steps to take at most.
+    tol : float, default=1e-7
+        Steps that gain less than this share end the fit.
+
+    Attributes
+    ----------
+    coef_, intercept_, classes_, objective_, n_iter_, converged_
+        As in `LogisticPerLabel`.
+
+    References
+    ----------
+    Li, Song and Luo, "Improving Pairwise Ranking for Multi-label Image Classification", CVPR 2017.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_multilabel_classification
+    >>> from rankrange.estimators import LSEPClassifier
+    >>> X, Y = make_multilabel_classification(100, 10, n_classes=4, random_state=0)
+    >>> LSEPClassifier(top_k=2).fit(X, Y).decision_function(X[:3]).shape
+    (3, 4)
+    """
 
     def _minimise(self, design: Design, blocks: Blocks, mass: Array, C: float) -> tuple[Array, float, int, bool]:
         run = _Run(design, blocks, mass, C)
@@ -98,12 +175,43 @@ class LSEPClassifier(_Baseline):
 
 
 class TopKSVMClassifier(_Baseline):
-    """The top-k multi-class SVM, SVM_alpha. top_k is the k of its loss, and how many classes `score` looks at."""
+    """The top-k multi-class SVM, SVM_alpha: a mistake is a class outside the k best-scored.
+
+    Parameters
+    ----------
+    top_k : int, default=1
+        The k of the loss, and how many classes `score` looks at.
+    C : float, default=1.0
+        Inverse strength of the penalty; scikit-learn's meaning.
+    fit_intercept : bool, default=True
+        Whether each class has an intercept.
+    max_iter : int, default=500
+        The most steps at each of four degrees of smoothing.
+    tol : float, default=1e-7
+        The relative gain below which these steps stop.
+
+    Attributes
+    ----------
+    coef_, intercept_, classes_, objective_, n_iter_, converged_
+        As in `LogisticPerLabel`.
+
+    References
+    ----------
+    Lapin, Hein and Schiele, "Top-k Multiclass SVM", NeurIPS 2015.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from rankrange.estimators import TopKSVMClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> TopKSVMClassifier(top_k=2).fit(X, y).score(X, y) > 0.95
+    True
+    """
 
     def _check_targets(self, targets: Targets) -> None:
         if targets.kind != "classes" and not (np.asarray(targets.true.sum(axis=1)) == 1).all():
             raise ValueError(
-                "TopKSVMClassifier needs exactly one class a row, got rows with none or several; "
+                "TopKSVMClassifier needs exactly one class per row, got rows with none or several; "
                 "use TKMLClassifier or LSEPClassifier for sets of labels"
             )
 
@@ -160,9 +268,10 @@ class _Run:
 
 
 def lsep(true: Array, f: Array) -> tuple[Array, Array]:
-    """log(1 + sum over false u and true v of exp(f_u - f_v)), and its derivative in f, both (n,) and (n, L).
+    """The log-sum-exp pairwise loss (n,) of scores f (n, L), and its derivative (n, L).
 
-    The sum over pairs is a product of two sums. A row without a true or without a false label costs 0.
+    It is log(1 + sum over false u and true v of exp(f_u - f_v)), where the sum over pairs is a product of two sums. A
+    row without a true or without a false label costs 0.
     """
     high = np.where(true, -np.inf, f).max(axis=1, keepdims=True)
     low = np.where(true, f, np.inf).min(axis=1, keepdims=True)
@@ -180,10 +289,27 @@ def lsep(true: Array, f: Array) -> tuple[Array, Array]:
 
 
 def top_k_hinge(true: Array, f: Array, k: int, mu: float) -> tuple[Array, Array]:
-    """max(0, mean of the k largest of 1[j != y] + f_j - f_y) and its derivative; with mu > 0 a smooth one close below.
+    """The top-k hinge loss of one class per row, or a smooth function close below it, with its derivative.
 
-    The mean of the k largest is the maximum of x . b over 0 <= x <= 1/k, sum x = 1; subtracting (mu/2)||x||^2 makes it
-    smooth, and the kink at 0 is rounded over a width of mu.
+    The loss is max(0, mean of the k largest of 1[j != y] + f_j - f_y). The mean of the k largest is the maximum of x .
+    b over 0 <= x <= 1/k, sum x = 1; subtracting (mu/2)||x||^2 makes it smooth, and the kink at 0 is rounded over a
+    width of mu.
+
+    Parameters
+    ----------
+    true : ndarray of bool of shape (n, L)
+        The class of each row.
+    f : ndarray of shape (n, L)
+        Scores.
+    k : int
+        How many classes may come before a mistake counts.
+    mu : float
+        How smooth it is; 0 is the loss itself.
+
+    Returns
+    -------
+    s, slope : ndarray of shape (n,) and (n, L)
+        The losses and their derivative in f.
     """
     own = f[true][:, None]
     b = f - own + ~true

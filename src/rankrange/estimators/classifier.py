@@ -31,63 +31,112 @@ _LOSSES: dict[str, tuple[Any, Any]] = {
 
 
 class AoRRClassifier(ClassifierMixin, AoRRLinear):
-    """Linear classifier that keeps the training losses ranked m+1..k and ignores the others.
+    """Linear classifier that ignores the training rows it fits worst.
 
-    It minimises C times the sum of the kept losses + ||coef||^2 / 2; the intercept is not penalised. That is
-    LogisticRegression(C=C) of scikit-learn on the rows it keeps, and on all rows with m=0, k=1.0. Cutting the top m
-    removes outliers and wrong labels completely; k below n keeps the fit from being dominated by what is already easy.
-    Average, maximum, average top-k, median and trimmed losses are settings of (m, k); see `RankedRange`.
+    It keeps the training losses ranked m+1 to k and ignores the others: C times the sum of the kept losses + ||coef||^2
+    / 2 is minimised, where the intercept is not penalised. The fit is that of scikit-learn's LogisticRegression(C=C) on
+    the rows it keeps, and on all rows with m=0, k=1.0. Dropping the m largest losses removes outliers and wrong labels
+    completely; a k below the number of rows keeps what is already easy from dominating. The average, the maximum, the
+    average of the top k, the median and the trimmed mean of the losses are settings of m and k (see `RankedRange`).
 
     Parameters
     ----------
-    m, k : "auto", int, float or, for m, a RankedRange
-        An int is a count, a float in [0, 1] a fraction of the training rows. m="auto" is chosen by cross-validation
-        against the labels as they are (docs/auto.md), and is 0 unless that shows a gain; k="auto" is all rows. With
-        a clean validation set both are learnt from its losses (Algorithm 2). k="adaptive" starts at n and falls to
-        n/2, n/4, n/8, n/16, n/32 as the training accuracy passes 70, 80, 90, 95, 99.5%. A stream (`partial_fit`) can
-        not be cross-validated: there "auto" cuts nothing.
-    loss : "logistic", "hinge" or "squared_hinge"
-        With more than two classes these are softmax, Crammer-Singer, and one squared hinge per class, for which nothing
-        is proved (certificate_) unless fit_intercept=False.
-    C : float or "auto"
+    m : "auto", int, float or RankedRange, default="auto"
+        How many of the largest losses to drop. An int is a count, a float in [0, 1] a fraction of the training rows.
+        "auto" chooses it by cross-validation against the labels as they are (docs/auto.md) and drops nothing unless
+        that shows a gain. With a clean validation set it is learnt from the losses of that set (the paper's Algorithm
+        2). A RankedRange stands for m and k together.
+    k : "auto", "adaptive", int or float, default="auto"
+        The last rank that is kept, as a count or a fraction. "auto" is all rows, or what a clean validation set says.
+        "adaptive" starts at all rows and falls to n/2, n/4, n/8, n/16, n/32 as the training accuracy passes 70, 80, 90,
+        95, 99.5%.
+    loss : {"logistic", "hinge", "squared_hinge"}, default="logistic"
+        What one row costs. With more than two classes these are softmax, Crammer-Singer, and one squared hinge per
+        class; of the last, with an intercept, a proof (`certificate_`) may be missing.
+    C : float or "auto", default=1.0
         Inverse strength of the penalty, with scikit-learn's meaning and default. "auto" chooses it among 0.001 to 100
-        by what the rows left out by each fold cost, on the folds that also choose m.
-    solver : "auto", "dca", "subgradient" or "bilevel"
+        by what the rows that each fold leaves out cost, on the folds that also choose m.
+    fit_intercept : bool, default=True
+        Whether to add an intercept.
+    solver : {"auto", "dca", "subgradient", "bilevel"}, default="auto"
         "auto" searches from many starts and certifies the result. "dca" is the paper's Algorithm 1 with exact inner
-        solves, "bilevel" its section 3.1, both from the ordinary fit. "subgradient" is Algorithm 1 as printed, for
+        solves and "bilevel" its section 3.1, both from the ordinary fit. "subgradient" is Algorithm 1 as printed, for
         comparison: 5 rounds of 10 * max_iter steps.
-    n_starts : int
+    n_starts : int, default=10
         Random starts of "auto", beside the ordinary fit and one that leaves out far rows.
-    max_iter, tol : int, float
-        Budget of iterations, and the relative duality gap at which the fit has converged.
-    class_weight : dict, "balanced" or None
-        Multiplies sample_weight.
-    random_state, n_jobs, verbose, warm_start
-        As in scikit-learn. The result does not depend on n_jobs. With warm_start the last solution is one more start.
-    stratify : bool
-        Cut the same share of each class, so that a rare class is not erased; lam_hat_ is then one cut a class.
-        Without it a warning says where a class lost more than half of its rows.
-    operations : None, two quantiles, or two functions of the losses
-        How a clean validation set (X_val and y_val of `fit`) gives the upper and the lower cut: None is the paper's,
-        mean + 1 and mean - 2 standard deviations of its losses; (0.95, 0.0) are quantiles of them.
+    max_iter : int, default=200
+        Budget of iterations.
+    tol : float, default=1e-6
+        The relative duality gap at which the fit has converged.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes, which multiply sample_weight.
+    random_state : int, RandomState or None, default=None
+        A seed for the starts and the folds; the same seed gives the same fit.
+    n_jobs : int or None, default=None
+        Accepted for scikit-learn's sake: starts and folds share their products with X, so there is nothing to deal out.
+    verbose : int, default=0
+        1 prints what is being fitted.
+    warm_start : bool, default=False
+        Whether the solution of the last fit is one more start.
+    stratify : bool, default=False
+        Whether to cut the same share of each class, so that a rare class is not erased. Without it a warning says where
+        a class lost more than half of its rows.
+    operations : None, pair of float or pair of callable, default=None
+        How a clean validation set gives the upper and the lower cut. None is the paper's: mean + 1 and mean - 2
+        standard deviations of its losses. Two floats, as (0.95, 0.0), are quantiles of them.
 
     Attributes
     ----------
-    coef_ (1 or n_classes, n_features), intercept_, classes_, n_features_in_
-    m_, k_ : the counts (with fractional weights: masses) that were used
-    C_ : the C that was used
-    lam_, lam_hat_ : the cuts s_[k] and s_[m] of the training losses; lam_hat_ is infinite for m = 0
-    dropped_ : bool (n,), the training rows that were cut
-    objective_, n_iter_, converged_, message_
+    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
+        Weights of the features; one row for two classes.
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+        Intercepts.
+    classes_ : ndarray of shape (n_classes,)
+        The classes in order.
+    n_features_in_ : int
+        Number of features.
+    m_, k_ : int
+        The counts that were used; masses where sample weights are fractions.
+    C_ : float
+        The C that was used.
+    lam_, lam_hat_ : float
+        The two cuts of the training losses, s_[k] and s_[m]; lam_hat_ is infinite for m = 0. With stratify=True it has
+        one cut per class.
+    dropped_ : ndarray of bool of shape (n_samples,)
+        The training rows that were dropped.
+    objective_ : float
+        C times the sum of the kept losses + ||coef_||^2 / 2.
     certificate_ : float
         A proved bound on (objective_ - best) / objective_, where best is the least value with the same rows cut: the
         least of all for m = 0, and otherwise a local minimum wherever s_[m] > s_[m+1]. Infinite if nothing is proved.
-    history_ : dict of arrays "phase" and "objective"
-    tuning_ : dict of arrays (where something was chosen)
-        For each fit that was compared "m" (a share), "path", "score", and "gain" over m = 0 with its standard "error".
-        With a clean validation set, for each look at it, "m", "k", "lam_hat", "lam" and "validation_loss".
-    noise_estimate_, noise_interval_ : float and a pair (where something was chosen)
-        The estimated share of wrong labels, and its 95% interval. It is not m_ / n: m_ is what trains best.
+    converged_ : bool
+        Whether `tol` was reached; `message_` says why the solver stopped, `n_iter_` after how many iterations.
+    history_ : dict
+        Arrays "phase" and "objective", one entry per step.
+    tuning_ : dict
+        Where m or k was chosen: arrays "m" (a share), "path", "score", "gain" over m = 0 and its standard "error", one
+        entry per fit that was compared. With a clean validation set "m", "k", "lam_hat", "lam" and "validation_loss",
+        one entry per look at it.
+    noise_estimate_, noise_interval_ : float and pair of float
+        Where m or k was chosen: the estimated share of wrong labels and its 95% interval. It is not m_ / n: m_ is what
+        trains best.
+
+    References
+    ----------
+    Hu, Ying, Wang and Lyu, "Sum of Ranked Range Loss for Supervised Learning", JMLR 23 (2022).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rankrange import AoRRClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(200, 2))
+    >>> y = X[:, 0] > 0
+    >>> X_bad, y_bad = X.copy(), y.copy()
+    >>> X_bad[:20], y_bad[:20] = 10 * X[:20], ~y[:20]  # far out, and with the wrong label
+    >>> model = AoRRClassifier(m=0.1, k=1.0, random_state=0).fit(X_bad, y_bad)
+    >>> model.score(X, y) > 0.95, int(model.dropped_[:20].sum())
+    (True, 20)
     """
 
     def __init__(
@@ -130,9 +179,23 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
         self.stratify = stratify
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None) -> AoRRClassifier:
-        """Fit to the rows of X (dense or sparse) and their labels y.
+        """Fit the model to training rows.
 
-        X_val and y_val are rows whose labels are known to be right: m and k are then learnt from their losses.
+        Parameters
+        ----------
+        X : array_like or sparse matrix of shape (n_samples, n_features)
+            The rows.
+        y : array_like of shape (n_samples,)
+            Their classes.
+        sample_weight : array_like of shape (n_samples,), optional
+            A weight is a repetition: weight 2 equals the row twice.
+        X_val, y_val : array_like, optional
+            Rows whose classes are known to be right; what is "auto" of m and k is then learnt from their losses.
+
+        Returns
+        -------
+        AoRRClassifier
+            The fitted model itself.
         """
         self._check_params()
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
@@ -191,7 +254,27 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
             )
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> AoRRClassifier:
-        """Learn from one more part of a stream; the first call must name all classes. m and k must be fractions."""
+        """Learn from one more part of a stream.
+
+        m and k must be fractions; "auto" drops nothing. C is relative to the rows seen so far, as in a fit to all of
+        them.
+
+        Parameters
+        ----------
+        X : array_like or sparse matrix of shape (n_samples, n_features)
+            The next rows.
+        y : array_like of shape (n_samples,)
+            Their classes.
+        classes : array_like, optional
+            All classes that the stream can have; the first call must name them.
+        sample_weight : array_like of shape (n_samples,), optional
+            A weight is a repetition.
+
+        Returns
+        -------
+        AoRRClassifier
+            The model itself.
+        """
         self._check_params()
         first = not hasattr(self, "stream_")
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], reset=first)
@@ -240,18 +323,19 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
         self.intercept_ = (W[:, -1] if design.fit_intercept else np.zeros(len(W))).astype(design.X.dtype)
 
     def decision_function(self, X: Any) -> Array:
-        """Scores: (n,) for two classes, positive for classes_[1]; else (n, n_classes)."""
+        """Scores of the rows of X: (n,) for two classes, positive for classes_[1]; else (n, n_classes)."""
         scores = self._linear(X)
         return scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict(self, X: Any) -> Array:
+        """The most likely class of each row of X."""
         scores = self.decision_function(X)
         chosen = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
         return self.classes_[chosen]
 
     @available_if(lambda self: self.loss == "logistic")
     def predict_proba(self, X: Any) -> Array:
-        """Class probabilities of the logistic model."""
+        """Probabilities of the classes, (n, n_classes), under the logistic model; only with loss="logistic"."""
         scores = self.decision_function(X)
         if scores.ndim == 1:
             return np.stack([expit(-scores), expit(scores)], axis=1)
@@ -259,4 +343,5 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
 
     @available_if(lambda self: self.loss == "logistic")
     def predict_log_proba(self, X: Any) -> Array:
+        """Logarithms of the probabilities of the classes, (n, n_classes); only with loss="logistic"."""
         return np.log(self.predict_proba(X))

@@ -26,7 +26,7 @@ from .streaming import Stream
 
 
 class AoRRLinear(BaseEstimator):
-    """What classifier and regressor share: parameters, fit, attributes."""
+    """What classifier and regressor share: their parameters, the fit, and the attributes it leaves."""
 
     def __init__(
         self,
@@ -249,7 +249,22 @@ class AoRRLinear(BaseEstimator):
 
 
 def clean_rows(estimator: AoRRLinear, X_val: Any, y_val: Any, dtype: Any) -> tuple[Any, Array] | None:
-    """The validation set, checked; None where there is none."""
+    """The validation set, checked; None where there is none.
+
+    Parameters
+    ----------
+    estimator : AoRRLinear
+        The estimator, which knows the number of features.
+    X_val, y_val : array_like or None
+        As they were given to `fit`.
+    dtype : dtype
+        Of the training rows.
+
+    Returns
+    -------
+    tuple or None
+        X_val and y_val as arrays.
+    """
     if X_val is None and y_val is None:
         return None
     if X_val is None or y_val is None:
@@ -261,13 +276,14 @@ def clean_rows(estimator: AoRRLinear, X_val: Any, y_val: Any, dtype: Any) -> tup
     y_val = column_or_1d(y_val)
     if len(y_val) != X_val.shape[0]:
         raise ValueError(
-            f"X_val and y_val must have as many rows, got {X_val.shape[0]} and {len(y_val)}; pass one label a row"
+            f"X_val and y_val must have the same number of rows, got {X_val.shape[0]} and {len(y_val)}; "
+            "pass one label per row"
         )
     return X_val, y_val
 
 
 def check_C(C: Any) -> None:
-    """An error unless C is "auto" or a positive number."""
+    """Raise a ValueError unless C is "auto" or a positive number."""
     if isinstance(C, str) and C == "auto":
         return
     if isinstance(C, bool) or not isinstance(C, numbers.Real) or not 0 < float(C) < np.inf:

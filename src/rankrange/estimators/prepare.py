@@ -22,7 +22,22 @@ _DENSE_UP_TO = 1_000_000
 
 
 def canonical_rows(X: Any, y: Array, weight: Array | None) -> tuple[Any, Array, Array | None]:
-    """(X, y, weight) for a solver; a weight of None means that each row counts once."""
+    """Training rows as a solver wants them: without rows of no weight, small sets in one order.
+
+    Parameters
+    ----------
+    X : ndarray or sparse matrix of shape (n, d)
+        The rows.
+    y : ndarray of shape (n,) or (n, L)
+        Their targets.
+    weight : ndarray of shape (n,) or None
+        Their weights.
+
+    Returns
+    -------
+    X, y, weight
+        A weight of None means that each row counts once.
+    """
     if sp.issparse(X) and X.shape[0] * X.shape[1] <= _DENSE_UP_TO:
         X = X.toarray()
     if weight is not None:

@@ -15,16 +15,92 @@ from .linear import AoRRLinear, clean_rows
 
 
 class AoRRRegressor(RegressorMixin, AoRRLinear):
-    """Linear regression that keeps the training losses ranked m+1..k; with loss="squared", k=1.0 least trimmed squares.
+    """Linear regression that ignores the training rows it fits worst.
 
-    It minimises C times the sum of the kept losses + ||coef||^2 / 2: with loss="squared" that is scikit-learn's
-    Ridge(alpha=1 / (2 C)) on the rows it keeps. loss is "squared", (y - z)^2; "absolute", |y - z|; or "huber",
-    (y - z)^2 / 2 within 1 of y and linear beyond. The other parameters and the attributes are those of
-    `AoRRClassifier`.
+    It keeps the training losses ranked m+1 to k: C times the sum of the kept losses + ||coef||^2 / 2 is minimised,
+    where the intercept is not penalised. With loss="squared" this is scikit-learn's Ridge(alpha=1 / (2 C)) on the rows
+    it keeps, and with k=1.0 least trimmed squares.
+
+    Parameters
+    ----------
+    m : "auto", int, float or RankedRange, default="auto"
+        How many of the largest losses to drop: a count, or a fraction of the training rows. "auto" chooses it by
+        cross-validation, by a squared error that stops growing at three robust standard deviations, and drops nothing
+        unless that shows a gain. A RankedRange stands for m and k together.
+    k : "auto", int or float, default="auto"
+        The last rank that is kept, as a count or a fraction. "auto" is all rows, or what a clean validation set says.
+    loss : {"squared", "absolute", "huber"}, default="squared"
+        What one row costs: (y - z)^2; |y - z|; or (y - z)^2 / 2 within 1 of y and linear beyond.
+    C : float or "auto", default=1.0
+        Inverse strength of the penalty. "auto" chooses it among 0.001 to 100 on the folds that also choose m.
+    fit_intercept : bool, default=True
+        Whether the model has an intercept.
+    solver : {"auto", "dca", "subgradient", "bilevel"}, default="auto"
+        As in `AoRRClassifier`; "auto" ends with a certificate.
+    n_starts : int, default=10
+        How many random starts "auto" tries.
+    max_iter : int, default=200
+        How many iterations there are at most.
+    tol : float, default=1e-6
+        The relative duality gap to reach.
+    random_state : int, RandomState or None, default=None
+        A seed for starts and folds.
+    n_jobs : int or None, default=None
+        Accepted for scikit-learn's sake; it changes nothing.
+    verbose : int, default=0
+        1 prints progress.
+    warm_start : bool, default=False
+        Whether to start from the last solution too.
+    operations : None, pair of float or pair of callable, default=None
+        How a clean validation set gives the two cuts; see `AoRRClassifier`.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,)
+        Weights of the features.
+    intercept_ : float
+        The intercept.
+    m_, k_, C_, lam_, lam_hat_, dropped_, objective_, certificate_, converged_, n_iter_, message_, history_, tuning_
+        As in `AoRRClassifier`.
+    noise_estimate_, noise_interval_ : float and pair of float
+        Where m or k was chosen: the estimated share of outliers and its 95% interval.
+
+    References
+    ----------
+    Hu, Ying, Wang and Lyu, "Sum of Ranked Range Loss for Supervised Learning", JMLR 23 (2022).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rankrange import AoRRRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(100, 1))
+    >>> y = 3.0 * X[:, 0] + 0.1 * rng.normal(size=100)
+    >>> y[:10] = 100.0  # ten values are wrong
+    >>> model = AoRRRegressor(m=0.1, k=1.0, random_state=0).fit(X, y)
+    >>> round(float(model.coef_[0]), 1), int(model.dropped_[:10].sum())
+    (3.0, 10)
     """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None) -> AoRRRegressor:
-        """Fit to the rows of X (dense or sparse) and their targets y; X_val and y_val are rows without outliers."""
+        """Fit the model to training rows.
+
+        Parameters
+        ----------
+        X : array_like or sparse matrix of shape (n_samples, n_features)
+            The rows.
+        y : array_like of shape (n_samples,)
+            Their targets, numbers.
+        sample_weight : array_like of shape (n_samples,), optional
+            A weight is a repetition: weight 2 equals the row twice.
+        X_val, y_val : array_like, optional
+            Rows without outliers; what is "auto" of m and k is then learnt from their losses.
+
+        Returns
+        -------
+        AoRRRegressor
+            The fitted model itself.
+        """
         self._check_params()
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], y_numeric=True)
         weight = None
@@ -37,7 +113,22 @@ class AoRRRegressor(RegressorMixin, AoRRLinear):
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> AoRRRegressor:
-        """Learn from one more part of a stream. m and k must be fractions."""
+        """Learn from one more part of a stream; m and k must be fractions, and C is relative to the rows seen so far.
+
+        Parameters
+        ----------
+        X : array_like or sparse matrix of shape (n_samples, n_features)
+            The next rows.
+        y : array_like of shape (n_samples,)
+            Their targets.
+        sample_weight : array_like of shape (n_samples,), optional
+            How often each row counts.
+
+        Returns
+        -------
+        AoRRRegressor
+            The model itself.
+        """
         self._check_params()
         X, y = validate_data(
             self,
@@ -65,4 +156,5 @@ class AoRRRegressor(RegressorMixin, AoRRLinear):
         self.intercept_ = float(W[0, -1]) if design.fit_intercept else 0.0
 
     def predict(self, X: Any) -> Array:
+        """Predicted targets (n,) of the rows of X."""
         return self._linear(X)[:, 0]

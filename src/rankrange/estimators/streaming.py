@@ -32,15 +32,27 @@ class Stream:
 
     @classmethod
     def start(cls, shape: tuple[int, int]) -> Stream:
+        """A stream that has seen nothing, for parameters of this shape."""
         zero = np.zeros(shape)
         return cls({"W": zero, "squares": zero.copy(), "thresholds": np.zeros(4), "seen": np.zeros(())})
 
     def state(self) -> dict[str, Array]:
+        """All that is known so far, in plain arrays."""
         thresholds = np.array([self.lam, self.lam_hat, self.spread, self.batches])
         return {"W": self.W, "squares": self.squares, "thresholds": thresholds, "seen": np.array(self.seen)}
 
     def learn(self, objective: Objective, C: float, m: float, k: float) -> None:
-        """One pass over the rows of `objective`, in order; C is scikit-learn's, m and k are shares of the stream."""
+        """Learn from the rows of an objective, in order, in one pass.
+
+        Parameters
+        ----------
+        objective : Objective
+            The model and the rows; its C does not matter.
+        C : float
+            scikit-learn's C, relative to the rows seen so far.
+        m, k : float
+            Shares of the stream.
+        """
         n = objective.design.n
         for start in range(0, n, _BATCH):
             rows = np.arange(start, min(start + _BATCH, n))

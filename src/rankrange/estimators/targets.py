@@ -1,6 +1,6 @@
 """What the multi-label estimators share: reading targets, and predicting the best-scored labels.
 
-Targets are an indicator matrix, sets of labels, or one class a row.
+Targets are an indicator matrix, sets of labels, or one class per row.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..core.select import ranked_range
 from ..metrics import check_indicator, top_k_labels
 from ..solvers.blocks import rows_that_fit
 
-# An indicator matrix of up to this many entries is kept dense, a byte an entry.
+# An indicator matrix of up to this many entries is kept dense, one byte per entry.
 _DENSE_UP_TO = 1 << 26
 
 
@@ -37,7 +37,7 @@ class Targets(NamedTuple):
 
 
 def read_targets(y: Any, X: Any) -> Targets:
-    """Parse and check `y` for the rows of X."""
+    """Read the targets y of the rows of X: an indicator matrix, sets of labels, or one class per row."""
     check_consistent_length(X, y)
     if sp.issparse(y):
         return Targets(_sparse_indicator(y), np.arange(y.shape[1]), "indicator", True)
@@ -59,12 +59,29 @@ def read_targets(y: Any, X: Any) -> Targets:
 
 
 def indicator_of(y: Any, X: Any, classes: Array, kind: str) -> Any:
-    """The indicator matrix of `y` in the columns of a fitted estimator, dense or CSR."""
+    """The indicator matrix of y in the columns of a fitted estimator.
+
+    Parameters
+    ----------
+    y : indicator matrix, sets of labels or classes
+        Targets as users give them.
+    X : ndarray or sparse matrix
+        The rows, of which there must be as many.
+    classes : ndarray
+        The labels of the fit, in the order of its columns.
+    kind : str
+        What the targets of the fit were: "classes", "indicator" or "sets".
+
+    Returns
+    -------
+    ndarray or CSR matrix of bool of shape (n, labels)
+        Dense where it is small.
+    """
     targets = read_targets(y, X)
     if targets.kind == "indicator" and kind != "classes":
         if targets.true.shape[1] != len(classes):
             raise ValueError(
-                f"y must have one column a label of the training data, got {targets.true.shape[1]} columns for "
+                f"y must have one column per label of the training data, got {targets.true.shape[1]} columns for "
                 f"{len(classes)} labels; pass the labels in the same columns"
             )
         return targets.true
@@ -104,7 +121,7 @@ def _fitting(true: Any) -> Any:
 
 
 class LabelRanker(ClassifierMixin, BaseEstimator):
-    """A linear model with one score a label that predicts the best-scored ones: what its kinds have in common.
+    """A linear model with one score per label that predicts the best-scored labels: what all of its kinds share.
 
     A kind sets `top_k`, and in `fit` calls `_read` and `_store_scores`.
     """
@@ -165,12 +182,23 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
 
     def decision_function(self, X: Any) -> Array:
-        """Scores (n, L), a column a label of classes_; for two classes (n,), positive for classes_[1]."""
+        """Scores (n, L) of the rows of X, one column per label; for two classes (n,), positive for classes_[1]."""
         scores = self._scores(self._checked(X))
         return scores[:, 1] - scores[:, 0] if self._is_binary() else scores
 
     def predict(self, X: Any) -> Any:
-        """The top_k labels as an indicator matrix, sparse where y was; the best class where y held one a row."""
+        """Predict the top_k best-scored labels of each row.
+
+        Parameters
+        ----------
+        X : array_like or sparse matrix of shape (n_samples, n_features)
+            The rows.
+
+        Returns
+        -------
+        ndarray or sparse matrix of shape (n_samples, n_labels), or ndarray of shape (n_samples,)
+            An indicator matrix, sparse where y was; the best class where y held one class per row.
+        """
         X = self._checked(X)
         if self.target_kind_ == "classes":
             best = [self._best(X[rows], 1)[:, 0] for rows in self._row_blocks(X)]
@@ -181,7 +209,20 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         return np.concatenate(chosen).astype(np.int64)
 
     def predict_top_k(self, X: Any, k: int | None = None) -> Array:
-        """The k best labels of each row, best first, (n, k); top_k of them unless k is given."""
+        """Name the best labels of each row, best first.
+
+        Parameters
+        ----------
+        X : array_like or sparse matrix of shape (n_samples, n_features)
+            The rows.
+        k : int, optional
+            How many to name; top_k by default.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, k)
+            Labels of classes_.
+        """
         X = self._checked(X)
         k = int(self.top_k) if k is None else k
         if isinstance(k, bool) or not isinstance(k, numbers.Integral) or not 1 <= k <= len(self.classes_):
@@ -189,7 +230,22 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         return self.classes_[np.concatenate([self._best(X[rows], int(k)) for rows in self._row_blocks(X)])]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Top-k multi-label accuracy; with one class a row, the share whose class is among the top_k."""
+        """Top-k multi-label accuracy: the share of rows whose top_k labels are all true, or hold all true ones.
+
+        Parameters
+        ----------
+        X : array_like or sparse matrix of shape (n_samples, n_features)
+            The rows.
+        y : indicator matrix, sets of labels or classes
+            Their true labels. With one class per row the score is the share whose class is among the top_k.
+        sample_weight : array_like of shape (n_samples,), optional
+            With weights the share is of the weight.
+
+        Returns
+        -------
+        float
+            Between 0 and 1.
+        """
         X = self._checked(X)
         true = indicator_of(y, X, self.classes_, self.target_kind_)
         right = np.empty(X.shape[0], dtype=bool)

@@ -36,56 +36,86 @@ _ORDERED_UP_TO = 5_000_000
 
 
 class TKMLClassifier(LabelRanker):
-    """Linear multi-label classifier that ranks labels and predicts the top_k best.
+    """Linear multi-label classifier whose top_k best-scored labels should be the true ones.
 
-    It minimises C times the sum of the TKML losses ranked m+1..k among the training rows + ||coef||^2 / 2; intercepts
-    are not penalised. m=0, k=1.0 is TKML-Average, m=0 with k below the number of rows TKML-AT_k, m > 0 TKML-AoRR.
-    With one class a row, y of shape (n,), it is a multi-class classifier.
+    It minimises C times the sum of the TKML losses ranked m+1 to k among the training rows + ||coef||^2 / 2, where
+    intercepts are not penalised. m=0, k=1.0 is TKML-Average, m=0 with k below the number of rows TKML-AT_k, m > 0
+    TKML-AoRR, which ignores the rows it fits worst. With one class per row, y of shape (n,), it is a multi-class
+    classifier.
 
     Parameters
     ----------
-    top_k : int
+    top_k : int, default=1
         How many labels are predicted; below the number of labels.
-    m, k : int or float; m also a RankedRange
-        Which rows count: those whose losses rank m+1..k. An int is a count, a float in [0, 1] a fraction of the rows.
-    C : float or "auto"
-        Inverse strength of the penalty, as in scikit-learn. "auto", the default, tries 0.001 to 100 and keeps the C
-        whose path does best on the rows held out (`validation`, or a fifth of the rows where that is None).
-    loss : "two_sided" or "paper"
+    m : int, float or RankedRange, default=0
+        How many of the largest losses to drop: a count, or a fraction of the rows. A RankedRange stands for m and k.
+    k : int or float, default=1.0
+        The last rank that is kept, as a count or a fraction.
+    C : float or "auto", default="auto"
+        Inverse strength of the penalty, as in scikit-learn. "auto" tries 0.001 to 100 and keeps the C whose path does
+        best on the rows held out (`validation`, or a fifth of the rows where that is None).
+    loss : {"two_sided", "paper"}, default="two_sided"
         "paper" asks that all true labels be in the top_k, also of a row that has more than top_k of them, where it
-        cannot be; "two_sided" asks of such a row that the top_k be true. See docs/paper.md.
-    solver : "auto", "dca" or "minmax"
+        cannot be; "two_sided" asks of such a row that the top_k be true (docs/paper.md, item 10).
+    fit_intercept : bool, default=True
+        Whether each label has an intercept.
+    solver : {"auto", "dca", "minmax"}, default="auto"
         "auto" takes quasi-Newton steps and, where it goes to the end of its path, follows them by the steps of "dca".
         "dca" fixes which labels of each row are told apart and which rows are cut, solves the convex problem that is
         left to a gap, and looks again; no step raises the objective. "minmax" is the paper's Algorithm 3.
-    validation : float, int or None
+    validation : float, int or None, default=0.2
         How to choose where on the solver's path to stop, its start included: a float is the share of the rows held out,
-        an int the number of folds of a cross-validation, None goes to the end of the path. The model is then fitted
-        to all rows with that many steps, and is the mean of the points it came by. The start is left only for a gain
-        in top-k multi-label accuracy that exceeds its standard error.
-    max_iter, tol : int, float
-        Length of the path (quasi-Newton steps, rounds of "dca", steps of "minmax"), and the relative gap to reach.
-    learning_rate, batch_size, ranking : float, int or None, "stream" or "batch"
-        For "minmax": the length of its steps, the rows in each (None for all), and whether thresholds follow the losses
-        of the whole stream of batches or are those of each batch. m and k keep their shares of a batch.
-    random_state, verbose
-        As in scikit-learn.
+        an int the number of folds of a cross-validation, None goes to the end of the path. The model is then fitted to
+        all rows with that many steps, and is the mean of the points it came by. The start is left only for a gain in
+        top-k multi-label accuracy that exceeds its standard error.
+    max_iter : int, default=200
+        Length of the path: quasi-Newton steps, rounds of "dca", or steps of "minmax".
+    tol : float, default=1e-3
+        The relative gap to reach.
+    learning_rate : float, default=0.3
+        Length of the steps of "minmax".
+    batch_size : int or None, default=None
+        Rows in each step of "minmax", None for all; m and k keep their shares of a batch.
+    ranking : {"stream", "batch"}, default="stream"
+        Whether the thresholds of "minmax" follow the losses of the whole stream of batches or are those of each batch.
+    random_state : int, RandomState or None, default=None
+        A seed for the rows held out and the batches.
+    verbose : int, default=0
+        1 prints the steps.
 
     Attributes
     ----------
-    coef_ (n_labels, n_features), intercept_ (n_labels,), classes_, n_features_in_
-    m_, k_, lam_, lam_hat_, dropped_ : as in AoRRClassifier
-    objective_, n_iter_, converged_, message_
-    history_ : dict of arrays "phase" and "objective", of the points of the path
+    coef_, intercept_ : ndarray of shape (n_labels, n_features) and (n_labels,)
+        One row per label.
+    classes_ : ndarray of shape (n_labels,)
+        The labels, or the numbers of the columns of an indicator matrix.
+    m_, k_, C_, lam_, lam_hat_, dropped_, objective_, n_iter_, converged_, message_, history_
+        As in `AoRRClassifier`.
     certificate_ : float
         A proved bound on (objective_ - best) / objective_, where best is the least value with the same labels told
         apart and the same rows cut: a local minimum. Infinite if nothing is proved, as after an early stop.
-    stopped_at_start_ : bool, True if no step from the start, a logistic regression a label, was worth it
-    stop_scores_ : the held-out top-k multi-label accuracy after 0, 1, 2, ... steps that the choice was made by, or None
-    stop_score_ : the same at the stop, as a mean over neighbouring steps; compare values of C by it
+    stopped_at_start_ : bool
+        True if no step from the start, one logistic regression per label, was worth it.
+    stop_scores_ : ndarray or None
+        Top-k multi-label accuracy on the rows held out after 0, 1, 2, ... steps, which the stop was chosen by.
+    stop_score_ : float
+        The same at the stop, as a mean over neighbouring steps.
     n_without_labels_, n_with_all_labels_ : int
-        Rows with no true label cost 0 whatever the scores, and are right whatever is predicted. A row with all labels
-        true costs 0 in the two-sided form; it is always right too.
+        Rows with no true label cost 0 whatever the scores are; rows with all labels true cost 0 in the two-sided form.
+        Both count as right whatever is predicted.
+
+    References
+    ----------
+    Hu, Ying, Wang and Lyu, "Sum of Ranked Range Loss for Supervised Learning", JMLR 23 (2022), sections 5 and 6.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_multilabel_classification
+    >>> from rankrange import TKMLClassifier
+    >>> X, Y = make_multilabel_classification(200, 10, n_classes=5, random_state=0)
+    >>> model = TKMLClassifier(top_k=2, C=1.0, random_state=0).fit(X, Y)
+    >>> model.predict_top_k(X[:3]).shape, model.score(X, Y) > 0.7
+    ((3, 2), True)
     """
 
     def __init__(
@@ -124,7 +154,22 @@ class TKMLClassifier(LabelRanker):
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> TKMLClassifier:
-        """Fit to the rows of X (dense or sparse) and y: an indicator matrix, sets of labels, or one class a row."""
+        """Fit the model to training rows.
+
+        Parameters
+        ----------
+        X : array_like or sparse matrix of shape (n_samples, n_features)
+            The rows.
+        y : indicator matrix, sets of labels, or classes of shape (n_samples,)
+            Their true labels.
+        sample_weight : array_like of shape (n_samples,), optional
+            A weight is a repetition.
+
+        Returns
+        -------
+        TKMLClassifier
+            The fitted model itself.
+        """
         self._check_params()
         X, targets, weight = self._read(X, y, sample_weight)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
@@ -344,7 +389,7 @@ def _smoothed(curve: Array) -> Array:
 
 
 def _held_out(n: int, validation: Any, rng: np.random.Generator) -> list[Array]:
-    """Rows held out, one array a fold; at least one row stays on each side."""
+    """Rows held out, one array per fold; at least one row stays on each side."""
     order = rng.permutation(n)
     if isinstance(validation, numbers.Integral):
         return [np.sort(part) for part in np.array_split(order, min(int(validation), n))]

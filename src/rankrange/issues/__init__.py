@@ -1,4 +1,4 @@
-"""Which labels are wrong: the levels of suspicion, `find_label_issues`, and its result.
+"""Which labels are wrong: `find_label_issues` and its result.
 
 May import: `core`, `solvers`, `crossfit`, `estimators`, and `pages` for notebooks.
 """

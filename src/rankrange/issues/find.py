@@ -1,7 +1,7 @@
 """Which labels are wrong? Every row is judged by fits that have not seen it, and the suspects come worst first.
 
 The score of a row joins what its label costs with the probability of being wrong under a model of flips
-(`rankrange.mislabel`), which knows that labels of one class may be wrong more often than those of another. Three
+(`rankrange.core.flips`), which knows that labels of one class may be wrong more often than those of another. Three
 sources are put together: the ordinary fit; a fit that cuts as many rows as seem wrong, where it predicts better; and
 the labels of the nearest rows, where they add to the likelihood of the labels by more than two standard errors, which
 is where a linear model misses part of the structure.
@@ -36,19 +36,48 @@ def find_label_issues(
     n_jobs: int | None = None,
     verbose: int = 0,
 ) -> LabelIssues:
-    """Find the rows of X whose labels y are probably wrong; no row is judged by a fit that has seen it.
+    """Find the rows whose labels are probably wrong; no row is judged by a fit that has seen it.
 
-    estimator : None, an AoRRClassifier, or any classifier with predict_proba
-        None is an AoRRClassifier whose C is chosen by cross-validated log loss.
-    cv, n_repeats : int
-        Folds, and how often they are drawn anew (default: twice with two classes and up to 4,000 rows, else once). cv
-        may also be a splitter or a list of (train, test) that leaves out each row equally often.
-    pred_probs : (n, n_classes)
-        Ready-made out-of-sample probabilities, columns in the order of the sorted classes; nothing is fitted. Without
-        X the ranking is by these probabilities alone.
-    neighbours : bool
+    Parameters
+    ----------
+    X : array_like or sparse matrix of shape (n_samples, n_features), optional
+        The rows. Without them rows are ranked by `pred_probs` alone.
+    y : array_like of shape (n_samples,)
+        Their labels, of which some may be wrong.
+    estimator : None, AoRRClassifier or classifier with predict_proba, default=None
+        The model that judges. None is an AoRRClassifier whose C is chosen by cross-validated log loss.
+    cv : int, splitter or iterable of (train, test), default=5
+        Folds. Each must train on the rows that it does not test, and all rows must be left out equally often.
+    n_repeats : int, optional
+        How often the folds are drawn anew: twice with two classes and up to 4,000 rows, else once.
+    pred_probs : array_like of shape (n_samples, n_classes), optional
+        Ready-made out-of-sample probabilities, columns in the order of the sorted classes; nothing is fitted then.
+    neighbours : bool, default=True
         Whether the labels of the nearest rows of X may judge as well; they do only where they add to the likelihood.
-    random_state, n_jobs, verbose : as in scikit-learn; n_jobs is for estimators of other packages.
+    random_state : int, RandomState or None, default=None
+        A seed for the folds.
+    n_jobs : int or None, default=None
+        Folds fitted at a time, for estimators of other packages.
+    verbose : int, default=0
+        1 prints what is being fitted.
+
+    Returns
+    -------
+    LabelIssues
+        The suspects, worst first, and what is known of all rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rankrange import find_label_issues, noise
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(300, 2))
+    >>> y = np.where(X[:, 0] > 0, "cat", "dog")
+    >>> given = noise.symmetric(y, 0.1, random_state=0)  # 30 labels are wrong
+    >>> issues = find_label_issues(X, given, random_state=0)
+    >>> worst = issues["row"][:20]
+    >>> bool((given[worst] != y[worst]).all())  # the twenty worst are all wrong
+    True
     """
     data = Data.checked(X, y, pred_probs is not None)
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31))

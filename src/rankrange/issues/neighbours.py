@@ -14,10 +14,24 @@ _NEIGHBOURS, _ASKED, _POOL = 15, 2000, 20_000
 
 
 def neighbour_view(data: Data, plain: Array, rng: np.random.Generator) -> tuple[float, Array]:
-    """The weight of the nearest rows' labels beside the probabilities `plain`, and the probabilities that they give.
+    """How much the labels of the nearest rows should count, and the probabilities that they give.
 
     The mixture of both is fitted to the labels by maximum likelihood, first on some rows; a gain of up to two standard
-    errors is none.
+    errors counts as none.
+
+    Parameters
+    ----------
+    data : Data
+        The rows and their labels.
+    plain : ndarray of shape (n, classes)
+        Probabilities by the model.
+    rng : Generator
+        Chooses some of the rows.
+
+    Returns
+    -------
+    weight, near : float and ndarray of shape (n, classes)
+        The weight is 0 where neighbours add nothing.
     """
     n = len(data.codes)
     some = np.sort(rng.choice(n, min(n, _ASKED), replace=False))

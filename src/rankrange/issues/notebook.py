@@ -10,7 +10,7 @@ from ..pages.shell import fragment
 
 
 def issues_fragment(issues: Any, limit: int = 10) -> Markup:
-    """The estimate and the first suspects; no script and no style of its own. Rows count from 0, as in X."""
+    """What a notebook shows: the estimate and the first suspects, without script or style. Rows count from 0."""
     low, high = issues.noise_interval
     return fragment(
         "issues.html",

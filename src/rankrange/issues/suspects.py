@@ -11,16 +11,40 @@ from ..core.flips import LIKELY
 
 @dataclass(frozen=True)
 class LabelIssues:
-    """The suspects, worst first, and what is known of all rows.
+    """The suspects, worst first, and what is known of all rows: what `find_label_issues` returns.
 
-    table : structured array, a suspect a row: "row" (its place in X), "given" and "suggested" label, "p_wrong", "loss"
-        (out of sample), "distance" (loss less the cut lam_hat), "cut" (how often the loss was above the cut, of all
-        fits that had not seen the row), "fdr" (estimated share of right labels among the suspects up to here) and
-        "action": "relabel" (likely wrong, and one other label fits), "drop" (likely wrong), "look" (possibly wrong).
-    score : (n,) the higher, the more suspect; what the table is sorted by
-    noise_estimate, noise_interval : estimated share of wrong labels, and its 95% interval
-    neighbour_weight : how much the labels of the nearest rows count; 0 where they add nothing to the linear model
-    opinions : what p_wrong is made of, as (source, weight, probabilities (n, classes) out of sample)
+    Indexing by the name of a column gives that column of the table; `len` is the number of suspects.
+
+    Parameters
+    ----------
+    table : structured ndarray
+        One entry per suspect: "row" (its place in X), "given" and "suggested" label, "p_wrong", "loss" (out of sample),
+        "distance" (the loss less the cut lam_hat), "cut" (how often the loss was above the cut, of all fits that had
+        not seen the row), "fdr" (the estimated share of right labels among the suspects up to here) and "action":
+        "relabel" (likely wrong, and one other label fits), "drop" (likely wrong) or "look" (possibly wrong).
+    score : ndarray of shape (n,)
+        The higher, the more suspect; what the table is sorted by.
+    p_wrong : ndarray of shape (n,)
+        The probability that each label is wrong.
+    given, suggested : ndarray of shape (n,)
+        The label of each row, and the one that fits best.
+    noise_estimate, noise_interval : float and tuple of float
+        The estimated share of wrong labels, and its 95% interval.
+    neighbour_weight : float
+        How much the labels of the nearest rows count; 0 where they add nothing to the linear model.
+    opinions : tuple
+        What p_wrong is made of, as (source, weight, out-of-sample probabilities (n, classes)).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rankrange import find_label_issues
+    >>> x = np.linspace(-1.0, 1.0, 100)
+    >>> y = (x > 0).astype(int)
+    >>> y[5] = 1  # among the zeros
+    >>> issues = find_label_issues(x[:, None], y, random_state=0)
+    >>> int(issues["row"][0]), str(issues["action"][0])
+    (5, 'relabel')
     """
 
     table: Array
@@ -57,11 +81,37 @@ class LabelIssues:
         return str(issues_fragment(self))
 
     def to_pandas(self) -> Any:
-        """The table as a DataFrame."""
+        """The table of suspects as a pandas DataFrame.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per suspect, worst first.
+
+        Examples
+        --------
+        >>> from rankrange import find_label_issues
+        >>> issues = find_label_issues(y=[0, 0, 1, 1], pred_probs=[[0.9, 0.1], [0.1, 0.9], [0.1, 0.9], [0.1, 0.9]])
+        >>> list(issues.to_pandas().columns[:3])
+        ['row', 'given', 'suggested']
+        """
         return _pandas("to_pandas").DataFrame({name: self.table[name] for name in self.table.dtype.names or ()})
 
     def to_cleanlab(self) -> Any:
-        """A DataFrame of all rows, in their order, with the columns of cleanlab's `CleanLearning.get_label_issues`."""
+        """All rows as a pandas DataFrame with the columns of cleanlab's `CleanLearning.get_label_issues`.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per row of X: is_label_issue, label_quality, given_label, predicted_label.
+
+        Examples
+        --------
+        >>> from rankrange import find_label_issues
+        >>> issues = find_label_issues(y=[0, 0, 1, 1], pred_probs=[[0.9, 0.1], [0.1, 0.9], [0.1, 0.9], [0.1, 0.9]])
+        >>> issues.to_cleanlab().shape
+        (4, 4)
+        """
         return _pandas("to_cleanlab").DataFrame(
             {
                 "is_label_issue": self.p_wrong >= LIKELY,

@@ -26,19 +26,24 @@ _MOST_CUT = 0.45
 
 @dataclass(frozen=True)
 class Data:
+    """Rows and labels, checked: codes 0..K-1 of the sorted classes."""
+
     X: Any
     codes: Array
     classes: Array
 
     @classmethod
     def checked(cls, X: Any, y: Any, fitted: bool) -> Data:
+        """Check X and y as users give them; `fitted` says that probabilities are given and nothing is to be fitted."""
         if y is None or (X is None and not fitted):
             raise ValueError("find_label_issues needs y, and X or pred_probs; pass find_label_issues(X, y)")
         y = column_or_1d(y)
         if X is not None:
             X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
             if X.shape[0] != len(y):
-                raise ValueError(f"X and y must have as many rows, got {X.shape[0]} and {len(y)}; pass one label a row")
+                raise ValueError(
+                    f"X and y must have the same number of rows, got {X.shape[0]} and {len(y)}; pass one label per row"
+                )
         classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
         if len(classes) < 2:
             raise ValueError(f"need at least two classes in y, got only {classes.tolist()}; nothing can be wrong here")
@@ -49,7 +54,24 @@ class Data:
 
 
 def test_parts(data: Data, cv: Any, n_repeats: int | None, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Masks (F, n) of the test parts, and the repeat that each belongs to."""
+    """Draw the folds.
+
+    Parameters
+    ----------
+    data : Data
+        The rows, of which each class is dealt out evenly.
+    cv : int, splitter or iterable
+        Folds as users name them.
+    n_repeats : int or None
+        How often folds are drawn anew; None decides by the number of rows.
+    rng : Generator
+        Shuffles.
+
+    Returns
+    -------
+    tests, repeats : ndarray of bool of shape (F, n) and ndarray of shape (F,)
+        Which rows each fold leaves out, and the repeat it belongs to.
+    """
     n = len(data.codes)
     few = len(data.classes) == 2 and n <= 4000
     if isinstance(cv, int | np.integer) and not isinstance(cv, bool):
@@ -89,12 +111,13 @@ class Views:
 
 
 def given_views(pred_probs: Any, data: Data) -> Views:
+    """Views made of ready-made probabilities, checked."""
     P = check_array(pred_probs, dtype=np.float64)
     shape = (len(data.codes), len(data.classes))
     if P.shape != shape:
         raise ValueError(
-            f"pred_probs must have one row a label and one column a class, shape {shape}, got {P.shape}; columns are "
-            "in the order of the sorted classes of y"
+            f"pred_probs must have one row per label and one column per class, shape {shape}, got {P.shape}; columns "
+            "are in the order of the sorted classes of y"
         )
     if (P < 0).any() or not np.allclose(P.sum(axis=1), 1.0, atol=1e-3):
         raise ValueError("pred_probs must be probabilities: not negative, and 1 in sum in each row")
@@ -112,6 +135,21 @@ def _views_of(logs: Array, data: Data) -> Views:
 def foreign_views(
     data: Data, estimator: Any, tests: Array, repeats: Array, n_jobs: int | None, report: Report
 ) -> Views:
+    """Views of a classifier of another package.
+
+    Parameters
+    ----------
+    data : Data
+        The rows and their labels.
+    estimator : classifier with predict_proba
+        Cloned for each fold.
+    tests, repeats : ndarray
+        The folds, as `test_parts` draws them.
+    n_jobs : int or None
+        Folds fitted at a time.
+    report : callable
+        Is told what has been fitted.
+    """
     if not hasattr(estimator, "predict_proba"):
         raise ValueError(
             f"estimator must have predict_proba, got {type(estimator).__name__}; wrap it in CalibratedClassifierCV"
@@ -137,6 +175,21 @@ def trimmed_views(
     rng: np.random.Generator,
     report: Report,
 ) -> Views:
+    """Views of an ordinary fit and of fits that cut about as many rows as seem wrong.
+
+    Parameters
+    ----------
+    data : Data
+        The rows and their labels.
+    estimator : AoRRClassifier or None
+        Where C and the intercept come from; None chooses C.
+    tests, repeats : ndarray
+        The folds, as `test_parts` draws them.
+    rng : Generator
+        Draws random starts.
+    report : callable
+        Is told what has been fitted.
+    """
     objective = _objective(data, estimator)
     cross = CrossFit(objective, tests, None if estimator is None or estimator.C == "auto" else float(estimator.C))
     fits = cross.ordinary

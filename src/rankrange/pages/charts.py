@@ -11,7 +11,20 @@ LEFT, RIGHT, TOP, BOTTOM = 64, 16, 38, 54
 
 
 def histogram(bars: dict[str, list[float]], cuts: Sequence[tuple[str, float | None]]) -> dict[str, Any]:
-    """Bars over a logarithmic axis of the loss, heights by square root so that a few rows still show beside many."""
+    """Bars over a logarithmic axis of the loss, heights by square root so that a few rows still show beside many.
+
+    Parameters
+    ----------
+    bars : dict
+        Lists "edges", "rows" and "wrong", as `Audit.distribution` gives them.
+    cuts : sequence of tuple
+        Names and places of the cuts; None is not drawn.
+
+    Returns
+    -------
+    dict
+        Places on the SVG, as the template wants them.
+    """
     edges, rows, wrong = bars["edges"], bars["rows"], bars["wrong"]
     top = max(max(rows), 1)
     floor = HEIGHT - BOTTOM
@@ -57,7 +70,7 @@ def histogram(bars: dict[str, list[float]], cuts: Sequence[tuple[str, float | No
 
 
 def x_of(value: float, edges: Sequence[float]) -> float:
-    """Where a loss lies on the axis; what is outside is put at its end."""
+    """Where a loss lies on the axis of these edges; what is outside is put at its end."""
     low, high = math.log10(edges[0]), math.log10(edges[-1])
     share = (math.log10(max(value, 1e-300)) - low) / max(high - low, 1e-12)
     return LEFT + (WIDTH - LEFT - RIGHT) * min(max(share, 0.0), 1.0)
@@ -82,7 +95,7 @@ def _round_counts(top: float) -> list[int]:
 
 
 def whiskers(measure: Any) -> dict[str, Any]:
-    """Both models' values with intervals on one axis, which is as long as the intervals ask for."""
+    """Both models' values with their intervals on one axis, which is as long as the intervals ask for."""
     both = [measure.ordinary, measure.robust]
     low, high = min(i.low for i in both), max(i.high for i in both)
     margin = 0.08 * max(high - low, 1e-9)

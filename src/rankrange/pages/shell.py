@@ -25,7 +25,22 @@ _ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&'\u2028\u2029\x7f"}
 
 
 def page(title: str, body: Markup, *, script: str = "") -> str:
-    """A whole HTML page around `body`, which must be Markup: escaped already. `script` is our own code, never data."""
+    """A whole HTML page.
+
+    Parameters
+    ----------
+    title : str
+        Of the page.
+    body : Markup
+        Escaped already; anything else is an error.
+    script : str, default=""
+        Our own code, never data.
+
+    Returns
+    -------
+    str
+        One file that loads nothing.
+    """
     if not isinstance(body, Markup):
         raise TypeError(f"body must be Markup, escaped already, got {type(body).__name__}; make it with fragment()")
     if "</script" in script.lower() or "<!--" in script:
@@ -62,6 +77,7 @@ def embed(name: str, data: Any) -> Markup:
 
 @cache
 def asset(name: str) -> str:
+    """A text file of the templates' folder, such as the style."""
     return (_HERE / name).read_text(encoding="utf-8").strip()
 
 

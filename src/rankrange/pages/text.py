@@ -15,7 +15,7 @@ _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 
 
 def visible(value: Any, limit: int | None = None) -> str:
-    """The value as text in which nothing is hidden: U+202E is written ⟨202E⟩; longer texts end in an ellipsis."""
+    """The value as text in which nothing is hidden: U+202E is written ⟨202E⟩; a text over `limit` is cut short."""
     text = "" if value is None else str(value)
     if limit is not None and len(text) > limit:
         text = text[: limit - 1] + "…"
@@ -25,7 +25,7 @@ def visible(value: Any, limit: int | None = None) -> str:
 
 
 def number(value: float, digits: int = 6) -> str:
-    """The number with so many digits; up to a thousand million all of those before the point, not 3.5e+06."""
+    """The number with so many digits; below a thousand million all digits before the point are written, not 3.5e+06."""
     text = f"{value:.{digits}g}"
     return f"{value:.0f}" if "e+" in text and abs(value) < 1e9 else text
 

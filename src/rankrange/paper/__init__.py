@@ -19,7 +19,7 @@ EXPERIMENTS = {
 
 
 def experiment(name: str) -> ModuleType:
-    """The module of an experiment: what `harness.cells` says it has."""
+    """The module of an experiment, by its name on the command line; `harness.cells` says what it has."""
     if name not in EXPERIMENTS:
         raise ValueError(f"an experiment is one of {', '.join(EXPERIMENTS)}; got {name!r}, choose one of these")
     return importlib.import_module(f".experiments.{EXPERIMENTS[name]}", __name__)

@@ -1,9 +1,9 @@
 """From the columns of a table to the numbers of a linear model.
 
-Numbers are standardised after values far outside are brought in; texts become one 0/1 column a value, rare values
+Numbers are standardised after values far outside are brought in; texts become one 0/1 column per value, rare values
 together in one; dates become days, yes and no become 1 and 0; a missing cell is the median, or a value of its own, with
-a 0/1 column that says so. What cannot help is left out: constant columns, and columns in which nearly every row has
-its own value.
+a 0/1 column that says so. What cannot help is left out: constant columns, and columns in which nearly every row has its
+own value.
 """
 
 from __future__ import annotations
@@ -50,13 +50,42 @@ class ColumnReport:
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):
-    """Learns from a table (pyarrow, pandas, polars or a dict of columns) how to make it a matrix of numbers.
+    """Learns from a table how to make it a matrix of numbers.
 
-    `report_` says what became of each column, `columns_` holds what `transform` needs, `owner_` the place of the column
-    that each feature belongs to, `feature_names_` a name for each.
+    A table is a pyarrow Table, a pandas or polars data frame, or a dict of columns.
+
+    Attributes
+    ----------
+    report_ : list of ColumnReport
+        What became of each column.
+    columns_ : list of dict
+        What `transform` needs of each column that is used.
+    owner_ : list of int
+        The place in `columns_` of the column that each feature belongs to.
+    feature_names_ : list of str
+        A name for each feature.
     """
 
     def fit(self, X: Any, y: Any = None) -> TableEncoder:
+        """Look at the columns of a table and decide how each is encoded.
+
+        Parameters
+        ----------
+        X : table
+            The columns, without the target.
+        y : ignored
+            For scikit-learn's interface.
+
+        Returns
+        -------
+        TableEncoder
+            The encoder itself.
+
+        Raises
+        ------
+        UserError
+            Where no column is of use.
+        """
         table = as_table(X)
         self.columns_: list[dict[str, Any]] = []
         self.report_: list[ColumnReport] = []
@@ -74,6 +103,18 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any) -> Array:
+        """Encode the columns of a table as they were in the fit.
+
+        Parameters
+        ----------
+        X : table
+            It must have the columns that are used, of the kinds they had; others are ignored.
+
+        Returns
+        -------
+        ndarray of shape (rows, features)
+            float64, or float32 where it is large.
+        """
         check_is_fitted(self, "columns_")
         table = as_table(X)
         absent = [c["name"] for c in self.columns_ if c["name"] not in table.column_names]
@@ -90,11 +131,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return result
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """The names of the features, in the order of the columns of `transform`."""
         return np.array(self.feature_names_, dtype=object)
 
 
 def as_table(data: Any) -> Any:
-    """Anything with columns as a pyarrow Table."""
+    """Anything with columns (pyarrow, pandas, polars, a dict) as a pyarrow Table."""
     import pyarrow
 
     if isinstance(data, pyarrow.Table):
@@ -116,7 +158,17 @@ def _learn(name: str, column: Any) -> tuple[dict[str, Any] | None, ColumnReport]
 
 
 def numbers_of(column: Any) -> tuple[Array | None, str, int]:
-    """(values with NaN for missing ones, kind, cells that are no numbers), or None where the column is none of that."""
+    """The column as numbers, where it is one of numbers, dates, times, or yes and no.
+
+    Returns
+    -------
+    values : ndarray or None
+        NaN for missing cells; None where the column is text.
+    kind : str
+        What the column holds, in words.
+    strays : int
+        How many cells are no numbers and count as missing.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -140,6 +192,7 @@ def numbers_of(column: Any) -> tuple[Array | None, str, int]:
 
 
 def is_text(t: Any) -> bool:
+    """Whether a pyarrow type is one of text."""
     import pyarrow as pa
 
     return bool(pa.types.is_string(t) or pa.types.is_large_string(t) or str(t) == "string_view")
@@ -197,7 +250,7 @@ def _number(text: str) -> float:
 
 
 def codes_of(column: Any) -> tuple[Array, list[str]]:
-    """(the number of its value for each cell, -1 for a missing one; the values as text)."""
+    """The number of its value for each cell (-1 where it is missing), and the values as text."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -61,7 +61,7 @@ class Source:
     header_lines: int = 1
 
     def read(self, columns: Sequence[str] | None = None) -> Any:
-        """The columns as a pyarrow Table with types; cells of `MISSING` are null."""
+        """Read the columns, or some of them, as a pyarrow Table with types; cells of `MISSING` are null."""
         try:
             table = self._read(list(self.names if columns is None else columns))
         except (OSError, ValueError, EOFError, zlib.error, MemoryError) as error:
@@ -161,7 +161,27 @@ class Source:
 
 
 def open_table(path: str | os.PathLike[str], *, delimiter: str | None = None, encoding: str = "utf-8") -> Source:
-    """Look at a file: its format, its columns; everything that can be told to be wrong without reading all of it is."""
+    """Look at a file, and say its format and the names of its columns; nothing else is read yet.
+
+    Parameters
+    ----------
+    path : path
+        A CSV (also gzip), Parquet or Arrow file; told apart by its content.
+    delimiter : str or None
+        What separates columns of CSV; None is the comma, or the tab for .tsv.
+    encoding : str
+        Of CSV.
+
+    Returns
+    -------
+    Source
+        From which the table can be read.
+
+    Raises
+    ------
+    UserError
+        Whatever is wrong with the file, in one sentence with the remedy.
+    """
     place = Path(path)
     head, zipped, size = _head_of(place)
     kind = _kind_of(place, head)
@@ -334,7 +354,24 @@ def _too_many(path: Path, count: str) -> UserError:
 
 
 def find_column(names: Sequence[str], wanted: str, path: Path, option: str = "target") -> str:
-    """The column of that name; a near miss is suggested."""
+    """The column of that name, or an error that suggests the one that was meant.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The columns that there are.
+    wanted : str
+        The name that was given.
+    path : Path
+        The file, for the message.
+    option : str
+        What the message calls the option.
+
+    Returns
+    -------
+    str
+        `wanted` itself.
+    """
     if wanted in names:
         return wanted
     near = _nearest(wanted, names)

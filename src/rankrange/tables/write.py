@@ -19,7 +19,10 @@ Writer = Callable[[BinaryIO], None]
 
 
 def check_places(outputs: Mapping[str, Path], inputs: Mapping[str, Path]) -> None:
-    """Before any work: outputs that could not be written, or would overwrite what is read, are an error now."""
+    """Before any work, raise an error for outputs that could not be written or would overwrite what is read.
+
+    Both mappings go from the name of an option to its path.
+    """
     taken = {path.resolve(): option for option, path in inputs.items()}
     for option, path in outputs.items():
         if path.is_dir():
@@ -37,7 +40,7 @@ def check_places(outputs: Mapping[str, Path], inputs: Mapping[str, Path]) -> Non
 
 
 def write_whole(outputs: Mapping[Path, bytes | Writer]) -> None:
-    """All files, or none that is new: contents are bytes, or a function that writes them into a binary file."""
+    """Write all files, or none that is new: contents are bytes, or a function that writes them into a binary file."""
     ready: list[tuple[str, Path]] = []
     path = Path()
     try:

@@ -61,6 +61,7 @@ GRIDS = {
 
 
 def cells(plan: Plan) -> list[Cell]:
+    """One cell for each data set, loss and split."""
     datasets = ("monk",) if plan.size == "smoke" else DATASETS
     splits = (PAPER_SPLITS if plan.protocol == "paper" else SPLITS)[plan.size]
     return [
@@ -72,6 +73,7 @@ def cells(plan: Plan) -> list[Cell]:
 
 
 def cost(cell: Cell) -> float:
+    """About how many seconds a cell takes."""
     fits = {"full": 1.0, "quick": 0.15, "smoke": 0.02}[cell.size]
     return fits * (30.0 if cell.part == "hinge" else 18.0)
 
@@ -124,6 +126,7 @@ _AGAINST_AVERAGE = {("monk", "logistic"): -7.0, ("monk", "hinge"): -5.0, ("phone
 
 
 def claims(results: Results) -> list[Claim]:
+    """What the paper says of Table 3, tested over paired splits."""
     return [
         *_as_printed(results),
         *_as_printed(results, GIVEN, "At the printed k, m and C, minimised, AoRR's error"),

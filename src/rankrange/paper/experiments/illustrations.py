@@ -19,18 +19,22 @@ LAM, LAM_HAT = 0.4, 1.3  # of Figure 2
 
 
 def cells(plan: Plan) -> list[Cell]:
+    """None: the illustrations need no data."""
     return []
 
 
 def run(cell: Cell) -> Outcome:
+    """Raise an error, because there is no cell to run."""
     raise ValueError(f"the illustrations have no cells, got {cell}; draw them with figures()")
 
 
 def claims(results: Results) -> list[Claim]:
+    """None: the illustrations claim nothing."""
     return []
 
 
 def figures(results: Results) -> dict[str, Any]:
+    """The four illustrations."""
     return {
         "aggregates": _aggregates(),
         "truncated-loss": _truncated_loss(),

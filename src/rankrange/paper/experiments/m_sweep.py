@@ -29,6 +29,7 @@ _GRIDS = {
 
 
 def cells(plan: Plan) -> list[Cell]:
+    """One cell for each data set, loss and split."""
     datasets = ("monk",) if plan.size == "smoke" else DATASETS
     return [
         Cell(NAME, dataset, loss, split, plan.protocol, plan.size)
@@ -39,6 +40,7 @@ def cells(plan: Plan) -> list[Cell]:
 
 
 def cost(cell: Cell) -> float:
+    """About how many seconds a cell takes."""
     return {"full": 4.0, "quick": 1.5, "smoke": 0.3}[cell.size] * (2.0 if cell.part == "hinge" else 1.0)
 
 
@@ -114,6 +116,7 @@ def claims(results: Results) -> list[Claim]:
 
 
 def figures(results: Results) -> dict[str, Any]:
+    """Test error against m, one panel for each data set and loss."""
     from ..harness import figures as plots
 
     pairs = _pairs(results)

@@ -46,6 +46,7 @@ ROWS = {"full": 60_000, "quick": 6_000, "smoke": 1_000}
 
 
 def cells(plan: Plan) -> list[Cell]:
+    """One cell for each rate of noise and split."""
     rates = (0.3,) if plan.size == "smoke" else NOISE
     return [
         Cell(NAME, "mnist", f"noise={rate:g}", split, plan.protocol, plan.size)
@@ -55,10 +56,12 @@ def cells(plan: Plan) -> list[Cell]:
 
 
 def cost(cell: Cell) -> float:
+    """About how many seconds a cell takes."""
     return {"full": 70.0, "quick": 3.0, "smoke": 1.0}[cell.size]
 
 
 def run(cell: Cell) -> Outcome:
+    """Fit all methods on the noisy rows, and report their top-1 to top-5 accuracy on the clean test rows."""
     rate = float(cell.part.removeprefix("noise="))
     data = load("mnist")
     rows = np.random.default_rng(cell.seed).permutation(len(data.target))[: ROWS[cell.size]]
@@ -111,6 +114,7 @@ def _tkml(C: float, cell: Cell) -> TKMLClassifier:
 
 
 def claims(results: Results) -> list[Claim]:
+    """What the paper says of Table 9 and Figure 8, tested over paired splits."""
     settings = [("mnist", f"noise={rate:g}") for rate in NOISE]
     found = []
     for other in (SVM, LR):

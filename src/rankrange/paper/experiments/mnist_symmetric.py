@@ -65,6 +65,7 @@ _TOL = 1e-4
 
 
 def cells(plan: Plan) -> list[Cell]:
+    """One cell for each rate of noise and split."""
     rates = RATES[:1] if plan.size == "smoke" else RATES
     return [
         Cell(NAME, "mnist", setting(rate), split, plan.protocol, plan.size)
@@ -79,6 +80,7 @@ def cost(cell: Cell) -> float:
 
 
 def setting(rate: float) -> str:
+    """A rate of noise as the table names it."""
     return f"noise={rate:g}"
 
 
@@ -95,6 +97,7 @@ class Split(NamedTuple):
 
 
 def split_of(cell: Cell) -> Split:
+    """The rows of a cell: noisy training rows, clean ones, and the test rows."""
     images, labels, X_test, y_test = _mnist(coarse=cell.size != "full")
     n_train, n_clean = ROWS[cell.size]
     order = np.random.default_rng(cell.seed).permutation(len(labels))
@@ -188,6 +191,7 @@ def _rates(results: Results) -> list[float]:
 
 
 def claims(results: Results) -> list[Claim]:
+    """What the paper says of Tables 4 and 5, tested over paired splits."""
     return [
         _better(results, "AoRR", "Average", "AoRR is more accurate than Average at every rate of noise."),
         _better(results, "AoRR", "AT_k", "AoRR is more accurate than AT_k at every rate of noise."),

@@ -76,6 +76,7 @@ FIXED_C = 10.0
 
 
 def cells(plan: Plan) -> list[Cell]:
+    """One cell for each data set, way of choosing, and split."""
     n_splits = 10 if (plan.protocol, plan.size) == ("paper", "full") else SPLITS[plan.size]
     pieces = [(dataset, "chosen", n_splits) for dataset in (("emotions",) if plan.size == "smoke" else DATASETS)]
     if plan.protocol == "honest" and plan.size != "smoke":
@@ -88,11 +89,13 @@ def cells(plan: Plan) -> list[Cell]:
 
 
 def cost(cell: Cell) -> float:
+    """About how many seconds a cell takes."""
     seconds = {"emotions": 5.0, "scene": 26.0, "yeast": 15.0}[cell.dataset]
     return seconds * {"full": 1.0, "quick": 0.1, "smoke": 0.1}[cell.size]
 
 
 def run(cell: Cell) -> Outcome:
+    """Fit all methods on the training rows, and report their top-k accuracy and average precision on the test rows."""
     rows = parts(cell.dataset, cell.seed, 0.75)
     if cell.protocol == "paper":
         return _as_in_the_paper(cell)
@@ -189,6 +192,7 @@ def _papers_model(name: str, k: int, C: float, size: str) -> Any:
 
 
 def claims(results: Results) -> list[Claim]:
+    """What the paper says of Tables 7 and 8, tested over paired splits."""
     settings = [f"k={k}" for k in KS]
     return [
         *_papers_claims(results, settings),

@@ -59,6 +59,7 @@ LARGE_C = 1e4
 
 
 def cells(plan: Plan) -> list[Cell]:
+    """One cell for each rate of noise and split."""
     rates = (0.2,) if plan.size == "smoke" else NOISE
     return [
         Cell(NAME, "yeast", f"noise={rate:g}", split, plan.protocol, plan.size)
@@ -68,10 +69,12 @@ def cells(plan: Plan) -> list[Cell]:
 
 
 def cost(cell: Cell) -> float:
+    """About how many seconds a cell takes."""
     return {"full": 22.0, "quick": 3.0, "smoke": 2.0}[cell.size]
 
 
 def run(cell: Cell) -> Outcome:
+    """Fit TKML inside each aggregate on the noisy rows, and report top-k accuracy on the clean test rows."""
     rate = float(cell.part.removeprefix("noise="))
     clean = parts("yeast", cell.seed, 0.8)
     noisy = noise.multilabel(clean.Y, rate, random_state=cell.seed)
@@ -152,6 +155,7 @@ def _pairs() -> list[tuple[str, str]]:
 
 
 def claims(results: Results) -> list[Claim]:
+    """What the paper says of Table 10 and Figure 9, tested over paired splits."""
     return [
         *_beats(results, AVERAGE, "TKML-AoRR beats TKML-Average at all noise levels and all k'."),
         *_beats(results, TOP, "TKML-AoRR beats TKML-AT_k at all noise levels and all k'."),

@@ -44,7 +44,7 @@ _FRESH = {"full": 20_000, "quick": 20_000, "smoke": 2000}
 
 
 def cells(plan: Plan) -> list[Cell]:
-    """A draw of each case, all methods and losses together; the paper's own points are one more."""
+    """One cell for each case and draw, all methods and losses together; the paper's own points are one more."""
     cases = CASES if plan.size != "smoke" else (1, 5)
     found = [
         Cell(NAME, dataset, f"{h} outliers", split, plan.protocol, plan.size)
@@ -56,6 +56,7 @@ def cells(plan: Plan) -> list[Cell]:
 
 
 def cost(cell: Cell) -> float:
+    """About how many seconds a cell takes."""
     return 3.0 if cell.part.startswith("1 ") else 0.7
 
 
@@ -65,6 +66,7 @@ def _ks(n: int, size: str) -> list[int]:
 
 
 def run(cell: Cell) -> Outcome:
+    """Fit all methods to one draw, and report their error on fresh points."""
     if cell.part == _PAPERS:
         return _papers_points(cell)
     h = int(cell.part.split()[0])
@@ -136,6 +138,7 @@ def _papers_points(cell: Cell) -> Outcome:
 
 
 def claims(results: Results) -> list[Claim]:
+    """What the paper says of Figures 5 and 6, tested over paired draws."""
     found = [_better_than(results, other) for other in METHODS[:-1]]
     return [*found, *_over_k(results), *_logistic_average(results)]
 
@@ -214,6 +217,7 @@ def _logistic_average(results: Results) -> list[Claim]:
 
 
 def figures(results: Results) -> dict[str, Any]:
+    """Figures 5 and 6: the lines that each aggregate draws."""
     return {"toy-one-outlier": _figure_5(results), "toy-more-outliers": _figure_6(results)}
 
 

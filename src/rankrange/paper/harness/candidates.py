@@ -37,10 +37,11 @@ class Grid:
     slack: tuple[float, ...] = (0.3, 1.0, 3.0, 10.0, 30.0)
 
     def ks(self, n: int) -> list[int]:
+        """Counts of k for n rows, largest first."""
         return sorted({1, *(round(share * n) for share in self.k)} - {0}, reverse=True)
 
     def ms(self, k: int) -> list[int]:
-        """In [1, k), largest first."""
+        """Counts of m in [1, k), largest first."""
         return sorted({1, *(round(share * k) for share in self.m)} - {0, k}, reverse=True) if k > 1 else []
 
 
@@ -75,12 +76,15 @@ class Bench:
 
     @property
     def n(self) -> int:
+        """The number of training rows."""
         return len(self.train.y)
 
     def average(self) -> list[Candidate]:
+        """The average loss, at every C."""
         return self.top_k([self.n])
 
     def maximum(self) -> list[Candidate]:
+        """The maximum loss, at every C."""
         return self.top_k([1])
 
     def top_k(self, ks: list[int] | None = None) -> list[Candidate]:
@@ -107,10 +111,11 @@ class Bench:
         return found
 
     def one(self, m: int, k: int, C: float) -> Candidate:
-        """One setting, minimised to the end."""
+        """Fit one setting, minimised to the end; C is the paper's, relative to the mean of the kept losses."""
         return self._fit(AoRRClassifier(int(m), int(k), loss=self.loss, random_state=0), m, k, C)
 
     def robust_max(self) -> list[Candidate]:
+        """Robust_Max, at every slack and C."""
         found = []
         for slack in self.grid.slack:
             for C in CS:

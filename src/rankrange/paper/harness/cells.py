@@ -1,7 +1,7 @@
 """What an experiment of the paper is: cells of work, and what is read off their outcomes.
 
 A cell is one piece of work whose outcome depends on nothing but the cell itself, so that it can run in any process, in
-any order, and a run that was killed goes on where it stopped. An outcome holds measures (one number a method, setting
+any order, and a run that was killed goes on where it stopped. An outcome holds measures (one number per method, setting
 and metric) and whatever the figures need. Measures of several splits become the rows of the results, each beside
 the number the paper prints.
 
@@ -123,7 +123,18 @@ class Results:
         self.outcomes = sorted(outcomes, key=lambda pair: pair[0].key)
 
     def values(self, dataset: str, method: str, setting: str, metric: str) -> dict[int, float]:
-        """The measure by split."""
+        """One measure, by split.
+
+        Parameters
+        ----------
+        dataset, method, setting, metric : str
+            Which measure.
+
+        Returns
+        -------
+        dict of int to float
+            Its value in each split that has it.
+        """
         return {
             cell.split: measure.value
             for cell, outcome in self.outcomes
@@ -132,7 +143,22 @@ class Results:
         }
 
     def paired(self, dataset: str, one: str, other: str, setting: str, metric: str) -> tuple[float, float, int]:
-        """Mean of one - other over the splits that have both, its standard error, and their number."""
+        """Compare two methods on the splits that have both.
+
+        Parameters
+        ----------
+        dataset : str
+            The data set.
+        one, other : str
+            The two methods.
+        setting, metric : str
+            What is compared.
+
+        Returns
+        -------
+        difference, error, n : float, float and int
+            The mean of one - other, its standard error, and the number of splits.
+        """
         a, b = (self.values(dataset, method, setting, metric) for method in (one, other))
         differences = np.array([a[split] - b[split] for split in sorted(a.keys() & b.keys())])
         if len(differences) < 2:
@@ -141,13 +167,43 @@ class Results:
 
 
 def decided(difference: float, error: float, *, at_most: float = 0.0) -> str:
-    """Whether a paired difference is below `at_most` by two standard errors, above it by two, or neither."""
+    """Say whether a paired difference is below `at_most` by two standard errors, above it by two, or neither.
+
+    Parameters
+    ----------
+    difference, error : float
+        The mean difference and its standard error.
+    at_most : float, default=0.0
+        The bar.
+
+    Returns
+    -------
+    str
+        "holds", "does not hold" or "not decided".
+    """
     if difference + 2.0 * error < at_most:
         return "holds"
     return "does not hold" if difference - 2.0 * error > at_most else "not decided"
 
 
 def scikit_learns_C(C: float, n: int, m: float = 0, k: float = 1.0) -> float:
-    """The estimators' C for the paper's, which is relative to the mean of the kept losses and not to their sum."""
+    """Turn the paper's C into the estimators'.
+
+    The paper's is relative to the mean of the kept losses, scikit-learn's to their sum.
+
+    Parameters
+    ----------
+    C : float
+        The paper's.
+    n : int
+        Training rows.
+    m, k : int or float
+        The range that is kept.
+
+    Returns
+    -------
+    float
+        C / (k - m), with m and k as counts.
+    """
     dropped, kept_to = RankedRange(m, k).counts(n)
     return C / (kept_to - dropped)

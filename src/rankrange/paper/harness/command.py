@@ -25,6 +25,7 @@ _DEFAULT_OUT = "rankrange-results"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `rankrange reproduce`."""
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help=f"experiments to run (default: all): {', '.join(EXPERIMENTS)}"
     )
@@ -52,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit code: 0 done, 1 some cells failed or data are missing, 2 bad input, 130 interrupted."""
+    """Run the experiments; exit code 0 done, 1 some failed or lack data, 2 bad input, 130 interrupted."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the workers too, as Ctrl-C does
     try:
         return _run(arguments)

@@ -1,4 +1,4 @@
-"""What the figures share: one colour a method (told apart by all eyes), quiet axes, shaded errors."""
+"""What the figures share: one colour per method (told apart by all eyes), quiet axes, shaded errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,22 @@ NAMES = {"AT_k": "AT$_k$", "Robust_Max": "Robust Max", "Bayes": "Bayes rule"}
 
 
 def sheet(rows: int, columns: int, *, width: float = 2.9, height: float = 2.6, **options: Any) -> tuple[Any, Any]:
-    """A figure and its axes as an array (rows, columns)."""
+    """Make a figure with a grid of axes.
+
+    Parameters
+    ----------
+    rows, columns : int
+        Of the grid.
+    width, height : float
+        Of one axis, in inches.
+    **options
+        Passed on to matplotlib's `subplots`.
+
+    Returns
+    -------
+    figure, axes : Figure and ndarray of shape (rows, columns)
+        Without frames.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
@@ -31,6 +46,7 @@ def sheet(rows: int, columns: int, *, width: float = 2.9, height: float = 2.6, *
 
 
 def quiet(axes: Any) -> None:
+    """Take the frame and the loud marks off an axis."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color("#888888")
     axes.tick_params(labelsize=8, color="#888888")
@@ -39,7 +55,23 @@ def quiet(axes: Any) -> None:
 
 
 def curve(axes: Any, x: Any, values: Any, method: str, *, label: str | None = None, **style: Any) -> None:
-    """The mean of values (splits, points), with two standard errors around it."""
+    """Draw the mean over the splits, with two standard errors around it.
+
+    Parameters
+    ----------
+    axes : matplotlib Axes
+        Where to draw.
+    x : array_like of shape (points,)
+        Places.
+    values : array_like of shape (splits, points)
+        What was measured.
+    method : str
+        Decides colour and line.
+    label : str, optional
+        Its name in the legend.
+    **style
+        Passed on to matplotlib.
+    """
     values = np.asarray(values, dtype=float)
     mean = values.mean(axis=0)
     line = {"color": COLOURS[method], "ls": STYLES[method], "lw": 1.8, **style}
@@ -50,7 +82,7 @@ def curve(axes: Any, x: Any, values: Any, method: str, *, label: str | None = No
 
 
 def level(axes: Any, values: Sequence[float], method: str) -> None:
-    """A method that does not depend on x: a line across."""
+    """Draw a method that does not depend on x as a line across."""
     name = NAMES.get(method, method)
     axes.axhline(float(np.mean(values)), color=COLOURS[method], ls=STYLES[method], lw=1.4, label=name)
 

@@ -24,6 +24,7 @@ from .tables_page import (
 
 
 def as_html(report: Report) -> str:
+    """The page of results as one HTML file."""
     try:
         from markupsafe import Markup
 

@@ -56,6 +56,7 @@ class Row:
         return self.paper_mean is not None and sign * (self.mean - self.paper_mean) >= -slack
 
     def as_dict(self) -> dict[str, Any]:
+        """The row as plain values, for JSON."""
         return asdict(self)
 
 
@@ -66,7 +67,15 @@ def expected() -> dict[str, Any]:
 
 
 def printed(name: str, metric: str, dataset: str, setting: str, method: str) -> tuple[float | None, float | None]:
-    """Mean and deviation as the paper has them; None for what it does not print."""
+    """Mean and deviation as the paper has them; None for what it does not print.
+
+    Parameters
+    ----------
+    name : str
+        Of the experiment.
+    metric, dataset, setting, method : str
+        Which number.
+    """
     found: Any = expected()
     for key in (name, metric, dataset, setting, method):
         found = found.get(key, {})

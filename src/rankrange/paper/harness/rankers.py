@@ -32,7 +32,7 @@ class Parts:
     Y_test: Array
 
     def accuracy(self, scores: Array, k: int) -> float:
-        """In per cent, of scores of the test rows."""
+        """Top-k accuracy in per cent of some scores of the test rows."""
         return 100.0 * float(top_k_multilabel_accuracy(self.Y_test, scores, k))
 
     def constant(self) -> Array:
@@ -44,6 +44,15 @@ def parts(name: str, seed: int, share: float) -> Parts:
     """A random share of the rows to train on, the rest to test on.
 
     The rules of choice were settled on splits made from the seed alone; these are others.
+
+    Parameters
+    ----------
+    name : str
+        Of the data set.
+    seed : int
+        Of the split.
+    share : float
+        To train on.
     """
     data = load(name)
     order = np.random.default_rng((seed, len(data.target))).permutation(len(data.target))
@@ -51,7 +60,7 @@ def parts(name: str, seed: int, share: float) -> Parts:
 
 
 def cut(X: Array, Y: Array, first: int) -> Parts:
-    """The first rows, and the others."""
+    """The first rows to train on, and the others to test on."""
     scale = StandardScaler().fit(X[:first]).transform
     return Parts(scale(X[:first]), Y[:first], scale(X[first:]), Y[first:])
 
@@ -64,11 +73,12 @@ def folds(validation: Any, seed: int) -> KFold | ShuffleSplit:
 
 
 def log_loss(Y: Array, f: Array) -> float:
+    """The sum of the log losses of all labels of all rows."""
     return float(np.logaddexp(0.0, (1.0 - 2.0 * Y) * f).sum())
 
 
 def lsep_loss(Y: Array, f: Array) -> float:
-    """log(1 + sum over false u and true v of exp(f_u - f_v)), a row without either left out."""
+    """The sum of the log-sum-exp pairwise losses; rows without a true or without a false label cost nothing."""
     mixed = (Y.sum(axis=1) > 0) & (Y.sum(axis=1) < Y.shape[1])
     Y, f = Y[mixed], f[mixed]
     high = logsumexp(np.where(Y == 1, -np.inf, f), axis=1)
@@ -76,7 +86,21 @@ def lsep_loss(Y: Array, f: Array) -> float:
 
 
 def by_own_loss(make: Callable[[float], Any], loss: Any, Cs: Iterable[float], X: Array, Y: Array, how: Any) -> Any:
-    """The model with the C (the paper's, relative to the mean) of least loss on rows held out, fitted to all rows."""
+    """The model with the C of least loss on rows held out, fitted to all rows.
+
+    Parameters
+    ----------
+    make : callable
+        Makes a model for scikit-learn's C.
+    loss : callable
+        Of targets and scores.
+    Cs : iterable of float
+        The paper's C, relative to the mean.
+    X, Y : ndarray
+        The rows.
+    how : splitter
+        Which rows are held out.
+    """
     held_out = dict.fromkeys(Cs, 0.0)
     for C in held_out:
         for train, held in how.split(X):
@@ -85,27 +109,41 @@ def by_own_loss(make: Callable[[float], Any], loss: Any, Cs: Iterable[float], X:
 
 
 def logistic(Cs: Iterable[float], X: Array, Y: Array, how: Any) -> Any:
+    """One logistic regression per label, with the C of least log loss on rows held out."""
     return by_own_loss(lambda C: LogisticPerLabel(C=C, tol=1e-6), log_loss, Cs, X, Y, how)
 
 
 def lsep(Cs: Iterable[float], X: Array, Y: Array, how: Any) -> Any:
+    """The log-sum-exp pairwise loss, with the C of its least value on rows held out."""
     return by_own_loss(lambda C: LSEPClassifier(C=C, tol=1e-5), lsep_loss, Cs, X, Y, how)
 
 
 def stopped(top_k: int, C: float, X: Array, Y: Array, **settings: Any) -> TKMLClassifier:
-    """A TKML fit that stops where rows held out say; 80 steps at most, and none is a choice like the others."""
+    """A TKML fit that stops where rows held out say, after 80 steps at most.
+
+    Parameters
+    ----------
+    top_k : int
+        How many labels are predicted.
+    C : float
+        The paper's, relative to the mean of the kept losses.
+    X, Y : ndarray
+        The rows.
+    **settings
+        Further parameters of `TKMLClassifier`.
+    """
     C = scikit_learns_C(C, len(X), settings.get("m", 0), settings.get("k", 1.0))
     return TKMLClassifier(top_k, C=C, max_iter=80, **settings).fit(X, Y)
 
 
 def best_C(fits: dict[tuple[int, float], TKMLClassifier], Cs: Iterable[float], ks: Iterable[int]) -> float:
-    """One C for all k: the best mean accuracy on rows held out. One for each k would follow their noise."""
+    """The one C for all k that has the best mean accuracy on rows held out; one for each k would follow their noise."""
     ks = tuple(ks)
     return max(Cs, key=lambda C: sum(fits[k, C].stop_score_ for k in ks))
 
 
 def at_least(difference: float, error: float, bar: float = 0.0) -> str:
-    """Whether a paired difference is above `bar` by two standard errors, below it by two, or neither."""
+    """Say whether a paired difference is above `bar` by two standard errors, below it by two, or neither."""
     if difference - 2.0 * error > bar:
         return "holds"
     return "does not hold" if difference + 2.0 * error < bar else "not decided"
@@ -114,12 +152,30 @@ def at_least(difference: float, error: float, bar: float = 0.0) -> str:
 def paired(
     results: Results, one: str, other: str, pairs: Iterable[tuple[str, str]], metric: str = METRIC
 ) -> dict[tuple[str, str], tuple[float, float]]:
-    """one - other and its standard error, by (dataset, setting), where both were measured."""
+    """Compare two methods on many data sets and settings.
+
+    Parameters
+    ----------
+    results : Results
+        What was measured.
+    one, other : str
+        The two methods.
+    pairs : iterable of (dataset, setting)
+        Where to compare them.
+    metric : str
+        What to compare.
+
+    Returns
+    -------
+    dict
+        one - other and its standard error, where both were measured.
+    """
     found = {pair: results.paired(pair[0], one, other, pair[1], metric) for pair in pairs}
     return {pair: (difference, error) for pair, (difference, error, n) in found.items() if n > 1}
 
 
 def listed(differences: dict[tuple[str, str], tuple[float, float]]) -> str:
+    """Differences with their errors, in words."""
     return "; ".join(
         f"{dataset} {setting} {difference:+.2f} ({error:.2f})"
         for (dataset, setting), (difference, error) in differences.items()

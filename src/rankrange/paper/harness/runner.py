@@ -29,19 +29,38 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 @dataclass(frozen=True)
 class Failure:
+    """A cell that failed, and why."""
+
     cell: Cell
     reason: str
 
 
 def run_cells(cells: Sequence[Cell], store: Store, *, jobs: int = 1, tell: Callable[[str], None]) -> list[Failure]:
-    """Run the cells that are not in the store and return those that failed; a failure does not stop the others."""
+    """Run the cells that are not in the store; a failure does not stop the others.
+
+    Parameters
+    ----------
+    cells : sequence of Cell
+        The work.
+    store : Store
+        Where finished cells are, and new ones go.
+    jobs : int, default=1
+        Processes.
+    tell : callable
+        Is told of the progress.
+
+    Returns
+    -------
+    list of Failure
+        Those that failed.
+    """
     todo = [cell for cell in cells if store.read(cell) is None]
     if len(todo) < len(cells):
         tell(f"{len(cells) - len(todo)} of {len(cells)} cells are finished already")
     todo.sort(key=lambda cell: (-_cost(cell), cell.split, cell.key))
     if not todo:
         return []
-    with _one_thread_a_process(), _progress(todo, tell) as step:
+    with _one_thread_per_process(), _progress(todo, tell) as step:
         ends = _in_processes(todo, store, jobs) if jobs > 1 and len(todo) > 1 else _here(todo, store)
         failures = []
         for cell, seconds, reason in ends:
@@ -119,7 +138,7 @@ def _end_with(parent: Any) -> None:
 
 
 @contextlib.contextmanager
-def _one_thread_a_process() -> Iterator[None]:
+def _one_thread_per_process() -> Iterator[None]:
     """Workers read these variables when they load their libraries."""
     before = {name: os.environ.get(name) for name in _THREADS}
     os.environ.update(dict.fromkeys(_THREADS, "1"))

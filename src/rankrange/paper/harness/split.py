@@ -13,16 +13,20 @@ from ...datasets import load
 
 @dataclass(frozen=True)
 class Part:
+    """Rows of one part with their classes."""
+
     X: Array
     y: Array
 
     def error(self, predicted: Array) -> float:
-        """In per cent."""
+        """The share of wrong predictions in per cent."""
         return 100.0 * float(np.mean(predicted != self.y))
 
 
 @dataclass(frozen=True)
 class Split:
+    """The three parts of a split."""
+
     train: Part
     validation: Part
     test: Part

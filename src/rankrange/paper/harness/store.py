@@ -42,9 +42,11 @@ class Store:
 
     @property
     def cells(self) -> Path:
+        """The folder of finished cells."""
         return self.folder / "cells"
 
     def path(self, cell: Cell) -> Path:
+        """Where a finished cell lies."""
         return self.cells / f"{cell.key}.json"
 
     def open(self, size: str, *, resume: bool) -> None:
@@ -75,6 +77,7 @@ class Store:
                 )
 
     def manifest(self) -> dict[str, Any] | None:
+        """What is known of the run; None where there is no run."""
         try:
             return json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
         except (FileNotFoundError, json.JSONDecodeError):
@@ -88,7 +91,17 @@ class Store:
         self._write(self.folder / "run.json", manifest)
 
     def write(self, cell: Cell, outcome: Outcome, seconds: float, work: float) -> None:
-        """`seconds` passed, of which `work` on a core: the rest is what others did with it."""
+        """Store a finished cell.
+
+        Parameters
+        ----------
+        cell : Cell
+            The work.
+        outcome : Outcome
+            What came of it.
+        seconds, work : float
+            How long it took, and how much of that was spent on a core; the rest is what others did with it.
+        """
         content = {
             "cell": asdict(cell),
             "seed": cell.seed,

@@ -54,7 +54,22 @@ class Report:
 
 
 def write_pages(store: Store, folder: Path, readme: Path | None = None) -> Report:
-    """Read what is finished in a run folder and write all pages to `folder`."""
+    """Read what is finished in a run folder and write all pages.
+
+    Parameters
+    ----------
+    store : Store
+        The run folder.
+    folder : Path
+        Where the pages go.
+    readme : Path or None
+        A README whose block of results is made anew.
+
+    Returns
+    -------
+    Report
+        What the pages show.
+    """
     from .html import as_html
 
     report = build(store)
@@ -80,6 +95,7 @@ def write_pages(store: Store, folder: Path, readme: Path | None = None) -> Repor
 
 
 def build(store: Store) -> Report:
+    """Everything that the pages show, from what is finished."""
     finished = store.finished()
     manifest = store.manifest()
     if not finished or manifest is None:
@@ -144,6 +160,8 @@ def _draw(figures: dict[str, Any], suffix: str) -> dict[str, bytes]:
 
 @dataclass(frozen=True)
 class Table:
+    """A table of results: its specification, its head, and for each line its names and what stands in its cells."""
+
     spec: TableSpec
     head: list[str]
     body: list[tuple[list[str], list[Row | None]]]
@@ -178,6 +196,7 @@ def _first(line: tuple[str, ...], rows: list[Row], spec: TableSpec) -> int:
 
 
 def number(mean: float | None, sd: float | None) -> str:
+    """A mean with its deviation as it is written."""
     if mean is None:
         return ""
     digits = 0 if abs(mean) >= 1000 else 2
@@ -193,6 +212,7 @@ def cell_lines(row: Row) -> list[str]:
 
 
 def sections(report: Report) -> Iterable[tuple[str, str, list[Table], list[Claim], dict[str, bytes]]]:
+    """For each experiment and protocol its names, tables, claims and figures, in the order of the paper."""
     for name in EXPERIMENTS:
         for protocol in PROTOCOLS:
             if (name, protocol) not in report.pictures:
@@ -257,6 +277,7 @@ def _left_out(report: Report) -> list[str]:
 
 
 def as_markdown(report: Report) -> str:
+    """The page of results as Markdown."""
     out = ["# The paper, reproduced", "", "Made by `rankrange reproduce`; do not edit.", ""]
     out += [headline(report.rows, report.findings), "", *summary_table(report.rows, report.findings), ""]
     out += [line for text in (HOW_TO_READ, *about(report)) for line in (text, "")]
@@ -292,6 +313,7 @@ def _markdown_table(table: Table) -> list[str]:
 
 
 def summary_table(rows: list[Row], findings: list[Finding]) -> list[str]:
+    """The lines of the summary: one per experiment and protocol."""
     out = [
         "| experiment | protocol | numbers | better, same, worse | the paper's own method reached | "
         "claims: hold, open, fail |",

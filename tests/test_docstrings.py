@@ -1,0 +1,108 @@
+"""Every public name says what it is, and the examples of what users call run and print what they say."""
+
+import ast
+import doctest
+import importlib
+import inspect
+import sys
+from pathlib import Path
+
+import pytest
+
+import rankrange
+from rankrange import audit, datasets, estimators, issues, metrics, noise, plots, risk
+from rankrange.crossfit import grid
+
+ROOT = Path(rankrange.__file__).parent
+NOT_YET = ("torch", "solvers")  # kernels and inner solvers speak in comments
+FILES = [path for path in sorted(ROOT.rglob("*.py")) if path.relative_to(ROOT).parts[0] not in NOT_YET]
+
+
+def public_nodes(body, prefix=""):
+    """Functions, classes and methods whose names do not begin with an underscore, nested classes included."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+            yield prefix + node.name, node
+            if isinstance(node, ast.ClassDef):
+                yield from public_nodes(node.body, f"{prefix}{node.name}.")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_public_name_has_a_docstring(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert ast.get_docstring(tree), "the module says nothing"
+    silent = [name for name, node in public_nodes(tree.body) if not ast.get_docstring(node)]
+    assert not silent
+
+
+def test_a_docstring_begins_with_a_sentence():
+    for path in FILES:
+        for name, node in public_nodes(ast.parse(path.read_text(encoding="utf-8")).body):
+            summary = ast.get_docstring(node).split("\n")[0]
+            assert summary.endswith((".", ":", "?")), f"{path.name}: {name}: {summary}"
+
+
+# What users call, by the module that offers it.
+OFFERED = {
+    rankrange: [name for name in rankrange.__all__ if name != "__version__"],
+    estimators: estimators.__all__,
+    issues: issues.__all__,
+    metrics: metrics.__all__,
+    noise: noise.__all__,
+    risk: risk.__all__,
+    datasets: ["load", "names"],
+    plots: plots.__all__,
+    audit: ["Audit", "audit_file", "audit_table", "load_model"],
+    grid: ["RangeSearchCV", "paper_grid"],
+}
+NAMES = [(module, name) for module, names in OFFERED.items() for name in names]
+every_name = pytest.mark.parametrize(("module", "name"), NAMES, ids=lambda part: getattr(part, "__name__", part))
+
+
+def sections(text):
+    lines = text.splitlines()
+    return {lines[i - 1].strip() for i in range(1, len(lines)) if lines[i].strip() and set(lines[i].strip()) == {"-"}}
+
+
+@every_name
+def test_what_users_call_says_what_it_takes_and_shows_how(module, name):
+    found = getattr(module, name)
+    text = inspect.getdoc(found)
+    assert "Examples" in sections(text)
+    assert "Parameters" in sections(text) or not inspect.signature(found).parameters
+    if inspect.isfunction(found):
+        assert "Returns" in sections(text)
+
+
+@every_name
+def test_every_parameter_is_described(module, name):
+    found = getattr(module, name)
+    described = inspect.getdoc(found).partition("Parameters\n")[2]
+    entries = [line.partition(" : ")[0] for line in described.splitlines() if line and not line.startswith(" ")]
+    named = {part.strip(" *") for entry in entries for part in entry.split(",")}
+    parameters = inspect.signature(found).parameters
+    assert {parameter for parameter in parameters if parameter not in named} == set()
+
+
+@every_name
+def test_the_examples_run(module, name):
+    if module in (plots, audit):
+        for package in ("matplotlib", "pyarrow", "skops"):
+            pytest.importorskip(package)
+    found = getattr(module, name)
+    home = importlib.import_module(found.__module__)
+    tests = doctest.DocTestFinder(exclude_empty=True).find(found, name, globs=vars(home).copy())
+    assert any(test.examples for test in tests)
+    runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.NORMALIZE_WHITESPACE)
+    said = []
+    for test in tests:
+        runner.run(test, out=said.append)
+    assert not runner.failures, "".join(said)
+
+
+@pytest.fixture(autouse=True)
+def no_open_figures(monkeypatch):
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
