@@ -1,4 +1,4 @@
-"""Newton steps: the small problem equals a conic solver's, the bound is one, no step rises, trivial minima are minima."""
+"""Newton steps: the small problem equals a conic one, the bound holds, no step rises, trivial minima are minima."""
 
 import cvxpy as cp
 import numpy as np
