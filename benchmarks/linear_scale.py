@@ -1,6 +1,7 @@
 """How the cost of a fit grows with the rows, and the memory it needs beside X: float32, 30 columns.
 
-    OMP_NUM_THREADS=1 python benchmarks/linear_scale.py [--rows 100000,1000000,10000000] [--record NAME]
+    OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python benchmarks/linear_scale.py
+        [--rows 100000,1000000,10000000] [--record NAME]
 
 10% of the rows lie ten times as far out with wrong labels. Core seconds; memory is the peak of the process over the
 fit less what it held before. Targets: seconds per row within 15% of each other; 20,000,000 rows below 60 s on two

@@ -195,9 +195,7 @@ def report(rows: list[dict[str, Any]], before: dict[Problem, float]) -> None:
             ]
             if changes:
                 change, name = max(changes)
-                print(
-                    f"    objective over the earlier, less 1: worst {change:.1e} ({name}), best {min(changes)[0]:.1e}"
-                )
+                print(f"    objective above the earlier one: worst {change:.2e} ({name}), best {min(changes)[0]:.2e}")
 
 
 def above(row: dict[str, Any], before: float) -> float:

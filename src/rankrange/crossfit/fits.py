@@ -15,6 +15,7 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..core.cuts import cuts_of, top_weights
+from ..core.losses import Softmax
 from ..core.objective import Objective
 from ..solvers.descent import Metric, descend
 from .folds import Report, mass_of, silent
@@ -139,8 +140,24 @@ class Sets:
         if model.n_outputs == 1:
             s, slope = model.loss.value_and_derivative(model.y, Z[:, 0])
             return s, slope[:, None]
+        if isinstance(model.loss, Softmax):
+            return _softmax(model.y, Z)
         points = [model.losses_and_slopes(scores) for scores in Z]
         return np.array([s for s, _ in points]), np.array([slope for _, slope in points])
+
+
+def _softmax(y: Array, Z: Array) -> tuple[Array, Array]:
+    """Softmax losses (S, n) and slopes of scores (S, r, n), along the rows, to the precision that a choice needs."""
+    peak = Z.max(axis=1)
+    own = np.take_along_axis(Z, np.broadcast_to(y, (len(Z), 1, len(y))), axis=1)
+    slope = Z - peak[:, None]
+    np.exp(slope, out=slope)
+    total = slope.sum(axis=1)
+    slope /= total[:, None]
+    s = np.log(total) + (peak - own[:, 0])
+    rows = np.arange(len(y))
+    slope[:, y, rows] -= 1
+    return s, slope
 
 
 def farness(model: Objective) -> Array:

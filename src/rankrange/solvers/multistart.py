@@ -26,6 +26,8 @@ from .trivial import one_class_left, zero_is_best
 
 # Rounds of screening on a subsample: the starts that survive each, and the steps they get in it.
 _ROUNDS = ((4, 4), (2, 8))
+# From here on a pass costs so much that a better metric pays for itself.
+_MANY_ROWS = 500_000
 # Where all rows are screened, the starts also go along a path of larger m, which flattens the poorest minima.
 _INFLATION = (2.0, 1.5, 1.2)
 
@@ -230,8 +232,9 @@ def _screen_rows(objective: Objective) -> int:
 
 def _hessian_rows(objective: Objective) -> int:
     """Enough rows for a Hessian that makes each step on all rows gain a digit or so; less where it would cost more."""
-    p = objective.design.p
-    return max(min(80 * p, 20000, int(2e9 / p**2)), 2000)
+    n, p = objective.design.n, objective.design.p
+    few = max(min(80 * p, 20000, int(2e9 / p**2)), 2000)
+    return few if n < _MANY_ROWS else max(few, min(n // 50, 100_000, int(1e9 / p**2)))
 
 
 def _subsample(objective: Objective, size: int, rng: np.random.Generator, margin: float = 2.5) -> Objective:
