@@ -25,6 +25,8 @@ _FULL_UP_TO = 30
 _STARTS = (0.05, 0.35)
 # A Cauchy prior, of this width, on how far the logit rate of a class lies from their mean; in units of one row's loss.
 _APART, _PRIOR = 1.0, 1.0
+# A prior so strong that all classes have one rate.
+TIED = 1e4
 _SLICES = 250
 _MOST_ROWS = 10_000
 _WIDTH = 1.96
@@ -46,9 +48,10 @@ class WrongLabels:
     expected: Array
 
 
-def wrong_labels(scores: Array, codes: Array, mass: Array | None = None) -> WrongLabels:
+def wrong_labels(scores: Array, codes: Array, mass: Array | None = None, *, prior: float = _PRIOR) -> WrongLabels:
     """Fit the model to out-of-sample scores (n, classes), or (n,) for two classes, and labels 0..classes-1.
 
+    `prior` is how strongly the rates of the classes are held together: 0 is not at all, `TIED` is one rate for all.
     The interval holds the sampling error, by the influence of each row, and not the error of the model.
     """
     Z = np.column_stack([np.zeros(len(scores)), scores]) if scores.ndim == 1 else np.asarray(scores, dtype=np.float64)
@@ -56,11 +59,11 @@ def wrong_labels(scores: Array, codes: Array, mass: Array | None = None) -> Wron
     n, share = float(share.sum()), share / share.sum()
     Z = _normed(Z)
     coarse = _coarse(Z, codes, share)
-    quick = _Model(*coarse[:2], _PRIOR / n)
+    quick = _Model(*coarse[:2], prior / n)
     starts = _STARTS if Z.shape[1] == 2 else _STARTS[:1]  # with two classes a low and a high rate may both fit
     ends = [quick.fit(quick.start(rate), coarse[2]) for rate in starts]
     best = min(ends, key=lambda fit: fit.value)
-    model = _Model(Z, codes, _PRIOR / n)
+    model = _Model(Z, codes, prior / n)
     point = model.at(best.x)
     # What is as likely up to 2 units of log likelihood belongs to a 95% interval.
     intervals = [model.interval(fit.x, share, n) for fit in ends if fit.value <= best.value + 2.0 / n]

@@ -1,5 +1,7 @@
 """scikit-learn estimators: they validate, build an objective, solve it, and store what came out."""
 
+from .any_classifier import RankedRangeClassifier
+from .any_regressor import RankedRangeRegressor
 from .baselines import LogisticPerLabel, LSEPClassifier, TopKSVMClassifier
 from .classifier import AoRRClassifier
 from .regressor import AoRRRegressor
@@ -11,6 +13,8 @@ __all__ = [
     "AoRRRegressor",
     "LSEPClassifier",
     "LogisticPerLabel",
+    "RankedRangeClassifier",
+    "RankedRangeRegressor",
     "RobustMaxClassifier",
     "TKMLClassifier",
     "TopKSVMClassifier",

@@ -14,28 +14,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.special import log_softmax
-from sklearn.base import clone
-from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import check_array, check_random_state, column_or_1d
-from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.validation import _num_samples
 
 from ..core.flips import WrongLabels, wrong_labels
-from ..core.losses import Logistic, Softmax
-from ..core.objective import Design, Objective
-from ..crossfit import choose as tuning
-from ..crossfit import fits as paths
+from ..crossfit.folds import Folds, test_parts
+from ..crossfit.models import Task, fit_folds
+from ..crossfit.numeric import numeric_view
+from ..crossfit.opinions import label_shares, log_probabilities, logistic_objective, trimmed_fits
 from ..estimators import AoRRClassifier
 
 Array = NDArray[Any]
 Report = Callable[[str], Any]
-# Penalties that are tried: C over the number of rows.
-_PENALTIES = (0.001, 0.01, 0.1, 1.0)
-_MOST_CUT = 0.45
-# Neighbours, of how many rows at most, among how many.
-_NEIGHBOURS, _ASKED, _POOL = 15, 2000, 20_000
+# Of so many rows at most the neighbours are asked first, whether they add anything.
+_ASKED = 2000
 _SURE, _LIKELY, _POSSIBLE = 0.8, 0.5, 0.2
 
 
@@ -132,7 +125,9 @@ def find_label_issues(
     """Find the rows of X whose labels y are probably wrong; no row is judged by a fit that has seen it.
 
     estimator : None, an AoRRClassifier, or any classifier with predict_proba
-        None is an AoRRClassifier whose C is chosen by cross-validated log loss.
+        None is an AoRRClassifier whose C is chosen by cross-validated log loss. Any other classifier, a pipeline for
+        example, may take whatever it likes for X: texts, tables with categories and missing values. Its nearest rows
+        are asked where X can be read as numbers.
     cv, n_repeats : int
         Folds, and how often they are drawn anew (default: twice with two classes and up to 4,000 rows, else once). cv
         may also be a splitter or a list of (train, test) that leaves out each row equally often.
@@ -143,17 +138,19 @@ def find_label_issues(
         Whether the labels of the nearest rows of X may judge as well; they do only where they add to the likelihood.
     random_state, n_jobs, verbose : as in scikit-learn; n_jobs is for estimators of other packages.
     """
-    data = _Data.checked(X, y, pred_probs is not None)
+    own = estimator is None or isinstance(estimator, AoRRClassifier)
+    data = _Data.checked(X, y, pred_probs is not None, any_X=not own)
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
     report: Report = print if verbose else (lambda message: None)
     if pred_probs is not None:
         views = _given_views(pred_probs, data)
     else:
-        tests, repeats = _test_parts(data, cv, n_repeats, rng)
-        if estimator is None or isinstance(estimator, AoRRClassifier):
-            views = _trimmed_views(data, estimator, tests, repeats, rng, report)
+        few = len(data.classes) == 2 and len(data.codes) <= 4000
+        tests, repeats = test_parts(data.codes, cv, (2 if few else 1) if n_repeats is None else n_repeats, rng)
+        if own:
+            views = _trimmed_views(data, estimator, tests, repeats, report)
         else:
-            views = _foreign_views(data, estimator, tests, repeats, n_jobs, report)
+            views = _foreign_views(data, X, estimator, tests, repeats, n_jobs, report)
     return _judge(data, views, neighbours, rng, report)
 
 
@@ -164,14 +161,18 @@ class _Data:
     classes: Array
 
     @classmethod
-    def checked(cls, X: Any, y: Any, fitted: bool) -> _Data:
+    def checked(cls, X: Any, y: Any, fitted: bool, any_X: bool) -> _Data:
+        """With a model of the user's own, X is what that model takes; what is kept of it are numbers, or None."""
         if y is None or (X is None and not fitted):
             raise ValueError("find_label_issues needs y, and X or pred_probs; pass find_label_issues(X, y)")
         y = column_or_1d(y)
         if X is not None:
-            X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
-            if X.shape[0] != len(y):
-                raise ValueError(f"X and y must have as many rows, got {X.shape[0]} and {len(y)}; pass one label a row")
+            X = X if any_X else check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
+            if _num_samples(X) != len(y):
+                raise ValueError(
+                    f"X and y must have as many rows, got {_num_samples(X)} and {len(y)}; pass one label a row"
+                )
+            X = numeric_view(X) if any_X else X
         classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
         if len(classes) < 2:
             raise ValueError(f"need at least two classes in y, got only {classes.tolist()}; nothing can be wrong here")
@@ -179,32 +180,6 @@ class _Data:
             rare = classes.tolist()[int(counts.argmin())]
             raise ValueError(f"each class needs two rows to be judged by the others, got one of {rare!r}; drop it")
         return cls(X, codes, classes)
-
-
-def _test_parts(data: _Data, cv: Any, n_repeats: int | None, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Masks (F, n) of the test parts, and the repeat that each belongs to."""
-    n = len(data.codes)
-    few = len(data.classes) == 2 and n <= 4000
-    if isinstance(cv, int | np.integer) and not isinstance(cv, bool):
-        repeats = (2 if few else 1) if n_repeats is None else n_repeats
-        for name, value, least in (("cv", cv, 2), ("n_repeats", repeats, 1)):
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-                raise ValueError(f"{name} must be an int of at least {least}, got {value!r}")
-        drawn = [tuning.deal(data.codes, int(cv), rng) for _ in range(repeats)]
-        return np.array([fold == f for fold in drawn for f in range(cv)]), np.repeat(np.arange(repeats), cv)
-    pairs = list(cv.split(np.zeros((n, 1)), data.codes) if hasattr(cv, "split") else cv)
-    tests = np.zeros((len(pairs), n), dtype=bool)
-    for mask, (train, test) in zip(tests, pairs, strict=True):
-        mask[test] = True
-        if mask[train].any() or len(train) + len(test) != n:
-            raise ValueError("a fold of cv must train on exactly the rows that it does not test; use for example KFold")
-    times = tests.sum(axis=0)
-    if times.min() == 0 or times.min() != times.max():
-        raise ValueError(
-            f"cv must leave out each row equally often, got {times.min()} to {times.max()} times; use KFold"
-        )
-    before = np.cumsum(tests, axis=0) - tests
-    return tests, np.array([int(before[f][tests[f]].max()) for f in range(len(tests))])
 
 
 @dataclass(frozen=True)
@@ -243,89 +218,36 @@ def _views_of(logs: Array, data: _Data) -> _Views:
 
 
 def _foreign_views(
-    data: _Data, estimator: Any, tests: Array, repeats: Array, n_jobs: int | None, report: Report
+    data: _Data, X: Any, estimator: Any, tests: Array, repeats: Array, n_jobs: int | None, report: Report
 ) -> _Views:
     if not hasattr(estimator, "predict_proba"):
         raise ValueError(
             f"estimator must have predict_proba, got {type(estimator).__name__}; wrap it in CalibratedClassifierCV"
         )
-    logs = np.full((repeats[-1] + 1, len(data.codes), len(data.classes)), np.log(1e-12))
-    found = Parallel(n_jobs=n_jobs)(delayed(_predict)(clone(estimator), data, test) for test in tests)
-    for repeat, test, (known, P) in zip(repeats, tests, found, strict=True):
-        logs[repeat][np.ix_(np.flatnonzero(test), known)] = np.log(np.maximum(P, 1e-12))
+    task = Task(X, data.codes, np.arange(len(data.classes)))
+    found = fit_folds(estimator, task, Folds(~tests, tests), n_jobs=n_jobs)
+    logs = np.empty((repeats[-1] + 1, len(data.codes), len(data.classes)))
+    for repeat, test, P in zip(repeats, tests, found.parts, strict=True):
+        logs[repeat][test] = np.log(np.maximum(P, 1e-12))
     report(f"{len(tests)} folds fitted")
     return _views_of(logs[None], data)
 
 
-def _predict(estimator: Any, data: _Data, test: Array) -> tuple[Array, Array]:
-    fitted = estimator.fit(data.X[~test], data.codes[~test])
-    return np.asarray(fitted.classes_), fitted.predict_proba(data.X[test])
-
-
 def _trimmed_views(
-    data: _Data,
-    estimator: AoRRClassifier | None,
-    tests: Array,
-    repeats: Array,
-    rng: np.random.Generator,
-    report: Report,
+    data: _Data, estimator: AoRRClassifier | None, tests: Array, repeats: Array, report: Report
 ) -> _Views:
-    objective = _objective(data, estimator)
-    # Steps are scaled by the spread of the rows, so an overall factor of the penalty matters little to them.
-    sets = tuning.training_sets(objective, tests)
-    fits = _ordinary_fits(sets, objective, tests, estimator is None)
-    report(f"{len(tests)} ordinary fits, C = {fits.sets.model.C:g}")
-    parts = fits.out_of_fold(objective, tests)
-    views = _views_of_parts(data, fits.cuts(0), parts, repeats, 0)
-    plain = wrong_labels(views.logs[0].mean(axis=0), data.codes)
-    rate = plain.rate
-    share = min(max(rate, 1.0 / len(data.codes)), _MOST_CUT if objective.n_outputs == 1 else 0.6)
-    shares = np.array([0.5 * share, share])
-    m, k = paths.masses_of(fits.sets, shares, 1.0)
-    W = np.concatenate([fits.W, paths.upward(fits.sets, fits.W[0], m, k)])
-    fits = tuning.Fits(fits.sets, np.array([0.0, *shares]), ["none", "up", "up"], W)
-    report(f"{2 * len(tests)} fits that cut up to {share:.1%} of the rows")
-    views = _views_of_parts(data, fits.cuts(2), fits.out_of_fold(objective, tests), repeats, 2)
-    return replace(views, plain=plain)
-
-
-def _ordinary_fits(sets: paths.Sets, objective: Objective, tests: Array, choose: bool) -> tuning.Fits:
-    """The ordinary fits, at the C of least out-of-fold log loss where it is to be chosen."""
-    W: Array | None = None
-    found: list[tuple[float, int, tuning.Fits]] = []
-    for C in [penalty * objective.design.n for penalty in _PENALTIES] if choose else [objective.C]:
-        sets = replace(sets, model=replace(sets.model, C=C))
-        W = paths.ordinary(sets, W, tol=1e-4)
-        fits = tuning.Fits(sets, np.zeros(1), ["none"], W[None])
-        loss = 0.0
-        for rows, Z in fits.out_of_fold(objective, tests) if choose else []:
-            loss += float(replace(objective, y=objective.y[rows]).losses(Z[0]).sum())
-        found.append((loss, len(found), fits))
-        if len(found) > 1 and found[-1][0] > found[-2][0]:
-            break  # the loss falls and then rises in C
-    return min(found)[2]
-
-
-def _views_of_parts(data: _Data, limits: Array, parts: list[tuple[Array, Array]], repeats: Array, best: int) -> _Views:
-    n, K = len(data.codes), len(data.classes)
-    logs = np.empty((len(parts[0][1]), repeats[-1] + 1, n, K), dtype=np.float32)
-    cuts = np.empty((repeats[-1] + 1, n))
-    for repeat, limit, (rows, scores) in zip(repeats, limits, parts, strict=True):
-        Z = np.stack([np.zeros_like(scores[:, 0]), scores[:, 0]], axis=1) if scores.shape[1] == 1 else scores
-        logs[:, repeat, rows] = log_softmax(Z, axis=1).transpose(0, 2, 1)
-        cuts[repeat, rows] = limit
-    return _Views(logs, best, cuts)
-
-
-def _objective(data: _Data, estimator: AoRRClassifier | None) -> Objective:
     if estimator is not None and estimator.loss != "logistic":
         raise ValueError(f"an AoRRClassifier needs loss='logistic' to give probabilities, got {estimator.loss!r}")
     n, K = len(data.codes), len(data.classes)
-    design = Design(data.X, True if estimator is None else bool(estimator.fit_intercept))
-    C = 0.1 * n if estimator is None else float(estimator.C)
-    if K == 2:
-        return Objective(design, (2 * data.codes - 1).astype(data.X.dtype), Logistic(), C, 1, m=0, k=n)
-    return Objective(design, data.codes, Softmax(), C, K, m=0, k=n)
+    C, intercept = (0.1 * n, True) if estimator is None else (float(estimator.C), bool(estimator.fit_intercept))
+    objective = logistic_objective(data.X, data.codes, K, C, intercept)
+    fits, parts, plain = trimmed_fits(objective, data.codes, Folds(~tests, tests), estimator is None, report)
+    logs = np.empty((len(fits.W), repeats[-1] + 1, n, K), dtype=np.float32)
+    cuts = np.empty((repeats[-1] + 1, n))
+    for repeat, limit, (rows, scores) in zip(repeats, fits.cuts(2), parts, strict=True):
+        logs[:, repeat, rows] = log_probabilities(scores)
+        cuts[repeat, rows] = limit
+    return _Views(logs, 2, cuts, plain)
 
 
 def _judge(data: _Data, views: _Views, neighbours: bool, rng: np.random.Generator, report: Report) -> LabelIssues:
@@ -374,7 +296,7 @@ def _neighbour_view(data: _Data, plain: Array, rng: np.random.Generator) -> tupl
     n = len(data.codes)
     some = np.sort(rng.choice(n, min(n, _ASKED), replace=False))
     for rows in (some, np.arange(n)) if len(some) < n else (some,):
-        near = _label_shares(data, rows, rng)
+        near = label_shares(data.X, data.codes, len(data.classes), rows, rng)
         own = np.stack([plain[rows, data.codes[rows]], near[np.arange(len(rows)), data.codes[rows]]])
         weight = _mixture_weight(own)
         gain = np.log((1.0 - weight) * own[0] + weight * own[1]) - np.log(own[0])
@@ -390,32 +312,6 @@ def _mixture_weight(likelihood: Array) -> float:
         second = weight * likelihood[1]
         weight = float((second / (second + (1.0 - weight) * likelihood[0])).mean())
     return weight
-
-
-def _label_shares(data: _Data, asked: Array, rng: np.random.Generator) -> Array:
-    """(asked, K): the shares of the classes among each row's neighbours, which do not include itself."""
-    K = len(data.classes)
-    near = _neighbours(data, asked, _NEIGHBOURS, rng)
-    overall = np.bincount(data.codes, minlength=K) / len(data.codes)
-    counts = np.stack([(data.codes[near] == c).sum(axis=1) for c in range(K)], axis=1)
-    return (counts + 2.0 * overall) / (near.shape[1] + 2.0)
-
-
-def _neighbours(data: _Data, asked: Array, count: int, rng: np.random.Generator) -> Array:
-    """(asked, count): the nearest rows among all, or among some where there are many; columns count alike."""
-    n = len(data.codes)
-    pool = np.sort(rng.choice(n, min(n, _POOL), replace=False))
-    X, wanted = data.X[pool], data.X[asked]
-    if not sp.issparse(X):
-        spread = X.std(axis=0)
-        scale = np.where(spread > 0, spread, 1.0)
-        X, wanted = X / scale, wanted / scale
-    count = min(count, len(pool) - 1)
-    near = pool[NearestNeighbors(n_neighbors=count + 1).fit(X).kneighbors(wanted, return_distance=False)]
-    # A row is among its own neighbours, unless it is repeated or not in the pool: then the last one is left out.
-    itself = near == asked[:, None]
-    itself[~itself.any(axis=1), -1] = True
-    return near[~itself].reshape(len(asked), count)
 
 
 def _tabulate(
