@@ -39,13 +39,15 @@ def numeric_view(X: Any) -> Any:
     return np.concatenate(usable, axis=1) if usable else None
 
 
-def standardised(X: Any) -> Any:
+def standardised(X: Any, mass: Array | None = None) -> Any:
     """X with columns of mean zero and standard deviation one; a sparse one keeps its zeros."""
+    share = np.full(X.shape[0], 1.0 / X.shape[0]) if mass is None else mass / mass.sum()
     if sp.issparse(X):
-        square = np.asarray(X.multiply(X).mean(axis=0)).ravel()
+        square = share @ X.multiply(X)
         return sp.csr_matrix(X @ sp.diags(1.0 / np.sqrt(np.where(square > 0, square, 1.0))))
-    centre, spread = X.mean(axis=0), X.std(axis=0)
-    return (X - centre) / np.where(spread > 0, spread, 1.0)
+    centred = X - share @ X
+    spread = np.sqrt(share @ centred**2)
+    return centred / np.where(spread > 1e-12 * np.abs(X).max(axis=0), spread, 1.0)
 
 
 def _column(column: Any) -> Array | None:

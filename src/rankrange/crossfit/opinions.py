@@ -84,7 +84,7 @@ def _ordinary_fits(sets: paths.Sets, objective: Objective, tests: Array, choose:
     W: Array | None = None
     mass = tuning.mass_of(objective).astype(np.float64)
     found: list[tuple[float, int, tuning.Fits]] = []
-    for C in [penalty * objective.design.n for penalty in _PENALTIES] if choose else [objective.C]:
+    for C in [penalty * objective.total for penalty in _PENALTIES] if choose else [objective.C]:
         sets = replace(sets, model=replace(sets.model, C=C))
         W = paths.ordinary(sets, W, tol=1e-4)
         fits = tuning.Fits(sets, np.zeros(1), ["none"], W[None])
@@ -120,7 +120,7 @@ def simple_opinions(
     view, n = numeric_view(X), len(codes)
     if view is None:
         return {}
-    view = standardised(view)
+    view = standardised(view, mass)
     repeats = 2 if n_classes == 2 and n <= _TWICE_UP_TO else 1
     own = draw_folds(n, rng, strata=codes, n_folds=5, n_repeats=repeats) if folds is None else folds
     ordinary, trimmed = linear_opinions(view, codes, n_classes, own, mass)
@@ -137,15 +137,21 @@ def simple_opinions(
 def label_shares(
     X: Any, codes: Array, n_classes: int, asked: Array, rng: np.random.Generator, mass: Array | None = None
 ) -> Array:
-    """(asked, n_classes): the shares of the classes among each row's neighbours, which do not include itself."""
-    return _shares(codes, n_classes, _neighbours(X, asked, rng), mass)
+    """(asked, n_classes): the shares of the classes among each row's neighbours, which do not include itself.
+
+    Columns count alike, whatever their scale.
+    """
+    if not sp.issparse(X):
+        spread = X.std(axis=0)
+        X = X / np.where(spread > 0, spread, 1.0)
+    return _shares(codes, n_classes, _neighbours(X, asked, rng, mass), mass)
 
 
 def label_shares_by_fold(X: Any, codes: Array, n_classes: int, folds: Folds, mass: Array | None = None) -> Array:
     """(n, n_classes): the shares of the classes among the nearest rows that the folds let a row be judged by."""
     parts = []
     for train, test in zip(folds.train, folds.test, strict=True):
-        pool = np.flatnonzero(train)
+        pool = np.flatnonzero(train if mass is None else train & (mass > 0))
         near = pool[_nearest(X, pool, np.flatnonzero(test), min(_NEIGHBOURS, len(pool)))]
         parts.append(_shares(codes, n_classes, near, mass))
     return folds.average(parts)
@@ -154,15 +160,16 @@ def label_shares_by_fold(X: Any, codes: Array, n_classes: int, folds: Folds, mas
 def _shares(codes: Array, n_classes: int, near: Array, mass: Array | None) -> Array:
     worth = np.ones(len(codes)) if mass is None else mass
     overall = np.bincount(codes, weights=worth, minlength=n_classes) / worth.sum()
-    votes = worth[near]
+    # A row of weight 2 is two neighbours: only so many have a vote.
+    votes = np.clip(_NEIGHBOURS - (np.cumsum(worth[near], axis=1) - worth[near]), 0.0, worth[near])
     counts = np.stack([(votes * (codes[near] == c)).sum(axis=1) for c in range(n_classes)], axis=1)
     return np.asarray((counts + _SMOOTH * overall) / (votes.sum(axis=1, keepdims=True) + _SMOOTH))
 
 
-def _neighbours(X: Any, asked: Array, rng: np.random.Generator) -> Array:
-    """(asked, count): the nearest rows among all, or among some where there are many; columns count alike."""
-    n = X.shape[0]
-    pool = np.sort(rng.choice(n, min(n, _POOL), replace=False))
+def _neighbours(X: Any, asked: Array, rng: np.random.Generator, mass: Array | None) -> Array:
+    """(asked, count): the nearest rows among all, or among some where there are many."""
+    rows = np.arange(X.shape[0]) if mass is None else np.flatnonzero(mass > 0)
+    pool = np.sort(rng.choice(rows, min(len(rows), _POOL), replace=False))
     count = min(_NEIGHBOURS, len(pool) - 1)
     near = pool[_nearest(X, pool, asked, count + 1)]
     # A row is among its own neighbours, unless it is repeated or not in the pool: then the last one is left out.
@@ -173,9 +180,4 @@ def _neighbours(X: Any, asked: Array, rng: np.random.Generator) -> Array:
 
 def _nearest(X: Any, pool: Array, asked: Array, count: int) -> Array:
     """(asked, count): places in `pool` of the rows nearest to those asked."""
-    among, wanted = X[pool], X[asked]
-    if not sp.issparse(X):
-        spread = among.std(axis=0)
-        scale = np.where(spread > 0, spread, 1.0)
-        among, wanted = among / scale, wanted / scale
-    return np.asarray(NearestNeighbors(n_neighbors=count).fit(among).kneighbors(wanted, return_distance=False))
+    return np.asarray(NearestNeighbors(n_neighbors=count).fit(X[pool]).kneighbors(X[asked], return_distance=False))

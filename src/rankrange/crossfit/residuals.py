@@ -72,7 +72,7 @@ def local_scale(residual: Array, expected: Array, mass: Array) -> Array:
 def judge_numbers(residual: Array, expected: Array, mass: Array) -> Outliers:
     """Outliers among the rows whose residual is known (not NaN).
 
-    p_wrong is the share of residuals at least as large that a normal error does not explain; where the share beyond
+    p_wrong is the share of residuals of about that size that a normal error does not explain; where the share beyond
     three standard deviations is not above what a normal has by more than its error, no target is called wrong.
     """
     known = np.isfinite(residual) & np.isfinite(expected) & (mass > 0)
@@ -83,17 +83,20 @@ def judge_numbers(residual: Array, expected: Array, mass: Array) -> Outliers:
     z = z / overall if overall > 0 else z
     rate, low, high = outlier_share(z, weight)
     p_wrong, standardised = np.full(len(residual), rate), np.zeros(len(residual))
-    p_wrong[known] = _beyond_normal(np.abs(z), weight) if low > 0 else 0.0
+    p_wrong[known] = _beyond_normal(np.abs(z), weight, (1.0 - rate) * weight.sum()) if low > 0 else 0.0
     standardised[known] = z
     return Outliers(p_wrong, rate, (low, high), standardised)
 
 
-def _beyond_normal(size: Array, mass: Array) -> Array:
-    """1 - (rows that a normal error has beyond each size) / (rows that are there), rising with the size."""
+def _beyond_normal(size: Array, mass: Array, right: float) -> Array:
+    """The local share of rows that are more than `right` rows with a normal error explain, rising with the size.
+
+    From one size to the next a normal error has so many rows, and there is one: what is left over is the share, made
+    to rise with the size by isotonic regression.
+    """
     order = np.argsort(-size, kind="stable")
-    there = np.cumsum(mass[order])
-    expected = 2.0 * ndtr(-size[order]) * mass.sum()
-    share = np.clip(1.0 - expected / np.maximum(there, 1e-300), 0.0, 1.0)
-    result = np.empty_like(share)
-    result[order] = np.minimum.accumulate(share)
-    return result
+    expected = np.diff(2.0 * ndtr(-size[order]) * right, prepend=0.0)
+    there = np.maximum(mass[order], 1e-300)
+    result = np.empty_like(expected)
+    result[order] = isotonic_regression(1.0 - expected / there, sample_weight=there, increasing=False)
+    return np.clip(result, 0.0, 1.0)

@@ -127,13 +127,13 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         self.tuning_ = {"source": np.array(verdict.sources), "weight": verdict.weights, "rate": verdict.rates}
         return verdict
 
-    def _cut(self, task: Task, p_wrong: Array) -> Array:
+    def _cut(self, task: Task, p_wrong: Array, mass: Array) -> Array:
         """Probably wrong; but no class that is too small to judge, and never all rows of a class."""
         assert task.classes is not None
-        cut = super()._cut(task, p_wrong)
+        cut = super()._cut(task, p_wrong, mass)
         for label in task.classes:
             rows = np.flatnonzero(task.y == label)
-            spared = len(rows) if len(rows) < _LEAST_OF_CLASS else 2
+            spared = len(rows) if mass[rows].sum() < _LEAST_OF_CLASS else 2
             cut[rows[np.argsort(p_wrong[rows], kind="stable")[:spared]]] = False
         return cut
 

@@ -170,14 +170,14 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
     def _fit_judged(self, task: Task, mass: Array, plan: Plan) -> None:
         verdict = self._judge(task, mass, plan)
         self.p_wrong_ = verdict.p_wrong
-        self.dropped_ = self._cut(task, verdict.p_wrong) & (mass > 0)
+        self.dropped_ = self._cut(task, verdict.p_wrong, mass) & (mass > 0)
         self.m_, self.k_ = _count(mass[self.dropped_].sum()), _count(mass.sum())
         self.noise_estimate_, self.noise_interval_ = verdict.rate, verdict.interval
         self._report(f"{int(self.dropped_.sum())} of {len(mass)} rows are probably wrong and were dropped")
         fit = self._cross_fit(task, plan, ~self.dropped_) if self.refit == "ensemble" else None
         self._keep(task, fit, self.dropped_, plan.last_seed)
 
-    def _cut(self, task: Task, p_wrong: Array) -> Array:
+    def _cut(self, task: Task, p_wrong: Array, mass: Array) -> Array:
         return np.asarray(p_wrong >= LIKELY)
 
     def _ranks(self, mass: Array) -> tuple[float, float]:

@@ -10,6 +10,7 @@ from sklearn.base import RegressorMixin
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.utils.validation import _check_y, check_consistent_length, check_is_fitted
 
+from ..crossfit.judge import LIKELY
 from ..crossfit.models import CrossFit, Task, with_targets
 from ..crossfit.residuals import Outliers, judge_numbers, sizes
 from .any_model import Plan, RankedRangeModel
@@ -43,7 +44,7 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
         As in `RankedRangeClassifier`; the loss is the absolute residual. With m="auto" `tuning_` holds for each "round"
         the share of outliers ("rate").
     p_wrong_ : (n,)
-        The share of residuals at least as large as that of the row which normal noise does not explain.
+        The share of residuals as large as that of the row which normal noise does not explain.
     noise_estimate_, noise_interval_ : the share of outliers, and its 95% interval
     residuals_ : (n,)
         The out-of-fold residuals in local robust standard deviations (m="auto"); 0 where a row was not judged.
@@ -86,8 +87,8 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
         expected = self._cross_fit(with_targets(task, sizes(residual)), judges).out_of_fold
         found = judge_numbers(residual, expected, mass)
         rates = [found.rate]
-        if (found.p_wrong >= 0.5).any():
-            residual = task.y - self._cross_fit(task, judges, found.p_wrong < 0.5).out_of_fold
+        if (found.p_wrong >= LIKELY).any():
+            residual = task.y - self._cross_fit(task, judges, found.p_wrong < LIKELY).out_of_fold
             found = judge_numbers(residual, expected, mass)
             rates.append(found.rate)
         self.residuals_ = found.standardised
