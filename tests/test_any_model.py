@@ -305,7 +305,7 @@ def test_texts_need_nothing_but_a_vectoriser():
     assert model.dropped_[given != y].mean() > 0.9
     assert (model.predict(X) == y).mean() > 0.97
     assert not hasattr(model, "n_features_in_")
-    assert list(model.tuning_["source"]) == ["model"]
+    assert list(model.tuning_["source"]) == ["halves", "quarters"]
 
 
 def test_our_own_linear_classifier_can_be_the_model():

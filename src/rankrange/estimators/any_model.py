@@ -52,12 +52,24 @@ class Plan:
     seeds: list[int]
     last_seed: int
     rng: np.random.Generator
-    drawn: bool = True  # by us, with no groups: rows may be judged by any other
-    per_repeat: int = 0  # folds in each repeat, where they were drawn in repeats
+    groups: Any = None
+    per_repeat: int = 0  # folds in each repeat, where they were drawn and not given
 
-    def first(self, count: int) -> Plan:
-        """The first so many folds."""
+    @property
+    def free(self) -> bool:
+        """Whether a row may be judged by any other."""
+        return self.per_repeat > 0 and self.groups is None
+
+    def first(self, repeats: int) -> Plan:
+        """The first so many repeats; all folds where they were given."""
+        count = repeats * self.per_repeat or len(self.folds)
         return replace(self, folds=self.folds.first(count), seeds=self.seeds[:count])
+
+    def quarters(self, strata: Array, repeats: int) -> Plan:
+        """The other way round: fits of a quarter of the rows judge the other three."""
+        drawn = draw_folds(len(strata), self.rng, strata=strata, groups=self.groups, n_folds=4, n_repeats=repeats)
+        seeds = self.rng.integers(2**31 - 1, size=len(drawn)).tolist()
+        return replace(self, folds=Folds(drawn.test, drawn.train), seeds=seeds)
 
 
 class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
@@ -148,7 +160,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         else:
             folds, n_folds = given_folds(self.cv, task.X, task.y, groups), 0
         *seeds, last_seed = rng.integers(2**31 - 1, size=len(folds) + 1).tolist()
-        return Plan(folds, seeds, last_seed, rng, drawn=bool(n_folds) and groups is None, per_repeat=n_folds)
+        return Plan(folds, seeds, last_seed, rng, groups, n_folds)
 
     def _cross_fit(self, task: Task, plan: Plan, keep: Array | None = None) -> CrossFit:
         return fit_folds(self._base(), task, plan.folds, keep=keep, seeds=plan.seeds, n_jobs=self.n_jobs)

@@ -82,7 +82,7 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
         return np.abs(task.y - fit.out_of_fold)
 
     def _judge(self, task: Task, mass: Array, plan: Plan) -> Outliers:
-        judges = plan.first(_REPEATS * int(plan.per_repeat)) if plan.per_repeat else plan
+        judges = plan.first(_REPEATS)
         residual = task.y - self._cross_fit(task, judges).out_of_fold
         expected = self._cross_fit(with_targets(task, sizes(residual)), judges).out_of_fold
         found = judge_numbers(residual, expected, mass)
