@@ -3,8 +3,8 @@
     RANKRANGE_DATA=... python benchmarks/any_model.py [--seeds 10] [--first 0] [--sets ...] [--base hgb] [--no-record]
     RANKRANGE_DATA=... python benchmarks/any_model.py --summary [--base hgb]
 
-60% of the rows train, at most `--rows` of them (1,200; digits 600), the rest tests, at most 3,000 rows; wrong labels are
-planted in the training part alone. Accuracy in percent on the test part:
+60% of the rows train, at most `--rows` of them (1,200; digits 600), the rest tests, at most 3,000 rows; wrong labels
+are planted in the training part alone. Accuracy in percent on the test part:
 - plain: the base fitted to the labels as they are; clean: the same fitted to the true labels.
 - ensemble, single: RankedRangeClassifier(base, refit=...).
 - cleanlab: CleanLearning(base): 5-fold probabilities, prune, refit; with its default settings.
@@ -12,9 +12,9 @@ The gap is clean - plain; the share won back is (method - plain) / gap, as a rat
 gaps can be close to zero. Log loss on the test part says how calibrated probabilities are. Times are core seconds in
 units of a 5-fold cross-validation of the base in the same process.
 
-Noise: none; symmetric at .1, .2, .4 (any other class); one class: of class 1 (of even classes, where there are more than
-two) 30% become another; boundary: 20% of the rows, those near the boundary more likely (weight exp(-margin / .3), margins
-of a random forest fitted to the true labels out of fold), take their second most likely class.
+Noise: none; symmetric at .1, .2, .4 (any other class); one class: of class 1 (of even classes, where there are more
+than two) 30% become another; boundary: 20% of the rows, those near the boundary more likely (weight exp(-margin / .3),
+margins of a random forest fitted to the true labels out of fold), take their second most likely class.
 """
 
 from __future__ import annotations
@@ -210,7 +210,8 @@ def _clean_and_costs(rows: list[dict[str, Any]]) -> None:
             worst = min(means, key=lambda name: means[name])
             print(f"{method:>10}: {mean_and_error(list(means.values()))}, worst {worst} {means[worst]:+.2f}")
     print(
-        "\nLog loss over that of the plain base: median, 90%, worst; time in 5-fold cross-validations: median, 90%, worst"
+        "\nLog loss over that of the plain base: median, 90%, worst; "
+        "time in 5-fold cross-validations: median, 90%, worst"
     )
     for method in METHODS[2:]:
         ratio = [float(row[f"{method}_log_loss"]) / float(row["plain_log_loss"]) for row in rows]
@@ -239,7 +240,10 @@ def main() -> None:
                 rows = [measure(name, kind, rate, seed, arguments.base, arguments.rows) for kind, rate in CELLS]
                 for row in rows:
                     print(
-                        " ".join(f"{key}={row[key]}" for key in ("set", "kind", "rate", "seed", *METHODS, "cut")),
+                        " ".join(
+                            f"{key}={row[key]}"
+                            for key in ("set", "kind", "rate", "seed", *METHODS, "cut", "ensemble_time")
+                        ),
                         flush=True,
                     )
                 if not arguments.no_record:

@@ -39,6 +39,11 @@ class Task:
     params: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def codes(self) -> Array | None:
+        """The number of its class for each row; None for numbers."""
+        return None if self.classes is None else np.searchsorted(self.classes, self.y)
+
+    @property
     def whole(self) -> bool:
         """Whether weights are few repetitions of the rows."""
         if self.mass is None:
