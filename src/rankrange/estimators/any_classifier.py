@@ -22,7 +22,7 @@ Array = NDArray[Any]
 # Classes of fewer rows are not judged: halves hold too few of them to know them by.
 _LEAST_OF_CLASS = 5
 # Rows, or groups of 25, from which on a quarter of them makes a fit.
-_LEAST_TO_QUARTER = 200
+_LEAST_TO_QUARTER = 600
 
 
 class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
@@ -50,7 +50,8 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         the speed of the model itself.
     n_repeats : int
         How often the rows are cut into halves (or into `cv` folds). Five repeats are 4 fits of halves and 8 of quarters
-        to judge, and 10 of halves to keep; or 5 of four fifths, where less than 5% of the rows were dropped.
+        (below 600 rows 8 of halves) to judge, and 10 of halves to keep; or 5 of four fifths, where less than 5% of the
+        rows were dropped.
     cv : None, int, splitter, or list of (train, test)
         None is halves. A splitter may leave rows unjudged, as TimeSeriesSplit does; those are never dropped.
     random_state, n_jobs, verbose
@@ -137,9 +138,9 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         if self.cv is not None:
             return {"folds": plan}
         few = len(codes) if plan.groups is None else 25 * len(np.unique(plan.groups))
-        if few < _LEAST_TO_QUARTER:
-            return {"halves": plan}
         repeats = int(self.n_repeats)
+        if few < _LEAST_TO_QUARTER:
+            return {"halves": plan.first(max(1, repeats - 1))}
         return {"halves": plan.first(max(1, repeats // 2)), "quarters": plan.quarters(codes, max(1, repeats // 2))}
 
     def _cut(self, task: Task, p_wrong: Array, mass: Array) -> Array:

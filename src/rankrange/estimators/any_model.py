@@ -181,7 +181,8 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
             )
         self.p_wrong_ = np.zeros(len(task.y))
         self.dropped_ = np.zeros(len(task.y), dtype=bool)
-        self.m_, self.k_ = 0, _count(mass.sum())
+        self.m_: float = 0
+        self.k_: float = _count(mass.sum())
         self.noise_estimate_, self.noise_interval_ = 0.0, (0.0, 1.0)
         self.tuning_: dict[str, Array] = {}
         self._keep(task, None, self.dropped_, check_random_state(self.random_state).randint(2**31 - 1))
