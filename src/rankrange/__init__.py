@@ -12,7 +12,13 @@ from .core.ranges import RankedRange, ThresholdRange
 
 if TYPE_CHECKING:
     from .core.select import range_weights, ranked_range, thresholds
-    from .estimators import AoRRClassifier, AoRRRegressor, TKMLClassifier
+    from .estimators import (
+        AoRRClassifier,
+        AoRRRegressor,
+        RankedRangeClassifier,
+        RankedRangeRegressor,
+        TKMLClassifier,
+    )
     from .issues import find_label_issues
 
 __version__ = "0.1.0.dev0"
@@ -24,6 +30,8 @@ _HOME_OF = {
     "thresholds": "core.select",
     "AoRRClassifier": "estimators",
     "AoRRRegressor": "estimators",
+    "RankedRangeClassifier": "estimators",
+    "RankedRangeRegressor": "estimators",
     "TKMLClassifier": "estimators",
 }
 _SUBMODULES = (
@@ -46,6 +54,8 @@ __all__ = [
     "AoRRClassifier",
     "AoRRRegressor",
     "RankedRange",
+    "RankedRangeClassifier",
+    "RankedRangeRegressor",
     "TKMLClassifier",
     "ThresholdRange",
     "__version__",

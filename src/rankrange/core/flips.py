@@ -27,6 +27,8 @@ _FULL_UP_TO = 30
 _STARTS = (0.05, 0.35)
 # A Cauchy prior, of this width, on how far the logit rate of a class lies from their mean; in units of one row's loss.
 _APART, _PRIOR = 1.0, 1.0
+# A prior so strong that all classes have one rate.
+TIED = 1e4
 _SLICES = 250
 _MOST_ROWS = 10_000
 _WIDTH = 1.96
@@ -60,7 +62,7 @@ class WrongLabels:
     expected: Array
 
 
-def wrong_labels(scores: Array, codes: Array, mass: Array | None = None) -> WrongLabels:
+def wrong_labels(scores: Array, codes: Array, mass: Array | None = None, *, prior: float = _PRIOR) -> WrongLabels:
     """Fit the model of wrong labels to scores of rows that the scores have not seen.
 
     Parameters
@@ -71,6 +73,8 @@ def wrong_labels(scores: Array, codes: Array, mass: Array | None = None) -> Wron
         The labels as they are, 0..classes-1.
     mass : ndarray of shape (n,) or None
         The weight of each row.
+    prior : float
+        How strongly the rates of the classes are held together: 0 is not at all, `TIED` is one rate for all.
 
     Returns
     -------
@@ -82,11 +86,11 @@ def wrong_labels(scores: Array, codes: Array, mass: Array | None = None) -> Wron
     n, share = float(share.sum()), share / share.sum()
     Z = _normed(Z)
     coarse = _coarse(Z, codes, share)
-    quick = _Model(*coarse[:2], _PRIOR / n)
+    quick = _Model(*coarse[:2], prior / n)
     starts = _STARTS if Z.shape[1] == 2 else _STARTS[:1]  # with two classes a low and a high rate may both fit
     ends = [quick.fit(quick.start(rate), coarse[2]) for rate in starts]
     best = min(ends, key=lambda fit: fit.value)
-    model = _Model(Z, codes, _PRIOR / n)
+    model = _Model(Z, codes, prior / n)
     point = model.at(best.x)
     # What is as likely up to 2 units of log likelihood belongs to a 95% interval.
     intervals = [model.interval(fit.x, share, n) for fit in ends if fit.value <= best.value + 2.0 / n]

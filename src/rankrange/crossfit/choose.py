@@ -278,12 +278,12 @@ def _noise(
     rows = np.flatnonzero(seen)
     scores, mass = (total[:, rows] / seen[rows]).T, mass_of(objective)[rows].astype(np.float64)
     if objective.loss.targets == "numbers":
-        return _outliers(scores[:, 0] - objective.y[rows], mass)
+        return outlier_share(scores[:, 0] - objective.y[rows], mass)
     found = wrong_labels(scores[:, 0] if objective.n_outputs == 1 else scores, strata[rows], mass)
     return found.rate, *found.interval
 
 
-def _outliers(residual: Array, mass: Array) -> tuple[float, float, float]:
+def outlier_share(residual: Array, mass: Array) -> tuple[float, float, float]:
     """Residuals beyond three robust standard deviations, less those that a normal error would have there."""
     n = float(mass.sum())
     order = np.argsort(np.abs(residual), kind="stable")

@@ -15,7 +15,7 @@ import numpy as np
 from ..core.arrays import Array
 from ..core.objective import Objective
 from .fits import Fits, Sets, masses_of, ordinary, training_sets, upward
-from .folds import Report, silent
+from .folds import Report, mass_of, silent
 
 # What is tried for C, in scikit-learn's meaning, from strong to weak; the cost falls and then rises.
 PENALTIES = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0)
@@ -35,17 +35,22 @@ class CrossFit:
         Masses of the rows that each fold leaves out; bool where each row counts once.
     C : float or None
         scikit-learn's C; None chooses it.
+    train : ndarray of shape (F, n) or None
+        Masses of the rows that each fold is fitted to, where that is not all that it does not test.
     """
 
-    def __init__(self, objective: Objective, tests: Array, C: float | None = None) -> None:
+    def __init__(self, objective: Objective, tests: Array, C: float | None = None, train: Array | None = None) -> None:
         self.objective = objective
         self.tests = tests
         self._given = C
+        self._train = train
 
     @cached_property
     def sets(self) -> Sets:
         """The training sets, under the penalty given or the weakest that is tried."""
         C = PENALTIES[-1] if self._given is None else self._given
+        if self._train is not None:
+            return Sets.of(self.objective, self._train, C * self.objective.total)
         return training_sets(self.objective, self.tests, C * self.objective.total)
 
     @cached_property
@@ -91,8 +96,11 @@ class CrossFit:
     def _cost(self, fits: Fits) -> float:
         if self.objective.loss.targets == "numbers":
             return self._middle_error(fits)
-        parts = self.scores(fits)
-        return sum(float(replace(self.objective, y=self.objective.y[rows]).losses(Z[0]).sum()) for rows, Z in parts)
+        mass = mass_of(self.objective).astype(np.float64)
+        return sum(
+            float(mass[rows] @ replace(self.objective, y=self.objective.y[rows]).losses(Z[0]))
+            for rows, Z in self.scores(fits)
+        )
 
     def _middle_error(self, fits: Fits) -> float:
         """The mean of the smaller 70% of the out-of-fold errors: the least over some cuts."""

@@ -3,6 +3,8 @@
 May import: `core`, `solvers`, `crossfit`, and `metrics`.
 """
 
+from .any_classifier import RankedRangeClassifier
+from .any_regressor import RankedRangeRegressor
 from .baselines import LogisticPerLabel, LSEPClassifier, TopKSVMClassifier
 from .classifier import AoRRClassifier
 from .regressor import AoRRRegressor
@@ -14,6 +16,8 @@ __all__ = [
     "AoRRRegressor",
     "LSEPClassifier",
     "LogisticPerLabel",
+    "RankedRangeClassifier",
+    "RankedRangeRegressor",
     "RobustMaxClassifier",
     "TKMLClassifier",
     "TopKSVMClassifier",

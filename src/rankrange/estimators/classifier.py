@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +20,7 @@ from ..core.objective import Design, Objective
 from ..crossfit.folds import mass_of, strata_of
 from ..solvers import SOLVERS
 from .linear import AoRRLinear, clean_rows
+from .lost import warn_of_lost_class
 
 # By name: the loss of two classes and that of more.
 _LOSSES: dict[str, tuple[Any, Any]] = {
@@ -238,20 +238,8 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
                 over = losses[rows] >= cut.value if cut.taken >= cut.tied else losses[rows] > cut.value
                 self.dropped_[rows[over]] = True
             self.lam_hat_ = lam_hat
-        self._warn_of_lost_classes(codes, mass_of(objective).astype(np.float64))
-
-    def _warn_of_lost_classes(self, codes: Array, mass: Array) -> None:
-        size = np.bincount(codes, weights=mass, minlength=len(self.classes_))
-        cut = np.bincount(codes, weights=mass * self.dropped_, minlength=len(size))
-        lost = np.divide(cut, size, out=np.zeros_like(cut), where=size > 0)
-        if (lost > 0.5).any():
-            worst = int(lost.argmax())
-            warnings.warn(
-                f"{lost[worst]:.0%} of the rows of class {self.classes_.tolist()[worst]!r} were cut ({cut[worst]:g} of "
-                f"{size[worst]:g}): it may be rare, not wrong; stratify=True cuts the same share of each class",
-                UserWarning,
-                stacklevel=5,
-            )
+        advice = "it may be rare, not wrong; stratify=True cuts the same share of each class"
+        warn_of_lost_class(self.classes_, codes, mass_of(objective).astype(np.float64), self.dropped_, advice, 4)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> AoRRClassifier:
         """Learn from one more part of a stream.

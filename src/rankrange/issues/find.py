@@ -17,10 +17,11 @@ from sklearn.utils import check_random_state
 
 from ..core.arrays import Array
 from ..core.flips import LIKELY, POSSIBLE, SURE, wrong_labels
+from ..crossfit.partitions import test_parts
 from ..estimators import AoRRClassifier
 from .neighbours import neighbour_view
 from .suspects import LabelIssues
-from .views import Data, Report, Views, foreign_views, given_views, test_parts, trimmed_views
+from .views import Data, Report, Views, foreign_views, given_views, trimmed_views
 
 
 def find_label_issues(
@@ -45,7 +46,9 @@ def find_label_issues(
     y : array_like of shape (n_samples,)
         Their labels, of which some may be wrong.
     estimator : None, AoRRClassifier or classifier with predict_proba, default=None
-        The model that judges. None is an AoRRClassifier whose C is chosen by cross-validated log loss.
+        The model that judges. None is an AoRRClassifier whose C is chosen by cross-validated log loss. Any other
+        classifier, a pipeline for example, may take whatever it likes for X: texts, tables with categories and missing
+        values. Its nearest rows are asked where X can be read as numbers.
     cv : int, splitter or iterable of (train, test), default=5
         Folds. Each must train on the rows that it does not test, and all rows must be left out equally often.
     n_repeats : int, optional
@@ -79,17 +82,19 @@ def find_label_issues(
     >>> bool((given[worst] != y[worst]).all())  # the twenty worst are all wrong
     True
     """
-    data = Data.checked(X, y, pred_probs is not None)
+    own = estimator is None or isinstance(estimator, AoRRClassifier)
+    data = Data.checked(X, y, pred_probs is not None, any_X=not own)
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
     report: Report = print if verbose else (lambda message: None)
     if pred_probs is not None:
         views = given_views(pred_probs, data)
     else:
-        tests, repeats = test_parts(data, cv, n_repeats, rng)
-        if estimator is None or isinstance(estimator, AoRRClassifier):
-            views = trimmed_views(data, estimator, tests, repeats, rng, report)
+        few = len(data.classes) == 2 and len(data.codes) <= 4000
+        tests, repeats = test_parts(data.codes, cv, (2 if few else 1) if n_repeats is None else n_repeats, rng)
+        if own:
+            views = trimmed_views(data, estimator, tests, repeats, report)
         else:
-            views = foreign_views(data, estimator, tests, repeats, n_jobs, report)
+            views = foreign_views(data, X, estimator, tests, repeats, n_jobs, report)
     return _judge(data, views, neighbours, rng, report)
 
 

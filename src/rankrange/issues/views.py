@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import log_softmax
-from sklearn.base import clone
 from sklearn.utils import check_array, column_or_1d
-from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.validation import _num_samples
 
 from ..core.arrays import Array
 from ..core.flips import WrongLabels, wrong_labels
-from ..core.losses import Logistic, Softmax
-from ..core.objective import Design, Objective
-from ..crossfit.folds import deal
-from ..crossfit.service import CrossFit
+from ..crossfit.models import Task, fit_folds
+from ..crossfit.numeric import numeric_view
+from ..crossfit.opinions import log_probabilities, logistic_objective, trimmed_fits
+from ..crossfit.partitions import Folds
 from ..estimators import AoRRClassifier
 
 Report = Callable[[str], Any]
-_MOST_CUT = 0.45
 
 
 @dataclass(frozen=True)
@@ -33,17 +30,22 @@ class Data:
     classes: Array
 
     @classmethod
-    def checked(cls, X: Any, y: Any, fitted: bool) -> Data:
-        """Check X and y as users give them; `fitted` says that probabilities are given and nothing is to be fitted."""
+    def checked(cls, X: Any, y: Any, fitted: bool, any_X: bool) -> Data:
+        """Check X and y as users give them; `fitted` says that probabilities are given and nothing is to be fitted.
+
+        With a model of the user's own (`any_X`), X is what that model takes; what is kept of it are numbers, or None.
+        """
         if y is None or (X is None and not fitted):
             raise ValueError("find_label_issues needs y, and X or pred_probs; pass find_label_issues(X, y)")
         y = column_or_1d(y)
         if X is not None:
-            X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
-            if X.shape[0] != len(y):
+            X = X if any_X else check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
+            rows = _num_samples(X)
+            if rows != len(y):
                 raise ValueError(
-                    f"X and y must have the same number of rows, got {X.shape[0]} and {len(y)}; pass one label per row"
+                    f"X and y must have the same number of rows, got {rows} and {len(y)}; pass one label per row"
                 )
+            X = numeric_view(X) if any_X else X
         classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
         if len(classes) < 2:
             raise ValueError(f"need at least two classes in y, got only {classes.tolist()}; nothing can be wrong here")
@@ -51,49 +53,6 @@ class Data:
             rare = classes.tolist()[int(counts.argmin())]
             raise ValueError(f"each class needs two rows to be judged by the others, got one of {rare!r}; drop it")
         return cls(X, codes, classes)
-
-
-def test_parts(data: Data, cv: Any, n_repeats: int | None, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Draw the folds.
-
-    Parameters
-    ----------
-    data : Data
-        The rows, of which each class is dealt out evenly.
-    cv : int, splitter or iterable
-        Folds as users name them.
-    n_repeats : int or None
-        How often folds are drawn anew; None decides by the number of rows.
-    rng : Generator
-        Shuffles.
-
-    Returns
-    -------
-    tests, repeats : ndarray of bool of shape (F, n) and ndarray of shape (F,)
-        Which rows each fold leaves out, and the repeat it belongs to.
-    """
-    n = len(data.codes)
-    few = len(data.classes) == 2 and n <= 4000
-    if isinstance(cv, int | np.integer) and not isinstance(cv, bool):
-        repeats = (2 if few else 1) if n_repeats is None else n_repeats
-        for name, value, least in (("cv", cv, 2), ("n_repeats", repeats, 1)):
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-                raise ValueError(f"{name} must be an int of at least {least}, got {value!r}")
-        drawn = [deal(data.codes, int(cv), rng) for _ in range(repeats)]
-        return np.array([fold == f for fold in drawn for f in range(cv)]), np.repeat(np.arange(repeats), cv)
-    pairs = list(cv.split(np.zeros((n, 1)), data.codes) if hasattr(cv, "split") else cv)
-    tests = np.zeros((len(pairs), n), dtype=bool)
-    for mask, (train, test) in zip(tests, pairs, strict=True):
-        mask[test] = True
-        if mask[train].any() or len(train) + len(test) != n:
-            raise ValueError("a fold of cv must train on exactly the rows that it does not test; use for example KFold")
-    times = tests.sum(axis=0)
-    if times.min() == 0 or times.min() != times.max():
-        raise ValueError(
-            f"cv must leave out each row equally often, got {times.min()} to {times.max()} times; use KFold"
-        )
-    before = np.cumsum(tests, axis=0) - tests
-    return tests, np.array([int(before[f][tests[f]].max()) for f in range(len(tests))])
 
 
 @dataclass(frozen=True)
@@ -133,14 +92,16 @@ def _views_of(logs: Array, data: Data) -> Views:
 
 
 def foreign_views(
-    data: Data, estimator: Any, tests: Array, repeats: Array, n_jobs: int | None, report: Report
+    data: Data, X: Any, estimator: Any, tests: Array, repeats: Array, n_jobs: int | None, report: Report
 ) -> Views:
     """Views of a classifier of another package.
 
     Parameters
     ----------
     data : Data
-        The rows and their labels.
+        The labels, and the numbers that X holds.
+    X : anything that the classifier takes
+        Texts, a table with categories and missing values, an array.
     estimator : classifier with predict_proba
         Cloned for each fold.
     tests, repeats : ndarray
@@ -154,27 +115,16 @@ def foreign_views(
         raise ValueError(
             f"estimator must have predict_proba, got {type(estimator).__name__}; wrap it in CalibratedClassifierCV"
         )
-    logs = np.full((repeats[-1] + 1, len(data.codes), len(data.classes)), np.log(1e-12))
-    found = Parallel(n_jobs=n_jobs)(delayed(_predict)(clone(estimator), data, test) for test in tests)
-    for repeat, test, (known, P) in zip(repeats, tests, found, strict=True):
-        logs[repeat][np.ix_(np.flatnonzero(test), known)] = np.log(np.maximum(P, 1e-12))
+    task = Task(X, data.codes, np.arange(len(data.classes)))
+    found = fit_folds(estimator, task, Folds(~tests, tests), n_jobs=n_jobs)
+    logs = np.empty((repeats[-1] + 1, len(data.codes), len(data.classes)))
+    for repeat, test, P in zip(repeats, tests, found.parts, strict=True):
+        logs[repeat][test] = np.log(np.maximum(P, 1e-12))
     report(f"{len(tests)} folds fitted")
     return _views_of(logs[None], data)
 
 
-def _predict(estimator: Any, data: Data, test: Array) -> tuple[Array, Array]:
-    fitted = estimator.fit(data.X[~test], data.codes[~test])
-    return np.asarray(fitted.classes_), fitted.predict_proba(data.X[test])
-
-
-def trimmed_views(
-    data: Data,
-    estimator: AoRRClassifier | None,
-    tests: Array,
-    repeats: Array,
-    rng: np.random.Generator,
-    report: Report,
-) -> Views:
+def trimmed_views(data: Data, estimator: AoRRClassifier | None, tests: Array, repeats: Array, report: Report) -> Views:
     """Views of an ordinary fit and of fits that cut about as many rows as seem wrong.
 
     Parameters
@@ -185,40 +135,18 @@ def trimmed_views(
         Where C and the intercept come from; None chooses C.
     tests, repeats : ndarray
         The folds, as `test_parts` draws them.
-    rng : Generator
-        Draws random starts.
     report : callable
         Is told what has been fitted.
     """
-    objective = _objective(data, estimator)
-    cross = CrossFit(objective, tests, None if estimator is None or estimator.C == "auto" else float(estimator.C))
-    fits = cross.ordinary
-    report(f"{len(tests)} ordinary fits, C = {cross.C:g}")
-    views = _views_of_parts(data, fits.cuts(0), cross.scores(fits), repeats, 0)
-    plain = wrong_labels(views.logs[0].mean(axis=0), data.codes)
-    share = min(max(plain.rate, 1.0 / len(data.codes)), _MOST_CUT if objective.n_outputs == 1 else 0.6)
-    fits = cross.trimmed(np.array([0.5 * share, share]))
-    report(f"{2 * len(tests)} fits that cut up to {share:.1%} of the rows")
-    views = _views_of_parts(data, fits.cuts(2), cross.scores(fits), repeats, 2)
-    return replace(views, plain=plain)
-
-
-def _views_of_parts(data: Data, limits: Array, parts: list[tuple[Array, Array]], repeats: Array, best: int) -> Views:
-    n, K = len(data.codes), len(data.classes)
-    logs = np.empty((len(parts[0][1]), repeats[-1] + 1, n, K), dtype=np.float32)
-    cuts = np.empty((repeats[-1] + 1, n))
-    for repeat, limit, (rows, scores) in zip(repeats, limits, parts, strict=True):
-        Z = np.stack([np.zeros_like(scores[:, 0]), scores[:, 0]], axis=1) if scores.shape[1] == 1 else scores
-        logs[:, repeat, rows] = log_softmax(Z, axis=1).transpose(0, 2, 1)
-        cuts[repeat, rows] = limit
-    return Views(logs, best, cuts)
-
-
-def _objective(data: Data, estimator: AoRRClassifier | None) -> Objective:
     if estimator is not None and estimator.loss != "logistic":
         raise ValueError(f"an AoRRClassifier needs loss='logistic' to give probabilities, got {estimator.loss!r}")
     n, K = len(data.codes), len(data.classes)
-    design = Design(data.X, True if estimator is None else bool(estimator.fit_intercept))
-    if K == 2:
-        return Objective(design, (2 * data.codes - 1).astype(data.X.dtype), Logistic(), 1.0, 1, m=0, k=n)
-    return Objective(design, data.codes, Softmax(), 1.0, K, m=0, k=n)
+    objective = logistic_objective(data.X, data.codes, K, estimator is None or bool(estimator.fit_intercept))
+    C = None if estimator is None or estimator.C == "auto" else float(estimator.C)
+    fits, parts, plain = trimmed_fits(objective, data.codes, Folds(~tests, tests), C, report)
+    logs = np.empty((len(fits.W), repeats[-1] + 1, n, K), dtype=np.float32)
+    cuts = np.empty((repeats[-1] + 1, n))
+    for repeat, limit, (rows, scores) in zip(repeats, fits.cuts(2), parts, strict=True):
+        logs[:, repeat, rows] = log_probabilities(scores)
+        cuts[repeat, rows] = limit
+    return Views(logs, 2, cuts, plain)

@@ -1,0 +1,261 @@
+"""RankedRangeClassifier around boosted trees, forests and LightGBM, on tables with planted wrong labels.
+
+    RANKRANGE_DATA=... python benchmarks/any_model.py [--seeds 10] [--first 0] [--sets ...] [--base hgb] [--no-record]
+    RANKRANGE_DATA=... python benchmarks/any_model.py --summary [--base hgb]
+
+60% of the rows train, at most `--rows` of them (1,000; digits 500), the rest tests, at most 3,000 rows; wrong labels
+are planted in the training part alone. Accuracy in percent on the test part:
+- plain: the base fitted to the labels as they are; clean: the same fitted to the true labels.
+- ensemble, single: RankedRangeClassifier(base, refit=...). The rows that are dropped are the same for both, and judged
+  once; the time of "single" is that of the last fit alone.
+- cleanlab: CleanLearning(base): 5-fold probabilities, prune, refit; with its default settings.
+The gap is clean - plain; the share won back is (method - plain) / gap, as a ratio of sums over cells, because single
+gaps can be close to zero. Log loss on the test part says how calibrated probabilities are. Times are core seconds in
+units of a 5-fold cross-validation of the base in the same process.
+
+Noise: none; symmetric at .1, .2, .4 (any other class); one class: of class 1 (of even classes, where there are more
+than two) 30% become another; boundary: 20% of the rows, those near the boundary more likely (weight exp(-margin / .3),
+margins of a random forest fitted to the true labels out of fold), take their second most likely class.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import time
+import warnings
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.base import clone
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.metrics import log_loss
+from sklearn.model_selection import cross_val_predict
+from sklearn.preprocessing import OrdinalEncoder
+
+import record
+from corrupted import load
+from rankrange import RankedRangeClassifier, noise
+
+PAPER = ("monk", "australian", "phoneme", "titanic", "splice", "breast cancer", "digits")
+TABLES = ("dry_bean", "mushrooms", "car_evaluation", "compas")
+CELLS = (
+    ("none", 0.0),
+    ("symmetric", 0.1),
+    ("symmetric", 0.2),
+    ("symmetric", 0.4),
+    ("one class", 0.3),
+    ("boundary", 0.2),
+)
+METHODS = ("plain", "clean", "ensemble", "single", "cleanlab")
+
+
+def table(name: str) -> tuple[Any, Any]:
+    """X, with nominal columns as pandas categories, and y as codes."""
+    if name in PAPER:
+        return load(name)
+    frame = pd.read_csv(os.path.join(os.environ["RANKRANGE_DATA"], "label_errors", f"{name}.csv.gz"))
+    y = np.unique(frame.pop("target"), return_inverse=True)[1]
+    texts = frame.columns[[not pd.api.types.is_numeric_dtype(kind) for kind in frame.dtypes]]
+    return frame.astype(dict.fromkeys(texts, "category")), y
+
+
+def numbers(X: Any) -> Any:
+    """For models that take numbers alone, the codes of the categories."""
+    return OrdinalEncoder().fit_transform(X) if isinstance(X, pd.DataFrame) else X
+
+
+def base_of(name: str) -> Any:
+    if name == "hgb":
+        return HistGradientBoostingClassifier()
+    if name == "forest":
+        return RandomForestClassifier()
+    from lightgbm import LGBMClassifier
+
+    return LGBMClassifier(verbose=-1, n_jobs=1)
+
+
+def plant(X: Any, y: Any, kind: str, rate: float, seed: int) -> Any:
+    K = int(y.max()) + 1
+    if kind == "none":
+        return y.copy()
+    if kind == "symmetric":
+        return noise.symmetric(y, rate, seed)
+    if kind == "one class":
+        flips = {1: 0} if K == 2 else {c: (c + 1) % K for c in range(0, K, 2)}
+        return noise.asymmetric(y, flips, rate, seed)
+    forest = RandomForestClassifier(100, min_samples_leaf=3, random_state=0)
+    P = cross_val_predict(forest, numbers(X), y, method="predict_proba")
+    ordered = np.sort(P, axis=1)
+    draw = np.log(np.random.default_rng(seed).random(len(y))) * np.exp((ordered[:, -1] - ordered[:, -2]) / 0.3)
+    rows = np.argsort(-draw)[: round(rate * len(y))]
+    P[np.arange(len(y)), y] = -1.0
+    given = y.copy()
+    given[rows] = P[rows].argmax(axis=1)
+    return given
+
+
+def split(name: str, seed: int, most: int) -> tuple[Any, Any, Any, Any]:
+    X, y = table(name)
+    order = np.random.default_rng(seed).permutation(len(y))
+    n = min(int(0.6 * len(y)), 500 if name == "digits" else most)
+    train, test = order[:n], order[max(n, int(0.6 * len(y))) :][:3000]
+    take = (lambda rows: X.iloc[rows].reset_index(drop=True)) if isinstance(X, pd.DataFrame) else (lambda rows: X[rows])
+    return take(train), y[train], take(test), y[test]
+
+
+def measure(name: str, kind: str, rate: float, seed: int, base_name: str, most: int) -> dict[str, Any]:
+    from cleanlab.classification import CleanLearning
+
+    X, y, X_test, y_test = split(name, seed, most)
+    given = plant(X, y, kind, rate, seed)
+    if base_name == "forest":
+        X, X_test = numbers(X), numbers(X_test)
+    base = base_of(base_name).set_params(random_state=seed)
+    row: dict[str, Any] = {"base": base_name, "set": name, "kind": kind, "rate": rate, "seed": seed, "n": len(y)}
+    start = time.process_time()
+    cross_val_predict(base, X, given, cv=5, method="predict_proba")
+    unit = time.process_time() - start
+    models = {
+        "plain": (clone(base), given),
+        "clean": (clone(base), y),
+        "ensemble": (RankedRangeClassifier(base, random_state=seed), given),
+        "single": (None, given),
+        "cleanlab": (CleanLearning(clone(base), seed=seed), given),
+    }
+    for method, (model, labels) in models.items():
+        start = time.process_time()
+        if method == "single":  # what refit="single" fits, without judging twice
+            model, kept = clone(base), np.flatnonzero(~models["ensemble"][0].dropped_)
+            model.fit(X.iloc[kept] if isinstance(X, pd.DataFrame) else X[kept], labels[kept])
+        else:
+            model.fit(X, labels)
+        row[f"{method}_time"] = round((time.process_time() - start) / unit, 3)
+        P = np.zeros((len(y_test), int(y.max()) + 1))
+        start = time.process_time()
+        P[:, np.asarray(getattr(model, "classes_", getattr(getattr(model, "clf", None), "classes_", None)))] = (
+            model.predict_proba(X_test)
+        )
+        row[f"{method}_predict"] = round((time.process_time() - start) / unit, 4)
+        row[method] = round(100 * float((P.argmax(axis=1) == y_test).mean()), 3)
+        row[f"{method}_log_loss"] = round(float(log_loss(y_test, P.clip(1e-6), labels=np.arange(P.shape[1]))), 5)
+    found = models["ensemble"][0]
+    wrong = given != y
+    row["cut"] = round(float(found.dropped_.mean()), 4)
+    row["precision"] = round(float(wrong[found.dropped_].mean()), 4) if found.dropped_.any() else ""
+    row["recall"] = round(float(found.dropped_[wrong].mean()), 4) if wrong.any() else ""
+    row["wrong"], row["estimate"] = round(float(wrong.mean()), 4), round(found.noise_estimate_, 4)
+    row["low"], row["high"] = (round(float(end), 4) for end in found.noise_interval_)
+    return row
+
+
+def mean_and_error(values: Any) -> str:
+    values = np.asarray(values, dtype=float)
+    error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else float("nan")
+    return f"{values.mean():6.2f} ({error:.2f})"
+
+
+def share(rows: list[dict[str, Any]], method: str) -> tuple[float, float]:
+    """The share of the gap won back, a ratio of sums, and its standard error over sets (jackknife)."""
+    gain, gap = defaultdict(float), defaultdict(float)
+    for row in rows:
+        gain[row["set"]] += float(row[method]) - float(row["plain"])
+        gap[row["set"]] += float(row["clean"]) - float(row["plain"])
+    total, whole, sets = sum(gain.values()), sum(gap.values()), list(gain)
+    if len(sets) < 2 or whole == 0:
+        return total / whole if whole else float("nan"), float("nan")
+    left = np.array([(total - gain[s]) / (whole - gap[s]) for s in sets])
+    return total / whole, float(np.sqrt((len(sets) - 1) * ((left - left.mean()) ** 2).mean()))
+
+
+def summary(base: str) -> None:
+    rows = list(csv.DictReader((record.RESULTS / "any_model.csv").open(encoding="utf-8")))
+    rows = [row for row in rows if row["base"] == base]
+    print(f"base {base}: {len(rows)} cells, seeds {sorted({int(row['seed']) for row in rows})}")
+    print(
+        f"{'set':>14} {'noise':>14}   " + "  ".join(f"{method:>14}" for method in METHODS) + "   cut, precision, recall"
+    )
+    cells = defaultdict(list)
+    for row in rows:
+        cells[row["set"], row["kind"], row["rate"]].append(row)
+    for (name, kind, rate), found in cells.items():
+        numbers_of = "  ".join(mean_and_error([row[method] for row in found]) for method in METHODS)
+        told = [
+            np.mean([float(row[key]) for row in found if row[key] != ""] or [np.nan])
+            for key in ("cut", "precision", "recall")
+        ]
+        print(f"{name:>14} {kind:>9} {rate:>4}   {numbers_of}   " + " ".join(f"{value:.2f}" for value in told))
+    print("\nShare of the gap won back, percent (standard error over sets)")
+    groups = {
+        "symmetric and one class": [row for row in rows if row["kind"] in ("symmetric", "one class")],
+        "boundary": [row for row in rows if row["kind"] == "boundary"],
+        **{
+            f"{kind} {rate}": [r for r in rows if (r["kind"], r["rate"]) == (kind, str(rate))]
+            for kind, rate in CELLS[1:]
+        },
+    }
+    for title, part in groups.items():
+        told = {method: share(part, method) for method in METHODS[2:]} if part else {}
+        print(f"{title:>26}: " + ", ".join(f"{m} {100 * v:.0f} ({100 * e:.0f})" for m, (v, e) in told.items()))
+    _clean_and_costs(rows)
+
+
+def _clean_and_costs(rows: list[dict[str, Any]]) -> None:
+    print("\nClean labels, points over the plain base, by set")
+    for method in METHODS[2:]:
+        by_set = defaultdict(list)
+        for row in rows:
+            if row["kind"] == "none":
+                by_set[row["set"]].append(float(row[method]) - float(row["plain"]))
+        if by_set:
+            means = {name: float(np.mean(values)) for name, values in by_set.items()}
+            worst = min(means, key=lambda name: means[name])
+            print(f"{method:>10}: {mean_and_error(list(means.values()))}, worst {worst} {means[worst]:+.2f}")
+    print(
+        "\nLog loss over that of the plain base: median, 90%, worst; "
+        "time in 5-fold cross-validations: median, 90%, worst"
+    )
+    for method in METHODS[2:]:
+        ratio = [float(row[f"{method}_log_loss"]) / float(row["plain_log_loss"]) for row in rows]
+        times = [float(row[f"{method}_time"]) for row in rows]
+        told = [f"{np.median(v):.2f} {np.quantile(v, 0.9):.2f} {max(v):.2f}" for v in (ratio, times)]
+        at = rows[int(np.argmax(ratio))]
+        print(f"{method:>10}: {told[0]} (worst: {at['set']}, {at['kind']} {at['rate']}); {told[1]}")
+    inside = [float(row["low"]) <= float(row["wrong"]) <= float(row["high"]) for row in rows]
+    print(f"95% intervals of the share of wrong labels that hold it: {100 * np.mean(inside):.0f}%")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--rows", type=int, default=1000)
+    parser.add_argument("--sets", nargs="+", default=[*PAPER, *TABLES])
+    parser.add_argument("--base", default="hgb", choices=["hgb", "forest", "lightgbm"])
+    parser.add_argument("--summary", action="store_true")
+    parser.add_argument("--no-record", action="store_true")
+    arguments = parser.parse_args()
+    if not arguments.summary:
+        warnings.simplefilter("ignore")
+        for seed in range(arguments.first, arguments.first + arguments.seeds):
+            for name in arguments.sets:
+                rows = [measure(name, kind, rate, seed, arguments.base, arguments.rows) for kind, rate in CELLS]
+                for row in rows:
+                    print(
+                        " ".join(
+                            f"{key}={row[key]}"
+                            for key in ("set", "kind", "rate", "seed", *METHODS, "cut", "ensemble_time")
+                        ),
+                        flush=True,
+                    )
+                if not arguments.no_record:
+                    record.append("any_model", rows)
+    if not arguments.no_record:
+        summary(arguments.base)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""The ranked range for a model that knows no gradient: rank the out-of-fold losses, fit on the ranks m+1..k, repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..core.arrays import Array
+from ..core.select import ranked_range
+from .folds import Report, silent
+from .models import CrossFit
+
+# The value must fall by this share, or the alternation has ended.
+_LEAST_FALL = 1e-4
+
+
+@dataclass(frozen=True)
+class Alternation:
+    """How it ended: `last` was fitted without `dropped`, the m rows of largest `losses`, and `easy`, beyond rank k.
+
+    `values` holds the ranked range of the out-of-fold losses in each round, falling but for perhaps the last.
+    """
+
+    losses: Array
+    dropped: Array
+    easy: Array
+    values: Array
+    last: CrossFit
+
+
+def alternate(
+    fit: Callable[[Array], CrossFit],
+    losses_of: Callable[[CrossFit], Array],
+    m: float,
+    k: float,
+    mass: Array,
+    rounds: int,
+    report: Report = silent,
+) -> Alternation:
+    """Fit on all rows, then again and again on the ranks m+1..k of the losses that the fits before gave.
+
+    Each round must lower the ranked range of the out-of-fold losses, or it is the last. The rows that are dropped are
+    those of the last round that did, and the models of the round after it were fitted without them.
+    """
+    last = fit(np.ones(len(mass), dtype=bool))
+    losses = losses_of(last)
+    known = np.isfinite(losses) & (mass > 0)
+    values = [_value(losses, known, m, k, mass)]
+    dropped, easy = by_rank(losses, known, m, k, mass)
+    for _ in range(rounds if (dropped | easy).any() else 0):
+        dropped, easy = by_rank(losses, known, m, k, mass)
+        last = fit(~dropped & ~easy)
+        found = losses_of(last)
+        values.append(_value(found, known, m, k, mass))
+        report(f"round {len(values) - 1}: the ranked range of the out-of-fold losses is {values[-1]:.6g}")
+        if not values[-1] < values[-2] * (1.0 - _LEAST_FALL):
+            break
+        if len(values) <= rounds:
+            losses = found
+    return Alternation(losses, dropped, easy, np.array(values), last)
+
+
+def by_rank(losses: Array, known: Array, m: float, k: float, mass: Array) -> tuple[Array, Array]:
+    """Masks of the rows of rank 1..m, and of those beyond rank k; of rows tied at a cut the first are ranked first.
+
+    A row of weight w takes w ranks, and belongs where its middle falls. Rows of unknown loss are in neither.
+    """
+    rows = np.flatnonzero(known)
+    rows = rows[np.argsort(-losses[rows], kind="stable")]
+    middle = np.cumsum(mass[rows]) - 0.5 * mass[rows]
+    dropped, easy = np.zeros((2, len(losses)), dtype=bool)
+    dropped[rows[middle < m]] = True
+    easy[rows[middle > k]] = True
+    return dropped, easy
+
+
+def _value(losses: Array, known: Array, m: float, k: float, mass: Array) -> float:
+    weight = mass[known]
+    share = (weight == 1.0).all()
+    ranks = (int(m), int(k)) if share else (m / weight.sum(), k / weight.sum())
+    return float(ranked_range(losses[known], *ranks, sample_weight=None if share else weight))

@@ -1,0 +1,173 @@
+"""Any model, fitted on some rows and asked about others: classes or numbers, texts, tables of mixed kinds, weights.
+
+X is only ever sliced by rows: what it may hold is the business of the model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.special import expit, softmax
+from sklearn.base import clone
+from sklearn.dummy import DummyClassifier
+from sklearn.utils import _safe_indexing
+from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.validation import _check_method_params, has_fit_parameter
+
+from ..core.arrays import Array
+from .partitions import Folds
+
+# Whole weights of up to this many rows in all are written out as repetitions, which any model understands alike.
+_REPEATED_UP_TO = 5000
+
+
+@dataclass(frozen=True)
+class Task:
+    """What models are fitted to: rows of X, targets y, the classes (None for numbers), weights, further arguments.
+
+    `mass` is a weight per row, or None; `params` go to the `fit` of each model, those of one value per row in part.
+    """
+
+    X: Any
+    y: Array
+    classes: Array | None = None
+    mass: Array | None = None
+    params: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def codes(self) -> Array | None:
+        """The number of its class for each row; None for numbers."""
+        return None if self.classes is None else np.searchsorted(self.classes, self.y)
+
+    @property
+    def whole(self) -> bool:
+        """Whether weights are few repetitions of the rows."""
+        if self.mass is None:
+            return True
+        return bool((self.mass == np.floor(self.mass)).all() and self.mass.sum() <= max(len(self.y), _REPEATED_UP_TO))
+
+
+@dataclass(frozen=True)
+class CrossFit:
+    """The fitted models, and what each says of the rows it tests: probabilities (rows, classes), or numbers (rows,)."""
+
+    models: list[Any]
+    parts: list[Array]
+    folds: Folds
+
+    @property
+    def out_of_fold(self) -> Array:
+        """(n, classes) or (n,): the mean over the models that have not seen the row; NaN where there is none."""
+        return self.folds.average(self.parts)
+
+
+def fit_folds(
+    model: Any,
+    task: Task,
+    folds: Folds,
+    *,
+    keep: Array | None = None,
+    seeds: Any = None,
+    n_jobs: int | None = None,
+) -> CrossFit:
+    """A copy of the model fitted on the training part of each fold, less the rows that are not kept.
+
+    `seeds` gives each copy its own random state, where the model has one.
+    """
+    seeds = [None] * len(folds) if seeds is None else seeds
+    kept = np.ones(len(task.y), dtype=bool) if keep is None else keep
+    found = Parallel(n_jobs=n_jobs)(
+        delayed(_fit_and_ask)(model, task, np.flatnonzero(train & kept), np.flatnonzero(test), seed)
+        for train, test, seed in zip(folds.train, folds.test, seeds, strict=True)
+    )
+    return CrossFit([fitted for fitted, _ in found], [part for _, part in found], folds)
+
+
+def _fit_and_ask(model: Any, task: Task, rows: Array, asked: Array, seed: int | None) -> tuple[Any, Array]:
+    fitted = fit_rows(model, task, rows, seed)
+    return fitted, ask(fitted, _safe_indexing(task.X, asked), task.classes)
+
+
+def fit_rows(model: Any, task: Task, rows: Array, seed: int | None = None) -> Any:
+    """A copy of the model fitted to these rows. Where they are all of one class, one that says so."""
+    if task.mass is not None:
+        rows = rows[task.mass[rows] > 0]
+    if not len(rows):
+        raise ValueError("a fit needs at least one row, got none; use fewer folds, or drop fewer rows")
+    params = _check_method_params(task.X, task.params, indices=rows)
+    weight = None
+    if task.mass is not None and task.whole:
+        rows = np.repeat(rows, task.mass[rows].astype(np.intp))
+        params = _check_method_params(task.X, task.params, indices=rows)
+    elif task.mass is not None:
+        weight = task.mass[rows]
+    y = task.y[rows]
+    if task.classes is not None and (y == y[0]).all():
+        return DummyClassifier(strategy="prior").fit(np.zeros((len(y), 1)), y)
+    if weight is not None:
+        params = {**params, weight_name(model): weight}
+    return seeded(clone(model), seed).fit(_safe_indexing(task.X, rows), y, **params)
+
+
+def seeded(model: Any, seed: int | None) -> Any:
+    """The model with every random state inside it set from the seed."""
+    if seed is None or not hasattr(model, "get_params"):
+        return model
+    rng = np.random.RandomState(seed)
+    names = [name for name in sorted(model.get_params()) if name == "random_state" or name.endswith("__random_state")]
+    return model.set_params(**{name: int(rng.randint(2**31 - 1)) for name in names})
+
+
+def weight_name(model: Any) -> str:
+    """What the model calls the argument of `fit` for the weights of rows; in a pipeline that of its last step."""
+    prefix, inner = "", model
+    while hasattr(inner, "steps"):
+        name, inner = inner.steps[-1]
+        prefix += f"{name}__"
+    if not hasattr(inner, "fit") or not has_fit_parameter(inner, "sample_weight"):
+        raise ValueError(
+            f"fractional sample_weight needs a model whose fit takes it, got {type(inner).__name__}; pass whole "
+            "weights, which repeat rows, or another estimator"
+        )
+    return f"{prefix}sample_weight"
+
+
+def ask(fitted: Any, X: Any, classes: Array | None) -> Array:
+    """What a fitted model says of X: probabilities (n, classes) in the order of `classes`, or numbers (n,)."""
+    if classes is None:
+        return np.asarray(fitted.predict(X), dtype=np.float64).reshape(len_of(X))
+    known = fitted.classes_ if hasattr(fitted, "classes_") else classes
+    P = np.zeros((len_of(X), len(classes)))
+    P[:, np.searchsorted(classes, known)] = _probabilities(fitted, X, known)
+    return P
+
+
+def _probabilities(fitted: Any, X: Any, known: Array) -> Array:
+    """From predict_proba; where there is none, from the scores as if they were logits; else from the classes alone."""
+    if hasattr(fitted, "predict_proba"):
+        P = np.asarray(fitted.predict_proba(X), dtype=np.float64)
+        return P / P.sum(axis=1, keepdims=True)
+    if hasattr(fitted, "decision_function"):
+        Z = np.asarray(fitted.decision_function(X), dtype=np.float64)
+        return np.stack([expit(-Z), expit(Z)], axis=1) if Z.ndim == 1 else np.asarray(softmax(Z, axis=1))
+    return np.asarray(np.asarray(fitted.predict(X)).ravel()[:, None] == np.asarray(known), dtype=np.float64)
+
+
+def by_rows(X: Any) -> Any:
+    """X as it is, if its rows can be taken; sparse ones by rows, and what only turns into an array as one."""
+    if sp.issparse(X):
+        return X.tocsr()
+    return np.asarray(X) if hasattr(X, "__array__") and not hasattr(X, "shape") else X
+
+
+def len_of(X: Any) -> int:
+    """How many rows X has, whatever it is."""
+    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
+
+
+def with_targets(task: Task, y: Array) -> Task:
+    """The same rows with other numbers to predict."""
+    return replace(task, y=y, classes=None)

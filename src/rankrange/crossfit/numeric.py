@@ -1,0 +1,86 @@
+"""A table of any kind as numbers, for opinions that need them: linear fits and distances between rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..core.arrays import Array
+
+# Levels of a column that become columns of their own; rarer ones share none.
+_MOST_LEVELS = 20
+# Columns of more distinct texts than this share of the rows are names or free text, and say nothing of their likes.
+_FREE_TEXT = 0.5
+
+
+def numeric_view(X: Any) -> Any:
+    """X as a float array without NaN, or a CSR matrix; None where it holds texts or objects of other kinds.
+
+    Missing numbers become the median of their column, with a column that marks them; levels become columns of zeros
+    and ones. Numeric arrays without missing values come back as they are.
+    """
+    if sp.issparse(X):
+        X = X.tocsr()
+        return X if np.isfinite(X.data).all() else None
+    if hasattr(X, "columns") and hasattr(X, "shape"):
+        columns = [_column(X[name]) for name in X.columns]
+    else:
+        values = np.asarray(X)
+        if values.ndim != 2 or values.shape[1] == 0:
+            return None
+        if values.dtype.kind in "fiub":
+            values = values.astype(np.float32 if values.dtype == np.float32 else np.float64, copy=False)
+            if np.isfinite(values).all():
+                return values
+        columns = [_column(column) for column in values.T]
+    usable = [column for column in columns if column is not None]
+    return np.concatenate(usable, axis=1) if usable else None
+
+
+def standardised(X: Any, mass: Array | None = None) -> Any:
+    """X with columns of mean zero and standard deviation one; a sparse one keeps its zeros."""
+    share = np.full(X.shape[0], 1.0 / X.shape[0]) if mass is None else mass / mass.sum()
+    if sp.issparse(X):
+        square = share @ X.multiply(X)
+        return sp.csr_matrix(X @ sp.diags(1.0 / np.sqrt(np.where(square > 0, square, 1.0))))
+    centred = X - share @ X
+    spread = np.sqrt(share @ centred**2)
+    return centred / np.where(spread > 1e-12 * np.abs(X).max(axis=0), spread, 1.0)
+
+
+def _column(column: Any) -> Array | None:
+    """One column as (n, columns); None for free text."""
+    numbers = _numbers(column)
+    if numbers is None:
+        return _levels(column)
+    missing = ~np.isfinite(numbers)
+    if not missing.any():
+        return numbers[:, None]
+    middle = float(np.median(numbers[~missing])) if not missing.all() else 0.0
+    return np.column_stack([np.where(missing, middle, numbers), missing])
+
+
+def _numbers(column: Any) -> Array | None:
+    """A column of numbers, its missing values NaN; None where it holds anything else."""
+    kind = str(getattr(column, "dtype", ""))
+    if kind.startswith("category"):
+        return None
+    values = np.asarray(column)
+    if values.dtype.kind in "fiub":
+        return values.astype(np.float64)
+    if values.dtype.kind in "mM":
+        return np.where(np.isnat(values), np.nan, values.astype("int64").astype(np.float64))
+    if kind.lower().startswith(("int", "uint", "float", "bool")) and hasattr(column, "to_numpy"):
+        return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))  # pandas' numbers with missing values
+    return None
+
+
+def _levels(column: Any) -> Array | None:
+    texts = np.array([str(value) for value in np.asarray(column, dtype=object)])
+    levels, codes, counts = np.unique(texts, return_inverse=True, return_counts=True)
+    if len(levels) > max(_FREE_TEXT * len(texts), 2):
+        return None
+    kept = np.argsort(-counts, kind="stable")[:_MOST_LEVELS]
+    return np.asarray(codes[:, None] == kept, dtype=np.float64)

@@ -1,0 +1,100 @@
+"""Which numbers are wrong: residuals of fits that have not seen the row, in units of how far rows like it scatter.
+
+The scale is local. The model itself learns how large residuals are (their absolute values, large ones cut back); its
+answers only put the rows into an order, along which the scale is a robust quantile of the residuals nearby, made to
+rise. So noise that grows with a feature or with the target is not taken for outliers, and where the scatter is the
+same everywhere, the scale is too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+from sklearn.isotonic import isotonic_regression
+
+from ..core.arrays import Array
+from .choose import outlier_share
+
+# The share of residuals that must be small: a half could be fitted exactly where targets repeat.
+_MOST = 0.7
+# Rows in each part of the order at least, and parts at most.
+_PART, _PARTS = 40, 20
+# Residuals enter the model of their size cut back to so many robust standard deviations.
+_CUT_BACK = 3.0
+# The local scale is at least this part of the overall one.
+_LEAST = 0.1
+
+
+@dataclass(frozen=True)
+class Outliers:
+    """p_wrong (n,) of each target, the share of outliers with its 95% interval, and the standardised residuals."""
+
+    p_wrong: Array
+    rate: float
+    interval: tuple[float, float]
+    standardised: Array
+
+
+def robust_scale(residual: Array, mass: Array | None = None) -> float:
+    """The standard deviation of a normal with the same 70% quantile of absolute values."""
+    size = np.abs(residual)
+    if mass is None:
+        return float(np.quantile(size, _MOST)) / ndtri(0.5 + _MOST / 2)
+    order = np.argsort(size, kind="stable")
+    middle = np.searchsorted(np.cumsum(mass[order]), _MOST * mass.sum())
+    return float(size[order[min(middle, len(order) - 1)]]) / ndtri(0.5 + _MOST / 2)
+
+
+def sizes(residual: Array) -> Array:
+    """Absolute residuals, large ones cut back: what a model of the scatter learns."""
+    size = np.abs(residual)
+    limit = _CUT_BACK * robust_scale(residual[np.isfinite(residual)])
+    return np.where(np.isfinite(size), np.minimum(size, limit), 0.0)
+
+
+def local_scale(residual: Array, expected: Array, mass: Array) -> Array:
+    """(n,): the robust scale of the residuals of rows whose `expected` size is alike, rising with it."""
+    overall = robust_scale(residual, mass)
+    parts = min(len(residual) // _PART, _PARTS)
+    if parts < 2 or overall == 0.0:
+        return np.full(len(residual), overall)
+    places = np.array_split(np.argsort(expected, kind="stable"), parts)
+    scales = np.array([robust_scale(residual[rows], mass[rows]) for rows in places])
+    rising = isotonic_regression(scales, sample_weight=[mass[rows].sum() for rows in places])
+    centres = np.array([expected[rows].mean() for rows in places])
+    return np.maximum(np.interp(expected, centres, rising), _LEAST * overall)
+
+
+def judge_numbers(residual: Array, expected: Array, mass: Array) -> Outliers:
+    """Outliers among the rows whose residual is known (not NaN).
+
+    p_wrong is the share of residuals of about that size that a normal error does not explain; where the share beyond
+    three standard deviations is not above what a normal has by more than its error, no target is called wrong.
+    """
+    known = np.isfinite(residual) & np.isfinite(expected) & (mass > 0)
+    r, weight = residual[known], mass[known]
+    scale = local_scale(r, expected[known], weight)
+    z = np.divide(r, scale, out=np.zeros_like(r), where=scale > 0)
+    overall = robust_scale(z, weight)
+    z = z / overall if overall > 0 else z
+    rate, low, high = outlier_share(z, weight)
+    p_wrong, standardised = np.full(len(residual), rate), np.zeros(len(residual))
+    p_wrong[known] = _beyond_normal(np.abs(z), weight, (1.0 - rate) * weight.sum()) if low > 0 else 0.0
+    standardised[known] = z
+    return Outliers(p_wrong, rate, (low, high), standardised)
+
+
+def _beyond_normal(size: Array, mass: Array, right: float) -> Array:
+    """The local share of rows that are more than `right` rows with a normal error explain, rising with the size.
+
+    From one size to the next a normal error has so many rows, and there is one: what is left over is the share, made
+    to rise with the size by isotonic regression.
+    """
+    order = np.argsort(-size, kind="stable")
+    expected = np.diff(2.0 * ndtr(-size[order]) * right, prepend=0.0)
+    there = np.maximum(mass[order], 1e-300)
+    result = np.empty_like(expected)
+    result[order] = isotonic_regression(1.0 - expected / there, sample_weight=there, increasing=False)
+    return np.clip(result, 0.0, 1.0)

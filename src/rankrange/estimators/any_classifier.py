@@ -1,0 +1,173 @@
+"""RankedRangeClassifier: any classifier, trained without the rows whose labels are probably wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_y, check_consistent_length, check_is_fitted
+
+from ..core.arrays import Array
+from ..crossfit.judge import Verdict, judge
+from ..crossfit.models import CrossFit, Task, ask
+from ..crossfit.opinions import simple_opinions
+from .any_model import Plan, RankedRangeModel, mass_of_rows
+from .lost import warn_of_lost_class
+
+# Classes of fewer rows are not judged: halves hold too few of them to know them by.
+_LEAST_OF_CLASS = 5
+# Rows, or groups of 25, from which on a quarter of them makes a fit.
+_LEAST_TO_QUARTER = 600
+
+
+class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
+    """Any classifier, trained without the rows whose labels are probably wrong.
+
+    Copies of the model fitted on one half of the rows judge the other half, and copies fitted on a quarter judge the
+    rest, several times over; beside them stand a linear fit, one that cuts what seems wrong, and the nearest rows,
+    where X can be read as numbers. From what they say about
+    the labels as they are follow the share of wrong labels, class by class, and for each row the probability that its
+    label is wrong. Rows of one half or more are dropped, and the model is fitted again without them. On clean labels
+    next to nothing is dropped, and an ensemble of halves is about as good as one model of all rows, or better.
+
+    Parameters
+    ----------
+    estimator : classifier, default=HistGradientBoostingClassifier()
+        Anything with `fit(X, y)` and one of `predict_proba`, `decision_function` and `predict`: forests, boosting of
+        any package, pipelines, `AoRRClassifier`. X is handed to it as it is; its random states are set for each fit.
+    m : "auto", int or float
+        How many rows to drop: an int is a count, a float in [0, 1] a share. "auto" drops those with a probability of at
+        least one half of being wrong. A given m drops the m rows with the largest out-of-fold loss; see Notes.
+    k : int or float, default=1.0
+        With a given m, the last rank that counts: rows beyond rank k are easy and do not train either.
+    refit : "ensemble" or "single"
+        Predict by the mean of the models of the folds (more accurate), or by one model of all rows that are left, at
+        the speed of the model itself.
+    n_repeats : int
+        How often the rows are cut into halves (or into `cv` folds). Five repeats are 4 fits of halves and 8 of quarters
+        (below 600 rows 8 of halves) to judge, and 10 of halves to keep; or 5 of four fifths, where less than 5% of the
+        rows were dropped.
+    cv : None, int, splitter, or list of (train, test)
+        None is halves. A splitter may leave rows unjudged, as TimeSeriesSplit does; those are never dropped.
+    random_state, n_jobs, verbose
+        As in scikit-learn. The result does not depend on n_jobs.
+
+    Attributes
+    ----------
+    dropped_ : bool (n,)
+        The training rows that were dropped.
+    p_wrong_ : (n,)
+        How likely each label is wrong, as fits see it that have not seen the row (m="auto").
+    m_, k_ : number of rows (or weight) dropped, and the last rank that counts
+    noise_estimate_, noise_interval_ : the share of wrong labels and its 95% interval (m="auto")
+    tuning_ : dict of arrays
+        m="auto": the "source" of each opinion, its "weight", and the share of wrong labels that it sees ("rate").
+        Given m: for each "round" the "objective", the ranked range of the out-of-fold losses.
+    losses_, lam_, lam_hat_ : with a given m, the out-of-fold losses that were ranked, and the cuts s_[k] and s_[m]
+    estimators_ or estimator_ : the fitted models, or the one (refit="single")
+    classes_, n_features_in_, feature_names_in_
+
+    Notes
+    -----
+    A given m alternates: the losses of all rows, by fits that have not seen them, are ranked; the model is fitted on
+    the ranks m+1..k; its out-of-fold losses are ranked again. This goes on while the ranked range of these losses
+    falls, for five rounds at most. Guaranteed are: the values in `tuning_` fall up to perhaps the last; `dropped_` are
+    exactly the m rows of largest `losses_` (of tied rows the first); the models that predict were fitted without them.
+    It is not guaranteed that the value is the least possible one, nor a stationary one: the model minimises its own
+    objective, on some rows, and not the ranked range.
+
+    A weight is repetition: weight 2 is the row twice, both in the same fold. Whole weights are written out (up to 5,000
+    rows in all), so that any model takes them; others are handed to the model, whose `fit` must take sample_weight.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from rankrange import RankedRangeClassifier, noise
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> given = noise.symmetric(y, 0.2, random_state=0)
+    >>> model = RankedRangeClassifier(n_repeats=2, random_state=0).fit(X, given)
+    >>> bool(model.dropped_[given != y].mean() > 0.8), bool(model.dropped_[given == y].mean() < 0.1)
+    (True, True)
+    """
+
+    def _base(self) -> Any:
+        return HistGradientBoostingClassifier() if self.estimator is None else self.estimator
+
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, **fit_params: Any
+    ) -> RankedRangeClassifier:
+        """Fit to the rows of X, of any kind that the model takes, and their labels y.
+
+        Rows of one group are never on both sides of a fold. Further arguments go to the `fit` of the model.
+        """
+        X = self._take(X)
+        y = _check_y(y, multi_output=False, estimator=self)
+        check_consistent_length(X, y)
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        self._fit(X, np.asarray(y), self.classes_, sample_weight, groups, fit_params)
+        advice = "it may be rare or hard, not wrong; look at the rows of that class"
+        warn_of_lost_class(self.classes_, codes, mass_of_rows(sample_weight, len(y)), self.dropped_, advice, 3)
+        return self
+
+    def _losses(self, fit: CrossFit, task: Task) -> Array:
+        P = fit.out_of_fold[np.arange(len(task.y)), task.codes]
+        return np.asarray(-np.log(np.maximum(P, 1e-12)))
+
+    def _judge(self, task: Task, mass: Array, plan: Plan) -> Verdict:
+        assert task.classes is not None
+        assert task.codes is not None
+        codes, n_classes = task.codes, len(task.classes)
+        judges = self._judges(plan, codes)
+        opinions = {name: self._cross_fit(task, judge).out_of_fold for name, judge in judges.items()}
+        self._report(f"{sum(len(judge.folds) for judge in judges.values())} fits judged the rows")
+        weight = None if (mass == 1.0).all() else mass
+        folds = None if plan.free else plan.folds
+        opinions.update(simple_opinions(task.X, codes, n_classes, plan.rng, folds, weight))
+        verdict = judge(opinions, codes, weight)
+        self.tuning_ = {"source": np.array(verdict.sources), "weight": verdict.weights, "rate": verdict.rates}
+        return verdict
+
+    def _judges(self, plan: Plan, codes: Array) -> dict[str, Plan]:
+        """Fits of halves, and of quarters, which are worse on clean labels and overfit wrong ones less."""
+        if self.cv is not None:
+            return {"folds": plan}
+        few = len(codes) if plan.groups is None else 25 * len(np.unique(plan.groups))
+        repeats = int(self.n_repeats)
+        if few < _LEAST_TO_QUARTER:
+            return {"halves": plan.first(max(1, repeats - 1))}
+        return {"halves": plan.first(max(1, repeats // 2)), "quarters": plan.quarters(codes, max(1, repeats // 2))}
+
+    def _cut(self, task: Task, p_wrong: Array, mass: Array) -> Array:
+        """Probably wrong; but no class that is too small to judge, and never all rows of a class."""
+        assert task.classes is not None
+        cut = super()._cut(task, p_wrong, mass)
+        for label in task.classes:
+            rows = np.flatnonzero(task.y == label)
+            spared = len(rows) if mass[rows].sum() < _LEAST_OF_CLASS else 2
+            cut[rows[np.argsort(p_wrong[rows], kind="stable")[:spared]]] = False
+        return cut
+
+    def predict(self, X: Any) -> Array:
+        """The most likely class of each row."""
+        check_is_fitted(self)
+        if self.refit == "single":
+            return np.asarray(self.estimator_.predict(X))
+        return np.asarray(self.classes_[self._asked(X, self.classes_).argmax(axis=1)])
+
+    @available_if(lambda self: hasattr(self._base(), "predict_proba"))
+    def predict_proba(self, X: Any) -> Array:
+        """Class probabilities (n, classes): the mean over the models."""
+        check_is_fitted(self)
+        if self.refit == "single":
+            return ask(self.estimator_, X, self.classes_)
+        return self._asked(X, self.classes_)
+
+    @available_if(lambda self: hasattr(self._base(), "predict_proba"))
+    def predict_log_proba(self, X: Any) -> Array:
+        """Logarithms of `predict_proba`."""
+        return np.log(np.maximum(self.predict_proba(X), 1e-300))

@@ -1,0 +1,299 @@
+"""What RankedRangeClassifier and RankedRangeRegressor share: the ranked range around any model, without a gradient.
+
+Fits of half of the rows judge the other half, the rows that are probably wrong are cut, and what is left is fitted
+again: bag, judge, cut, bag. How rows are judged is in `crossfit.judge` (classes) and `crossfit.residuals` (numbers).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, MetaEstimatorMixin
+from sklearn.utils import check_random_state, get_tags
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
+from sklearn.utils.validation import (
+    _check_feature_names,
+    _check_n_features,
+    _check_sample_weight,
+    _num_features,
+    check_consistent_length,
+    check_is_fitted,
+)
+
+from ..core.arrays import Array
+from ..core.flips import LIKELY
+from ..core.ranges import RankedRange
+from ..core.select import thresholds
+from ..crossfit.alternate import alternate
+from ..crossfit.judge import Verdict
+from ..crossfit.models import CrossFit, Task, ask, by_rows, fit_folds, fit_rows
+from ..crossfit.partitions import Folds, draw_folds, given_folds, whole_number
+from ..crossfit.residuals import Outliers
+
+try:
+    from sklearn.utils.metadata_routing import _routing_enabled
+except ImportError:  # it moved between versions
+    from sklearn.utils._metadata_requests import _routing_enabled
+
+# Fewer rows than this say nothing about each other.
+_LEAST_ROWS = 20
+# A given m is honoured from this many rows on.
+_LEAST_RANKED = 4
+_ROUNDS = 5
+# Where less than this share is cut, there is little noise to average out, and larger parts teach more.
+_FEW_CUT = 0.05
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The folds, a seed for the model of each and one for the model of all rows, and what drew them."""
+
+    folds: Folds
+    seeds: list[int]
+    last_seed: int
+    rng: np.random.Generator
+    groups: Any = None
+    per_repeat: int = 0  # folds in each repeat, where they were drawn and not given
+
+    @property
+    def free(self) -> bool:
+        """Whether a row may be judged by any other."""
+        return self.per_repeat > 0 and self.groups is None
+
+    def first(self, repeats: int) -> Plan:
+        """The first so many repeats; all folds where they were given."""
+        count = repeats * self.per_repeat or len(self.folds)
+        return replace(self, folds=self.folds.first(count), seeds=self.seeds[:count])
+
+    def larger(self, task: Task) -> Plan:
+        """Half as many folds, each with four fifths of the rows to learn from."""
+        repeats = max(1, len(self.folds) // 10)
+        drawn = draw_folds(len(task.y), self.rng, strata=task.codes, groups=self.groups, n_folds=5, n_repeats=repeats)
+        return replace(self, folds=drawn, seeds=self.rng.integers(2**31 - 1, size=len(drawn)).tolist())
+
+    def quarters(self, strata: Array, repeats: int) -> Plan:
+        """The other way round: fits of a quarter of the rows judge the other three."""
+        drawn = draw_folds(len(strata), self.rng, strata=strata, groups=self.groups, n_folds=4, n_repeats=repeats)
+        seeds = self.rng.integers(2**31 - 1, size=len(drawn)).tolist()
+        return replace(self, folds=Folds(drawn.test, drawn.train), seeds=seeds)
+
+
+class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
+    """What the classifier and the regressor share: folds, weights, the alternation for a given m, the final fits."""
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        m: Any = "auto",
+        *,
+        k: Any = 1.0,
+        refit: str = "ensemble",
+        n_repeats: int = 5,
+        cv: Any = None,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.estimator = estimator
+        self.m = m
+        self.k = k
+        self.refit = refit
+        self.n_repeats = n_repeats
+        self.cv = cv
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def _base(self) -> Any:
+        raise NotImplementedError
+
+    def _losses(self, fit: CrossFit, task: Task) -> Array:
+        """(n,): the out-of-fold loss of each row."""
+        raise NotImplementedError
+
+    def _judge(self, task: Task, mass: Array, plan: Plan) -> Verdict | Outliers:
+        """Which rows are wrong, by fits on the folds."""
+        raise NotImplementedError
+
+    # ---- fitting
+
+    def _fit(self, X: Any, y: Array, classes: Array | None, sample_weight: Any, groups: Any, params: Any) -> None:
+        self._check_settings()
+        mass = mass_of_rows(sample_weight, len(y))
+        if classes is not None:
+            _check_classes(self, y, mass)
+        weighted, params = self._routed(sample_weight, groups, params)
+        task = Task(X, y, classes, mass if weighted else None, params)
+        for name in ("estimator_", "estimators_", "p_wrong_", "losses_", "lam_", "lam_hat_"):
+            self.__dict__.pop(name, None)  # of an earlier fit with other settings
+        plan = self._plan(task, groups)
+        if plan is None:
+            self._fit_few(task, mass)
+        elif isinstance(self.m, str):
+            self._fit_judged(task, mass, plan)
+        else:
+            self._fit_ranked(task, mass, plan)
+
+    def _check_settings(self) -> None:
+        if isinstance(self.m, str) and self.m != "auto":
+            raise ValueError(f"m must be 'auto', an int (a count) or a float in [0, 1], got {self.m!r}")
+        if isinstance(self.m, str) and self.k != 1.0:
+            raise ValueError(f"k below n needs a given m, got m='auto' and k={self.k!r}; pass for example m=0.1")
+        if self.refit not in ("ensemble", "single"):
+            raise ValueError(f"refit must be 'ensemble' or 'single', got {self.refit!r}")
+        whole_number("n_repeats", self.n_repeats, 1)
+
+    def _routed(self, sample_weight: Any, groups: Any, params: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
+        """Whether the model sees the weights, and its further arguments."""
+        if not _routing_enabled():
+            return sample_weight is not None, params
+        given = {name: v for name, v in (("sample_weight", sample_weight), ("groups", groups)) if v is not None}
+        routed = dict(process_routing(self, "fit", **given, **params).estimator.fit)
+        return routed.pop("sample_weight", None) is not None, routed
+
+    def _plan(self, task: Task, groups: Any) -> Plan | None:
+        """None where there are too few rows to judge any by the others."""
+        n, rng = len(task.y), np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        if groups is not None:
+            check_consistent_length(task.y, groups)
+        if self.cv is None or (isinstance(self.cv, int | np.integer) and not isinstance(self.cv, bool)):
+            n_folds = 2 if self.cv is None else whole_number("cv", self.cv, 2)
+            if n < (_LEAST_ROWS if isinstance(self.m, str) else _LEAST_RANKED):
+                return None
+            repeats = int(self.n_repeats)
+            folds = draw_folds(n, rng, strata=task.codes, groups=groups, n_folds=n_folds, n_repeats=repeats)
+        else:
+            folds, n_folds = given_folds(self.cv, task.X, task.y, groups), 0
+        *seeds, last_seed = rng.integers(2**31 - 1, size=len(folds) + 1).tolist()
+        return Plan(folds, seeds, last_seed, rng, groups, n_folds)
+
+    def _cross_fit(self, task: Task, plan: Plan, keep: Array | None = None) -> CrossFit:
+        return fit_folds(self._base(), task, plan.folds, keep=keep, seeds=plan.seeds, n_jobs=self.n_jobs)
+
+    def _fit_few(self, task: Task, mass: Array) -> None:
+        """Too few rows to judge any by the others: the model itself, on all of them, or without the m given."""
+        if not isinstance(self.m, str) and self._ranks(mass)[0] > 0:
+            raise ValueError(
+                f"dropping rows by their out-of-fold loss needs at least {_LEAST_RANKED} rows, got "
+                f"n_samples = {len(task.y)}; pass m='auto' or m=0"
+            )
+        self.p_wrong_ = np.zeros(len(task.y))
+        self.dropped_ = np.zeros(len(task.y), dtype=bool)
+        self.m_: float = 0
+        self.k_: float = _count(mass.sum())
+        self.noise_estimate_, self.noise_interval_ = 0.0, (0.0, 1.0)
+        self.tuning_: dict[str, Array] = {}
+        self._keep(task, None, self.dropped_, check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _fit_judged(self, task: Task, mass: Array, plan: Plan) -> None:
+        verdict = self._judge(task, mass, plan)
+        self.p_wrong_ = verdict.p_wrong
+        self.dropped_ = self._cut(task, verdict.p_wrong, mass) & (mass > 0)
+        self.m_, self.k_ = _count(mass[self.dropped_].sum()), _count(mass.sum())
+        self.noise_estimate_, self.noise_interval_ = verdict.rate, verdict.interval
+        self._report(f"{int(self.dropped_.sum())} of {len(mass)} rows are probably wrong and were dropped")
+        fit = None
+        if self.refit == "ensemble":
+            last = plan.larger(task) if self.cv is None and self.dropped_.mean() < _FEW_CUT else plan
+            fit = self._cross_fit(task, last, ~self.dropped_)
+        self._keep(task, fit, self.dropped_, plan.last_seed)
+
+    def _cut(self, task: Task, p_wrong: Array, mass: Array) -> Array:
+        return np.asarray(p_wrong >= LIKELY)
+
+    def _ranks(self, mass: Array) -> tuple[float, float]:
+        whole = bool((mass == np.floor(mass)).all())
+        return RankedRange(self.m, self.k).masses(float(mass.sum()), whole=whole)
+
+    def _fit_ranked(self, task: Task, mass: Array, plan: Plan) -> None:
+        """A given m and k: the alternation of fits and ranks."""
+        judged = np.where(plan.folds.judged, mass, 0.0)
+        m, k = self._ranks(judged)
+
+        def fit(keep: Array) -> CrossFit:
+            return self._cross_fit(task, plan, keep)
+
+        end = alternate(fit, lambda found: self._losses(found, task), m, k, judged, _ROUNDS, self._report)
+        known = np.isfinite(end.losses) & (judged > 0)
+        weight = None if (mass == 1.0).all() else judged[known]
+        cuts = m / judged.sum(), k / judged.sum()
+        self.lam_, self.lam_hat_ = (float(cut) for cut in thresholds(end.losses[known], *cuts, sample_weight=weight))
+        self.losses_, self.dropped_ = end.losses, end.dropped
+        self.m_, self.k_ = _count(m), _count(k)
+        self.tuning_ = {"round": np.arange(len(end.values)), "objective": end.values}
+        single = self.refit == "single"
+        self._keep(task, None if single else end.last, end.dropped | end.easy, plan.last_seed)
+
+    def _keep(self, task: Task, fit: CrossFit | None, left_out: Array, seed: int) -> None:
+        """Store what predicts: the models of the folds, or one model of all rows that are left."""
+        if fit is not None:
+            self.estimators_ = fit.models
+            return
+        model = fit_rows(self._base(), task, np.flatnonzero(~left_out), seed)
+        if self.refit == "single":
+            self.estimator_ = model
+        else:
+            self.estimators_ = [model]
+
+    def _report(self, message: str) -> None:
+        if self.verbose:
+            print(message)
+
+    # ---- what scikit-learn asks
+
+    def _take(self, X: Any) -> Any:
+        """X as it is, with its number and names of columns noted where it has them."""
+        X = by_rows(X)
+        _check_feature_names(self, X, reset=True)
+        try:
+            _num_features(X)
+        except (TypeError, ValueError):
+            self.__dict__.pop("n_features_in_", None)  # texts have none
+        else:
+            _check_n_features(self, X, reset=True)
+        return X
+
+    def _asked(self, X: Any, classes: Array | None) -> Array:
+        check_is_fitted(self, ["estimators_"])
+        X = by_rows(X)
+        total = ask(self.estimators_[0], X, classes)
+        for model in self.estimators_[1:]:
+            total = total + ask(model, X, classes)
+        return np.asarray(total / len(self.estimators_))
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """What `fit` takes for itself (weights, groups), and what it hands on to the model."""
+        mapping = MethodMapping().add(caller="fit", callee="fit")
+        router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
+        return router.add(estimator=self._base(), method_mapping=mapping)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "estimators_") or hasattr(self, "estimator_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        base = get_tags(self._base())
+        tags.input_tags = base.input_tags
+        return tags
+
+
+def mass_of_rows(sample_weight: Any, n: int) -> Array:
+    """The weights of n rows, checked; ones where there are none."""
+    if sample_weight is None:
+        return np.ones(n)
+    return np.asarray(_check_sample_weight(sample_weight, np.zeros((n, 1)), dtype=np.float64, ensure_non_negative=True))
+
+
+def _count(mass: float) -> float:
+    return int(mass) if mass == np.floor(mass) else float(mass)
+
+
+def _check_classes(model: Any, y: Array, mass: Array) -> None:
+    present = np.unique(y[mass > 0])
+    if len(present) < 2:
+        raise ValueError(
+            f"{type(model).__name__} needs at least two classes with positive weight, got one class: "
+            f"{present.tolist()}; check y"
+        )

@@ -1,0 +1,103 @@
+"""RankedRangeRegressor: any regressor, trained without the rows whose targets are probably wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.utils.validation import _check_y, check_consistent_length, check_is_fitted
+
+from ..core.arrays import Array
+from ..core.flips import LIKELY
+from ..crossfit.models import CrossFit, Task, with_targets
+from ..crossfit.residuals import Outliers, judge_numbers, sizes
+from .any_model import Plan, RankedRangeModel
+
+# Repeats of the folds in which targets are judged: what comes of it is smoothed, so two are enough.
+_REPEATS = 2
+
+
+class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
+    """Any regressor, trained without the rows whose targets are probably wrong.
+
+    Copies of the model fitted on one half of the rows predict the other half. Residuals are measured in units of how
+    far rows like it scatter, which the model learns as well, so that noise that grows with the target or with a feature
+    is not taken for errors. Where more residuals are large than a normal error explains, those that it does not explain
+    are dropped; where there are none, nothing is. Then all rows are judged once more, by fits without those.
+
+    Parameters
+    ----------
+    estimator : regressor, default=HistGradientBoostingRegressor()
+        Anything with `fit(X, y)` and `predict(X)`.
+    m : "auto", int or float
+        How many rows to drop. "auto": the rows whose residual is more likely an error than normal noise. A given m
+        drops the m rows with the largest absolute out-of-fold residual, as described for `RankedRangeClassifier`.
+    k, refit, n_repeats, cv, random_state, n_jobs, verbose
+        As in `RankedRangeClassifier`.
+
+    Attributes
+    ----------
+    dropped_, m_, k_, tuning_, losses_, lam_, lam_hat_, estimators_ or estimator_
+        As in `RankedRangeClassifier`; the loss is the absolute residual. With m="auto" `tuning_` holds for each "round"
+        the share of outliers ("rate").
+    p_wrong_ : (n,)
+        The share of residuals as large as that of the row which normal noise does not explain.
+    noise_estimate_, noise_interval_ : the share of outliers, and its 95% interval
+    residuals_ : (n,)
+        The out-of-fold residuals in local robust standard deviations (m="auto"); 0 where a row was not judged.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rankrange import RankedRangeRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-3, 3, size=(300, 1))
+    >>> y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=300)
+    >>> y[:15] += 5.0
+    >>> model = RankedRangeRegressor(random_state=0).fit(X, y)
+    >>> bool(model.dropped_[:15].all()), bool(model.dropped_[15:].mean() < 0.05)
+    (True, True)
+    """
+
+    def _base(self) -> Any:
+        return HistGradientBoostingRegressor() if self.estimator is None else self.estimator
+
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, **fit_params: Any
+    ) -> RankedRangeRegressor:
+        """Fit to the rows of X, of any kind that the model takes, and their targets y.
+
+        Rows of one group are never on both sides of a fold. Further arguments go to the `fit` of the model.
+        """
+        X = self._take(X)
+        y = _check_y(y, y_numeric=True, estimator=self)
+        check_consistent_length(X, y)
+        self._fit(X, np.asarray(y, dtype=np.float64), None, sample_weight, groups, fit_params)
+        return self
+
+    def _losses(self, fit: CrossFit, task: Task) -> Array:
+        return np.abs(task.y - fit.out_of_fold)
+
+    def _judge(self, task: Task, mass: Array, plan: Plan) -> Outliers:
+        judges = plan.first(_REPEATS)
+        residual = task.y - self._cross_fit(task, judges).out_of_fold
+        expected = self._cross_fit(with_targets(task, sizes(residual)), judges).out_of_fold
+        found = judge_numbers(residual, expected, mass)
+        rates = [found.rate]
+        if (found.p_wrong >= LIKELY).any():
+            residual = task.y - self._cross_fit(task, judges, found.p_wrong < LIKELY).out_of_fold
+            found = judge_numbers(residual, expected, mass)
+            rates.append(found.rate)
+        self.residuals_ = found.standardised
+        self.tuning_ = {"round": np.arange(len(rates)), "rate": np.array(rates)}
+        self._report(f"{found.rate:.1%} of the targets are outliers")
+        return found
+
+    def predict(self, X: Any) -> Array:
+        """The mean of what the models predict."""
+        check_is_fitted(self)
+        if self.refit == "single":
+            return np.asarray(self.estimator_.predict(X))
+        return self._asked(X, None)

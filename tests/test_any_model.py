@@ -1,0 +1,600 @@
+"""RankedRangeClassifier and RankedRangeRegressor: any model, without the rows that are probably wrong."""
+
+import contextlib
+import io
+import pickle
+import re
+import typing
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.compose import make_column_transformer
+from sklearn.datasets import load_breast_cancer, load_digits, make_blobs, make_moons
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor, RandomForestClassifier
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.model_selection import GridSearchCV, KFold, LeaveOneGroupOut, TimeSeriesSplit
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.svm import LinearSVC
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from rankrange import (
+    AoRRClassifier,
+    RankedRangeClassifier,
+    RankedRangeRegressor,
+    find_label_issues,
+    noise,
+    ranked_range,
+)
+from rankrange.crossfit.partitions import Folds, draw_folds
+from rankrange.crossfit.judge import judge, mixture_weights
+from rankrange.crossfit.numeric import numeric_view
+from rankrange.crossfit.residuals import judge_numbers
+
+QUICK = HistGradientBoostingClassifier(max_iter=10)
+
+
+@parametrize_with_checks(
+    [
+        RankedRangeClassifier(QUICK, n_repeats=1),
+        RankedRangeClassifier(LogisticRegression(), n_repeats=1, refit="single"),
+        RankedRangeClassifier(GaussianNB(), m=0.1, k=0.9, n_repeats=1),
+        RankedRangeRegressor(HistGradientBoostingRegressor(max_iter=10), n_repeats=1),
+        RankedRangeRegressor(Ridge(), refit="single", n_repeats=1),
+        RankedRangeRegressor(Ridge(), m=0.1, n_repeats=1),
+    ]
+)
+def test_scikit_learn_compatible_estimator(estimator, check):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*rows of class")  # on random labels anything may be cut
+        check(estimator)
+
+
+def moons(n=400, seed=0):
+    return make_moons(n, noise=0.15, random_state=seed)
+
+
+# ---- classes: what is dropped
+
+
+@pytest.mark.parametrize(
+    "base", [QUICK, RandomForestClassifier(30), make_pipeline(StandardScaler(), LogisticRegression())]
+)
+def test_planted_errors_are_dropped_and_little_else(base):
+    X, y = load_breast_cancer(return_X_y=True)
+    given = noise.symmetric(y, 0.2, 0)
+    model = RankedRangeClassifier(base, n_repeats=2, random_state=0).fit(X, given)
+    assert model.dropped_[given != y].mean() > 0.8
+    assert model.dropped_[given == y].mean() < 0.08
+    assert model.noise_interval_[0] < 0.2 < model.noise_interval_[1]
+    np.testing.assert_array_equal(model.dropped_, model.p_wrong_ >= 0.5)
+    assert model.m_ == model.dropped_.sum()
+
+
+@pytest.mark.parametrize("load", [load_breast_cancer, load_digits])
+def test_clean_labels_are_left_alone(load):
+    X, y = load(return_X_y=True)
+    model = RankedRangeClassifier(GaussianNB() if len(np.unique(y)) > 2 else QUICK, n_repeats=2, random_state=0)
+    model = model.set_params(estimator=KNeighborsClassifier(3)) if load is load_digits else model
+    assert model.fit(X[:600], y[:600]).dropped_.mean() < 0.02
+
+
+def test_noise_in_one_class_cuts_that_class():
+    X, y = moons(600)
+    given = noise.asymmetric(y, {1: 0}, 0.3, 0)  # labels 0 hold the errors
+    model = RankedRangeClassifier(QUICK, random_state=0).fit(X, given)
+    assert model.dropped_[given != y].mean() > 0.8
+    assert model.dropped_[given == 1].mean() < 0.03
+
+
+def test_several_classes_with_names():
+    X, y = make_blobs(450, centers=4, cluster_std=1.0, random_state=1)
+    names = np.array(["north", "east", "south", "west"])
+    given = noise.symmetric(y, 0.2, 0)
+    model = RankedRangeClassifier(KNeighborsClassifier(5), n_repeats=2, random_state=0).fit(X, names[given])
+    assert list(model.classes_) == sorted(names)
+    assert (model.predict(X) == names[y]).mean() > 0.93
+    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
+    assert model.dropped_[given != y].mean() > 0.8
+
+
+def test_trees_learn_more_from_wrong_labels_with_it_than_without():
+    X, y = moons(1200)
+    fresh, truth = moons(2000, seed=1)
+    given = noise.symmetric(y, 0.3, 0)
+    base = HistGradientBoostingClassifier(random_state=0)
+    model = RankedRangeClassifier(base, n_repeats=3, random_state=0).fit(X, given)
+    plain, clean = base.fit(X, given).score(fresh, truth), clone(base).fit(X, y).score(fresh, truth)
+    assert model.score(fresh, truth) > plain + 0.5 * (clean - plain)
+
+
+def test_a_class_that_loses_more_than_half_is_named():
+    X, y = moons(300)
+    given = np.where(np.arange(300) < 200, 1, y)  # nearly all labels are 1; most rows of class 0 have label 1
+    rare = np.flatnonzero(given == 0)[:8]
+    given[np.setdiff1d(np.flatnonzero(given == 0), rare)] = 1
+    with pytest.warns(UserWarning, match=r"rows of class 0 were cut"):
+        RankedRangeClassifier(GaussianNB(), m=40, n_repeats=1, random_state=0).fit(X, given)
+
+
+def test_a_class_of_a_few_rows_is_not_judged():
+    X, y = make_blobs([100, 100, 3], centers=[[0, 0], [6, 0], [3, 0]], random_state=0)
+    model = RankedRangeClassifier(GaussianNB(), n_repeats=2, random_state=0).fit(X, y)
+    assert not model.dropped_[y == 2].any()
+
+
+# ---- classes: a given m
+
+
+@pytest.mark.parametrize(("m", "count"), [(30, 30), (0.1, 40), (0, 0)])
+def test_a_given_m_drops_exactly_the_rows_of_largest_out_of_fold_loss(m, count):
+    X, y = moons(400)
+    model = RankedRangeClassifier(QUICK, m=m, n_repeats=2, random_state=0).fit(X, noise.symmetric(y, 0.1, 0))
+    assert (model.m_, model.k_, model.dropped_.sum()) == (count, 400, count)
+    if count:
+        assert model.losses_[model.dropped_].min() >= model.losses_[~model.dropped_].max()
+        assert model.lam_hat_ == np.sort(model.losses_)[::-1][count - 1]
+
+
+def test_the_losses_are_out_of_fold():
+    """A model that remembers its rows has no loss on them; only rows it has not seen tell."""
+    X, y = moons(200)
+    X[:, 0] += np.arange(200) * 1e-9
+    folds = [(np.arange(100), np.arange(100, 200)), (np.arange(100, 200), np.arange(100))]
+    model = RankedRangeClassifier(KNeighborsClassifier(1), m=0, cv=folds).fit(X, y)
+    for train, test in folds:
+        P = KNeighborsClassifier(1).fit(X[train], y[train]).predict_proba(X[test])[np.arange(100), y[test]]
+        np.testing.assert_allclose(model.losses_[test], -np.log(np.maximum(P, 1e-12)))
+
+
+def test_the_alternation_falls_and_ends_with_models_that_have_not_seen_what_was_dropped():
+    X, y = moons(400)
+    given = noise.symmetric(y, 0.25, 0)
+    model = RankedRangeClassifier(GaussianNB(), m=0.25, k=0.95, n_repeats=1, random_state=0).fit(X, given)
+    values = model.tuning_["objective"]
+    assert len(values) >= 2
+    assert (np.diff(values[:-1]) < 0).all()
+    easy = np.zeros(400, dtype=bool)
+    easy[np.argsort(-model.losses_, kind="stable")[380:]] = True
+    trained = sum(fit.class_count_.sum() for fit in model.estimators_)
+    assert trained == (~model.dropped_ & ~easy).sum()
+    # the value that was reached is the ranked range of the losses that were ranked
+    assert ranked_range(model.losses_, 100, 380) == pytest.approx(
+        values[-2] if values[-1] >= values[-2] else min(values[:-1])
+    )
+
+
+# ---- classes: weights, groups, folds
+
+
+class Recorder(ClassifierMixin, BaseEstimator):
+    """Remembers what it was fitted on."""
+
+    seen: typing.ClassVar = []
+
+    def fit(self, X, y):
+        self.classes_ = np.unique(y)
+        Recorder.seen.append(np.asarray(X)[:, 0].copy())
+        return self
+
+    def predict_proba(self, X):
+        Recorder.seen.append(np.asarray(X)[:, 0].copy())
+        return np.full((len(X), len(self.classes_)), 1 / len(self.classes_))
+
+
+def test_rows_of_a_group_are_never_on_both_sides():
+    Recorder.seen = []
+    groups = np.repeat(np.arange(20), 5)
+    X, y = np.column_stack([groups, np.arange(100.0)]), np.arange(100) % 2
+    RankedRangeClassifier(Recorder(), n_repeats=2, random_state=0).fit(X, y, groups=groups)
+    assert len(Recorder.seen) == 2 * (2 + 5)  # two halves judge, five models are kept
+    for train, test in zip(Recorder.seen[0::2], Recorder.seen[1::2], strict=True):
+        assert not set(train) & set(test)
+        assert len(set(train) | set(test)) == 20
+
+
+def test_groups_keep_copies_from_vouching_for_each_other():
+    X, y = make_blobs(80, centers=[[0, 0], [4, 0]], random_state=0)
+    X, y, groups = np.repeat(X, 4, axis=0), np.repeat(y, 4), np.repeat(np.arange(80), 4)
+    given = np.where(groups % 10 == 0, 1 - y, y)  # all four copies of a row are wrong together
+    base = KNeighborsClassifier(3)
+    together = RankedRangeClassifier(base, n_repeats=2, random_state=0).fit(X, given, groups=groups)
+    apart = RankedRangeClassifier(base, n_repeats=2, random_state=0).fit(X, given)
+    assert together.dropped_[given != y].mean() > apart.dropped_[given != y].mean() + 0.3
+
+
+def test_a_split_by_time_never_judges_the_first_rows():
+    X, y = moons(300)
+    given = noise.symmetric(y, 0.2, 0)
+    model = RankedRangeClassifier(QUICK, cv=TimeSeriesSplit(4), random_state=0).fit(X, given)
+    assert not model.dropped_[:60].any()
+    np.testing.assert_allclose(model.p_wrong_[:60], model.noise_estimate_)
+    assert model.dropped_[60:][(given != y)[60:]].mean() > 0.5
+    assert len(model.estimators_) == 4
+
+
+@pytest.mark.parametrize("m", ["auto", 12])
+def test_weights_are_repetition_where_copies_share_a_fold(m):
+    X, y = moons(120)
+    given = noise.symmetric(y, 0.1, 0)
+    weight = np.random.default_rng(0).integers(0, 4, 120)
+    rows = np.repeat(np.arange(120), weight)
+    fold = np.arange(120) % 4
+
+    def fitted(index, sample_weight=None):
+        cv = list(LeaveOneGroupOut().split(index, groups=fold[index]))
+        model = RankedRangeClassifier(LogisticRegression(), m=m, cv=cv, random_state=0)
+        return model.fit(X[index], given[index], sample_weight)
+
+    weighted, repeated = fitted(np.arange(120), weight), fitted(rows)
+    if m == "auto":
+        assert weighted.dropped_.any()
+        np.testing.assert_array_equal(weighted.dropped_[rows], repeated.dropped_)
+        np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-6)
+    else:  # a row that straddles the cut goes whole to one side
+        assert abs(weight[weighted.dropped_].sum() - m) <= 1.5
+    assert not weighted.dropped_[weight == 0].any()
+
+
+def test_fractional_weights_reach_the_model_or_are_refused():
+    X, y = moons(100)
+    weight = np.linspace(0.1, 2, 100)
+    pipe = make_pipeline(StandardScaler(), LogisticRegression())
+    heavy = RankedRangeClassifier(pipe, n_repeats=1, random_state=0).fit(X, y, sample_weight=weight)
+    light = RankedRangeClassifier(pipe, n_repeats=1, random_state=0).fit(X, y)
+    assert not np.allclose(heavy.predict_proba(X), light.predict_proba(X))
+    with pytest.raises(ValueError, match="fractional sample_weight needs a model whose fit takes it, got KNeighbors"):
+        RankedRangeClassifier(KNeighborsClassifier()).fit(X, y, sample_weight=weight)
+
+
+# ---- any X, any model
+
+
+def mixed(n=300, seed=0):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "size": rng.normal(size=n),
+            "age": np.where(rng.random(n) < 0.2, np.nan, rng.normal(size=n)),
+            "colour": pd.Categorical(rng.choice(["red", "green", "blue"], n)),
+            "shop": rng.choice(["a", "b"], n),
+        }
+    )
+    y = np.where(frame["size"] + (frame["colour"] == "red") - 0.3 > 0, "good", "bad")
+    return frame, y, noise.symmetric(y, 0.15, seed)
+
+
+def columns():
+    levels = make_column_transformer(
+        (OneHotEncoder(handle_unknown="ignore"), ["colour", "shop"]),
+        (make_pipeline(SimpleImputer(), StandardScaler()), ["size", "age"]),
+    )
+    return make_pipeline(levels, LogisticRegression())
+
+
+def test_a_pipeline_takes_a_table_of_categories_and_missing_values():
+    frame, y, given = mixed()
+    for base in (columns(), HistGradientBoostingClassifier(max_iter=20)):
+        table = frame if base is not None and hasattr(base, "steps") else frame.astype({"shop": "category"})
+        model = RankedRangeClassifier(base, n_repeats=2, random_state=0).fit(table, given)
+        assert list(model.feature_names_in_) == ["size", "age", "colour", "shop"]
+        assert model.n_features_in_ == 4
+        assert model.dropped_[given != y].mean() > 0.6
+        assert model.dropped_[given == y].mean() < 0.1
+        assert (model.predict(table) == y).mean() > 0.9
+
+
+def texts(n=240, seed=0):
+    rng = np.random.default_rng(seed)
+    words = {0: ["engine", "wheel", "road", "fuel"], 1: ["goal", "match", "team", "score"]}
+    y = np.arange(n) % 2
+    return [" ".join(rng.choice(words[label] + ["the", "a", "one"], 8)) for label in y], y
+
+
+def test_texts_need_nothing_but_a_vectoriser():
+    X, y = texts()
+    given = noise.symmetric(y, 0.2, 0)
+    model = RankedRangeClassifier(make_pipeline(TfidfVectorizer(), LogisticRegression()), n_repeats=2, random_state=0)
+    model.fit(X, given)
+    assert model.dropped_[given != y].mean() > 0.9
+    assert (model.predict(X) == y).mean() > 0.97
+    assert not hasattr(model, "n_features_in_")
+    assert list(model.tuning_["source"]) == ["halves"]
+
+
+def test_our_own_linear_classifier_can_be_the_model():
+    X, y = load_breast_cancer(return_X_y=True)
+    X = StandardScaler().fit_transform(X)
+    given = noise.symmetric(y, 0.2, 0)
+    model = RankedRangeClassifier(AoRRClassifier(m=0, C=100.0), refit="single", n_repeats=1, random_state=0).fit(
+        X, given
+    )
+    assert isinstance(model.estimator_, AoRRClassifier)
+    assert model.score(X, y) > 0.95
+
+
+def test_a_model_without_probabilities_votes():
+    X, y = moons(300)
+    given = noise.symmetric(y, 0.2, 0)
+    model = RankedRangeClassifier(LinearSVC(), n_repeats=2, random_state=0).fit(X, given)
+    assert not hasattr(model, "predict_proba")
+    assert model.score(X, y) > 0.8
+
+
+def test_sparse_input():
+    X, y = texts()
+    given = noise.symmetric(y, 0.2, 0)
+    Z = TfidfVectorizer().fit_transform(X)
+    model = RankedRangeClassifier(LogisticRegression(), n_repeats=1, random_state=0).fit(Z.tocoo(), given)
+    assert model.dropped_[given != y].mean() > 0.8
+
+
+def test_a_single_model_is_the_model_itself_on_the_rows_that_are_left():
+    X, y = moons(300)
+    given = noise.symmetric(y, 0.2, 0)
+    model = RankedRangeClassifier(GaussianNB(), refit="single", n_repeats=2, random_state=0).fit(X, given)
+    alone = GaussianNB().fit(X[~model.dropped_], given[~model.dropped_])
+    np.testing.assert_allclose(model.predict_proba(X), alone.predict_proba(X))
+    assert not hasattr(model, "estimators_")
+    assert not hasattr(model.set_params(refit="ensemble").fit(X, given), "estimator_")
+
+
+def test_an_ensemble_predicts_the_mean_of_its_models():
+    X, y = moons(300)
+    model = RankedRangeClassifier(GaussianNB(), n_repeats=3, random_state=0).fit(X, y)
+    assert len(model.estimators_) == 5
+    np.testing.assert_allclose(model.predict_proba(X), np.mean([m.predict_proba(X) for m in model.estimators_], axis=0))
+
+
+# ---- scikit-learn's habits
+
+
+def test_results_repeat_with_the_seed_whatever_the_number_of_jobs():
+    X, y = moons(200)
+    a, b = (RankedRangeClassifier(QUICK, n_repeats=1, random_state=3, n_jobs=jobs).fit(X, y) for jobs in (None, 2))
+    np.testing.assert_array_equal(a.predict_proba(X), b.predict_proba(X))
+    np.testing.assert_array_equal(a.p_wrong_, b.p_wrong_)
+
+
+def test_clone_pickle_and_search():
+    X, y = moons(200)
+    model = RankedRangeClassifier(QUICK, n_repeats=1, random_state=0)
+    fitted = clone(model).fit(X, y)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).predict_proba(X), fitted.predict_proba(X))
+    search = GridSearchCV(model, {"estimator__max_iter": [3, 10], "refit": ["single"]}, cv=2).fit(X, y)
+    assert search.best_params_["estimator__max_iter"] in (3, 10)
+
+
+def test_steps_that_put_out_tables_stay_as_they_are():
+    frame, _, given = mixed()
+    pipe = make_pipeline(SimpleImputer(), StandardScaler(), LogisticRegression())
+    pipe[:-1].set_output(transform="pandas")
+    model = RankedRangeClassifier(pipe, n_repeats=1, random_state=0).fit(frame[["size", "age"]], given)
+    assert isinstance(model.estimators_[0][:-1].transform(frame[["size", "age"]]), pd.DataFrame)
+
+
+def test_metadata_routing_reaches_the_model():
+    X, y = moons(200)
+    weight = np.linspace(0.1, 2.0, 200)
+    with sklearn.config_context(enable_metadata_routing=True):
+        base = GaussianNB().set_fit_request(sample_weight=True)
+        routed = RankedRangeClassifier(base, n_repeats=1, random_state=0).fit(X, y, sample_weight=weight)
+        deaf = RankedRangeClassifier(GaussianNB().set_fit_request(sample_weight=False), n_repeats=1, random_state=0)
+        deaf.fit(X, y, sample_weight=weight)
+    direct = RankedRangeClassifier(GaussianNB(), n_repeats=1, random_state=0).fit(X, y, sample_weight=weight)
+    np.testing.assert_allclose(routed.predict_proba(X), direct.predict_proba(X))
+    assert not np.allclose(deaf.predict_proba(X), direct.predict_proba(X))
+
+
+def test_further_arguments_of_fit_are_cut_to_the_rows():
+    X, y = moons(100)
+    seen: typing.ClassVar = []
+
+    class Curious(GaussianNB):
+        def fit(self, X, y, note=None, word=None):
+            seen.append((len(X), len(note), word))
+            return super().fit(X, y)
+
+    RankedRangeClassifier(Curious(), n_repeats=1, random_state=0).fit(X, y, note=np.arange(100), word="w")
+    assert seen
+    assert all(rows == notes and word == "w" for rows, notes, word in seen)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"m": "all"}, "m must be 'auto'"),
+        ({"k": 0.9}, "k below n needs a given m"),
+        ({"refit": "both"}, "refit must be 'ensemble' or 'single'"),
+        ({"n_repeats": 0}, "n_repeats must be an int of at least 1"),
+        ({"cv": 1}, "cv must be an int of at least 2"),
+        ({"m": 0.9, "k": 0.5}, "need m < k"),
+        ({"cv": [(np.arange(50), np.arange(40, 60))]}, "must not judge rows that it has seen, got 10 rows"),
+        ({"cv": []}, "at least one pair"),
+    ],
+)
+def test_bad_settings_are_refused(settings, message):
+    X, y = moons(60)
+    with pytest.raises(ValueError, match=message):
+        RankedRangeClassifier(GaussianNB(), **settings).fit(X, y)
+
+
+def test_one_class_or_too_few_groups_are_refused():
+    X, y = moons(40)
+    with pytest.raises(ValueError, match="at least two classes with positive weight"):
+        RankedRangeClassifier().fit(X, np.zeros(40))
+    with pytest.raises(ValueError, match="at least 2 groups, got 1"):
+        RankedRangeClassifier(GaussianNB()).fit(X, y, groups=np.zeros(40))
+
+
+def test_too_few_rows_are_not_judged():
+    X, y = moons(16)
+    model = RankedRangeClassifier(GaussianNB()).fit(X, y)
+    assert not model.dropped_.any()
+    assert len(model.estimators_) == 1
+    np.testing.assert_allclose(model.predict_proba(X), GaussianNB().fit(X, y).predict_proba(X))
+
+
+def test_progress_is_shown(capsys):
+    X, y = moons(60)
+    RankedRangeClassifier(GaussianNB(), n_repeats=1, verbose=1, random_state=0).fit(X, y)
+    assert "were dropped" in capsys.readouterr().out
+
+
+# ---- numbers
+
+
+def waves(n=400, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-3, 3, (n, 2))
+    return X, np.sin(X[:, 0]) + 0.3 * X[:, 1], rng
+
+
+@pytest.mark.parametrize("base", [None, KNeighborsRegressor(7)])
+def test_outliers_are_dropped(base):
+    X, f, rng = waves()
+    y = f + 0.1 * rng.normal(size=400)
+    bad = rng.choice(400, 30, replace=False)
+    y[bad] += rng.choice([-1, 1], 30) * rng.uniform(2, 5, 30)
+    model = RankedRangeRegressor(base, random_state=0).fit(X, y)
+    assert model.dropped_[bad].mean() > 0.95
+    assert model.dropped_.sum() < 45
+    assert model.noise_interval_[0] < 30 / 400 < model.noise_interval_[1] + 0.02
+    plain = (base or HistGradientBoostingRegressor(random_state=0)).fit(X, y)
+    fresh, truth, _ = waves(1000, 1)
+    assert np.mean((model.predict(fresh) - truth) ** 2) < 0.5 * np.mean((plain.predict(fresh) - truth) ** 2)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_normal_noise_holds_no_outliers(seed):
+    X, f, rng = waves(600, seed)
+    model = RankedRangeRegressor(KNeighborsRegressor(15), random_state=0).fit(X, f + 0.3 * rng.normal(size=600))
+    assert model.dropped_.mean() < 0.01
+
+
+@pytest.mark.parametrize("by", ["feature", "target"])
+def test_noise_that_grows_is_not_taken_for_outliers(by):
+    X, f, rng = waves(1500)
+    scale = 0.05 + 0.6 * (X[:, 1] + 3) / 6 if by == "feature" else 0.05 + 0.5 * (f - f.min())
+    y = f + scale**1.5 * rng.normal(size=1500)
+    model = RankedRangeRegressor(KNeighborsRegressor(15), random_state=0).fit(X, y)
+    assert model.dropped_.mean() < 0.015
+
+
+def test_numbers_with_a_given_m():
+    X, f, rng = waves()
+    y = f + 0.1 * rng.normal(size=400)
+    y[:20] += 4
+    model = RankedRangeRegressor(KNeighborsRegressor(7), m=20, refit="single", n_repeats=1, random_state=0).fit(X, y)
+    assert model.dropped_[:20].all()
+    assert model.m_ == model.dropped_.sum() == 20
+    assert isinstance(model.estimator_, KNeighborsRegressor)
+
+
+# ---- what they are made of
+
+
+def test_mixture_weights_make_the_labels_most_likely():
+    rng = np.random.default_rng(0)
+    likelihood, share = rng.uniform(0.05, 1, (3, 200)), np.full(200, 1 / 200)
+    weights = mixture_weights(likelihood, share)
+    best = np.log(weights @ likelihood).mean()
+    for other in rng.dirichlet(np.ones(3), 300):
+        assert np.log(other @ likelihood).mean() <= best + 1e-6
+
+
+def test_an_opinion_that_says_nothing_gets_no_weight():
+    X, y = moons(600)
+    given = noise.symmetric(y, 0.2, 0)
+    folds = draw_folds(600, np.random.default_rng(0), strata=given)
+    good = folds.average(
+        [GaussianNB().fit(X[a], given[a]).predict_proba(X[b]) for a, b in zip(folds.train, folds.test, strict=True)]
+    )
+    verdict = judge({"good": good, "idle": np.full((600, 2), 0.5)}, given)
+    assert verdict.weights[0] > 0.9
+    assert verdict.interval[0] < 0.2 < verdict.interval[1]
+
+
+def test_rows_that_no_opinion_knows_get_the_overall_rate():
+    P = np.tile([0.9, 0.1], (100, 1))
+    P[:5] = np.nan
+    verdict = judge({"one": P}, (np.arange(100) % 10 == 0).astype(int))
+    np.testing.assert_array_equal(verdict.p_wrong[:5], verdict.rate)
+
+
+def test_folds_average_what_each_row_was_told():
+    test = np.array([[1, 1, 0, 0], [1, 0, 1, 0]], dtype=bool)
+    found = Folds(~test, test).average([np.array([1.0, 2.0]), np.array([3.0, 5.0])])
+    np.testing.assert_array_equal(found, [2.0, 2.0, 5.0, np.nan])
+
+
+def test_a_numeric_view_keeps_numbers_and_encodes_the_rest():
+    frame, _, _ = mixed(40)
+    frame["name"] = [f"row {i}" for i in range(40)]  # says nothing of other rows
+    frame["count"] = pd.array([None, *range(39)], dtype="Int64")
+    frame["day"] = pd.date_range("2020-01-01", periods=40)
+    view = numeric_view(frame)
+    assert np.isfinite(view).all()
+    assert view.shape == (40, 1 + 2 + 3 + 2 + 2 + 1)
+    assert numeric_view(["some text", "more"]) is None
+    assert numeric_view(np.array([["a long text"], ["another"], ["third"]])) is None
+    X = np.arange(6.0).reshape(3, 2)
+    assert numeric_view(X) is X
+
+
+def test_residuals_beyond_a_normal_are_the_outliers():
+    rng = np.random.default_rng(0)
+    residual = rng.normal(size=5000)
+    residual[:100] = rng.choice([-1, 1], 100) * 8.0
+    found = judge_numbers(residual, np.zeros(5000), np.ones(5000))
+    assert found.p_wrong[:100].min() > 0.95
+    assert (found.p_wrong[100:] >= 0.5).mean() < 0.003
+    assert found.interval[0] < 0.02 < found.interval[1]
+    assert np.abs(found.standardised[100:]).std() == pytest.approx(1.0, abs=0.45)
+
+
+# ---- find_label_issues with any X
+
+
+def test_label_issues_of_texts_and_tables():
+    X, y = texts()
+    given = noise.symmetric(y, 0.1, 0)
+    issues = find_label_issues(
+        X, given, estimator=make_pipeline(TfidfVectorizer(), LogisticRegression()), random_state=0
+    )
+    assert np.isin(np.flatnonzero(given != y), issues["row"]).mean() > 0.9
+    frame, y, given = mixed()
+    issues = find_label_issues(frame, given, estimator=columns(), random_state=0)
+    worst = issues["row"][: (given != y).sum()]
+    assert (given != y)[worst].mean() > 0.6
+
+
+def test_label_issues_refuse_other_lengths_and_still_refuse_nan_for_the_linear_model():
+    X, y = texts()
+    with pytest.raises(ValueError, match="as many rows, got 239 and 240"):
+        find_label_issues(X[:-1], y, estimator=make_pipeline(TfidfVectorizer(), LogisticRegression()))
+
+
+def test_a_splitter_may_test_rows_unequally_often():
+    X, y = moons(100)
+    RankedRangeClassifier(GaussianNB(), cv=KFold(3), random_state=0).fit(X, y)
+
+
+GUIDE = (Path(__file__).parent.parent / "docs" / "any_model.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("example", re.findall(r"^```python\n(.*?)^```$", GUIDE, re.M | re.S))
+def test_the_guide_prints_what_it_says(example):
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(compile(example, "any_model.md", "exec"), {"__name__": "guide"})
+    assert output.getvalue().splitlines() == re.findall(r"# -> (.*)$", example, re.M) != []
