@@ -151,7 +151,7 @@ class Sets:
 
 
 def _softmax(y: Array, Z: Array) -> tuple[Array, Array]:
-    """The softmax losses (S, n) and slopes of scores (S, r, n), along the rows: to the precision that a choice needs."""
+    """Softmax losses (S, n) and slopes of scores (S, r, n), along the rows: as precise as a choice needs."""
     peak = Z.max(axis=1)
     own = np.take_along_axis(Z, np.broadcast_to(y, (len(Z), 1, len(y))), axis=1)
     slope = Z - peak[:, None]
