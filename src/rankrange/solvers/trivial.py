@@ -45,11 +45,9 @@ def one_class_left(objective: Objective, log: Log) -> Result | None:
         W[left, -1] = _FAR / 2
     value = objective.value(W)
     log("trivial", value)
+    message = "one class is left after the cut: any other fit is worse"
     # F is not negative, so its value bounds what is left to gain.
-    result = finish(W, value, 0, relative(value, value), 1e-6, 0, log)
-    return Result(
-        W, value, 0, True, "one class is left after the cut: any other fit is worse", log.history, result.certificate
-    )
+    return Result(W, value, 0, True, message, log.history, relative(value, value))
 
 
 def zero_is_best(objective: Objective, rng: np.random.Generator, tol: float, log: Log) -> Result | None:
