@@ -161,8 +161,10 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         if isinstance(self.top_k, bool) or not isinstance(self.top_k, numbers.Integral) or self.top_k < 1:
             raise ValueError(f"top_k must be an int of at least 1, got {self.top_k!r}; pass for example top_k=3")
         if n_labels < 2:
-            word = "class" if targets.kind == "classes" else "label"
-            raise ValueError(f"{type(self).__name__} needs at least two, got one {word}: {targets.classes}; check y")
+            one, two = ("class", "classes") if targets.kind == "classes" else ("label", "labels")
+            raise ValueError(
+                f"{type(self).__name__} needs at least two {two}, got one {one}: {targets.classes}; check y"
+            )
         if self.top_k >= n_labels:
             raise ValueError(
                 f"top_k must be below the number of labels, got top_k={self.top_k} for {n_labels} labels; lower top_k"
