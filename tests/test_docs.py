@@ -1,12 +1,16 @@
-"""docs/paper.md names only what exists, and says so where nothing does yet."""
+"""docs/paper.md names only what exists, and says so where nothing does yet; the examples of the guides run."""
 
 import ast
 import importlib
+import os
 import re
 from functools import cache
 from pathlib import Path
 
 import pytest
+from sklearn.datasets import make_classification
+
+from rankrange import noise
 
 ROOT = Path(__file__).parent.parent
 PAPER = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
@@ -51,3 +55,45 @@ def test_the_items_are_numbered_without_a_gap_and_all_references_lead_to_one():
     pages = [*ROOT.glob("src/**/*.py"), *ROOT.glob("docs/*.md"), ROOT / "README.md"]
     for page in pages:
         assert {int(n) for n in re.findall(r"paper\.md\)?, item (\d+)", page.read_text(encoding="utf-8"))} <= set(items)
+
+
+def blocks(page):
+    return re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.M | re.S)
+
+
+def rows_with_errors():
+    """What the guides call X and y, and rows that are known to be right."""
+    X, y = make_classification(200, 30, n_informative=10, random_state=0)
+    return {"X": X[:150], "y": noise.symmetric(y[:150], 0.1, random_state=0), "X_clean": X[150:], "y_clean": y[150:]}
+
+
+@pytest.mark.parametrize("page", ["auto.md", "solvers.md"])
+def test_the_examples_of_a_guide_run(page, monkeypatch):
+    """One after the other, as a reader would type them, on few rows; the clean ones are made here."""
+    names = rows_with_errors()
+    monkeypatch.setattr("sklearn.datasets.load_breast_cancer", lambda return_X_y: (names["X"], names["y"]))
+    assert blocks(page)
+    for block in blocks(page):
+        exec(compile(block, page, "exec"), names)
+
+
+@pytest.mark.data
+def test_the_examples_of_the_multi_label_guide_run():
+    if not os.environ.get("RANKRANGE_DATA"):
+        pytest.skip("needs the folder named by RANKRANGE_DATA")
+    for block in blocks("multilabel.md"):
+        exec(compile(block, "multilabel.md", "exec"), {})
+
+
+def test_the_examples_of_the_audit_guide_run(tmp_path, monkeypatch):
+    pytest.importorskip("pyarrow")
+    rows, columns = rows_with_errors(), [f"x{i}" for i in range(30)]
+    lines = [
+        ",".join([*(f"{value:.4f}" for value in x), "sick" if y else "well"])
+        for x, y in zip(rows["X"], rows["y"], strict=True)
+    ]
+    (tmp_path / "patients.csv").write_text("\n".join([",".join([*columns, "diagnosis"]), *lines]), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    new = {name: rows["X_clean"][:, i] for i, name in enumerate(columns)}
+    for block in blocks("audit.md"):
+        exec(compile(block, "audit.md", "exec"), {"new_table": new})

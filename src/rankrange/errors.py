@@ -36,7 +36,7 @@ def _flag(name: str) -> str:
 
 
 def _word(value: str) -> str:
-    """As a shell would have to be given it."""
+    """The value as a shell would have to be given it."""
     return value if re.fullmatch(r"[\w.-]+", value) else f"'{value}'"
 
 

@@ -181,7 +181,7 @@ def _classes_of(y: ArrayLike) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.in
 
 
 def _flips_between(classes: NDArray[Any], flips: Mapping[Any, Any]) -> dict[int, int]:
-    """`flips` by the numbers of the classes."""
+    """The mapping `flips`, in numbers of the classes."""
     if not isinstance(flips, Mapping):
         raise TypeError(f"flips must map classes to the classes they become, got {flips!r}; for example {{2: 7, 3: 8}}")
     if not flips:

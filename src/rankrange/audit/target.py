@@ -262,7 +262,7 @@ def _without_rare_labels(target: Target) -> Target:
     common = (true >= LEAST_OF_CLASS) & (len(target.y) - true >= LEAST_OF_CLASS)
     if common.sum() < 2:
         raise UserError(
-            f"sets of labels need two labels with at least {LEAST_OF_CLASS} rows that have them and not, got "
+            f"sets of labels need two labels that at least {LEAST_OF_CLASS} rows have and as many do not, got "
             f"{int(common.sum())} in {_quoted(target.columns)}; choose other columns"
         )
     if common.sum() > _MOST_LABELS:

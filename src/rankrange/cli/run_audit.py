@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         required=True,
         metavar="COL",
-        help="the column to predict; several times for columns of 0 and 1 (multi-label)",
+        help="the column to predict; give it several times for columns of 0 and 1 (multi-label)",
     )
     outputs = parser.add_argument_group("what to write")
     types.add_file(outputs, "--report", metavar="HTML", help="a page to read: one file, works offline")
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     outputs.add_argument("--json", action="store_true", help="print the findings as JSON instead of tables")
     how = parser.add_argument_group("how to read the file")
     how.add_argument("--delimiter", metavar="CHAR", help="what separates columns of CSV (default: comma; tab for .tsv)")
-    how.add_argument("--encoding", default="utf-8", metavar="NAME", help="of CSV (default: utf-8)")
+    how.add_argument("--encoding", default="utf-8", metavar="NAME", help="the encoding of CSV (default: utf-8)")
     how.add_argument(
         "--ignore", action="append", default=[], metavar="COL", help="leave this column out; can be repeated"
     )
@@ -80,10 +80,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=types.jobs,
         default=None,
         metavar="N",
-        help="parts fitted at a time (default: one per core)",
+        help="how many parts to fit at a time (default: one per core)",
     )
-    run_group.add_argument("--top", type=types.count, default=10, metavar="N", help="suspects to print (default: 10)")
-    run_group.add_argument("--quiet", "-q", action="store_true", help="no progress")
+    run_group.add_argument(
+        "--top", type=types.count, default=10, metavar="N", help="how many suspects to print (default: 10)"
+    )
+    run_group.add_argument("--quiet", "-q", action="store_true", help="show no progress")
 
 
 def run(arguments: argparse.Namespace) -> int:

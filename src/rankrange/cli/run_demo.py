@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 HELP = "see an audit of 1,000 handwritten digits with planted errors"
 DESCRIPTION = """\
 Audit 1,000 handwritten digits (8 x 8 pixels, part of scikit-learn) after 80 of their labels were made wrong at random:
-say how many of these errors were found, and write the report. Takes less than a minute and needs no network.
+say how many of these errors were found, and write the report. It takes less than a minute and needs no network.
 """
 REPORT = "rankrange-demo.html"
 _ROWS, _SHARE = 1000, 0.08
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"where to write the report (default: {REPORT} in this folder)",
     )
     parser.add_argument("--seed", type=types.seed, default=0, help="which labels are made wrong (default: 0)")
-    parser.add_argument("--quiet", "-q", action="store_true", help="no progress")
+    parser.add_argument("--quiet", "-q", action="store_true", help="show no progress")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -309,7 +309,7 @@ def _of_pairs(model: Objective, rows: Array, rng: np.random.Generator) -> Array:
 
 
 def _through_few(model: Objective, rows: Array, rng: np.random.Generator) -> Array:
-    """Least squares on as many rows as there are parameters, and two."""
+    """Least squares through a few random rows, two more than there are parameters."""
     few = rng.choice(rows, min(len(rows), model.design.p + 2), replace=False)
     X = _dense(model, few)
     X = np.column_stack([X, np.ones(len(X))]) if model.design.fit_intercept else X

@@ -234,7 +234,7 @@ _PHONEME_STD = (0.858653605519687, 0.8509786074450377, 0.9253507590045482, 0.796
 
 
 def _undo_z_score(data: NDArray[Any]) -> NDArray[Any]:
-    """OpenML standardised phoneme; the paper's copy has three decimals."""
+    """Turn OpenML's standardised phoneme values back into those of the paper's copy, which has three decimals."""
     if np.abs(data.mean(axis=0)).max() > 0.01 or np.abs(data.std(axis=0) - 1.0).max() > 0.01:
         raise ValueError(
             "OpenML 1489 (phoneme) must have columns of mean 0 and deviation 1, got means "

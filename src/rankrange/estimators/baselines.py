@@ -89,7 +89,7 @@ class _Baseline(LabelRanker, ABC):
         return self
 
     def _check_targets(self, targets: Targets) -> None:
-        """Anything is welcome."""
+        """Raise an error for targets that this kind cannot learn; by default there are none."""
 
     @abstractmethod
     def _minimise(self, design: Design, blocks: Blocks, mass: Array, C: float) -> tuple[Array, float, int, bool]:

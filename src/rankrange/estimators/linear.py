@@ -237,7 +237,7 @@ class AoRRLinear(BaseEstimator):
         self._store_weights(stream.W, design)
 
     def _linear(self, X: Any) -> Array:
-        """Scores (n, r)."""
+        """Scores (n, r) of the rows of X."""
         check_is_fitted(self, "coef_")
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
         return X @ np.atleast_2d(self.coef_).T + self.intercept_

@@ -94,7 +94,7 @@ def indicator_of(y: Any, X: Any, classes: Array, kind: str) -> Any:
 
 
 def _are_sets(y: Any) -> bool:
-    """Sets always are; lists and tuples only where they cannot be the rows of a matrix of numbers."""
+    """Whether y holds sets of labels; lists and tuples only where they cannot be the rows of a numeric matrix."""
     if (isinstance(y, np.ndarray) and y.dtype != object) or not isinstance(y, Sequence | np.ndarray) or not len(y):
         return False
     if all(isinstance(row, set | frozenset) for row in y):
@@ -116,7 +116,7 @@ def _sparse_indicator(y: Any) -> Any:
 
 
 def _fitting(true: Any) -> Any:
-    """Dense where it is small: every pass over it is then quicker."""
+    """The matrix as a dense one where it is small, because every pass over it is then quicker."""
     return true.toarray() if true.shape[0] * true.shape[1] <= _DENSE_UP_TO else true
 
 
@@ -129,7 +129,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
     top_k: int
 
     def _read(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Targets, Array | None]:
-        """X, targets and weights, checked; `classes_` and what is to be told about the rows are stored."""
+        """X, targets and weights, checked; `classes_` and the counts of rows with no and with all labels are stored."""
         if y is None:
             validate_data(self, X, y)  # raises scikit-learn's own error
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
@@ -161,8 +161,10 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         if isinstance(self.top_k, bool) or not isinstance(self.top_k, numbers.Integral) or self.top_k < 1:
             raise ValueError(f"top_k must be an int of at least 1, got {self.top_k!r}; pass for example top_k=3")
         if n_labels < 2:
-            word = "class" if targets.kind == "classes" else "label"
-            raise ValueError(f"{type(self).__name__} needs at least two, got one {word}: {targets.classes}; check y")
+            one, two = ("class", "classes") if targets.kind == "classes" else ("label", "labels")
+            raise ValueError(
+                f"{type(self).__name__} needs at least two {two}, got one {one}: {targets.classes}; check y"
+            )
         if self.top_k >= n_labels:
             raise ValueError(
                 f"top_k must be below the number of labels, got top_k={self.top_k} for {n_labels} labels; lower top_k"
@@ -174,7 +176,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         self.intercept_ = (W[:, -1] if design.fit_intercept else np.zeros(len(W))).astype(dtype)
 
     def _scores(self, X: Any) -> Array:
-        """(n, L)."""
+        """Scores (n, L) of rows that were checked."""
         return X @ self.coef_.T + self.intercept_
 
     def _checked(self, X: Any) -> Any:

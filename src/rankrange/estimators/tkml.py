@@ -337,7 +337,7 @@ class _Enough(Exception):
 
 
 class _Mean:
-    """The mean of all W it is shown, passed on.
+    """Keeps the mean of all W that it is shown, and passes that mean on.
 
     Steps on a function with kinks jump to and fro; the mean of a path holds less of that than its last point.
     """
@@ -353,7 +353,7 @@ class _Mean:
 
 
 class _Judge:
-    """Which of the rows held out each W it is shown gets right; it has enough when none has been better for long."""
+    """Records which of the held-out rows each W gets right, and ends the path when none has been better for long."""
 
     def __init__(self, objective: LabelObjective, held: Array) -> None:
         self.blocks = Blocks(objective.design.take(held), objective.y[held])

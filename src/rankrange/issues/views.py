@@ -79,7 +79,9 @@ def given_views(pred_probs: Any, data: Data) -> Views:
             "are in the order of the sorted classes of y"
         )
     if (P < 0).any() or not np.allclose(P.sum(axis=1), 1.0, atol=1e-3):
-        raise ValueError("pred_probs must be probabilities: not negative, and 1 in sum in each row")
+        raise ValueError(
+            "pred_probs must be probabilities: none negative, and each row must sum to 1; divide each row by its sum"
+        )
     return _views_of(np.log(np.maximum(P, 1e-12))[None, None], data)
 
 

@@ -84,7 +84,7 @@ def _decades(low: float, high: float) -> list[float]:
 
 
 def _round_counts(top: float) -> list[int]:
-    """Nought and up to four round numbers, further apart as they grow, as the square root asks for."""
+    """Zero and up to four round numbers, further apart as they grow, as the square root asks for."""
     unit = 10 ** math.floor(math.log10(top))
     candidates = [round(unit * f) for f in (0.1, 0.5, 1, 2, 3, 5, 7, 10)]
     chosen = [0]

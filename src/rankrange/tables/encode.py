@@ -208,7 +208,7 @@ def _as_floats(column: Any) -> Array:
 
 
 def _numbers_in_text(column: Any) -> tuple[Array | None, str, int]:
-    """Texts that are nearly all numbers, such as an age with a few "unknown"; yes and no; dates, all of them."""
+    """Numbers of texts that are nearly all numbers (such as an age with a few "unknown"), yes and no, or all dates."""
     codes, levels = codes_of(column)
     folded = {level.strip().casefold() for level in levels}
     if folded and any(folded <= pair for pair in _PAIRS):
@@ -301,7 +301,10 @@ def _learn_numbers(name: str, values: Array, kind: str) -> tuple[dict[str, Any] 
 
 
 def _usual_range(known: Array) -> tuple[float, float]:
-    """Far beyond the span of the middle 98% a value says no more than that it is far out, but would set the scale."""
+    """The range into which values are brought: ten spans of the middle 98% beyond these.
+
+    Farther out a value says no more than that it is far out, but it would set the scale.
+    """
     inner = np.partition(known, (q := [int(np.ceil(0.01 * (len(known) - 1))), int(0.99 * (len(known) - 1))]))[q]
     span = float(inner[1] - inner[0])
     if not 0.0 < span < np.inf:

@@ -38,12 +38,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--quick", action="store_true", help="fewer splits and grid points: minutes for everything")
     parser.add_argument("--smoke", action="store_true", help=argparse.SUPPRESS)  # seconds: for tests
-    parser.add_argument("--resume", action="store_true", help="go on with what is in --out")
+    parser.add_argument("--resume", action="store_true", help="go on with the run that is in --out")
     parser.add_argument(
         "--out", type=Path, default=Path(_DEFAULT_OUT), metavar="FOLDER", help=f"run folder (default: {_DEFAULT_OUT})"
     )
     parser.add_argument(
-        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (default: one a core)"
+        "--jobs",
+        type=int,
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="how many processes to use (default: one per core)",
     )
     parser.add_argument("--download", action="store_true", help="fetch from OpenML what the data folder lacks")
     parser.add_argument("--list", action="store_true", help="say what there is to run and which data it needs")
@@ -70,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     modules = _modules(arguments.names)
     if arguments.jobs < 1:
-        raise UserError(f"--jobs must be at least 1, got {arguments.jobs}; leave it out for one process a core")
+        raise UserError(f"--jobs must be at least 1, got {arguments.jobs}; leave it out for one process per core")
     if arguments.list:
         return _list(modules, arguments.download)
     store = Store(arguments.out)
