@@ -35,9 +35,9 @@ from rankrange import (
     noise,
     ranked_range,
 )
-from rankrange.crossfit.partitions import Folds, draw_folds
 from rankrange.crossfit.judge import judge, mixture_weights
 from rankrange.crossfit.numeric import numeric_view
+from rankrange.crossfit.partitions import Folds, draw_folds
 from rankrange.crossfit.residuals import judge_numbers
 
 QUICK = HistGradientBoostingClassifier(max_iter=10)
