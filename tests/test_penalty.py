@@ -164,3 +164,11 @@ def test_a_stream_cannot_choose_c():
     X, y = breast()
     with pytest.raises(ValueError, match="partial_fit cannot choose C"):
         AoRRClassifier(m=0.1, k=1.0, C="auto").partial_fit(X, y, classes=[0, 1])
+
+
+@pytest.mark.parametrize("m", ["auto", 0.1])
+def test_the_fit_does_not_depend_on_the_number_of_jobs(m):
+    X, y = noisy_wide(4500, 10)
+    one, two = (AoRRClassifier(m=m, k=1.0, C="auto", n_jobs=jobs, random_state=0).fit(X, y) for jobs in (1, 2))
+    np.testing.assert_array_equal(one.coef_, two.coef_)
+    assert one.C_ == two.C_

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from rankrange import RankedRange, ThresholdRange, range_weights, ranked_range, thresholds
 from rankrange.core import cuts as module
+from rankrange.core import select as public
 
 EPS = np.finfo(float).eps
 TINY = 5e-324  # the smallest subnormal
@@ -305,7 +306,7 @@ def test_any_axis_is_the_last_one_moved(axis, together, weighted, order):
     values = np.asarray(rng.integers(-3, 4, size=(4, 5, 6)) * 0.5, order=order)
     weight = rng.integers(1, 3, size=values.shape[axis]) if weighted else None
     call = {"sample_weight": weight}
-    with mock.patch.object(module, "_ROWS_TOGETHER", together):
+    with mock.patch.object(public, "_ROWS_TOGETHER", together):
         found = ranked_range(values, 1, 3, axis=axis, **call)
         weights = range_weights(values, 1, 3, axis=axis, **call)
         cuts = thresholds(values, 1, 3, axis=axis, **call)

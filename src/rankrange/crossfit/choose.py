@@ -71,7 +71,12 @@ class Choice:
 
 
 def choose_m(
-    objective: Objective, rng: np.random.Generator, report: Report = silent, *, C: float | None = None
+    objective: Objective,
+    rng: np.random.Generator,
+    report: Report = silent,
+    *,
+    C: float | None = None,
+    n_jobs: int = 1,
 ) -> Choice:
     """Choose m, and C where it is left open, by cross-validation against the targets as they are.
 
@@ -87,6 +92,8 @@ def choose_m(
         Is told a few words before each part of the work.
     C : float or None
         scikit-learn's C; None chooses it.
+    n_jobs : int
+        Threads that the fits are shared among.
 
     Returns
     -------
@@ -103,7 +110,7 @@ def choose_m(
     strata = strata_of(part)
     # Where m is chosen on some of the rows, they are penalised as all of them are.
     known = None if C is None else C * objective.total / part.total
-    cross = CrossFit(part, split(part, strata, rng, plan_of(part)), known)
+    cross = CrossFit(part, split(part, strata, rng, plan_of(part)), known, n_jobs=n_jobs)
     fits = cross.candidates(shares, k_share, rng, _RANDOM_STARTS, report)
     fits, chosen, table, reason, noise = _best(cross, strata, fits, k_share, report)
     if C is None and chosen:
@@ -132,12 +139,12 @@ def _best(
     return fits, chosen, table, reason, noise
 
 
-def choose_C(objective: Objective, rng: np.random.Generator) -> float:
+def choose_C(objective: Objective, rng: np.random.Generator, n_jobs: int = 1) -> float:
     """Choose scikit-learn's C for an objective at its own m and k; its own C does not matter."""
     if objective.total < _LEAST_ROWS:
         return 1.0
     part = _some_rows(objective, rng)
-    cross = CrossFit(part, split(part, strata_of(part), rng, plan_of(part)))
+    cross = CrossFit(part, split(part, strata_of(part), rng, plan_of(part)), n_jobs=n_jobs)
     share = objective.m / objective.total
     if share == 0:
         return cross.C

@@ -9,6 +9,8 @@ with X serves all columns. The fits are as precise as a choice between them need
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -57,6 +59,7 @@ class Sets:
     C: float
     metric: Metric
     far: Array  # how far out each row lies
+    n_jobs: int = 1  # parts of the columns worked on side by side
 
     @classmethod
     def of(cls, model: Objective, masses: Array, C: float) -> Sets:
@@ -107,16 +110,28 @@ class Sets:
         for start in range(0, len(W), together):
             group = slice(start, min(start + together, len(W)))
             Z = self.scores(W[group])
-            for first in range(group.start, group.stop, step):
+
+            def work(first: int, group: slice = group, Z: Array = Z) -> None:
                 part = slice(first, min(first + step, group.stop))
-                inside = slice(first - start, part.stop - start)
+                inside = slice(first - group.start, part.stop - group.start)
                 values[part], Z[inside] = self._part(Z[inside], which[part], m[part], k[part])
+
+            self._each(work, range(group.start, group.stop, step))
             gradients[group] = self.model.design.adjoint(Z.reshape(-1, self.model.design.n)).reshape(W[group].shape)
         coef = W[:, :, : self.model.design.d]
         ridge = self.totals[which] / (self.C * (k - m))
         values += 0.5 * ridge * (coef**2).sum(axis=(1, 2))
         gradients[:, :, : self.model.design.d] += ridge[:, None, None] * coef
         return values, gradients
+
+    def _each(self, work: Callable[[int], None], firsts: range) -> None:
+        """All parts, side by side where there are jobs; each writes places of its own, so that their order is free."""
+        if self.n_jobs == 1 or len(firsts) == 1:
+            for first in firsts:
+                work(first)
+            return
+        with ThreadPoolExecutor(self.n_jobs) as pool:
+            list(pool.map(work, firsts))
 
     def _part(self, Z: Array, which: Array, m: Array, k: Array) -> tuple[Array, Array]:
         """The mean of the kept losses (S,), and its derivative in the scores Z (S, r, n)."""

@@ -35,8 +35,8 @@ def paper_grid(n: int, *, k: Iterable[float] = (), m: Iterable[float] = (), C: I
     m : iterable of float, optional
         Shares of k to try for m, beside 0 (which is AT_k) and 1/k, instead of 0.05 to 0.8.
     C : iterable of float, optional
-        Values to try for C instead of 1, 10, ..., 10^5. They are scikit-learn's; the paper's is relative to the mean of
-        the kept losses.
+        Values to try for C instead of 1/n, 10/n, ..., 10^5/n. They are scikit-learn's; the paper's, 1 to 10^5, are
+        relative to the mean of the kept losses, and the same as these for k = n and m = 0.
 
     Returns
     -------
@@ -51,7 +51,7 @@ def paper_grid(n: int, *, k: Iterable[float] = (), m: Iterable[float] = (), C: I
     """
     ks = sorted({1, *(round(share * n) for share in tuple(k) or np.arange(1, 11) / 10)} - {0})
     shares = tuple(m) or (0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8)
-    Cs = [float(c) for c in tuple(C) or 10.0 ** np.arange(6)]
+    Cs = [float(c) for c in tuple(C) or 10.0 ** np.arange(6) / n]
     grid = []
     for count in ks:
         ms = sorted({1, *(round(share * count) for share in shares)} - {0, count}) if count > 1 else []

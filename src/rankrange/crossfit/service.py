@@ -37,21 +37,33 @@ class CrossFit:
         scikit-learn's C; None chooses it.
     train : ndarray of shape (F, n) or None
         Masses of the rows that each fold is fitted to, where that is not all that it does not test.
+    n_jobs : int
+        Threads that the fits are shared among; the result does not depend on it.
     """
 
-    def __init__(self, objective: Objective, tests: Array, C: float | None = None, train: Array | None = None) -> None:
+    def __init__(
+        self,
+        objective: Objective,
+        tests: Array,
+        C: float | None = None,
+        train: Array | None = None,
+        n_jobs: int = 1,
+    ) -> None:
         self.objective = objective
         self.tests = tests
         self._given = C
         self._train = train
+        self._n_jobs = n_jobs
 
     @cached_property
     def sets(self) -> Sets:
         """The training sets, under the penalty given or the weakest that is tried."""
         C = PENALTIES[-1] if self._given is None else self._given
-        if self._train is not None:
-            return Sets.of(self.objective, self._train, C * self.objective.total)
-        return training_sets(self.objective, self.tests, C * self.objective.total)
+        if self._train is None:
+            sets = training_sets(self.objective, self.tests, C * self.objective.total)
+        else:
+            sets = Sets.of(self.objective, self._train, C * self.objective.total)
+        return replace(sets, n_jobs=self._n_jobs)
 
     @cached_property
     def ordinary(self) -> Fits:

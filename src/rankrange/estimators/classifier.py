@@ -73,7 +73,7 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
     random_state : int, RandomState or None, default=None
         A seed for the starts and the folds; the same seed gives the same fit.
     n_jobs : int or None, default=None
-        Accepted for scikit-learn's sake: starts and folds share their products with X, so there is nothing to deal out.
+        Threads that the fits behind "auto" are shared among; -1 is one per core. The result does not depend on it.
     verbose : int, default=0
         1 prints what is being fitted.
     warm_start : bool, default=False

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
@@ -136,7 +137,7 @@ class AoRRLinear(BaseEstimator):
             self.__dict__.pop(name, None)
         report: Report = print if self.verbose else silent
         if self.C == "auto" and (clean is not None or not auto["m"]):
-            objective = replace(objective, C=choose_C(objective, rng) * objective.kept)
+            objective = replace(objective, C=choose_C(objective, rng, effective_n_jobs(self.n_jobs)) * objective.kept)
         if clean is not None:
             if not any(auto.values()):
                 raise ValueError(
@@ -154,7 +155,8 @@ class AoRRLinear(BaseEstimator):
                 report=report,
             )
         elif auto["m"]:
-            choice = choose_m(objective, rng, report, C=None if self.C == "auto" else float(self.C))
+            C = None if self.C == "auto" else float(self.C)
+            choice = choose_m(objective, rng, report, C=C, n_jobs=effective_n_jobs(self.n_jobs))
         else:
             return objective, None
         self.tuning_ = choice.table

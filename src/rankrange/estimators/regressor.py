@@ -46,7 +46,7 @@ class AoRRRegressor(RegressorMixin, AoRRLinear):
     random_state : int, RandomState or None, default=None
         A seed for starts and folds.
     n_jobs : int or None, default=None
-        Accepted for scikit-learn's sake; it changes nothing.
+        Threads that the fits behind "auto" are shared among.
     verbose : int, default=0
         1 prints progress.
     warm_start : bool, default=False
