@@ -17,7 +17,18 @@ _FIRST_ROWS = 1 << 12
 _LAG = 8  # batches between asking the device for its largest index and reading the answer
 
 
-class Memory(nn.Module):
+class Resizable(nn.Module):
+    """A module whose buffers take the shape that a checkpoint has: what is remembered is not known at the start."""
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        for name, buffer in list(self._buffers.items()):
+            saved = state_dict.get(prefix + name)
+            if saved is not None and buffer is not None and saved.shape != buffer.shape:
+                setattr(self, name, torch.zeros_like(saved, device=buffer.device))
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+class Memory(Resizable):
     """Running means by sample index, with the label, the number of visits and how often the sample was cut.
 
     Parameters
@@ -66,12 +77,15 @@ class Memory(nn.Module):
 
     def place(self, index: Tensor, device: torch.device) -> Tensor:
         """The row of each index; the last one for indices that have none."""
+        on_host = index.device.type == "cpu"
         index = index.to(device, non_blocking=True)
+        if on_host or self.n_samples is not None:
+            return index
         return torch.where((index >= 0) & (index < self.size), index, self.size)
 
     def recall(self, place: Tensor) -> tuple[Tensor, Tensor]:
         """(rows, visits) of these places as they are; a place without a sample was never visited."""
-        return self.rows[place], torch.where(place < self.size, self.visits[place], 0)
+        return self.rows[place], self.visits[place]
 
     def remember(self, place: Tensor, values: Tensor, visits: Tensor, target: Tensor | None, cut: Tensor) -> None:
         """Store the rows, and count the visit and whether the sample was cut."""
@@ -81,7 +95,7 @@ class Memory(nn.Module):
         if target is not None:
             self.given.index_copy_(0, place, target)
         for buffer in (self.rows, self.visits, self.cuts):
-            buffer[-1] = 0  # many samples may have met there, in any order: it must not depend on it
+            buffer[-1].zero_()  # many samples may have met there: what the last of them left is nobody's
 
     def _largest(self, index: Tensor) -> int:
         if len(index) == 0:
@@ -108,10 +122,3 @@ class Memory(nn.Module):
             if kept:
                 new[:kept] = old[:kept].to(device)
             setattr(self, name, new)
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        for name in ("rows", "visits", "cuts", "given"):
-            saved = state_dict.get(prefix + name)
-            if saved is not None and saved.shape != getattr(self, name).shape:
-                setattr(self, name, torch.zeros_like(saved, device=getattr(self, name).device))
-        super()._load_from_state_dict(state_dict, prefix, *args)

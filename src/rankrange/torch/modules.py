@@ -158,6 +158,10 @@ class AoRRLoss(nn.Module):
         """For m="auto", the estimated share of wrong labels in each class; one number where there are no classes."""
         return self._automatic("shares").judge.shares()
 
+    def sample_weights(self) -> Tensor:
+        """For m="auto", the weight that each sample of the data set would have now, by its index."""
+        return self._automatic("sample_weights()").weights_of_all()
+
     def suspects(self) -> LabelIssues:
         """Which training labels are probably wrong, by what was remembered: the table of `rankrange.find_label_issues`.
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 import warnings
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+
+from .memory import Resizable
 
 _HALF_LIFE = 200.0  # samples of a class
 _ENOUGH = 30.0
@@ -19,14 +21,14 @@ _LEAST = 0.5
 _LOOK_EVERY = 64
 
 
-class ClassGuard(nn.Module):
+class ClassGuard(Resizable):
     """Which share of each class a ranking keeps, and whether a class is being cut away."""
 
     sums: Tensor  # (classes, 2): discounted number of samples, and the weight that the ranking left them
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("sums", torch.zeros(0, 2), persistent=False)
+        self.register_buffer("sums", torch.zeros(0, 2))
         self._looks, self._warned = 0, False
         self._answer: tuple[Tensor, object] | None = None
 
