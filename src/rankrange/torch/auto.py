@@ -110,8 +110,10 @@ class AutoCut(nn.Module):
     def weights_of_all(self) -> Tensor:
         """(n,) the weight of every remembered sample, were it visited now; 1 for those that never were."""
         memory, was_training = self.memory, self.judge.training
-        rows, known = memory.rows[:-1], memory.visits[:-1] > 0
-        target = memory.given[:-1] if isinstance(self.judge, ClassJudge) else None
+        visited = memory.visits[:-1].nonzero()[:, 0]
+        size = memory.n_samples or (int(visited.max()) + 1 if len(visited) else 0)
+        rows, known = memory.rows[:size], memory.visits[:size] > 0
+        target = memory.given[:size] if isinstance(self.judge, ClassJudge) else None
         n_classes = 0 if target is None else len(self.judge.sums)
         self.judge.eval()
         weights = self._judged(rows, (rows, known), Batch(rows, target, n_classes, None, known))

@@ -21,9 +21,10 @@ by mistake can come back.
 - The paper's Algorithm 2 sets lam_hat from the losses of clean samples and counts m above it; here the class itself
   stands in for the clean samples. Algorithm 3 tracks lam_hat over the batches, as the sums below do.
 
-Losses without classes (regression, many labels) have no first choice. There lam_hat is the mean of the kept losses
-plus three of their standard deviations, Algorithm 2's cut with a wider margin, and a loss beyond it weighs
-(lam_hat / loss)^2.
+Losses without classes (regression, many labels) have no first choice. There lam_hat is TIMES the mean of the kept
+losses that are not 0, and a loss beyond it weighs (lam_hat / loss)^2; Algorithm 2's mean plus one standard deviation
+would be twice the mean where losses are exponential, and cut one in eight of clean ones. Outliers are found up to a
+share of 1 / TIMES.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ EDGE = 4.0
 POWER = 2.0
 WAVERING, FIRM = 0.45, 0.65
 UNKNOWN_TRUST = 0.5  # where there is no memory, and objections cannot be followed
-SIGMAS = 3.0
+TIMES = 4.0
 # Class statistics halve their weight after so many samples of the class: they follow the network within an epoch or so.
 HALF_LIFE = 500.0
-# A class of which little was seen is taken to be like all others: so many samples count as much as the rest.
+# Of a class with fewer samples than this little is cut, and its few objections are taken to be like those of all.
 PRIOR = 20.0
 
 
@@ -81,7 +82,7 @@ class ClassJudge(Resizable):
         if self.training:
             self._follow(opinion, ratio, group, known)
         share = self.shares()
-        edge = (EDGE * share).clamp(max=1.0) * (1.0 - share)
+        edge = (EDGE * share).clamp(max=1.0) * (1.0 - share) * (self.sums[:, 0] / PRIOR).clamp(max=1.0)
         edge = edge * (UNKNOWN_TRUST if opinion.objected is None else self.trust())
         return (ratio / edge[group].clamp(min=1e-6)).clamp(max=1.0) ** POWER
 
@@ -98,27 +99,24 @@ class ClassJudge(Resizable):
 
     def shares(self) -> Tensor:
         """(classes,) the estimated share of wrong labels among the labels of each class."""
-        return (1.0 - self._means(self.sums[:, 1], self.sums[:, 0])).clamp(0.0, 1.0)
+        return 1.0 - self.sums[:, 1] / self.sums[:, 0].clamp(min=1e-6)
 
     def trust(self) -> Tensor:
         """(classes,) how far the objections to the labels of each class can be trusted: 0 wavering, 1 firm."""
-        return ((self._means(self.sums[:, 3], self.sums[:, 2]) - WAVERING) / (FIRM - WAVERING)).clamp(0.0, 1.0)
-
-    @staticmethod
-    def _means(sums: Tensor, counts: Tensor) -> Tensor:
-        """Of each class, drawn towards that of all where little was seen."""
-        overall = sums.sum() / counts.sum().clamp(min=1.0)
-        return (sums + PRIOR * overall) / (counts + PRIOR)
+        objections, again = self.sums[:, 2], self.sums[:, 3]
+        overall = again.sum() / objections.sum().clamp(min=1.0)
+        repeated = (again + PRIOR * overall) / (objections + PRIOR)
+        return ((repeated - WAVERING) / (FIRM - WAVERING)).clamp(0.0, 1.0)
 
 
 class LossJudge(Resizable):
     """Weights of samples from remembered losses alone."""
 
-    sums: Tensor  # (4,): discounted sums of samples, of their weights, of weight x loss, of weight x loss^2
+    sums: Tensor  # (3,): discounted number of samples, sum of their weights, and of weight x loss
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("sums", torch.zeros(4))
+        self.register_buffer("sums", torch.zeros(3))
 
     def prepare(self, n_classes: int, device: torch.device) -> None:
         self.sums = self.sums.to(device)
@@ -128,19 +126,17 @@ class LossJudge(Resizable):
         cut = self.cut()
         weights = torch.where(losses > cut, (cut / losses) ** 2, 1.0)
         if self.training:
-            seen = torch.ones_like(losses) if known is None else known.to(losses.dtype)
+            # A hinge leaves most losses at 0, and their mean would follow what is cut down to nothing.
+            seen = (losses > 0 if known is None else known & (losses > 0)).to(losses.dtype)
             kept = seen * weights
-            batch = torch.stack([seen, kept, kept * losses, kept * losses**2]).nan_to_num(posinf=0.0).sum(1)
+            batch = torch.stack([seen, kept, kept * losses]).sum(1)
             self.sums.mul_(torch.exp2(-batch[:1] / HALF_LIFE)).add_(batch)
         return weights
 
     def cut(self) -> Tensor:
-        """lam_hat: infinite until enough losses have been seen to know their spread."""
-        _, kept, first, second = self.sums.unbind()
-        kept = kept.clamp(min=1.0)
-        mean = first / kept
-        spread = (second / kept - mean**2).clamp(min=0.0).sqrt()
-        return torch.where(self.sums[0] >= PRIOR, mean + SIGMAS * spread, torch.inf)
+        """lam_hat: infinite until some losses have been seen."""
+        mean = self.sums[2] / self.sums[1].clamp(min=1.0)
+        return torch.where(self.sums[0] >= PRIOR, TIMES * mean, torch.inf)
 
     def shares(self) -> Tensor:
         """The share of the losses, by weight, that is cut."""

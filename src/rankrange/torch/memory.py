@@ -96,6 +96,7 @@ class Memory(Resizable):
             self.given.index_copy_(0, place, target)
         for buffer in (self.rows, self.visits, self.cuts):
             buffer[-1].zero_()  # many samples may have met there: what the last of them left is nobody's
+        self.given[-1].fill_(-1)
 
     def _largest(self, index: Tensor) -> int:
         if len(index) == 0:

@@ -27,7 +27,7 @@ def suspects_of(memory: Memory) -> LabelIssues:
         )
     belief = memory.rows[:-1].cpu().double().numpy()[seen]
     given = memory.given[:-1].cpu().numpy()[seen]
-    if width == 2 and given.max() > 1:
+    if given.max() >= width:
         raise ValueError(
             f"suspects() needs the whole softmax, remembered for up to {SOFTMAX_UP_TO} classes, got labels up to "
             f"{given.max()}; judge these samples by criterion.auto.memory.cuts / criterion.auto.memory.visits"
