@@ -172,7 +172,16 @@ def test_two_processes_are_one_process_on_the_joined_batch(tmp_path):
     torch.testing.assert_close(gradient, expected["gradient"])
 
 
+@pytest.fixture
+def fresh_compiler():
+    """PyTorch compiles one function at most eight times per process, for whichever test asks."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
 @compiled
+@pytest.mark.usefixtures("fresh_compiler")
 def test_compiles_into_one_graph_once_the_memory_is_there():
     eager, other = automatic(n_samples=60), automatic(n_samples=60)
     run = torch.compile(other, fullgraph=True, backend="aot_eager")
