@@ -95,6 +95,56 @@ def test_skorch():
     assert net.criterion_.m == 0.1
 
 
+def noisy_dataset():
+    x, y, clean = (torch.cat(parts) for parts in zip(*noisy_batches(), strict=True))
+    return torch.utils.data.TensorDataset(x, y), clean
+
+
+def share_of_errors(criterion, dataset, clean):
+    """How much of the eighth that is most suspect is wrong."""
+    worst = criterion.sample_weights().argsort()[: len(clean) // 8]
+    return (dataset.tensors[1] != clean)[worst].float().mean()
+
+
+def test_m_by_itself(capsys):
+    dataset, clean = noisy_dataset()
+    torch.manual_seed(0)
+    names = run_section("m by itself", dataset=dataset)
+    assert accuracy(names["model"]) > 0.9
+    assert share_of_errors(names["criterion"], dataset, clean) > 0.8
+    assert "suspects among 3840 rows" in capsys.readouterr().out
+
+
+def test_m_by_itself_in_lightning(monkeypatch):
+    monkeypatch.setitem(sys.modules, "lightning", types.SimpleNamespace(LightningModule=StandInModule))
+    dataset, clean = noisy_dataset()
+    module = run_section("m by itself in Lightning")["RobustClassifier"](nn.Linear(20, 3), len(dataset))
+    loader = torch.utils.data.DataLoader(rrt.WithIndex(dataset), batch_size=64)
+    stand_in_fit(module, [batch for _ in range(8) for batch in loader])
+    assert share_of_errors(module.criterion, dataset, clean) > 0.8
+    assert module.state_dict()["criterion.auto.memory.rows"].shape == (len(dataset) + 1, 3)
+
+
+def test_m_by_itself_in_skorch():
+    pytest.importorskip("skorch", reason="skorch is not installed")
+    dataset, clean = noisy_dataset()
+    torch.manual_seed(0)
+    net = run_section("m by itself in skorch")["net"]
+    x, y = (part.numpy() for part in dataset.tensors)
+    net.fit({"features": x, "index": np.arange(len(x))}, y)
+    assert share_of_errors(net.criterion_, dataset, clean) > 0.8
+
+
+def test_m_by_itself_in_a_hugging_face_trainer(monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", types.SimpleNamespace(Trainer=StandInTrainer))
+    dataset, clean = noisy_dataset()
+    trainer = run_section("m by itself in a Hugging Face Trainer")["RobustTrainer"](StandInModel())
+    for _ in range(8):
+        for x, y, index in torch.utils.data.DataLoader(rrt.WithIndex(dataset), batch_size=64):
+            trainer.training_step({"features": x, "labels": y, "index": index})
+    assert share_of_errors(trainer.criterion, dataset, clean) > 0.8
+
+
 class StandInTrainer:
     """The training step of a Hugging Face Trainer."""
 

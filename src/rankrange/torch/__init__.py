@@ -12,7 +12,8 @@ except ImportError as error:
         "(or follow https://pytorch.org for a build with CUDA)"
     ) from error
 
+from .data import WithIndex
 from .functional import ranked_range, tkml
 from .modules import AccuracySchedule, AoRRLoss, TKMLLoss
 
-__all__ = ["AccuracySchedule", "AoRRLoss", "TKMLLoss", "ranked_range", "tkml"]
+__all__ = ["AccuracySchedule", "AoRRLoss", "TKMLLoss", "WithIndex", "ranked_range", "tkml"]

@@ -66,6 +66,26 @@ def sum_over(values: Tensor, group: ProcessGroup) -> Tensor:
     return values
 
 
+def gather_rows(rows: Tensor, group: ProcessGroup, room: int) -> tuple[Tensor, int]:
+    """The rows of all processes, each padded with zeros to `room` rows, and where those of this process begin."""
+    if len(rows) > room:
+        raise ValueError(
+            f"over a group no batch may be larger than the largest first batch, got {len(rows)} samples after {room}; "
+            "start with a full batch in some process"
+        )
+    padded = torch.cat([rows, rows.new_zeros(room - len(rows), rows.shape[1])])
+    parts = [torch.empty_like(padded) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(parts, padded, group=group)
+    return torch.cat(parts), dist.get_rank(group) * room
+
+
+def largest_over(size: int, device: torch.device, group: ProcessGroup) -> int:
+    """The largest of the processes' sizes; this waits for all of them."""
+    sizes = torch.tensor([size], device=device)
+    dist.all_reduce(sizes, dist.ReduceOp.MAX, group=group)
+    return int(sizes)
+
+
 class _Joint(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, own: Tensor, joint: Tensor, n_processes: int) -> Tensor:

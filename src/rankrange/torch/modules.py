@@ -14,40 +14,79 @@ import torch
 from torch import Tensor, nn
 
 from ..core.ranges import Rank, RankedRange
-from .functional import LAM, LAM_HAT, counts_in_batch, cut_weights, open_cut, select, tkml
+from .auto import AutoCut, has_classes
+from .functional import LAM, LAM_HAT, counts_in_batch, cut_weights, open_cut, select, tkml, weighted_sum
+from .protect import ClassGuard, weights_inside_classes
 from .stream import StreamingCuts
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
+    from ..issues import LabelIssues
+
 
 class AoRRLoss(nn.Module):
     """Average of the losses ranked m+1..k: the m largest, likely outliers, and the n-k smallest are left out.
 
-    base:    any criterion or function that returns one loss a sample (reduction="none"); None where the losses
-             themselves are passed in. All its losses are ranked together, whatever their shape.
-    m, k:    counts (int) or fractions (float), as everywhere; they may be reassigned during training.
-    ranking: "batch" ranks within the batch. "stream" tracks the two cuts across batches, so that ranks are ranks in
-             the data set and a batch full of outliers loses all of them (fractions only; see `StreamingCuts`).
-    group:   a torch.distributed process group whose batches are ranked together (see `ranked_range`).
-    warmup:  so many training batches at first average all their losses.
-    step:    of the tracked cuts; the default follows the losses within some twenty batches.
+    Parameters
+    ----------
+    base : criterion, function or None
+        Anything that returns one loss per sample (reduction="none"); None where the losses themselves are passed in.
+        All its losses are ranked together, whatever their shape.
+    m, k : int, float or "auto"
+        Counts (int) or fractions (float), as everywhere; they may be reassigned during training. `m="auto"` decides by
+        itself how many samples to cut, and which: call the loss as `criterion(output, target, index)` with the index of
+        each sample in the data set (see `WithIndex`), and what the network says of each sample is remembered from epoch
+        to epoch. Without indices it judges by what the network says at the moment. See `rankrange.torch.judge`.
+    ranking : {"batch", "stream"}
+        "batch" ranks within the batch. "stream" tracks the two cuts across batches, so that ranks are ranks in the data
+        set and a batch full of outliers loses all of them (fractions only; see `StreamingCuts`).
+    group : torch.distributed process group, optional
+        Its batches are ranked together (see `ranked_range`); with m="auto" every process holds the same memory.
+    warmup : int or float
+        So many training batches at first average all their losses; a float is a fraction of `total_batches`.
+    step : float
+        Of the tracked cuts; the default follows the losses within some twenty batches.
+    per_class : bool, optional
+        Where targets are classes and m is given: True ranks inside the classes of the batch, so that each loses the
+        same share; False never does. The default does while a class is being cut away otherwise, and warns.
+    total_batches : int, optional
+        How many training batches there will be; needed where `warmup` is a fraction.
+    n_samples : int, optional
+        For m="auto": the size of the data set. Without it the memory grows with the indices.
 
+    Notes
+    -----
     An empty batch gives 0, and a batch too small for its fractions keeps one loss. After a call `lam`, `lam_hat` and
-    `last_weights` tell the cuts and weights of that batch. Tracked cuts and the count of warm-up batches change in
-    training mode only and are part of the state_dict.
+    `last_weights` tell the cuts and weights of that batch. Tracked cuts, the memory and the count of warm-up batches
+    change in training mode only and are part of the state_dict.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> criterion = AoRRLoss(m=1, k=3)
+    >>> criterion(torch.tensor([9.0, 2.0, 1.0, 0.0]))
+    tensor(1.5000)
+    >>> criterion = AoRRLoss(nn.CrossEntropyLoss(reduction="none"), m="auto", n_samples=4)
+    >>> output, target, index = torch.zeros(4, 2), torch.tensor([0, 1, 1, 0]), torch.arange(4)
+    >>> criterion(output, target, index)
+    tensor(0.6931)
     """
 
     def __init__(
         self,
         base: Callable[..., Tensor] | None = None,
-        m: Rank = 0.0,
+        m: Rank | str = 0.0,
         k: Rank = 1.0,
         *,
         ranking: str = "batch",
         group: ProcessGroup | None = None,
-        warmup: int = 0,
+        warmup: int | float = 0,
         step: float = 0.1,
+        per_class: bool | None = None,
+        total_batches: int | None = None,
+        n_samples: int | None = None,
     ) -> None:
         super().__init__()
         if ranking not in ("batch", "stream"):
@@ -55,16 +94,23 @@ class AoRRLoss(nn.Module):
         reduction = getattr(base, "reduction", "none")
         if reduction != "none":
             raise ValueError(f"base must return one loss a sample, got reduction={reduction!r}; use reduction='none'")
-        if isinstance(warmup, bool) or not isinstance(warmup, int) or warmup < 0:
-            raise ValueError(f"warmup must be a count of batches, got {warmup!r}; 0 switches it off")
-        self.base, self.ranking, self.group, self.warmup = base, ranking, group, warmup
-        self.cuts = StreamingCuts(step) if ranking == "stream" else None
+        self.base, self.ranking, self.group = base, ranking, group
+        self.warmup, self.per_class = _batches(warmup, total_batches), per_class
+        self.auto = AutoCut(n_samples) if m == "auto" else None
+        self.cuts = StreamingCuts(step) if ranking == "stream" and self.auto is None else None
+        self.guard = ClassGuard() if self.auto is None and per_class is None else None
         self._keep = self._checked(m, k)
         self._last: dict[str, Tensor] = {}  # filled, not assigned: assigning to a module costs more than the rest
         self.batches: Tensor
-        self.register_buffer("batches", torch.zeros((), dtype=torch.int64), persistent=warmup > 0)
+        self.register_buffer("batches", torch.zeros((), dtype=torch.int64), persistent=self.warmup > 0)
 
-    def _checked(self, m: Rank, k: Rank) -> RankedRange:
+    def _checked(self, m: Rank | str, k: Rank) -> RankedRange:
+        if (m == "auto") != (self.auto is not None) or (isinstance(m, str) and m != "auto"):
+            raise ValueError(f"m must be a count, a fraction or 'auto', and 'auto' from the start, got m={m!r}")
+        if isinstance(m, str):
+            if k != 1.0 or not isinstance(k, float):
+                raise ValueError(f"m='auto' cuts large losses only and needs k=1.0, got k={k!r}; leave k out")
+            return RankedRange(0.0, k)
         keep = RankedRange(m, k)
         if self.cuts is not None and not (isinstance(keep.k, float) and (isinstance(keep.m, float) or keep.m == 0)):
             raise ValueError(
@@ -74,11 +120,11 @@ class AoRRLoss(nn.Module):
         return keep
 
     @property
-    def m(self) -> Rank:
-        return self._keep.m
+    def m(self) -> Rank | str:
+        return self._keep.m if self.auto is None else "auto"
 
     @m.setter
-    def m(self, m: Rank) -> None:
+    def m(self, m: Rank | str) -> None:
         self._keep = self._checked(m, self._keep.k)
 
     @property
@@ -87,7 +133,7 @@ class AoRRLoss(nn.Module):
 
     @k.setter
     def k(self, k: Rank) -> None:
-        self._keep = self._checked(self._keep.m, k)
+        self._keep = self._checked(self.m, k)
 
     @property
     def lam(self) -> Tensor:
@@ -102,26 +148,84 @@ class AoRRLoss(nn.Module):
     @property
     def last_weights(self) -> Tensor:
         """The weight of each loss of the last batch, in [0, 1] and of the losses' shape; 0 where it was dropped."""
-        losses, cut = self._last_call("losses"), self._last_call("cut")
-        return cut_weights(losses.reshape(-1), cut).reshape(losses.shape).to(losses.dtype)
+        losses = self._last_call("losses")
+        if "weights" in self._last:
+            return self._last["weights"].reshape(losses.shape).to(losses.dtype)
+        return cut_weights(losses.reshape(-1), self._last_call("cut")).reshape(losses.shape).to(losses.dtype)
+
+    @property
+    def shares(self) -> Tensor:
+        """For m="auto", the estimated share of wrong labels in each class; one number where there are no classes."""
+        return self._automatic("shares").judge.shares()
+
+    def sample_weights(self) -> Tensor:
+        """For m="auto", the weight that each sample of the data set would have now, by its index."""
+        return self._automatic("sample_weights()").weights_of_all()
+
+    def suspects(self) -> LabelIssues:
+        """Which training labels are probably wrong, by what was remembered: the table of `rankrange.find_label_issues`.
+
+        Returns
+        -------
+        LabelIssues
+            Rows are sample indices. The column "cut" is the share of a sample's visits at which it was cut.
+        """
+        from .suspects import suspects_of
+
+        return suspects_of(self._automatic("suspects()").memory)
+
+    def _automatic(self, what: str) -> AutoCut:
+        if self.auto is None:
+            raise ValueError(f"{what} is what m='auto' finds out, got m={self.m!r}; pass m='auto'")
+        return self.auto
 
     def _last_call(self, what: str) -> Tensor:
-        if not self._last:
+        if what not in self._last:
             raise RuntimeError("lam, lam_hat and last_weights describe the last batch; call the loss first")
         return self._last[what]
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        index = None
+        if self.auto is not None:
+            args, index = _split_index(args, kwargs, self.base is None)
         losses = args[0] if self.base is None else self.base(*args, **kwargs)
         if losses.dim() == 0:
             raise ValueError("base must return one loss a sample, got a single number; use reduction='none'")
-        value, cut = self._aggregate(losses if losses.dim() == 1 else losses.reshape(-1))
-        self._last["losses"], self._last["cut"] = losses.detach(), cut
+        flat = losses if losses.dim() == 1 else losses.reshape(-1)
+        self._last["losses"] = losses.detach()
+        warm = self.batches < self.warmup if self.warmup else None
+        if self.auto is None:
+            value = self._ranked(flat, args, warm)
+        else:
+            value, self._last["weights"] = self.auto(flat, args, index, self.group, warm)
         if self.warmup and self.training:
             self.batches += 1
         return value
 
-    def _aggregate(self, losses: Tensor) -> tuple[Tensor, Tensor]:
-        warm = self.batches < self.warmup if self.warmup else None
+    def _ranked(self, losses: Tensor, args: tuple[Any, ...], warm: Tensor | None) -> Tensor:
+        value, self._last["cut"] = self._aggregate(losses, warm)
+        classes = self.per_class is not False and self.group is None and len(args) > 1 and has_classes(*args[:2])
+        if not classes or self._keep.m == 0 or len(losses) == 0:
+            self._last.pop("weights", None)
+            return value
+        target, n_classes = args[1].long(), args[0].shape[1]
+        m, k = (float(rank) / len(losses) for rank in counts_in_batch(self._keep, len(losses)))
+        weights = cut_weights(losses.detach(), self._last["cut"]).to(torch.float32)
+        inside = weights_inside_classes(losses.detach().float(), target, m, k)
+        if self.guard is None:
+            protect = torch.ones((), dtype=torch.bool, device=losses.device)
+        else:
+            self.guard.prepare(n_classes, losses.device)
+            protect = self.guard(weights, target, k - m)
+            if not torch.compiler.is_compiling():
+                self.guard.warn(k - m)
+        if warm is not None:
+            protect = protect & ~warm
+        self._last["weights"] = torch.where(protect, inside, weights)
+        protected = weighted_sum(losses, inside, 1.0 / ((k - m) * len(losses)))
+        return torch.where(protect & ~value.isnan(), protected, value)
+
+    def _aggregate(self, losses: Tensor, warm: Tensor | None) -> tuple[Tensor, Tensor]:
         if self.cuts is not None:
             return self.cuts(losses, self._keep, self.group, warm)
         if self.group is not None:
@@ -138,6 +242,39 @@ class AoRRLoss(nn.Module):
 
     def extra_repr(self) -> str:
         return f"m={self.m!r}, k={self.k!r}, ranking={self.ranking!r}, warmup={self.warmup}"
+
+
+def _batches(warmup: int | float, total: int | None) -> int:
+    """The number of warm-up batches."""
+    if isinstance(warmup, float) and 0.0 <= warmup <= 1.0:
+        if warmup and total is None:
+            raise ValueError(
+                f"a fraction needs the whole: warmup={warmup} is a fraction of training, got total_batches=None; "
+                "pass total_batches=epochs * len(loader)"
+            )
+        return round(warmup * (total or 0))
+    if isinstance(warmup, bool) or not isinstance(warmup, int) or warmup < 0:
+        raise ValueError(f"warmup must be a count of batches or a fraction, got {warmup!r}; 0 switches it off")
+    return warmup
+
+
+def _split_index(
+    args: tuple[Any, ...], kwargs: dict[str, Any], losses_given: bool
+) -> tuple[tuple[Any, ...], Tensor | None]:
+    """The arguments of the base, and the sample indices: the third of them, or after the losses the second."""
+    index, own = kwargs.pop("index", None), 1 if losses_given else 2
+    if index is None and len(args) > own:
+        args, index = args[:own], args[own]
+    if index is None:
+        return args, None
+    index = torch.as_tensor(index)
+    n = len(args[0])
+    if index.shape != (n,) or index.is_floating_point() or index.dtype == torch.bool:
+        raise ValueError(
+            f"index must hold one integer per sample, shape ({n},), got {index.dtype} of shape {tuple(index.shape)}; "
+            "wrap the data set in rankrange.torch.WithIndex and pass what it returns"
+        )
+    return args, index.long()
 
 
 class TKMLLoss(nn.Module):

@@ -1,0 +1,198 @@
+"""m by itself: what the network remembers of each sample decides how much of it is cut (`AoRRLoss(base, m="auto")`).
+
+A step costs a softmax of the batch and a few small operations: the sample's row of the memory moves towards what the
+network says now, the judge turns the row into a weight, and the loss is the weighted mean. Without indices there is no
+memory and the judge sees what the network says now. Over a process group the rows of all batches travel once per step,
+so that every process holds the same memory, that of one process on the joined batch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from .functional import weighted_sum
+from .judge import ClassJudge, LossJudge, Opinion
+from .memory import Memory
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+FACTOR = 0.5
+# Visits of a sample before it may be cut: what an untrained network says of it counts for nothing.
+VISITS = 1
+# Up to so many classes the whole softmax is remembered, which `suspects` needs; beyond, three numbers per sample.
+SOFTMAX_UP_TO = 128
+
+
+class Batch(NamedTuple):
+    """What is judged: values (B, width), class labels or None, sample indices or None, and which rows are real or None.
+
+    With `n_classes` of 0 the values are losses. They are the softmax where it has n_classes columns, and p(label),
+    p(first choice) and the first choice where there are too many classes for that.
+    """
+
+    values: Tensor
+    target: Tensor | None
+    n_classes: int
+    sample: Tensor | None
+    known: Tensor | None
+
+
+class AutoCut(nn.Module):
+    """Weights of the samples of a batch, and the memory they come from."""
+
+    def __init__(self, n_samples: int | None = None) -> None:
+        super().__init__()
+        self.memory = Memory(n_samples, FACTOR)
+        self.judge: ClassJudge | LossJudge = ClassJudge()
+        self._room = 0
+
+    def forward(
+        self,
+        losses: Tensor,
+        args: tuple[Any, ...],
+        index: Tensor | None,
+        group: ProcessGroup | None,
+        warm: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        """(value, weights) of a batch: the weighted mean of its losses (over the group), and the weight of each."""
+        values, target, n_classes = values_of(losses.detach(), args)
+        own = Batch(values, target, n_classes, index, None)
+        self._prepare(own, group)
+        batch, start = own, 0
+        if group is not None:
+            batch, start = self._gathered(own, group)
+        weights = self._weigh(batch)
+        if warm is not None:
+            weights = torch.where(warm, 1.0, weights)
+        total = (weights if batch.known is None else torch.where(batch.known, weights, 0.0)).sum().clamp(min=1.0)
+        weights = weights[start : start + len(losses)]
+        value = weighted_sum(losses, weights, 1.0 / total)
+        if group is not None:
+            from .distributed import joint_value
+
+            value = joint_value(value, group)
+        return value, weights.to(losses.dtype)
+
+    def _prepare(self, batch: Batch, group: ProcessGroup | None) -> None:
+        """Buffers of the right shape and place; nothing to do after the first batches."""
+        if group is not None and batch.sample is not None and self.memory.n_samples is None:
+            raise ValueError(
+                "over a group all processes need a memory of one size, got n_samples=None; pass n_samples=len(dataset)"
+            )
+        if batch.target is None and isinstance(self.judge, ClassJudge):
+            self.judge = LossJudge().train(self.training)
+        if isinstance(self.judge, LossJudge) != (batch.target is None):
+            raise ValueError("one AoRRLoss(m='auto') judges either classes or losses, got both; use one per task")
+        self.judge.prepare(batch.n_classes, batch.values.device)
+        if batch.sample is not None:
+            self.memory.prepare(batch.sample, batch.values.shape[1], batch.values.device)
+
+    def _weigh(self, batch: Batch) -> Tensor:
+        if batch.sample is None:
+            return self._judged(batch.values, None, batch)
+        place = self.memory.place(batch.sample, batch.values.device)
+        old, visits = self.memory.recall(place)
+        rows = torch.where((visits > 0)[:, None], torch.lerp(batch.values, old, self.memory.factor), batch.values)
+        if batch.n_classes > SOFTMAX_UP_TO:
+            rows[:, 2] = batch.values[:, 2]  # a class has no running mean
+        weights = torch.where(visits >= VISITS, self._judged(rows, (old, visits > 0), batch), 1.0)
+        if self.training:
+            if batch.known is not None:
+                place = torch.where(batch.known, place, self.memory.size)
+            self.memory.remember(place, rows, visits, batch.target, weights < 0.5)
+        return weights
+
+    @torch.no_grad()
+    def weights_of_all(self) -> Tensor:
+        """(n,) the weight of every remembered sample, were it visited now; 1 for those that never were."""
+        memory, was_training = self.memory, self.judge.training
+        visited = memory.visits[:-1].nonzero()[:, 0]
+        size = memory.n_samples or (int(visited.max()) + 1 if len(visited) else 0)
+        rows, known = memory.rows[:size], memory.visits[:size] > 0
+        target = memory.given[:size] if isinstance(self.judge, ClassJudge) else None
+        n_classes = 0 if target is None else len(self.judge.sums)
+        self.judge.eval()
+        weights = self._judged(rows, (rows, known), Batch(rows, target, n_classes, None, known))
+        self.judge.train(was_training)
+        return torch.where(known, weights, 1.0)
+
+    def _judged(self, rows: Tensor, before: tuple[Tensor, Tensor] | None, batch: Batch) -> Tensor:
+        """Weights by these rows; `before` holds the rows as they were, and whether they were anything."""
+        if isinstance(self.judge, LossJudge) or batch.target is None:
+            return self.judge(rows[:, 0], batch.known)
+        objected = again = None
+        if before is not None:
+            choice = self._first_choice(before[0], batch)
+            objected = (choice != batch.target) & before[1]
+            again = objected & (choice == self._first_choice(batch.values, batch))
+        if batch.n_classes > SOFTMAX_UP_TO:
+            opinion = Opinion(rows[:, 0], rows[:, 1], objected, again)
+        else:
+            given = rows.gather(1, batch.target.clamp(min=0)[:, None])[:, 0]
+            opinion = Opinion(given, rows.amax(1), objected, again)
+        return self.judge(opinion, batch.target, batch.known)
+
+    @staticmethod
+    def _first_choice(rows: Tensor, batch: Batch) -> Tensor:
+        return rows[:, 2].long() if batch.n_classes > SOFTMAX_UP_TO else rows.argmax(1)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        saved = state_dict.get(f"{prefix}judge.sums")
+        if saved is not None and saved.dim() == 1 and isinstance(self.judge, ClassJudge):
+            self.judge = LossJudge().train(self.training)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def _gathered(self, own: Batch, group: ProcessGroup) -> tuple[Batch, int]:
+        from .distributed import gather_rows, largest_over
+
+        target = (
+            own.target
+            if own.target is not None
+            else torch.zeros(len(own.values), dtype=torch.int64, device=own.values.device)
+        )
+        index = own.sample if own.sample is not None else torch.full_like(target, -1)
+        columns = [
+            torch.ones_like(target),
+            target,
+            index.to(own.values.device, non_blocking=True),
+            *own.values.unbind(1),
+        ]
+        if not self._room:  # once, at the first batch: the one time that processes wait for each other's sizes
+            self._room = largest_over(len(target), target.device, group)
+        rows, start = gather_rows(torch.stack([column.double() for column in columns], 1), group, self._room)
+        joined = own._replace(
+            values=rows[:, 3:].to(own.values.dtype),
+            target=None if own.target is None else rows[:, 1].long(),
+            sample=None if own.sample is None else rows[:, 2].long(),
+            known=rows[:, 0] > 0,
+        )
+        return joined, start
+
+
+def values_of(losses: Tensor, args: tuple[Any, ...]) -> tuple[Tensor, Tensor | None, int]:
+    """What is remembered of a batch, (B, width), its class labels, and how many classes there are; see `Batch`."""
+    if len(args) < 2 or not has_classes(args[0], args[1]):
+        return losses.reshape(-1, 1).float().nan_to_num(), None, 0
+    output, target = args[0].detach(), args[1].long()
+    belief, n_classes = output.float().softmax(1).nan_to_num(), output.shape[1]  # a NaN is loud, but not remembered
+    if n_classes > SOFTMAX_UP_TO:
+        first, choice = belief.max(1)
+        belief = torch.stack([belief.gather(1, target[:, None])[:, 0], first, choice.to(belief.dtype)], 1)
+    return belief, target, n_classes
+
+
+def has_classes(output: Any, target: Any) -> bool:
+    """Whether these are scores (B, classes) and one class label per sample."""
+    return (
+        isinstance(output, Tensor)
+        and isinstance(target, Tensor)
+        and output.dim() == 2
+        and target.dim() == 1
+        and len(output) == len(target)
+        and not target.is_floating_point()
+        and target.dtype != torch.bool
+    )

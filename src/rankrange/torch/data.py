@@ -1,0 +1,37 @@
+"""Data sets that say which sample they return."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.utils.data import Dataset
+
+
+class WithIndex(Dataset[Any]):
+    """A data set whose samples end with their index, for `AoRRLoss(m="auto")`: (x, y) becomes (x, y, index).
+
+    Parameters
+    ----------
+    dataset : map-style data set
+        Its samples are tuples or lists, which become tuples one longer; dictionaries, which get the key "index"; or
+        anything else, which becomes (sample, index).
+
+    Examples
+    --------
+    >>> WithIndex([("a", 0), ("b", 1)])[1]
+    ('b', 1, 1)
+    >>> WithIndex([{"x": "a"}])[0]
+    {'x': 'a', 'index': 0}
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        sample = self.dataset[index]
+        if isinstance(sample, dict):
+            return {**sample, "index": index}
+        return (*sample, index) if isinstance(sample, (tuple, list)) else (sample, index)

@@ -1,0 +1,102 @@
+"""Ranks that no class can lose: what a given m does to each class, and the ranking inside classes that protects them.
+
+With wrong labels that depend on the class, or at the start of training, the m largest losses of a batch can be most of
+one class; once it is cut the network forgets it, and its losses stay the largest. `ClassGuard` watches which share of
+each class the ranking keeps. While some class keeps less than half of what it should, ranks are taken inside the
+classes of the batch instead: each class then loses the same share of its samples.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import Tensor
+
+from .memory import Resizable
+
+_HALF_LIFE = 200.0  # samples of a class
+_ENOUGH = 30.0
+_LEAST = 0.5
+_LOOK_EVERY = 64
+
+
+class ClassGuard(Resizable):
+    """Which share of each class a ranking keeps, and whether a class is being cut away."""
+
+    sums: Tensor  # (classes, 2): discounted number of samples, and the weight that the ranking left them
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("sums", torch.zeros(0, 2))
+        self._looks, self._warned = 0, False
+        self._answer: tuple[Tensor, object] | None = None
+
+    def prepare(self, n_classes: int, device: torch.device) -> None:
+        if self.sums.shape[0] != n_classes or self.sums.device != device:
+            self.sums = torch.zeros(n_classes, 2, device=device)
+
+    def forward(self, weights: Tensor, target: Tensor, share: float) -> Tensor:
+        """Whether, as of this batch, some class keeps less than half of `share`, what the ranking keeps of all."""
+        if self.training:
+            member = target[:, None] == torch.arange(len(self.sums), device=target.device)
+            kept = torch.where(member, weights[:, None], 0.0).sum(0)
+            batch = torch.stack([member.sum(0).to(kept.dtype), kept], 1).to(self.sums.dtype)
+            self.sums.mul_(torch.exp2(-batch[:, :1] / _HALF_LIFE)).add_(batch)
+        return self.cut_away(share).any()
+
+    def cut_away(self, share: float) -> Tensor:
+        """(classes,) which classes keep less than half of `share`."""
+        seen, kept = self.sums.unbind(1)
+        return (seen >= _ENOUGH) & (kept < _LEAST * share * seen)
+
+    def warn(self, share: float) -> None:
+        """Say so once, some batches after it began: the answer is copied while the device works on."""
+        if self._warned:
+            return
+        self._looks += 1
+        if self._answer is not None and self._arrived(self._answer[1]):
+            named = self._answer[0].nonzero()[:, 0].tolist()
+            self._answer = None
+            if named:
+                self._warned = True
+                warnings.warn(
+                    f"ranking the losses of a batch would cut away most samples of the classes {named}; ranks are "
+                    "taken inside classes while that is so. m may be too large for noise of this kind: lower it, add a "
+                    "warm-up, or use m='auto'",
+                    UserWarning,
+                    stacklevel=4,
+                )
+        elif self._answer is None and self._looks % _LOOK_EVERY == 0:
+            self._answer = self._ask(self.cut_away(share))
+
+    def _ask(self, flags: Tensor) -> tuple[Tensor, object]:
+        if flags.device.type != "cuda":
+            return flags.cpu(), None
+        if torch.cuda.is_current_stream_capturing():
+            return torch.zeros(0), None
+        answer = torch.empty(flags.shape, dtype=flags.dtype, pin_memory=True).copy_(flags, non_blocking=True)
+        arrived = torch.cuda.Event()
+        arrived.record()
+        return answer, arrived
+
+    @staticmethod
+    def _arrived(event: object) -> bool:
+        return not isinstance(event, torch.cuda.Event) or event.query()
+
+
+def weights_inside_classes(losses: Tensor, target: Tensor, m: float, k: float) -> Tensor:
+    """Weights of the ranks m+1..k inside each class of the batch, m and k as fractions of the class.
+
+    A class whose share is no whole number of samples keeps part of the sample at the cut.
+    """
+    n = len(losses)
+    order = losses.argsort(descending=True, stable=True)
+    order = order[target[order].argsort(stable=True)]  # class by class, the largest loss first
+    ordered = target[order]
+    place = torch.arange(n, device=losses.device, dtype=torch.float32)
+    first = torch.searchsorted(ordered, ordered).to(place.dtype)
+    size = torch.searchsorted(ordered, ordered, right=True).to(place.dtype) - first
+    rank = place - first
+    inside = torch.minimum(rank + 1.0, k * size) - torch.maximum(rank, m * size)
+    return torch.empty_like(place).scatter_(0, order, inside.clamp(min=0.0))

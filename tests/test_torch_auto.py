@@ -1,0 +1,364 @@
+"""AoRRLoss(m="auto"): what is cut, what is remembered, and that both survive checkpoints, processes and compilation."""
+
+import importlib
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+import torch.distributed as dist  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.utils.data import DataLoader, Subset, TensorDataset  # noqa: E402
+
+import rankrange.torch as rrt  # noqa: E402
+from test_torch_distributed import run_group  # noqa: E402
+
+compiled = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
+CLASSES = 5
+
+
+def make_problem(n=1500, spread=1.0, seed=0):
+    """Points around the corners of a simplex, and their classes."""
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.arange(n) % CLASSES
+    x = 3.0 * nn.functional.one_hot(y, 20).float() + spread * torch.randn(n, 20, generator=generator)
+    return x, y
+
+
+def flipped(y, rate, how="symmetric", seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    step = torch.randint(1, CLASSES, (len(y),), generator=generator) if how == "symmetric" else 1
+    return torch.where(torch.rand(len(y), generator=generator) < rate, (y + step) % CLASSES, y)
+
+
+def train(x, y, criterion, epochs=12, batch=50, indexed=True, seed=0):
+    torch.manual_seed(seed)
+    net = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, CLASSES))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.2, momentum=0.9)
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(epochs):
+        for rows in torch.randperm(len(x), generator=generator).split(batch):
+            optimizer.zero_grad()
+            criterion(net(x[rows]), y[rows], *([rows] if indexed else [])).backward()
+            optimizer.step()
+    return net
+
+
+def automatic(**settings):
+    return rrt.AoRRLoss(nn.CrossEntropyLoss(reduction="none"), m="auto", **settings)
+
+
+def accuracy(net):
+    x, y = make_problem(seed=9)
+    with torch.no_grad():
+        return (net(x).argmax(1) == y).float().mean().item()
+
+
+def test_on_clean_separable_data_next_to_nothing_is_cut():
+    x, y = make_problem()
+    criterion = automatic()
+    net = train(x, y, criterion)
+    assert (criterion.sample_weights() < 0.5).float().mean() < 0.01
+    assert criterion.shares.max() < 0.05
+    assert accuracy(net) > accuracy(train(x, y, nn.CrossEntropyLoss(), indexed=False)) - 0.01
+
+
+@pytest.mark.parametrize(("how", "rate"), [("symmetric", 0.4), ("pair", 0.3)])
+def test_most_of_what_is_cut_is_wrong_and_most_of_what_is_wrong_is_cut(how, rate):
+    x, y = make_problem(spread=0.7)
+    noisy = flipped(y, rate, how)
+    criterion = automatic(n_samples=len(x))
+    net = train(x, noisy, criterion)
+    cut, wrong = criterion.sample_weights() < 0.5, noisy != y
+    assert wrong[cut].float().mean() > 0.9
+    assert cut[wrong].float().mean() > 0.8
+    assert abs(criterion.shares.mean() - rate) < 0.1
+    plain = train(x, noisy, rrt.AoRRLoss(nn.CrossEntropyLoss(reduction="none")), indexed=False)
+    assert accuracy(net) > accuracy(plain) + 0.03
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+def test_no_class_is_cut_away_however_rare_or_noisy_it_is(indexed):
+    x, y = make_problem(2000)
+    rows = torch.cat([torch.nonzero(y != 0)[:, 0], torch.nonzero(y == 0)[:30, 0]])  # a rare class
+    x, y = x[rows], y[rows]
+    noisy = torch.where((y == 1) & (torch.rand(len(y), generator=torch.Generator().manual_seed(0)) < 0.45), 2, y)
+    criterion = automatic()
+    net = train(x, noisy, criterion, indexed=indexed)
+    with torch.no_grad():
+        found = net(x).argmax(1)
+    for c in range(CLASSES):
+        assert (found[y == c] == c).float().mean() > 0.5, c
+
+
+def test_without_indices_it_beats_the_mean_and_remembers_nothing():
+    x, y = make_problem()
+    noisy = flipped(y, 0.4)
+    criterion = automatic()
+    robust = train(x, noisy, criterion, indexed=False)
+    plain = train(x, noisy, nn.CrossEntropyLoss(), indexed=False)
+    assert accuracy(robust) > accuracy(plain)
+    assert criterion.auto.memory.size == 0
+    with pytest.raises(ValueError, match=r"criterion\(output, target, index\) first"):
+        criterion.suspects()
+
+
+def test_weights_are_those_of_the_definition():
+    """One class, written out: two visits, then r, m, d and the cut of the module's docstring by hand."""
+    criterion = automatic(n_samples=3)
+    target, index = torch.tensor([0, 0, 0]), torch.arange(3)
+    first = torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.3, 0.7]])
+    second = torch.tensor([[0.8, 0.2], [0.4, 0.6], [0.9, 0.1]])
+    criterion(first.log(), target, index)
+    value = criterion(second.log(), target, index)
+    ratios = [[1, 0.25, 3 / 7], [1, 0.3 / 0.7, 1]]
+    sums = np.array([3, sum(ratios[0]), 0, 0]) * 2 ** (-3 / 500) + [3, sum(ratios[1]), 2, 1]
+    r, d = sums[1] / sums[0], sums[3] / sums[2]
+    edge = np.clip((d - 0.45) / 0.2, 0, 1) * min(1, 4 * (1 - r)) * r * sums[0] / 20  # of 20 samples it may cut in full
+    weights = np.minimum(1, np.array(ratios[1]) / edge) ** 2
+    np.testing.assert_allclose(criterion.last_weights, weights, rtol=1e-5)
+    losses = -np.log([0.8, 0.4, 0.9])
+    assert value.item() == pytest.approx(float(weights @ losses / weights.sum()), rel=1e-5)
+
+
+@pytest.mark.parametrize("stop", [30, 47])
+def test_a_run_resumed_from_a_checkpoint_is_bit_equal(stop):
+    generator = torch.Generator().manual_seed(0)
+    x, y = make_problem(300)
+    noisy = flipped(y, 0.3)
+    batches = [torch.randint(300, (20,), generator=generator).unique() for _ in range(60)]
+    outputs = [x[rows] @ torch.randn(20, CLASSES, generator=generator) for rows in batches]
+    one, other = automatic(n_samples=300), automatic(n_samples=300)
+    for i in range(stop):
+        one(outputs[i], noisy[batches[i]], batches[i])
+    file = io.BytesIO()
+    torch.save(one.state_dict(), file)
+    file.seek(0)
+    other.load_state_dict(torch.load(file, weights_only=True))
+    for i in range(stop, 60):
+        values = [criterion(outputs[i], noisy[batches[i]], batches[i]) for criterion in (one, other)]
+        assert values[0] == values[1]
+    for name, buffer in one.state_dict().items():
+        assert torch.equal(buffer, other.state_dict()[name]), name
+
+
+def joined(rank, sizes):
+    """Both processes' share of every batch, one of them sometimes smaller."""
+    criterion = automatic(n_samples=200, group=None if rank is None else dist.group.WORLD)
+    generator = torch.Generator().manual_seed(0)
+    values = []
+    for step in range(40):
+        rows = torch.randperm(200, generator=generator)[:20]
+        output = torch.randn(20, CLASSES, generator=generator) + 2 * nn.functional.one_hot(rows % CLASSES, CLASSES)
+        target = (rows + (rows % 4 == 0)) % CLASSES
+        part = slice(None) if rank is None else slice(0, 10 + step % 2) if rank == 0 else slice(10 + step % 2, 20)
+        if step == 0 and rank is not None:
+            part = slice(0, 11) if rank == 0 else slice(11, 20)
+        output = output[part].clone().requires_grad_()
+        value = criterion(output, target[part], rows[part])
+        value.backward()
+        values.append(value.detach())
+    return {"values": torch.stack(values), "state": criterion.state_dict(), "gradient": output.grad}
+
+
+@pytest.mark.skipif(not dist.is_gloo_available(), reason="this PyTorch was built without gloo")
+def test_two_processes_are_one_process_on_the_joined_batch(tmp_path):
+    found, expected = run_group(2, tmp_path, joined), joined(None, None)
+    for process in found:
+        torch.testing.assert_close(process["values"], expected["values"])
+        for name, buffer in expected["state"].items():
+            torch.testing.assert_close(process["state"][name], buffer)
+    gradient = torch.cat([process["gradient"] for process in found]) / 2  # what DistributedDataParallel averages
+    torch.testing.assert_close(gradient, expected["gradient"])
+
+
+@pytest.fixture
+def fresh_compiler():
+    """PyTorch compiles one function at most eight times per process, for whichever test asks."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@compiled
+@pytest.mark.usefixtures("fresh_compiler")
+def test_compiles_into_one_graph_once_the_memory_is_there():
+    eager, other = automatic(n_samples=60), automatic(n_samples=60)
+    run = torch.compile(other, fullgraph=True, backend="aot_eager")
+    generator = torch.Generator().manual_seed(0)
+    for step in range(6):
+        rows = torch.randperm(60, generator=generator)[:16]
+        output, target = torch.randn(16, CLASSES, generator=generator), rows % CLASSES
+        found = other(output, target, rows) if step == 0 else run(output, target, rows)
+        torch.testing.assert_close(found, eager(output, target, rows))
+    for name, buffer in eager.state_dict().items():
+        torch.testing.assert_close(other.state_dict()[name], buffer)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_remembers_in_float32(dtype):
+    criterion, net = automatic(), nn.Linear(20, CLASSES)
+    x, y = make_problem(40)
+    with torch.autocast("cpu", dtype):
+        value = criterion(net(x), y, torch.arange(40))
+    value.backward()
+    assert criterion.auto.memory.rows.dtype == torch.float32
+    assert net.weight.grad.isfinite().all()
+
+
+def test_suspects_are_the_table_of_find_label_issues_with_rows_that_are_sample_indices():
+    import rankrange as rr
+
+    x, y = make_problem()
+    noisy = flipped(y, 0.2)
+    criterion = automatic()
+    keep = torch.arange(200, len(x))  # indices of a subset are those of the whole
+    loader = DataLoader(Subset(rrt.WithIndex(TensorDataset(x, noisy)), keep.tolist()), batch_size=50, shuffle=True)
+    torch.manual_seed(0)
+    net = nn.Linear(20, CLASSES)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(10):
+        for inputs, target, index in loader:
+            optimizer.zero_grad()
+            criterion(net(inputs), target, index).backward()
+            optimizer.step()
+    found = criterion.suspects()
+    reference = rr.find_label_issues(x.numpy(), noisy.numpy(), random_state=0)
+    assert found.table.dtype.names == reference.table.dtype.names
+    assert found.table["row"].min() >= 200
+    clean, noisy = y.numpy(), noisy.numpy()
+    np.testing.assert_array_equal(found.table["given"], noisy[found.table["row"]])
+    top = found.table[: round(0.15 * len(keep))]
+    assert (noisy != clean)[top["row"]].mean() > 0.9
+    assert (top["suggested"] == clean[top["row"]]).mean() > 0.9
+    assert (top["cut"] > 0.3).mean() > 0.9
+    assert abs(found.noise_estimate - 0.2) < 0.1
+
+
+@pytest.mark.parametrize("task", ["regression", "many labels"])
+def test_losses_without_classes_are_judged_by_themselves(task):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(800, 6, generator=generator)
+    true = torch.randn(6, 4, generator=generator)
+    wild = torch.arange(800) % 10 == 0
+    if task == "regression":
+        base = lambda output, target: (output[:, 0] - target) ** 2  # noqa: E731
+        y = x @ true[:, 0] + 0.1 * torch.randn(800, generator=generator) + 30.0 * wild
+    else:
+        base, y = rrt.TKMLLoss(2, reduction="none"), x @ true > 0.5
+        y[wild] = ~y[wild]
+    criterion, net = rrt.AoRRLoss(base, m="auto"), nn.Linear(6, 4)
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.02)
+    for _ in range(40):
+        for rows in torch.randperm(800, generator=generator).split(80):
+            optimizer.zero_grad()
+            criterion(net(x[rows]), y[rows], rows).backward()
+            optimizer.step()
+    weights = criterion.sample_weights()
+    assert weights[~wild].mean() > 0.9
+    assert weights[wild].mean() < (0.1 if task == "regression" else weights[~wild].mean() - 0.1)
+
+
+def test_more_classes_than_are_remembered_leave_three_numbers_per_sample():
+    generator = torch.Generator().manual_seed(0)
+    criterion = automatic(n_samples=400)
+    target = torch.arange(400) % 200
+    for _ in range(4):
+        output = torch.randn(400, 200, generator=generator) + 8 * nn.functional.one_hot(target, 200)
+        output[:40] = output[:40].roll(7, 1)  # the first forty look like another class
+        criterion(output, target, torch.arange(400))
+    assert criterion.auto.memory.rows.shape == (401, 3)
+    weights = criterion.sample_weights()
+    assert weights[:40].max() < 0.5
+    assert weights[40:].mean() > 0.95
+    with pytest.raises(ValueError, match="needs the whole softmax"):
+        criterion.suspects()
+
+
+def test_evaluation_changes_nothing_and_a_nan_is_loud_but_forgotten():
+    criterion = automatic(n_samples=10)
+    output, index = torch.randn(10, 3, generator=torch.Generator().manual_seed(0)), torch.arange(10)
+    target = index % 3
+    criterion(output, target, index)
+    before = {name: buffer.clone() for name, buffer in criterion.state_dict().items()}
+    criterion.eval()(2 * output, target, index)
+    for name, buffer in criterion.state_dict().items():
+        assert torch.equal(buffer, before[name])
+    criterion.train()
+    assert criterion(torch.full_like(output, torch.nan), target, index).isnan()
+    assert criterion(output, target, index).isfinite()
+
+
+def test_mistakes_in_the_call_say_what_to_do():
+    criterion = automatic()
+    with pytest.raises(ValueError, match=r"one integer per sample, shape \(4,\)"):
+        criterion(torch.zeros(4, 2), torch.zeros(4, dtype=torch.long), torch.zeros(4))
+    with pytest.raises(ValueError, match=r"needs k=1\.0"):
+        rrt.AoRRLoss(m="auto", k=0.9)
+    with pytest.raises(ValueError, match="is what m='auto' finds out"):
+        rrt.AoRRLoss(m=0.1).suspects()
+    with pytest.raises(ValueError, match="'auto' from the start"):
+        rrt.AoRRLoss(m=0.1).m = "auto"
+    with pytest.raises(ValueError, match="n_samples must be"):
+        automatic(n_samples=0)
+    with pytest.raises(ValueError, match="pass total_batches"):
+        rrt.AoRRLoss(m=0.1, warmup=0.2)
+    assert rrt.AoRRLoss(m=0.1, warmup=0.2, total_batches=50).warmup == 10
+
+
+# --- a given m ------------------------------------------------------------------------------------------------------
+
+
+def test_ranks_inside_classes_take_the_same_share_of_each():
+    generator = torch.Generator().manual_seed(0)
+    criterion = rrt.AoRRLoss(nn.CrossEntropyLoss(reduction="none"), m=0.25, per_class=True)
+    target = torch.arange(80) % 4
+    output = torch.randn(80, 4, generator=generator)
+    output[target == 0] -= 5 * nn.functional.one_hot(torch.tensor(0), 4)  # class 0 has all the large losses
+    criterion(output, target)
+    losses = nn.functional.cross_entropy(output, target, reduction="none")
+    for c in range(4):
+        weights = criterion.last_weights[target == c]
+        assert weights.sum() == pytest.approx(15)
+        assert losses[target == c][weights == 0].min() >= losses[target == c][weights == 1].max()
+
+
+def test_a_class_that_is_being_cut_away_is_protected_with_a_warning():
+    generator = torch.Generator().manual_seed(0)
+    criterion = rrt.AoRRLoss(nn.CrossEntropyLoss(reduction="none"), m=0.25)
+    target = torch.arange(80) % 4
+
+    def batches():
+        for _ in range(130):
+            output = torch.randn(80, 4, generator=generator)
+            output[target == 0] -= 9 * nn.functional.one_hot(torch.tensor(0), 4)
+            criterion(output, target)
+
+    with pytest.warns(UserWarning, match=r"classes \[0\].*inside classes"):
+        batches()
+    for c in range(4):
+        assert criterion.last_weights[target == c].sum() == pytest.approx(15)
+
+
+@pytest.mark.parametrize("m", [0.3, 0.5])
+def test_with_noise_by_class_a_given_m_is_not_worse_than_the_mean(m):
+    x, y = make_problem()
+    noisy = flipped(y, 0.3, "pair")
+    plain = train(x, noisy, nn.CrossEntropyLoss(), indexed=False)
+    robust = train(x, noisy, rrt.AoRRLoss(nn.CrossEntropyLoss(reduction="none"), m=m, per_class=True), indexed=False)
+    assert accuracy(robust) >= accuracy(plain)
+
+
+@pytest.mark.data
+def test_the_benchmark_runs_in_a_tiny_version(capsys, monkeypatch):
+    folder = Path(__file__).parent.parent / "benchmarks"
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setattr(
+        "sys.argv", ["torch_noise.py", "--tiny", "--data", "mnist", "--seeds", "0", "--methods", "auto"]
+    )
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    importlib.import_module("torch_noise").main()
+    table = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| auto")]
+    assert len(table[0].split("|")) == 8  # the method, and five kinds of noise
