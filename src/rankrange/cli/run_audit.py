@@ -141,7 +141,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _up_front(source: Source) -> str:
     """Size and memory, before the work begins."""
-    from ..audit.memory import free_memory, memory_needed, sized
+    from ..audit.footprint import free_memory, memory_needed, sized
 
     needed, free = memory_needed(source), free_memory()
     size = f"{sized(source.path.stat().st_size)}, {len(source.names):,} columns"

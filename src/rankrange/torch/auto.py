@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from .doubts import ClassJudge, LossJudge, Opinion
 from .functional import weighted_sum
-from .judge import ClassJudge, LossJudge, Opinion
 from .memory import Memory
 
 if TYPE_CHECKING:

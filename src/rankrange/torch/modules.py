@@ -170,7 +170,7 @@ class AoRRLoss(nn.Module):
         LabelIssues
             Rows are sample indices. The column "cut" is the share of a sample's visits at which it was cut.
         """
-        from .suspects import suspects_of
+        from .suspect_table import suspects_of
 
         return suspects_of(self._automatic("suspects()").memory)
 
