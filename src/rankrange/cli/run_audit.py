@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import arguments as types
 
@@ -57,7 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         outputs, "--model", metavar="SKOPS", help="the robust model, in a format that loads without running code"
     )
     outputs.add_argument("--json", action="store_true", help="print the findings as JSON instead of tables")
-    how = parser.add_argument_group("how to read the file")
+    _add_reading(parser.add_argument_group("how to read the file"))
+    _add_running(parser.add_argument_group("how to run"))
+
+
+def _add_reading(how: Any) -> None:
     how.add_argument("--delimiter", metavar="CHAR", help="what separates columns of CSV (default: comma; tab for .tsv)")
     how.add_argument("--encoding", default="utf-8", metavar="NAME", help="the encoding of CSV (default: utf-8)")
     how.add_argument(
@@ -70,7 +74,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what the target is: classes, numbers (regression) or sets of labels (default: found from its values)",
     )
     how.add_argument("--labels-by", metavar="CHAR", help="what stands between several labels in one cell")
-    run_group = parser.add_argument_group("how to run")
+
+
+def _add_running(run_group: Any) -> None:
     run_group.add_argument(
         "--seed", type=types.seed, default=0, help="the same seed gives the same result (default: 0)"
     )
