@@ -18,7 +18,7 @@ from ..core.losses import CrammerSinger, Hinge, Logistic, Softmax
 from ..core.objective import Design, Objective
 from ..core.stratified import StratifiedObjective
 from ..crossfit.choose import mass_of, strata_of
-from .linear import AoRRLinear, clean_rows
+from .linear import AoRRLinear, clean_rows, fitted_elsewhere
 
 Array = NDArray[Any]
 
@@ -118,11 +118,16 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
         self.class_weight = class_weight
         self.stratify = stratify
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None) -> AoRRClassifier:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None
+    ) -> AoRRClassifier:
         """Fit to the rows of X (dense or sparse) and their labels y.
 
-        X_val and y_val are rows whose labels are known to be right: m and k are then learnt from their losses.
+        X_val and y_val are rows whose labels are known to be right: m and k are then learnt from their losses. X may
+        also be rows beyond memory, from `rankrange.scan`, which hold their labels and weights themselves.
         """
+        if fitted_elsewhere(self, X, y, sample_weight, X_val, y_val):
+            return self
         self._check_params()
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
         check_classification_targets(y)

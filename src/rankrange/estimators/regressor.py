@@ -11,7 +11,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from ..core.losses import Absolute, Huber, Squared
 from ..core.objective import Design
-from .linear import AoRRLinear, clean_rows
+from .linear import AoRRLinear, clean_rows, fitted_elsewhere
 
 Array = NDArray[Any]
 
@@ -59,8 +59,15 @@ class AoRRRegressor(RegressorMixin, AoRRLinear):
             operations=operations,
         )
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None) -> AoRRRegressor:
-        """Fit to the rows of X (dense or sparse) and their targets y; X_val and y_val are rows without outliers."""
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None
+    ) -> AoRRRegressor:
+        """Fit to the rows of X (dense or sparse) and their targets y; X_val and y_val are rows without outliers.
+
+        X may also be rows beyond memory, from `rankrange.scan`, which hold their targets and weights themselves.
+        """
+        if fitted_elsewhere(self, X, y, sample_weight, X_val, y_val):
+            return self
         self._check_params()
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], y_numeric=True)
         weight = None

@@ -1,0 +1,260 @@
+"""Steps on all rows, and the proof that no more are needed, from what one look has found.
+
+Where k takes all, F is smooth around a minimum: a quasi-Newton step in the metric of the sample's Hessian. Where k cuts
+below, a minimum lies on kinks, as many rows tie at the lower cut as there are parameters. Rows near that cut are known
+one by one, so a step minimises a model that holds their kinks as they are, all else being quadratic, and the
+certificate chooses their weights. Both are the same small problem (`boxqp`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from ..core.objective import Objective
+from ..solvers.descent import Metric, _inverse_hessian
+from ..solvers.multistart import hessian
+from ..solvers.result import Log, relative
+from .boxqp import best_shares
+from .kernels import Sides
+from .look import FullData, Look, slopes_of, sums_of, take
+
+Array = NDArray[Any]
+# Up to this many parameters the whole Hessian of the sample is built and factored.
+MOST_PARAMETERS = 1500
+# Products of the Hessian of several scores that are worth their time.
+_HESSIAN_WORK = 4e10
+# A violated balance of slopes counts this much more than the penalty, before it is scaled away exactly.
+_BALANCE = 1e8
+
+
+class Curvature:
+    """A positive definite matrix by its Cholesky factor: H = L L'."""
+
+    def __init__(self, matrix: Array) -> None:
+        scale = np.sqrt(np.maximum(np.diag(matrix), 1e-300))
+        normed = matrix / scale[:, None] / scale[None, :]
+        for ridge in (1e-12, 1e-9, 1e-6, 1e-3, 1.0):
+            try:
+                raised = normed + ridge * np.eye(len(normed))
+                self.L = scale[:, None] * scipy.linalg.cholesky(raised, lower=True, check_finite=False)
+                return
+            except scipy.linalg.LinAlgError:
+                continue
+        self.L = np.diag(scale)
+
+    def solve(self, G: Array) -> Array:
+        """H^-1 applied to the last axis."""
+        flat = G.reshape(-1, len(self.L))
+        return scipy.linalg.cho_solve((self.L, True), flat.T, check_finite=False).T.reshape(G.shape)
+
+    def white(self, A: Array) -> Array:
+        """L^-1 applied to the last axis of a matrix or vector."""
+        return scipy.linalg.solve_triangular(self.L, A.T, lower=True, check_finite=False).T
+
+    def colour(self, v: Array) -> Array:
+        """L'^-1 v."""
+        return scipy.linalg.solve_triangular(self.L, v, lower=True, trans="T", check_finite=False)
+
+
+def curvature_of(sample: Objective, W: Array, look: Look) -> Curvature | Metric:
+    """The Hessian of F at W as the sample sees it, its rows kept by the cuts of all rows."""
+    if W.size > MOST_PARAMETERS:
+        return Metric(hessian(sample, W))
+    Z = sample.design.scores(W)
+    s = sample.losses(Z)
+    q = np.ones(len(s)) if sample.sample_weight is None else sample.sample_weight.astype(np.float64)
+    if look.lower is not None:
+        q = q * (s >= look.lower.value)
+    if look.upper is not None:
+        q = q * (s <= look.upper.value)
+    q = q / max(float(q.sum()), 1e-300)
+    if sample.n_outputs == 1:
+        matrix = sample.design.gram(q * sample.loss.curvature(sample.y, Z[0]))
+    else:
+        matrix = _softmax_hessian(sample, Z, q)
+    matrix[np.diag_indices_from(matrix)] += np.tile(sample.penalty_diagonal(), sample.n_outputs)
+    return Curvature(matrix)
+
+
+def _softmax_hessian(sample: Objective, Z: Array, q: Array) -> Array:
+    """sum of q (diag(p) - p p') x x' over rows, (r p, r p); of the first rows where all would take long."""
+    r, p = sample.n_outputs, sample.design.p
+    rows = np.arange(min(len(q), max(int(_HESSIAN_WORK / (r * p) ** 2), 5 * r * p)))
+    q = q[rows] / max(float(q[rows].sum()), 1e-300)
+    probabilities = sample.loss.probabilities(Z.T[rows].astype(np.float64))
+    matrix = np.zeros((r * p, r * p))
+    for a in range(r):
+        block = slice(a * p, (a + 1) * p)
+        matrix[block, block] = sample.design.gram(q * probabilities[:, a], rows)
+    for start in range(0, len(rows), 4096):
+        part = slice(start, start + 4096)
+        joint = outer_rows(sample.design.X[rows[part]], probabilities[part].T * np.sqrt(q[part]), sample.design.fit_intercept)
+        matrix -= joint.T @ joint
+    return matrix
+
+
+def outer_rows(X: Any, U: Array, fit_intercept: bool) -> Array:
+    """Each row as its slopes (r) times its features (p), flat: (rows, r p), float64."""
+    X = X.toarray() if sp.issparse(X) else np.asarray(X, dtype=np.float64)
+    if fit_intercept:
+        X = np.concatenate([X, np.ones((len(X), 1))], axis=1)
+    return np.einsum("rn,np->nrp", U, X).reshape(len(X), -1)
+
+
+class _Band:
+    """The rows nearest the lower cut, whose weights are open, and the sums of all others."""
+
+    def __init__(self, data: FullData, look: Look, size: int) -> None:
+        assert look.rows is not None and look.lower is not None
+        rows, lower, upper = look.rows, look.lower, look.upper
+        share = np.ones(len(rows.losses))
+        if upper is not None:
+            share[rows.losses > upper.value] = 0.0
+            share[rows.losses == upper.value] = 1.0 - upper.taken / upper.tied
+        caps = share * rows.mass
+        distance = np.where(caps > 0, np.abs(rows.losses - lower.value), np.inf)
+        near = np.argsort(distance, kind="stable")[: min(size, int(np.count_nonzero(caps > 0)))]
+        self.near = np.sort(near)
+        others = np.ones(len(caps), dtype=bool)
+        others[self.near] = False
+        self.rows, self.caps = take(rows, self.near), caps[self.near]
+        self.sure = look.sure + sums_of(rows, look.weights, np.flatnonzero(others))
+        self.K = data.kept - float(self.sure[:, Sides.MASS].sum())
+        self.tangents = outer_rows(self.rows.X, self.rows.slopes, data.model.fit_intercept)
+
+
+def _band_size(n_parameters: int) -> int:
+    return 10 * n_parameters if n_parameters <= 100 else max(1000, min(3 * n_parameters, 3000))
+
+
+def certificate(data: FullData, look: Look) -> float:
+    """A proved bound on (F - best) / F, best being the least value with the same rows cut; see `Result`."""
+    if not _cut_is_clean(look):
+        return np.inf
+    if look.lower is None:
+        return relative(look.value - _lower_bound(data, look.table()), look.value)
+    band = _Band(data, look, _band_size(look.W.size))
+    r, p = look.W.shape
+    d, kept, C = data.sample.design.d, data.kept, data.sample.C
+    weight = np.full((r, p), np.sqrt(C) / kept)
+    weight[:, d:] = np.sqrt(_BALANCE * C) / kept
+    fixed = slopes_of(band.sure.sum(axis=0), r, p, data.model.fit_intercept)
+    offsets = (band.rows.losses - np.einsum("rn,rn->n", band.rows.slopes, band.rows.scores)) / kept
+    tangents = band.tangents * weight.ravel() * band.caps[:, None]
+    share = best_shares(tangents, (fixed * weight).ravel(), offsets * band.caps, band.caps, band.K)
+    rho = share * band.caps
+    rho *= min(1.0, band.K / max(float(rho.sum()), 1e-300))
+    return relative(look.value - _lower_bound(data, band.sure + sums_of(band.rows, rho)), look.value)
+
+
+def _lower_bound(data: FullData, table: Array) -> float:
+    """Each loss is at least its tangent, so W may minimise the weighted tangents and the penalty instead.
+
+    The intercept is free, so slopes must add up to zero: each side is scaled by a factor in [0, 1], which keeps a
+    tangent below its loss because losses are not negative. The factors span the kernel of the flow of slopes.
+    """
+    r = data.model.n_outputs
+    keep = np.ones(len(table))
+    if data.model.fit_intercept:
+        keep = np.abs(np.linalg.svd(table[:, Sides.SLOPES : Sides.SLOPES + r].T)[2][-1])
+        keep /= keep.max()
+    v = keep @ table[:, Sides.SLOPES + r :] / data.kept
+    return float(keep @ table[:, Sides.OFFSET]) / data.kept - 0.5 * data.sample.C * float(v @ v)
+
+
+def _cut_is_clean(look: Look) -> bool:
+    """Whether s_[m] > s_[m+1], or the rows that tie at the cut are one row repeated: near W the same rows stay cut."""
+    if look.upper is None or look.upper.taken >= look.upper.tied * (1.0 - 1e-12):
+        return True
+    assert look.rows is not None
+    tied = np.flatnonzero(look.rows.losses == look.upper.value)
+    if len(tied) > 1000:
+        return False
+    X = look.rows.X[tied]
+    X = X.toarray() if sp.issparse(X) else X
+    return bool((X == X[:1]).all() and (look.rows.y[tied] == look.rows.y[tied[0]]).all())
+
+
+def kinked_step(data: FullData, look: Look, curvature: Curvature) -> tuple[Array, float]:
+    """The step that minimises the model with the kinks of the rows near the lower cut, and how much it gains there."""
+    band = _Band(data, look, _band_size(look.W.size))
+    r, p = look.W.shape
+    kept = data.kept
+    fixed = slopes_of(band.sure.sum(axis=0), r, p, data.model.fit_intercept) / kept
+    fixed += data.sample.penalty_gradient(look.W)
+    B = curvature.white(band.tangents * (band.caps / kept)[:, None])
+    v = curvature.white(fixed.ravel())
+    share = best_shares(B, v, band.rows.losses * band.caps / kept, band.caps, band.K)
+    pull = v + B.T @ share
+    # F at W itself, without what does not change: the band's share of the loss.
+    present = float(look.weights[band.near] @ band.rows.losses) / kept
+    gain = present - (float(share @ (band.rows.losses * band.caps)) / kept - 0.5 * float(pull @ pull))
+    return -curvature.colour(pull).reshape(r, p), gain
+
+
+class Descent:
+    """Steps on all rows until the certificate is at most `tol`."""
+
+    def __init__(self, data: FullData, *, tol: float, max_iter: int, log: Log) -> None:
+        self.data, self.tol, self.max_iter, self.log = data, tol, max_iter, log
+        self.pairs: list[tuple[Array, Array, Array]] = []
+        # A difference of two values below this is rounding, and the certificate decides between them.
+        self.noise = 1e-7 if data.model.dtype == np.float32 else 1e-14
+
+    def run(self, W: Array) -> tuple[Look, float, int]:
+        """The best point, its certificate, and the number of steps."""
+        look = self.data.look(W)
+        gap = certificate(self.data, look)
+        self.log("pass", look.value)
+        for step in range(self.max_iter):
+            if gap <= self.tol:
+                return look, gap, step
+            moved = self._advance(look, gap)
+            if moved is None:
+                return look, gap, step
+            self._remember(look, moved[0])
+            look, gap = moved
+            self.log("pass", look.value)
+        return look, gap, self.max_iter
+
+    def _advance(self, look: Look, gap: float) -> tuple[Look, float] | None:
+        direction, gain = self._direction(look)
+        if not gain > 0:
+            return None
+        length = 1.0
+        for _ in range(4):
+            new = self.data.look(look.W + length * direction)
+            new_gap = certificate(self.data, new)
+            close = abs(new.value - look.value) <= self.noise * abs(look.value)
+            if new.value <= look.value - 1e-4 * length * gain or (close and new_gap < gap):
+                return new, new_gap
+            if close:  # rounding hides what is left to gain
+                return None
+            length *= 0.3
+        return None
+
+    def _direction(self, look: Look) -> tuple[Array, float]:
+        curvature = curvature_of(self.data.sample, look.W, look)
+        if look.lower is not None and isinstance(curvature, Curvature):
+            return kinked_step(self.data, look, curvature)
+        shape = (1, 1, look.W.size) if isinstance(curvature, Curvature) else (1, *look.W.shape)
+        pairs = [(s.reshape(shape), y.reshape(shape), rho) for s, y, rho in self.pairs]
+        solve: Callable[[Any], Array] = lambda use: -_inverse_hessian(look.gradient.reshape(shape), use, curvature)  # type: ignore[arg-type] # noqa: E731
+        direction = solve(pairs)
+        slope = float(np.vdot(direction, look.gradient))
+        if not slope < 0:
+            direction = solve([])
+            slope = float(np.vdot(direction, look.gradient))
+        return direction.reshape(look.W.shape), -slope / 2
+
+    def _remember(self, old: Look, new: Look) -> None:
+        s, y = new.W - old.W, new.gradient - old.gradient
+        inner = float(np.vdot(s, y))
+        if inner > 1e-12 * float(np.linalg.norm(s) * np.linalg.norm(y)):
+            self.pairs = [*self.pairs[-9:], (s, y, np.array([1.0 / inner]))]
