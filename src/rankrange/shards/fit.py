@@ -25,7 +25,7 @@ from ..crossfit.choose import choose_m, silent
 from ..solvers import Log, Result, multistart
 from .blocks import one_thread
 from .describe import Description, describe
-from .kernels import Cutting, Model, Sampling, Sides, dropped, n_sides
+from .kernels import Cutting, Interval, Model, Sampling, Sides, dropped, n_sides
 from .look import FullData, Look
 from .newton import Descent
 from .seam import Shards
@@ -268,7 +268,7 @@ def _tied_at_zero(full: FullData, zero: Array) -> Look:
     value = float(full.sample.losses(full.sample.design.scores(zero))[0])
     cut = Cut(value, full.k, full.total)
     table = np.zeros((n_sides(full.model.n_outputs), Sides.width(full.model.n_outputs, full.sample.design.d)))
-    return Look(zero, value, np.zeros_like(zero), cut, None, table, None, np.empty(0), value)
+    return Look(zero, value, np.zeros_like(zero), cut, None, table, None, np.empty(0), value, Interval(value, value))
 
 
 class LazyRows:

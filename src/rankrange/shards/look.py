@@ -39,6 +39,7 @@ class Look:
     rows: Rows | None  # the undecided rows, with float64 features
     weights: Array  # the weight of each of them, in [0, its mass]
     least: float
+    between: Interval  # losses strictly inside are surely kept, and in `sure`
 
     def table(self) -> Array:
         """Side sums over all kept rows."""
@@ -153,7 +154,7 @@ class FullData:
             for name in missed:
                 self._brackets[name].widen()
             if not missed:
-                return self._finish(W, part, cuts, s)
+                return self._finish(request, part, cuts, s)
         raise RuntimeError("no bracket held the cut after twelve passes; please report this")
 
     def _too_many(self, n_rows: int) -> TooManyTies:
@@ -208,7 +209,8 @@ class FullData:
             cuts["lower"] = cut_among(values[inside], mass[inside], over, self.k)
         return cuts
 
-    def _finish(self, W: Array, part: Partial, cuts: dict[str, Cut | None], s: Array) -> Look:
+    def _finish(self, request: Request, part: Partial, cuts: dict[str, Cut | None], s: Array) -> Look:
+        W = request.W
         r, d = self.model.n_outputs, self.sample.design.d
         sure = part.sums.total()[5:].reshape(n_sides(r), Sides.width(r, d))
         rows = None if not part.rows else in_float64(part.rows[0])
@@ -219,7 +221,11 @@ class FullData:
             if cut is not None:
                 self._brackets[name].found(cut.value, s, self.mass)
         table = sure if rows is None else sure + sums_of(rows, weights)
-        return Look(W, *self._value_and_gradient(W, table), cuts.get("lower"), cuts.get("upper"), sure, rows, weights, part.least)
+        between = Interval(
+            -np.inf if request.lower is None else request.lower.high, np.inf if request.upper is None else request.upper.low
+        )
+        found = self._value_and_gradient(W, table)
+        return Look(W, *found, cuts.get("lower"), cuts.get("upper"), sure, rows, weights, part.least, between)
 
     def _value_and_gradient(self, W: Array, table: Array) -> tuple[float, Array]:
         return (

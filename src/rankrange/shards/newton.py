@@ -8,7 +8,7 @@ certificate chooses their weights. Both are the same small problem (`boxqp`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from ..solvers.descent import Metric, _inverse_hessian
 from ..solvers.multistart import hessian
 from ..solvers.result import Log, relative
 from .boxqp import best_shares
-from .kernels import Sides
+from .kernels import Sides, side_sums
 from .look import FullData, Look, slopes_of, sums_of, take
 
 Array = NDArray[Any]
@@ -60,26 +60,6 @@ class Curvature:
     def colour(self, v: Array) -> Array:
         """L'^-1 v."""
         return scipy.linalg.solve_triangular(self.L, v, lower=True, trans="T", check_finite=False)
-
-
-def curvature_of(sample: Objective, W: Array, look: Look) -> Curvature | Metric:
-    """The Hessian of F at W as the sample sees it, its rows kept by the cuts of all rows."""
-    if W.size > MOST_PARAMETERS:
-        return Metric(hessian(sample, W))
-    Z = sample.design.scores(W)
-    s = sample.losses(Z)
-    q = np.ones(len(s)) if sample.sample_weight is None else sample.sample_weight.astype(np.float64)
-    if look.lower is not None:
-        q = q * (s >= look.lower.value)
-    if look.upper is not None:
-        q = q * (s <= look.upper.value)
-    q = q / max(float(q.sum()), 1e-300)
-    if sample.n_outputs == 1:
-        matrix = sample.design.gram(q * sample.loss.curvature(sample.y, Z[0]))
-    else:
-        matrix = _softmax_hessian(sample, Z, q)
-    matrix[np.diag_indices_from(matrix)] += np.tile(sample.penalty_diagonal(), sample.n_outputs)
-    return Curvature(matrix)
 
 
 def _softmax_hessian(sample: Objective, Z: Array, q: Array) -> Array:
@@ -133,24 +113,128 @@ def _band_size(n_parameters: int) -> int:
     return 10 * n_parameters if n_parameters <= 100 else max(1000, min(3 * n_parameters, 3000))
 
 
-def certificate(data: FullData, look: Look) -> float:
-    """A proved bound on (F - best) / F, best being the least value with the same rows cut; see `Result`."""
-    if not _cut_is_clean(look):
-        return np.inf
-    if look.lower is None:
-        return relative(look.value - _lower_bound(data, look.table()), look.value)
-    band = _Band(data, look, _band_size(look.W.size))
-    r, p = look.W.shape
-    d, kept, C = data.sample.design.d, data.kept, data.sample.C
-    weight = np.full((r, p), np.sqrt(C) / kept)
-    weight[:, d:] = np.sqrt(_BALANCE * C) / kept
-    fixed = slopes_of(band.sure.sum(axis=0), r, p, data.model.fit_intercept)
-    offsets = (band.rows.losses - np.einsum("rn,rn->n", band.rows.slopes, band.rows.scores)) / kept
-    tangents = band.tangents * weight.ravel() * band.caps[:, None]
-    share = best_shares(tangents, (fixed * weight).ravel(), offsets * band.caps, band.caps, band.K)
-    rho = share * band.caps
-    rho *= min(1.0, band.K / max(float(rho.sum()), 1e-300))
-    return relative(look.value - _lower_bound(data, band.sure + sums_of(band.rows, rho)), look.value)
+class Local:
+    """F around one look: what the sample says of its curvature, a certificate, and the next step."""
+
+    def __init__(self, data: FullData, look: Look) -> None:
+        self.data, self.look = data, look
+        self.sample = data.sample
+
+    @cached_property
+    def _at_sample(self) -> tuple[Array, Array, Array]:
+        """Scores, losses and masses of the sample's rows that the cuts of all rows keep."""
+        sample, look = self.sample, self.look
+        Z = sample.design.scores(look.W)
+        s = sample.losses(Z)
+        q = self.data.mass.astype(np.float64)
+        if look.lower is not None:
+            q = q * (s >= look.lower.value)
+        if look.upper is not None:
+            q = q * (s <= look.upper.value)
+        return Z, s, q
+
+    @cached_property
+    def _loss_hessian(self) -> Array:
+        """The Hessian of the mean of the kept losses as the sample sees it."""
+        Z, _, q = self._at_sample
+        q = q / max(float(q.sum()), 1e-300)
+        if self.sample.n_outputs > 1:
+            return _softmax_hessian(self.sample, Z, q)
+        return self.sample.design.gram(q * self.sample.loss.curvature(self.sample.y, Z[0]))
+
+    def _regularised(self, share: float) -> Curvature:
+        matrix = share * self._loss_hessian
+        matrix[np.diag_indices_from(matrix)] += np.tile(self.sample.penalty_diagonal(), self.sample.n_outputs)
+        return Curvature(matrix)
+
+    @cached_property
+    def curvature(self) -> Curvature | Metric:
+        if self.look.W.size > MOST_PARAMETERS:
+            return Metric(hessian(self.sample, self.look.W))
+        return self._regularised(1.0)
+
+    @cached_property
+    def band(self) -> _Band:
+        return _Band(self.data, self.look, _band_size(self.look.W.size))
+
+    @cached_property
+    def gap(self) -> float:
+        """A proved bound on (F - best) / F, best being the least value with the same rows cut; see `Result`."""
+        if not _cut_is_clean(self.look):
+            return np.inf
+        table = self.look.table() if self.look.lower is None else self._with_best_weights()
+        bounds = [_lower_bound(self.data, table)]
+        if self.look.W.size <= MOST_PARAMETERS:
+            bounds.append(_lower_bound(self.data, self._with_moved_tangents(table)))
+        return relative(self.look.value - max(bounds), self.look.value)
+
+    def _with_best_weights(self) -> Array:
+        """Side sums with the weights of the rows near the lower cut that give the highest bound."""
+        band, data, (r, p) = self.band, self.data, self.look.W.shape
+        weight = np.full((r, p), np.sqrt(self.sample.C) / data.kept)
+        weight[:, self.sample.design.d :] *= np.sqrt(_BALANCE)
+        fixed = slopes_of(band.sure.sum(axis=0), r, p, data.model.fit_intercept)
+        offsets = (band.rows.losses - np.einsum("rn,rn->n", band.rows.slopes, band.rows.scores)) / data.kept
+        tangents = band.tangents * weight.ravel() * band.caps[:, None]
+        share = best_shares(tangents, (fixed * weight).ravel(), offsets * band.caps, band.caps, band.K)
+        rho = share * band.caps
+        rho *= min(1.0, band.K / max(float(rho.sum()), 1e-300))
+        return band.sure + sums_of(band.rows, rho)
+
+    def _with_moved_tangents(self, table: Array) -> Array:
+        """Side sums where rows of the sample, which are at hand, have tangents at other scores.
+
+        Any tangent lies below its loss, so the bound stays a proof. A residual gradient g costs C g^2 / 2, and on the
+        intercept more; moving the tangents of a few rows cancels it for g^2 over their curvature instead. They move as
+        a step of all rows by -g would move them, times as many as there are other rows for each.
+        """
+        design, look = self.sample.design, self.look
+        r, p = look.W.shape
+        Z, s, _ = self._at_sample
+        slack = 1e-4 * (1.0 + np.abs(s))
+        inside = np.flatnonzero((s > look.between.low + slack) & (s < look.between.high - slack))
+        if not len(inside):
+            return table
+        total = slopes_of(table.sum(axis=0), r, p, design.fit_intercept) / self.data.kept
+        gradient = total + self.sample.penalty_gradient(look.W)
+        share = float(self.data.mass[inside].sum()) / self.data.kept
+        step = -self._regularised(share).solve(gradient.ravel()).reshape(r, p)
+        part = self.sample.rows(inside, self.sample.m, self.sample.k)
+        moved = [self._sample_sums(part, scores.astype(np.float64)) for scores in (Z[:, inside], Z[:, inside] + part.design.scores(step))]
+        return table - moved[0] + moved[1]
+
+    def _sample_sums(self, part: Objective, Z: Array) -> Array:
+        s, slope = part.losses_and_slopes(Z)
+        mass = np.ones(part.design.n) if part.sample_weight is None else part.sample_weight
+        return side_sums(part.design.X, part.y, s, (slope * mass).astype(part.design.X.dtype), Z, mass)
+
+    def step(self, pairs: list[tuple[Array, Array, Array]]) -> tuple[Array, float]:
+        """The step to take, and what it gains by the model; `pairs` are steps and changes of gradient so far."""
+        if self.look.lower is not None and isinstance(self.curvature, Curvature):
+            return self._kinked_step(self.curvature)
+        shape = (1, 1, self.look.W.size) if isinstance(self.curvature, Curvature) else (1, *self.look.W.shape)
+        gradient = self.look.gradient.reshape(shape)
+        metric: Any = self.curvature
+        direction = -_inverse_hessian(gradient, [(s.reshape(shape), y.reshape(shape), c) for s, y, c in pairs], metric)
+        slope = float(np.vdot(direction, gradient))
+        if not slope < 0:
+            direction = -metric.solve(gradient)
+            slope = float(np.vdot(direction, gradient))
+        return direction.reshape(self.look.W.shape), -slope / 2
+
+    def _kinked_step(self, curvature: Curvature) -> tuple[Array, float]:
+        """The step that minimises the model with the kinks of the rows near the lower cut."""
+        band, kept, (r, p) = self.band, self.data.kept, self.look.W.shape
+        fixed = slopes_of(band.sure.sum(axis=0), r, p, self.data.model.fit_intercept) / kept
+        fixed += self.sample.penalty_gradient(self.look.W)
+        B = curvature.white(band.tangents * (band.caps / kept)[:, None])
+        v = curvature.white(fixed.ravel())
+        losses = band.rows.losses * band.caps / kept
+        share = best_shares(B, v, losses, band.caps, band.K)
+        pull = v + B.T @ share
+        present = float(self.look.weights[band.near] @ band.rows.losses) / kept
+        gain = present - (float(share @ losses) - 0.5 * float(pull @ pull))
+        return -curvature.colour(pull).reshape(r, p), gain
 
 
 def _lower_bound(data: FullData, table: Array) -> float:
@@ -181,23 +265,6 @@ def _cut_is_clean(look: Look) -> bool:
     return bool((X == X[:1]).all() and (look.rows.y[tied] == look.rows.y[tied[0]]).all())
 
 
-def kinked_step(data: FullData, look: Look, curvature: Curvature) -> tuple[Array, float]:
-    """The step that minimises the model with the kinks of the rows near the lower cut, and how much it gains there."""
-    band = _Band(data, look, _band_size(look.W.size))
-    r, p = look.W.shape
-    kept = data.kept
-    fixed = slopes_of(band.sure.sum(axis=0), r, p, data.model.fit_intercept) / kept
-    fixed += data.sample.penalty_gradient(look.W)
-    B = curvature.white(band.tangents * (band.caps / kept)[:, None])
-    v = curvature.white(fixed.ravel())
-    share = best_shares(B, v, band.rows.losses * band.caps / kept, band.caps, band.K)
-    pull = v + B.T @ share
-    # F at W itself, without what does not change: the band's share of the loss.
-    present = float(look.weights[band.near] @ band.rows.losses) / kept
-    gain = present - (float(share @ (band.rows.losses * band.caps)) / kept - 0.5 * float(pull @ pull))
-    return -curvature.colour(pull).reshape(r, p), gain
-
-
 class Descent:
     """Steps on all rows until the certificate is at most `tol`."""
 
@@ -209,49 +276,33 @@ class Descent:
 
     def run(self, W: Array) -> tuple[Look, float, int]:
         """The best point, its certificate, and the number of steps."""
-        look = self.data.look(W)
-        gap = certificate(self.data, look)
-        self.log("pass", look.value)
+        local = Local(self.data, self.data.look(W))
+        self.log("pass", local.look.value)
         for step in range(self.max_iter):
-            if gap <= self.tol:
-                return look, gap, step
-            moved = self._advance(look, gap)
+            if local.gap <= self.tol:
+                return local.look, local.gap, step
+            moved = self._advance(local)
             if moved is None:
-                return look, gap, step
-            self._remember(look, moved[0])
-            look, gap = moved
-            self.log("pass", look.value)
-        return look, gap, self.max_iter
+                return local.look, local.gap, step
+            self._remember(local.look, moved.look)
+            local = moved
+            self.log("pass", local.look.value)
+        return local.look, local.gap, self.max_iter
 
-    def _advance(self, look: Look, gap: float) -> tuple[Look, float] | None:
-        direction, gain = self._direction(look)
+    def _advance(self, local: Local) -> Local | None:
+        direction, gain = local.step(self.pairs)
         if not gain > 0:
             return None
-        length = 1.0
+        length, value = 1.0, local.look.value
         for _ in range(4):
-            new = self.data.look(look.W + length * direction)
-            new_gap = certificate(self.data, new)
-            close = abs(new.value - look.value) <= self.noise * abs(look.value)
-            if new.value <= look.value - 1e-4 * length * gain or (close and new_gap < gap):
-                return new, new_gap
+            new = Local(self.data, self.data.look(local.look.W + length * direction))
+            close = abs(new.look.value - value) <= self.noise * abs(value)
+            if new.look.value <= value - 1e-4 * length * gain or (close and new.gap < local.gap):
+                return new
             if close:  # rounding hides what is left to gain
                 return None
             length *= 0.3
         return None
-
-    def _direction(self, look: Look) -> tuple[Array, float]:
-        curvature = curvature_of(self.data.sample, look.W, look)
-        if look.lower is not None and isinstance(curvature, Curvature):
-            return kinked_step(self.data, look, curvature)
-        shape = (1, 1, look.W.size) if isinstance(curvature, Curvature) else (1, *look.W.shape)
-        pairs = [(s.reshape(shape), y.reshape(shape), rho) for s, y, rho in self.pairs]
-        solve: Callable[[Any], Array] = lambda use: -_inverse_hessian(look.gradient.reshape(shape), use, curvature)  # type: ignore[arg-type] # noqa: E731
-        direction = solve(pairs)
-        slope = float(np.vdot(direction, look.gradient))
-        if not slope < 0:
-            direction = solve([])
-            slope = float(np.vdot(direction, look.gradient))
-        return direction.reshape(look.W.shape), -slope / 2
 
     def _remember(self, old: Look, new: Look) -> None:
         s, y = new.W - old.W, new.gradient - old.gradient
