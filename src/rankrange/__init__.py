@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .core.select import range_weights, ranked_range, thresholds
     from .estimators import AoRRClassifier, AoRRRegressor, TKMLClassifier
     from .issues import find_label_issues
+    from .shards import scan
 
 __version__ = "0.1.0.dev0"
 
@@ -25,11 +26,13 @@ _HOME_OF = {
     "AoRRClassifier": "estimators",
     "AoRRRegressor": "estimators",
     "TKMLClassifier": "estimators",
+    "scan": "shards",
 }
 _SUBMODULES = (
     "audit",
     "core",
     "crossfit",
+    "dask",
     "datasets",
     "estimators",
     "issues",
@@ -37,6 +40,7 @@ _SUBMODULES = (
     "noise",
     "plots",
     "risk",
+    "shards",
     "solvers",
     "tables",
     "torch",
@@ -52,6 +56,7 @@ __all__ = [
     "find_label_issues",
     "range_weights",
     "ranked_range",
+    "scan",
     "thresholds",
 ]
 

@@ -2,6 +2,7 @@
 
 from .blocks import BLOCK_ROWS, Batch
 from .fit import LazyRows, fit_on_shards
+from .scan import Scan, scan
 from .seam import ArrayShard, Shard, ShardList, Shards, array_shards
 
-__all__ = ["BLOCK_ROWS", "ArrayShard", "Batch", "LazyRows", "Shard", "ShardList", "Shards", "array_shards", "fit_on_shards"]
+__all__ = ["BLOCK_ROWS", "ArrayShard", "Batch", "LazyRows", "Scan", "Shard", "ShardList", "Shards", "array_shards", "fit_on_shards", "scan"]

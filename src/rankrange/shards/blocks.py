@@ -21,12 +21,13 @@ BLOCK_ROWS = 1 << 13
 
 
 class Batch(NamedTuple):
-    """Some rows as they come: the number of the first one, X, y, and the weights where there are any."""
+    """Some rows as they come: the number of the first one, X, y, the weights where there are any, where it is from."""
 
     first_row: int
     X: Any
     y: Array
     weight: Array | None
+    source: str = ""
 
 
 class Piece(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,34 +54,45 @@ class Description:
         return np.float32 if small else np.float64
 
 
-@dataclass
-class Count:
-    n: int
-
-    def merge(self, later: Count) -> None:
-        self.n += later.n
-
-
 def describe(shard: Shard, message: Sampling) -> Description:
     """Look at each row once."""
     found = Description()
     with one_thread():
-        for batch in aligned_blocks(shard.batches()):
-            _look_at(batch, message, found, shard.name)
-            if found.trouble is not None:
-                return found
+        for batch in aligned_blocks(_until_trouble(shard.batches(), message, found)):
+            _look_at(batch, message, found)
     return found
 
 
-def _look_at(batch: Batch, message: Sampling, found: Description, name: str) -> None:
+def _until_trouble(batches: Iterable[Batch], message: Sampling, found: Description) -> Iterator[Batch]:
+    """The batches as they come, each checked under its own name, up to the first in which something is wrong."""
+    for batch in batches:
+        name = batch.source or f"the rows from {batch.first_row} on"
+        found.n_columns.add(batch.X.shape[1])
+        found.trouble = (
+            _not_a_number(batch, name)
+            or _wrong_weight(batch, name)
+            or _wrong_target(batch, message, name)
+            or _too_many_classes(found, name)
+        )
+        if found.trouble is not None or len(found.n_columns) > 1:
+            return
+        found.dtypes.add(str(batch.X.dtype))
+        found.sparse |= sp.issparse(batch.X)
+        yield batch
+
+
+def _too_many_classes(found: Description, name: str) -> str | None:
+    if len(found.labels) <= MOST_CLASSES:
+        return None
+    return (
+        f"a classifier needs at most {MOST_CLASSES} classes, got more before {name}; the target seems to be a number: "
+        "use AoRRRegressor"
+    )
+
+
+def _look_at(batch: Batch, message: Sampling, found: Description) -> None:
     n = batch.X.shape[0]
     found.n += n
-    found.n_columns.add(batch.X.shape[1])
-    found.dtypes.add(str(batch.X.dtype))
-    found.sparse |= sp.issparse(batch.X)
-    found.trouble = _not_a_number(batch, name) or _wrong_weight(batch, name) or _wrong_target(batch, message, name)
-    if found.trouble is not None:
-        return
     weight = batch.weight
     present = None if weight is None else weight > 0
     mass = float(n) if weight is None else float(weight.sum(dtype=np.float64))
@@ -90,11 +102,6 @@ def _look_at(batch: Batch, message: Sampling, found: Description, name: str) -> 
         found.whole &= bool((weight == np.floor(weight)).all())
     if message.classify:
         _count_labels(found.labels, batch.y, present)
-        if len(found.labels) > MOST_CLASSES:
-            found.trouble = (
-                f"a classifier needs at most {MOST_CLASSES} classes, got more in {name}; the target seems to be a "
-                "number: use AoRRRegressor"
-            )
     chosen = hashed(message.seed, batch.first_row, n) <= np.uint64(message.threshold)
     chosen = np.flatnonzero(chosen if present is None else chosen & present)
     if len(chosen):
@@ -136,7 +143,7 @@ def _not_a_number(batch: Batch, name: str) -> str | None:
     bad = ~np.isfinite(X.toarray() if sp.issparse(X) else X)
     if not bad.any():
         return None
-    row, column = (int(found[0]) for found in np.nonzero(bad))
+    row, column = (int(places[0]) for places in np.nonzero(bad))
     return (
         f"features must be finite, got {bad.sum()} NaN or infinite in {name}, the first in column {{column:{column}}} of "
         f"row {batch.first_row + row}; drop or fill these rows"

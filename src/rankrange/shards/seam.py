@@ -26,7 +26,6 @@ class Shard(Protocol):
 
     start: int
     stop: int
-    name: str
 
     def batches(self) -> Iterator[Batch]: ...
 
@@ -51,13 +50,12 @@ class ArrayShard:
 
     start: int
     stop: int
-    name: str
-    parts: Sequence[tuple[Any, Any, Any]]  # (X, y, weight or None) of each part
+    parts: Sequence[tuple[str, Any, Any, Any]]  # (name, X, y, weight or None) of each part
 
     def batches(self) -> Iterator[Batch]:
         at = self.start
-        for X, y, weight in self.parts:
-            yield Batch(at, X, np.asarray(y), None if weight is None else np.asarray(weight))
+        for name, X, y, weight in self.parts:
+            yield Batch(at, X, np.asarray(y), None if weight is None else np.asarray(weight), name)
             at += X.shape[0]
 
 
@@ -169,11 +167,11 @@ def array_shards(Xs: Sequence[Any], ys: Sequence[Any], weights: Sequence[Any] | 
             )
     shards = []
     for at in aligned_ranges([X.shape[0] for X, _, _ in chunks]):
-        parts = [_cut(chunks[piece.chunk], piece.start, piece.stop) for piece in at.pieces]
-        shards.append(ArrayShard(at.start, at.stop, f"chunk {at.pieces[0].chunk}", parts))
+        parts = [(f"chunk {i}", *cut_chunk(chunks[i], start, stop)) for i, start, stop in at.pieces]
+        shards.append(ArrayShard(at.start, at.stop, parts))
     return shards
 
 
-def _cut(chunk: tuple[Any, Any, Any], start: int, stop: int) -> tuple[Any, Any, Any]:
+def cut_chunk(chunk: tuple[Any, Any, Any], start: int, stop: int) -> tuple[Any, Any, Any]:
     X, y, weight = chunk
     return X[start:stop], y[start:stop], None if weight is None else weight[start:stop]
