@@ -1,8 +1,52 @@
-"""Rows that do not fit into memory, or live on many machines: the same exact fit, in a few passes over them."""
+"""Rows that do not fit into memory, or live on many machines: the same exact fit, in a few passes over them.
 
-from .blocks import BLOCK_ROWS, Batch
-from .fit import LazyRows, fit_on_shards
-from .scan import Scan, scan
-from .seam import ArrayShard, Shard, ShardList, Shards, array_shards
+Names are loaded when they are first used, so that a worker that runs a kernel loads NumPy and little else.
+"""
 
-__all__ = ["BLOCK_ROWS", "ArrayShard", "Batch", "LazyRows", "Scan", "Shard", "ShardList", "Shards", "array_shards", "fit_on_shards", "scan"]
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .blocks import BLOCK_ROWS, Batch
+    from .files import Scan, scan
+    from .fit import fit_on_shards
+    from .lazy import LazyRows
+    from .seam import ArrayShard, Shard, ShardList, Shards, array_shards
+
+_HOME_OF = {
+    "ArrayShard": "seam",
+    "BLOCK_ROWS": "blocks",
+    "Batch": "blocks",
+    "LazyRows": "lazy",
+    "Scan": "files",
+    "Shard": "seam",
+    "ShardList": "seam",
+    "Shards": "seam",
+    "array_shards": "seam",
+    "fit_on_shards": "fit",
+    "scan": "files",
+}
+
+__all__ = [
+    "BLOCK_ROWS",
+    "ArrayShard",
+    "Batch",
+    "LazyRows",
+    "Scan",
+    "Shard",
+    "ShardList",
+    "Shards",
+    "array_shards",
+    "fit_on_shards",
+    "scan",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f".{_HOME_OF[name]}", __name__), name)
+    globals()[name] = value
+    return value

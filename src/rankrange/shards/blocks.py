@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,7 +53,7 @@ def aligned_ranges(lengths: Sequence[int]) -> list[Range]:
     n = int(offsets[-1])
     up = [min(-(-int(offset) // BLOCK_ROWS) * BLOCK_ROWS, n) for offset in offsets]
     ranges = []
-    for start, stop in zip(up[:-1], up[1:], strict=True):
+    for start, stop in pairwise(up):
         if start == stop:
             continue
         first = int(np.searchsorted(offsets, start, side="right")) - 1
@@ -70,7 +71,7 @@ def split_rows(n: int, parts: int) -> list[tuple[int, int]]:
     """About `parts` equal ranges of n rows that begin at blocks."""
     n_blocks = -(-n // BLOCK_ROWS)
     edges = [n_blocks * i // parts * BLOCK_ROWS for i in range(parts)] + [n]
-    return [(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True) if a < b]
+    return [(a, b) for a, b in pairwise(edges) if a < b]
 
 
 def aligned_blocks(batches: Iterable[Batch]) -> Iterator[Batch]:

@@ -21,7 +21,7 @@ Array = NDArray[Any]
 def best_shares(B: Array, v: Array, g: Array, a: Array, K: float, *, max_iter: int = 80) -> Array:
     """The minimiser t, to about ten digits of the objective; a > 0."""
     room = float(a.sum())
-    if K <= 0 or K >= room:
+    if K <= 0 or room <= K:
         return np.zeros(len(g)) if K <= 0 else np.ones(len(g))
     size = max(float(np.abs(g - B @ v).max()), 1e-300)
     root = np.sqrt(size)

@@ -21,9 +21,11 @@ def converted(path: Path, target: Any, folder: str) -> Path:
             names = head.schema.names
         kinds = {name: pyarrow.float64() for name in names if name != target}
         convert = arrow_csv.ConvertOptions(column_types=kinds)
-        with arrow_csv.open_csv(path, read, convert_options=convert) as reader:
-            with pyarrow.ipc.new_file(f"{out}.part", reader.schema) as writer:
-                for batch in reader:
-                    writer.write_batch(batch)
+        with (
+            arrow_csv.open_csv(path, read, convert_options=convert) as reader,
+            pyarrow.ipc.new_file(f"{out}.part", reader.schema) as writer,
+        ):
+            for batch in reader:
+                writer.write_batch(batch)
     os.replace(f"{out}.part", out)
     return out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,12 @@ class Description:
     labels: dict[Any, list[int]] = field(default_factory=dict)  # label: [rows, rows of positive weight]
     sample: list[Batch] = field(default_factory=list)
     trouble: str | None = None  # the first thing that is wrong, in the order of the rows
+
+    def copy(self) -> Description:
+        """One that can be merged into without changing this one."""
+        labels = {label: list(counts) for label, counts in self.labels.items()}
+        sets = {"n_columns": set(self.n_columns), "dtypes": set(self.dtypes)}
+        return replace(self, mass=self.mass.copy(), labels=labels, sample=list(self.sample), **sets)
 
     def merge(self, later: Description) -> None:
         self.n += later.n
@@ -145,8 +151,8 @@ def _not_a_number(batch: Batch, name: str) -> str | None:
         return None
     row, column = (int(places[0]) for places in np.nonzero(bad))
     return (
-        f"features must be finite, got {bad.sum()} NaN or infinite in {name}, the first in column {{column:{column}}} of "
-        f"row {batch.first_row + row}; drop or fill these rows"
+        f"features must be finite, got {bad.sum()} NaN or infinite in {name}, the first in column {{column:{column}}} "
+        f"of row {batch.first_row + row}; drop or fill these rows"
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +25,7 @@ from ..solvers import Log, Result, multistart
 from .blocks import one_thread
 from .describe import Description, describe
 from .kernels import Cutting, Interval, Model, Sampling, Sides, dropped, n_sides
+from .lazy import LazyRows
 from .look import FullData, Look
 from .newton import Descent
 from .seam import Shards
@@ -104,7 +104,9 @@ def _check_supported(estimator: Any) -> None:
     for name, default in (("solver", "auto"), ("stratify", False), ("operations", None)):
         value = getattr(estimator, name, default)
         if value != default:
-            raise ValueError(f"a fit on shards needs {name}={default!r}, got {name}={value!r}; fit in memory for others")
+            raise ValueError(
+                f"a fit on shards needs {name}={default!r}, got {name}={value!r}; fit in memory for others"
+            )
     if isinstance(estimator.k, str) and estimator.k == "adaptive":
         raise ValueError("a fit on shards needs k as a number or 'auto', got k='adaptive'; fit in memory for it")
 
@@ -241,9 +243,7 @@ def _rank(mass: float, sample: Objective) -> float:
     return min(round(mass), sample.design.n)
 
 
-def _search(
-    sample: Objective, m: float, k: float, total: float, estimator: Any, rng: np.random.Generator
-) -> Array:
+def _search(sample: Objective, m: float, k: float, total: float, estimator: Any, rng: np.random.Generator) -> Array:
     """The best of many starts on the sample, its cuts lowered so that they hold the outliers that it may have more."""
     share = m / total
     size = sample.design.n
@@ -271,33 +271,6 @@ def _tied_at_zero(full: FullData, zero: Array) -> Look:
     return Look(zero, value, np.zeros_like(zero), cut, None, table, None, np.empty(0), value, Interval(value, value))
 
 
-class LazyRows:
-    """One value per row, computed shard by shard when it is asked for: iterate over it, or take `np.asarray`.
-
-    `indices()` gives the numbers of the rows where the value is true.
-    """
-
-    def __init__(self, shards: Any, kernel: Any, message: Any, n: int) -> None:
-        self._shards, self._kernel, self._message, self._n = shards, kernel, message, n
-
-    def __len__(self) -> int:
-        return self._n
-
-    def __iter__(self) -> Iterator[Array]:
-        return iter(self._shards.map_lazy(self._kernel, self._message))
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        return np.concatenate(list(self)).astype(dtype or bool, copy=False)
-
-    def indices(self) -> Array:
-        """Numbers of the rows where the value is true, without an array of all rows."""
-        at, found = 0, []
-        for part in self:
-            found.append(at + np.flatnonzero(part))
-            at += len(part)
-        return np.concatenate(found) if found else np.zeros(0, dtype=np.intp)
-
-
 def _store(
     estimator: Any, shards: Any, data: _Data, full: FullData, look: Look, gap: float, n_iter: int, log: Log
 ) -> None:
@@ -318,7 +291,9 @@ def _store(
     whole_tie = look.upper is not None and look.upper.taken >= look.upper.tied * (1.0 - 1e-12)
     cutting = Cutting(data.model, look.W, estimator.lam_hat_, whole_tie)
     lazy = getattr(shards, "lazy_rows", LazyRows)
-    estimator.dropped_ = lazy(shards, dropped, cutting, data.description.n) if lazy is LazyRows else lazy(dropped, cutting)
+    estimator.dropped_ = (
+        lazy(shards, dropped, cutting, data.description.n) if lazy is LazyRows else lazy(dropped, cutting)
+    )
     if is_classifier(estimator):
         _warn_of_lost_classes(estimator, data, look)
     if not converged:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -133,6 +134,10 @@ class Partial:
         # Beyond the limit the rows are of no use: the driver narrows its brackets first.
         self.rows = self.rows + later.rows if self.n_rows <= self.limit else []
 
+    def copy(self) -> Partial:
+        """One that can be merged into without changing this one."""
+        return replace(self, sums=self.sums.copy(), rows=list(self.rows))
+
     def pack(self) -> Partial:
         self.rows = [Rows.joined(self.rows)] if len(self.rows) > 1 else self.rows
         return self
@@ -143,6 +148,9 @@ class Partials:
     """One `Partial` per request."""
 
     parts: list[Partial]
+
+    def copy(self) -> Partials:
+        return Partials([part.copy() for part in self.parts])
 
     def merge(self, later: Partials) -> None:
         for mine, other in zip(self.parts, later.parts, strict=True):
@@ -178,7 +186,9 @@ def _evaluate_block(
     if undecided is not None:
         chosen = np.flatnonzero(undecided if mass is None else undecided & (mass > 0))
         if len(chosen):
-            _collect(part, Rows(X[chosen], y[chosen], s[chosen], slope[:, chosen], Z[:, chosen], _mass_of(mass, chosen)))
+            _collect(
+                part, Rows(X[chosen], y[chosen], s[chosen], slope[:, chosen], Z[:, chosen], _mass_of(mass, chosen))
+            )
     weight = kept if mass is None else kept * mass
     slope *= weight
     part.sums.add(block, np.concatenate([masses, side_sums(X, y, s, slope, Z, weight).ravel()]))
@@ -262,7 +272,7 @@ def _by_class(X: Any, y: Array, weighted: Array, columns: tuple[Array, ...]) -> 
     order = np.argsort(y, kind="stable")
     X, weighted = X[order], weighted[:, order]
     edges = np.searchsorted(y[order], np.arange(r + 1))
-    for side, (a, b) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
+    for side, (a, b) in enumerate(pairwise(edges)):
         if a == b:
             continue
         part = np.ascontiguousarray(weighted[:, a:b])
@@ -332,5 +342,3 @@ def hashed(seed: int, first_row: int, n: int) -> Array:
         x *= np.uint64(0x94D049BB133111EB)
         x ^= x >> np.uint64(31)
     return x
-
-

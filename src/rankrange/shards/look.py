@@ -222,7 +222,8 @@ class FullData:
                 self._brackets[name].found(cut.value, s, self.mass)
         table = sure if rows is None else sure + sums_of(rows, weights)
         between = Interval(
-            -np.inf if request.lower is None else request.lower.high, np.inf if request.upper is None else request.upper.low
+            -np.inf if request.lower is None else request.lower.high,
+            np.inf if request.upper is None else request.upper.low,
         )
         found = self._value_and_gradient(W, table)
         return Look(W, *found, cuts.get("lower"), cuts.get("upper"), sure, rows, weights, part.least, between)

@@ -74,7 +74,9 @@ def _softmax_hessian(sample: Objective, Z: Array, q: Array) -> Array:
         matrix[block, block] = sample.design.gram(q * probabilities[:, a], rows)
     for start in range(0, len(rows), 4096):
         part = slice(start, start + 4096)
-        joint = outer_rows(sample.design.X[rows[part]], probabilities[part].T * np.sqrt(q[part]), sample.design.fit_intercept)
+        joint = outer_rows(
+            sample.design.X[rows[part]], probabilities[part].T * np.sqrt(q[part]), sample.design.fit_intercept
+        )
         matrix -= joint.T @ joint
     return matrix
 
@@ -91,7 +93,8 @@ class _Band:
     """The rows nearest the lower cut, whose weights are open, and the sums of all others."""
 
     def __init__(self, data: FullData, look: Look, size: int) -> None:
-        assert look.rows is not None and look.lower is not None
+        assert look.rows is not None
+        assert look.lower is not None
         rows, lower, upper = look.rows, look.lower, look.upper
         share = np.ones(len(rows.losses))
         if upper is not None:
@@ -200,7 +203,10 @@ class Local:
         share = float(self.data.mass[inside].sum()) / self.data.kept
         step = -self._regularised(share).solve(gradient.ravel()).reshape(r, p)
         part = self.sample.rows(inside, self.sample.m, self.sample.k)
-        moved = [self._sample_sums(part, scores.astype(np.float64)) for scores in (Z[:, inside], Z[:, inside] + part.design.scores(step))]
+        moved = [
+            self._sample_sums(part, scores.astype(np.float64))
+            for scores in (Z[:, inside], Z[:, inside] + part.design.scores(step))
+        ]
         return table - moved[0] + moved[1]
 
     def _sample_sums(self, part: Objective, Z: Array) -> Array:
@@ -262,7 +268,7 @@ def _cut_is_clean(look: Look) -> bool:
         return False
     X = look.rows.X[tied]
     X = X.toarray() if sp.issparse(X) else X
-    return bool((X == X[:1]).all() and (look.rows.y[tied] == look.rows.y[tied[0]]).all())
+    return bool((X[:1] == X).all() and (look.rows.y[tied] == look.rows.y[tied[0]]).all())
 
 
 class Descent:

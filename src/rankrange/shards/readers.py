@@ -151,7 +151,9 @@ def _arrow(part: Part, layout: Layout, low: int, high: int) -> Iterator[Batch]:
 
 
 def _wanted(layout: Layout) -> list[str]:
-    return list(dict.fromkeys([*layout.features, layout.target, *([layout.weight] if layout.weight is not None else [])]))
+    return list(
+        dict.fromkeys([*layout.features, layout.target, *([layout.weight] if layout.weight is not None else [])])
+    )
 
 
 def _tables(tables: Iterator[Any], part: Part, layout: Layout, low: int, high: int) -> Iterator[Batch]:

@@ -1,8 +1,8 @@
 """The seam between the fit and the engine that runs it: shards of rows, pure kernels, two ways to run them.
 
-A kernel is a module-level function kernel(shard, message) -> result, where results have `merge(later)`. An engine is
-a `Shards`: it runs a kernel on each shard, anywhere, and merges the results in the order of the shards. Shards keep
-no state between calls, so a lost worker loses nothing that cannot be computed again.
+A kernel is a module-level function kernel(shard, message) -> result, where results have `merge(later)` and
+`copy()`. An engine is a `Shards`: it runs a kernel on each shard, anywhere, and merges the results in the order of the
+shards. Shards keep no state between calls, so a lost worker loses nothing that cannot be computed again.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def merged(results: Iterable[Any]) -> Any:
     total = None
     for result in results:
         if total is None:
-            total = result
+            total = result.copy()  # an engine may keep what it gave, to merge it once more after a failure
         else:
             total.merge(result)
     return total
@@ -153,13 +153,16 @@ def array_shards(Xs: Sequence[Any], ys: Sequence[Any], weights: Sequence[Any] | 
     Examples
     --------
     >>> import numpy as np
-    >>> [shard.stop for shard in array_shards([np.ones((5_000, 1)), np.ones((9_000, 1))], [np.ones(5_000), np.ones(9_000)])]
+    >>> X, y = np.ones((14_000, 1)), np.ones(14_000)
+    >>> [shard.stop for shard in array_shards([X[:5_000], X[5_000:]], [y[:5_000], y[5_000:]])]
     [8192, 14000]
     """
     given = [None] * len(Xs) if weights is None else weights
     chunks = list(zip(Xs, ys, given, strict=True))
     for number, (X, y, weight) in enumerate(chunks):
-        lengths = {len(part) if not hasattr(part, "shape") else part.shape[0] for part in (X, y, weight) if part is not None}
+        lengths = {
+            len(part) if not hasattr(part, "shape") else part.shape[0] for part in (X, y, weight) if part is not None
+        }
         if len(lengths) > 1:
             raise ValueError(
                 f"X, y and the weights of a chunk must have the same number of rows, got {sorted(lengths)} in chunk "

@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
 
 class TreeSum:
-    """A sum over consecutive blocks: nodes (first block, level, value), a node of level l being the sum of 2^l blocks."""
+    """A sum over consecutive blocks: nodes (first block, level, value), a node of level l the sum of 2^l blocks."""
 
     def __init__(self) -> None:
         self.nodes: list[tuple[int, int, Array]] = []
@@ -33,10 +32,17 @@ class TreeSum:
 
     def _push(self, first: int, level: int, value: Array) -> None:
         nodes = self.nodes
-        while nodes and nodes[-1][1] == level and nodes[-1][0] == first - (1 << level) and not nodes[-1][0] >> level & 1:
+        while (
+            nodes and nodes[-1][1] == level and nodes[-1][0] == first - (1 << level) and not nodes[-1][0] >> level & 1
+        ):
             first, _, left = nodes.pop()
             value, level = left + value, level + 1
         nodes.append((first, level, value))
+
+    def copy(self) -> TreeSum:
+        same = TreeSum()
+        same.nodes = list(self.nodes)
+        return same
 
     def total(self) -> Array:
         """The sum over all blocks; what stands alone at the end is added from the last to the first."""
@@ -51,5 +57,3 @@ class TreeSum:
 
     def __bool__(self) -> bool:
         return bool(self.nodes)
-
-

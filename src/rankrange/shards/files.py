@@ -76,7 +76,9 @@ def scan(
         assert folder is not None
         files, kind = [converted(files[0], target, folder)], "arrow"
     parts, layout = (
-        _npy_layout(files, target, weight, columns) if kind == "npy" else _arrow_layout(files, kind, target, weight, columns)
+        _npy_layout(files, target, weight, columns)
+        if kind == "npy"
+        else _arrow_layout(files, kind, target, weight, columns)
     )
     return Scan(parts, layout, folder if spill else None)
 
@@ -182,7 +184,9 @@ def _arrow_layout(
     names = first_schema.names
     for role, column in (("target", target), ("weight", weight)):
         if column is not None and column not in names:
-            raise ValueError(f"{role} must be a column of the table, got {column!r}; it has {', '.join(map(repr, names[:20]))}")
+            raise ValueError(
+                f"{role} must be a column of the table, got {column!r}; it has {', '.join(map(repr, names[:20]))}"
+            )
     features = tuple(columns) if columns is not None else tuple(n for n in names if n not in (target, weight))
     return tuple(parts), Layout(kind, features, target, weight, _common_dtype(first_schema, features))
 
@@ -201,7 +205,9 @@ def _footer(file: Path, kind: str) -> tuple[Any, list[int]]:
 
 def _check_same(expected: Any, found: Any, first: Path, file: Path) -> None:
     for name in [*expected.names, *found.names]:
-        here, there = (str(schema.field(name).type) if name in schema.names else "no such column" for schema in (expected, found))
+        here, there = (
+            str(schema.field(name).type) if name in schema.names else "no such column" for schema in (expected, found)
+        )
         if here != there:
             raise ValueError(
                 f"all files of a scan must have the same columns, got {name!r} as {here} in {first} and as {there} in "
@@ -220,8 +226,8 @@ def _common_dtype(schema: Any, features: tuple[Any, ...]) -> Any:
         kind = schema.field(name).type
         if not (types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind)):
             raise ValueError(
-                f"features must be numbers, got column {name!r} of type {kind}; encode it, or name the columns to use by "
-                "columns=[...]"
+                f"features must be numbers, got column {name!r} of type {kind}; encode it, or name the columns to use "
+                "by columns=[...]"
             )
         small &= str(kind) in ("float", "halffloat", "bool", "int8", "uint8", "int16", "uint16")
     return np.float32 if small else np.float64
@@ -233,7 +239,9 @@ def _npy_layout(
     with readable(str(files[0]), str(files[0])):
         X = Npy(files[0])
     if len(X.shape) != 2 or X.dtype.kind not in "fiub":
-        raise ValueError(f"a .npy file must hold a table of numbers, got shape {X.shape} and dtype {X.dtype} in {files[0]}")
+        raise ValueError(
+            f"a .npy file must hold a table of numbers, got shape {X.shape} and dtype {X.dtype} in {files[0]}"
+        )
     own = []
     for role, column in (("target", target), ("weight", weight)):
         if isinstance(column, int | np.integer) and 0 <= column < X.shape[1]:
@@ -241,10 +249,13 @@ def _npy_layout(
         elif isinstance(column, str | Path):
             length = Npy(column).shape[0]
             if length != X.shape[0]:
-                raise ValueError(f"the {role} must have one entry per row, got {length} for {X.shape[0]} rows in {column}")
+                raise ValueError(
+                    f"the {role} must have one entry per row, got {length} for {X.shape[0]} rows in {column}"
+                )
         elif column is not None or role == "target":
             raise ValueError(
-                f"{role} of a .npy file must be the number of a column below {X.shape[1]} or another .npy file, got {column!r}"
+                f"{role} of a .npy file must be the number of a column below {X.shape[1]} or another .npy file, got "
+                f"{column!r}"
             )
     features = tuple(columns) if columns is not None else tuple(i for i in range(X.shape[1]) if i not in own)
     dtype = np.float32 if X.dtype in (np.float32, np.float16) else np.float64
