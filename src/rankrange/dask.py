@@ -95,13 +95,13 @@ def _applied(model: Any, method: str, X: Any, width: tuple[int, ...], dtype: Any
     return getattr(model, method)(X) if X.shape[0] else np.empty((0, *width), dtype=dtype)
 
 
-class AoRRClassifier(_OnDask, _local.AoRRClassifier):
+class AoRRClassifier(_OnDask, _local.AoRRClassifier):  # type: ignore[misc] # fit takes no validation rows
     """`rankrange.AoRRClassifier` for Dask arrays and dataframes.
 
     Parameters and attributes are those of the plain class, `dropped_` being a lazy Dask array and `n_passes_` the
     number of passes over the data. `solver`, `stratify`, `operations` and loss="hinge" are for data in memory. `client`
-    may be set as an attribute; the default client is used otherwise. The result does not depend on the chunks, the number of
-    workers or the cluster, to the last bit, as long as they have the same kind of processor and the same NumPy.
+    may be set as an attribute; the default client is used otherwise. The result does not depend on the chunks, the
+    number of workers or the cluster, to the last bit, as long as processors are of one kind and NumPy is the same.
 
     Examples
     --------
@@ -136,7 +136,7 @@ class AoRRClassifier(_OnDask, _local.AoRRClassifier):
         return None if len(self.classes_) == 2 else len(self.classes_)
 
 
-class AoRRRegressor(_OnDask, _local.AoRRRegressor):
+class AoRRRegressor(_OnDask, _local.AoRRRegressor):  # type: ignore[misc] # fit takes no validation rows
     """`rankrange.AoRRRegressor` for Dask arrays and dataframes; see `rankrange.dask.AoRRClassifier`.
 
     Examples

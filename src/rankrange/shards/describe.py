@@ -36,8 +36,9 @@ class Description:
     def copy(self) -> Description:
         """One that can be merged into without changing this one."""
         labels = {label: list(counts) for label, counts in self.labels.items()}
-        sets = {"n_columns": set(self.n_columns), "dtypes": set(self.dtypes)}
-        return replace(self, mass=self.mass.copy(), labels=labels, sample=list(self.sample), **sets)
+        same = replace(self, mass=self.mass.copy(), labels=labels, sample=list(self.sample))
+        same.n_columns, same.dtypes = set(self.n_columns), set(self.dtypes)
+        return same
 
     def merge(self, later: Description) -> None:
         self.n += later.n

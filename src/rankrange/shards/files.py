@@ -108,7 +108,7 @@ class Scan(ShardList):
     def reduce(self, kernel: Kernel, message: Any) -> Any:
         if self._spill is None or self.n_rows == 0:
             return super().reduce(kernel, message)
-        spilling = Spilling(self.shards[0], self._spill, self.n_rows, self.layout)
+        spilling = Spilling(self.split(1)[0], self._spill, self.n_rows, self.layout)
         result = kernel(spilling, message)
         if getattr(result, "trouble", None) is None:
             self.parts, self.layout = spilling.finish()
@@ -259,6 +259,6 @@ def _npy_layout(
             )
     features = tuple(columns) if columns is not None else tuple(i for i in range(X.shape[1]) if i not in own)
     dtype = np.float32 if X.dtype in (np.float32, np.float16) else np.float64
-    beside = [None if c is None else int(c) if isinstance(c, int | np.integer) else str(c) for c in (target, weight)]
+    y, mass = (None if c is None else int(c) if isinstance(c, int | np.integer) else str(c) for c in (target, weight))
     part = Part(str(files[0]), 0, 0, X.shape[0], str(files[0]))
-    return (part,), Layout("npy", features, *beside, dtype)
+    return (part,), Layout("npy", features, y, mass, dtype)

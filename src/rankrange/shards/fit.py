@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -220,20 +220,14 @@ def _chosen(estimator: Any, data: _Data, rng: np.random.Generator) -> tuple[floa
     share = sample.total / data.total
     estimator.__dict__.pop("tuning_", None)
     if not isinstance(estimator.m, RankedRange) and estimator._is_auto("m"):
-        limits = {"C": paper_C(estimator, k - m), "m": 0, "k": _rank(k * share, sample)}
-        choice = choose_m(_with(sample, **limits), rng, print if estimator.verbose else silent)
+        uncut = replace(sample, C=paper_C(estimator, k - m), m=0, k=_rank(k * share, sample))
+        choice = choose_m(uncut, rng, print if estimator.verbose else silent)
         m = choice.m / share
         m = round(m) if data.whole else m
         estimator.tuning_ = choice.table
         estimator.noise_estimate_, *interval = map(float, choice.noise)
         estimator.noise_interval_ = tuple(interval)
-    return m, k, _with(sample, C=paper_C(estimator, k - m), m=_rank(m * share, sample), k=_rank(k * share, sample))
-
-
-def _with(sample: Objective, **changes: Any) -> Objective:
-    from dataclasses import replace
-
-    return replace(sample, **changes)
+    return m, k, replace(sample, C=paper_C(estimator, k - m), m=_rank(m * share, sample), k=_rank(k * share, sample))
 
 
 def _rank(mass: float, sample: Objective) -> float:
@@ -252,7 +246,7 @@ def _search(sample: Objective, m: float, k: float, total: float, estimator: Any,
         spread = 2.5 * math.sqrt(size * share * (1.0 - share)) * sample.total / size
         upper, lower = (_rank(rank + spread, sample) for rank in (sample.m, sample.k))
         upper = min(upper, 0.9 * lower) if sample.sample_weight is not None else min(upper, int(0.9 * lower))
-        wide = _with(sample, m=upper, k=lower)
+        wide = replace(sample, m=upper, k=lower)
     warm = None
     if estimator.warm_start and hasattr(estimator, "coef_"):
         warm = estimator._warm(sample.design, sample.n_outputs)
@@ -290,9 +284,10 @@ def _store(
     estimator.lam_hat_ = np.inf if look.upper is None else look.upper.value
     whole_tie = look.upper is not None and look.upper.taken >= look.upper.tied * (1.0 - 1e-12)
     cutting = Cutting(data.model, look.W, estimator.lam_hat_, whole_tie)
-    lazy = getattr(shards, "lazy_rows", LazyRows)
     estimator.dropped_ = (
-        lazy(shards, dropped, cutting, data.description.n) if lazy is LazyRows else lazy(dropped, cutting)
+        shards.lazy_rows(dropped, cutting)
+        if hasattr(shards, "lazy_rows")
+        else LazyRows(shards, dropped, cutting, data.description.n)
     )
     if is_classifier(estimator):
         _warn_of_lost_classes(estimator, data, look)

@@ -202,8 +202,7 @@ def _sorted_out(request: Request, s: Array, mass: Array | None) -> tuple[Array, 
     """Which rows are surely kept, which undecided; masses below, in the lower bracket, kept, in the upper, above."""
     low, high = request.lower, request.upper
     if high is not None and low is not None and high.low <= low.high:  # one bracket for both cuts
-        low, high = None, Interval(low.low, high.high)
-        over, undecided = s > high.high, (s >= high.low) & (s <= high.high)
+        over, undecided = s > high.high, (s >= low.low) & (s <= high.high)
         kept = np.zeros(len(s), dtype=bool)
         return kept, undecided, _masses(mass, ~(over | undecided), None, kept, undecided, over)
     above = below = in_low = in_high = None
@@ -216,8 +215,8 @@ def _sorted_out(request: Request, s: Array, mass: Array | None) -> tuple[Array, 
         below, in_low = s < low.low, s <= low.high
         kept &= ~in_low
         in_low &= ~below
-    undecided = in_high if in_low is None else in_low if in_high is None else in_low | in_high
-    return kept, undecided, _masses(mass, below, in_low, kept, in_high, above)
+    both = in_high if in_low is None else in_low if in_high is None else in_low | in_high
+    return kept, both, _masses(mass, below, in_low, kept, in_high, above)
 
 
 def _masses(mass: Array | None, *masks: Array | None) -> Array:

@@ -142,10 +142,10 @@ class FullData:
             intervals = {name: bracket.interval(s, self.mass, slack) for name, bracket in self._brackets.items()}
             if self._expected(s, intervals) > self.limit:
                 intervals = self._narrowed(W, s, intervals)
-            request = Request(W, **intervals, limit=self.limit)
+            request = self._request(W, intervals)
             part = self._pass("look", request)
             if part.n_rows > part.limit:
-                request = Request(W, **self._narrowed(W, s, intervals), limit=self.limit)
+                request = self._request(W, self._narrowed(W, s, intervals))
                 part = self._pass("look", request)
                 if part.n_rows > part.limit:
                     raise self._too_many(part.n_rows)
@@ -156,6 +156,9 @@ class FullData:
             if not missed:
                 return self._finish(request, part, cuts, s)
         raise RuntimeError("no bracket held the cut after twelve passes; please report this")
+
+    def _request(self, W: Array, intervals: dict[str, Interval]) -> Request:
+        return Request(W, intervals.get("lower"), intervals.get("upper"), limit=self.limit)
 
     def _too_many(self, n_rows: int) -> TooManyTies:
         return TooManyTies(
@@ -231,7 +234,7 @@ class FullData:
     def _value_and_gradient(self, W: Array, table: Array) -> tuple[float, Array]:
         return (
             float(table[:, Sides.LOSS].sum()) / self.kept + self.sample.penalty(W),
-            slopes_of(table.sum(axis=0), *W.shape, self.model.fit_intercept) / self.kept
+            slopes_of(table.sum(axis=0), len(W), W.shape[1], self.model.fit_intercept) / self.kept
             + self.sample.penalty_gradient(W),
         )
 

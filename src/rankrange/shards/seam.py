@@ -24,8 +24,11 @@ Kernel = Callable[[Any, Any], Any]
 class Shard(Protocol):
     """Rows [start, stop) of all the data; `start` is a multiple of BLOCK_ROWS. `batches` can be asked for again."""
 
-    start: int
-    stop: int
+    @property
+    def start(self) -> int: ...
+
+    @property
+    def stop(self) -> int: ...
 
     def batches(self) -> Iterator[Batch]: ...
 
