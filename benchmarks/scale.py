@@ -72,10 +72,11 @@ def in_memory(n: int) -> tuple[np.ndarray, np.ndarray]:
     return X, y
 
 
-def estimator(m: float, k: float) -> Any:
+def estimator(m: float, k: float, n: int) -> Any:
+    """C is 1 in scikit-learn's meaning: C * (sum of the kept losses) + ||w||^2 / 2."""
     from rankrange import AoRRClassifier
 
-    return AoRRClassifier(m=m, k=k, C=1.0, tol=1e-6, random_state=0)
+    return AoRRClassifier(m=m, k=k, C=float(n * (k - m)), tol=1e-6, random_state=0)
 
 
 def measure(method: str, n: int, m: float, k: float, folder: Path, workers: int) -> dict[str, Any]:
@@ -101,24 +102,24 @@ def timed(fit: Any) -> dict[str, Any]:
 
 def run_memory(method: str, n: int, m: float, k: float, folder: Path, workers: int) -> dict[str, Any]:
     X, y = in_memory(n)
-    estimator(m, k).fit(X[:5000], y[:5000])  # imports
-    return timed(lambda: estimator(m, k).fit(X, y))
+    estimator(m, k, n).fit(X[:5000], y[:5000])  # imports
+    return timed(lambda: estimator(m, k, n).fit(X, y))
 
 
 def run_files(method: str, n: int, m: float, k: float, folder: Path, workers: int) -> dict[str, Any]:
     import rankrange
 
     path = table(n, folder)
-    estimator(m, k).fit(*in_memory(5000))
+    estimator(m, k, n).fit(*in_memory(5000))
     if method == "npy":
         with tempfile.TemporaryDirectory(dir=folder) as copy:
             X, y = in_memory(n)
             np.save(f"{copy}/X.npy", X), np.save(f"{copy}/y.npy", y)
             del X, y
-            return timed(lambda: estimator(m, k).fit(rankrange.scan(f"{copy}/X.npy", target=f"{copy}/y.npy")))
+            return timed(lambda: estimator(m, k, n).fit(rankrange.scan(f"{copy}/X.npy", target=f"{copy}/y.npy")))
     with tempfile.TemporaryDirectory(dir=folder) as copy:
         spill = copy if method == "spill" else None
-        return timed(lambda: estimator(m, k).fit(rankrange.scan(path, target="y", spill=spill)))
+        return timed(lambda: estimator(m, k, n).fit(rankrange.scan(path, target="y", spill=spill)))
 
 
 def run_sgd(method: str, n: int, m: float, k: float, folder: Path, workers: int) -> dict[str, Any]:
@@ -156,7 +157,7 @@ def run_dask(method: str, n: int, m: float, k: float, folder: Path, workers: int
 
         wait([X, y])
         names = ("m", "k", "C", "tol", "random_state")
-        params = {name: value for name, value in estimator(m, k).get_params().items() if name in names}
+        params = {name: value for name, value in estimator(m, k, n).get_params().items() if name in names}
         small = X[:20_000], y[:20_000]
         rankrange.dask.AoRRClassifier(**params).fit(*client.persist(list(small)))  # imports on the workers
         before = sum(client.run(time.process_time).values())

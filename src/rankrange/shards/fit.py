@@ -34,6 +34,8 @@ Array = NDArray[Any]
 # Rows of the sample: brackets and metric improve with its root, the search on it takes time in proportion.
 SAMPLE_ROWS = 1 << 17
 _SAMPLE_NUMBERS = 40_000_000
+# The search on the sample is a small part of the work, and which minimum it ends in is a matter of its starts.
+_SEARCHES = 3
 _LOSSES = {"logistic": "softmax", "squared": "squared", "huber": "huber"}
 
 
@@ -250,7 +252,9 @@ def _search(sample: Objective, m: float, k: float, total: float, estimator: Any,
     warm = None
     if estimator.warm_start and hasattr(estimator, "coef_"):
         warm = estimator._warm(sample.design, sample.n_outputs)
-    return multistart(wide, warm, n_starts=int(estimator.n_starts), rng=rng, tol=1e-3, max_iter=100).w
+    settings: Any = {"n_starts": int(estimator.n_starts), "rng": rng, "tol": 1e-3, "max_iter": 100}
+    ends = [multistart(wide, warm, **settings) for _ in range(_SEARCHES if m > 0 else 1)]
+    return min(ends, key=lambda end: end.value).w
 
 
 def _tied_at_zero(full: FullData, zero: Array) -> Look:
