@@ -24,7 +24,7 @@ from ..crossfit.choose import choose_m, silent
 from ..solvers import Log, Result, multistart
 from .blocks import one_thread
 from .describe import Description, describe
-from .kernels import Cutting, Interval, Model, Sampling, Sides, dropped, n_sides
+from .kernels import MOST_CLASSES, Cutting, Interval, Model, Sampling, Sides, dropped, n_sides
 from .lazy import LazyRows
 from .look import FullData, Look
 from .newton import Descent
@@ -149,6 +149,11 @@ def _check_description(found: Description, shards: Shards) -> None:
     if len(found.n_columns) > 1:
         raise ValueError(
             f"all shards must have the same number of columns, got {sorted(found.n_columns)}; select the same columns"
+        )
+    if len(found.labels) > MOST_CLASSES:
+        raise ValueError(
+            f"a classifier needs at most {MOST_CLASSES} classes, got {len(found.labels)} in all; the target seems to be a "
+            "number: use AoRRRegressor"
         )
     if not found.sample:
         raise ValueError("the sample of the rows is empty: no row has a positive weight; check the weights")
