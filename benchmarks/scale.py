@@ -25,6 +25,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
+
 import record
 
 COLUMNS = 30
@@ -201,7 +202,7 @@ def main() -> None:
 
 
 def compare(arguments: argparse.Namespace, n: int, m: float, k: float) -> None:
-    """Methods in turn, so that a busy moment of the machine hits all of them; medians are printed, all runs recorded."""
+    """Methods in turn, so that a busy moment of the machine hits all; medians are printed, all runs recorded."""
     found: dict[str, list[dict[str, Any]]] = {method: [] for method in arguments.methods}
     for _ in range(arguments.repeat):
         for method in arguments.methods:

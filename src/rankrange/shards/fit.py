@@ -22,6 +22,8 @@ from ..core.ranges import RankedRange
 from ..core.select import Cut
 from ..crossfit.choose import choose_m, silent
 from ..solvers import Log, Result, multistart
+from ..solvers.descent import Metric, descend
+from ..solvers.multistart import hessian
 from .blocks import one_thread
 from .describe import Description, describe
 from .kernels import MOST_CLASSES, Cutting, Interval, Model, Sampling, Sides, dropped, n_sides
@@ -36,6 +38,7 @@ SAMPLE_ROWS = 1 << 17
 _SAMPLE_NUMBERS = 40_000_000
 # The search on the sample is a small part of the work, and which minimum it ends in is a matter of its starts.
 _SEARCHES = 3
+_SEARCH_ROWS = 1 << 15
 _LOSSES = {"logistic": "softmax", "squared": "squared", "huber": "huber"}
 
 
@@ -152,8 +155,8 @@ def _check_description(found: Description, shards: Shards) -> None:
         )
     if len(found.labels) > MOST_CLASSES:
         raise ValueError(
-            f"a classifier needs at most {MOST_CLASSES} classes, got {len(found.labels)} in all; the target seems to be a "
-            "number: use AoRRRegressor"
+            f"a classifier needs at most {MOST_CLASSES} classes, got {len(found.labels)} in all; the target seems to "
+            "be a number: use AoRRRegressor"
         )
     if not found.sample:
         raise ValueError("the sample of the rows is empty: no row has a positive weight; check the weights")
@@ -258,8 +261,22 @@ def _search(sample: Objective, m: float, k: float, total: float, estimator: Any,
     if estimator.warm_start and hasattr(estimator, "coef_"):
         warm = estimator._warm(sample.design, sample.n_outputs)
     settings: Any = {"n_starts": int(estimator.n_starts), "rng": rng, "tol": 1e-3, "max_iter": 100}
-    ends = [multistart(wide, warm, **settings) for _ in range(_SEARCHES if m > 0 else 1)]
-    return min(ends, key=lambda end: end.value).w
+    if m == 0:
+        return multistart(wide, warm, **settings).w
+    part = wide if size <= 2 * _SEARCH_ROWS else _every(wide, size // _SEARCH_ROWS)
+    ends = [multistart(part, warm, **settings) for _ in range(_SEARCHES)]
+    W = min(ends, key=lambda end: end.value).w
+    if part is not wide:  # closer, by steps that cost little: what is left is for the passes over all rows
+        W = descend(sample.batch, W[None], Metric(hessian(part, W)), max_iter=20, tol=1e-7)[0][0]
+    return W
+
+
+def _every(objective: Objective, step: int) -> Objective:
+    """Every step-th row, with the same shares."""
+    rows = np.arange(0, objective.design.n, step)
+    part = objective.rows(rows, 0, 1)
+    share = part.total / objective.total
+    return replace(part, m=_rank(objective.m * share, part), k=_rank(objective.k * share, part))
 
 
 def _tied_at_zero(full: FullData, zero: Array) -> Look:

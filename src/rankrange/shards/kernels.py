@@ -44,7 +44,10 @@ class Model:
         if self.classes is None:
             return np.asarray(y, dtype=self.dtype)
         if self.n_outputs == 1:
-            return np.where(y == self.classes[1], self.dtype(1), self.dtype(-1))
+            signs = (y == self.classes[1]).astype(self.dtype)
+            signs *= 2
+            signs -= 1
+            return signs
         return np.searchsorted(self.classes, y)
 
     def mass(self, y: Array, weight: Array | None) -> Array | None:
@@ -189,7 +192,7 @@ def _evaluate_block(
             _collect(
                 part, Rows(X[chosen], y[chosen], s[chosen], slope[:, chosen], Z[:, chosen], _mass_of(mass, chosen))
             )
-    weight = kept if mass is None else kept * mass
+    weight = kept.astype(s.dtype) if mass is None else kept * mass
     slope *= weight
     part.sums.add(block, np.concatenate([masses, side_sums(X, y, s, slope, Z, weight).ravel()]))
 
@@ -254,14 +257,14 @@ def side_sums(X: Any, y: Array, s: Array, weighted: Array, Z: Array, weight: Arr
 def _by_sign(X: Any, weighted: Array, columns: tuple[Array, ...]) -> Array:
     out = np.zeros((2, Sides.width(1, X.shape[1])))
     rising = weighted[0] > 0
-    split = np.zeros((2, X.shape[0]), dtype=weighted.dtype)
-    np.copyto(split[1], weighted[0], where=rising)
-    np.copyto(split[0], weighted[0], where=~rising)
+    split = np.empty((2, X.shape[0]), dtype=weighted.dtype)
+    np.multiply(weighted[0], rising, out=split[1])
+    np.subtract(weighted[0], split[1], out=split[0])
     out[:, Sides.SLOPES + 1 :] = (X.T @ split.T).T if sp.issparse(X) else split @ X
-    out[:, Sides.SLOPES] = split.sum(axis=1, dtype=np.float64)
-    for column, values in enumerate(columns):
-        total, up = values.sum(dtype=np.float64), values.sum(dtype=np.float64, where=rising)
-        out[:, column] = total - up, up
+    sides = np.empty((2, X.shape[0]))
+    sides[1] = rising
+    np.subtract(1.0, sides[1], out=sides[0])
+    out[:, : Sides.SLOPES + 1] = sides @ np.stack([*columns, weighted[0]], dtype=np.float64).T
     return out
 
 
