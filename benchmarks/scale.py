@@ -147,7 +147,7 @@ def run_dask(method: str, n: int, m: float, k: float, folder: Path, workers: int
 
     import rankrange.dask
 
-    with LocalCluster(workers, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster) as client:
+    with LocalCluster(workers, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster) as client:
         chunk = 4 * GROUP if n > 2_000_000 else GROUP
         parts = [dask.delayed(chunk_of)(first, min(chunk, n - first)) for first in range(0, n, chunk)]
         sizes = [min(chunk, n - first) for first in range(0, n, chunk)]

@@ -187,6 +187,9 @@ def _first_line(error: BaseException) -> str:
 
 
 def _default_client() -> Any:
+    """The client that Dask itself would use; None where another scheduler is asked for, or there is no cluster."""
+    if dask.config.get("scheduler", None) not in (None, "dask.distributed", "distributed"):
+        return None
     try:
         from distributed import default_client
 
