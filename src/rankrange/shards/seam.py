@@ -87,7 +87,7 @@ class ShardList:
     >>> y = X[:, 0] > 0.5
     >>> shards = array_shards([X[:7_000], X[7_000:]], [y[:7_000], y[7_000:]])
     >>> with ThreadPoolExecutor(2) as pool:
-    ...     model = AoRRClassifier(m=0.1, k=1.0, random_state=0).fit(ShardList(shards, pool.map))
+    ...     model = AoRRClassifier(m=0.1, k=1.0, C=100.0, random_state=0).fit(ShardList(shards, pool.map))
     >>> bool(model.score(X, y) > 0.9)
     True
     """
