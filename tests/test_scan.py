@@ -181,7 +181,7 @@ def test_what_cannot_be_scanned_is_said(tmp_path):
     with pytest.raises(ValueError, match="features must be numbers, got column 'y' of type"):
         rankrange.scan(path, target="x0")
     written(tmp_path, "npy")
-    with pytest.raises(ValueError, match="number of a column below 4 or another .npy file, got 9"):
+    with pytest.raises(ValueError, match=r"number of a column below 4 or another .npy file, got 9"):
         rankrange.scan(tmp_path / "X.npy", target=9)
 
 
