@@ -25,44 +25,61 @@ def best_shares(B: Array, v: Array, g: Array, a: Array, K: float, *, max_iter: i
         return np.zeros(len(g)) if K <= 0 else np.ones(len(g))
     size = max(float(np.abs(g - B @ v).max()), 1e-300)
     root = np.sqrt(size)
-    B, v, g, a, K = B / root, v / root, g / size, a / room, K / room
-    t, low, high, level = np.full(len(g), K), np.ones(len(g)), np.ones(len(g)), 0.0
-    for _ in range(max_iter):
-        dual = B @ (B.T @ t + v) - g - low + high - level * a
-        primal = float(a @ t) - K
-        mu = float(t @ low + (1.0 - t) @ high) / (2 * len(g))
-        if mu < 1e-13 and np.abs(dual).max() < 1e-11 and abs(primal) < 1e-13:
-            break
-        solve = _solver(B, low / t + high / (1.0 - t))
-        through = solve(a)
-        curvature = float(a @ through)
+    point = _InteriorPoint(B / root, v / root, g / size, a / room, K / room)
+    # Overflow and failed factors are rounding that has the last word: what was reached before is the answer.
+    with np.errstate(all="ignore"):
+        for _ in range(max_iter):
+            if not point.advance():
+                break
+    return np.clip(point.t, 0.0, 1.0)
 
-        def direction(target_low: Array, target_high: Array) -> tuple[Array, Array, Array, float]:
-            """The Newton step towards t * low = target_low and (1 - t) * high = target_high."""
-            rhs = -dual + target_low / t - low - target_high / (1.0 - t) + high  # noqa: B023
-            step = solve(rhs)  # noqa: B023
-            rise = (-primal - float(a @ step)) / curvature  # noqa: B023
-            step = step + rise * through  # noqa: B023
-            to_low = (target_low - low * step) / t - low  # noqa: B023
-            to_high = (target_high + high * step) / (1.0 - t) - high  # noqa: B023
-            return step, to_low, to_high, rise
 
-        step, to_low, to_high, _ = direction(np.zeros_like(t), np.zeros_like(t))
+class _InteriorPoint:
+    """t, the multipliers of its two bounds and of its mass; `advance` takes one step."""
+
+    def __init__(self, B: Array, v: Array, g: Array, a: Array, K: float) -> None:
+        self.B, self.v, self.g, self.a, self.K = B, v, g, a, K
+        self.product = B @ B.T if len(g) <= B.shape[1] else None
+        self.t, self.low, self.high, self.level = np.full(len(g), K), np.ones(len(g)), np.ones(len(g)), 0.0
+
+    def advance(self) -> bool:
+        """Whether there was a step to take."""
+        t, low, high, n = self.t, self.low, self.high, 2 * len(self.t)
+        self.dual = self.B @ (self.B.T @ t + self.v) - self.g - low + high - self.level * self.a
+        self.primal = float(self.a @ t) - self.K
+        mu = float(t @ low + (1.0 - t) @ high) / n
+        if mu < 1e-13 and np.abs(self.dual).max() < 1e-11 and abs(self.primal) < 1e-13:
+            return False
+        try:
+            self.solve = _solver(self.B, self.product, low / t + high / (1.0 - t))
+        except (scipy.linalg.LinAlgError, ValueError):
+            return False
+        self.through = self.solve(self.a)
+        step, to_low, to_high, _ = self._direction(np.zeros_like(t), np.zeros_like(t))
         length = _longest(t, low, high, step, to_low, to_high)
         reached = (t + length * step) @ (low + length * to_low) + (1 - t - length * step) @ (high + length * to_high)
-        centre = mu * (float(reached) / (2 * len(g) * mu)) ** 3
-        step, to_low, to_high, rise = direction(centre - step * to_low, centre + step * to_high)
+        centre = mu * (float(reached) / (n * mu)) ** 3
+        step, to_low, to_high, rise = self._direction(centre - step * to_low, centre + step * to_high)
+        if not all(np.isfinite(change).all() for change in (step, to_low, to_high)):
+            return False
         length = 0.995 * _longest(t, low, high, step, to_low, to_high)
-        t, low, high = t + length * step, low + length * to_low, high + length * to_high
-        level += length * rise
-    return np.clip(t, 0.0, 1.0)
+        self.t, self.low, self.high = t + length * step, low + length * to_low, high + length * to_high
+        self.level += length * rise
+        return True
+
+    def _direction(self, target_low: Array, target_high: Array) -> tuple[Array, Array, Array, float]:
+        """The Newton step towards t * low = target_low and (1 - t) * high = target_high."""
+        t, low, high = self.t, self.low, self.high
+        step = self.solve(-self.dual + target_low / t - low - target_high / (1.0 - t) + high)
+        rise = (-self.primal - float(self.a @ step)) / float(self.a @ self.through)
+        step = step + rise * self.through
+        return step, (target_low - low * step) / t - low, (target_high + high * step) / (1.0 - t) - high, rise
 
 
-def _solver(B: Array, theta: Array) -> Callable[[Array], Array]:
-    """(B B' + diag(theta))^-1, by its smaller form."""
-    n, columns = B.shape
-    if n <= columns:
-        matrix = B @ B.T
+def _solver(B: Array, product: Array | None, theta: Array) -> Callable[[Array], Array]:
+    """(B B' + diag(theta))^-1, by its smaller form; `product` is B B' where that is the one."""
+    if product is not None:
+        matrix = product.copy()
         matrix[np.diag_indices_from(matrix)] += theta
         factor = scipy.linalg.cho_factor(matrix, overwrite_a=True, check_finite=False)
         return lambda rhs: scipy.linalg.cho_solve(factor, rhs, check_finite=False)

@@ -29,15 +29,16 @@ Array = NDArray[Any]
 MOST_PARAMETERS = 1500
 # Products of the Hessian of several scores that are worth their time.
 _HESSIAN_WORK = 4e10
-# A violated balance of slopes counts this much more than the penalty, before it is scaled away exactly.
-_BALANCE = 1e8
+# What a violated balance of slopes counts, squared, before it is scaled away exactly: its share of the bound is 1e-9.
+_BALANCE = 1e9
 
 
 class Curvature:
     """A positive definite matrix by its Cholesky factor: H = L L'."""
 
     def __init__(self, matrix: Array) -> None:
-        scale = np.sqrt(np.maximum(np.diag(matrix), 1e-300))
+        diagonal = np.diag(matrix)
+        scale = np.sqrt(np.maximum(diagonal, max(1e-12 * float(diagonal.max()), 1e-300)))
         normed = matrix / scale[:, None] / scale[None, :]
         for ridge in (1e-12, 1e-9, 1e-6, 1e-3, 1.0):
             try:
@@ -113,7 +114,7 @@ class _Band:
 
 
 def _band_size(n_parameters: int) -> int:
-    return 10 * n_parameters if n_parameters <= 100 else max(1000, min(3 * n_parameters, 3000))
+    return 10 * n_parameters if n_parameters <= 100 else max(1000, min(3 * n_parameters, 1500))
 
 
 class Local:
@@ -175,7 +176,7 @@ class Local:
         """Side sums with the weights of the rows near the lower cut that give the highest bound."""
         band, data, (r, p) = self.band, self.data, self.look.W.shape
         weight = np.full((r, p), np.sqrt(self.sample.C) / data.kept)
-        weight[:, self.sample.design.d :] *= np.sqrt(_BALANCE)
+        weight[:, self.sample.design.d :] = np.sqrt(max(_BALANCE, self.sample.C)) / data.kept
         fixed = slopes_of(band.sure.sum(axis=0), r, p, data.model.fit_intercept)
         offsets = (band.rows.losses - np.einsum("rn,rn->n", band.rows.slopes, band.rows.scores)) / data.kept
         tangents = band.tangents * weight.ravel() * band.caps[:, None]
@@ -288,6 +289,10 @@ class Descent:
             if local.gap <= self.tol:
                 return local.look, local.gap, step
             moved = self._advance(local)
+            if moved is None and self.pairs:
+                # Gradients jump where the cut rows change; a metric without their differences may still go down.
+                self.pairs = []
+                moved = self._advance(local)
             if moved is None:
                 return local.look, local.gap, step
             self._remember(local.look, moved.look)
@@ -297,9 +302,11 @@ class Descent:
 
     def _advance(self, local: Local) -> Local | None:
         direction, gain = local.step(self.pairs)
-        if not gain > 0:
-            return None
         length, value = 1.0, local.look.value
+        if not (gain > 0 and np.isfinite(direction).all()):
+            return None
+        if gain <= 0.01 * self.tol * max(value, 1e-9) and not np.isfinite(local.gap):
+            return None
         for _ in range(4):
             new = Local(self.data, self.data.look(local.look.W + length * direction))
             close = abs(new.look.value - value) <= self.noise * abs(value)
