@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         TKMLClassifier,
     )
     from .issues import find_label_issues
+    from .shards import scan
 
 __version__ = "0.1.0.dev0"
 
@@ -33,11 +34,13 @@ _HOME_OF = {
     "RankedRangeClassifier": "estimators",
     "RankedRangeRegressor": "estimators",
     "TKMLClassifier": "estimators",
+    "scan": "shards",
 }
 _SUBMODULES = (
     "audit",
     "core",
     "crossfit",
+    "dask",
     "datasets",
     "estimators",
     "issues",
@@ -45,6 +48,7 @@ _SUBMODULES = (
     "noise",
     "plots",
     "risk",
+    "shards",
     "solvers",
     "tables",
     "torch",
@@ -62,6 +66,7 @@ __all__ = [
     "find_label_issues",
     "range_weights",
     "ranked_range",
+    "scan",
     "thresholds",
 ]
 

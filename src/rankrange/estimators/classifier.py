@@ -19,7 +19,7 @@ from ..core.losses import CrammerSinger, Hinge, Logistic, OneVsRestSquaredHinge,
 from ..core.objective import Design, Objective
 from ..crossfit.folds import mass_of, strata_of
 from ..solvers import SOLVERS
-from .linear import AoRRLinear, clean_rows
+from .linear import AoRRLinear, clean_rows, fitted_elsewhere
 from .lost import warn_of_lost_class
 
 # By name: the loss of two classes and that of more.
@@ -178,13 +178,15 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
         self.class_weight = class_weight
         self.stratify = stratify
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None) -> AoRRClassifier:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None
+    ) -> AoRRClassifier:
         """Fit the model to training rows.
 
         Parameters
         ----------
-        X : array_like or sparse matrix of shape (n_samples, n_features)
-            The rows.
+        X : array_like, sparse matrix of shape (n_samples, n_features), or shards
+            The rows; from `rankrange.scan` they bring their classes and weights themselves.
         y : array_like of shape (n_samples,)
             Their classes.
         sample_weight : array_like of shape (n_samples,), optional
@@ -197,6 +199,8 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
         AoRRClassifier
             The fitted model itself.
         """
+        if fitted_elsewhere(self, X, y, sample_weight, X_val, y_val):
+            return self
         self._check_params()
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
         check_classification_targets(y)

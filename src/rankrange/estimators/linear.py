@@ -250,6 +250,28 @@ class AoRRLinear(BaseEstimator):
         return tags
 
 
+def fitted_elsewhere(estimator: AoRRLinear, X: Any, *others: Any) -> bool:
+    """Whether X brings its own way to fit, as rows beyond memory do (`rankrange.scan`), and has now been fitted by it.
+
+    Such an X holds targets and weights itself. A Dask collection has a class of its own, which is named.
+    """
+    if hasattr(X, "__dask_graph__"):
+        name = type(estimator).__name__
+        raise TypeError(
+            f"{name}.fit needs arrays in memory or a scan, got a Dask collection; use rankrange.dask.{name}, which "
+            "leaves the data where they are"
+        )
+    if not hasattr(X, "__rankrange_fit__"):
+        return False
+    if any(other is not None for other in others):
+        raise TypeError(
+            "rows beyond memory hold their target and weights themselves, got y, sample_weight, X_val or y_val beside "
+            "them; name target and weight where the rows are named: rankrange.scan(path, target=..., weight=...)"
+        )
+    X.__rankrange_fit__(estimator)
+    return True
+
+
 def clean_rows(estimator: AoRRLinear, X_val: Any, y_val: Any, dtype: Any) -> tuple[Any, Array] | None:
     """The validation set, checked; None where there is none.
 

@@ -11,7 +11,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from ..core.arrays import Array
 from ..core.losses import Absolute, Huber, Squared
 from ..core.objective import Design
-from .linear import AoRRLinear, clean_rows
+from .linear import AoRRLinear, clean_rows, fitted_elsewhere
 
 
 class AoRRRegressor(RegressorMixin, AoRRLinear):
@@ -82,13 +82,15 @@ class AoRRRegressor(RegressorMixin, AoRRLinear):
     (3.0, 10)
     """
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None) -> AoRRRegressor:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None
+    ) -> AoRRRegressor:
         """Fit the model to training rows.
 
         Parameters
         ----------
-        X : array_like or sparse matrix of shape (n_samples, n_features)
-            The rows.
+        X : array_like, sparse matrix of shape (n_samples, n_features), or shards
+            The rows; from `rankrange.scan` they bring their targets and weights themselves.
         y : array_like of shape (n_samples,)
             Their targets, numbers.
         sample_weight : array_like of shape (n_samples,), optional
@@ -101,6 +103,8 @@ class AoRRRegressor(RegressorMixin, AoRRLinear):
         AoRRRegressor
             The fitted model itself.
         """
+        if fitted_elsewhere(self, X, y, sample_weight, X_val, y_val):
+            return self
         self._check_params()
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], y_numeric=True)
         weight = None

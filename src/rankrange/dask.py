@@ -1,0 +1,156 @@
+"""The estimators for Dask arrays and dataframes: data stay where they are, coefficients travel.
+
+```python
+from distributed import Client
+from rankrange.dask import AoRRClassifier
+
+with Client() as client:                     # or Client("scheduler:8786")
+    model = AoRRClassifier(m=0.1, k=1.0).fit(X, y)      # dask arrays, or a dataframe and a series
+    labels = model.predict(X)                # lazy
+    plain = model.to_local()                 # rankrange.AoRRClassifier
+```
+Needs `pip install 'rankrange[dask]'`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+try:
+    import dask
+    import dask.array
+except ImportError as error:  # pragma: no cover - the tests have Dask
+    raise ImportError(
+        "rankrange.dask needs Dask, which is not installed; run: pip install 'rankrange[dask]'"
+    ) from error
+
+from . import estimators as _local
+from .shards.dask_engine import DaskShards, LostDataError
+from .shards.fit import fit_on_shards
+
+__all__ = ["AoRRClassifier", "AoRRRegressor", "LostDataError"]
+
+
+class _OnDask:
+    """Fit on chunks where they are, predict lazily."""
+
+    _local_class: Any
+    client: Any = None
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Fit to Dask collections that are cut into the same chunks of rows.
+
+        Parameters
+        ----------
+        X : dask array or dataframe
+            Features; chunk lengths may be unknown, chunks may be empty or hold sparse matrices.
+        y : dask array or series
+            Labels or numbers.
+        sample_weight : dask array or series, optional
+            Weight 2 is the row twice.
+
+        Returns
+        -------
+        self
+        """
+        return fit_on_shards(DaskShards(X, y, sample_weight, self.client), self)
+
+    def to_local(self) -> Any:
+        """The plain estimator with the same parameters and what was learnt; `dropped_` is computed, in one pass."""
+        local = self._without_rows()
+        if hasattr(self, "dropped_"):
+            local.dropped_ = np.asarray(self.dropped_)
+        return local
+
+    def _without_rows(self) -> Any:
+        local = self._local_class(**self.get_params())  # type: ignore[attr-defined]
+        learnt = {name: value for name, value in vars(self).items() if name.endswith("_") and name != "dropped_"}
+        vars(local).update(learnt)
+        return local
+
+    def _lazily(self, method: str, X: Any, n_columns: int | None, dtype: Any) -> Any:
+        """`method` of the plain estimator, chunk by chunk; at once where X is in memory."""
+        local = self._without_rows()
+        if not hasattr(X, "__dask_graph__"):
+            return getattr(local, method)(X)
+        frame = hasattr(X, "columns")
+        lengths = [np.nan] * X.npartitions if frame else X.chunks[0]
+        chunks = X.to_delayed() if frame else X.to_delayed().ravel()
+        apply = dask.delayed(_applied, pure=True)
+        model = dask.delayed(local)
+        width = () if n_columns is None else (n_columns,)
+        parts = [
+            dask.array.from_delayed(apply(model, method, chunk, width, dtype), (length, *width), dtype=dtype)
+            for chunk, length in zip(chunks, lengths, strict=True)
+        ]
+        return dask.array.concatenate(parts, allow_unknown_chunksizes=True)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "coef_")
+
+
+def _applied(model: Any, method: str, X: Any, width: tuple[int, ...], dtype: Any) -> Any:
+    return getattr(model, method)(X) if X.shape[0] else np.empty((0, *width), dtype=dtype)
+
+
+class AoRRClassifier(_OnDask, _local.AoRRClassifier):  # type: ignore[misc] # fit takes no validation rows
+    """`rankrange.AoRRClassifier` for Dask arrays and dataframes.
+
+    Parameters and attributes are those of the plain class, `dropped_` being a lazy Dask array and `n_passes_` the
+    number of passes over the data. `solver`, `stratify`, `operations` and loss="hinge" are for data in memory. `client`
+    may be set as an attribute; the default client is used otherwise. The result does not depend on the chunks, the
+    number of workers or the cluster, to the last bit, as long as processors are of one kind and NumPy is the same.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from rankrange.dask import AoRRClassifier
+    >>> X = da.random.default_rng(0).normal(size=(20_000, 3), chunks=(6_000, 3))
+    >>> y = X[:, 0] > 0.5
+    >>> model = AoRRClassifier(m=0.1, k=1.0, random_state=0).fit(X, y)
+    >>> model.predict(X)
+    dask.array<concatenate, shape=(20000,), dtype=bool, chunksize=(6000,), chunktype=numpy.ndarray>
+    """
+
+    _local_class = _local.AoRRClassifier
+
+    def predict(self, X: Any) -> Any:
+        """Labels; a lazy Dask array for a Dask collection."""
+        return self._lazily("predict", X, None, self.classes_.dtype)
+
+    def decision_function(self, X: Any) -> Any:
+        """Scores, (n,) or (n, n_classes); lazy for a Dask collection."""
+        return self._lazily("decision_function", X, self._width(), self.coef_.dtype)
+
+    def predict_proba(self, X: Any) -> Any:
+        """Class probabilities (n, n_classes); lazy for a Dask collection."""
+        return self._lazily("predict_proba", X, len(self.classes_), self.coef_.dtype)
+
+    def predict_log_proba(self, X: Any) -> Any:
+        """Logarithms of `predict_proba`."""
+        return self._lazily("predict_log_proba", X, len(self.classes_), self.coef_.dtype)
+
+    def _width(self) -> int | None:
+        return None if len(self.classes_) == 2 else len(self.classes_)
+
+
+class AoRRRegressor(_OnDask, _local.AoRRRegressor):  # type: ignore[misc] # fit takes no validation rows
+    """`rankrange.AoRRRegressor` for Dask arrays and dataframes; see `rankrange.dask.AoRRClassifier`.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from rankrange.dask import AoRRRegressor
+    >>> X = da.random.default_rng(0).normal(size=(20_000, 3), chunks=(6_000, 3))
+    >>> model = AoRRRegressor(m=0.1, k=1.0, C=1e6, random_state=0).fit(X, 2 * X[:, 0])
+    >>> model.coef_.round(2)
+    array([2., 0., 0.])
+    """
+
+    _local_class = _local.AoRRRegressor
+
+    def predict(self, X: Any) -> Any:
+        """Numbers; a lazy Dask array for a Dask collection."""
+        return self._lazily("predict", X, None, self.coef_.dtype)

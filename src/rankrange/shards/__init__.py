@@ -1,0 +1,52 @@
+"""Rows that do not fit into memory, or live on many machines: the same exact fit, in a few passes over them.
+
+Names are loaded when they are first used, so that a worker that runs a kernel loads NumPy and little else.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .fit import fit_on_shards
+    from .lazy import LazyRows
+    from .row_blocks import BLOCK_ROWS, Batch
+    from .scanned import Scan, scan
+    from .seam import ArrayShard, Shard, ShardList, Shards, array_shards
+
+_HOME_OF = {
+    "ArrayShard": "seam",
+    "BLOCK_ROWS": "row_blocks",
+    "Batch": "row_blocks",
+    "LazyRows": "lazy",
+    "Scan": "scanned",
+    "Shard": "seam",
+    "ShardList": "seam",
+    "Shards": "seam",
+    "array_shards": "seam",
+    "fit_on_shards": "fit",
+    "scan": "scanned",
+}
+
+__all__ = [
+    "BLOCK_ROWS",
+    "ArrayShard",
+    "Batch",
+    "LazyRows",
+    "Scan",
+    "Shard",
+    "ShardList",
+    "Shards",
+    "array_shards",
+    "fit_on_shards",
+    "scan",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f".{_HOME_OF[name]}", __name__), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,259 @@
+"""Shards of Dask collections: chunks stay on their workers, messages travel, results come back merged.
+
+Each chunk is one task, tied to the chunk by Dask, so that a lost worker means that chunk and task are computed again
+from where they came. Rows at the edges of chunks that belong to a neighbour's block are cut off once and travel to it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import CancelledError
+from typing import Any
+
+import dask
+import dask.array
+import numpy as np
+import scipy.sparse as sp
+
+from ..core.arrays import Array
+from .row_blocks import aligned_ranges, as_rows
+from .seam import ArrayShard, Kernel, cut_chunk, merged
+
+# Results are merged in a tree on the workers, so many at a time.
+_FAN_IN = 16
+# Seconds without any worker after which a fit gives up.
+PATIENCE = 8.0
+
+
+class LostDataError(RuntimeError):
+    """Data or workers that a fit on a cluster needs are gone and cannot be made again."""
+
+
+class DaskShards:
+    """Rows of a Dask array or dataframe.
+
+    Parameters
+    ----------
+    X : dask array or dataframe
+        Features, in chunks of rows; chunk lengths may be unknown, chunks may be empty or sparse.
+    y : dask array or series
+        Targets, cut at the same places.
+    weight : dask array or series, optional
+        Weights, cut at the same places.
+    client : distributed.Client, optional
+        Where to compute; without one the default client, or else Dask's scheduler in this process.
+    """
+
+    def __init__(self, X: Any, y: Any, weight: Any = None, client: Any = None) -> None:
+        self.client = client if client is not None else _default_client()
+        self.columns = [str(name) for name in X.columns] if hasattr(X, "columns") else None
+        self.n_columns = X.shape[1]
+        self._collections = [part for part in (X, y, weight) if part is not None]
+        columns = [_chunks(X, "X"), _chunks(y, "y")] + (
+            [_chunks(weight, "sample_weight")] if weight is not None else []
+        )
+        counts = [len(column) for column in columns]
+        if len(set(counts)) > 1:
+            raise ValueError(
+                f"X, y and sample_weight must be cut into the same chunks of rows, got {counts} chunks; rechunk or "
+                "repartition them alike"
+            )
+        as_one = dask.delayed(as_chunk, pure=True)
+        self._lazy = [as_one(*parts) for parts in zip(*columns, strict=True)]
+        # The cluster keeps the chunks for the fit; alone in this process they might not fit, and are made each time.
+        self._chunks = self._persisted(self._lazy)
+        self.lengths = self._count()
+        self.n_rows = int(sum(self.lengths))
+        self.ranges = aligned_ranges(self.lengths)
+        self._borrowed = self._borrow(self._chunks)
+
+    def _persisted(self, parts: list[Any]) -> list[Any]:
+        if self.client is None or not parts:
+            return parts
+        return list(self.client.persist(parts))
+
+    def _count(self) -> list[int]:
+        rows = self._compute([dask.delayed(chunk_lengths, pure=True)(chunk) for chunk in self._chunks])
+        for number, lengths in enumerate(rows):
+            if len(set(lengths)) > 1:
+                raise ValueError(
+                    f"X, y and sample_weight must have the same number of rows in each chunk, got {lengths} in chunk "
+                    f"{number}; cut them at the same places"
+                )
+        return [lengths[0] for lengths in rows]
+
+    def _borrow(self, chunks: list[Any]) -> list[list[Any]]:
+        """For each range, the pieces of later chunks that complete its last block."""
+        cut = dask.delayed(cut_chunk, pure=True)
+        pieces = [[cut(chunks[i], a, b) for i, a, b in at.pieces[1:]] for at in self.ranges]
+        if chunks is self._lazy or self.client is None:
+            return pieces
+        flat = iter(self._persisted([piece for group in pieces for piece in group]))
+        return [[next(flat) for _ in group] for group in pieces]
+
+    def _tasks(self, kernel: Kernel, message: Any, chunks: list[Any], borrowed: list[list[Any]]) -> list[Any]:
+        run = dask.delayed(run_kernel, pure=False)
+        return [
+            run(
+                kernel,
+                message,
+                at.start,
+                at.stop,
+                [i for i, _, _ in at.pieces],
+                at.pieces[0][1:],
+                chunks[at.pieces[0].chunk],
+                *others,
+            )
+            for at, others in zip(self.ranges, borrowed, strict=True)
+        ]
+
+    def reduce(self, kernel: Kernel, message: Any) -> Any:
+        """Run the kernel on every chunk and merge what comes back, in the order of the rows."""
+        level = self._tasks(kernel, message, self._chunks, self._borrowed)
+        join = dask.delayed(merge_all, pure=False)
+        while len(level) > 1:
+            level = [join(level[i : i + _FAN_IN]) for i in range(0, len(level), _FAN_IN)]
+        return self._compute(level)[0]
+
+    def map_lazy(self, kernel: Kernel, message: Any) -> list[Any]:
+        """Delayed results, one per range; they refer to the collection as it was given, and keep nothing on workers."""
+        return self._tasks(kernel, message, self._lazy, self._borrow(self._lazy))
+
+    def lazy_rows(self, kernel: Kernel, message: Any) -> Any:
+        """One value per row as a Dask array, in the chunks of the collection."""
+        parts = [
+            dask.array.from_delayed(part, (at.stop - at.start,), dtype=bool)
+            for at, part in zip(self.ranges, self.map_lazy(kernel, message), strict=True)
+        ]
+        return dask.array.concatenate(parts).rechunk((tuple(n for n in self.lengths if n),))
+
+    def _compute(self, parts: list[Any]) -> Sequence[Any]:
+        if not parts:
+            return []
+        if self.client is None:
+            return dask.compute(*parts)
+        from distributed import KilledWorker
+
+        futures = self.client.compute(parts)
+        try:
+            self._wait(futures)
+            return list(self.client.gather(futures))
+        except CancelledError as error:
+            raise LostDataError(self._what_was_lost()) from error
+        except KilledWorker as error:
+            raise LostDataError(
+                f"a worker must live through each task, got workers that died again and again ({_first_line(error)}); "
+                "most likely a chunk does not fit into the memory of a worker: use smaller chunks or larger workers"
+            ) from error
+        finally:
+            self.client.cancel(futures)
+
+    def _wait(self, futures: list[Any]) -> None:
+        """Until all are done; an error where no worker is left, which Dask would wait for without end."""
+        from distributed import wait
+
+        alone_since: float | None = None
+        while True:
+            try:
+                wait(futures, timeout=1.0)
+                return
+            except TimeoutError:
+                if self.client.status not in ("running", "connecting"):
+                    raise LostDataError(
+                        "a fit needs its cluster, got a scheduler that is gone; start a cluster and fit again"
+                    ) from None
+                workers = self.client.nthreads() if self.client.status == "running" else {}
+                alone_since = None if workers else (alone_since or time.monotonic())
+                if alone_since is not None and time.monotonic() - alone_since > PATIENCE:
+                    raise LostDataError(
+                        f"a fit needs at least one worker, got none for {PATIENCE:g} s; start workers and fit again"
+                    ) from None
+
+    def _what_was_lost(self) -> str:
+        from distributed import futures_of
+
+        lost = [str(f.key) for f in futures_of(self._collections) if f.status in ("cancelled", "lost")]
+        which = f"{len(lost)} pieces of data, {lost[0]} the first" if lost else "some chunks"
+        return (
+            f"each chunk must be held by a worker or be computable again, got {which}, lost with a worker; data that "
+            "were scattered exist once: read or compute them in Dask instead (dask.dataframe.read_parquet), or scatter "
+            "them with broadcast=True"
+        )
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0][:200]
+
+
+def _default_client() -> Any:
+    """The client that Dask itself would use; None where another scheduler is asked for, or there is no cluster."""
+    if dask.config.get("scheduler", None) not in (None, "dask.distributed", "distributed"):
+        return None
+    try:
+        from distributed import default_client
+
+        return default_client()
+    except (ImportError, ValueError):
+        return None
+
+
+def _chunks(collection: Any, name: str) -> list[Any]:
+    """The chunks of rows as delayed objects."""
+    if not hasattr(collection, "__dask_graph__"):
+        raise TypeError(
+            f"{name} must be a Dask array, dataframe or series, got {type(collection).__name__}; use the plain "
+            "estimator for data in memory, or dask.array.from_array"
+        )
+    if hasattr(collection, "npartitions") and not hasattr(collection, "numblocks"):
+        return list(collection.to_delayed())
+    if collection.ndim == 2 and collection.numblocks[1] > 1:
+        raise ValueError(
+            f"{name} must be cut into chunks of whole rows, got {collection.numblocks[1]} chunks side by side; use "
+            f"{name}.rechunk({{1: -1}})"
+        )
+    return list(collection.to_delayed().ravel())
+
+
+def as_chunk(X: Any, y: Any, weight: Any = None) -> tuple[Any, Any, Any]:
+    """A chunk as arrays: what kernels read, whatever the collection holds."""
+    return _matrix(X), _vector(y), None if weight is None else _vector(weight)
+
+
+def _matrix(X: Any) -> Any:
+    X = X.to_numpy() if hasattr(X, "to_numpy") else X
+    if sp.issparse(X):
+        return as_rows(X, np.float32 if X.dtype == np.float32 else np.float64)
+    X = np.asarray(X)
+    return np.ascontiguousarray(X) if X.dtype.kind == "f" else X
+
+
+def _vector(y: Any) -> Array:
+    y = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
+    return y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+
+
+def chunk_lengths(chunk: tuple[Any, Any, Any]) -> list[int]:
+    """The numbers of rows of X, y and the weights of one chunk."""
+    return [int(part.shape[0]) for part in chunk if part is not None]
+
+
+def run_kernel(
+    kernel: Kernel,
+    message: Any,
+    start: int,
+    stop: int,
+    numbers: list[int],
+    cut: tuple[int, int],
+    own: Any,
+    *others: Any,
+) -> Any:
+    """On a worker: the kernel on one chunk, less what a neighbour has borrowed, and what is borrowed here."""
+    parts = [cut_chunk(own, *cut), *others]
+    named = [(f"chunk {number}", *part) for number, part in zip(numbers, parts, strict=True)]
+    return kernel(ArrayShard(start, stop, named), message)
+
+
+def merge_all(results: list[Any]) -> Any:
+    """Merge results of neighbouring chunks, in their order."""
+    return merged(results)

@@ -1,0 +1,182 @@
+"""The first pass: how many rows, which classes, is every number finite, and a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..core.arrays import Array
+from .row_blocks import BLOCK_ROWS, Batch, aligned_blocks, as_rows, one_thread
+from .seam import Shard
+from .shard_kernels import MOST_CLASSES, Sampling, hashed
+from .sums import TreeSum
+
+
+@dataclass
+class Description:
+    """What is known of some consecutive shards after the first pass."""
+
+    n: int = 0
+    n_columns: set[int] = field(default_factory=set)
+    dtypes: set[str] = field(default_factory=set)
+    sparse: bool = False
+    mass: TreeSum = field(default_factory=TreeSum)
+    whole: bool = True  # whether all weights are whole numbers
+    weighted: bool = False
+    labels: dict[Any, list[int]] = field(default_factory=dict)  # label: [rows, rows of positive weight]
+    sample: list[Batch] = field(default_factory=list)
+    trouble: str | None = None  # the first thing that is wrong, in the order of the rows
+
+    def copy(self) -> Description:
+        """One that can be merged into without changing this one."""
+        labels = {label: list(counts) for label, counts in self.labels.items()}
+        same = replace(self, mass=self.mass.copy(), labels=labels, sample=list(self.sample))
+        same.n_columns, same.dtypes = set(self.n_columns), set(self.dtypes)
+        return same
+
+    def merge(self, later: Description) -> None:
+        """Add what a later shard found."""
+        self.n += later.n
+        self.n_columns |= later.n_columns
+        self.dtypes |= later.dtypes
+        self.sparse |= later.sparse
+        self.mass.extend(later.mass)
+        self.whole &= later.whole
+        self.weighted |= later.weighted
+        for label, counts in later.labels.items():
+            mine = self.labels.setdefault(label, [0, 0])
+            mine[0] += counts[0]
+            mine[1] += counts[1]
+        self.sample += later.sample
+        self.trouble = self.trouble or later.trouble
+
+    @property
+    def dtype(self) -> Any:
+        """float32 where all columns are that small, else float64."""
+        small = all(np.dtype(name) in (np.dtype(np.float32), np.dtype(np.float16)) for name in self.dtypes)
+        return np.float32 if small else np.float64
+
+
+def describe(shard: Shard, message: Sampling) -> Description:
+    """Look at each row once."""
+    found = Description()
+    with one_thread():
+        for batch in aligned_blocks(_until_trouble(shard.batches(), message, found)):
+            _look_at(batch, message, found)
+    return found
+
+
+def _until_trouble(batches: Iterable[Batch], message: Sampling, found: Description) -> Iterator[Batch]:
+    """The batches as they come, each checked under its own name, up to the first in which something is wrong."""
+    for batch in batches:
+        name = batch.source or f"the rows from {batch.first_row} on"
+        found.n_columns.add(batch.X.shape[1])
+        found.trouble = (
+            _not_a_number(batch, name)
+            or _wrong_weight(batch, name)
+            or _wrong_target(batch, message, name)
+            or _too_many_classes(found, name)
+        )
+        if found.trouble is not None or len(found.n_columns) > 1:
+            return
+        found.dtypes.add(str(batch.X.dtype))
+        found.sparse |= sp.issparse(batch.X)
+        yield batch
+
+
+def _too_many_classes(found: Description, name: str) -> str | None:
+    if len(found.labels) <= MOST_CLASSES:
+        return None
+    return (
+        f"a classifier needs at most {MOST_CLASSES} classes, got more before {name}; the target seems to be a number: "
+        "use AoRRRegressor"
+    )
+
+
+def _look_at(batch: Batch, message: Sampling, found: Description) -> None:
+    n = batch.X.shape[0]
+    found.n += n
+    weight = batch.weight
+    present = None if weight is None else weight > 0
+    mass = float(n) if weight is None else float(weight.sum(dtype=np.float64))
+    found.mass.add(batch.first_row // BLOCK_ROWS, np.array([mass]))
+    if weight is not None:
+        found.weighted |= bool((weight != 1).any())
+        found.whole &= bool((weight == np.floor(weight)).all())
+    if message.classify:
+        _count_labels(found.labels, batch.y, present)
+    chosen = hashed(message.seed, batch.first_row, n) <= np.uint64(message.threshold)
+    chosen = np.flatnonzero(chosen if present is None else chosen & present)
+    if len(chosen):
+        part = None if weight is None else weight[chosen].astype(np.float64)
+        rows = as_rows(batch.X, np.float32 if batch.X.dtype == np.float32 else np.float64)[chosen]
+        found.sample.append(Batch(batch.first_row, rows, batch.y[chosen], part))
+
+
+def _count_labels(labels: dict[Any, list[int]], y: Array, present: Array | None) -> None:
+    """Labels that are known already are counted by comparison, which is quicker than sorting; few are ever new."""
+    rest = np.ones(len(y), dtype=bool)
+    if len(labels) <= 16:
+        for label, counts in labels.items():
+            here = y == label
+            rest &= ~here
+            counts[0] += int(np.count_nonzero(here))
+            counts[1] += int(np.count_nonzero(here if present is None else here & present))
+    if not rest.any():
+        return
+    values, inverse = np.unique(y[rest], return_inverse=True)
+    rows = np.bincount(inverse, minlength=len(values))
+    positive = rows if present is None else np.bincount(inverse, weights=present[rest], minlength=len(values))
+    for label, count, some in zip(values.tolist(), rows, positive, strict=True):
+        counts = labels.setdefault(label, [0, 0])
+        counts[0] += int(count)
+        counts[1] += int(some)
+
+
+def _not_a_number(batch: Batch, name: str) -> str | None:
+    X = batch.X
+    if X.dtype.kind not in "fiub":
+        return f"features must be numbers, got dtype {X.dtype} in {name}; encode or leave out columns of text"
+    data = X.data if sp.issparse(X) else X
+    if data.dtype.kind != "f":
+        return None
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(data.sum()):  # quick; a sum that overflows is looked at more closely
+            return None
+    bad = ~np.isfinite(X.toarray() if sp.issparse(X) else X)
+    if not bad.any():
+        return None
+    row, column = (int(places[0]) for places in np.nonzero(bad))
+    return (
+        f"features must be finite, got {bad.sum()} NaN or infinite in {name}, the first in column {{column:{column}}} "
+        f"of row {batch.first_row + row}; drop or fill these rows"
+    )
+
+
+def _wrong_weight(batch: Batch, name: str) -> str | None:
+    weight = batch.weight
+    if weight is None or (np.isfinite(weight).all() and (weight >= 0).all()):
+        return None
+    wrong = int(np.flatnonzero(~np.isfinite(weight) | (weight < 0))[0])
+    return (
+        f"weights must be finite and not negative, got {weight[wrong]} in {name}, row {batch.first_row + wrong}; a "
+        "weight counts how often a row is there"
+    )
+
+
+def _wrong_target(batch: Batch, message: Sampling, name: str) -> str | None:
+    y = batch.y
+    if y.ndim != 1:
+        return f"the target must be one column, got shape {y.shape} in {name}; pass one label or number per row"
+    if y.dtype.kind == "f" and not np.isfinite(y).all():
+        row = batch.first_row + int(np.flatnonzero(~np.isfinite(y))[0])
+        return f"the target must be finite, got NaN or infinity in {name}, the first in row {row}; drop these rows"
+    if y.dtype.kind == "O" and any(value is None or value != value for value in y):
+        return f"the target must not be missing, got a missing value in {name}; drop these rows"
+    if not message.classify and y.dtype.kind not in "fiub":
+        return f"a regressor needs a target of numbers, got dtype {y.dtype} in {name}; use AoRRClassifier for classes"
+    return None

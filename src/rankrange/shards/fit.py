@@ -1,0 +1,344 @@
+"""Fit an estimator on shards: look once at all rows, search on a sample, then a few exact steps on all rows."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import is_classifier
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+
+from ..core.arrays import Array
+from ..core.cuts import Cut
+from ..core.losses import LOSSES
+from ..core.objective import Design, Objective
+from ..core.ranges import RankedRange
+from ..crossfit.choose import choose_C, choose_m
+from ..crossfit.folds import silent
+from ..solvers import Log, Result, multistart
+from ..solvers.descent import Metric, descend
+from ..solvers.multistart import hessian
+from .describe import Description, describe
+from .lazy import LazyRows
+from .look import FullData, Look
+from .row_blocks import one_thread
+from .seam import Shards
+from .shard_kernels import MOST_CLASSES, Cutting, Interval, Model, Sampling, Sides, dropped, n_sides
+from .shard_steps import Descent
+
+# Rows of the sample: brackets and metric improve with its root, the search on it takes time in proportion.
+SAMPLE_ROWS = 1 << 17
+_SAMPLE_NUMBERS = 40_000_000
+# The search on the sample is a small part of the work, and which minimum it ends in is a matter of its starts.
+_SEARCHES = 3
+_SEARCH_ROWS = 1 << 15
+_LOSSES = {"logistic": "softmax", "squared": "squared", "huber": "huber"}
+
+
+@dataclass(frozen=True)
+class _Data:
+    """What the first pass says, checked."""
+
+    description: Description
+    model: Model
+    total: float
+    whole: bool
+    sample: tuple[Any, Array, Array | None]
+
+
+def fit_on_shards(shards: Shards, estimator: Any) -> Any:
+    """What `fit` does when X is a `Shards`: the same attributes as a fit in memory, `dropped_` computed when asked for.
+
+    Parameters
+    ----------
+    shards : Shards
+        The rows, with their targets and weights.
+    estimator : AoRRClassifier or AoRRRegressor
+        Its parameters say what to fit.
+
+    Returns
+    -------
+    estimator
+    """
+    estimator._check_params()
+    _check_supported(estimator)
+    rng = np.random.default_rng(check_random_state(estimator.random_state).randint(2**31))
+    with one_thread():
+        passes = _Passes(estimator.verbose)
+        data = _first_pass(shards, estimator, int(rng.integers(2**63)), passes)
+        estimator.n_features_in_ = next(iter(data.description.n_columns))
+        estimator.__dict__.pop("feature_names_in_", None)
+        if shards.columns is not None:
+            estimator.feature_names_in_ = np.asarray(shards.columns, dtype=object)
+        m, k, sample = _chosen(estimator, data, rng)
+        start = _search(sample, m, k, data.total, estimator, rng)
+        full = FullData(shards, data.model, sample, data.description.n, data.total, m, k, passes)
+        log = Log(print if estimator.verbose else None)
+        descent = Descent(full, tol=float(estimator.tol), max_iter=int(estimator.max_iter), log=log)
+        look, gap, n_iter = descent.run(start) if start.any() else (_tied_at_zero(full, start), np.inf, 0)
+        _store(estimator, shards, data, full, look, gap, n_iter, log)
+    estimator.n_passes_ = passes.count
+    return estimator
+
+
+class _Passes:
+    """Counts passes over the data, and names them where `verbose` asks for it."""
+
+    def __init__(self, verbose: int) -> None:
+        self.count, self.verbose = 0, verbose
+
+    def __call__(self, kind: str) -> None:
+        self.count += 1
+        if self.verbose:
+            print(f"pass {self.count} over the data ({kind})")
+
+
+def _check_supported(estimator: Any) -> None:
+    if estimator.loss not in _LOSSES:
+        raise ValueError(
+            f"a fit on shards needs a smooth loss, one of {', '.join(_LOSSES)}, got loss={estimator.loss!r}; its kinks "
+            "at every row cannot be held by the driver: use another loss, or fit in memory"
+        )
+    for name, default in (("solver", "auto"), ("stratify", False), ("operations", None)):
+        value = getattr(estimator, name, default)
+        if value != default:
+            raise ValueError(
+                f"a fit on shards needs {name}={default!r}, got {name}={value!r}; fit in memory for others"
+            )
+    if isinstance(estimator.k, str) and estimator.k == "adaptive":
+        raise ValueError("a fit on shards needs k as a number or 'auto', got k='adaptive'; fit in memory for it")
+
+
+def _first_pass(shards: Shards, estimator: Any, seed: int, passes: _Passes) -> _Data:
+    n = n_rows(shards)
+    if n == 0:
+        raise ValueError("a fit needs at least one row, got none in all shards; check the path or the collection")
+    columns = shards.n_columns if hasattr(shards, "n_columns") else 1
+    size = min(SAMPLE_ROWS, max(_SAMPLE_NUMBERS // max(columns, 1), 5 * columns, 1000))
+    threshold = min(math.floor(size / n * 2.0**64), 2**64 - 1)
+    passes("describe")
+    found = shards.reduce(describe, Sampling(seed, threshold, is_classifier(estimator)))
+    _check_description(found, shards)
+    model = _model(estimator, found)
+    X = [batch.X for batch in found.sample]
+    rows = sp.vstack(X, format="csr") if found.sparse else np.concatenate(X)
+    y = model.encoded(np.concatenate([batch.y for batch in found.sample]))
+    weight = None
+    if found.weighted:
+        weight = np.concatenate([np.ones(len(b.y)) if b.weight is None else b.weight for b in found.sample])
+    weight = model.mass(y, weight)
+    total, whole = _mass(estimator, found, model)
+    found.sample = []
+    return _Data(found, model, total, whole, (rows.astype(model.dtype, copy=False), y, weight))
+
+
+def n_rows(shards: Any) -> int:
+    """The number of rows in all shards."""
+    if hasattr(shards, "n_rows"):
+        return int(shards.n_rows)
+    return int(shards.shards[-1].stop) if shards.shards else 0
+
+
+def _check_description(found: Description, shards: Shards) -> None:
+    if found.trouble is not None:
+        raise ValueError(_with_column_names(found.trouble, shards.columns))
+    if len(found.n_columns) > 1:
+        raise ValueError(
+            f"all shards must have the same number of columns, got {sorted(found.n_columns)}; select the same columns"
+        )
+    if len(found.labels) > MOST_CLASSES:
+        raise ValueError(
+            f"a classifier needs at most {MOST_CLASSES} classes, got {len(found.labels)} in all; the target seems to "
+            "be a number: use AoRRRegressor"
+        )
+    if not found.sample:
+        raise ValueError("the sample of the rows is empty: no row has a positive weight; check the weights")
+
+
+def _with_column_names(trouble: str, columns: list[str] | None) -> str:
+    """`{column:3}` in a message of a kernel, which knows numbers alone, as the name of that column."""
+    head, found, tail = trouble.partition("{column:")
+    if not found:
+        return trouble
+    number, _, rest = tail.partition("}")
+    return f"{head}{number if columns is None else repr(columns[int(number)])}{rest}"
+
+
+def _model(estimator: Any, found: Description) -> Model:
+    common = {"fit_intercept": bool(estimator.fit_intercept), "dtype": found.dtype}
+    if not is_classifier(estimator):
+        return Model(estimator.loss, 1, **common)
+    classes = np.unique(np.array(list(found.labels)))
+    check_classification_targets(classes)
+    counts = np.array([found.labels[label] for label in classes.tolist()])
+    if np.count_nonzero(counts[:, 1]) < 2:
+        raise ValueError(
+            f"{type(estimator).__name__} needs at least two classes with positive weight, got one class: "
+            f"{classes[counts[:, 1] > 0]}; check y"
+        )
+    estimator.classes_ = classes
+    r = 1 if len(classes) == 2 else len(classes)
+    columns = next(iter(found.n_columns))
+    if r * r * (columns + 1) > 4_000_000:
+        raise ValueError(
+            f"a fit on shards needs classes^2 * columns of at most 4,000,000, got {r} classes and {columns} columns; "
+            "use fewer columns, or fit in memory"
+        )
+    factor = None
+    if estimator.class_weight is not None:
+        factor = _class_factors(estimator.class_weight, classes, counts[:, 0])
+    return Model("logistic" if r == 1 else "softmax", r, classes=classes, class_weight=factor, **common)
+
+
+def _class_factors(class_weight: Any, classes: Array, counts: Array) -> Array:
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        return np.asarray(counts.sum() / (len(classes) * counts.astype(np.float64)))
+    return np.asarray(compute_class_weight(class_weight, classes=classes, y=classes), dtype=np.float64)
+
+
+def _mass(estimator: Any, found: Description, model: Model) -> tuple[float, bool]:
+    """The mass of all rows, and whether it consists of whole rows."""
+    total = float(found.mass.total()[0])
+    if model.class_weight is None:
+        return total, found.whole
+    if found.weighted:
+        raise ValueError(
+            "a fit on shards takes class_weight or sample weights, got both; multiply them into one column of weights"
+        )
+    counts = np.array([found.labels[label][0] for label in estimator.classes_.tolist()])
+    return float(counts @ model.class_weight), bool((model.class_weight == np.floor(model.class_weight)).all())
+
+
+def _chosen(estimator: Any, data: _Data, rng: np.random.Generator) -> tuple[float, float, Objective]:
+    """m and k as masses of all rows, and the objective of the sample with the same shares."""
+    m, k = estimator._range().masses(data.total, whole=data.whole)
+    rows, y, weight = data.sample
+    loss = LOSSES[data.model.loss]()
+    sample = Objective(Design(rows, data.model.fit_intercept), y, loss, 1.0, data.model.n_outputs, sample_weight=weight)
+    share = sample.total / data.total
+    C = None if estimator.C == "auto" else float(estimator.C)
+    for name in ("tuning_", "noise_estimate_", "noise_interval_"):  # of an earlier fit
+        estimator.__dict__.pop(name, None)
+    if not isinstance(estimator.m, RankedRange) and estimator._is_auto("m"):
+        uncut = replace(sample, m=0, k=_rank(k * share, sample))
+        # The sample stands for all rows, and is penalised as they are.
+        choice = choose_m(uncut, rng, print if estimator.verbose else silent, C=None if C is None else C / share)
+        m = choice.m / share
+        m = round(m) if data.whole else m
+        C = choice.C if C is None else C
+        estimator.tuning_ = choice.table
+        estimator.noise_estimate_, *interval = map(float, choice.noise)
+        estimator.noise_interval_ = tuple(interval)
+    ranked = replace(sample, m=_rank(m * share, sample), k=_rank(k * share, sample))
+    estimator.C_ = choose_C(ranked, rng) if C is None else C
+    return m, k, replace(ranked, C=estimator.C_ * (k - m))
+
+
+def _rank(mass: float, sample: Objective) -> float:
+    """A rank in the sample: a count where rows count once."""
+    if sample.sample_weight is not None:
+        return min(mass, sample.total)
+    return min(round(mass), sample.design.n)
+
+
+def _search(sample: Objective, m: float, k: float, total: float, estimator: Any, rng: np.random.Generator) -> Array:
+    """The best of many starts on the sample, its cuts lowered so that they hold the outliers that it may have more."""
+    share = m / total
+    size = sample.design.n
+    wide = sample
+    if m > 0:
+        spread = 2.5 * math.sqrt(size * share * (1.0 - share)) * sample.total / size
+        upper, lower = (_rank(rank + spread, sample) for rank in (sample.m, sample.k))
+        upper = min(upper, 0.9 * lower) if sample.sample_weight is not None else min(upper, int(0.9 * lower))
+        wide = replace(sample, m=upper, k=lower)
+    warm = None
+    if estimator.warm_start and hasattr(estimator, "coef_"):
+        warm = estimator._warm(sample.design, sample.n_outputs)
+    settings: Any = {"n_starts": int(estimator.n_starts), "rng": rng, "tol": 1e-3, "max_iter": 100}
+    if m == 0:
+        return multistart(wide, warm, **settings).w
+    part = wide if size <= 2 * _SEARCH_ROWS else _every(wide, size // _SEARCH_ROWS)
+    ends = [multistart(part, warm, **settings) for _ in range(_SEARCHES)]
+    W = min(ends, key=lambda end: end.value).w
+    if part is not wide:  # closer, by steps that cost little: what is left is for the passes over all rows
+        W = descend(sample.batch, W[None], Metric(hessian(part, W)), max_iter=20, tol=1e-7)[0][0]
+    return W
+
+
+def _every(objective: Objective, step: int) -> Objective:
+    """Every step-th row, with the same shares."""
+    rows = np.arange(0, objective.design.n, step)
+    part = objective.rows(rows, 0, 1)
+    share = part.total / objective.total
+    return replace(part, m=_rank(objective.m * share, part), k=_rank(objective.k * share, part))
+
+
+def _tied_at_zero(full: FullData, zero: Array) -> Look:
+    """The look at zero, which needs no pass: all losses of a classifier are the same there.
+
+    It is where the search ends when k is below the number of errors. No few rows are near the cut, all of them are, and
+    so there is no certificate.
+    """
+    value = float(full.sample.losses(full.sample.design.scores(zero))[0])
+    cut = Cut(value, full.k, full.total)
+    table = np.zeros((n_sides(full.model.n_outputs), Sides.width(full.model.n_outputs, full.sample.design.d)))
+    return Look(zero, value, np.zeros_like(zero), cut, None, table, None, np.empty(0), value, Interval(value, value))
+
+
+def _store(
+    estimator: Any, shards: Any, data: _Data, full: FullData, look: Look, gap: float, n_iter: int, log: Log
+) -> None:
+    converged = gap <= estimator.tol
+    message = (
+        f"the gap is at most {estimator.tol:g} of the objective"
+        if converged
+        else "no direction lowers the loss of the sample at zero, where all losses tie: k is below the number of errors"
+        if not look.W.any()
+        else f"stopped after {n_iter} steps with a relative gap of {gap:.2g}"
+    )
+    estimator.m_ = int(full.m) if data.whole else float(full.m)
+    estimator.k_ = int(full.k) if data.whole else float(full.k)
+    result = Result(look.W, look.value, n_iter, converged, message, log.history, gap)
+    estimator._store(result, full.sample)
+    estimator.lam_ = look.least if look.lower is None else look.lower.value
+    estimator.lam_hat_ = np.inf if look.upper is None else look.upper.value
+    whole_tie = look.upper is not None and look.upper.taken >= look.upper.tied * (1.0 - 1e-12)
+    cutting = Cutting(data.model, look.W, estimator.lam_hat_, whole_tie)
+    estimator.dropped_ = (
+        shards.lazy_rows(dropped, cutting)
+        if hasattr(shards, "lazy_rows")
+        else LazyRows(shards, dropped, cutting, data.description.n)
+    )
+    if is_classifier(estimator):
+        _warn_of_lost_classes(estimator, data, look)
+    if not converged:
+        warnings.warn(
+            f"the fit on shards did not reach tol={estimator.tol:g}: {message}; raise max_iter or tol, or lower C",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+
+
+def _warn_of_lost_classes(estimator: Any, data: _Data, look: Look) -> None:
+    """Say where most of a class was cut above. With k < n what is missing may be cut below as well: nothing is said."""
+    if look.lower is not None or look.upper is None or data.description.weighted or data.model.class_weight is not None:
+        return
+    kept = look.table()[:, Sides.MASS]
+    kept = kept[::-1] if data.model.n_outputs == 1 else kept  # slopes rise on the rows of the first class
+    size = np.array([data.description.labels[label][0] for label in estimator.classes_.tolist()], dtype=np.float64)
+    lost = 1.0 - kept / size
+    if (lost > 0.5).any():
+        worst = int(lost.argmax())
+        warnings.warn(
+            f"{lost[worst]:.0%} of the rows of class {estimator.classes_.tolist()[worst]!r} were cut: it may be rare, "
+            "not wrong; lower m, or fit in memory with stratify=True",
+            UserWarning,
+            stacklevel=5,
+        )

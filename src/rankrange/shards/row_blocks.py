@@ -1,0 +1,152 @@
+"""Blocks of rows at fixed places, so that no result depends on how the rows were cut into chunks.
+
+Row number i of all the data belongs to block i // BLOCK_ROWS. A product of BLAS rounds differently for another shape,
+and a sum for another order; so every product is taken over one whole block, and block sums are added in the order of
+`rankrange.shards.sums`. Shards therefore begin at a multiple of BLOCK_ROWS, whatever the chunks they are made of.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..core.arrays import Array
+
+BLOCK_ROWS = 1 << 13
+
+
+class Batch(NamedTuple):
+    """Some rows as they come: the number of the first one, X, y, the weights where there are any, where it is from."""
+
+    first_row: int
+    X: Any
+    y: Array
+    weight: Array | None
+    source: str = ""
+
+
+class Piece(NamedTuple):
+    """Rows [start, stop) of a chunk, by its number."""
+
+    chunk: int
+    start: int
+    stop: int
+
+
+class Range(NamedTuple):
+    """Rows [start, stop) of all the data, and the pieces of chunks that they consist of."""
+
+    start: int
+    stop: int
+    pieces: list[Piece]
+
+
+def aligned_ranges(lengths: Sequence[int]) -> list[Range]:
+    """One range for each chunk that holds the first row of a block; its last block may borrow rows of later chunks."""
+    offsets = np.concatenate([[0], np.cumsum(np.asarray(lengths, dtype=np.int64))])
+    n = int(offsets[-1])
+    up = [min(-(-int(offset) // BLOCK_ROWS) * BLOCK_ROWS, n) for offset in offsets]
+    ranges = []
+    for start, stop in pairwise(up):
+        if start == stop:
+            continue
+        first = int(np.searchsorted(offsets, start, side="right")) - 1
+        last = int(np.searchsorted(offsets, stop, side="left"))
+        pieces = [
+            Piece(i, max(start - int(offsets[i]), 0), min(stop, int(offsets[i + 1])) - int(offsets[i]))
+            for i in range(first, last)
+            if lengths[i]
+        ]
+        ranges.append(Range(start, stop, pieces))
+    return ranges
+
+
+def split_rows(n: int, parts: int) -> list[tuple[int, int]]:
+    """About `parts` equal ranges of n rows that begin at blocks."""
+    n_blocks = -(-n // BLOCK_ROWS)
+    edges = [n_blocks * i // parts * BLOCK_ROWS for i in range(parts)] + [n]
+    return [(a, b) for a, b in pairwise(edges) if a < b]
+
+
+def aligned_blocks(batches: Iterable[Batch]) -> Iterator[Batch]:
+    """The same rows, one whole block at a time; rows are copied only where a block spans two batches."""
+    waiting: list[Batch] = []
+    for batch in batches:
+        at, n = 0, batch.X.shape[0]
+        while at < n:
+            end = min(n, at + BLOCK_ROWS - (batch.first_row + at) % BLOCK_ROWS)
+            part = _part(batch, at, end)
+            waiting.append(part)
+            if (batch.first_row + end) % BLOCK_ROWS == 0:
+                yield _joined(waiting)
+                waiting = []
+            at = end
+    if waiting:
+        yield _joined(waiting)
+
+
+def _part(batch: Batch, start: int, stop: int) -> Batch:
+    weight = None if batch.weight is None else batch.weight[start:stop]
+    return Batch(batch.first_row + start, batch.X[start:stop], batch.y[start:stop], weight)
+
+
+def _joined(parts: list[Batch]) -> Batch:
+    if len(parts) == 1:
+        return parts[0]
+    X = (
+        sp.vstack([part.X for part in parts], format="csr")
+        if any(sp.issparse(part.X) for part in parts)
+        else np.concatenate([part.X for part in parts])
+    )
+    weights = [part.weight for part in parts]
+    some = any(weight is not None for weight in weights)
+    weight = np.concatenate([_or_ones(part) for part in parts]) if some else None
+    return Batch(parts[0].first_row, X, np.concatenate([part.y for part in parts]), weight)
+
+
+def _or_ones(part: Batch) -> Array:
+    return np.ones(len(part.y)) if part.weight is None else part.weight
+
+
+def as_rows(X: Any, dtype: Any) -> Any:
+    """X in the one layout that kernels multiply: row after row, or CSR with sorted columns."""
+    if sp.issparse(X):
+        X = sp.csr_array(X).astype(dtype, copy=False)
+        if not X.has_sorted_indices:
+            X = X.sorted_indices()
+        return X
+    return np.ascontiguousarray(X, dtype=dtype)
+
+
+class _OneThread:
+    """BLAS on one thread while any kernel of this process runs: how many threads share a product changes its digits."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._limits: Any = None
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        from threadpoolctl import threadpool_limits
+
+        with self._lock:
+            if self._users == 0:
+                self._limits = threadpool_limits(1, user_api="blas")
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if self._users == 0:
+                    self._limits.restore_original_limits()
+
+
+one_thread = _OneThread()

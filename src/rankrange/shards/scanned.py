@@ -1,0 +1,263 @@
+"""`rankrange.scan`: a table in files as shards of rows, for fits that never hold it in memory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .readers import FileShard, Layout, Npy, Part, pyarrow_module, readable
+from .row_blocks import split_rows
+from .seam import Kernel, ShardList
+from .spill import Spilling
+
+_KINDS = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+    ".npy": "npy",
+    ".csv": "csv",
+}
+
+
+def scan(
+    path: Any, target: Any, weight: Any = None, spill: Any = None, *, columns: Sequence[Any] | None = None
+) -> Scan:
+    """Rows in files, to be fitted without holding them in memory.
+
+    Parameters
+    ----------
+    path : str or Path
+        A Parquet, Arrow IPC (Feather), .npy or CSV file, or a folder of Parquet or Arrow files, which are taken in the
+        order of their names. A CSV file is converted once, into the `spill` folder or a temporary one.
+    target : str or int
+        The column of labels or numbers to predict; for .npy the number of the column, or another .npy file.
+    weight : str or int, optional
+        The column of weights. Weight 2 is the row twice.
+    spill : str, Path or True, optional
+        A folder (True: a temporary one, removed at the end) in which the first pass leaves the rows as plain numbers.
+        Later passes then need no decoding. It takes rows times columns times 4 bytes (float32) or 8 (float64) of disk.
+    columns : sequence of str or int, optional
+        The features; all columns but target and weight unless they are named.
+
+    Returns
+    -------
+    Scan
+        To be passed to `fit` of AoRRClassifier or AoRRRegressor, in the place of X and y.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile, os
+    >>> import rankrange
+    >>> X = np.random.default_rng(0).normal(size=(20_000, 3))
+    >>> folder = tempfile.mkdtemp()
+    >>> np.save(os.path.join(folder, "table.npy"), np.column_stack([X, X[:, 0] > 0.5]))
+    >>> rows = rankrange.scan(os.path.join(folder, "table.npy"), target=3)
+    >>> model = rankrange.AoRRClassifier(m=0.1, k=1.0, random_state=0).fit(rows)
+    >>> model.n_passes_ <= 6
+    True
+    """
+    folder = _spill_folder(spill)
+    files, kind = _files(Path(path))
+    if kind == "csv":
+        from .csv_files import converted
+
+        folder = folder or _spill_folder(True)
+        assert folder is not None
+        files, kind = [converted(files[0], target, folder)], "arrow"
+    parts, layout = (
+        _npy_layout(files, target, weight, columns)
+        if kind == "npy"
+        else _arrow_layout(files, kind, target, weight, columns)
+    )
+    return Scan(parts, layout, folder if spill else None)
+
+
+class Scan(ShardList):
+    """Rows in files as shards; what `rankrange.scan` returns.
+
+    `n_rows`, `columns` (names of the features). `split(n)` gives about n shards for an executor or another engine.
+    """
+
+    def __init__(self, parts: tuple[Part, ...], layout: Layout, spill: str | None = None) -> None:
+        self.parts, self.layout = parts, layout
+        self.n_rows = parts[-1].first_row + parts[-1].n_rows if parts else 0
+        self.n_columns = len(layout.features)
+        names = list(layout.features) if all(isinstance(name, str) for name in layout.features) else None
+        self._spill = spill
+        super().__init__(self.split(1), map, names)
+
+    def split(self, n: int) -> list[FileShard]:
+        """About n shards of equal numbers of rows."""
+        shards = []
+        for start, stop in split_rows(self.n_rows, n):
+            here = [p for p in self.parts if p.first_row < stop and p.first_row + p.n_rows > start]
+            shards.append(FileShard(start, stop, tuple(here), self.layout))
+        return shards
+
+    def reduce(self, kernel: Kernel, message: Any) -> Any:
+        """Run the kernel over all files; the first pass also writes the copy where one was asked for."""
+        if self._spill is None or self.n_rows == 0:
+            return super().reduce(kernel, message)
+        spilling = Spilling(self.split(1)[0], self._spill, self.n_rows, self.layout)
+        result = kernel(spilling, message)
+        if getattr(result, "trouble", None) is None:
+            self.parts, self.layout = spilling.finish()
+            self.shards = list(self.split(1))
+            self._spill = None
+        else:
+            spilling.abandon()
+        return result
+
+    def __repr__(self) -> str:
+        return f"<Scan of {self.n_rows} rows, {self.n_columns} features, {len(self.parts)} parts>"
+
+
+def _spill_folder(spill: Any) -> str | None:
+    if spill is None or spill is False:
+        return None
+    if spill is True:
+        folder = tempfile.mkdtemp(prefix="rankrange-")
+        weakref.finalize(_KEEPER, shutil.rmtree, folder, ignore_errors=True)
+        return folder
+    os.makedirs(spill, exist_ok=True)
+    return str(spill)
+
+
+class _Keeper:
+    """Lives as long as the process; temporary folders go with it."""
+
+
+_KEEPER = _Keeper()
+
+
+def _files(path: Path) -> tuple[list[Path], str]:
+    if not path.exists():
+        raise FileNotFoundError(f"a scan needs an existing file or folder, got {path}; check the path")
+    found = sorted(_entries(path)) if path.is_dir() else [path]
+    if not found:
+        raise ValueError(f"a folder to scan must hold Parquet or Arrow files, got none in {path}; check the path")
+    kinds = {_KINDS.get(file.suffix.lower()) for file in found}
+    if None in kinds or len(kinds) > 1 or (len(found) > 1 and kinds == {"csv"}):
+        names = ", ".join(sorted({file.suffix or file.name for file in found}))
+        raise ValueError(
+            f"a scan reads Parquet or Arrow files of one kind, one .npy or one .csv file, got {names} in {path}; "
+            "convert the files, or name one of them"
+        )
+    return found, str(kinds.pop())
+
+
+def _entries(folder: Path) -> Iterator[Path]:
+    """Files below the folder that are tables; hidden ones and those of other kinds, like _SUCCESS, are left out."""
+    for file in folder.rglob("*"):
+        below = file.relative_to(folder).parts
+        if file.is_file() and not any(name.startswith((".", "_")) for name in below) and file.suffix.lower() in _KINDS:
+            yield file
+
+
+def _arrow_layout(
+    files: list[Path], kind: str, target: Any, weight: Any, columns: Sequence[Any] | None
+) -> tuple[tuple[Part, ...], Layout]:
+    parts: list[Part] = []
+    first_schema = None
+    at = 0
+    for file in files:
+        with readable(str(file), str(file)):
+            schema, lengths = _footer(file, kind)
+        first_schema = schema if first_schema is None else first_schema
+        _check_same(first_schema, schema, files[0], file)
+        word = "row group" if kind == "parquet" else "batch"
+        for number, length in enumerate(lengths):
+            name = str(file) if len(lengths) == 1 else f"{file}, {word} {number}"
+            parts.append(Part(str(file), number, at, length, name))
+            at += length
+    assert first_schema is not None
+    names = first_schema.names
+    for role, column in (("target", target), ("weight", weight)):
+        if column is not None and column not in names:
+            raise ValueError(
+                f"{role} must be a column of the table, got {column!r}; it has {', '.join(map(repr, names[:20]))}"
+            )
+    features = tuple(columns) if columns is not None else tuple(n for n in names if n not in (target, weight))
+    return tuple(parts), Layout(kind, features, target, weight, _common_dtype(first_schema, features))
+
+
+def _footer(file: Path, kind: str) -> tuple[Any, list[int]]:
+    if kind == "parquet":
+        metadata = pyarrow_module("parquet").ParquetFile(file)
+        with metadata:
+            groups = metadata.metadata
+            lengths = [groups.row_group(i).num_rows for i in range(groups.num_row_groups)]
+            return metadata.schema_arrow, lengths
+    with pyarrow_module().memory_map(str(file)) as source:
+        reader = pyarrow_module("ipc").open_file(source)
+        return reader.schema, [reader.get_batch(i).num_rows for i in range(reader.num_record_batches)]
+
+
+def _check_same(expected: Any, found: Any, first: Path, file: Path) -> None:
+    for name in [*expected.names, *found.names]:
+        here, there = (
+            str(schema.field(name).type) if name in schema.names else "no such column" for schema in (expected, found)
+        )
+        if here != there:
+            raise ValueError(
+                f"all files of a scan must have the same columns, got {name!r} as {here} in {first} and as {there} in "
+                f"{file}; write them with one schema, or scan them apart"
+            )
+
+
+def _common_dtype(schema: Any, features: tuple[Any, ...]) -> Any:
+    types = pyarrow_module().types
+    if not features:
+        raise ValueError("a scan needs at least one column of features, got none beside target and weight")
+    small = True
+    for name in features:
+        if name not in schema.names:
+            raise ValueError(f"columns must be columns of the table, got {name!r}; check the name")
+        kind = schema.field(name).type
+        if not (types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind)):
+            raise ValueError(
+                f"features must be numbers, got column {name!r} of type {kind}; encode it, or name the columns to use "
+                "by columns=[...]"
+            )
+        small &= str(kind) in ("float", "halffloat", "bool", "int8", "uint8", "int16", "uint16")
+    return np.float32 if small else np.float64
+
+
+def _npy_layout(
+    files: list[Path], target: Any, weight: Any, columns: Sequence[Any] | None
+) -> tuple[tuple[Part, ...], Layout]:
+    with readable(str(files[0]), str(files[0])):
+        X = Npy(files[0])
+    if len(X.shape) != 2 or X.dtype.kind not in "fiub":
+        raise ValueError(
+            f"a .npy file must hold a table of numbers, got shape {X.shape} and dtype {X.dtype} in {files[0]}"
+        )
+    own = []
+    for role, column in (("target", target), ("weight", weight)):
+        if isinstance(column, int | np.integer) and 0 <= column < X.shape[1]:
+            own.append(int(column))
+        elif isinstance(column, str | Path):
+            length = Npy(column).shape[0]
+            if length != X.shape[0]:
+                raise ValueError(
+                    f"the {role} must have one entry per row, got {length} for {X.shape[0]} rows in {column}"
+                )
+        elif column is not None or role == "target":
+            raise ValueError(
+                f"{role} of a .npy file must be the number of a column below {X.shape[1]} or another .npy file, got "
+                f"{column!r}"
+            )
+    features = tuple(columns) if columns is not None else tuple(i for i in range(X.shape[1]) if i not in own)
+    dtype = np.float32 if X.dtype in (np.float32, np.float16) else np.float64
+    y, mass = (None if c is None else int(c) if isinstance(c, int | np.integer) else str(c) for c in (target, weight))
+    part = Part(str(files[0]), 0, 0, X.shape[0], str(files[0]))
+    return (part,), Layout("npy", features, y, mass, dtype)

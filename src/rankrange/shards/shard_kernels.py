@@ -1,0 +1,356 @@
+"""What runs on each shard: pure functions of its rows and a small message, with results that merge in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..core.arrays import Array
+from ..core.losses import LOSSES
+from .row_blocks import BLOCK_ROWS, aligned_blocks, as_rows, one_thread
+from .seam import Shard
+from .sums import TreeSum
+
+# More distinct labels than this are numbers, not classes.
+MOST_CLASSES = 10_000
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Which rows are in the sample: those whose hash is below the threshold. It depends on the row's number alone."""
+
+    seed: int
+    threshold: int
+    classify: bool
+
+
+@dataclass(frozen=True)
+class Model:
+    """How a row becomes a loss; the same in every pass."""
+
+    loss: str
+    n_outputs: int
+    fit_intercept: bool
+    dtype: Any
+    classes: Array | None = None
+    class_weight: Array | None = None  # one factor per class
+
+    def encoded(self, y: Array) -> Array:
+        """The targets as the loss wants them: -1 and +1, codes, or numbers."""
+        if self.classes is None:
+            return np.asarray(y, dtype=self.dtype)
+        if self.n_outputs == 1:
+            signs = (y == self.classes[1]).astype(self.dtype)
+            signs *= 2
+            signs -= 1
+            return signs
+        return np.searchsorted(self.classes, y)
+
+    def mass(self, y: Array, weight: Array | None) -> Array | None:
+        """Weight times the factor of the class, of rows whose y is encoded; None where every row counts once."""
+        if self.class_weight is None:
+            return None if weight is None else weight.astype(np.float64, copy=False)
+        codes = (y > 0).astype(np.intp) if self.n_outputs == 1 else y
+        factor = self.class_weight[codes]
+        return factor if weight is None else factor * weight
+
+    def scores(self, W: Array, X: Any) -> Array:
+        """(r, rows), contiguous."""
+        coef = W[:, : X.shape[1]].astype(self.dtype)
+        Z = (X @ coef[0])[None, :] if len(coef) == 1 else np.ascontiguousarray((X @ np.ascontiguousarray(coef.T)).T)
+        if self.fit_intercept:
+            Z += W[:, -1:].astype(self.dtype)
+        return Z
+
+    def losses(self, y: Array, Z: Array) -> Array:
+        """The losses (n,) of targets y at scores Z (r, n)."""
+        return LOSSES[self.loss]().value(y, Z[0] if self.n_outputs == 1 else Z.T)
+
+    def losses_and_slopes(self, y: Array, Z: Array) -> tuple[Array, Array]:
+        """The losses (n,) and their slopes (r, n) at scores Z (r, n)."""
+        s, slope = LOSSES[self.loss]().value_and_derivative(y, Z[0] if self.n_outputs == 1 else Z.T)
+        return s, slope[None, :] if self.n_outputs == 1 else np.ascontiguousarray(slope.T)
+
+
+class Interval(NamedTuple):
+    """A bracket of a cut: the cut lies in [low, high] almost surely."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Request:
+    """One evaluation at W. Rows inside a bracket are collected, those between the brackets added up.
+
+    `lower` is None where nothing is cut below, `upper` where nothing is cut above. With `edges`, masses between them
+    are counted and nothing else is done. `limit` is how many rows may be collected over all shards.
+    """
+
+    W: Array
+    lower: Interval | None = None
+    upper: Interval | None = None
+    edges: Array | None = None
+    limit: int = 500_000
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a pass is to evaluate: the model and one request per parameter set."""
+
+    model: Model
+    requests: tuple[Request, ...]
+
+
+class Rows(NamedTuple):
+    """Collected rows: targets as encoded, slopes and scores (r, rows), and the mass of each."""
+
+    X: Any
+    y: Array
+    losses: Array
+    slopes: Array
+    scores: Array
+    mass: Array
+
+    @classmethod
+    def joined(cls, parts: list[Rows]) -> Rows:
+        """The rows of several parts in their order."""
+        X = [part.X for part in parts]
+        stacked = sp.vstack(X, format="csr") if any(map(sp.issparse, X)) else np.concatenate(X)
+        rest = [np.concatenate(column, axis=-1) for column in list(zip(*parts, strict=True))[1:]]
+        return cls(stacked, *rest)
+
+
+@dataclass
+class Partial:
+    """What an evaluation found in some consecutive shards."""
+
+    sums: TreeSum = field(default_factory=TreeSum)
+    rows: list[Rows] = field(default_factory=list)
+    n_rows: int = 0
+    limit: int = 500_000
+    least: float = np.inf  # the smallest loss
+
+    def merge(self, later: Partial) -> None:
+        """Add what a later shard found."""
+        self.sums.extend(later.sums)
+        self.n_rows += later.n_rows
+        self.least = min(self.least, later.least)
+        # Beyond the limit the rows are of no use: the driver narrows its brackets first.
+        self.rows = self.rows + later.rows if self.n_rows <= self.limit else []
+
+    def copy(self) -> Partial:
+        """One that can be merged into without changing this one."""
+        return replace(self, sums=self.sums.copy(), rows=list(self.rows))
+
+    def pack(self) -> Partial:
+        """Join the collected rows, so that they travel as one array."""
+        self.rows = [Rows.joined(self.rows)] if len(self.rows) > 1 else self.rows
+        return self
+
+
+@dataclass
+class Partials:
+    """One `Partial` per request."""
+
+    parts: list[Partial]
+
+    def copy(self) -> Partials:
+        """A copy that can be merged into."""
+        return Partials([part.copy() for part in self.parts])
+
+    def merge(self, later: Partials) -> None:
+        """Add what a later shard found for each request."""
+        for mine, other in zip(self.parts, later.parts, strict=True):
+            mine.merge(other)
+
+
+def evaluate(shard: Shard, message: Evaluation) -> Partials:
+    """Sums over the rows that are surely kept, masses in between, and the rows that are undecided."""
+    model = message.model
+    parts = [Partial(limit=request.limit) for request in message.requests]
+    with one_thread():
+        for batch in aligned_blocks(shard.batches()):
+            X = as_rows(batch.X, model.dtype)
+            y = model.encoded(batch.y)
+            mass = model.mass(y, batch.weight)
+            for request, part in zip(message.requests, parts, strict=True):
+                _evaluate_block(model, request, part, batch.first_row // BLOCK_ROWS, X, y, mass)
+    return Partials([part.pack() for part in parts])
+
+
+def _evaluate_block(
+    model: Model, request: Request, part: Partial, block: int, X: Any, y: Array, mass: Array | None
+) -> None:
+    Z = model.scores(request.W, X)
+    if request.edges is not None:
+        bins = np.searchsorted(request.edges, model.losses(y, Z))
+        part.sums.add(block, np.bincount(bins, weights=mass, minlength=len(request.edges) + 1).astype(np.float64))
+        return
+    s, slope = model.losses_and_slopes(y, Z)
+    present = s if mass is None else s[mass > 0]
+    part.least = min(part.least, float(present.min(initial=np.inf)))
+    kept, undecided, masses = _sorted_out(request, s, mass)
+    if undecided is not None:
+        chosen = np.flatnonzero(undecided if mass is None else undecided & (mass > 0))
+        if len(chosen):
+            _collect(
+                part, Rows(X[chosen], y[chosen], s[chosen], slope[:, chosen], Z[:, chosen], _mass_of(mass, chosen))
+            )
+    weight = kept.astype(s.dtype) if mass is None else kept * mass
+    slope *= weight
+    part.sums.add(block, np.concatenate([masses, side_sums(X, y, s, slope, Z, weight).ravel()]))
+
+
+def _mass_of(mass: Array | None, rows: Array) -> Array:
+    return np.ones(len(rows)) if mass is None else mass[rows]
+
+
+def _sorted_out(request: Request, s: Array, mass: Array | None) -> tuple[Array, Array | None, Array]:
+    """Which rows are surely kept, which undecided; masses below, in the lower bracket, kept, in the upper, above."""
+    low, high = request.lower, request.upper
+    if high is not None and low is not None and high.low <= low.high:  # one bracket for both cuts
+        over, undecided = s > high.high, (s >= low.low) & (s <= high.high)
+        kept = np.zeros(len(s), dtype=bool)
+        return kept, undecided, _masses(mass, ~(over | undecided), None, kept, undecided, over)
+    above = below = in_low = in_high = None
+    kept = np.ones(len(s), dtype=bool)
+    if high is not None:
+        above, in_high = s > high.high, s >= high.low
+        kept &= ~in_high
+        in_high &= ~above
+    if low is not None:
+        below, in_low = s < low.low, s <= low.high
+        kept &= ~in_low
+        in_low &= ~below
+    both = in_high if in_low is None else in_low if in_high is None else in_low | in_high
+    return kept, both, _masses(mass, below, in_low, kept, in_high, above)
+
+
+def _masses(mass: Array | None, *masks: Array | None) -> Array:
+    if mass is None:
+        return np.array([0.0 if mask is None else np.count_nonzero(mask) for mask in masks], dtype=np.float64)
+    return np.array([0.0 if mask is None else mass[mask].sum() for mask in masks])
+
+
+def n_sides(n_outputs: int) -> int:
+    """The certificate scales slopes by their sign, or with several scores by the class of the row."""
+    return 2 if n_outputs == 1 else n_outputs
+
+
+class Sides:
+    """Columns of the table of side sums: kept mass, losses, loss - slope . score, slopes (r), slope x' (r d)."""
+
+    MASS, LOSS, OFFSET, SLOPES = 0, 1, 2, 3
+
+    @staticmethod
+    def width(r: int, d: int) -> int:
+        """How many numbers are summed per side for r scores and d columns."""
+        return 3 + r + r * d
+
+
+def side_sums(X: Any, y: Array, s: Array, weighted: Array, Z: Array, weight: Array) -> Array:
+    """The table of sums, a row per side; `weighted` are slopes times weights.
+
+    Sums are float64 over blocks that are small enough for products in float32.
+    """
+    weighted_loss = s * weight
+    offset = weighted_loss - np.einsum("rn,rn->n", weighted, Z)
+    columns = (weight, weighted_loss, offset)
+    return _by_sign(X, weighted, columns) if len(weighted) == 1 else _by_class(X, y, weighted, columns)
+
+
+def _by_sign(X: Any, weighted: Array, columns: tuple[Array, ...]) -> Array:
+    out = np.zeros((2, Sides.width(1, X.shape[1])))
+    rising = weighted[0] > 0
+    split = np.empty((2, X.shape[0]), dtype=weighted.dtype)
+    np.multiply(weighted[0], rising, out=split[1])
+    np.subtract(weighted[0], split[1], out=split[0])
+    out[:, Sides.SLOPES + 1 :] = (X.T @ split.T).T if sp.issparse(X) else split @ X
+    sides = np.empty((2, X.shape[0]))
+    sides[1] = rising
+    np.subtract(1.0, sides[1], out=sides[0])
+    out[:, : Sides.SLOPES + 1] = sides @ np.stack([*columns, weighted[0]], dtype=np.float64).T
+    return out
+
+
+def _by_class(X: Any, y: Array, weighted: Array, columns: tuple[Array, ...]) -> Array:
+    r, d = len(weighted), X.shape[1]
+    out = np.zeros((r, Sides.width(r, d)))
+    order = np.argsort(y, kind="stable")
+    X, weighted = X[order], weighted[:, order]
+    edges = np.searchsorted(y[order], np.arange(r + 1))
+    for side, (a, b) in enumerate(pairwise(edges)):
+        if a == b:
+            continue
+        part = np.ascontiguousarray(weighted[:, a:b])
+        out[side, : Sides.SLOPES] = [values[order[a:b]].sum(dtype=np.float64) for values in columns]
+        out[side, Sides.SLOPES : Sides.SLOPES + r] = part.sum(axis=1, dtype=np.float64)
+        product = (X[a:b].T @ part.T).T if sp.issparse(X) else part @ X[a:b]
+        out[side, Sides.SLOPES + r :] = product.ravel()
+    return out
+
+
+def _collect(part: Partial, rows: Rows) -> None:
+    if len(rows.y) > BLOCK_ROWS // 8 and not sp.issparse(rows.X):
+        rows = _without_repetition(rows)
+    part.n_rows += len(rows.y)
+    if part.n_rows <= part.limit:
+        part.rows.append(rows)
+    else:
+        part.rows = []
+
+
+def _without_repetition(rows: Rows) -> Rows:
+    """Equal rows as one of their common mass: where a column has few values, ties at a cut are many and alike."""
+    table = np.ascontiguousarray(np.column_stack([rows.X, rows.y, rows.losses]).astype(np.float64))
+    keys = table.view(np.dtype((np.void, table.dtype.itemsize * table.shape[1]))).ravel()
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    if len(first) > len(keys) // 2:
+        return rows
+    mass = np.bincount(inverse, weights=rows.mass)
+    order = np.argsort(first)
+    first = first[order]
+    return Rows(
+        rows.X[first], rows.y[first], rows.losses[first], rows.slopes[:, first], rows.scores[:, first], mass[order]
+    )
+
+
+@dataclass(frozen=True)
+class Cutting:
+    """A finished model and its upper cut: what `dropped` needs."""
+
+    model: Model
+    W: Array
+    lam_hat: float
+    whole_tie: bool  # whether rows that equal the cut are dropped with those above it
+
+
+def dropped(shard: Shard, message: Cutting) -> Array:
+    """Which rows lie above the upper cut, by the very losses that the fit ranked."""
+    masks = []
+    model = message.model
+    with one_thread():
+        for batch in aligned_blocks(shard.batches()):
+            y = model.encoded(batch.y)
+            s = model.losses(y, model.scores(message.W, as_rows(batch.X, model.dtype)))
+            masks.append(s >= message.lam_hat if message.whole_tie else s > message.lam_hat)
+    return np.concatenate(masks) if masks else np.zeros(0, dtype=bool)
+
+
+def hashed(seed: int, first_row: int, n: int) -> Array:
+    """A 64-bit number per row that depends on the seed and the number of the row alone (the splitmix64 mixer)."""
+    start = (seed * 0x9E3779B97F4A7C15 + first_row) % 2**64
+    with np.errstate(over="ignore"):
+        x = np.uint64(start) + np.arange(n, dtype=np.uint64)
+        x *= np.uint64(0x9E3779B97F4A7C15)
+        x ^= x >> np.uint64(30)
+        x *= np.uint64(0xBF58476D1CE4E5B9)
+        x ^= x >> np.uint64(27)
+        x *= np.uint64(0x94D049BB133111EB)
+        x ^= x >> np.uint64(31)
+    return x

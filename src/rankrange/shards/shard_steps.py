@@ -1,0 +1,325 @@
+"""Steps on all rows, and the proof that no more are needed, from what one look has found.
+
+Where k takes all, F is smooth around a minimum: a quasi-Newton step in the metric of the sample's Hessian. Where k cuts
+below, a minimum lies on kinks, as many rows tie at the lower cut as there are parameters. Rows near that cut are known
+one by one, so a step minimises a model that holds their kinks as they are, all else being quadratic, and the
+certificate chooses their weights. Both are the same small problem (`boxqp`).
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+
+from ..core.arrays import Array
+from ..core.objective import Objective
+from ..solvers.descent import Metric, _inverse_hessian
+from ..solvers.multistart import hessian
+from ..solvers.result import Log, relative
+from .boxqp import best_shares
+from .look import FullData, Look, slopes_of, sums_of, take
+from .shard_kernels import Sides, side_sums
+
+# Up to this many parameters the whole Hessian of the sample is built and factored.
+MOST_PARAMETERS = 1500
+# Products of the Hessian of several scores that are worth their time.
+_HESSIAN_WORK = 4e10
+# What a violated balance of slopes counts, squared, before it is scaled away exactly: its share of the bound is 1e-9.
+_BALANCE = 1e9
+
+
+class Curvature:
+    """A positive definite matrix by its Cholesky factor: H = L L'."""
+
+    def __init__(self, matrix: Array) -> None:
+        diagonal = np.diag(matrix)
+        scale = np.sqrt(np.maximum(diagonal, max(1e-12 * float(diagonal.max()), 1e-300)))
+        normed = matrix / scale[:, None] / scale[None, :]
+        for ridge in (1e-12, 1e-9, 1e-6, 1e-3, 1.0):
+            try:
+                raised = normed + ridge * np.eye(len(normed))
+                self.L = scale[:, None] * scipy.linalg.cholesky(raised, lower=True, check_finite=False)
+                return
+            except scipy.linalg.LinAlgError:
+                continue
+        self.L = np.diag(scale)
+
+    def solve(self, G: Array) -> Array:
+        """H^-1 applied to the last axis."""
+        flat = G.reshape(-1, len(self.L))
+        return scipy.linalg.cho_solve((self.L, True), flat.T, check_finite=False).T.reshape(G.shape)
+
+    def white(self, A: Array) -> Array:
+        """L^-1 applied to the last axis of a matrix or vector."""
+        return scipy.linalg.solve_triangular(self.L, A.T, lower=True, check_finite=False).T
+
+    def colour(self, v: Array) -> Array:
+        """L'^-1 v."""
+        return scipy.linalg.solve_triangular(self.L, v, lower=True, trans="T", check_finite=False)
+
+
+def _softmax_hessian(sample: Objective, Z: Array, q: Array) -> Array:
+    """sum of q (diag(p) - p p') x x' over rows, (r p, r p); of the first rows where all would take long."""
+    r, p = sample.n_outputs, sample.design.p
+    rows = np.arange(min(len(q), max(int(_HESSIAN_WORK / (r * p) ** 2), 5 * r * p)))
+    q = q[rows] / max(float(q[rows].sum()), 1e-300)
+    probabilities = sample.loss.probabilities(Z.T[rows].astype(np.float64))
+    matrix = np.zeros((r * p, r * p))
+    for a in range(r):
+        block = slice(a * p, (a + 1) * p)
+        matrix[block, block] = sample.design.gram(q * probabilities[:, a], rows)
+    for start in range(0, len(rows), 4096):
+        part = slice(start, start + 4096)
+        joint = outer_rows(
+            sample.design.X[rows[part]], probabilities[part].T * np.sqrt(q[part]), sample.design.fit_intercept
+        )
+        matrix -= joint.T @ joint
+    return matrix
+
+
+def outer_rows(X: Any, U: Array, fit_intercept: bool) -> Array:
+    """Each row as its slopes (r) times its features (p), flat: (rows, r p), float64."""
+    X = X.toarray() if sp.issparse(X) else np.asarray(X, dtype=np.float64)
+    if fit_intercept:
+        X = np.concatenate([X, np.ones((len(X), 1))], axis=1)
+    return np.einsum("rn,np->nrp", U, X).reshape(len(X), -1)
+
+
+class _Band:
+    """The rows nearest the lower cut, whose weights are open, and the sums of all others."""
+
+    def __init__(self, data: FullData, look: Look, size: int) -> None:
+        assert look.rows is not None
+        assert look.lower is not None
+        rows, lower, upper = look.rows, look.lower, look.upper
+        share = np.ones(len(rows.losses))
+        if upper is not None:
+            share[rows.losses > upper.value] = 0.0
+            share[rows.losses == upper.value] = 1.0 - upper.taken / upper.tied
+        caps = share * rows.mass
+        distance = np.where(caps > 0, np.abs(rows.losses - lower.value), np.inf)
+        near = np.argsort(distance, kind="stable")[: min(size, int(np.count_nonzero(caps > 0)))]
+        self.near = np.sort(near)
+        others = np.ones(len(caps), dtype=bool)
+        others[self.near] = False
+        self.rows, self.caps = take(rows, self.near), caps[self.near]
+        self.sure = look.sure + sums_of(rows, look.weights, np.flatnonzero(others))
+        self.K = data.kept - float(self.sure[:, Sides.MASS].sum())
+        self.tangents = outer_rows(self.rows.X, self.rows.slopes, data.model.fit_intercept)
+
+
+def _band_size(n_parameters: int) -> int:
+    return 10 * n_parameters if n_parameters <= 100 else max(1000, min(3 * n_parameters, 1500))
+
+
+class Local:
+    """F around one look: what the sample says of its curvature, a certificate, and the next step."""
+
+    def __init__(self, data: FullData, look: Look) -> None:
+        self.data, self.look = data, look
+        self.sample = data.sample
+
+    @cached_property
+    def _at_sample(self) -> tuple[Array, Array, Array]:
+        """Scores, losses and masses of the sample's rows that the cuts of all rows keep."""
+        sample, look = self.sample, self.look
+        Z = sample.design.scores(look.W)
+        s = sample.losses(Z)
+        q = self.data.mass.astype(np.float64)
+        if look.lower is not None:
+            q = q * (s >= look.lower.value)
+        if look.upper is not None:
+            q = q * (s <= look.upper.value)
+        return Z, s, q
+
+    @cached_property
+    def _loss_hessian(self) -> Array:
+        """The Hessian of the mean of the kept losses as the sample sees it."""
+        Z, _, q = self._at_sample
+        q = q / max(float(q.sum()), 1e-300)
+        if self.sample.n_outputs > 1:
+            return _softmax_hessian(self.sample, Z, q)
+        return self.sample.design.gram(q * self.sample.loss.curvature(self.sample.y, Z[0]))
+
+    def _regularised(self, share: float) -> Curvature:
+        matrix = share * self._loss_hessian
+        matrix[np.diag_indices_from(matrix)] += np.tile(self.sample.penalty_diagonal(), self.sample.n_outputs)
+        return Curvature(matrix)
+
+    @cached_property
+    def curvature(self) -> Curvature | Metric:
+        """The metric of the sample at the point of the look."""
+        if self.look.W.size > MOST_PARAMETERS:
+            return Metric(hessian(self.sample, self.look.W))
+        return self._regularised(1.0)
+
+    @cached_property
+    def band(self) -> _Band:
+        """The rows near the lower cut, as the small problem has them."""
+        return _Band(self.data, self.look, _band_size(self.look.W.size))
+
+    @cached_property
+    def gap(self) -> float:
+        """A proved bound on (F - best) / F, best being the least value with the same rows cut; see `Result`."""
+        if not _cut_is_clean(self.look):
+            return np.inf
+        table = self.look.table() if self.look.lower is None else self._with_best_weights()
+        bounds = [_lower_bound(self.data, table)]
+        if self.look.W.size <= MOST_PARAMETERS:
+            bounds.append(_lower_bound(self.data, self._with_moved_tangents(table)))
+        return relative(self.look.value - max(bounds), self.look.value)
+
+    def _with_best_weights(self) -> Array:
+        """Side sums with the weights of the rows near the lower cut that give the highest bound."""
+        band, data, (r, p) = self.band, self.data, self.look.W.shape
+        weight = np.full((r, p), np.sqrt(self.sample.C) / data.kept)
+        weight[:, self.sample.design.d :] = np.sqrt(max(_BALANCE, self.sample.C)) / data.kept
+        fixed = slopes_of(band.sure.sum(axis=0), r, p, data.model.fit_intercept)
+        offsets = (band.rows.losses - np.einsum("rn,rn->n", band.rows.slopes, band.rows.scores)) / data.kept
+        tangents = band.tangents * weight.ravel() * band.caps[:, None]
+        share = best_shares(tangents, (fixed * weight).ravel(), offsets * band.caps, band.caps, band.K)
+        rho = share * band.caps
+        rho *= min(1.0, band.K / max(float(rho.sum()), 1e-300))
+        return band.sure + sums_of(band.rows, rho)
+
+    def _with_moved_tangents(self, table: Array) -> Array:
+        """Side sums where rows of the sample, which are at hand, have tangents at other scores.
+
+        Any tangent lies below its loss, so the bound stays a proof. A residual gradient g costs C g^2 / 2, and on the
+        intercept more; moving the tangents of a few rows cancels it for g^2 over their curvature instead. They move as
+        a step of all rows by -g would move them, times as many as there are other rows for each.
+        """
+        design, look = self.sample.design, self.look
+        r, p = look.W.shape
+        Z, s, _ = self._at_sample
+        slack = 1e-4 * (1.0 + np.abs(s))
+        inside = np.flatnonzero((s > look.between.low + slack) & (s < look.between.high - slack))
+        if not len(inside):
+            return table
+        total = slopes_of(table.sum(axis=0), r, p, design.fit_intercept) / self.data.kept
+        gradient = total + self.sample.penalty_gradient(look.W)
+        share = float(self.data.mass[inside].sum()) / self.data.kept
+        step = -self._regularised(share).solve(gradient.ravel()).reshape(r, p)
+        part = self.sample.rows(inside, self.sample.m, self.sample.k)
+        moved = [
+            self._sample_sums(part, scores.astype(np.float64))
+            for scores in (Z[:, inside], Z[:, inside] + part.design.scores(step))
+        ]
+        return table - moved[0] + moved[1]
+
+    def _sample_sums(self, part: Objective, Z: Array) -> Array:
+        s, slope = part.losses_and_slopes(Z)
+        mass = np.ones(part.design.n) if part.sample_weight is None else part.sample_weight
+        return side_sums(part.design.X, part.y, s, (slope * mass).astype(part.design.X.dtype), Z, mass)
+
+    def step(self, pairs: list[tuple[Array, Array, Array]]) -> tuple[Array, float]:
+        """The step to take, and what it gains by the model; `pairs` are steps and changes of gradient so far."""
+        if self.look.lower is not None and isinstance(self.curvature, Curvature):
+            return self._kinked_step(self.curvature)
+        shape = (1, 1, self.look.W.size) if isinstance(self.curvature, Curvature) else (1, *self.look.W.shape)
+        gradient = self.look.gradient.reshape(shape)
+        metric: Any = self.curvature
+        direction = -_inverse_hessian(gradient, [(s.reshape(shape), y.reshape(shape), c) for s, y, c in pairs], metric)
+        slope = float(np.vdot(direction, gradient))
+        if not slope < 0:
+            direction = -metric.solve(gradient)
+            slope = float(np.vdot(direction, gradient))
+        return direction.reshape(self.look.W.shape), -slope / 2
+
+    def _kinked_step(self, curvature: Curvature) -> tuple[Array, float]:
+        """The step that minimises the model with the kinks of the rows near the lower cut."""
+        band, kept, (r, p) = self.band, self.data.kept, self.look.W.shape
+        fixed = slopes_of(band.sure.sum(axis=0), r, p, self.data.model.fit_intercept) / kept
+        fixed += self.sample.penalty_gradient(self.look.W)
+        B = curvature.white(band.tangents * (band.caps / kept)[:, None])
+        v = curvature.white(fixed.ravel())
+        losses = band.rows.losses * band.caps / kept
+        share = best_shares(B, v, losses, band.caps, band.K)
+        pull = v + B.T @ share
+        present = float(self.look.weights[band.near] @ band.rows.losses) / kept
+        gain = present - (float(share @ losses) - 0.5 * float(pull @ pull))
+        return -curvature.colour(pull).reshape(r, p), gain
+
+
+def _lower_bound(data: FullData, table: Array) -> float:
+    """Each loss is at least its tangent, so W may minimise the weighted tangents and the penalty instead.
+
+    The intercept is free, so slopes must add up to zero: each side is scaled by a factor in [0, 1], which keeps a
+    tangent below its loss because losses are not negative. The factors span the kernel of the flow of slopes.
+    """
+    r = data.model.n_outputs
+    keep = np.ones(len(table))
+    if data.model.fit_intercept:
+        keep = np.abs(np.linalg.svd(table[:, Sides.SLOPES : Sides.SLOPES + r].T)[2][-1])
+        keep /= keep.max()
+    v = keep @ table[:, Sides.SLOPES + r :] / data.kept
+    return float(keep @ table[:, Sides.OFFSET]) / data.kept - 0.5 * data.sample.C * float(v @ v)
+
+
+def _cut_is_clean(look: Look) -> bool:
+    """Whether s_[m] > s_[m+1], or the rows that tie at the cut are one row repeated: near W the same rows stay cut."""
+    if look.upper is None or look.upper.taken >= look.upper.tied * (1.0 - 1e-12):
+        return True
+    assert look.rows is not None
+    tied = np.flatnonzero(look.rows.losses == look.upper.value)
+    if len(tied) > 1000:
+        return False
+    X = look.rows.X[tied]
+    X = X.toarray() if sp.issparse(X) else X
+    return bool((X[:1] == X).all() and (look.rows.y[tied] == look.rows.y[tied[0]]).all())
+
+
+class Descent:
+    """Steps on all rows until the certificate is at most `tol`."""
+
+    def __init__(self, data: FullData, *, tol: float, max_iter: int, log: Log) -> None:
+        self.data, self.tol, self.max_iter, self.log = data, tol, max_iter, log
+        self.pairs: list[tuple[Array, Array, Array]] = []
+        # A difference of two values below this is rounding, and the certificate decides between them.
+        self.noise = 1e-7 if data.model.dtype == np.float32 else 1e-14
+
+    def run(self, W: Array) -> tuple[Look, float, int]:
+        """The best point, its certificate, and the number of steps."""
+        local = Local(self.data, self.data.look(W))
+        self.log("pass", local.look.value)
+        for step in range(self.max_iter):
+            if local.gap <= self.tol:
+                return local.look, local.gap, step
+            moved = self._advance(local)
+            if moved is None and self.pairs:
+                # Gradients jump where the cut rows change; a metric without their differences may still go down.
+                self.pairs = []
+                moved = self._advance(local)
+            if moved is None:
+                return local.look, local.gap, step
+            self._remember(local.look, moved.look)
+            local = moved
+            self.log("pass", local.look.value)
+        return local.look, local.gap, self.max_iter
+
+    def _advance(self, local: Local) -> Local | None:
+        direction, gain = local.step(self.pairs)
+        length, value = 1.0, local.look.value
+        if not (gain > 0 and np.isfinite(direction).all()):
+            return None
+        if gain <= 0.01 * self.tol * max(value, 1e-9) and not np.isfinite(local.gap):
+            return None
+        for _ in range(4):
+            new = Local(self.data, self.data.look(local.look.W + length * direction))
+            close = abs(new.look.value - value) <= self.noise * abs(value)
+            if new.look.value <= value - 1e-4 * length * gain or (close and new.gap < local.gap):
+                return new
+            if close:  # rounding hides what is left to gain
+                return None
+            length *= 0.3
+        return None
+
+    def _remember(self, old: Look, new: Look) -> None:
+        s, y = new.W - old.W, new.gradient - old.gradient
+        inner = float(np.vdot(s, y))
+        if inner > 1e-12 * float(np.linalg.norm(s) * np.linalg.norm(y)):
+            self.pairs = [*self.pairs[-9:], (s, y, np.array([1.0 / inner]))]

@@ -1,0 +1,257 @@
+"""The estimators of rankrange.dask on a real cluster of processes on this machine, also when processes are killed."""
+
+import os
+import signal
+import threading
+import time
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+
+import rankrange
+from rankrange.shards import ShardList, array_shards, fit
+
+dask = pytest.importorskip("dask")
+da = pytest.importorskip("dask.array")
+distributed = pytest.importorskip("distributed")
+
+from rankrange.dask import AoRRClassifier, AoRRRegressor, LostDataError  # noqa: E402
+
+N, D = 30_000, 4
+CHUNKS = (7_001, 0, 12_999, 10_000)
+SETTINGS = {"m": 0.1, "k": 0.9, "C": 50.0, "random_state": 0}
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+
+
+@pytest.fixture(autouse=True)
+def _small_sample(monkeypatch):
+    monkeypatch.setattr(fit, "SAMPLE_ROWS", 6_000)
+
+
+def start_cluster(workers=2):
+    return distributed.LocalCluster(
+        workers, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
+    )
+
+
+@pytest.fixture(scope="module")
+def client():
+    with start_cluster() as cluster, distributed.Client(cluster) as client:
+        yield client
+
+
+@pytest.fixture
+def fragile():
+    """A cluster of its own, whose workers may be killed."""
+    with start_cluster() as cluster, distributed.Client(cluster) as client:
+        yield client
+
+
+def table(classes=2, dtype=np.float64):
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=(D, classes))
+    X = rng.normal(size=(N, D))
+    y = (X @ truth + rng.gumbel(size=(N, classes))).argmax(axis=1)
+    X[: N // 10] += 12 * (truth[:, 0] - truth[:, 1]) / np.linalg.norm(truth[:, 0] - truth[:, 1])
+    y[: N // 10] = 1
+    order = rng.permutation(N)
+    return X[order].astype(dtype), y[order]
+
+
+def chunked(array, chunks=CHUNKS):
+    return da.from_array(array, chunks=(chunks, *array.shape[1:]))
+
+
+def in_process(X, y, weight=None):
+    parts = None if weight is None else [weight]
+    return rankrange.AoRRClassifier(**SETTINGS).fit(ShardList(array_shards([X], [y], parts)))
+
+
+def assert_same_bits(model, reference):
+    for name in ("coef_", "intercept_", "objective_", "certificate_", "lam_", "lam_hat_", "m_", "k_"):
+        np.testing.assert_array_equal(getattr(model, name), getattr(reference, name), err_msg=name)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_fit_on_a_cluster_has_the_bits_of_the_one_in_this_process(client, classes, weighted):
+    X, y = table(classes)
+    w = np.random.default_rng(1).integers(0, 3, N).astype(float) if weighted else None
+    model = AoRRClassifier(**SETTINGS).fit(chunked(X), chunked(y), None if w is None else chunked(w))
+    assert_same_bits(model, in_process(X, y, w))
+
+
+def test_the_threaded_scheduler_needs_no_cluster_and_changes_no_bit():
+    X, y = table(dtype=np.float32)
+    with dask.config.set(scheduler="threads"):
+        model = AoRRClassifier(**SETTINGS).fit(chunked(X, (999,) * 30 + (30,)), chunked(y, (999,) * 30 + (30,)))
+    assert_same_bits(model, in_process(X, y))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 4])
+def test_the_number_of_workers_changes_no_bit(workers):
+    X, y = table()
+    with start_cluster(workers) as cluster, distributed.Client(cluster):
+        assert_same_bits(AoRRClassifier(**SETTINGS).fit(chunked(X), chunked(y)), in_process(X, y))
+
+
+def test_sparse_chunks_give_what_they_give_in_memory(client):
+    X, y = table()
+    X[np.abs(X) < 0.5] = 0
+    sparse = chunked(X).map_blocks(sp.csr_matrix)
+    model = AoRRClassifier(**SETTINGS).fit(sparse, chunked(y))
+    inside = rankrange.AoRRClassifier(**SETTINGS).fit(X, y)
+    assert model.objective_ == pytest.approx(inside.objective_, rel=1e-6)
+    np.testing.assert_array_equal(model.predict(sparse).compute(), model.to_local().predict(X))
+
+
+def test_a_dataframe_of_unknown_lengths_with_an_empty_partition(client):
+    pd, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    X, y = table()
+    frame = pd.DataFrame(X, columns=[f"c{j}" for j in range(D)]).assign(
+        y=np.array(["no", "yes"])[y], w=1.0, i=np.arange(N)
+    )
+    parts = dd.from_pandas(frame, npartitions=4)
+    parts = parts[(parts.i < 7_500) | (parts.i >= 15_100)]  # the second partition loses all its rows
+    left = frame[(frame.i < 7_500) | (frame.i >= 15_100)]
+    features = [f"c{j}" for j in range(D)]
+    model = AoRRClassifier(**SETTINGS).fit(parts[features], parts["y"], parts["w"])
+    assert_same_bits(model, in_process(left[features].to_numpy(), left["y"].to_numpy()))
+    assert model.feature_names_in_.tolist() == features
+    assert model.classes_.tolist() == ["no", "yes"]
+    local = model.to_local()
+    np.testing.assert_array_equal(model.predict(parts[features]).compute(), local.predict(left[features]))
+    np.testing.assert_array_equal(np.asarray(model.dropped_), local.dropped_)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_predictions_are_lazy_and_those_of_the_plain_estimator(client, classes):
+    X, y = table(classes)
+    lazy = chunked(X)
+    model = AoRRClassifier(**SETTINGS).fit(lazy, chunked(y))
+    local = model.to_local()
+    assert type(local) is rankrange.AoRRClassifier
+    for method in ("predict", "decision_function", "predict_proba", "predict_log_proba"):
+        result = getattr(model, method)(lazy)
+        assert isinstance(result, da.Array)
+        expected = getattr(local, method)(X)
+        assert result.shape == expected.shape
+        assert result.dtype == expected.dtype
+        np.testing.assert_array_equal(result.compute(), expected)
+        np.testing.assert_array_equal(getattr(model, method)(X[:7]), expected[:7])
+    assert isinstance(model.dropped_, da.Array)
+    assert model.dropped_.sum().compute() == local.dropped_.sum() == model.m_
+
+
+def test_regression_on_a_cluster(client):
+    X, _ = table()
+    y = X @ np.arange(1.0, D + 1)
+    y[:3_000] += 50
+    model = AoRRRegressor(0.1, 1.0, C=1e6, random_state=0).fit(chunked(X), chunked(y))
+    np.testing.assert_allclose(model.coef_, np.arange(1.0, D + 1), atol=1e-4)
+    np.testing.assert_array_equal(np.asarray(model.dropped_), np.arange(N) < 3_000)
+    np.testing.assert_allclose(model.predict(chunked(X)).compute()[3_000:], y[3_000:], atol=1e-2)
+
+
+def test_the_estimator_is_one_of_scikit_learn():
+    model = AoRRClassifier(m=0.2, C=3.0)
+    assert clone(model).get_params() == model.get_params() == rankrange.AoRRClassifier(m=0.2, C=3.0).get_params()
+
+
+def test_the_plain_estimator_names_the_class_for_dask():
+    X, y = table()
+    with pytest.raises(TypeError, match=r"use rankrange\.dask\.AoRRClassifier"):
+        rankrange.AoRRClassifier(0.1, 1.0).fit(chunked(X), chunked(y))
+    with pytest.raises(TypeError, match=r"use rankrange\.dask\.AoRRRegressor"):
+        rankrange.AoRRRegressor(0.1, 1.0).fit(chunked(X), chunked(y))
+
+
+def test_what_is_wrong_with_collections_is_said(client):
+    X, y = table()
+    with pytest.raises(TypeError, match="X must be a Dask array, dataframe or series, got ndarray"):
+        AoRRClassifier(**SETTINGS).fit(X, y)
+    with pytest.raises(ValueError, match=r"chunks of whole rows, got 2 chunks side by side; use X.rechunk"):
+        AoRRClassifier(**SETTINGS).fit(da.from_array(X, chunks=(7_000, 2)), chunked(y))
+    with pytest.raises(ValueError, match="cut into the same chunks of rows, got"):
+        AoRRClassifier(**SETTINGS).fit(chunked(X), chunked(y, (N,)))
+    with pytest.raises(ValueError, match=r"same number of rows in each chunk, got \[7001, 7000\] in chunk 0"):
+        AoRRClassifier(**SETTINGS).fit(chunked(X), chunked(y, (7_000, 1, 12_999, 10_000)))
+
+
+def test_a_number_that_is_not_finite_is_named_by_chunk_and_column(client):
+    X, y = table()
+    X[20_123, 2] = np.nan
+    with pytest.raises(ValueError, match="in chunk 3, the first in column 2 of row 20123"):
+        AoRRClassifier(**SETTINGS).fit(chunked(X), chunked(y))
+
+
+def kill_one(client, after=0.0):
+    pid = next(iter(client.run(os.getpid).values()))
+    timer = threading.Timer(after, os.kill, (pid, signal.SIGKILL))
+    timer.start()
+    return timer
+
+
+def slowly(block):
+    time.sleep(0.2)
+    return block
+
+
+def test_a_killed_worker_changes_nothing_where_chunks_can_be_made_again(fragile):
+    """The worker dies in the middle: chunks are made from their source again, and the answer has the same bits."""
+    X, y = table()
+    slow = chunked(X).map_blocks(slowly, meta=np.empty((0, 0)))
+    timer = kill_one(fragile, after=0.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = AoRRClassifier(**SETTINGS).fit(slow, chunked(y))
+    timer.join()
+    assert_same_bits(model, in_process(X, y))
+
+
+def test_scattered_data_that_are_lost_are_an_error_that_says_so(fragile):
+    X, y = table()
+    futures = fragile.scatter([X[:15_000], X[15_000:]])
+    scattered = da.concatenate([da.from_delayed(f, (15_000, D), dtype=X.dtype) for f in futures])
+    kill_one(fragile).join()
+    began = time.monotonic()
+    while len(fragile.nthreads()) > 1 and time.monotonic() - began < 10:  # until the scheduler has noticed
+        time.sleep(0.05)
+    with pytest.raises(LostDataError, match="scattered exist once"):
+        AoRRClassifier(**SETTINGS).fit(scattered, chunked(y, (15_000, 15_000)))
+    assert time.monotonic() - began < 60  # an error, not a hang
+
+
+def die(block):
+    os.kill(os.getpid(), signal.SIGKILL)  # what the operating system does to a process that takes too much memory
+    return block
+
+
+def test_a_chunk_that_kills_every_worker_is_an_error():
+    X, y = table()
+    deadly = chunked(X, (N,)).map_blocks(die, meta=np.empty((0, 0)))
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        start_cluster() as cluster,
+        distributed.Client(cluster),
+        pytest.raises(LostDataError, match="use smaller chunks or larger workers"),
+    ):
+        AoRRClassifier(**SETTINGS).fit(deadly, chunked(y, (N,)))
+
+
+def test_no_worker_at_all_is_an_error_and_not_a_hang(monkeypatch):
+    from rankrange.shards import dask_engine
+
+    monkeypatch.setattr(dask_engine, "PATIENCE", 1.0)
+    X, y = table()
+    with start_cluster(1) as cluster, distributed.Client(cluster) as client:
+        cluster.scale(0)
+        while client.nthreads():
+            time.sleep(0.1)
+        with pytest.raises(LostDataError, match="needs at least one worker, got none"):
+            AoRRClassifier(**SETTINGS).fit(chunked(X), chunked(y))

@@ -1,0 +1,195 @@
+"""`rankrange.scan`: every format gives the same rows, a copy on disk changes nothing, and broken files are named."""
+
+import os
+
+import numpy as np
+import pytest
+
+import rankrange
+from rankrange import AoRRClassifier, AoRRRegressor
+from rankrange.shards import ShardList, array_shards, fit
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+feather = pytest.importorskip("pyarrow.feather")
+arrow_csv = pytest.importorskip("pyarrow.csv")
+
+N, D = 25_000, 4
+SETTINGS = {"m": 0.12, "k": 0.9, "C": 50.0, "random_state": 0}
+
+
+@pytest.fixture(autouse=True)
+def _small_sample(monkeypatch):
+    monkeypatch.setattr(fit, "SAMPLE_ROWS", 6_000)
+
+
+def rows(dtype=np.float32):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(N, D))
+    y = X @ np.ones(D) + rng.logistic(size=N) > 0
+    X[: N // 10] += 9
+    y[: N // 10] = False
+    order = rng.permutation(N)
+    return X[order].astype(dtype), np.array(["no", "yes"])[y[order].astype(int)], rng.integers(1, 3, N)
+
+
+def table(dtype=np.float32):
+    X, y, w = rows(dtype)
+    return pa.table({**{f"x{j}": X[:, j] for j in range(D)}, "y": y, "w": w})
+
+
+def folder_of(path, whole, length=9_001):
+    path.mkdir()
+    for number, start in enumerate(range(0, N, length)):
+        pq.write_table(whole.slice(start, length), path / f"part-{number}.parquet")
+    (path / "_SUCCESS").write_text("")
+    return path
+
+
+def written(path, kind, dtype=np.float32):
+    """The table in one of the formats, and what names its target and weight."""
+    whole, names = table(dtype), {"target": "y", "weight": "w"}
+    if kind == "parquet":
+        pq.write_table(whole, path / "a.parquet", row_group_size=7_000)
+        return path / "a.parquet", names
+    if kind == "folder":
+        return folder_of(path / "parts", whole), names
+    if kind == "arrow":
+        feather.write_feather(whole, path / "a.feather", compression="uncompressed", chunksize=3_333)
+        return path / "a.feather", names
+    if kind == "csv":
+        arrow_csv.write_csv(whole, path / "a.csv")
+        return path / "a.csv", names
+    X, y, w = rows(dtype)
+    for name, array in (("X", X), ("y", y), ("w", w)):
+        np.save(path / f"{name}.npy", array)
+    return path / "X.npy", {"target": path / "y.npy", "weight": path / "w.npy"}
+
+
+def in_memory(dtype=np.float32):
+    X, y, w = rows(dtype)
+    return AoRRClassifier(**SETTINGS).fit(ShardList(array_shards([X], [y], [w])))
+
+
+@pytest.mark.parametrize("spill", [None, True], ids=["as it is", "spilled"])
+@pytest.mark.parametrize("kind", ["parquet", "folder", "arrow", "npy", "csv"])
+def test_every_format_gives_the_bits_of_the_rows_in_memory(tmp_path, kind, spill):
+    dtype = np.float64 if kind == "csv" else np.float32  # CSV is written with all digits and read as float64
+    path, names = written(tmp_path, kind, dtype)
+    model = AoRRClassifier(**SETTINGS).fit(rankrange.scan(path, **names, spill=spill))
+    expected = in_memory(dtype)
+    for name in ("coef_", "intercept_", "certificate_", "objective_", "lam_hat_"):
+        np.testing.assert_array_equal(getattr(model, name), getattr(expected, name), err_msg=name)
+    assert model.coef_.dtype == dtype
+    np.testing.assert_array_equal(np.asarray(model.dropped_), np.asarray(expected.dropped_))
+    np.testing.assert_array_equal(model.dropped_.indices(), np.flatnonzero(np.asarray(expected.dropped_)))
+    if kind != "npy":
+        assert model.feature_names_in_.tolist() == [f"x{j}" for j in range(D)]
+
+
+def test_columns_of_one_npy_file_and_chosen_columns(tmp_path):
+    X, y, _ = rows(np.float64)
+    np.save(tmp_path / "all.npy", np.asfortranarray(np.column_stack([X, y == "yes"])))
+    model = AoRRClassifier(**SETTINGS).fit(rankrange.scan(tmp_path / "all.npy", target=D, columns=[0, 2]))
+    expected = AoRRClassifier(**SETTINGS).fit(ShardList(array_shards([X[:, [0, 2]]], [(y == "yes") * 1.0])))
+    np.testing.assert_array_equal(model.coef_, expected.coef_)
+
+
+def test_a_spill_leaves_a_copy_that_is_whole(tmp_path):
+    path, names = written(tmp_path, "parquet")
+    AoRRClassifier(**SETTINGS).fit(rankrange.scan(path, **names, spill=tmp_path / "copy"))
+    np.testing.assert_array_equal(np.load(tmp_path / "copy" / "X.npy"), rows()[0])
+    assert sorted(os.listdir(tmp_path / "copy")) == ["X.npy", "weight.npy", "y.npy"]
+
+
+def test_a_spill_that_fails_leaves_nothing(tmp_path):
+    whole = table().to_pandas()
+    whole.loc[20_000, "x2"] = np.nan
+    pq.write_table(pa.Table.from_pandas(whole, preserve_index=False), tmp_path / "a.parquet", row_group_size=7_000)
+    with pytest.raises(ValueError, match=r"a.parquet, row group 2, the first in column 'x2' of row 20000"):
+        AoRRClassifier(**SETTINGS).fit(
+            rankrange.scan(tmp_path / "a.parquet", target="y", weight="w", spill=tmp_path / "c")
+        )
+    assert os.listdir(tmp_path / "c") == []
+
+
+def test_regression_with_whole_numbers_and_truth_values_as_features(tmp_path):
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, 50, N), rng.random(N) < 0.5
+    whole = pa.table({"a": a, "b": b, "t": 3.0 * a - b + 0.1 * rng.normal(size=N)})
+    pq.write_table(whole, tmp_path / "a.parquet")
+    model = AoRRRegressor(0.05, 1.0, C=1e6, random_state=0).fit(rankrange.scan(tmp_path / "a.parquet", target="t"))
+    np.testing.assert_allclose(model.coef_, [3, -1], atol=0.02)
+
+
+def test_missing_numbers_are_named_by_file_and_column(tmp_path):
+    path = folder_of(tmp_path / "parts", table())
+    last = pq.read_table(path / "part-2.parquet")
+    x1 = last["x1"].to_pylist()
+    x1[5] = None
+    pq.write_table(last.set_column(1, "x1", pa.array(x1, pa.float32())), path / "part-2.parquet")
+    with pytest.raises(
+        ValueError, match=r"1 NaN or infinite in .*part-2.parquet, the first in column 'x1' of row 18007"
+    ):
+        AoRRClassifier(**SETTINGS).fit(rankrange.scan(path, target="y", weight="w"))
+
+
+def test_files_that_differ_are_named(tmp_path):
+    path = folder_of(tmp_path / "parts", table())
+    odd = pq.read_table(path / "part-1.parquet")
+    pq.write_table(odd.set_column(0, "x0", odd["x0"].cast(pa.float64())), path / "part-1.parquet")
+    with pytest.raises(ValueError, match=r"got 'x0' as float in .*part-0.parquet and as double in .*part-1.parquet"):
+        rankrange.scan(path, target="y")
+    pq.write_table(odd.drop_columns(["x3"]), path / "part-1.parquet")
+    with pytest.raises(ValueError, match=r"'x3' as float in .* and as no such column in .*part-1.parquet"):
+        rankrange.scan(path, target="y")
+
+
+@pytest.mark.parametrize("where", ["footer", "middle"])
+def test_a_damaged_file_is_named(tmp_path, where):
+    path = folder_of(tmp_path / "parts", table())
+    data = (path / "part-1.parquet").read_bytes()
+    broken = (
+        data[:-300] if where == "footer" else data[:200] + os.urandom(len(data) // 2) + data[200 + len(data) // 2 :]
+    )
+    (path / "part-1.parquet").write_bytes(broken)
+    with pytest.raises(
+        ValueError, match=r"must be readable, got .*part-1.parquet.*damaged or cut off|finite, got .*part-1"
+    ):
+        AoRRClassifier(**SETTINGS).fit(rankrange.scan(path, target="y", weight="w"))
+
+
+def test_a_npy_file_that_is_cut_off_is_named(tmp_path):
+    path, names = written(tmp_path, "npy")
+    source = rankrange.scan(path, **names)
+    path.write_bytes(path.read_bytes()[:-1000])
+    with pytest.raises(ValueError, match=r"X.npy, which is damaged or cut off"):
+        AoRRClassifier(**SETTINGS).fit(source)
+
+
+def test_what_cannot_be_scanned_is_said(tmp_path):
+    with pytest.raises(FileNotFoundError, match="needs an existing file or folder"):
+        rankrange.scan(tmp_path / "none.parquet", target="y")
+    with pytest.raises(ValueError, match="must hold Parquet or Arrow files, got none"):
+        rankrange.scan(tmp_path, target="y")
+    (tmp_path / "a.xlsx").write_text("")
+    with pytest.raises(ValueError, match=r"got \.xlsx"):
+        rankrange.scan(tmp_path / "a.xlsx", target="y")
+    path, _ = written(tmp_path, "parquet")
+    with pytest.raises(ValueError, match="target must be a column of the table, got 'label'; it has 'x0'"):
+        rankrange.scan(path, target="label")
+    with pytest.raises(ValueError, match="features must be numbers, got column 'y' of type"):
+        rankrange.scan(path, target="x0")
+    written(tmp_path, "npy")
+    with pytest.raises(ValueError, match=r"number of a column below 4 or another .npy file, got 9"):
+        rankrange.scan(tmp_path / "X.npy", target=9)
+
+
+def test_a_table_without_rows_and_one_of_one_class_are_errors(tmp_path):
+    pq.write_table(table().slice(0, 0), tmp_path / "empty.parquet")
+    with pytest.raises(ValueError, match="at least one row, got none"):
+        AoRRClassifier(**SETTINGS).fit(rankrange.scan(tmp_path / "empty.parquet", target="y", weight="w"))
+    whole = table()
+    pq.write_table(whole.filter(pa.compute.equal(whole["y"], "no")), tmp_path / "one.parquet")
+    with pytest.raises(ValueError, match="needs at least two classes with positive weight"):
+        AoRRClassifier(**SETTINGS).fit(rankrange.scan(tmp_path / "one.parquet", target="y", weight="w"))
