@@ -228,7 +228,8 @@ def _chosen(estimator: Any, data: _Data, rng: np.random.Generator) -> tuple[floa
     loss = LOSSES[data.model.loss]()
     sample = Objective(Design(rows, data.model.fit_intercept), y, loss, 1.0, data.model.n_outputs, sample_weight=weight)
     share = sample.total / data.total
-    estimator.__dict__.pop("tuning_", None)
+    for name in ("tuning_", "noise_estimate_", "noise_interval_"):  # of an earlier fit
+        estimator.__dict__.pop(name, None)
     if not isinstance(estimator.m, RankedRange) and estimator._is_auto("m"):
         uncut = replace(sample, C=paper_C(estimator, k - m), m=0, k=_rank(k * share, sample))
         choice = choose_m(uncut, rng, print if estimator.verbose else silent)
