@@ -55,8 +55,7 @@ def scan(
 
     Examples
     --------
-    >>> import numpy as np, tempfile, os
-    >>> import rankrange
+    >>> import numpy as np, tempfile, os, rankrange
     >>> X = np.random.default_rng(0).normal(size=(20_000, 3))
     >>> folder = tempfile.mkdtemp()
     >>> np.save(os.path.join(folder, "table.npy"), np.column_stack([X, X[:, 0] > 0.5]))
