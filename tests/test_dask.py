@@ -22,7 +22,7 @@ from rankrange.dask import AoRRClassifier, AoRRRegressor, LostDataError  # noqa:
 
 N, D = 30_000, 4
 CHUNKS = (7_001, 0, 12_999, 10_000)
-SETTINGS = {"m": 0.1, "k": 0.9, "C": 50.0, "random_state": 0}
+SETTINGS = {"m": 0.1, "k": 0.9, "C": 0.05, "random_state": 0}
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 
