@@ -524,6 +524,15 @@ def test_an_opinion_that_says_nothing_gets_no_weight():
     assert verdict.interval[0] < 0.2 < verdict.interval[1]
 
 
+def test_labels_that_nothing_predicts_are_mostly_left_alone():
+    cut = []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        X, y = rng.normal(size=(300, 4)), rng.integers(0, 2, 300)
+        cut.append(RankedRangeClassifier(GaussianNB(), n_repeats=2, random_state=0).fit(X, y).dropped_.mean())
+    assert np.median(cut) < 0.02
+
+
 def test_rows_that_no_opinion_knows_get_the_overall_rate():
     P = np.tile([0.9, 0.1], (100, 1))
     P[:5] = np.nan
