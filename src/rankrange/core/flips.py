@@ -28,8 +28,6 @@ _APART, _PRIOR = 1.0, 1.0
 # A prior so strong that all classes have one rate.
 TIED = 1e4
 _SLICES = 250
-# The logit of a rate that is as good as zero.
-_NEVER = -9.0
 _MOST_ROWS = 10_000
 _WIDTH = 1.96
 
@@ -77,17 +75,6 @@ def wrong_labels(scores: Array, codes: Array, mass: Array | None = None, *, prio
         true=point.posterior,
         expected=point.p @ point.T,
     )
-
-
-def right_labels(scores: Array, codes: Array, mass: Array | None = None) -> Array:
-    """(n, classes): the probability of each label under the same model without wrong labels, scaled to fit best."""
-    share = np.ones(len(scores)) if mass is None else np.asarray(mass, dtype=np.float64)
-    Z, share = _normed(np.asarray(scores, dtype=np.float64)), share / share.sum()
-    coarse = _coarse(Z, codes, share)
-    quick = _Model(*coarse[:2])
-    x = quick.start(0.05)
-    x[quick.K + 1 : 2 * quick.K + 1] = _NEVER
-    return _Model(Z, codes).at(quick.fit(x, coarse[2], most=_NEVER).x).p
 
 
 def _normed(Z: Array) -> Array:
@@ -174,8 +161,8 @@ class _Model:
         np.fill_diagonal(logits, -np.inf)
         return rates, softmax(logits, axis=1)
 
-    def fit(self, x: Array, share: Array, most: float = 7.0) -> _Fit:
-        bounds = [(-4.0, 6.0)] + [(-8.0, 8.0)] * self.K + [(_NEVER, most)] * self.K
+    def fit(self, x: Array, share: Array) -> _Fit:
+        bounds = [(-4.0, 6.0)] + [(-8.0, 8.0)] * self.K + [(-9.0, 7.0)] * self.K
         bounds += [(-9.0, 9.0)] * (len(x) - len(bounds))
         found = minimize(self._value_and_gradient, x, (share,), "L-BFGS-B", True, bounds=bounds, options={"ftol": 1e-7})
         return _Fit(found.x, float(found.fun))

@@ -1,12 +1,12 @@
 """How likely is each label wrong, by all that several out-of-fold opinions say?
 
-Each opinion is read in three ways (`core.flips`): no label is wrong; one rate of wrong labels for all classes; a rate
-for each. How much each reading counts is decided once for all opinions, by their likelihoods less two units for there
-being wrong labels at all and one for each further rate. Where the first is likelier than the others together no label is called wrong; else it is left out. Rates of
-their own, held to the likelihood alone, make clean labels suspect; held together by more, wrong labels of one class
-pass as a class that is rarer than it is; and without the first reading, labels that nothing predicts are explained as
-half of them being wrong. Read this way opinions are comparable, however sure of themselves they were, and their weights
-are those of the mixture that makes the given labels most likely.
+Each opinion is read in three ways: it says nothing about the labels; it does, and they are wrong at one rate for all
+classes; or at a rate for each (`core.flips`). How much each reading counts is decided once for all opinions, by their
+likelihoods less a few units for what each has to explain. Where opinions say nothing no label is called wrong: labels
+that nothing predicts would else be explained as half of them being wrong. Rates of their own, held to the likelihood
+alone, make clean labels suspect; held together by more than a unit each, wrong labels of one class pass as a class that
+is rarer than it is. Read this way opinions are comparable, however sure of themselves they were, and their weights are
+those of the mixture that makes the given labels most likely.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from ..core.flips import TIED, WrongLabels, right_labels, wrong_labels
+from ..core.flips import TIED, WrongLabels, wrong_labels
 
 Array = NDArray[Any]
 # No opinion is surer than this of the label that a row has.
 _LEAST = 1e-4
 _ROUNDS = 300
-# Units of log likelihood that wrong labels must explain: what a likelihood ratio test asks for at 95%.
-_ANY_WRONG = 2.0
+# Units of log likelihood that an opinion must gain over the shares of the classes to be one.
+_ANYTHING = 3.0
 _WIDTH = 1.96
 # From this probability on a label is called wrong.
 LIKELY = 0.5
@@ -36,8 +36,8 @@ LIKELY = 0.5
 class Verdict:
     """p_wrong (n,) of each label; the share of wrong labels with its 95% interval; and the sources behind both.
 
-    `weights` and `rates` (a share of wrong labels) are one per source. `readings` is how much each reading counts: no
-    wrong labels, one rate for all classes, a rate for each.
+    `weights` and `rates` (a share of wrong labels) are one per source. `readings` is how much each reading counts:
+    nothing is known, one rate for all classes, a rate for each.
     """
 
     p_wrong: Array
@@ -71,9 +71,9 @@ def judge(opinions: Mapping[str, Array], codes: Array, mass: Array | None = None
 
 @dataclass(frozen=True)
 class Readings:
-    """One opinion read with no wrong labels (probabilities of each label), with one rate, and with a rate for each."""
+    """One opinion read as saying nothing (the share of each label), with one rate, and with a rate for each class."""
 
-    none: Array
+    idle: Array
     tied: WrongLabels
     free: WrongLabels
 
@@ -81,12 +81,13 @@ class Readings:
     def of(cls, P: Array, codes: Array, mass: Array | None) -> Readings:
         Z = np.log(np.clip(P, _LEAST, 1.0))
         tied, free = (wrong_labels(Z, codes, mass, prior=prior) for prior in (TIED, 0.0))
-        return cls(right_labels(Z, codes, mass), tied, free)
+        overall = np.bincount(codes, weights=mass, minlength=P.shape[1]) / (len(codes) if mass is None else mass.sum())
+        return cls(np.broadcast_to(overall, P.shape), tied, free)
 
     def merits(self, codes: Array, worth: Array) -> Array:
         """(3,): the log likelihood of the labels, less what each reading must gain."""
-        further = self.none.shape[1] - 1
-        costs = np.array([0.0, _ANY_WRONG, _ANY_WRONG + further])
+        further = self.idle.shape[1] - 1
+        costs = np.array([0.0, _ANYTHING, _ANYTHING + further])
         return np.array([worth @ np.log(part) for part in self._parts(codes)]) - costs
 
     def likelihood(self, codes: Array, shares: Array) -> Array:
@@ -95,7 +96,7 @@ class Readings:
 
     def _parts(self, codes: Array) -> list[Array]:
         rows = np.arange(len(codes))
-        return [np.maximum(E[rows, codes], 1e-12) for E in (self.none, self.tied.expected, self.free.expected)]
+        return [np.maximum(E[rows, codes], 1e-12) for E in (self.idle, self.tied.expected, self.free.expected)]
 
 
 def _joined(readings: list[Readings], weights: Array, shares: Array, rows: Array, n: int, names: Any) -> Verdict:
