@@ -351,8 +351,14 @@ def test_a_single_model_is_the_model_itself_on_the_rows_that_are_left():
 def test_an_ensemble_predicts_the_mean_of_its_models():
     X, y = moons(300)
     model = RankedRangeClassifier(GaussianNB(), n_repeats=3, random_state=0).fit(X, y)
-    assert len(model.estimators_) == 5
+    assert len(model.estimators_) == 6
     np.testing.assert_allclose(model.predict_proba(X), np.mean([m.predict_proba(X) for m in model.estimators_], axis=0))
+
+
+def test_labels_that_follow_a_rule_are_learnt_from_larger_parts():
+    X, y = make_blobs(300, centers=[[0, 0], [9, 0]], random_state=0)
+    model = RankedRangeClassifier(GaussianNB(), n_repeats=3, random_state=0).fit(X, y)
+    assert [int(part.class_count_.sum()) for part in model.estimators_] == [240] * 5
 
 
 # ---- scikit-learn's habits

@@ -15,7 +15,7 @@ from sklearn.utils.validation import _check_y, check_consistent_length, check_is
 from ..crossfit.judge import Verdict, judge
 from ..crossfit.models import CrossFit, Task, ask
 from ..crossfit.opinions import simple_opinions
-from .any_model import Plan, RankedRangeModel, mass_of_rows
+from .any_model import FEW_WRONG, Plan, RankedRangeModel, mass_of_rows
 from .lost import warn_of_lost_class
 
 Array = NDArray[Any]
@@ -51,7 +51,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
     n_repeats : int
         How often the rows are cut into halves (or into `cv` folds). Five repeats are 4 fits of halves and 8 of quarters
         (below 600 rows 8 of halves) to judge, and 10 of halves to keep; or 5 of four fifths, where less than 5% of the
-        rows were dropped.
+        labels are not as predicted.
     cv : None, int, splitter, or list of (train, test)
         None is halves. A splitter may leave rows unjudged, as TimeSeriesSplit does; those are never dropped.
     random_state, n_jobs, verbose
@@ -119,7 +119,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         P = fit.out_of_fold[np.arange(len(task.y)), task.codes]
         return np.asarray(-np.log(np.maximum(P, 1e-12)))
 
-    def _judge(self, task: Task, mass: Array, plan: Plan) -> Verdict:
+    def _judge(self, task: Task, mass: Array, plan: Plan) -> tuple[Verdict, bool]:
         assert task.classes is not None
         assert task.codes is not None
         codes, n_classes = task.codes, len(task.classes)
@@ -131,7 +131,8 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         opinions.update(simple_opinions(task.X, codes, n_classes, plan.rng, folds, weight))
         verdict = judge(opinions, codes, weight)
         self.tuning_ = {"source": np.array(verdict.sources), "weight": verdict.weights, "rate": verdict.rates}
-        return verdict
+        first = next(iter(opinions.values()))
+        return verdict, bool(np.average(first.argmax(axis=1) != codes, weights=mass) < FEW_WRONG)
 
     def _judges(self, plan: Plan, codes: Array) -> dict[str, Plan]:
         """Fits of halves, and of quarters, which are worse on clean labels and overfit wrong ones less."""
