@@ -114,7 +114,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         raise NotImplementedError
 
     def _judge(self, task: Task, mass: Array, plan: Plan) -> tuple[Verdict | Outliers, bool]:
-        """Which rows are wrong, by fits on the folds; and whether there is so little noise that large parts do better."""
+        """Which rows are wrong, by fits on the folds; and whether noise is so little that large parts do better."""
         raise NotImplementedError
 
     # ---- fitting
