@@ -30,10 +30,10 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
 
     Copies of the model fitted on one half of the rows judge the other half, and copies fitted on a quarter judge the
     rest, several times over; beside them stand a linear fit, one that cuts what seems wrong, and the nearest rows,
-    where X can be read as numbers. From what they say about
-    the labels as they are follow the share of wrong labels, class by class, and for each row the probability that its
-    label is wrong. Rows of one half or more are dropped, and the model is fitted again without them. On clean labels
-    next to nothing is dropped, and an ensemble of halves is about as good as one model of all rows, or better.
+    where X can be read as numbers. From what they say about the labels as they are follow the share of wrong labels,
+    class by class, and for each row the probability that its label is wrong. Rows of one half or more are dropped,
+    unless they are less than 1% of the rows and the share of wrong labels may well be zero; and the model is fitted
+    again without them. On clean labels next to nothing is dropped.
 
     Parameters
     ----------

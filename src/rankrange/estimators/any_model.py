@@ -44,6 +44,8 @@ _LEAST_RANKED = 4
 _ROUNDS = 5
 # Where less than this share of the rows is not as predicted there is little to average out: larger parts teach more.
 FEW_WRONG = 0.05
+# So few suspects, where there may be no errors at all, cost a model less than rows that are rare but right.
+_TOO_FEW = 0.01
 
 
 @dataclass(frozen=True)
@@ -191,6 +193,8 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         verdict, quiet = self._judge(task, mass, plan)
         self.p_wrong_ = verdict.p_wrong
         self.dropped_ = self._cut(task, verdict.p_wrong, mass) & (mass > 0)
+        if mass[self.dropped_].sum() < _TOO_FEW * mass.sum() and verdict.interval[0] == 0.0:
+            self.dropped_ = np.zeros(len(mass), dtype=bool)
         self.m_, self.k_ = _count(mass[self.dropped_].sum()), _count(mass.sum())
         self.noise_estimate_, self.noise_interval_ = verdict.rate, verdict.interval
         self._report(f"{int(self.dropped_.sum())} of {len(mass)} rows are probably wrong and were dropped")
