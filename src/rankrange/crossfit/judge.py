@@ -1,10 +1,12 @@
 """How likely is each label wrong, by all that several out-of-fold opinions say?
 
-Each opinion is read through two models of wrong labels (`core.flips`): one rate for all classes, and a rate for each.
-Which of them holds is decided once for all opinions, by their likelihoods less one unit for each further rate (AIC):
-held to the likelihood alone, rates of their own make clean labels suspect; held together by more, wrong labels of one
-class pass as a class that is rarer than it is. Read this way opinions are comparable, however sure of themselves they
-were, and their weights are those of the mixture that makes the given labels most likely.
+Each opinion is read in three ways: it says nothing about the labels; it does, and they are wrong at one rate for all
+classes; or at a rate for each (`core.flips`). How much each reading counts is decided once for all opinions, by their
+likelihoods less a few units for what each has to explain. Where opinions say nothing no label is called wrong: labels
+that nothing predicts would else be explained as half of them being wrong. Rates of their own, held to the likelihood
+alone, make clean labels suspect; held together by more than a unit each, wrong labels of one class pass as a class that
+is rarer than it is. Read this way opinions are comparable, however sure of themselves they were, and their weights are
+those of the mixture that makes the given labels most likely.
 """
 
 from __future__ import annotations
@@ -14,24 +16,25 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import softmax
 
 from ..core.arrays import Array
-from ..core.flips import TIED, WrongLabels, wrong_labels
+from ..core.flips import LIKELY, TIED, WrongLabels, wrong_labels
 
 # No opinion is surer than this of the label that a row has.
 _LEAST = 1e-4
 _ROUNDS = 300
+# Units of log likelihood that an opinion must gain over the shares of the classes to be one.
+_ANYTHING = 3.0
 _WIDTH = 1.96
-# From this probability on a label is called wrong.
 
 
 @dataclass(frozen=True)
 class Verdict:
     """p_wrong (n,) of each label; the share of wrong labels with its 95% interval; and the sources behind both.
 
-    `weights` and `rates` (a share of wrong labels) are one per source. `by_class` is how much the model with a rate for
-    each class counts, in [0, 1].
+    `weights` and `rates` (a share of wrong labels) are one per source. `readings` is how much each reading counts:
+    nothing is known, one rate for all classes, a rate for each.
     """
 
     p_wrong: Array
@@ -40,7 +43,7 @@ class Verdict:
     sources: tuple[str, ...]
     weights: Array
     rates: Array
-    by_class: float
+    readings: Array
 
 
 def judge(opinions: Mapping[str, Array], codes: Array, mass: Array | None = None) -> Verdict:
@@ -52,56 +55,62 @@ def judge(opinions: Mapping[str, Array], codes: Array, mass: Array | None = None
     known = np.all([np.isfinite(opinion).all(axis=1) for opinion in P], axis=0)
     worth = np.ones(len(codes)) if mass is None else mass
     rows, weight = np.flatnonzero(known), worth[known] / worth[known].sum()
-    pairs = [_readings(opinion[rows], codes[rows], None if mass is None else mass[rows]) for opinion in P]
-    extra = P[0].shape[1] - 1
-    gains = (
-        np.array(
-            [
-                worth[rows] @ (_log_likelihood(free, codes[rows]) - _log_likelihood(tied, codes[rows]))
-                for free, tied in pairs
-            ]
-        )
-        - extra
-    )
-    likelihood = np.stack(
-        [
-            np.exp(_log_likelihood(free, codes[rows])) * s + np.exp(_log_likelihood(tied, codes[rows])) * (1.0 - s)
-            for (free, tied), s in zip(pairs, expit(gains), strict=True)
-        ]
-    )
+    readings = [Readings.of(opinion[rows], codes[rows], None if mass is None else mass[rows]) for opinion in P]
+    merits = np.stack([reading.merits(codes[rows], worth[rows]) for reading in readings])
+    own = softmax(merits, axis=1)
+    likelihood = np.stack([r.likelihood(codes[rows], part) for r, part in zip(readings, own, strict=True)])
     weights = mixture_weights(likelihood, weight)
-    by_class = float(expit(weights @ gains))
-    return _joined(pairs, weights, by_class, rows, len(codes), tuple(opinions))
+    shares = softmax(weights @ merits)
+    if shares[0] < LIKELY:
+        shares = np.array([0.0, *shares[1:]]) / shares[1:].sum()
+    return _joined(readings, weights, shares, rows, len(codes), tuple(opinions))
 
 
-def _joined(
-    pairs: list[tuple[WrongLabels, WrongLabels]], weights: Array, by_class: float, rows: Array, n: int, names: Any
-) -> Verdict:
-    wrong, rates, errors = [], [], []
-    for free, tied in pairs:
-        wrong.append(by_class * free.wrong + (1.0 - by_class) * tied.wrong)
-        rates.append(by_class * free.rate + (1.0 - by_class) * tied.rate)
-        widths = [(model.interval[1] - model.interval[0]) / (2.0 * _WIDTH) for model in (free, tied)]
-        errors.append(by_class * widths[0] + (1.0 - by_class) * widths[1])
-    rate = float(weights @ np.array(rates))
-    # Opinions that differ are as good a sign of how little is known as the error that each claims.
-    spread = _WIDTH * float(np.sqrt(weights @ (np.square(errors) + np.square(np.array(rates) - rate))))
+@dataclass(frozen=True)
+class Readings:
+    """One opinion read as saying nothing (the share of each label), with one rate, and with a rate for each class."""
+
+    idle: Array
+    tied: WrongLabels
+    free: WrongLabels
+
+    @classmethod
+    def of(cls, P: Array, codes: Array, mass: Array | None) -> Readings:
+        Z = np.log(np.clip(P, _LEAST, 1.0))
+        tied, free = (wrong_labels(Z, codes, mass, prior=prior) for prior in (TIED, 0.0))
+        overall = np.bincount(codes, weights=mass, minlength=P.shape[1]) / (len(codes) if mass is None else mass.sum())
+        return cls(np.broadcast_to(overall, P.shape), tied, free)
+
+    def merits(self, codes: Array, worth: Array) -> Array:
+        """(3,): the log likelihood of the labels, less what each reading must gain."""
+        further = self.idle.shape[1] - 1
+        costs = np.array([0.0, _ANYTHING, _ANYTHING + further])
+        return np.array([worth @ np.log(part) for part in self._parts(codes)]) - costs
+
+    def likelihood(self, codes: Array, shares: Array) -> Array:
+        """(n,) of the labels as they are, where the readings count with these shares."""
+        return np.asarray(shares @ np.stack(self._parts(codes)))
+
+    def _parts(self, codes: Array) -> list[Array]:
+        rows = np.arange(len(codes))
+        return [np.maximum(E[rows, codes], 1e-12) for E in (self.idle, self.tied.expected, self.free.expected)]
+
+
+def _joined(readings: list[Readings], weights: Array, shares: Array, rows: Array, n: int, names: Any) -> Verdict:
+    one, each = shares[1:]
+    wrong = [one * reading.tied.wrong + each * reading.free.wrong for reading in readings]
+    rates = np.array([one * reading.tied.rate + each * reading.free.rate for reading in readings])
+    rate = float(weights @ rates)
+    # Readings and opinions that differ are as good a sign of how little is known as the error that each claims.
+    square = np.zeros(len(readings)) + shares[0] * rate**2
+    for share, models in ((one, [r.tied for r in readings]), (each, [r.free for r in readings])):
+        errors = np.array([(model.interval[1] - model.interval[0]) / (2.0 * _WIDTH) for model in models])
+        square += share * (errors**2 + (np.array([model.rate for model in models]) - rate) ** 2)
+    spread = _WIDTH * float(np.sqrt(weights @ square))
     p_wrong = np.full(n, rate)
     p_wrong[rows] = weights @ np.stack(wrong)
-    return Verdict(
-        p_wrong, rate, (max(0.0, rate - spread), min(1.0, rate + spread)), names, weights, np.array(rates), by_class
-    )
-
-
-def _readings(P: Array, codes: Array, mass: Array | None) -> tuple[WrongLabels, WrongLabels]:
-    """The opinion read with a rate for each class, and with one for all."""
-    Z = np.log(np.clip(P, _LEAST, 1.0))
-    return wrong_labels(Z, codes, mass, prior=0.0), wrong_labels(Z, codes, mass, prior=TIED)
-
-
-def _log_likelihood(reading: WrongLabels, codes: Array) -> Array:
-    """(n,) of the labels as they are."""
-    return np.log(np.maximum(reading.expected[np.arange(len(codes)), codes], 1e-12))
+    interval = (max(0.0, rate - spread), min(1.0, rate + max(spread, 3.0 / n)))
+    return Verdict(p_wrong, rate, interval, names, weights, rates, shares)
 
 
 def mixture_weights(likelihood: Array, share: Array) -> Array:

@@ -25,6 +25,8 @@ _PART, _PARTS = 40, 20
 _CUT_BACK = 3.0
 # The local scale is at least this part of the overall one.
 _LEAST = 0.1
+# Residuals of fewer standard deviations are no errors.
+_NEAR = 2.0
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,8 @@ def judge_numbers(residual: Array, expected: Array, mass: Array) -> Outliers:
     """Outliers among the rows whose residual is known (not NaN).
 
     p_wrong is the share of residuals of about that size that a normal error does not explain; where the share beyond
-    three standard deviations is not above what a normal has by more than its error, no target is called wrong.
+    three standard deviations is not above what a normal has by more than its error, no target is called wrong. Nor
+    where it is above 30%: the scale is that of the other 70%, which then are no normal errors either.
     """
     known = np.isfinite(residual) & np.isfinite(expected) & (mass > 0)
     r, weight = residual[known], mass[known]
@@ -81,7 +84,9 @@ def judge_numbers(residual: Array, expected: Array, mass: Array) -> Outliers:
     z = z / overall if overall > 0 else z
     rate, low, high = outlier_share(z, weight)
     p_wrong, standardised = np.full(len(residual), rate), np.zeros(len(residual))
-    p_wrong[known] = _beyond_normal(np.abs(z), weight, (1.0 - rate) * weight.sum()) if low > 0 else 0.0
+    p_wrong[known] = (
+        _beyond_normal(np.abs(z), weight, (1.0 - rate) * weight.sum()) if low > 0 and rate <= 1.0 - _MOST else 0.0
+    )
     standardised[known] = z
     return Outliers(p_wrong, rate, (low, high), standardised)
 
@@ -90,11 +95,13 @@ def _beyond_normal(size: Array, mass: Array, right: float) -> Array:
     """The local share of rows that are more than `right` rows with a normal error explain, rising with the size.
 
     From one size to the next a normal error has so many rows, and there is one: what is left over is the share, made
-    to rise with the size by isotonic regression.
+    to rise with the size by isotonic regression. Within two standard deviations nothing is an error: residuals that
+    come in lumps there are not normal, but not far either.
     """
     order = np.argsort(-size, kind="stable")
+    order = order[size[order] >= _NEAR]
     expected = np.diff(2.0 * ndtr(-size[order]) * right, prepend=0.0)
     there = np.maximum(mass[order], 1e-300)
-    result = np.empty_like(expected)
+    result = np.zeros_like(size)
     result[order] = isotonic_regression(1.0 - expected / there, sample_weight=there, increasing=False)
     return np.clip(result, 0.0, 1.0)

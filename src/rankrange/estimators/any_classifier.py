@@ -15,7 +15,7 @@ from ..core.arrays import Array
 from ..crossfit.judge import Verdict, judge
 from ..crossfit.models import CrossFit, Task, ask
 from ..crossfit.opinions import simple_opinions
-from .any_model import Plan, RankedRangeModel, mass_of_rows
+from .any_model import FEW_WRONG, Plan, RankedRangeModel, mass_of_rows
 from .lost import warn_of_lost_class
 
 # Classes of fewer rows are not judged: halves hold too few of them to know them by.
@@ -29,10 +29,10 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
 
     Copies of the model fitted on one half of the rows judge the other half, and copies fitted on a quarter judge the
     rest, several times over; beside them stand a linear fit, one that cuts what seems wrong, and the nearest rows,
-    where X can be read as numbers. From what they say about
-    the labels as they are follow the share of wrong labels, class by class, and for each row the probability that its
-    label is wrong. Rows of one half or more are dropped, and the model is fitted again without them. On clean labels
-    next to nothing is dropped, and an ensemble of halves is about as good as one model of all rows, or better.
+    where X can be read as numbers. From what they say about the labels as they are follow the share of wrong labels,
+    class by class, and for each row the probability that its label is wrong. Rows of one half or more are dropped,
+    unless they are less than 1% of the rows and the share of wrong labels may well be zero; and the model is fitted
+    again without them. On clean labels next to nothing is dropped.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
     n_repeats : int
         How often the rows are cut into halves (or into `cv` folds). Five repeats are 4 fits of halves and 8 of quarters
         (below 600 rows 8 of halves) to judge, and 10 of halves to keep; or 5 of four fifths, where less than 5% of the
-        rows were dropped.
+        labels are not as predicted.
     cv : None, int, splitter, or list of (train, test)
         None is halves. A splitter may leave rows unjudged, as TimeSeriesSplit does; those are never dropped.
     random_state, n_jobs, verbose
@@ -118,7 +118,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         P = fit.out_of_fold[np.arange(len(task.y)), task.codes]
         return np.asarray(-np.log(np.maximum(P, 1e-12)))
 
-    def _judge(self, task: Task, mass: Array, plan: Plan) -> Verdict:
+    def _judge(self, task: Task, mass: Array, plan: Plan) -> tuple[Verdict, bool]:
         assert task.classes is not None
         assert task.codes is not None
         codes, n_classes = task.codes, len(task.classes)
@@ -130,7 +130,8 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         opinions.update(simple_opinions(task.X, codes, n_classes, plan.rng, folds, weight))
         verdict = judge(opinions, codes, weight)
         self.tuning_ = {"source": np.array(verdict.sources), "weight": verdict.weights, "rate": verdict.rates}
-        return verdict
+        first = next(iter(opinions.values()))
+        return verdict, bool(np.average(first.argmax(axis=1) != codes, weights=mass) < FEW_WRONG)
 
     def _judges(self, plan: Plan, codes: Array) -> dict[str, Plan]:
         """Fits of halves, and of quarters, which are worse on clean labels and overfit wrong ones less."""

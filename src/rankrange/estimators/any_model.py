@@ -42,8 +42,10 @@ _LEAST_ROWS = 20
 # A given m is honoured from this many rows on.
 _LEAST_RANKED = 4
 _ROUNDS = 5
-# Where less than this share is cut, there is little noise to average out, and larger parts teach more.
-_FEW_CUT = 0.05
+# Where less than this share of the rows is not as predicted there is little to average out: larger parts teach more.
+FEW_WRONG = 0.05
+# So few suspects, where there may be no errors at all, cost a model less than rows that are rare but right.
+_TOO_FEW = 0.01
 
 
 @dataclass(frozen=True)
@@ -113,8 +115,8 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         """(n,): the out-of-fold loss of each row."""
         raise NotImplementedError
 
-    def _judge(self, task: Task, mass: Array, plan: Plan) -> Verdict | Outliers:
-        """Which rows are wrong, by fits on the folds."""
+    def _judge(self, task: Task, mass: Array, plan: Plan) -> tuple[Verdict | Outliers, bool]:
+        """Which rows are wrong, by fits on the folds; and whether noise is so little that large parts do better."""
         raise NotImplementedError
 
     # ---- fitting
@@ -188,15 +190,17 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         self._keep(task, None, self.dropped_, check_random_state(self.random_state).randint(2**31 - 1))
 
     def _fit_judged(self, task: Task, mass: Array, plan: Plan) -> None:
-        verdict = self._judge(task, mass, plan)
+        verdict, quiet = self._judge(task, mass, plan)
         self.p_wrong_ = verdict.p_wrong
         self.dropped_ = self._cut(task, verdict.p_wrong, mass) & (mass > 0)
+        if mass[self.dropped_].sum() < _TOO_FEW * mass.sum() and verdict.interval[0] == 0.0:
+            self.dropped_ = np.zeros(len(mass), dtype=bool)
         self.m_, self.k_ = _count(mass[self.dropped_].sum()), _count(mass.sum())
         self.noise_estimate_, self.noise_interval_ = verdict.rate, verdict.interval
         self._report(f"{int(self.dropped_.sum())} of {len(mass)} rows are probably wrong and were dropped")
         fit = None
         if self.refit == "ensemble":
-            last = plan.larger(task) if self.cv is None and self.dropped_.mean() < _FEW_CUT else plan
+            last = plan.larger(task) if self.cv is None and quiet else plan
             fit = self._cross_fit(task, last, ~self.dropped_)
         self._keep(task, fit, self.dropped_, plan.last_seed)
 

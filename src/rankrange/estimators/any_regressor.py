@@ -13,7 +13,7 @@ from ..core.arrays import Array
 from ..core.flips import LIKELY
 from ..crossfit.models import CrossFit, Task, with_targets
 from ..crossfit.residuals import Outliers, judge_numbers, sizes
-from .any_model import Plan, RankedRangeModel
+from .any_model import FEW_WRONG, Plan, RankedRangeModel
 
 # Repeats of the folds in which targets are judged: what comes of it is smoothed, so two are enough.
 _REPEATS = 2
@@ -80,7 +80,7 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
     def _losses(self, fit: CrossFit, task: Task) -> Array:
         return np.abs(task.y - fit.out_of_fold)
 
-    def _judge(self, task: Task, mass: Array, plan: Plan) -> Outliers:
+    def _judge(self, task: Task, mass: Array, plan: Plan) -> tuple[Outliers, bool]:
         judges = plan.first(_REPEATS)
         residual = task.y - self._cross_fit(task, judges).out_of_fold
         expected = self._cross_fit(with_targets(task, sizes(residual)), judges).out_of_fold
@@ -93,7 +93,7 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
         self.residuals_ = found.standardised
         self.tuning_ = {"round": np.arange(len(rates)), "rate": np.array(rates)}
         self._report(f"{found.rate:.1%} of the targets are outliers")
-        return found
+        return found, bool((found.p_wrong >= LIKELY).mean() < FEW_WRONG)
 
     def predict(self, X: Any) -> Array:
         """The mean of what the models predict."""
