@@ -595,7 +595,7 @@ def test_label_issues_of_texts_and_tables():
 
 def test_label_issues_refuse_other_lengths_and_still_refuse_nan_for_the_linear_model():
     X, y = texts()
-    with pytest.raises(ValueError, match="as many rows, got 239 and 240"):
+    with pytest.raises(ValueError, match="same number of rows, got 239 and 240"):
         find_label_issues(X[:-1], y, estimator=make_pipeline(TfidfVectorizer(), LogisticRegression()))
 
 

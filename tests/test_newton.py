@@ -166,3 +166,24 @@ def test_a_class_that_the_cut_does_not_hold_is_fitted():
     assert one_class_left(rare, Log()) is None
     rare = Objective(Design(X, False), np.r_[np.ones(5), -np.ones(195)], Logistic(), 1.0, 1, m=20, k=200)
     assert one_class_left(rare, Log()) is None  # without an intercept nothing is trivial
+
+
+@pytest.mark.parametrize("K", [0.0, 3.0])
+def test_the_small_problem_has_an_answer_where_no_row_is_free(K):
+    """All rows in, or none: what is left is a quadratic, whose minimum is known."""
+    rng = np.random.default_rng(0)
+    A, g, H = rng.normal(size=(3, 2)), rng.normal(size=2), np.diag([2.0, 5.0])
+    found = solve_band(g, H, A, rng.normal(size=3), np.ones(3), K, 1e-9)
+    weights = np.full(3, K / 3.0)
+    np.testing.assert_allclose(found.step, -np.linalg.solve(H, g + weights @ A), rtol=1e-9)
+    np.testing.assert_allclose(found.weights, weights)
+
+
+def test_ties_that_fill_the_band_leave_a_fit():
+    """Titanic has 24 distinct rows: whole ties lie above and below both cuts."""
+    rows = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    X, y = np.repeat(rows, 50, axis=0), np.repeat([0, 1, 1, 1], 50)
+    y[::7] = 1 - y[::7]
+    for m, k in ((29, 200), (20, 150), (50, 100), (0, 50)):
+        fit = AoRRClassifier(m=m, k=k, C=100.0, random_state=0).fit(X, y)
+        assert np.isfinite(fit.coef_).all()

@@ -51,6 +51,11 @@ class _Point(NamedTuple):
 
 def solve_band(g: Array, H: Array, A: Array, values: Array, caps: Array, K: float, enough: float) -> BandStep:
     """Minimise until the products of slacks and multipliers add up to at most `enough`."""
+    whole = float(caps.sum())
+    if 1e-12 * whole >= K or whole * (1.0 - 1e-12) <= K:  # no row is free to change sides, or there is none
+        fixed = np.zeros_like(caps) if 1e-12 * whole >= K else caps
+        step = -Metric(H, 1e-13).solve(g + fixed @ A)
+        return BandStep(step, fixed, _value(step, g, H, A, values, caps, K))
     middle = float(np.median(values))
     s = values - middle
     width = max(float(np.abs(s).mean()), 1e-12)
@@ -86,7 +91,7 @@ class _Newton:
         self.A, self.pull = A, pull
         self.D = 1.0 / (point.below / point.q + point.over / point.room)
         weighted = A * np.sqrt(self.D)[:, None]
-        self.total = float(self.D.sum())
+        self.total = max(float(self.D.sum()), 1e-300)
         self.drift = self.D @ A
         matrix = H + weighted.T @ weighted - np.outer(self.drift, self.drift) / self.total
         self.metric = Metric(matrix, 1e-13)
