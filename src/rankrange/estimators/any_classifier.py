@@ -12,10 +12,10 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_y, check_consistent_length, check_is_fitted
 
-from ..crossfit.judge import Verdict, judge
+from ..crossfit.judge import LIKELY, Verdict, judge
 from ..crossfit.models import CrossFit, Task, ask
 from ..crossfit.opinions import simple_opinions
-from .any_model import FEW_WRONG, Plan, RankedRangeModel, mass_of_rows
+from .any_model import Plan, RankedRangeModel, mass_of_rows
 from .lost import warn_of_lost_class
 
 Array = NDArray[Any]
@@ -50,8 +50,8 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         the speed of the model itself.
     n_repeats : int
         How often the rows are cut into halves (or into `cv` folds). Five repeats are 4 fits of halves and 8 of quarters
-        (below 600 rows 8 of halves) to judge, and 10 of halves to keep; or 5 of four fifths, where less than 5% of the
-        labels are not as predicted.
+        (below 600 rows 8 of halves) to judge, and 10 of halves to keep; or 5 of four fifths, where less than 1% of the
+        rows are dropped.
     cv : None, int, splitter, or list of (train, test)
         None is halves. A splitter may leave rows unjudged, as TimeSeriesSplit does; those are never dropped.
     random_state, n_jobs, verbose
@@ -131,8 +131,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         opinions.update(simple_opinions(task.X, codes, n_classes, plan.rng, folds, weight))
         verdict = judge(opinions, codes, weight)
         self.tuning_ = {"source": np.array(verdict.sources), "weight": verdict.weights, "rate": verdict.rates}
-        first = next(iter(opinions.values()))
-        return verdict, bool(np.average(first.argmax(axis=1) != codes, weights=mass) < FEW_WRONG)
+        return verdict, bool(verdict.readings[0] < LIKELY)
 
     def _judges(self, plan: Plan, codes: Array) -> dict[str, Plan]:
         """Fits of halves, and of quarters, which are worse on clean labels and overfit wrong ones less."""

@@ -42,9 +42,8 @@ _LEAST_ROWS = 20
 # A given m is honoured from this many rows on.
 _LEAST_RANKED = 4
 _ROUNDS = 5
-# Where less than this share of the rows is not as predicted there is little to average out: larger parts teach more.
-FEW_WRONG = 0.05
-# So few suspects, where there may be no errors at all, cost a model less than rows that are rare but right.
+# So few suspects, where there may be no errors at all, cost a model less than rows that are rare but right; where no
+# more are dropped there is little noise to average out, so that larger parts teach more.
 _TOO_FEW = 0.01
 
 
@@ -116,7 +115,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         raise NotImplementedError
 
     def _judge(self, task: Task, mass: Array, plan: Plan) -> tuple[Verdict | Outliers, bool]:
-        """Which rows are wrong, by fits on the folds; and whether noise is so little that large parts do better."""
+        """Which rows are wrong, by fits on the folds; and whether these know anything about the targets at all."""
         raise NotImplementedError
 
     # ---- fitting
@@ -190,7 +189,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         self._keep(task, None, self.dropped_, check_random_state(self.random_state).randint(2**31 - 1))
 
     def _fit_judged(self, task: Task, mass: Array, plan: Plan) -> None:
-        verdict, quiet = self._judge(task, mass, plan)
+        verdict, knowing = self._judge(task, mass, plan)
         self.p_wrong_ = verdict.p_wrong
         self.dropped_ = self._cut(task, verdict.p_wrong, mass) & (mass > 0)
         if mass[self.dropped_].sum() < _TOO_FEW * mass.sum() and verdict.interval[0] == 0.0:
@@ -200,7 +199,8 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         self._report(f"{int(self.dropped_.sum())} of {len(mass)} rows are probably wrong and were dropped")
         fit = None
         if self.refit == "ensemble":
-            last = plan.larger(task) if self.cv is None and quiet else plan
+            calm = knowing and self.cv is None and self.dropped_.mean() < _TOO_FEW
+            last = plan.larger(task) if calm else plan
             fit = self._cross_fit(task, last, ~self.dropped_)
         self._keep(task, fit, self.dropped_, plan.last_seed)
 

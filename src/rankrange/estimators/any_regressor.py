@@ -13,7 +13,7 @@ from sklearn.utils.validation import _check_y, check_consistent_length, check_is
 from ..crossfit.judge import LIKELY
 from ..crossfit.models import CrossFit, Task, with_targets
 from ..crossfit.residuals import Outliers, judge_numbers, sizes
-from .any_model import FEW_WRONG, Plan, RankedRangeModel
+from .any_model import Plan, RankedRangeModel
 
 Array = NDArray[Any]
 # Repeats of the folds in which targets are judged: what comes of it is smoothed, so two are enough.
@@ -94,7 +94,7 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
         self.residuals_ = found.standardised
         self.tuning_ = {"round": np.arange(len(rates)), "rate": np.array(rates)}
         self._report(f"{found.rate:.1%} of the targets are outliers")
-        return found, bool((found.p_wrong >= LIKELY).mean() < FEW_WRONG)
+        return found, True
 
     def predict(self, X: Any) -> Array:
         """The mean of what the models predict."""
