@@ -1,5 +1,7 @@
 """Fits that have not seen the rows they judge: folds, many trimmed fits at once, and the choice of m, k and C.
 
-`choose` works without clean rows, `with_clean` with some (Algorithm 2), `grid` is scikit-learn's grid search.
+`choose` works without clean rows, `with_clean` with some (Algorithm 2), `grid` is scikit-learn's grid search. `models`
+fits any model on `folds`, `opinions` are simple ones beside it, `judge` and `residuals` say which rows are wrong, and
+`alternate` is the ranked range by ranking and fitting in turn.
 May import: `core`, `solvers`.
 """

@@ -10,7 +10,7 @@ import numpy as np
 from ..core.arrays import Array
 from ..core.select import ranked_range
 from .folds import Report, silent
-from .models import CrossFit
+from .models import FittedFolds
 
 # The value must fall by this share, or the alternation has ended.
 _LEAST_FALL = 1e-4
@@ -27,12 +27,12 @@ class Alternation:
     dropped: Array
     easy: Array
     values: Array
-    last: CrossFit
+    last: FittedFolds
 
 
 def alternate(
-    fit: Callable[[Array], CrossFit],
-    losses_of: Callable[[CrossFit], Array],
+    fit: Callable[[Array], FittedFolds],
+    losses_of: Callable[[FittedFolds], Array],
     m: float,
     k: float,
     mass: Array,

@@ -51,7 +51,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class CrossFit:
+class FittedFolds:
     """The fitted models, and what each says of the rows it tests: probabilities (rows, classes), or numbers (rows,)."""
 
     models: list[Any]
@@ -72,7 +72,7 @@ def fit_folds(
     keep: Array | None = None,
     seeds: Any = None,
     n_jobs: int | None = None,
-) -> CrossFit:
+) -> FittedFolds:
     """A copy of the model fitted on the training part of each fold, less the rows that are not kept.
 
     `seeds` gives each copy its own random state, where the model has one.
@@ -83,7 +83,7 @@ def fit_folds(
         delayed(_fit_and_ask)(model, task, np.flatnonzero(train & kept), np.flatnonzero(test), seed)
         for train, test, seed in zip(folds.train, folds.test, seeds, strict=True)
     )
-    return CrossFit([fitted for fitted, _ in found], [part for _, part in found], folds)
+    return FittedFolds([fitted for fitted, _ in found], [part for _, part in found], folds)
 
 
 def _fit_and_ask(model: Any, task: Task, rows: Array, asked: Array, seed: int | None) -> tuple[Any, Array]:

@@ -12,10 +12,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_y, check_consistent_length, check_is_fitted
 
 from ..core.arrays import Array
+from ..core.flips import LIKELY
 from ..crossfit.judge import Verdict, judge
-from ..crossfit.models import CrossFit, Task, ask
+from ..crossfit.models import FittedFolds, Task, ask
 from ..crossfit.opinions import simple_opinions
-from .any_model import FEW_WRONG, Plan, RankedRangeModel, mass_of_rows
+from .any_model import Plan, RankedRangeModel, mass_of_rows
 from .lost import warn_of_lost_class
 
 # Classes of fewer rows are not judged: halves hold too few of them to know them by.
@@ -49,8 +50,8 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         the speed of the model itself.
     n_repeats : int
         How often the rows are cut into halves (or into `cv` folds). Five repeats are 4 fits of halves and 8 of quarters
-        (below 600 rows 8 of halves) to judge, and 10 of halves to keep; or 5 of four fifths, where less than 5% of the
-        labels are not as predicted.
+        (below 600 rows 8 of halves) to judge, and 10 of halves to keep; or 5 of four fifths, where less than 1% of the
+        rows are dropped.
     cv : None, int, splitter, or list of (train, test)
         None is halves. A splitter may leave rows unjudged, as TimeSeriesSplit does; those are never dropped.
     random_state, n_jobs, verbose
@@ -114,7 +115,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         warn_of_lost_class(self.classes_, codes, mass_of_rows(sample_weight, len(y)), self.dropped_, advice, 3)
         return self
 
-    def _losses(self, fit: CrossFit, task: Task) -> Array:
+    def _losses(self, fit: FittedFolds, task: Task) -> Array:
         P = fit.out_of_fold[np.arange(len(task.y)), task.codes]
         return np.asarray(-np.log(np.maximum(P, 1e-12)))
 
@@ -130,8 +131,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         opinions.update(simple_opinions(task.X, codes, n_classes, plan.rng, folds, weight))
         verdict = judge(opinions, codes, weight)
         self.tuning_ = {"source": np.array(verdict.sources), "weight": verdict.weights, "rate": verdict.rates}
-        first = next(iter(opinions.values()))
-        return verdict, bool(np.average(first.argmax(axis=1) != codes, weights=mass) < FEW_WRONG)
+        return verdict, bool(verdict.readings[0] < LIKELY)
 
     def _judges(self, plan: Plan, codes: Array) -> dict[str, Plan]:
         """Fits of halves, and of quarters, which are worse on clean labels and overfit wrong ones less."""

@@ -28,7 +28,7 @@ from ..core.ranges import RankedRange
 from ..core.select import thresholds
 from ..crossfit.alternate import alternate
 from ..crossfit.judge import Verdict
-from ..crossfit.models import CrossFit, Task, ask, by_rows, fit_folds, fit_rows
+from ..crossfit.models import FittedFolds, Task, ask, by_rows, fit_folds, fit_rows
 from ..crossfit.partitions import Folds, draw_folds, given_folds, whole_number
 from ..crossfit.residuals import Outliers
 
@@ -42,9 +42,8 @@ _LEAST_ROWS = 20
 # A given m is honoured from this many rows on.
 _LEAST_RANKED = 4
 _ROUNDS = 5
-# Where less than this share of the rows is not as predicted there is little to average out: larger parts teach more.
-FEW_WRONG = 0.05
-# So few suspects, where there may be no errors at all, cost a model less than rows that are rare but right.
+# So few suspects, where there may be no errors at all, cost a model less than rows that are rare but right; where no
+# more are dropped there is little noise to average out, so that larger parts teach more.
 _TOO_FEW = 0.01
 
 
@@ -111,12 +110,12 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
     def _base(self) -> Any:
         raise NotImplementedError
 
-    def _losses(self, fit: CrossFit, task: Task) -> Array:
+    def _losses(self, fit: FittedFolds, task: Task) -> Array:
         """(n,): the out-of-fold loss of each row."""
         raise NotImplementedError
 
     def _judge(self, task: Task, mass: Array, plan: Plan) -> tuple[Verdict | Outliers, bool]:
-        """Which rows are wrong, by fits on the folds; and whether noise is so little that large parts do better."""
+        """Which rows are wrong, by fits on the folds; and whether these know anything about the targets at all."""
         raise NotImplementedError
 
     # ---- fitting
@@ -171,7 +170,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         *seeds, last_seed = rng.integers(2**31 - 1, size=len(folds) + 1).tolist()
         return Plan(folds, seeds, last_seed, rng, groups, n_folds)
 
-    def _cross_fit(self, task: Task, plan: Plan, keep: Array | None = None) -> CrossFit:
+    def _cross_fit(self, task: Task, plan: Plan, keep: Array | None = None) -> FittedFolds:
         return fit_folds(self._base(), task, plan.folds, keep=keep, seeds=plan.seeds, n_jobs=self.n_jobs)
 
     def _fit_few(self, task: Task, mass: Array) -> None:
@@ -190,7 +189,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         self._keep(task, None, self.dropped_, check_random_state(self.random_state).randint(2**31 - 1))
 
     def _fit_judged(self, task: Task, mass: Array, plan: Plan) -> None:
-        verdict, quiet = self._judge(task, mass, plan)
+        verdict, knowing = self._judge(task, mass, plan)
         self.p_wrong_ = verdict.p_wrong
         self.dropped_ = self._cut(task, verdict.p_wrong, mass) & (mass > 0)
         if mass[self.dropped_].sum() < _TOO_FEW * mass.sum() and verdict.interval[0] == 0.0:
@@ -200,7 +199,8 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         self._report(f"{int(self.dropped_.sum())} of {len(mass)} rows are probably wrong and were dropped")
         fit = None
         if self.refit == "ensemble":
-            last = plan.larger(task) if self.cv is None and quiet else plan
+            calm = knowing and self.cv is None and self.dropped_.mean() < _TOO_FEW
+            last = plan.larger(task) if calm else plan
             fit = self._cross_fit(task, last, ~self.dropped_)
         self._keep(task, fit, self.dropped_, plan.last_seed)
 
@@ -216,7 +216,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         judged = np.where(plan.folds.judged, mass, 0.0)
         m, k = self._ranks(judged)
 
-        def fit(keep: Array) -> CrossFit:
+        def fit(keep: Array) -> FittedFolds:
             return self._cross_fit(task, plan, keep)
 
         end = alternate(fit, lambda found: self._losses(found, task), m, k, judged, _ROUNDS, self._report)
@@ -230,7 +230,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         single = self.refit == "single"
         self._keep(task, None if single else end.last, end.dropped | end.easy, plan.last_seed)
 
-    def _keep(self, task: Task, fit: CrossFit | None, left_out: Array, seed: int) -> None:
+    def _keep(self, task: Task, fit: FittedFolds | None, left_out: Array, seed: int) -> None:
         """Store what predicts: the models of the folds, or one model of all rows that are left."""
         if fit is not None:
             self.estimators_ = fit.models

@@ -11,9 +11,9 @@ from sklearn.utils.validation import _check_y, check_consistent_length, check_is
 
 from ..core.arrays import Array
 from ..core.flips import LIKELY
-from ..crossfit.models import CrossFit, Task, with_targets
+from ..crossfit.models import FittedFolds, Task, with_targets
 from ..crossfit.residuals import Outliers, judge_numbers, sizes
-from .any_model import FEW_WRONG, Plan, RankedRangeModel
+from .any_model import Plan, RankedRangeModel
 
 # Repeats of the folds in which targets are judged: what comes of it is smoothed, so two are enough.
 _REPEATS = 2
@@ -77,7 +77,7 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
         self._fit(X, np.asarray(y, dtype=np.float64), None, sample_weight, groups, fit_params)
         return self
 
-    def _losses(self, fit: CrossFit, task: Task) -> Array:
+    def _losses(self, fit: FittedFolds, task: Task) -> Array:
         return np.abs(task.y - fit.out_of_fold)
 
     def _judge(self, task: Task, mass: Array, plan: Plan) -> tuple[Outliers, bool]:
@@ -93,7 +93,7 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
         self.residuals_ = found.standardised
         self.tuning_ = {"round": np.arange(len(rates)), "rate": np.array(rates)}
         self._report(f"{found.rate:.1%} of the targets are outliers")
-        return found, bool((found.p_wrong >= LIKELY).mean() < FEW_WRONG)
+        return found, True
 
     def predict(self, X: Any) -> Array:
         """The mean of what the models predict."""
