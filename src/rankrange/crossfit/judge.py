@@ -76,6 +76,7 @@ class Readings:
 
     @classmethod
     def of(cls, P: Array, codes: Array, mass: Array | None) -> Readings:
+        """The readings of one opinion: by one rate for all classes, and by a rate for each."""
         Z = np.log(np.clip(P, _LEAST, 1.0))
         tied, free = (wrong_labels(Z, codes, mass, prior=prior) for prior in (TIED, 0.0))
         overall = np.bincount(codes, weights=mass, minlength=P.shape[1]) / (len(codes) if mass is None else mass.sum())
