@@ -134,6 +134,14 @@ def tested(row: dict[str, Any], method: str, model: Any, X_test: Any, y_test: An
     row[f"{method}_time"], row[f"{method}_predict"] = round(seconds / unit, 3), round(asking / unit, 4)
     row[method] = round(100 * float((P.argmax(axis=1) == y_test).mean()), 3)
     row[f"{method}_log_loss"] = round(float(log_loss(y_test, P.clip(1e-6), labels=np.arange(P.shape[1]))), 5)
+    row[f"{method}_calibration"] = round(calibration_error(P, y_test), 5)
+
+
+def calibration_error(P: Any, y: Any) -> float:
+    """How far the probability of the predicted class is from how often it is right: mean over ten equal parts."""
+    sure, right = P.max(axis=1), P.argmax(axis=1) == y
+    parts = np.array_split(np.argsort(sure, kind="stable"), 10)
+    return float(sum(abs(sure[rows].sum() - right[rows].sum()) for rows in parts) / len(y))
 
 
 def cross_validation(base: Any, X: Any, given: Any) -> float:
