@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize
+from scipy.optimize import minimize, minimize_scalar
 from scipy.special import expit
 
 from .arrays import Array
@@ -32,6 +32,8 @@ TIED = 1e4
 _SLICES = 250
 _MOST_ROWS = 10_000
 _WIDTH = 1.96
+# Probabilities below this are not told apart; and how far from 1 a temperature is at first thought to be.
+_LEAST, _LOG_TEMPERATURE = 1e-4, 0.5
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,40 @@ def wrong_labels(scores: Array, codes: Array, mass: Array | None = None, *, prio
         true=point.posterior,
         expected=point.p @ point.T,
     )
+
+
+def transition_of(P: Array, codes: Array, wrong: Array, mass: Array) -> Array:
+    """(true, given): how often rows of each class have each label, where `wrong` is how likely each label is wrong.
+
+    P (n, classes) says which class a wrong label stands for.
+    """
+    rows, K = np.arange(len(codes)), P.shape[1]
+    instead = P.copy()
+    instead[rows, codes] = 0.0
+    instead *= (mass * wrong / np.maximum(instead.sum(axis=1), 1e-300))[:, None]
+    instead[rows, codes] = mass * (1.0 - wrong)
+    flow = np.stack([instead[codes == label].sum(axis=0) for label in range(K)], axis=1) + 1e-12 * np.eye(K)
+    return np.asarray(flow / flow.sum(axis=1, keepdims=True))
+
+
+def temperature(P: Array, codes: Array, transition: Array, mass: Array) -> float:
+    """The temperature at which probabilities of rows that were not seen make the labels as they are most likely.
+
+    Labels come from the true classes by `transition`. A prior of one half on the logarithm keeps few rows from saying
+    much.
+    """
+    rows = np.arange(len(codes))
+
+    def loss(log: float) -> float:
+        expected = (tempered(P, float(np.exp(log))) @ transition)[rows, codes]
+        return -float(mass @ np.log(np.maximum(expected, 1e-12))) + 0.5 * (log / _LOG_TEMPERATURE) ** 2
+
+    return float(np.exp(minimize_scalar(loss, bounds=(-1.0, 3.0), method="bounded", options={"xatol": 1e-6}).x))
+
+
+def tempered(P: Array, heat: float) -> Array:
+    """Probabilities (n, classes) raised to 1 / heat: nearer to even ones where that is above 1."""
+    return _softmax(np.log(np.clip(P, _LEAST, 1.0)) / heat)
 
 
 def _normed(Z: Array) -> Array:

@@ -12,10 +12,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_y, check_consistent_length, check_is_fitted
 
 from ..core.arrays import Array
-from ..core.flips import LIKELY
+from ..core.flips import LIKELY, temperature, tempered, transition_of
 from ..crossfit.judge import Verdict, judge
 from ..crossfit.models import FittedFolds, Task, ask
 from ..crossfit.opinions import simple_opinions
+from ..crossfit.residuals import Outliers
 from .any_model import Plan, RankedRangeModel, mass_of_rows
 from .lost import warn_of_lost_class
 
@@ -50,8 +51,8 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         the speed of the model itself.
     n_repeats : int
         How often the rows are cut into halves (or into `cv` folds). Five repeats are 4 fits of halves and 8 of quarters
-        (below 600 rows 8 of halves) to judge, and 10 of halves to keep; or 5 of four fifths, where less than 1% of the
-        rows are dropped.
+        (below 600 rows 8 of halves) to judge, and 10 of halves to keep; or 5 of four fifths and one of all rows, where
+        less than 1% of the rows are dropped.
     cv : None, int, splitter, or list of (train, test)
         None is halves. A splitter may leave rows unjudged, as TimeSeriesSplit does; those are never dropped.
     random_state, n_jobs, verbose
@@ -65,11 +66,16 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         How likely each label is wrong, as fits see it that have not seen the row (m="auto").
     m_, k_ : number of rows (or weight) dropped, and the last rank that counts
     noise_estimate_, noise_interval_ : the share of wrong labels and its 95% interval (m="auto")
+        The upper end is at least the share of labels that are not predicted: wrong ones may hide among hard rows.
     tuning_ : dict of arrays
         m="auto": the "source" of each opinion, its "weight", and the share of wrong labels that it sees ("rate").
         Given m: for each "round" the "objective", the ranked range of the out-of-fold losses.
     losses_, lam_, lam_hat_ : with a given m, the out-of-fold losses that were ranked, and the cuts s_[k] and s_[m]
-    estimators_ or estimator_ : the fitted models, or the one (refit="single")
+    estimators_, estimator_weights_, or estimator_ : the fitted models and how much each counts, or the one model
+        (refit="single")
+    temperature_ : float
+        m="auto": `predict_proba` raises the probabilities of the models to the power 1 / temperature_ and makes them
+        sum to 1 again, because what is left after a cut looks easier than it is. It is 1 with a given m.
     classes_, n_features_in_, feature_names_in_
 
     Notes
@@ -110,6 +116,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         check_consistent_length(X, y)
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
+        self.temperature_ = 1.0
         self._fit(X, np.asarray(y), self.classes_, sample_weight, groups, fit_params)
         advice = "it may be rare or hard, not wrong; look at the rows of that class"
         warn_of_lost_class(self.classes_, codes, mass_of_rows(sample_weight, len(y)), self.dropped_, advice, 3)
@@ -132,6 +139,23 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         verdict = judge(opinions, codes, weight)
         self.tuning_ = {"source": np.array(verdict.sources), "weight": verdict.weights, "rate": verdict.rates}
         return verdict, bool(verdict.readings[0] < LIKELY)
+
+    def _tells_probabilities(self) -> bool:
+        return hasattr(self._base(), "predict_proba")
+
+    def _calibrate(self, task: Task, fit: FittedFolds, verdict: Verdict | Outliers, mass: Array) -> None:
+        """Halfway between two temperatures: that of all labels thought wrong, and of no more than are surely wrong.
+
+        Rows that were dropped count as well: what is left after a cut looks easier than it is.
+        """
+        P = fit.out_of_fold
+        rows = np.flatnonzero(np.isfinite(P).all(axis=1) & (mass > 0))
+        assert task.codes is not None
+        P, codes, wrong, worth = P[rows], task.codes[rows], verdict.p_wrong[rows], mass[rows]
+        T, none = transition_of(P, codes, wrong, worth), np.eye(P.shape[1])
+        sure = min(1.0, verdict.interval[0] / verdict.rate) if verdict.rate > 0 else 0.0
+        heats = [temperature(P, codes, none + share * (T - none), worth) for share in (sure, 1.0)]
+        self.temperature_ = float(np.sqrt(heats[0] * heats[1]))
 
     def _judges(self, plan: Plan, codes: Array) -> dict[str, Plan]:
         """Fits of halves, and of quarters, which are worse on clean labels and overfit wrong ones less."""
@@ -157,16 +181,15 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         """The most likely class of each row."""
         check_is_fitted(self)
         if self.refit == "single":
-            return np.asarray(self.estimator_.predict(X))
+            return np.asarray(self.estimator_.predict(X)).ravel()  # CatBoost's has a column
         return np.asarray(self.classes_[self._asked(X, self.classes_).argmax(axis=1)])
 
     @available_if(lambda self: hasattr(self._base(), "predict_proba"))
     def predict_proba(self, X: Any) -> Array:
-        """Class probabilities (n, classes): the mean over the models."""
+        """Class probabilities (n, classes): the mean over the models, at the temperature that unseen rows call for."""
         check_is_fitted(self)
-        if self.refit == "single":
-            return ask(self.estimator_, X, self.classes_)
-        return self._asked(X, self.classes_)
+        P = ask(self.estimator_, X, self.classes_) if self.refit == "single" else self._asked(X, self.classes_)
+        return P if self.temperature_ == 1.0 else tempered(P, self.temperature_)
 
     @available_if(lambda self: hasattr(self._base(), "predict_proba"))
     def predict_log_proba(self, X: Any) -> Array:

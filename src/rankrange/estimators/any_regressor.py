@@ -99,5 +99,5 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
         """The mean of what the models predict."""
         check_is_fitted(self)
         if self.refit == "single":
-            return np.asarray(self.estimator_.predict(X))
+            return np.asarray(self.estimator_.predict(X)).ravel()
         return self._asked(X, None)
