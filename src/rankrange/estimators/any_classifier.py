@@ -50,7 +50,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         Predict by the mean of the models of the folds (more accurate), or by one model of all rows that are left, at
         the speed of the model itself.
     n_repeats : int
-        How often the rows are cut into halves (or into `cv` folds). Five repeats are 4 fits of halves and 4 of quarters
+        How often the rows are cut into halves (or into `cv` folds). Five repeats are 2 fits of halves and 8 of quarters
         (below 600 rows 6 of halves) to judge, and 10 of halves to keep; or 5 of four fifths and one of all rows, where
         less than 1% of the rows are dropped.
     cv : None, int, splitter, or list of (train, test)
@@ -165,7 +165,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         repeats = int(self.n_repeats)
         if few < _LEAST_TO_QUARTER:
             return {"halves": plan.first(max(1, repeats - 2))}
-        return {"halves": plan.first(max(1, repeats // 2)), "quarters": plan.quarters(codes, max(1, repeats // 4))}
+        return {"halves": plan.first(max(1, repeats // 4)), "quarters": plan.quarters(codes, max(1, repeats // 2))}
 
     def _cut(self, task: Task, p_wrong: Array, mass: Array) -> Array:
         """Probably wrong; but no class that is too small to judge, and never all rows of a class."""
