@@ -329,64 +329,6 @@ def test_sparse_input():
     assert model.dropped_[given != y].mean() > 0.8
 
 
-def test_a_single_model_is_the_model_itself_on_the_rows_that_are_left():
-    X, y = moons(300)
-    given = noise.symmetric(y, 0.2, 0)
-    model = RankedRangeClassifier(GaussianNB(), refit="single", n_repeats=2, random_state=0).fit(X, given)
-    alone = GaussianNB().fit(X[~model.dropped_], given[~model.dropped_])
-    np.testing.assert_array_equal(model.predict(X), alone.predict(X))
-    np.testing.assert_allclose(model.estimator_.predict_proba(X), alone.predict_proba(X))
-    np.testing.assert_allclose(odds(model, X), odds(alone, X) / model.temperature_)
-    assert not hasattr(model, "estimators_")
-    assert not hasattr(model.set_params(refit="ensemble").fit(X, given), "estimator_")
-
-
-def odds(model, X):
-    """log p1 / p0, with probabilities between .0001 and 1."""
-    P = np.clip(model.predict_proba(X), 1e-4, 1.0)
-    return np.log(P[:, 1] / P[:, 0])
-
-
-def test_an_ensemble_predicts_the_mean_of_its_models_at_a_temperature():
-    X, y = moons(300)
-    model = RankedRangeClassifier(GaussianNB(), n_repeats=3, random_state=0).fit(X, noise.symmetric(y, 0.2, 0))
-    assert len(model.estimators_) == 6
-    mean = np.mean([m.predict_proba(X) for m in model.estimators_], axis=0)
-    np.testing.assert_allclose(odds(model, X), np.log(mean[:, 1] / mean[:, 0]) / model.temperature_)
-    np.testing.assert_array_equal(model.predict(X), mean.argmax(axis=1))
-    given = model.set_params(m=0.2).fit(X, y)
-    assert given.temperature_ == 1.0
-    np.testing.assert_allclose(given.predict_proba(X), np.mean([m.predict_proba(X) for m in given.estimators_], axis=0))
-
-
-def test_clean_labels_are_learnt_from_larger_parts_and_from_all_rows():
-    X, y = make_blobs(300, centers=[[0, 0], [9, 0]], random_state=0)
-    model = RankedRangeClassifier(GaussianNB(), n_repeats=3, random_state=0).fit(X, y)
-    assert [int(part.class_count_.sum()) for part in model.estimators_] == [240] * 5 + [300]
-    np.testing.assert_allclose(model.estimator_weights_, [0.1] * 5 + [0.5])
-    weighed = zip(model.estimator_weights_, model.estimators_, strict=True)
-    mean = sum(weight * part.predict_proba(X) for weight, part in weighed)
-    limited = np.clip(mean, 1e-4, 1.0)
-    np.testing.assert_allclose(
-        odds(model, X), np.clip(np.log(limited[:, 1] / limited[:, 0]) / model.temperature_, -9.3, 9.3), rtol=0.02
-    )
-    model.fit(X, noise.symmetric(y, 0.2, 0))
-    assert len(model.estimators_) == 6
-
-
-@pytest.mark.parametrize("refit", ["ensemble", "single"])
-def test_what_is_left_after_a_cut_looks_easier_than_it_is_and_probabilities_know(refit):
-    X, y = make_moons(2400, noise=0.5, random_state=0)  # one row in five is on the wrong side
-    given = noise.symmetric(y[:400], 0.2, 0)
-    model = RankedRangeClassifier(KNeighborsClassifier(3), refit=refit, random_state=0).fit(X[:400], given)
-    assert model.dropped_.mean() > 0.1
-    told, right = model.predict_proba(X[400:]).max(axis=1), model.predict(X[400:]) == y[400:]
-    assert abs(told.mean() - right.mean()) < 0.05
-    own = model.estimators_ if refit == "ensemble" else [model.estimator_]
-    untempered = np.mean([part.predict_proba(X[400:]) for part in own], axis=0).max(axis=1)
-    assert untempered.mean() - right.mean() > 0.07
-
-
 # ---- scikit-learn's habits
 
 
