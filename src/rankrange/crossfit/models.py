@@ -5,6 +5,7 @@ X is only ever sliced by rows: what it may hold is the business of the model.
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -115,7 +116,7 @@ def fit_rows(model: Any, task: Task, rows: Array, seed: int | None = None) -> An
         return DummyClassifier(strategy="prior").fit(np.zeros((len(y), 1)), y)
     if weight is not None:
         params = {**params, weight_name(model): weight}
-    copy, X, there = seeded(clone(model), seed), _safe_indexing(task.X, rows), np.unique(y)
+    copy, X, there = seeded(fresh(model), seed), _safe_indexing(task.X, rows), np.unique(y)
     if task.numbered and not np.array_equal(there, np.arange(len(there))):
         return Renumbered(copy.fit(X, np.searchsorted(there, y), **params), there)
     return copy.fit(X, y, **params)
@@ -143,6 +144,14 @@ class Renumbered:
     def decision_function(self, X: Any) -> Array:
         """As the model says, in the order of `classes_`."""
         return np.asarray(self.model.decision_function(X))
+
+
+def fresh(model: Any) -> Any:
+    """An unfitted copy. Models that scikit-learn cannot clone are copied as they are: CatBoost with `cat_features`."""
+    try:
+        return clone(model)
+    except (RuntimeError, TypeError):
+        return deepcopy(model)
 
 
 def seeded(model: Any, seed: int | None) -> Any:

@@ -195,7 +195,8 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         if mass[self.dropped_].sum() < _TOO_FEW * mass.sum() and verdict.interval[0] == 0.0:
             self.dropped_ = np.zeros(len(mass), dtype=bool)
         self.m_, self.k_ = _count(mass[self.dropped_].sum()), _count(mass.sum())
-        self.noise_estimate_, self.noise_interval_ = verdict.rate, verdict.interval
+        low, high = verdict.interval
+        self.noise_estimate_, self.noise_interval_ = float(verdict.rate), (float(low), float(high))
         self._report(f"{int(self.dropped_.sum())} of {len(mass)} rows are probably wrong and were dropped")
         calm = knowing and self.cv is None and self.dropped_.mean() < _TOO_FEW
         single = self.refit == "single"
