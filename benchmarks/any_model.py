@@ -3,8 +3,8 @@
     RANKRANGE_DATA=... python benchmarks/any_model.py [--seeds 10] [--first 0] [--sets ...] [--base hgb] [--no-record]
     RANKRANGE_DATA=... python benchmarks/any_model.py --summary [--base hgb] [--seeds 10] [--first 0]
 
-What does not depend on this library (plain, clean, cleanlab) is recorded by itself, once for each cell; a cell that is
-measured again replaces what it gave before in the summary.
+What does not depend on this library (plain, clean, cleanlab) is recorded by itself, once for each cell. A run that was
+cut off goes on where it ended, as long as the commit is the same; in the summary the last measurement of a cell counts.
 
 60% of the rows train, at most `--rows` of them (1,000; digits 500), the rest tests, at most 3,000 rows; wrong labels
 are planted in the training part alone. Accuracy in percent on the test part:
@@ -149,26 +149,33 @@ def cross_validation(base: Any, X: Any, given: Any) -> float:
     return timed(cross_val_predict, base, X, given, cv=5, method="predict_proba")[1]
 
 
-def references(cell: tuple[Any, ...], key: dict[str, Any]) -> dict[str, Any]:
+def references(cell: tuple[Any, ...], key: dict[str, Any], unit: float, cleanlab: bool) -> dict[str, Any]:
     """What does not depend on this library: the base on the labels as they are and on the true ones, and cleanlab."""
-    from cleanlab.classification import CleanLearning
-
     X, y, given, X_test, y_test, base = cell
-    unit, row = cross_validation(base, X, given), {**key, "n": len(y)}
-    cleaned = CleanLearning(clone(base), seed=key["seed"])
+    row = {**key, "n": len(y)}
+    cleaned = None
+    if cleanlab:
+        from cleanlab.classification import CleanLearning
+
+        cleaned = CleanLearning(clone(base), seed=key["seed"])
     for method, model, labels in (
         ("plain", clone(base), given),
         ("clean", clone(base), y),
         ("cleanlab", cleaned, given),
     ):
+        if model is None:
+            row |= dict.fromkeys(
+                [f"cleanlab{name}" for name in ("_time", "_predict", "", "_log_loss", "_calibration")], ""
+            )
+            continue
         seconds = timed(model.fit, X, labels)[1]
         tested(row, method, model, X_test, y_test, seconds, unit)
     return row
 
 
-def ours(cell: tuple[Any, ...], key: dict[str, Any]) -> dict[str, Any]:
+def ours(cell: tuple[Any, ...], key: dict[str, Any], unit: float) -> dict[str, Any]:
     X, y, given, X_test, y_test, base = cell
-    unit, row = cross_validation(base, X, given), {**key, "n": len(y)}
+    row = {**key, "n": len(y)}
     model = RankedRangeClassifier(base, random_state=key["seed"])
     seconds = timed(model.fit, X, given)[1]
     tested(row, "ensemble", model, X_test, y_test, seconds, unit)
@@ -185,7 +192,9 @@ def ours(cell: tuple[Any, ...], key: dict[str, Any]) -> dict[str, Any]:
 
 
 def mean_and_error(values: Any) -> str:
-    values = np.asarray(values, dtype=float)
+    values = np.array([value for value in values if value != ""], dtype=float)
+    if not len(values):
+        return "     -       "
     error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else float("nan")
     return f"{values.mean():6.2f} ({error:.2f})"
 
@@ -193,7 +202,7 @@ def mean_and_error(values: Any) -> str:
 def share(rows: list[dict[str, Any]], method: str) -> tuple[float, float]:
     """The share of the gap won back, a ratio of sums, and its standard error over sets (jackknife)."""
     gain, gap = defaultdict(float), defaultdict(float)
-    for row in rows:
+    for row in [row for row in rows if row[method] != ""]:
         gain[row["set"]] += float(row[method]) - float(row["plain"])
         gap[row["set"]] += float(row["clean"]) - float(row["plain"])
     total, whole, sets = sum(gain.values()), sum(gap.values()), list(gain)
@@ -242,6 +251,11 @@ def summary(base: str, seeds: range) -> None:
     for title, part in groups.items():
         told = {method: share(part, method) for method in METHODS[2:]} if part else {}
         print(f"{title:>26}: " + ", ".join(f"{m} {100 * v:.0f} ({100 * e:.0f})" for m, (v, e) in told.items()))
+    by_seed = [
+        share([row for row in groups["symmetric and one class"] if row["seed"] == seed], "ensemble")[0]
+        for seed in sorted({row["seed"] for row in rows})
+    ]
+    print(f"the ensemble's first line, seed by seed: {' '.join(f'{100 * value:.0f}' for value in by_seed)}")
     _clean_and_costs(rows)
 
 
@@ -250,24 +264,38 @@ def _clean_and_costs(rows: list[dict[str, Any]]) -> None:
     for method in METHODS[2:]:
         by_set = defaultdict(list)
         for row in rows:
-            if row["kind"] == "none":
+            if row["kind"] == "none" and row[method] != "":
                 by_set[row["set"]].append(float(row[method]) - float(row["plain"]))
         if by_set:
             means = {name: float(np.mean(values)) for name, values in by_set.items()}
             worst = min(means, key=lambda name: means[name])
             print(f"{method:>10}: {mean_and_error(list(means.values()))}, worst {worst} {means[worst]:+.2f}")
     print(
-        "\nLog loss over that of the plain base: median, 90%, worst; "
-        "time in 5-fold cross-validations: median, 90%, worst"
+        "\nBeside the plain base: log loss, ratio (median, 90%, worst; above 1); calibration error, difference (mean;"
     )
+    print("above 0); and time in 5-fold cross-validations (median, 90%, worst)")
     for method in METHODS[2:]:
-        ratio = [float(row[f"{method}_log_loss"]) / float(row["plain_log_loss"]) for row in rows]
-        times = [float(row[f"{method}_time"]) for row in rows]
-        told = [f"{np.median(v):.2f} {np.quantile(v, 0.9):.2f} {max(v):.2f}" for v in (ratio, times)]
-        at = rows[int(np.argmax(ratio))]
-        print(f"{method:>10}: {told[0]} (worst: {at['set']}, {at['kind']} {at['rate']}); {told[1]}")
+        there = [row for row in rows if row[method] != ""]
+        ratio, error, times = _beside(there, method)
+        at = there[int(np.argmax(ratio))]
+        print(
+            f"{method:>10}: {_spread(ratio)} ({at['set']}, {at['kind']} {at['rate']}); {np.mean(ratio > 1):.0%}; "
+            f"{error.mean():+.3f}; {np.mean(error > 0):.0%}; {_spread(times)}"
+        )
     inside = [float(row["low"]) <= float(row["wrong"]) <= float(row["high"]) for row in rows]
     print(f"95% intervals of the share of wrong labels that hold it: {100 * np.mean(inside):.0f}%")
+
+
+def _beside(rows: list[dict[str, Any]], method: str) -> tuple[Any, Any, Any]:
+    def column(name: str) -> Any:
+        return np.array([float(row[name]) for row in rows])
+
+    ratio = column(f"{method}_log_loss") / column("plain_log_loss")
+    return ratio, column(f"{method}_calibration") - column("plain_calibration"), column(f"{method}_time")
+
+
+def _spread(values: Any) -> str:
+    return f"{np.median(values):.2f} {np.quantile(values, 0.9):.2f} {max(values):.2f}"
 
 
 def main() -> None:
@@ -280,6 +308,7 @@ def main() -> None:
     parser.add_argument("--summary", action="store_true")
     parser.add_argument("--no-record", action="store_true")
     parser.add_argument("--references", action="store_true", help="plain, clean and cleanlab alone, where missing")
+    parser.add_argument("--no-cleanlab", action="store_true", help="leave cleanlab out, which takes longest after ours")
     arguments = parser.parse_args()
     seeds = range(arguments.first, arguments.first + arguments.seeds)
     if not arguments.summary:
@@ -294,14 +323,19 @@ def main() -> None:
 def run(name: str, seed: int, arguments: argparse.Namespace) -> None:
     """All kinds of noise on one table: the references where they are not recorded yet, and this library."""
     there = {key_of(row)[:-1] for row in recorded("any_model_references")}
+    commit = record.circumstances()["commit"]
+    done = {key_of(row)[:-1] for row in recorded("any_model") if row["commit"] == commit}
     for kind, rate in CELLS:
         key = {"base": arguments.base, "set": name, "kind": kind, "rate": rate, "seed": seed}
+        this = key_of({**key, "n": 0})[:-1]
+        if this in there and (arguments.references or this in done):
+            continue
         cell = noisy(name, kind, rate, seed, arguments.base, arguments.rows)
-        found = {}
-        if key_of({**key, "n": 0})[:-1] not in there:
-            found["any_model_references"] = references(cell, key)
-        if not arguments.references:
-            found["any_model"] = ours(cell, key)
+        found, unit = {}, cross_validation(cell[-1], cell[0], cell[2])
+        if this not in there:
+            found["any_model_references"] = references(cell, key, unit, not arguments.no_cleanlab)
+        if not arguments.references and this not in done:
+            found["any_model"] = ours(cell, key, unit)
         for file, row in found.items():
             told = ("set", "kind", "rate", "seed", *[m for m in METHODS if m in row], "cut", "ensemble_time")
             print(" ".join(f"{column}={row[column]}" for column in told if column in row), flush=True)
