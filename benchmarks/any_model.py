@@ -1,6 +1,6 @@
 """RankedRangeClassifier around boosted trees, forests and LightGBM, on tables with planted wrong labels.
 
-    RANKRANGE_DATA=... python benchmarks/any_model.py [--seeds 10] [--first 0] [--sets ...] [--base hgb] [--no-record]
+    RANKRANGE_DATA=... python benchmarks/any_model.py [--seeds 10] [--first 0] [--sets ...] [--base hgb] [--cleanlab]
     RANKRANGE_DATA=... python benchmarks/any_model.py --summary [--base hgb] [--seeds 10] [--first 0]
 
 What does not depend on this library (plain, clean, cleanlab) is recorded by itself, once for each cell. A run that was
@@ -308,7 +308,9 @@ def main() -> None:
     parser.add_argument("--summary", action="store_true")
     parser.add_argument("--no-record", action="store_true")
     parser.add_argument("--references", action="store_true", help="plain, clean and cleanlab alone, where missing")
-    parser.add_argument("--no-cleanlab", action="store_true", help="leave cleanlab out, which takes longest after ours")
+    parser.add_argument(
+        "--cleanlab", action="store_true", help="measure cleanlab as well, where references are missing"
+    )
     arguments = parser.parse_args()
     seeds = range(arguments.first, arguments.first + arguments.seeds)
     if not arguments.summary:
@@ -333,7 +335,7 @@ def run(name: str, seed: int, arguments: argparse.Namespace) -> None:
         cell = noisy(name, kind, rate, seed, arguments.base, arguments.rows)
         found, unit = {}, cross_validation(cell[-1], cell[0], cell[2])
         if this not in there:
-            found["any_model_references"] = references(cell, key, unit, not arguments.no_cleanlab)
+            found["any_model_references"] = references(cell, key, unit, arguments.cleanlab)
         if not arguments.references and this not in done:
             found["any_model"] = ours(cell, key, unit)
         for file, row in found.items():

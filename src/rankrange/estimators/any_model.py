@@ -114,8 +114,8 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         """(n,): the out-of-fold loss of each row."""
         raise NotImplementedError
 
-    def _judge(self, task: Task, mass: Array, plan: Plan) -> tuple[Verdict | Outliers, bool]:
-        """Which rows are wrong, by fits on the folds; and whether these know anything about the targets at all."""
+    def _judge(self, task: Task, mass: Array, plan: Plan) -> tuple[Verdict | Outliers, bool, FittedFolds | None]:
+        """Which rows are wrong; whether the fits know anything about the targets at all; those of four fifths."""
         raise NotImplementedError
 
     # ---- fitting
@@ -189,7 +189,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         self._keep(task, None, self.dropped_, check_random_state(self.random_state).randint(2**31 - 1))
 
     def _fit_judged(self, task: Task, mass: Array, plan: Plan) -> None:
-        verdict, knowing = self._judge(task, mass, plan)
+        verdict, knowing, fifths = self._judge(task, mass, plan)
         self.p_wrong_ = verdict.p_wrong
         self.dropped_ = self._cut(task, verdict.p_wrong, mass) & (mass > 0)
         if mass[self.dropped_].sum() < _TOO_FEW * mass.sum() and verdict.interval[0] == 0.0:
@@ -202,8 +202,11 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         single = self.refit == "single"
         fit = None
         if not single or self._tells_probabilities():
-            last = plan.larger(task) if calm or (single and self.cv is None) else plan
-            fit = self._cross_fit(task, last, ~self.dropped_)
+            large = calm or (single and self.cv is None)
+            if large and fifths is not None and not self.dropped_.any():
+                fit = fifths  # nothing has changed since these were fitted
+            else:
+                fit = self._cross_fit(task, plan.larger(task) if large else plan, ~self.dropped_)
             self._calibrate(task, fit, verdict, mass)
         self._keep(task, fit, self.dropped_, plan.last_seed, whole=calm)
 
