@@ -19,8 +19,7 @@ from ..core.losses import CrammerSinger, Hinge, Logistic, OneVsRestSquaredHinge,
 from ..core.objective import Design, Objective
 from ..crossfit.folds import mass_of, strata_of
 from ..solvers import SOLVERS
-from .linear import AoRRLinear, clean_rows, fitted_elsewhere
-from .lost import warn_of_lost_class
+from .linear import AoRRLinear, clean_rows, fitted_elsewhere, warn_of_lost_class
 
 # By name: the loss of two classes and that of more.
 _LOSSES: dict[str, tuple[Any, Any]] = {

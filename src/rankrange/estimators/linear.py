@@ -312,3 +312,18 @@ def check_C(C: Any) -> None:
         return
     if isinstance(C, bool) or not isinstance(C, numbers.Real) or not 0 < float(C) < np.inf:
         raise ValueError(f"C must be 'auto' or a number above 0 and finite, got {C!r}; 1.0 is scikit-learn's default")
+
+
+def warn_of_lost_class(classes: Array, codes: Array, mass: Array, dropped: Array, advice: str, stacklevel: int) -> None:
+    """Warn of the class that lost the largest share of its rows, where that is more than half."""
+    size = np.bincount(codes, weights=mass, minlength=len(classes))
+    cut = np.bincount(codes, weights=mass * dropped, minlength=len(size))
+    lost = np.divide(cut, size, out=np.zeros_like(cut), where=size > 0)
+    worst = int(lost.argmax())
+    if lost[worst] > 0.5:
+        warnings.warn(
+            f"{lost[worst]:.0%} of the rows of class {classes.tolist()[worst]!r} were cut ({cut[worst]:g} of "
+            f"{size[worst]:g}): {advice}",
+            UserWarning,
+            stacklevel=stacklevel + 1,
+        )
