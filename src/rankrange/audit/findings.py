@@ -11,6 +11,7 @@ from ..core.flips import LIKELY
 from ..pages.text import number
 from ..tables.encode import ColumnReport
 from .judgement import Judgement
+from .row_problems import RowProblem, count_problems, problems_in_words
 from .target import Target
 
 # Points of the slider, bars of the distribution.
@@ -84,6 +85,8 @@ class Audit:
         Their side in pixels; 0 where there are none.
     seconds : float
         How long it took.
+    row_problems : list of RowProblem
+        What is wrong with rows besides the target: far outside, repeated, entered together and off together.
 
     Examples
     --------
@@ -111,6 +114,7 @@ class Audit:
     images: list[bytes] = field(default_factory=list)  # of the suspects that are shown, side * side bytes each
     image_side: int = 0
     seconds: float = 0.0
+    row_problems: list[RowProblem] = field(default_factory=list)
 
     # ---- suspects
 
@@ -227,8 +231,9 @@ class Audit:
     # ---- in words
 
     def sentences(self) -> list[str]:
-        """What was found in three sentences: how much looks wrong, whether ignoring it helps, where to look first."""
-        return [self._found(), self._better(), self._next()]
+        """What was found in words: how much looks wrong, what else is, whether ignoring it helps, where to look first."""
+        others = problems_in_words(self.row_problems)
+        return [self._found(), *([others] if others else []), self._better(), self._next()]
 
     def _found(self) -> str:
         j, noise = self.judgement, self.judgement.noise
@@ -272,6 +277,9 @@ class Audit:
         )
 
     def _next(self) -> str:
+        if not self.n_suspects and self.row_problems:
+            worst = max(self.row_problems, key=lambda problem: problem.strength)
+            return f"Look at this first: {worst.sentence}."
         if not self.n_suspects:
             return "There is nothing to look at first."
         first = self.suspects(1)[0]
@@ -326,6 +334,10 @@ class Audit:
             "n_suspects": self.n_suspects,
             "n_likely_wrong": self.n_likely,
             "suspects": [suspect._asdict() for suspect in self.suspects(limit)],
+            "row_problems": {
+                "counts": count_problems(self.row_problems),
+                "list": [problem.to_dict() for problem in self.row_problems[:limit]],
+            },
             "columns": [vars(column) for column in self.columns],
             "notes": self.notes,
             "settings": self.settings,

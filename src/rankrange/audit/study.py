@@ -31,6 +31,7 @@ from .export import load_model
 from .findings import Audit, Suspect
 from .judgement import Judgement, Plan
 from .label_sets import judge_labels
+from .row_problems import find_row_problems
 from .target import TASKS, Target, find_target
 
 __all__ = ["TASKS", "Audit", "Suspect", "audit_file", "audit_table", "load_model"]
@@ -183,6 +184,8 @@ def audit_table(
     with threadpool_limits(1), warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always")
         judgement = _JUDGES[found.task](X, found, plan, tell)
+    tell("looking for other problems of rows")
+    problems = find_row_problems(features, X, found)
     side = image_side(features)
     shown = judgement.order[: SHOWN_IMAGES if side else SHOWN]
     return Audit(
@@ -199,6 +202,7 @@ def audit_table(
         images=_pixels(features, shown, side),
         image_side=side,
         seconds=time.perf_counter() - start,
+        row_problems=problems,
     )
 
 

@@ -80,6 +80,10 @@ def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
         numbers = audit.judgement.residuals is not None
         meaning = "off by: given less expected" if numbers else f"loss: {audit.judgement.loss_name}"
         console.print(f"{meaning}, by models that have not seen the row", style="dim")
+    if audit.row_problems and top:
+        console.print(f"\nOther problems of rows: the {min(top, len(audit.row_problems))} surest", style="bold")
+        for problem in sorted(audit.row_problems, key=lambda problem: -problem.strength)[:top]:
+            console.print(f"  {problem.kind}: {visible(problem.sentence, 200)}")
     for note in audit.notes:
         console.print(f"Note: {visible(note, 300)}", style="dim")
     left_out = [column for column in audit.columns if not column.used]
