@@ -121,8 +121,8 @@ def _scan(source: Source, wanted: list[int], places: list[int]) -> tuple[dict[in
 def _check_row(made: Decision, cells: list[str], places: list[int], decisions: Decisions, source: Source) -> None:
     if contents_of_row(cells, places) != made.contents:
         raise UserError(
-            f"a decision holds for the row that was looked at, but row {made.row} of {source.path} has other cells now: "
-            "the table has changed, or the decisions belong to another; audit it again with --decisions"
+            f"a decision holds for the row that was looked at, but row {made.row} of {source.path} has other cells "
+            "now: the table has changed, or the decisions belong to another; audit it again with --decisions"
         )
     now = given_of(cells, places, decisions.target)
     if not same_text(now, made.given):
@@ -159,7 +159,7 @@ def _new_cells(
         )
     if csv_safe(label) != label:
         raise UserError(
-            f"a new label must not look like a formula, got '{visible(label, 60)}' for row {made.row}; mend the decision"
+            f"a new label must not look like a formula, got '{visible(label, 60)}' for row {made.row}; mend it"
         )
     return {places[0]: "" if label == NO_LABELS else label}
 

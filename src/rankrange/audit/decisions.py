@@ -95,7 +95,80 @@ class Decisions:
         return text.getvalue().encode("utf-8", "replace")
 
 
+# ---- names of rows ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RowNames:
+    """How rows are named: by the index of a data frame, by their number in a file from 1 below the header, or from 0.
+
+    Parameters
+    ----------
+    index : ndarray or None
+        The labels of all rows, where the table has its own.
+    first : int
+        The number of the first row otherwise: 1 in files, 0 in memory.
+    """
+
+    index: Array | None = None
+    first: int = 0
+
+    def name(self, place: int) -> Any:
+        """The name of the row at a place."""
+        return place + self.first if self.index is None else self.index[place]
+
+    def place(self, name: Any, n_rows: int) -> int:
+        """The place of the row of that name; an error where there is none, or more than one."""
+        if self.index is None:
+            place = int(name) - self.first if isinstance(name, int | np.integer) else -1
+            fits = [place] if 0 <= place < n_rows else []
+        else:
+            fits = np.flatnonzero(self.index == name).tolist()
+        if len(fits) != 1:
+            many = f"{len(fits)} rows have that name" if fits else f"rows are named {self.in_words()}"
+            raise UserError(f"a decision needs the name of one row, got {name!r}; {many}")
+        return int(fits[0])
+
+    def numbers(self, rows: Array) -> Array:
+        """The rows' names where these are whole numbers, else their numbers from 0."""
+        if self.index is not None and self.index.dtype.kind in "iu":
+            return self.index[rows]
+        return rows + self.first
+
+    def in_words(self) -> str:
+        """How rows are counted."""
+        if self.index is not None:
+            return "by the index of the data frame"
+        return "by their number, counted from 1 below the header" if self.first else "by their number, counted from 0"
+
+
+def index_of(table: Any) -> Array | None:
+    """The index of a pandas data frame, where it says more than the places of the rows; else None."""
+    index = getattr(table, "index", None)
+    if index is None or type(table).__module__.split(".")[0] != "pandas":
+        return None
+    labels = np.empty(len(index), dtype=object)
+    labels[:] = index.tolist()
+    plain = np.asarray(index) if index.dtype.kind in "iu" else labels
+    return None if plain.dtype.kind in "iu" and np.array_equal(plain, np.arange(len(plain))) else plain
+
+
+def row_said(row: Any) -> str:
+    """The name of a row as it is written: numbers with commas, labels in quotes."""
+    return f"{row:,}" if isinstance(row, int | np.integer) else f"'{visible(row, 60)}'"
+
+
+def plain_name(name: Any) -> Any:
+    """The name of a row as JSON has it."""
+    return int(name) if isinstance(name, int | np.integer) else str(name)
+
+
 # ---- reading ---------------------------------------------------------------------------------------------------------
+
+
+def as_decisions(given: Any) -> Decisions:
+    """Decisions themselves, or those of the file that a path names."""
+    return given if isinstance(given, Decisions) else read_decisions(Path(given))
 
 
 def read_decisions(path: Path) -> Decisions:
@@ -300,3 +373,20 @@ def decisions_of(audit: Audit) -> Decisions:
         for i, place in enumerate(places)
     ]
     return Decisions(audit.target.columns, audit.target.task, looked.table, made)
+
+
+def record(audit: Audit, row: Any, decision: str, label: str | None) -> None:
+    """Record a decision in an audit after it was checked; arguments as in `Audit.decide`."""
+    target, judgement = audit.target, audit.judgement
+    place = audit.row_names.place(row, audit.n_rows)
+    suspects = dict(zip(target.rows[judgement.order].tolist(), judgement.suggested, strict=True))
+    new = (suspects.get(place) if label is None else str(label)) if decision == "relabel" else ""
+    if decision not in CHOICES:
+        raise UserError(f"a decision is one of {', '.join(CHOICES)}, got {decision!r}; choose one of them")
+    if new is None:
+        raise UserError(f"row {row} is no suspect, so no label is suggested for it; pass the label it should have")
+    if target.task == "classes" and new and new not in target.names:
+        raise UserError(f"a label is one of {', '.join(target.names[:5])}, got {new!r}; choose one of them")
+    at = np.flatnonzero(target.rows == place)
+    p = float(judgement.wrong[at[0]]) if len(at) else float("nan")
+    audit.decided[place] = Decision(str(row), "", decision, new, p)

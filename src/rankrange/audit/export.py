@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from ..core.arrays import Array
-from ..core.flips import LIKELY
 from ..errors import UserError
 from ..pages.text import csv_safe, visible
 from ..tables.read import Source
@@ -27,6 +26,8 @@ if TYPE_CHECKING:
     from .findings import Audit, Suspect
 
 _OWN = ("rank", "row", "given", "suggested", "p_wrong", "loss", "action", "why")
+# Rows that are wrong with this probability may be changed without anybody having looked at them.
+CLEAN_IF = 0.9
 # What a model file may hold besides what skops trusts itself.
 _TRUSTED = (
     "rankrange.tables.encode.ColumnReport",
@@ -38,7 +39,7 @@ _TRUSTED = (
 
 
 def contents_of(
-    audit: Audit, source: Source, outputs: Mapping[str, Path], *, relabel: bool = False
+    audit: Audit, source: Source, outputs: Mapping[str, Path], *, relabel: bool = False, clean_if: float = CLEAN_IF
 ) -> dict[Path, bytes | Writer]:
     """What goes into each output; whatever can fail on the way fails before anything is written.
 
@@ -52,6 +53,8 @@ def contents_of(
         Where each output goes, by its option.
     relabel : bool, default=False
         Whether the cleaned table has other labels where one fits, instead of losing those rows.
+    clean_if : float
+        How probably wrong a row must be for the cleaned table to change or lose it.
 
     Returns
     -------
@@ -63,7 +66,7 @@ def contents_of(
     made: dict[str, Callable[[Path], bytes | Writer]] = {
         "--report": lambda path: audit.report().encode(),
         "--out": lambda path: packed(path, lambda file: _write_suspects(audit, source, file, path)),
-        "--clean": lambda path: packed(path, lambda file: _write_clean(audit, source, file, path, relabel)),
+        "--clean": lambda path: packed(path, lambda file: _write_clean(audit, source, file, path, (relabel, clean_if))),
         "--model": lambda path: _model(audit),
     }
     return {path: made[option](path) for option, path in outputs.items()}
@@ -129,7 +132,7 @@ def _model(audit: Audit) -> bytes:
 def _write_suspects(audit: Audit, source: Source, file: BinaryIO, path: Path) -> None:
     """One line per suspect, worst first: what was found, then the row just as the file has it."""
     suspects = audit.suspects()
-    rows = np.array([suspect.row - 1 for suspect in suspects], dtype=np.intp)
+    rows = audit.target.rows[audit.judgement.order]
     cells = rows_as_text(source, rows)
     own = [*_OWN, *(["residual"] if audit.judgement.residuals is not None else [])]
     names = [f"{name} in the file" if name in own else name for name in source.names]
@@ -151,11 +154,11 @@ def _found(suspect: Suspect) -> list[Any]:
 # ---- the cleaned table -----------------------------------------------------------------------------------------------
 
 
-def _write_clean(audit: Audit, source: Source, file: BinaryIO, path: Path, relabel: bool) -> None:
-    """The table without its likely wrong rows; rows that were not judged stay."""
+def _write_clean(audit: Audit, source: Source, file: BinaryIO, path: Path, how: tuple[bool, float]) -> None:
+    """The table without the rows that may be touched; rows that were not judged stay."""
     judgement, rows = audit.judgement, audit.target.rows
     order = judgement.order
-    mend, drop = _mended_and_dropped(audit, relabel)
+    mend, drop = _mended_and_dropped(audit, *how)
     gone = np.zeros(audit.n_rows, dtype=bool)
     gone[rows[order[drop]]] = True
     labels = {int(rows[i]): judgement.suggested[rank] for rank, i in enumerate(order.tolist()) if mend[rank]}
@@ -165,20 +168,23 @@ def _write_clean(audit: Audit, source: Source, file: BinaryIO, path: Path, relab
         _clean_csv(audit, source, file, gone, labels)
 
 
-def _mended_and_dropped(audit: Audit, relabel: bool) -> tuple[Array, Array]:
+def _mended_and_dropped(audit: Audit, relabel: bool, clean_if: float) -> tuple[Array, Array]:
     """Of the suspects: those that get the label that fits, and those that go."""
     judgement = audit.judgement
-    likely = judgement.wrong[judgement.order] >= LIKELY
-    mend = likely & (judgement.actions == "relabel") if relabel else np.zeros_like(likely)
-    return mend, likely & ~mend
+    touched = judgement.wrong[judgement.order] >= clean_if
+    mend = touched & (judgement.actions == "relabel") if relabel else np.zeros_like(touched)
+    return mend, touched & ~mend
 
 
-def clean_in_words(audit: Audit, relabel: bool) -> str:
-    """What the cleaned table is: how many rows were given another label, and how many are gone."""
-    mended, dropped = (int(mask.sum()) for mask in _mended_and_dropped(audit, relabel))
+def clean_in_words(audit: Audit, relabel: bool, clean_if: float = CLEAN_IF) -> str:
+    """What the cleaned table is: how many rows were given another label, how many are gone, and how many could be."""
+    mended, dropped = (int(mask.sum()) for mask in _mended_and_dropped(audit, relabel, clean_if))
+    limit = f"wrong with {clean_if:.0%} or more"
+    said = f"the table without the {dropped:,} rows that are {limit}" if dropped else f"the table: no row is {limit}"
     if relabel:
-        return f"the table with {mended:,} rows relabelled and {dropped:,} dropped as likely wrong"
-    return f"the table without its {dropped:,} likely wrong rows" if dropped else "the table, no row of it dropped"
+        said = f"the table with {mended:,} rows relabelled and {dropped:,} dropped that are {limit}"
+    left = audit.n_likely - mended - dropped
+    return f"{said}; {left:,} likely wrong ones stay" if left > 0 else said
 
 
 def _clean_csv(audit: Audit, source: Source, file: BinaryIO, gone: Array, labels: dict[int, str]) -> None:

@@ -112,7 +112,7 @@ def match(decisions: Decisions, source: Any, target: Target, n_rows: int) -> Rev
 
 def _candidates(made: list[Decision]) -> list[tuple[int, int]]:
     """Where each row may be: where it was, and where it is when the rows to be dropped are gone. -1 is nowhere."""
-    numbers = np.array([int(one.row) if one.row.isdecimal() else 0 for one in made])
+    numbers = np.array([int(one.row) if one.row.isdecimal() and len(one.row) < 18 else 0 for one in made])
     gone = np.sort(numbers[[one.choice == "drop" for one in made]])
     after = numbers - np.searchsorted(gone, numbers)
     return list(zip((numbers - 1).tolist(), (after - 1).tolist(), strict=True))
