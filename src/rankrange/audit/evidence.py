@@ -6,7 +6,7 @@ from at most 20,000 rows with each label, drawn at random. `pictures` has the nu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -22,7 +22,7 @@ from .pictures import ColumnPicture, colours, column_picture, points_of
 from .target import Target
 
 # Suspects with their nearest rows, of each label; rows among which these are looked for.
-WITH_NEIGHBOURS, _NEAREST, _SEARCHED = 250, 2, 30_000
+WITH_NEIGHBOURS, WITH_IMAGES, _NEAREST, _SEARCHED = 250, 100, 2, 30_000
 _SAMPLE = 20_000
 _TAILS = ((0.01, 0.99), (0.05, 0.95), (0.10, 0.90), (0.25, 0.75))
 _RARE = 0.02
@@ -30,11 +30,12 @@ _RARE = 0.02
 
 @dataclass(frozen=True)
 class Near:
-    """A row beside a suspect: its place in the table, its target, and its cells."""
+    """A row beside a suspect: its place in the table, its target, and its cells or its pixels."""
 
     row: int
     said: str
     cells: list[str]
+    image: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,14 @@ class Groups:
 
 
 def gather(
-    features: Any, X: Any, target: Target, judgement: Judgement, owners: Sequence[str], shown: Sequence[str], seed: int
+    features: Any,
+    X: Any,
+    target: Target,
+    judgement: Judgement,
+    owners: Sequence[str],
+    shown: Sequence[str],
+    seed: int,
+    pixels: Callable[[Array], list[bytes]] | None = None,
 ) -> Evidence:
     """Gather what there is to see beside the suspects and of the table.
 
@@ -189,6 +197,8 @@ def gather(
         The columns whose cells are shown.
     seed : int
         Of the samples.
+    pixels : callable or None
+        The images of rows, where the columns are pixels.
     """
     rng = np.random.default_rng([seed, 15])
     groups = Groups(target, rng)
@@ -213,7 +223,7 @@ def gather(
     return Evidence(
         reasons=reasons,
         marks=marks,
-        near=_nearest(features, X, target, judgement, others, shown, rng),
+        near=_nearest((features, X, target, judgement), others, shown, rng, pixels),
         columns=[column_picture(values(name), target, labels) for name in usable],
         labels=labels,
         points=points,
@@ -286,15 +296,14 @@ def _percent(share: float) -> str:
 
 
 def _nearest(
-    features: Any,
-    X: Any,
-    target: Target,
-    judgement: Judgement,
+    of: tuple[Any, Any, Target, Judgement],
     others: list[int | None],
     shown: Sequence[str],
     rng: np.random.Generator,
+    pixels: Callable[[Array], list[bytes]] | None,
 ) -> list[list[Near]]:
-    suspects = judgement.order[:WITH_NEIGHBOURS]
+    features, X, target, judgement = of
+    suspects = judgement.order[: WITH_NEIGHBOURS if pixels is None else WITH_IMAGES]
     right = np.flatnonzero(judgement.wrong < POSSIBLE)
     if not len(suspects) or not len(right):
         return []
@@ -312,8 +321,14 @@ def _nearest(
         chosen.append(right[np.concatenate(best)])
     flat = np.unique(np.concatenate(chosen))
     cells = features.select(list(shown)).take(flat).to_pydict()
-    texts = {int(i): [short_text(cells[name][k]) for name in shown] for k, i in enumerate(flat)}
-    return [[Near(int(target.rows[i]), target.said(int(i)), texts[int(i)]) for i in rows] for rows in chosen]
+    images = [b""] * len(flat) if pixels is None else pixels(flat)
+    found = {
+        int(i): Near(
+            int(target.rows[i]), target.said(int(i)), [short_text(cells[name][k]) for name in shown], images[k]
+        )
+        for k, i in enumerate(flat)
+    }
+    return [[found[int(i)] for i in rows] for rows in chosen]
 
 
 def _distances(A: Any, B: Any) -> Array:

@@ -287,6 +287,23 @@ class Audit:
         """What was decided before, what was learnt from it, and how many rows are still worth looking at."""
         return [] if self.review is None else self.review.in_words(self.n_likely)
 
+    def groups_note(self) -> str:
+        """Say so where the rows that the model ignores and the likely wrong ones are of different classes; else ''."""
+        groups = self.judgement.groups
+        cut, likely = sum(g.cut for g in groups), sum(g.suspects for g in groups)
+        if self.judgement.task != "classes" or not cut or not likely:
+            return ""
+        most_cut, most_wrong = max(groups, key=lambda g: g.cut), max(groups, key=lambda g: g.suspects)
+        if most_cut is most_wrong or 2 * most_cut.cut < cut or 2 * most_wrong.suspects < likely:
+            return ""
+        return (
+            f"Most rows that the model ignores are labelled '{most_cut.name}' ({most_cut.cut:,} of {cut:,}), but most rows "
+            f"that are likely wrong are labelled '{most_wrong.name}' ({most_wrong.suspects:,} of {likely:,}). These are "
+            "two questions: the model ignores whatever it cannot explain, which may be a rare or difficult class, while a "
+            "label is called wrong where another fits better and such errors seem to be frequent. Do not drop the "
+            f"ignored rows of '{most_cut.name}' without looking at them."
+        )
+
     def scores_note(self) -> str:
         """Say why the scores of both models differ although nothing is cut, where that is so; else an empty text."""
         j = self.judgement

@@ -202,6 +202,7 @@ def audit_table(
     side = image_side(features)
     shown = judgement.order[: SHOWN_IMAGES if side else SHOWN]
     owners = [encoder.columns_[place]["name"] for place in encoder.owner_]
+    pixels = (lambda rows: _pixels(features, rows, side)) if side else None
     tell("gathering what there is to see")
     return Audit(
         name=name,
@@ -221,7 +222,7 @@ def audit_table(
         source=held,
         row_names=names,
         review=review,
-        evidence=gather(features, X, found, judgement, owners, [] if side else rest[:SHOWN_COLUMNS], seed),
+        evidence=gather(features, X, found, judgement, owners, [] if side else rest[:SHOWN_COLUMNS], seed, pixels),
     )
 
 
