@@ -257,7 +257,7 @@ def _with_cells(record: str, delimiter: str, new: dict[int, str]) -> str:
     body = record.rstrip("\r\n")
     fields, start, inside = [], 0, False
     for i, character in enumerate(body):
-        if character == '"' and (inside or i == start):
+        if character == '"' and body[start] == '"':  # in a cell that starts without one, a quote is a character
             inside = not inside
         elif character == delimiter and not inside:
             fields.append(body[start:i])
