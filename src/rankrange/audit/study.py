@@ -189,8 +189,7 @@ def audit_table(
     tell(f"encoding {len(rest):,} columns")
     encoder = TableEncoder().fit(features)
     X = encoder.transform(features)
-    n_outputs = 1 if found.task == "numbers" or len(found.names) == 2 else len(found.names)
-    plan = Plan.of(X.shape[0], X.shape[1], n_outputs, jobs or os.cpu_count() or 1, seed)
+    plan = _plan_for(found, X, jobs, seed)
     # One thread per product: parts are fitted side by side, and results do not depend on how many there are.
     with threadpool_limits(1), warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always")
@@ -224,6 +223,11 @@ def audit_table(
         review=review,
         evidence=gather(features, X, found, judgement, owners, [] if side else rest[:SHOWN_COLUMNS], seed, pixels),
     )
+
+
+def _plan_for(found: Target, X: Array, jobs: int | None, seed: int) -> Plan:
+    n_outputs = 1 if found.task == "numbers" or len(found.names) == 2 else len(found.names)
+    return Plan.of(X.shape[0], X.shape[1], n_outputs, jobs or os.cpu_count() or 1, seed)
 
 
 def _other_columns(table: Any, columns: Sequence[str], ignore: Sequence[str], name: str) -> list[str]:
