@@ -205,12 +205,13 @@ def test_the_values_of_a_row_unfold_by_keyboard(browser, made, audit):
 
 
 def test_everything_that_can_be_pressed_is_reached_by_the_tab_key_and_shows_its_focus(browser, made):
+    from selenium.webdriver import ActionChains
     from selenium.webdriver.common.keys import Keys
 
     open_page(browser, made)
     reached = []
     for _ in range(45):
-        browser.switch_to.active_element.send_keys(Keys.TAB)
+        ActionChains(browser).send_keys(Keys.TAB).perform()
         here = browser.switch_to.active_element
         reached.append(here.get_attribute("id") or here.text)
         outline = browser.execute_script("return getComputedStyle(document.activeElement).outlineStyle")
