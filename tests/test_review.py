@@ -22,7 +22,7 @@ pa = pytest.importorskip("pyarrow")
 for package in ("jinja2", "rich"):
     pytest.importorskip(package)
 
-from rankrange.audit import Decision, Decisions, audit_file, audit_table, read_decisions  # noqa: E402
+from rankrange.audit import Decision, Decisions, apply_decisions, audit_file, audit_table, read_decisions  # noqa: E402
 from rankrange.audit.applying import _records, _with_cells  # noqa: E402
 from rankrange.audit.decisions import COLUMNS, contents_of_row, join_labels, split_labels  # noqa: E402
 from rankrange.audit.review import Review, _learnt  # noqa: E402
@@ -445,5 +445,8 @@ def test_rows_are_named_by_the_index_of_a_data_frame():
         audit.decide(7, "keep")
     with pytest.raises(UserError, match="one of relabel, keep, drop, unsure, got 'erase'"):
         audit.decide("id7", "erase")
-    again = audit_table(frame, "y", decisions=audit.decisions)
+    fixed = apply_decisions(frame, audit.decisions)
+    assert fixed.loc["id7", "y"] == made.new_label
+    assert fixed.drop("id7").equals(frame.drop("id7"))
+    again = audit_table(fixed, "y", decisions=audit.decisions)
     assert "id7" not in [suspect.row for suspect in again.suspects()]

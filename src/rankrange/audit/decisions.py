@@ -254,7 +254,7 @@ class Held:
     """A table in memory as a source of texts, as `tables.read.Source` is one for a file."""
 
     def __init__(self, table: Any) -> None:
-        self.table, self.names = table, list(table.column_names)
+        self.table, self.names, self.path = table, list(table.column_names), Path("the table")
 
     def text_batches(self) -> Iterator[Any]:
         """Record batches of all columns with every cell as text; a missing one is ''."""
