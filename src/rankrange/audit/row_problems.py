@@ -15,7 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from scipy.special import ndtri
+
 from ..core.arrays import Array
+from ..pages.text import number, visible
+from ..tables.encode import codes_of, numbers_of
 from .target import Target
 
 KINDS = ("far", "impossible", "duplicate", "conflicting duplicate", "batch", "leak", "drift")
@@ -28,6 +32,10 @@ _SAID = {
     "leak": ("column that gives the target away", "columns that give the target away"),
     "drift": ("column that drifts along time", "columns that drift along time"),
 }
+# Fewer cells tell no tail; a larger share far outside is a part of the table, not an accident; so many are listed.
+_LEAST, _MOST_FAR, MOST_LISTED = 20, 0.03, 1000
+# More columns than this are not predicted from each other.
+_MOST_COLUMNS = 150
 
 
 @dataclass(frozen=True)
@@ -118,4 +126,276 @@ def find_row_problems(
     list of RowProblem
         The surest first within each kind, in the order of `KINDS`.
     """
-    return []
+    from .row_groups import find_batches, find_drift, find_leaks, find_repeats
+
+    numbers = target.rows + 1 if row_numbers is None else np.asarray(row_numbers)
+    columns = [Column.of(name, table.column(name)) for name in table.column_names]
+    amounts = [column for column in columns if column.values is not None]
+    found = [problem for column in amounts for problem in _impossible(column, numbers)]
+    masks = {column.name: _far_cells(column) for column in amounts}
+    found += _far(amounts, masks, numbers)
+    z = normal_scores(amounts, masks)
+    found += _strange_together(amounts, z, masks, numbers)
+    found += find_batches(amounts, z, target, numbers)
+    found += find_repeats(columns, target, numbers)
+    found += find_leaks(columns, target)
+    if time is not None:
+        found += find_drift(columns, time)
+    place = {kind: i for i, kind in enumerate(KINDS)}
+    return sorted(found, key=lambda problem: (place[problem.kind], -problem.strength))
+
+
+# ---- columns ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column as the checks read it: numbers, or the codes of texts.
+
+    `values` has NaN for missing cells and is None for texts; `codes` is then the number of the text of each cell.
+    """
+
+    name: str
+    kind: str
+    values: Array | None
+    codes: Array | None
+    levels: list[str]
+    strays: Array | None = None
+
+    @classmethod
+    def of(cls, name: str, column: Any) -> Column:
+        """Read a column of a pyarrow Table."""
+        values, kind, strays = numbers_of(column)
+        if values is not None:
+            odd = np.isnan(values) & ~np.asarray(column.is_null()) if strays else None
+            return cls(name, kind, values, None, [], odd)
+        try:
+            codes, levels = codes_of(column)
+        except (TypeError, ValueError, NotImplementedError):
+            codes, levels = np.zeros(len(column), dtype=np.int64), [""]
+        return cls(name, "text", None, codes, levels)
+
+    def said(self, row: int) -> str:
+        """The value of a row in words."""
+        if self.values is None:
+            assert self.codes is not None
+            return "" if self.codes[row] < 0 else visible(self.levels[self.codes[row]], 60)
+        return said_value(self, float(self.values[row]))
+
+
+def said_value(column: Column, value: float) -> str:
+    """A number of a column in words: dates as dates."""
+    if np.isnan(value):
+        return "(missing)"
+    if column.kind == "dates" and abs(value) < 2e6:
+        return str(np.datetime64(0, "D") + np.timedelta64(int(np.floor(value)), "D"))
+    return number(value, 5)
+
+
+# ---- far outside -----------------------------------------------------------------------------------------------------
+
+
+def tail_limit(distances: tuple[float, float, float], n: int) -> float:
+    """How far from the median a tail reaches in n rows, told by the distances of its 75%, 90% and 95% quantiles.
+
+    The tail of Tukey's h distribution through them: A z exp(h z^2 / 2), where z is normal. h is 0 for a normal tail and
+    1 for one as heavy as Cauchy's; the smaller of two estimates is taken, which a few percent of junk do not move.
+    """
+    z = ndtri(np.array([0.75, 0.9, 0.95]))
+    logs = np.log(np.maximum(distances, 1e-300) / z)
+    h = max(0.0, float(min((logs[1:] - logs[0]) / (0.5 * (z[1:] ** 2 - z[0] ** 2)))) + 1.0 / np.sqrt(n))
+    end = -float(ndtri(min(0.01, 0.05 / n)))
+    inner = logs - 0.5 * h * z**2
+    return float(np.exp(np.median(inner)) * end * np.exp(min(0.5 * h * end**2, 600.0)))
+
+
+def beyond(distances: Array, limit: float, gap: float) -> Array:
+    """Which distances lie beyond the limit and beyond the first gap after it: a tail that goes on has no gap."""
+    far = distances > limit
+    if not far.any():
+        return far
+    near = distances[~far]
+    steps = np.sort(np.append(distances[far], near.max() if len(near) else 0.0))
+    wide = np.flatnonzero(steps[1:] > gap * np.maximum(steps[:-1], limit / 2))
+    return distances >= steps[wide[0] + 1] if len(wide) else np.zeros_like(far)
+
+
+def _far_cells(column: Column) -> Array:
+    """Which cells of a column lie far outside: -1 below, 1 above, 0 elsewhere."""
+    values = column.values
+    assert values is not None
+    sides = np.zeros(len(values), dtype=np.int8)
+    known = np.flatnonzero(~np.isnan(values))
+    if len(known) < _LEAST or column.kind in ("yes or no", "empty"):
+        return sides
+    x = _on_scale(values[known])
+    centre = float(np.median(x))
+    for sign in (-1, 1):
+        d = sign * (x - centre)
+        far = _far_side(d)
+        if 0 < far.sum() <= _MOST_FAR * len(known):
+            sides[known[far]] = sign
+    return sides
+
+
+def _on_scale(x: Array) -> Array:
+    """The values, or their logarithms where all are positive and spread over decades."""
+    low, high = np.quantile(x, [0.1, 0.9])
+    return np.log(x) if x.min() > 0 and high > 5 * low else x
+
+
+def _far_side(d: Array) -> Array:
+    """Which signed distances from the median are far on the positive side."""
+    n = len(d)
+    q = np.quantile(d, [0.75, 0.9, 0.95])
+    if q[0] <= 0 < q[2] or (q[2] <= 0 and (d > 0).sum() >= _LEAST * 2):
+        inner = d[d > 0]  # most cells have one value: the others are looked at by themselves
+        q = np.quantile(inner, [0.5, 0.8, 0.9])
+    if q[0] > 0:
+        few = len(np.unique(d[d > 0][:2000])) < 10
+        limit = max(tail_limit((q[0], q[1], q[2]), n), 3.0 * q[2] if few else 0.0)
+        return beyond(d, 1.25 * limit, 1.25)
+    values, counts = np.unique(d, return_counts=True)
+    common = values[counts >= max(3, 0.002 * n)]
+    span = float(common.max() - common.min()) if len(common) else 0.0
+    return beyond(d, float(common.max()) + 5.0 * span, 1.25) if span else np.zeros(n, dtype=bool)
+
+
+def _far(amounts: list[Column], masks: dict[str, Array], numbers: Array) -> list[RowProblem]:
+    """One problem per row with cells far outside: its farthest cell, and how many more there are."""
+    found: dict[int, tuple[float, RowProblem]] = {}
+    for column in amounts:
+        sides, values = masks[column.name], column.values
+        assert values is not None
+        rows = np.flatnonzero(sides)
+        if not len(rows):
+            continue
+        inner = values[(sides == 0) & ~np.isnan(values)]
+        low, middle, high = np.quantile(inner, [0.01, 0.5, 0.99])
+        span = max(high - low, 1e-300)
+        for i in rows[np.argsort(-np.abs(values[rows] - middle))][:MOST_LISTED].tolist():
+            size = abs(float(values[i]) - middle) / span
+            if i not in found or size > found[i][0]:
+                found[i] = (size, _far_problem(column, i, (low, high, len(inner)), int(numbers[i])))
+    return [problem for _, problem in found.values()]
+
+
+def _far_problem(column: Column, i: int, usual: tuple[float, float, int], row: int) -> RowProblem:
+    assert column.values is not None
+    low, high, count = usual
+    value, (first, last) = float(column.values[i]), (said_value(column, v) for v in usual[:2])
+    above = value > high
+    edge = last if above else first
+    times = abs(value - (high if above else low)) / max(high - low, 1e-300)
+    said = said_value(column, value)
+    sentence = (
+        f"{visible(column.name, 60)} is {said} in row {row:,}: 99% of the {count:,} other rows are "
+        f"{'below' if above else 'above'} {edge}"
+    )
+    return RowProblem("far", (row,), column.name, said, f"{first} to {last}", sentence, min(1.0, 0.8 + 0.02 * times))
+
+
+# ---- impossible ------------------------------------------------------------------------------------------------------
+
+
+def _impossible(column: Column, numbers: Array) -> list[RowProblem]:
+    """Texts in a column of numbers, and negative values where all others are positive and far from zero or counts."""
+    found = []
+    name = visible(column.name, 60)
+    if column.strays is not None and column.strays.any():
+        rows = np.flatnonzero(column.strays)
+        said = f"{len(rows):,} cells of {name} are no {'dates' if column.kind == 'dates' else 'numbers'}"
+        found.append(_many("impossible", numbers[rows], column.name, "text", "numbers", said, 0.9))
+    return found
+
+
+def _many(
+    kind: str, rows: Array, column: str | None, value: str, usual: str, said: str, strength: float, action: str = "look"
+) -> RowProblem:
+    """A problem of several rows; the sentence ends with them."""
+    listed = ", ".join(f"{row:,}" for row in rows[:5].tolist()) + (" ..." if len(rows) > 5 else "")
+    sentence = f"{said} (row{'s' * (len(rows) > 1)} {listed})"
+    return RowProblem(kind, tuple(rows.tolist()), column, value, usual, sentence, strength, action)
+
+
+# ---- columns that do not go together ---------------------------------------------------------------------------------
+
+
+def normal_scores(amounts: list[Column], masks: dict[str, Array]) -> Array:
+    """(rows, columns): each value as the normal quantile of its rank, ties at their mean rank, missing cells 0.
+
+    Ranks bound what a wild cell can do to the correlations.
+    """
+    kept = amounts[:_MOST_COLUMNS]
+    n = len(kept[0].values) if kept and kept[0].values is not None else 0
+    z = np.zeros((n, len(kept)), dtype=np.float32)
+    for j, column in enumerate(kept):
+        assert column.values is not None
+        known = ~np.isnan(column.values)
+        _, places, counts = np.unique(column.values[known], return_inverse=True, return_counts=True)
+        upto = np.cumsum(counts)
+        z[known, j] = ndtri((upto - 0.5 * counts) / max(known.sum(), 1))[places]
+    return z
+
+
+def _strange_together(
+    amounts: list[Column], z: Array, masks: dict[str, Array], numbers: Array
+) -> list[RowProblem]:
+    """Rows whose columns do not go together, or fit better when moved by one column, though each value is usual."""
+    n, p = z.shape
+    if n < 5 * p or n < _LEAST or p < 2:
+        return []
+    alone = np.any([masks[column.name] != 0 for column in amounts], axis=0)
+    inverse = np.linalg.inv(_robust_correlation(z))
+    residuals = (z @ inverse).astype(np.float32)
+    size = np.sqrt(np.maximum(np.einsum("ij,ij->i", residuals, z), 0.0))
+    residuals /= np.sqrt(np.diag(inverse)).astype(np.float32)
+    far = _far_above(size)
+    worst = np.abs(residuals).argmax(axis=1)
+    for j in range(p):
+        far |= _far_above(residuals[:, j]) | _far_above(-residuals[:, j])
+    far &= ~alone
+    if far.sum() > _MOST_FAR * n:
+        return []
+    rows = np.flatnonzero(far)[:MOST_LISTED]
+    return [_together(amounts, i, int(worst[i]), z, residuals, inverse, int(numbers[i])) for i in rows.tolist()]
+
+
+def _robust_correlation(z: Array) -> Array:
+    """Correlations of normal scores, brought in a little so that copies of a column can be inverted."""
+    R = np.corrcoef(z.astype(np.float64), rowvar=False)
+    R = np.nan_to_num(R, nan=0.0)
+    np.fill_diagonal(R, 1.0)
+    return 0.999 * R + 0.001 * np.eye(len(R))
+
+
+def _far_above(values: Array) -> Array:
+    centre = float(np.median(values))
+    q = np.quantile(values, [0.75, 0.9, 0.95]) - centre
+    if q[0] <= 0:
+        return np.zeros(len(values), dtype=bool)
+    return beyond(values - centre, 1.25 * tail_limit((q[0], q[1], q[2]), len(values)), 1.1)
+
+
+def _together(
+    amounts: list[Column], i: int, j: int, z: Array, residuals: Array, inverse: Array, row: int
+) -> RowProblem:
+    column = amounts[j]
+    assert column.values is not None
+    spread = 1.0 / np.sqrt(inverse[j, j])
+    expected = z[i, j] - residuals[i, j] * spread
+    known = np.sort(column.values[~np.isnan(column.values)])
+    ends = np.clip((_normal_share(expected + np.array([-2.0, 2.0]) * spread) * len(known)).astype(int), 0, len(known) - 1)
+    first, last = (said_value(column, float(known[end])) for end in ends)
+    said = column.said(i)
+    sentence = (
+        f"{visible(column.name, 60)} is {said} in row {row:,}, where the other columns let expect {first} to {last}: "
+        "these values do not go together"
+    )
+    return RowProblem("far", (row,), column.name, said, f"{first} to {last}", sentence, 0.7)
+
+
+def _normal_share(z: Array) -> Array:
+    from scipy.special import ndtr
+
+    return np.asarray(ndtr(z))

@@ -1,0 +1,343 @@
+"""Rows that belong together: repeated ones, batches that are off together; and columns that leak or drift."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..core.arrays import Array
+from ..pages.text import visible
+from .row_problems import MOST_LISTED, Column, RowProblem, beyond, said_value, tail_limit
+from .target import Target
+
+# A mean of neighbouring rows is off from this many standard deviations of single rows on.
+_LEAST_OFF = 0.75
+# A column leaks where it takes away this share of the errors, and no other column more than that; or nearly all.
+_LEAK, _NO_LEAK, _SURE_LEAK = 0.95, 0.9, 0.99
+_MOST_BINS = 200
+# The largest gap between two distribution functions from which on a column drifts.
+_DRIFT = 0.5
+_UNITS = {"1,000": 1000.0, "100": 100.0, "10": 10.0, "2.2": 2.2046, "2.54": 2.54, "25.4": 25.4, "1.6": 1.609, "60": 60.0}
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+
+
+# ---- repeated rows ---------------------------------------------------------------------------------------------------
+
+
+def find_repeats(columns: list[Column], target: Target, numbers: Array) -> list[RowProblem]:
+    """Rows that are equal to an earlier one, with the same target or another."""
+    marks = [_marks(column, j) for j, column in enumerate(columns)]
+    total = np.sum(marks, axis=0, dtype=np.uint64) if marks else np.zeros(len(numbers), dtype=np.uint64)
+    groups = _groups_of(total)
+    if not groups or _by_chance(columns, marks, total):
+        return []
+    y = _codes_of_target(target)
+    found = []
+    for rows in groups:
+        same = bool((y[rows] == y[rows[0]]).all())
+        found.append(_repeat(rows, same, target, numbers))
+    return found
+
+
+def _marks(column: Column, j: int) -> Array:
+    """A number for each cell that is the same for equal cells; sums of them tell rows apart."""
+    with np.errstate(over="ignore"):
+        if column.values is not None:
+            bits = (column.values + 0.0).view(np.uint64).copy()
+            bits[np.isnan(column.values)] = np.uint64(0x7FF8000000000000)
+        else:
+            assert column.codes is not None
+            bits = (column.codes + 1).astype(np.uint64)
+        x = bits * _ODD + np.uint64(2 * j + 1) * np.uint64(0xD1B54A32D192ED03)
+        x ^= x >> np.uint64(32)
+        x *= np.uint64(0xBF58476D1CE4E5B9)
+        x ^= x >> np.uint64(29)
+        x *= np.uint64(0x94D049BB133111EB)
+        x ^= x >> np.uint64(32)
+    return x
+
+
+def _groups_of(marks: Array) -> list[Array]:
+    """The rows of equal marks, where there is more than one, in the order of the table."""
+    order = np.argsort(marks, kind="stable")
+    ordered = marks[order]
+    edges = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    sizes = np.diff(np.append(edges, len(order)))
+    many = sizes > 1
+    starts, sizes = edges[many], sizes[many]
+    groups = [order[s : s + c] for s, c in zip(starts.tolist(), sizes.tolist(), strict=True)]
+    return sorted(groups, key=lambda rows: int(rows[0]))
+
+
+def _pairs(marks: Array) -> float:
+    """How many pairs of rows have equal marks."""
+    ordered = np.sort(marks)
+    edges = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    sizes = np.diff(np.append(edges, len(ordered))).astype(np.float64)
+    return float((sizes * (sizes - 1) / 2).sum())
+
+
+def _by_chance(columns: list[Column], marks: list[Array], total: Array) -> bool:
+    """Whether as many rows would be equal if each column were independent of the others: columns of few values.
+
+    Pairs that differ in one column alone, times the odds that this column agrees by chance, are the pairs to expect.
+    Columns with many values tell most, so only these are asked.
+    """
+    equal = _pairs(total)
+    chances = []
+    for mark in marks:
+        sizes = np.unique(mark, return_counts=True)[1] / len(mark)
+        chances.append(float((sizes**2).sum()))
+    expected = 0.0
+    for j in np.argsort(chances)[:12].tolist():
+        with np.errstate(over="ignore"):
+            others = _pairs(total - marks[j]) - equal
+        expected = max(expected, others * chances[j] / max(1.0 - chances[j], 1e-9))
+    return equal < 4.0 * expected + 0.5
+
+
+def _codes_of_target(target: Target) -> Array:
+    if target.y.ndim == 1:
+        return target.y
+    return np.unique(target.y, axis=0, return_inverse=True)[1].ravel()
+
+
+def _repeat(rows: Array, same: bool, target: Target, numbers: Array) -> RowProblem:
+    shown = [int(numbers[i]) for i in rows]
+    listed = ", ".join(f"{row:,}" for row in shown[:6]) + (" ..." if len(shown) > 6 else "")
+    if same:
+        said = f"rows {listed} are equal in all columns, the target included"
+        return RowProblem("duplicate", tuple(shown), None, "", "", said, 0.9, "drop")
+    targets = list(dict.fromkeys(target.said(int(i)) for i in rows))
+    words = " and ".join(f"'{visible(text, 40)}'" for text in targets[:4])
+    said = f"rows {listed} are equal in all columns but the target, which is {words}"
+    return RowProblem("conflicting duplicate", tuple(shown), ", ".join(target.columns), words, "", said, 0.95, "fix")
+
+
+# ---- batches ---------------------------------------------------------------------------------------------------------
+
+
+def find_batches(amounts: list[Column], z: Array, target: Target, numbers: Array) -> list[RowProblem]:
+    """Neighbouring rows in which a column is off together, and runs of one value in a column of many.
+
+    Values are compared as normal scores, of which the mean of the row's class is taken away where there are classes:
+    a table sorted by its target is no batch.
+    """
+    found = []
+    levels = _without_target(z, target)
+    together = _without_each_other(levels)
+    for j, column in enumerate(amounts[: z.shape[1]]):
+        runs = _constant_runs(column)
+        found += [_stuck(column, run, numbers) for run in runs]
+        spans = [span for x in (levels[:, j], together[:, j]) for span in _off_together(x)]
+        for span in _apart(spans, [(run.start, run.stop) for run in runs]):
+            found.append(_off(column, slice(*span), numbers))
+    return found
+
+
+def _without_target(z: Array, target: Target) -> Array:
+    if target.task != "classes":
+        return z
+    counts = np.maximum(np.bincount(target.y, minlength=len(target.names)), 1)
+    means = [np.bincount(target.y, weights=z[:, j], minlength=len(target.names)) / counts for j in range(z.shape[1])]
+    return z - np.stack(means, axis=1).astype(z.dtype)[target.y] if means else z
+
+
+def _without_each_other(z: Array) -> Array:
+    """What the other columns do not tell of each: residuals of linear fits."""
+    n, p = z.shape
+    if n < 5 * p or p < 2:
+        return z
+    R = np.cov(z.astype(np.float64), rowvar=False) + 1e-3 * np.eye(p)
+    inverse = np.linalg.inv(R)
+    return (z @ (inverse / np.diag(inverse))).astype(z.dtype)
+
+
+def _off_together(x: Array) -> list[tuple[int, int]]:
+    """Spans of neighbouring rows whose mean lies far from that of other spans of the same length.
+
+    The lengths double; for each the means of other spans say what is usual, so an order of the rows does not alarm.
+    """
+    sums = np.concatenate([[0.0], np.cumsum(x, dtype=np.float64)])
+    n, found = len(x), []
+    length = 8
+    while length <= n // 8:
+        starts = np.arange(0, n - length + 1, length // 4 or 1)
+        means = (sums[starts + length] - sums[starts]) / length
+        centre = float(np.median(means))
+        for sign in (-1.0, 1.0):
+            d = sign * (means - centre)
+            q = np.maximum(np.quantile(d, [0.75, 0.9, 0.95]), np.array([0.67, 1.28, 1.64]) * float(x.std()) / np.sqrt(length))
+            far = beyond(d, max(1.25 * tail_limit((q[0], q[1], q[2]), len(d)), _LEAST_OFF), 1.1)
+            if 0 < far.sum() <= max(3 * 4, 0.15 * len(d)):
+                found += [_refined(sign * (x - centre), int(s), int(s) + length) for s in starts[far]]
+        length *= 2
+    return found
+
+
+def _refined(x: Array, start: int, stop: int) -> tuple[int, int]:
+    """The span around the given one in which the values lie closer to its median than to 0, as far as they go on."""
+    middle = 0.5 * float(np.median(x[start:stop]))
+    reach = 4 * (stop - start)
+    low, high = max(0, start - reach), min(len(x), stop + reach)
+    gains = np.where(x[low:high] > middle, 1.0, -1.0)
+    total = np.concatenate([[0.0], np.cumsum(gains)])
+    centre = (start + stop) // 2 - low
+    first = int(np.argmin(total[: centre + 1]))
+    last = centre + int(np.argmax(total[centre:]))
+    return low + first, low + max(last, first + 1)
+
+
+def _apart(spans: list[tuple[int, int]], taken: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Spans that overlap become the longest of them; those that overlap what is taken are left out."""
+    kept: list[tuple[int, int]] = []
+    for span in sorted(spans, key=lambda s: s[0] - s[1]):
+        if all(span[1] <= other[0] or span[0] >= other[1] for other in [*kept, *taken]):
+            kept.append(span)
+    return sorted(kept)
+
+
+def _off(column: Column, run: slice, numbers: Array) -> RowProblem:
+    assert column.values is not None
+    inside = column.values[run]
+    outside = np.concatenate([column.values[: run.start], column.values[run.stop :]])
+    here, usual = float(np.nanmedian(inside)), float(np.nanmedian(outside))
+    low, high = np.nanquantile(outside, [0.05, 0.95])
+    unit = _unit_between(here, usual)
+    said = (
+        f"{visible(column.name, 60)} is off in the {run.stop - run.start:,} rows {int(numbers[run.start]):,} to "
+        f"{int(numbers[run.stop - 1]):,} together: its median there is {said_value(column, here)}, in the other rows "
+        f"{said_value(column, usual)}{unit}"
+    )
+    rows = tuple(numbers[run].tolist())
+    span = f"{said_value(column, float(low))} to {said_value(column, float(high))}"
+    return RowProblem("batch", rows, column.name, said_value(column, here), span, said, 0.85, "fix" if unit else "look")
+
+
+def _unit_between(here: float, usual: float) -> str:
+    """The unit that may have been taken for another, where the factor is that of two units."""
+    if usual == 0 or here / usual <= 0:
+        return ""
+    factor = here / usual
+    for name, size in _UNITS.items():
+        for times, words in ((size, f"{name}"), (1.0 / size, f"1/{name}")):
+            if abs(np.log(factor / times)) < 0.08:
+                return f", about {words} times as much: perhaps another unit"
+    return ""
+
+
+def _constant_runs(column: Column) -> list[slice]:
+    """Runs of one value that are too long for chance, in a column in which neighbours hardly ever agree."""
+    x = column.values
+    assert x is not None
+    same = np.append(False, x[1:] == x[:-1])
+    edges = np.flatnonzero(~same)
+    sizes = np.diff(np.append(edges, len(x)))
+    long = sizes >= 6
+    if not long.any():
+        return []
+    usual = sizes[~long] if (~long).any() else sizes
+    share = float((usual - 1).sum() + 1) / max(float(usual.sum()), 1.0)
+    values, counts = np.unique(x[~np.isnan(x)], return_counts=True)
+    if share > 0.1 or counts.max() > 0.2 * len(x) or long.sum() > 20:
+        return []
+    surprise = (sizes - 1) * -np.log2(share) > 20 + np.log2(len(x))
+    return [slice(int(s), int(s + c)) for s, c in zip(edges[surprise], sizes[surprise], strict=True)]
+
+
+def _stuck(column: Column, run: slice, numbers: Array) -> RowProblem:
+    assert column.values is not None
+    value = said_value(column, float(column.values[run.start]))
+    said = (
+        f"{visible(column.name, 60)} is {value} in the {run.stop - run.start:,} rows {int(numbers[run.start]):,} to "
+        f"{int(numbers[run.stop - 1]):,} one after the other, where neighbouring rows hardly ever agree"
+    )
+    return RowProblem("batch", tuple(numbers[run].tolist()), column.name, value, "different values", said, 0.9)
+
+
+# ---- columns ---------------------------------------------------------------------------------------------------------
+
+
+def find_leaks(columns: list[Column], target: Target) -> list[RowProblem]:
+    """Columns that nearly give the target by themselves, judged on rows that were not counted."""
+    shares = np.array([_told(column, target) for column in columns])
+    found = []
+    for j, share in enumerate(shares.tolist()):
+        others = float(np.delete(shares, j).max()) if len(shares) > 1 else 0.0
+        if share >= _LEAK and (others <= _NO_LEAK or share >= _SURE_LEAK):
+            name = visible(columns[j].name, 60)
+            said = (
+                f"{name} nearly gives the target by itself: it takes away {100 * share:.1f}% of the errors of guessing"
+                + (f", the next best column {100 * max(others, 0.0):.0f}%" if len(shares) > 1 else "")
+            )
+            found.append(RowProblem("leak", (), columns[j].name, f"{share:.3f}", f"up to {others:.3f}", said, share, "drop"))
+    return found
+
+
+def _told(column: Column, target: Target) -> float:
+    """The share of the errors of guessing that the column alone takes away, fitted on half of the rows."""
+    if target.task == "labels":
+        return 0.0
+    bins = _bins(column)
+    half = np.arange(len(bins)) % 2 == 0
+    if target.task == "numbers":
+        return _variance_told(bins, target.y, half)
+    K = len(target.names)
+    base = 1.0 - np.bincount(target.y, minlength=K).max() / len(target.y)
+    counts = np.bincount(bins[half] * K + target.y[half], minlength=(bins.max() + 1) * K).reshape(-1, K)
+    wrong = float((counts.argmax(axis=1)[bins[~half]] != target.y[~half]).mean())
+    return 1.0 - wrong / max(base, 1e-12)
+
+
+def _variance_told(bins: Array, y: Array, half: Array) -> float:
+    """The share of the variance of the ranks of y, with straight lines between the means of the bins."""
+    ranks = np.empty(len(y))
+    ranks[np.argsort(y, kind="stable")] = np.arange(len(y))
+    counts = np.bincount(bins[half])
+    means = np.bincount(bins[half], weights=ranks[half]) / np.maximum(counts, 1)
+    means = np.append(means, np.full(max(0, int(bins.max()) + 1 - len(means)), ranks.mean()))
+    errors = ranks[~half] - means[bins[~half]]
+    return 1.0 - float((errors**2).mean()) / float(ranks.var())
+
+
+def _bins(column: Column) -> Array:
+    """Up to 200 bins of equally many rows; texts are their own, beyond 200 one in common."""
+    if column.values is None:
+        assert column.codes is not None
+        return np.minimum(column.codes + 1, _MOST_BINS)
+    x = column.values
+    known = x[~np.isnan(x)]
+    if not len(known):
+        return np.zeros(len(x), dtype=np.intp)
+    edges = np.unique(np.quantile(known, np.linspace(0, 1, min(_MOST_BINS, max(2, len(known) // 10)))))
+    place = np.searchsorted(edges, x, side="right")
+    return np.where(np.isnan(x), 0, place + 1).astype(np.intp)
+
+
+def find_drift(columns: list[Column], time: str) -> list[RowProblem]:
+    """Columns whose values in the last third of the time differ from those in the first: the largest gap of shares."""
+    clock = next(column for column in columns if column.name == time)
+    assert clock.values is not None
+    first, last = np.nanquantile(clock.values, [1 / 3, 2 / 3])
+    early, late = clock.values <= first, clock.values > last
+    found = []
+    for column in columns:
+        if column.name == time:
+            continue
+        bins = _bins(column)
+        shares = [np.cumsum(np.bincount(bins[part], minlength=bins.max() + 1)) / max(part.sum(), 1) for part in (early, late)]
+        gap = np.abs(shares[0] - shares[1])
+        size = float(gap.max()) if column.values is not None else 0.5 * float(np.abs(np.diff(shares[0] - shares[1], prepend=0)).sum())
+        if size >= _DRIFT and min(early.sum(), late.sum()) >= 20:
+            found.append(_drifts(column, early, late, size, visible(time, 60)))
+    return found
+
+
+def _drifts(column: Column, early: Array, late: Array, size: float, time: str) -> RowProblem:
+    if column.values is not None:
+        here, there = (said_value(column, float(np.nanmedian(column.values[part]))) for part in (late, early))
+        words = f"its median is {there} in the first third along {time} and {here} in the last"
+    else:
+        here, there = "other values", "values of the first third"
+        words = f"{100 * size:.0f}% of its values are others in the last third along {time} than in the first"
+    said = f"{visible(column.name, 60)} drifts: {words}"
+    return RowProblem("drift", (), column.name, here, there, said, min(1.0, size))
