@@ -101,6 +101,7 @@ def units(frame, rng):
     start = rng.integers(0, len(frame) - size)
     rows = np.arange(start, start + size)
     frame[column] = frame[column].astype(float)
+    rows = rows[frame.loc[rows, column].to_numpy() != 0]  # zero is zero in any unit
     frame.loc[rows, column] *= rng.choice(UNITS)
     return frame, rows
 

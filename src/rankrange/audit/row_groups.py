@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.special import ndtri
 
 from ..core.arrays import Array
 from ..pages.text import visible
@@ -10,7 +11,9 @@ from .row_problems import MOST_LISTED, Column, RowProblem, beyond, said_value, t
 from .target import Target
 
 # A mean of neighbouring rows is off from this many standard deviations of single rows on.
-_LEAST_OFF = 0.75
+_LEAST_OFF = 0.5
+# So many rows at least are a batch by their far cells or their digits.
+_LEAST_TOGETHER = 5
 # A column leaks where it takes away this share of the errors, and no other column more than that; or nearly all.
 _LEAK, _NO_LEAK, _SURE_LEAK = 0.95, 0.9, 0.99
 _MOST_BINS = 200
@@ -116,30 +119,80 @@ def _repeat(rows: Array, same: bool, target: Target, numbers: Array) -> RowProbl
 # ---- batches ---------------------------------------------------------------------------------------------------------
 
 
-def find_batches(amounts: list[Column], z: Array, target: Target, numbers: Array) -> list[RowProblem]:
-    """Neighbouring rows in which a column is off together, and runs of one value in a column of many.
+def find_batches(
+    amounts: list[Column], far: dict[str, Array], target: Target, numbers: Array
+) -> list[RowProblem]:
+    """Neighbouring rows in which a column is off together.
 
-    Values are compared as normal scores, of which the mean of the row's class is taken away where there are classes:
-    a table sorted by its target is no batch.
+    Signs are far cells one after the other, cells with more digits than the others have, one value again and again, and
+    means of neighbouring rows, of the values, of their distances from the median, and of what the other columns do not
+    tell. Of values the median of the row's class is taken away: a table sorted by its target is no batch.
     """
+    if not amounts:
+        return []
+    levels = np.stack([_levels(column, target) for column in amounts], axis=1)
+    rest = _without_each_other(levels)
     found = []
-    levels = _without_target(z, target)
-    together = _without_each_other(levels)
-    for j, column in enumerate(amounts[: z.shape[1]]):
+    for j, column in enumerate(amounts):
         runs = _constant_runs(column)
         found += [_stuck(column, run, numbers) for run in runs]
-        spans = [span for x in (levels[:, j], together[:, j]) for span in _off_together(x)]
+        spans = _together_in(far[column.name] > 0) + _together_in(far[column.name] < 0)
+        spans += _together_in(_odd_digits(column))
+        for x in (levels[:, j], rest[:, j], _scores(np.abs(levels[:, j]))):
+            spans += _off_together(x)
         for span in _apart(spans, [(run.start, run.stop) for run in runs]):
             found.append(_off(column, slice(*span), numbers))
     return found
 
 
-def _without_target(z: Array, target: Target) -> Array:
-    if target.task != "classes":
-        return z
-    counts = np.maximum(np.bincount(target.y, minlength=len(target.names)), 1)
-    means = [np.bincount(target.y, weights=z[:, j], minlength=len(target.names)) / counts for j in range(z.shape[1])]
-    return z - np.stack(means, axis=1).astype(z.dtype)[target.y] if means else z
+def _levels(column: Column, target: Target) -> Array:
+    """The values on a scale of robust standard deviations from the median of the class, brought in to 5 of them."""
+    x = column.values
+    assert x is not None
+    known = ~np.isnan(x)
+    if not known.any():
+        return np.zeros(len(x), dtype=np.float32)
+    low, high = np.quantile(x[known], [0.1, 0.9])
+    if low > 0 and high > 3 * low and x[known].min() > 0:
+        x = np.log(x)
+    x = x - np.nanmedian(x)
+    if target.task == "classes":
+        for c in range(len(target.names)):
+            own = x[target.y == c]
+            x[target.y == c] = own - (np.nanmedian(own) if (~np.isnan(own)).any() else 0.0)
+    spread = 1.4826 * float(np.nanmedian(np.abs(x))) or float(np.nanstd(x)) or 1.0
+    return np.nan_to_num(np.clip(x / spread, -5, 5)).astype(np.float32)
+
+
+def _scores(x: Array) -> Array:
+    """The normal quantile of each rank."""
+    ranks = np.empty(len(x))
+    ranks[np.argsort(x, kind="stable")] = np.arange(len(x)) + 0.5
+    return np.asarray(ndtri(ranks / len(x)))
+
+
+def _odd_digits(column: Column) -> Array:
+    """Cells with more digits behind the point than nine in ten cells have: converted, where the others were measured."""
+    x = column.values
+    assert x is not None
+    for digits in range(5):
+        scaled = x * 10.0**digits
+        odd = np.abs(scaled - np.round(scaled)) > 1e-6 * np.maximum(1.0, np.abs(scaled))
+        if odd.sum() <= 0.1 * len(x):
+            return odd
+    return np.zeros(len(x), dtype=bool)
+
+
+def _together_in(mask: Array) -> list[tuple[int, int]]:
+    """Spans in which rows of the mask follow each other more closely than chance allows."""
+    rows, n = np.flatnonzero(mask), len(mask)
+    if len(rows) < _LEAST_TOGETHER or len(rows) > 0.2 * n:
+        return []
+    share = len(rows) / n
+    near = 1.0 - (1.0 - share) ** 4
+    least = max(_LEAST_TOGETHER, 1.0 + np.log(1e-3 / (n * share)) / np.log(near))
+    pieces = np.split(rows, np.flatnonzero(np.diff(rows) > 4) + 1)
+    return [(int(piece[0]), int(piece[-1]) + 1) for piece in pieces if len(piece) >= least]
 
 
 def _without_each_other(z: Array) -> Array:
@@ -166,9 +219,10 @@ def _off_together(x: Array) -> list[tuple[int, int]]:
         centre = float(np.median(means))
         for sign in (-1.0, 1.0):
             d = sign * (means - centre)
-            q = np.maximum(np.quantile(d, [0.75, 0.9, 0.95]), np.array([0.67, 1.28, 1.64]) * float(x.std()) / np.sqrt(length))
-            far = beyond(d, max(1.25 * tail_limit((q[0], q[1], q[2]), len(d)), _LEAST_OFF), 1.1)
-            if 0 < far.sum() <= max(3 * 4, 0.15 * len(d)):
+            least = ndtri([0.75, 0.9, 0.95]) * float(x.std()) / np.sqrt(length)
+            q = np.maximum(np.quantile(d, [0.75, 0.9, 0.95]), least)
+            far = d > max(1.5 * tail_limit((q[0], q[1], q[2]), len(d)), _LEAST_OFF)
+            if 0 < far.sum() <= max(12, 0.15 * len(d)):
                 found += [_refined(sign * (x - centre), int(s), int(s) + length) for s in starts[far]]
         length *= 2
     return found

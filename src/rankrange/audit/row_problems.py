@@ -132,11 +132,12 @@ def find_row_problems(
     columns = [Column.of(name, table.column(name)) for name in table.column_names]
     amounts = [column for column in columns if column.values is not None]
     found = [problem for column in amounts for problem in _impossible(column, numbers)]
-    masks = {column.name: _far_cells(column) for column in amounts}
+    both = {column.name: _far_cells(column) for column in amounts}
+    masks = {name: few for name, (few, _) in both.items()}
+    batches = find_batches(amounts, {name: many for name, (_, many) in both.items()}, target, numbers)
+    found += batches
     found += _far(amounts, masks, numbers)
-    z = normal_scores(amounts, masks)
-    found += _strange_together(amounts, z, masks, numbers)
-    found += find_batches(amounts, z, target, numbers)
+    found += _strange_together(amounts, normal_scores(amounts), masks, numbers)
     found += find_repeats(columns, target, numbers)
     found += find_leaks(columns, target)
     if time is not None:
@@ -220,28 +221,34 @@ def beyond(distances: Array, limit: float, gap: float) -> Array:
     return distances >= steps[wide[0] + 1] if len(wide) else np.zeros_like(far)
 
 
-def _far_cells(column: Column) -> Array:
-    """Which cells of a column lie far outside: -1 below, 1 above, 0 elsewhere."""
+def _far_cells(column: Column) -> tuple[Array, Array]:
+    """Which cells of a column lie far outside: -1 below, 1 above, 0 elsewhere; and the same where they are too many.
+
+    Many far cells are a part of the table, unless they stand together: the second array is for `find_batches`.
+    """
     values = column.values
     assert values is not None
-    sides = np.zeros(len(values), dtype=np.int8)
+    sides = np.zeros((2, len(values)), dtype=np.int8)
     known = np.flatnonzero(~np.isnan(values))
     if len(known) < _LEAST or column.kind in ("yes or no", "empty"):
-        return sides
-    x = _on_scale(values[known])
-    centre = float(np.median(x))
-    for sign in (-1, 1):
-        d = sign * (x - centre)
-        far = _far_side(d)
-        if 0 < far.sum() <= _MOST_FAR * len(known):
-            sides[known[far]] = sign
-    return sides
+        return sides[0], sides[1]
+    for rows, x in _scales(values, known):
+        centre = float(np.median(x))
+        for sign in (-1, 1):
+            far = _far_side(sign * (x - centre))
+            sides[1, rows[far]] = sign
+            if far.sum() <= _MOST_FAR * len(known):
+                sides[0, rows[far]] = sign
+    return sides[0], sides[1]
 
 
-def _on_scale(x: Array) -> Array:
-    """The values, or their logarithms where all are positive and spread over decades."""
+def _scales(values: Array, known: Array) -> list[tuple[Array, Array]]:
+    """The values as they are where they do not spread over decades, and the logarithms of those above zero."""
+    x = values[known]
     low, high = np.quantile(x, [0.1, 0.9])
-    return np.log(x) if x.min() > 0 and high > 5 * low else x
+    positive = known[x > 0]
+    logs = [(positive, np.log(values[positive]))] if x.min() >= 0 and len(positive) >= 0.5 * len(x) else []
+    return logs if logs and x.min() > 0 and high > 5 * low else [(known, x), *logs]
 
 
 def _far_side(d: Array) -> Array:
@@ -321,7 +328,7 @@ def _many(
 # ---- columns that do not go together ---------------------------------------------------------------------------------
 
 
-def normal_scores(amounts: list[Column], masks: dict[str, Array]) -> Array:
+def normal_scores(amounts: list[Column]) -> Array:
     """(rows, columns): each value as the normal quantile of its rank, ties at their mean rank, missing cells 0.
 
     Ranks bound what a wild cell can do to the correlations.
