@@ -73,10 +73,11 @@ def cells(frame, rng):
     frame = frame.copy()
     names = numeric(frame)
     frame[names] = frame[names].astype(float)
-    rows = rng.choice(len(frame), max(3, len(frame) // 100), replace=False)
+    sizes = frame[names].abs().to_numpy() > 0.05 * frame[names].std().to_numpy()
+    rows = rng.choice(np.flatnonzero(sizes.any(axis=1)), max(3, len(frame) // 100), replace=False)
     for row in rows:
-        usable = [c for c in names if abs(frame.at[row, c]) > 0.05 * frame[c].std()]
-        frame.at[row, rng.choice(usable or names)] *= 1000.0
+        usable = [c for c, large in zip(names, sizes[row], strict=True) if large]
+        frame.at[row, rng.choice(usable)] *= 1000.0
     return frame, rows
 
 

@@ -137,9 +137,11 @@ def find_batches(
         runs = _constant_runs(column)
         found += [_stuck(column, run, numbers) for run in runs]
         spans = _together_in(far[column.name] > 0) + _together_in(far[column.name] < 0)
-        spans += _together_in(_odd_digits(column))
-        for x in (levels[:, j], rest[:, j], _scores(np.abs(levels[:, j]))):
-            spans += _off_together(x)
+        odd = _odd_digits(column)
+        spans += [span for span in _together_in(odd) if _varied(column, odd, span)]
+        if levels[:, j].any():
+            for x in (levels[:, j], rest[:, j], _scores(np.abs(levels[:, j]))):
+                spans += _off_together(x)
         for span in _apart(spans, [(run.start, run.stop) for run in runs]):
             found.append(_off(column, slice(*span), numbers))
     return found
@@ -160,7 +162,9 @@ def _levels(column: Column, target: Target) -> Array:
         for c in range(len(target.names)):
             own = x[target.y == c]
             x[target.y == c] = own - (np.nanmedian(own) if (~np.isnan(own)).any() else 0.0)
-    spread = 1.4826 * float(np.nanmedian(np.abs(x))) or float(np.nanstd(x)) or 1.0
+    spread = 1.4826 * float(np.nanmedian(np.abs(x)))
+    if spread == 0:  # most cells have one value
+        return np.zeros(len(x), dtype=np.float32)
     return np.nan_to_num(np.clip(x / spread, -5, 5)).astype(np.float32)
 
 
@@ -181,6 +185,13 @@ def _odd_digits(column: Column) -> Array:
         if odd.sum() <= 0.1 * len(x):
             return odd
     return np.zeros(len(x), dtype=bool)
+
+
+def _varied(column: Column, odd: Array, span: tuple[int, int]) -> bool:
+    """Whether the odd cells of a span have several values, as conversions have."""
+    assert column.values is not None
+    inside = slice(*span)
+    return len(np.unique(column.values[inside][odd[inside]])) >= 4
 
 
 def _together_in(mask: Array) -> list[tuple[int, int]]:
@@ -206,26 +217,39 @@ def _without_each_other(z: Array) -> Array:
 
 
 def _off_together(x: Array) -> list[tuple[int, int]]:
-    """Spans of neighbouring rows whose mean lies far from that of other spans of the same length.
+    """Spans of neighbouring rows whose mean lies far from that of other spans of the same length, farthest first.
 
     The lengths double; for each the means of other spans say what is usual, so an order of the rows does not alarm.
     """
     sums = np.concatenate([[0.0], np.cumsum(x, dtype=np.float64)])
-    n, found = len(x), []
+    n, spans = len(x), []
+    order = max(0.0, float(np.corrcoef(x[1:], x[:-1])[0, 1])) if float(x.std()) > 0 else 0.0
     length = 8
     while length <= n // 8:
-        starts = np.arange(0, n - length + 1, length // 4 or 1)
+        starts = np.arange(0, n - length + 1, length // 4)
         means = (sums[starts + length] - sums[starts]) / length
         centre = float(np.median(means))
         for sign in (-1.0, 1.0):
             d = sign * (means - centre)
             least = ndtri([0.75, 0.9, 0.95]) * float(x.std()) / np.sqrt(length)
             q = np.maximum(np.quantile(d, [0.75, 0.9, 0.95]), least)
-            far = d > max(1.5 * tail_limit((q[0], q[1], q[2]), len(d)), _LEAST_OFF)
+            limit = (1.5 + 2.0 * order) * tail_limit((q[0], q[1], q[2]), len(d))
+            far = d > max(limit, _LEAST_OFF)
             if 0 < far.sum() <= max(12, 0.15 * len(d)):
-                found += [_refined(sign * (x - centre), int(s), int(s) + length) for s in starts[far]]
+                spans += [
+                    (float(d[i]) * length**0.5, sign, centre, int(starts[i]), length) for i in np.flatnonzero(far).tolist()
+                ]
         length *= 2
-    return found
+    return _best_of(x, spans)
+
+
+def _best_of(x: Array, spans: list[tuple[float, float, float, int, int]]) -> list[tuple[int, int]]:
+    """The spans that stand out most, each drawn to its edges; those that touch a better one are left out."""
+    kept: list[tuple[int, int]] = []
+    for _, sign, centre, start, length in sorted(spans, reverse=True):
+        if all(start + length <= first or start >= last for first, last in kept):
+            kept.append(_refined(sign * (x - centre), start, start + length))
+    return kept
 
 
 def _refined(x: Array, start: int, stop: int) -> tuple[int, int]:
@@ -242,9 +266,9 @@ def _refined(x: Array, start: int, stop: int) -> tuple[int, int]:
 
 
 def _apart(spans: list[tuple[int, int]], taken: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Spans that overlap become the longest of them; those that overlap what is taken are left out."""
+    """Of spans that overlap the first; those that overlap what is taken are left out."""
     kept: list[tuple[int, int]] = []
-    for span in sorted(spans, key=lambda s: s[0] - s[1]):
+    for span in spans:
         if all(span[1] <= other[0] or span[0] >= other[1] for other in [*kept, *taken]):
             kept.append(span)
     return sorted(kept)
@@ -291,11 +315,15 @@ def _constant_runs(column: Column) -> list[slice]:
         return []
     usual = sizes[~long] if (~long).any() else sizes
     share = float((usual - 1).sum() + 1) / max(float(usual.sum()), 1.0)
-    values, counts = np.unique(x[~np.isnan(x)], return_counts=True)
-    if share > 0.1 or counts.max() > 0.2 * len(x) or long.sum() > 20:
+    if share > 0.1 or long.sum() > 20:
         return []
-    surprise = (sizes - 1) * -np.log2(share) > 20 + np.log2(len(x))
-    return [slice(int(s), int(s + c)) for s, c in zip(edges[surprise], sizes[surprise], strict=True)]
+    runs = [slice(int(s), int(s + c)) for s, c in zip(edges[long], sizes[long], strict=True)]
+    chance = [max(share, float((x == x[run.start]).mean())) for run in runs]
+    return [
+        run
+        for run, p in zip(runs, chance, strict=True)
+        if (run.stop - run.start - 1) * -np.log2(p) > 20 + np.log2(len(x))
+    ]
 
 
 def _stuck(column: Column, run: slice, numbers: Array) -> RowProblem:
