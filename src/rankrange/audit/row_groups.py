@@ -7,7 +7,7 @@ from scipy.special import ndtri
 
 from ..core.arrays import Array
 from ..pages.text import visible
-from .row_problems import MOST_LISTED, Column, RowProblem, beyond, said_value, tail_limit
+from .row_problems import MOST_COLUMNS, Column, RowProblem, said_value
 from .target import Target
 
 # A mean of neighbouring rows is off from this many standard deviations of single rows on.
@@ -19,7 +19,16 @@ _LEAK, _NO_LEAK, _SURE_LEAK = 0.95, 0.9, 0.99
 _MOST_BINS = 200
 # The largest gap between two distribution functions from which on a column drifts.
 _DRIFT = 0.5
-_UNITS = {"1,000": 1000.0, "100": 100.0, "10": 10.0, "2.2": 2.2046, "2.54": 2.54, "25.4": 25.4, "1.6": 1.609, "60": 60.0}
+_UNITS = {
+    "1,000": 1000.0,
+    "100": 100.0,
+    "10": 10.0,
+    "2.2": 2.2046,
+    "2.54": 2.54,
+    "25.4": 25.4,
+    "1.6": 1.609,
+    "60": 60.0,
+}
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -119,16 +128,14 @@ def _repeat(rows: Array, same: bool, target: Target, numbers: Array) -> RowProbl
 # ---- batches ---------------------------------------------------------------------------------------------------------
 
 
-def find_batches(
-    amounts: list[Column], far: dict[str, Array], target: Target, numbers: Array
-) -> list[RowProblem]:
+def find_batches(amounts: list[Column], far: dict[str, Array], target: Target, numbers: Array) -> list[RowProblem]:
     """Neighbouring rows in which a column is off together.
 
     Signs are far cells one after the other, cells with more digits than the others have, one value again and again, and
     means of neighbouring rows, of the values, of their distances from the median, and of what the other columns do not
     tell. Of values the median of the row's class is taken away: a table sorted by its target is no batch.
     """
-    if not amounts:
+    if not amounts or len(amounts) > MOST_COLUMNS:
         return []
     levels = np.stack([_levels(column, target) for column in amounts], axis=1)
     rest = _without_each_other(levels)
@@ -141,7 +148,7 @@ def find_batches(
         spans += [span for span in _together_in(odd) if _varied(column, odd, span)]
         if levels[:, j].any():
             for x in (levels[:, j], rest[:, j], _scores(np.abs(levels[:, j]))):
-                spans += _off_together(x)
+                spans += _off_together(x, 3 * len(amounts))
         for span in _apart(spans, [(run.start, run.stop) for run in runs]):
             found.append(_off(column, slice(*span), numbers))
     return found
@@ -213,10 +220,12 @@ def _without_each_other(z: Array) -> Array:
         return z
     R = np.cov(z.astype(np.float64), rowvar=False) + 1e-3 * np.eye(p)
     inverse = np.linalg.inv(R)
-    return (z @ (inverse / np.diag(inverse))).astype(z.dtype)
+    rest = z @ (inverse / np.diag(inverse))
+    rest /= np.maximum(1.4826 * np.median(np.abs(rest), axis=0), 1e-12)
+    return np.clip(rest, -3, 3).astype(z.dtype)  # one wild cell must not make its neighbours a batch
 
 
-def _off_together(x: Array) -> list[tuple[int, int]]:
+def _off_together(x: Array, tests: int) -> list[tuple[int, int]]:
     """Spans of neighbouring rows whose mean lies far from that of other spans of the same length, farthest first.
 
     The lengths double; for each the means of other spans say what is usual, so an order of the rows does not alarm.
@@ -224,20 +233,20 @@ def _off_together(x: Array) -> list[tuple[int, int]]:
     sums = np.concatenate([[0.0], np.cumsum(x, dtype=np.float64)])
     n, spans = len(x), []
     order = max(0.0, float(np.corrcoef(x[1:], x[:-1])[0, 1])) if float(x.std()) > 0 else 0.0
-    length = 8
+    length, levels = 8, np.array([0.75, 0.9, 0.95])
     while length <= n // 8:
         starts = np.arange(0, n - length + 1, length // 4)
         means = (sums[starts + length] - sums[starts]) / length
         centre = float(np.median(means))
         for sign in (-1.0, 1.0):
             d = sign * (means - centre)
-            least = ndtri([0.75, 0.9, 0.95]) * float(x.std()) / np.sqrt(length)
-            q = np.maximum(np.quantile(d, [0.75, 0.9, 0.95]), least)
-            limit = (1.5 + 2.0 * order) * tail_limit((q[0], q[1], q[2]), len(d))
-            far = d > max(limit, _LEAST_OFF)
+            usual = float(np.median(np.quantile(d, levels) / ndtri(levels)))
+            scale = max(usual, float(x.std()) / length**0.5)  # means are nearly normal, unless the rows have an order
+            far = d > max((1.25 + 2.0 * order) * scale * -ndtri(0.05 / (len(d) * tests)), _LEAST_OFF)
             if 0 < far.sum() <= max(12, 0.15 * len(d)):
                 spans += [
-                    (float(d[i]) * length**0.5, sign, centre, int(starts[i]), length) for i in np.flatnonzero(far).tolist()
+                    (float(d[i]) * length**0.5, sign, centre, int(starts[i]), length)
+                    for i in np.flatnonzero(far).tolist()
                 ]
         length *= 2
     return _best_of(x, spans)
@@ -351,7 +360,9 @@ def find_leaks(columns: list[Column], target: Target) -> list[RowProblem]:
                 f"{name} nearly gives the target by itself: it takes away {100 * share:.1f}% of the errors of guessing"
                 + (f", the next best column {100 * max(others, 0.0):.0f}%" if len(shares) > 1 else "")
             )
-            found.append(RowProblem("leak", (), columns[j].name, f"{share:.3f}", f"up to {others:.3f}", said, share, "drop"))
+            found.append(
+                RowProblem("leak", (), columns[j].name, f"{share:.3f}", f"up to {others:.3f}", said, share, "drop")
+            )
     return found
 
 
@@ -406,9 +417,15 @@ def find_drift(columns: list[Column], time: str) -> list[RowProblem]:
         if column.name == time:
             continue
         bins = _bins(column)
-        shares = [np.cumsum(np.bincount(bins[part], minlength=bins.max() + 1)) / max(part.sum(), 1) for part in (early, late)]
+        shares = [
+            np.cumsum(np.bincount(bins[part], minlength=bins.max() + 1)) / max(part.sum(), 1) for part in (early, late)
+        ]
         gap = np.abs(shares[0] - shares[1])
-        size = float(gap.max()) if column.values is not None else 0.5 * float(np.abs(np.diff(shares[0] - shares[1], prepend=0)).sum())
+        size = (
+            float(gap.max())
+            if column.values is not None
+            else 0.5 * float(np.abs(np.diff(shares[0] - shares[1], prepend=0)).sum())
+        )
         if size >= _DRIFT and min(early.sum(), late.sum()) >= 20:
             found.append(_drifts(column, early, late, size, visible(time, 60)))
     return found

@@ -35,7 +35,7 @@ _SAID = {
 # Fewer cells tell no tail; a larger share far outside is a part of the table, not an accident; so many are listed.
 _LEAST, _MOST_FAR, MOST_LISTED = 20, 0.03, 1000
 # More columns than this are not predicted from each other.
-_MOST_COLUMNS = 150
+MOST_COLUMNS = 150
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def find_row_problems(
     columns = [Column.of(name, table.column(name)) for name in table.column_names]
     amounts = [column for column in columns if column.values is not None]
     found = [problem for column in amounts for problem in _impossible(column, numbers)]
-    both = {column.name: _far_cells(column) for column in amounts}
+    both = {column.name: _far_cells(column, len(amounts)) for column in amounts}
     masks = {name: few for name, (few, _) in both.items()}
     batches = find_batches(amounts, {name: many for name, (_, many) in both.items()}, target, numbers)
     found += batches
@@ -196,17 +196,17 @@ def said_value(column: Column, value: float) -> str:
 # ---- far outside -----------------------------------------------------------------------------------------------------
 
 
-def tail_limit(distances: tuple[float, float, float], n: int) -> float:
+def tail_limit(distances: tuple[float, float, float], n: int, tests: int = 1, heaviest: float = 1.5) -> float:
     """How far from the median a tail reaches in n rows, told by the distances of its 75%, 90% and 95% quantiles.
 
-    The tail of Tukey's h distribution through them: A z exp(h z^2 / 2), where z is normal. h is 0 for a normal tail and
+    Of all `tests` columns together one cell in twenty tables passes it. It is the tail of Tukey's h distribution through them: A z exp(h z^2 / 2), where z is normal. h is 0 for a normal tail and
     1 for one as heavy as Cauchy's; the smallest of three estimates is taken, which a few percent of junk do not move.
     """
     z = ndtri(np.array([0.75, 0.9, 0.95]))
     logs = np.log(np.maximum(distances, 1e-300) / z)
     slopes = [(logs[j] - logs[i]) / (0.5 * (z[j] ** 2 - z[i] ** 2)) for i, j in ((0, 1), (0, 2), (1, 2))]
-    h = max(0.0, float(min(slopes))) + 1.0 / np.sqrt(n)
-    end = -float(ndtri(min(0.01, 0.05 / n)))
+    h = min(max(0.0, float(min(slopes))) + 1.0 / np.sqrt(n), heaviest)
+    end = -float(ndtri(min(0.01, 0.05 / (n * tests))))
     inner = logs - 0.5 * h * z**2
     return float(np.exp(np.median(inner)) * end * np.exp(min(0.5 * h * end**2, 600.0)))
 
@@ -222,7 +222,7 @@ def beyond(distances: Array, limit: float, gap: float) -> Array:
     return distances >= steps[wide[0] + 1] if len(wide) else np.zeros_like(far)
 
 
-def _far_cells(column: Column) -> tuple[Array, Array]:
+def _far_cells(column: Column, tests: int) -> tuple[Array, Array]:
     """Which cells of a column lie far outside: -1 below, 1 above, 0 elsewhere; and the same where they are too many.
 
     Many far cells are a part of the table, unless they stand together: the second array is for `find_batches`.
@@ -233,26 +233,29 @@ def _far_cells(column: Column) -> tuple[Array, Array]:
     known = np.flatnonzero(~np.isnan(values))
     if len(known) < _LEAST or column.kind in ("yes or no", "empty"):
         return sides[0], sides[1]
-    for rows, x in _scales(values, known):
+    for rows, x, heaviest in _scales(values, known):
         centre = float(np.median(x))
         for sign in (-1, 1):
-            far = _far_side(sign * (x - centre))
+            far = _far_side(sign * (x - centre), tests, heaviest)
             sides[1, rows[far]] = sign
             if far.sum() <= _MOST_FAR * len(known):
                 sides[0, rows[far]] = sign
     return sides[0], sides[1]
 
 
-def _scales(values: Array, known: Array) -> list[tuple[Array, Array]]:
-    """The values as they are where they do not spread over decades, and the logarithms of those above zero."""
+def _scales(values: Array, known: Array) -> list[tuple[Array, Array, float]]:
+    """The values as they are where they do not spread over decades, and the logarithms of those above zero.
+
+    With each comes the heaviest tail to allow for: logarithms of heavy tails are no heavier than an exponential one.
+    """
     x = values[known]
     low, high = np.quantile(x, [0.1, 0.9])
     positive = known[x > 0]
-    logs = [(positive, np.log(values[positive]))] if x.min() >= 0 and len(positive) >= 0.5 * len(x) else []
-    return logs if logs and x.min() > 0 and high > 5 * low else [(known, x), *logs]
+    logs = [(positive, np.log(values[positive]), 0.2)] if x.min() >= 0 and len(positive) >= 0.5 * len(x) else []
+    return logs if logs and x.min() > 0 and high > 5 * low else [(known, x, 1.5), *logs]
 
 
-def _far_side(d: Array) -> Array:
+def _far_side(d: Array, tests: int, heaviest: float) -> Array:
     """Which signed distances from the median are far on the positive side."""
     n = len(d)
     q = np.quantile(d, [0.75, 0.9, 0.95])
@@ -261,7 +264,7 @@ def _far_side(d: Array) -> Array:
         q = np.quantile(inner, [0.5, 0.8, 0.9])
     if q[0] > 0:
         few = len(np.unique(d[d > 0][:2000])) < 10
-        limit = max(tail_limit((q[0], q[1], q[2]), n), 3.0 * q[2] if few else 0.0)
+        limit = max(tail_limit((q[0], q[1], q[2]), n, tests, heaviest), 3.0 * q[2] if few else 0.0)
         return beyond(d, 1.25 * limit, 1.25)
     values, counts = np.unique(d, return_counts=True)
     common = values[counts >= max(3, 0.002 * n)]
@@ -334,7 +337,7 @@ def normal_scores(amounts: list[Column]) -> Array:
 
     Ranks bound what a wild cell can do to the correlations.
     """
-    kept = amounts[:_MOST_COLUMNS]
+    kept = amounts[:MOST_COLUMNS]
     n = len(kept[0].values) if kept and kept[0].values is not None else 0
     z = np.zeros((n, len(kept)), dtype=np.float32)
     for j, column in enumerate(kept):
@@ -346,12 +349,10 @@ def normal_scores(amounts: list[Column]) -> Array:
     return z
 
 
-def _strange_together(
-    amounts: list[Column], z: Array, masks: dict[str, Array], numbers: Array
-) -> list[RowProblem]:
+def _strange_together(amounts: list[Column], z: Array, masks: dict[str, Array], numbers: Array) -> list[RowProblem]:
     """Rows whose columns do not go together, or fit better when moved by one column, though each value is usual."""
     n, p = z.shape
-    if n < 5 * p or n < _LEAST or p < 2:
+    if n < 5 * p or n < _LEAST or p < 2 or len(amounts) > p:
         return []
     alone = np.any([masks[column.name] != 0 for column in amounts], axis=0)
     inverse = np.linalg.inv(_robust_correlation(z))
@@ -361,7 +362,7 @@ def _strange_together(
     far = _far_above(size)
     worst = np.abs(residuals).argmax(axis=1)
     for j in np.flatnonzero([len(np.unique(z[:10_000, j])) > 10 for j in range(p)]).tolist():
-        far |= _far_above(residuals[:, j]) | _far_above(-residuals[:, j])
+        far |= _far_above(residuals[:, j], p) | _far_above(-residuals[:, j], p)
     moved = _moved_by_one(amounts, size, inverse)
     far &= ~alone & (moved == 0)
     found = [_moved(amounts, int(moved[i]), int(numbers[i])) for i in np.flatnonzero(moved)[:MOST_LISTED].tolist()]
@@ -421,12 +422,12 @@ def _robust_correlation(z: Array) -> Array:
     return 0.999 * R + 0.001 * np.eye(len(R))
 
 
-def _far_above(values: Array) -> Array:
+def _far_above(values: Array, tests: int = 1) -> Array:
     centre = float(np.median(values))
     q = np.quantile(values, [0.75, 0.9, 0.95]) - centre
     if q[0] <= 0:
         return np.zeros(len(values), dtype=bool)
-    return beyond(values - centre, 1.25 * tail_limit((q[0], q[1], q[2]), len(values)), 1.1)
+    return beyond(values - centre, 1.25 * tail_limit((q[0], q[1], q[2]), len(values), tests), 1.1)
 
 
 def _together(
@@ -437,7 +438,9 @@ def _together(
     spread = 1.0 / np.sqrt(inverse[j, j])
     expected = z[i, j] - residuals[i, j] * spread
     known = np.sort(column.values[~np.isnan(column.values)])
-    ends = np.clip((_normal_share(expected + np.array([-2.0, 2.0]) * spread) * len(known)).astype(int), 0, len(known) - 1)
+    ends = np.clip(
+        (_normal_share(expected + np.array([-2.0, 2.0]) * spread) * len(known)).astype(int), 0, len(known) - 1
+    )
     first, last = (said_value(column, float(known[end])) for end in ends)
     said = column.said(i)
     sentence = (
