@@ -5,8 +5,8 @@
 Kinds of junk: single cells times 1,000; rows whose numbers moved by one column; a run of rows in which one column is in
 another unit; a run of rows entered twice; rows entered again with another target; a column that gives the target away.
 A planted row counts as found when some problem names it (a leak: when the column is named). A row of the clean table
-counts as false when some problem names it, whether or not it is really wrong: tables that people published have repeated
-rows and outliers of their own. Limits were chosen on the tables of "develop" alone.
+counts as false when some problem names it, whether or not it is really wrong: tables that people published have
+outliers of their own (rows that are repeated exactly are taken out first). Limits were chosen on the tables of "develop" alone.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ import numpy as np
 import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).parent))
-import record  # noqa: E402
-
-from rankrange.audit.row_problems import find_row_problems  # noqa: E402
-from rankrange.audit.target import find_target  # noqa: E402
-from rankrange.tables.encode import as_table  # noqa: E402
+import record
+from rankrange.audit.row_problems import find_row_problems
+from rankrange.audit.target import find_target
+from rankrange.tables.encode import as_table
 
 DATA = Path(os.environ.get("RANKRANGE_DATA", "data"))
 UNITS = (1000.0, 0.001, 100.0, 25.4, 2.2046, 0.4536, 1.609)

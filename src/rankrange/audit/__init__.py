@@ -3,10 +3,22 @@
 May import: everything above it, from `core` to `tables`; only the command line imports it.
 """
 
+from .decisions import Decision, Decisions, read_decisions
 from .export import load_model
 from .findings import Audit, Suspect
 from .row_problems import RowProblem
 from .study import audit_file, audit_table
 from .target import TASKS
 
-__all__ = ["TASKS", "Audit", "RowProblem", "Suspect", "audit_file", "audit_table", "load_model"]
+__all__ = [
+    "TASKS",
+    "Audit",
+    "Decision",
+    "Decisions",
+    "RowProblem",
+    "Suspect",
+    "audit_file",
+    "audit_table",
+    "load_model",
+    "read_decisions",
+]

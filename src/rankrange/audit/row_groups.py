@@ -38,7 +38,9 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 def find_repeats(columns: list[Column], target: Target, numbers: Array) -> list[RowProblem]:
     """Rows that are equal to an earlier one, with the same target or another."""
     marks = [_marks(column, j) for j, column in enumerate(columns)]
-    total = np.sum(marks, axis=0, dtype=np.uint64) if marks else np.zeros(len(numbers), dtype=np.uint64)
+    total: Array = np.zeros(len(numbers), dtype=np.uint64)
+    for mark in marks:
+        total = total + mark
     groups = _groups_of(total)
     if not groups or _by_chance(columns, marks, total):
         return []
@@ -183,7 +185,7 @@ def _scores(x: Array) -> Array:
 
 
 def _odd_digits(column: Column) -> Array:
-    """Cells with more digits behind the point than nine in ten cells have: converted, where the others were measured."""
+    """Cells with more digits behind the point than nine in ten cells have: converted, not measured."""
     x = column.values
     assert x is not None
     for digits in range(5):

@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-
 from scipy.special import ndtri
 
 from ..core.arrays import Array
@@ -91,6 +90,11 @@ def count_problems(problems: Sequence[RowProblem]) -> dict[str, int]:
             skipped = int(kind == "duplicate")
             counts[kind] = len({row for problem in found for row in problem.rows[skipped:]})
     return {kind: count for kind, count in counts.items() if count}
+
+
+def kind_in_words(kind: str) -> str:
+    """A kind of problem as a heading."""
+    return _SAID[kind][1].capitalize()
 
 
 def problems_in_words(problems: Sequence[RowProblem]) -> str:
@@ -199,8 +203,9 @@ def said_value(column: Column, value: float) -> str:
 def tail_limit(distances: tuple[float, float, float], n: int, tests: int = 1, heaviest: float = 1.5) -> float:
     """How far from the median a tail reaches in n rows, told by the distances of its 75%, 90% and 95% quantiles.
 
-    Of all `tests` columns together one cell in twenty tables passes it. It is the tail of Tukey's h distribution through them: A z exp(h z^2 / 2), where z is normal. h is 0 for a normal tail and
-    1 for one as heavy as Cauchy's; the smallest of three estimates is taken, which a few percent of junk do not move.
+    Over all `tests` columns one cell in twenty tables passes it. It is the tail of Tukey's h distribution through the
+    three: A z exp(h z^2 / 2), where z is normal. h is 0 for a normal tail and 1 for one as heavy as Cauchy's;
+    the smallest of three estimates is taken, which a few percent of junk do not move.
     """
     z = ndtri(np.array([0.75, 0.9, 0.95]))
     logs = np.log(np.maximum(distances, 1e-300) / z)
@@ -310,23 +315,13 @@ def _far_problem(column: Column, i: int, usual: tuple[float, float, int], row: i
 
 
 def _impossible(column: Column, numbers: Array) -> list[RowProblem]:
-    """Texts in a column of numbers, and negative values where all others are positive and far from zero or counts."""
-    found = []
-    name = visible(column.name, 60)
-    if column.strays is not None and column.strays.any():
-        rows = np.flatnonzero(column.strays)
-        said = f"{len(rows):,} cells of {name} are no {'dates' if column.kind == 'dates' else 'numbers'}"
-        found.append(_many("impossible", numbers[rows], column.name, "text", "numbers", said, 0.9))
-    return found
-
-
-def _many(
-    kind: str, rows: Array, column: str | None, value: str, usual: str, said: str, strength: float, action: str = "look"
-) -> RowProblem:
-    """A problem of several rows; the sentence ends with them."""
+    """Texts in a column of numbers or dates."""
+    if column.strays is None or not column.strays.any():
+        return []
+    rows, what = numbers[column.strays], "dates" if column.kind == "dates" else "numbers"
     listed = ", ".join(f"{row:,}" for row in rows[:5].tolist()) + (" ..." if len(rows) > 5 else "")
-    sentence = f"{said} (row{'s' * (len(rows) > 1)} {listed})"
-    return RowProblem(kind, tuple(rows.tolist()), column, value, usual, sentence, strength, action)
+    said = f"{len(rows):,} cells of {visible(column.name, 60)} are no {what} (row{'s' * (len(rows) > 1)} {listed})"
+    return [RowProblem("impossible", tuple(rows.tolist()), column.name, "text", what, said, 0.9, "fix")]
 
 
 # ---- columns that do not go together ---------------------------------------------------------------------------------
@@ -365,7 +360,7 @@ def _strange_together(amounts: list[Column], z: Array, masks: dict[str, Array], 
         far |= _far_above(residuals[:, j], p) | _far_above(-residuals[:, j], p)
     moved = _moved_by_one(amounts, size, inverse)
     far &= ~alone & (moved == 0)
-    found = [_moved(amounts, int(moved[i]), int(numbers[i])) for i in np.flatnonzero(moved)[:MOST_LISTED].tolist()]
+    found = [_moved(int(moved[i]), int(numbers[i])) for i in np.flatnonzero(moved)[:MOST_LISTED].tolist()]
     if far.sum() > _MOST_FAR * n:
         return found
     rows = np.flatnonzero(far)[:MOST_LISTED]
@@ -408,7 +403,7 @@ def _score_on(grid: Array, values: Array) -> Array:
     return np.where(np.isnan(values), 0.0, scores)
 
 
-def _moved(amounts: list[Column], step: int, row: int) -> RowProblem:
+def _moved(step: int, row: int) -> RowProblem:
     side = "right" if step > 0 else "left"
     sentence = f"the numbers of row {row:,} fit far better one column further to the {side}: columns may have shifted"
     return RowProblem("far", (row,), None, "", "", sentence, 0.85, "fix")
@@ -416,8 +411,7 @@ def _moved(amounts: list[Column], step: int, row: int) -> RowProblem:
 
 def _robust_correlation(z: Array) -> Array:
     """Correlations of normal scores, brought in a little so that copies of a column can be inverted."""
-    R = np.corrcoef(z.astype(np.float64), rowvar=False)
-    R = np.nan_to_num(R, nan=0.0)
+    R = np.asarray(np.nan_to_num(np.corrcoef(z.astype(np.float64), rowvar=False), nan=0.0))
     np.fill_diagonal(R, 1.0)
     return 0.999 * R + 0.001 * np.eye(len(R))
 

@@ -71,6 +71,8 @@ def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
     console = Console(markup=False, highlight=False, emoji=False)
     for sentence in audit.sentences():
         console.print(visible(sentence))
+    for sentence in audit.review_in_words():
+        console.print(visible(sentence))
     console.print()
     console.print(_scores(audit))
     if audit.scores_note():
@@ -132,6 +134,8 @@ def _suspects(audit: Audit, top: int) -> Any:
     count = min(top, audit.n_suspects)
     title = f"\nThe {count} most suspect of {audit.n_suspects:,} rows"
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    from .decisions import row_said
+
     numbers = audit.judgement.residuals is not None
     better, off = ("expected", "off by") if numbers else ("suggested", "loss")
     for name in ("row", "given", better, "p(wrong)", off, "action"):
@@ -140,5 +144,5 @@ def _suspects(audit: Audit, top: int) -> Any:
         p = ">99%" if s.p_wrong > 0.995 else f"{s.p_wrong:.0%}"
         given, other = (Text(visible(text, _WIDTH_OF_TEXT)) for text in (s.given, s.suggested))
         size = f"{s.loss:.3g}" if s.residual is None else number(s.residual, 4)
-        table.add_row(f"{s.row:,}", given, other, p, size, s.action)
+        table.add_row(row_said(s.row), given, other, p, size, s.action)
     return table
