@@ -411,7 +411,9 @@ def _moved(step: int, row: int) -> RowProblem:
 
 def _robust_correlation(z: Array) -> Array:
     """Correlations of normal scores, brought in a little so that copies of a column can be inverted."""
-    R = np.asarray(np.nan_to_num(np.corrcoef(z.astype(np.float64), rowvar=False), nan=0.0))
+    C = np.cov(z.astype(np.float64), rowvar=False)
+    spread = np.sqrt(np.maximum(np.diag(C), 1e-12))  # a constant column correlates with none
+    R = C / spread[:, None] / spread
     np.fill_diagonal(R, 1.0)
     return 0.999 * R + 0.001 * np.eye(len(R))
 
