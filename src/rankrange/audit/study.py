@@ -23,6 +23,7 @@ from threadpoolctl import threadpool_limits
 from .. import __version__
 from ..core.arrays import Array
 from ..errors import UserError
+from ..tables.cells import typed
 from ..tables.encode import TableEncoder, as_table, numbers_of
 from ..tables.read import find_column, open_table
 from .amounts import judge_numbers
@@ -115,6 +116,8 @@ def audit_table(
     task: str = "auto",
     labels_by: str | None = None,
     ignore: Sequence[str] = (),
+    dates: str | None = None,
+    decimal: str | None = None,
     seed: int = 0,
     jobs: int | None = None,
     name: str = "table",
@@ -139,6 +142,10 @@ def audit_table(
         What stands between the labels of one cell, where a cell holds several.
     ignore : sequence of str, default=()
         Columns that are left out.
+    dates : {"day-first", "month-first"}, optional
+        What 03/04/2025 means, where a column does not say it itself.
+    decimal : {"point", "comma"}, optional
+        What 1,234 means, where a column does not say it itself.
     seed : int, default=0
         The same seed gives the same result, whatever the number of jobs.
     jobs : int, optional
@@ -187,8 +194,9 @@ def audit_table(
     if len(found.rows) < table.num_rows:
         features = features.take(found.rows)
     tell(f"encoding {len(rest):,} columns")
-    encoder = TableEncoder().fit(features)
-    X = encoder.transform(features)
+    encoder = TableEncoder(dates, decimal)
+    X = encoder.fit_transform(features, found.y if found.task != "labels" else None)
+    features, _ = typed(features, encoder.forms_)
     plan = _plan_for(found, X, jobs, seed)
     # One thread per product: parts are fitted side by side, and results do not depend on how many there are.
     with threadpool_limits(1), warnings.catch_warnings(record=True) as raised:
