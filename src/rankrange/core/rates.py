@@ -6,11 +6,13 @@ overlap" and "the classes are apart, and many are wrong" make the labels about e
 such stories is lucky. So every story counts with its probability. With two classes they are a grid of pairs of rates,
 the scale a and the shift b fitted to each and their width put in by Laplace's method; with more classes there are
 three: no label is wrong, one rate for all classes, a rate for each pair of them. No rate at all has a probability of
-its own, `none`: where it stays above a few percent, the labels do not show that any of them is wrong.
+its own, `none`: where it stays above a few percent, the labels do not show that any of them is wrong. Several opinions are
+averaged the same way: a line shows a rate of wrong labels that trees, which fit the labels closely, have taken in.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,7 +31,7 @@ _NONE, _TOGETHER, _FALL = 0.35, 0.6, 0.15
 # The same where only the order of the rows is asked for, and nothing is claimed.
 _RANKING = (0.05, 0.3, 2.0)
 _SCALE_WIDTH, _SHIFT_WIDTH = 1.0, 2.0
-_SURE = 1e-4  # no opinion is surer than this of a label being wrong
+_SURE = 1e-3  # no opinion is surer than this of a label being wrong
 _STEPS = 30
 # Units of log likelihood that one rate must gain, where classes are more than two; a rate for each, one more per class.
 _GAIN = 3.0
@@ -54,6 +56,8 @@ class AveragedLabels:
         The probability that no label is wrong.
     transition : ndarray of shape (classes, classes)
         How often a row of one true class (rows) is given each label (columns).
+    stories : ndarray of shape (opinions, stories)
+        The probability of each.
     """
 
     wrong: Array
@@ -63,27 +67,36 @@ class AveragedLabels:
     interval: tuple[float, float]
     none: float
     transition: Array
+    stories: Array
 
 
-def averaged_labels(P: Array, codes: Array) -> AveragedLabels:
-    """Average over the rates of wrong labels.
+def averaged_labels(opinions: Sequence[Array], codes: Array, stories: Array | None = None) -> AveragedLabels:
+    """Average over opinions, and over the rates of wrong labels under each.
 
     Parameters
     ----------
-    P : ndarray of shape (n, classes)
+    opinions : sequence of ndarray of shape (n, classes)
         Probabilities of the labels as they are, by models that have not seen the row.
     codes : ndarray of shape (n,)
         The labels as they are, 0..classes-1.
+    stories : ndarray, optional
+        The probability of each story under each opinion, where it is known: that of another result.
 
     Returns
     -------
     AveragedLabels
         The probability of each label being wrong, and the share of wrong labels.
     """
-    Z = np.log(np.clip(P, _SURE, 1.0))
-    if Z.shape[1] == 2:
-        return _two_classes(Z[:, 1] - Z[:, 0], codes)
-    return _more_classes(Z, codes)
+    logs = [np.log(np.clip(P, _SURE, 1.0)) for P in opinions]
+    if logs[0].shape[1] == 2:
+        return _two_classes([Z[:, 1] - Z[:, 0] for Z in logs], codes, stories)
+    return _more_classes(logs, codes, stories)
+
+
+def _weights(evidence: Array, prior: Array) -> Array:
+    """(opinions, stories): their probabilities, given the logarithms of the likelihoods and of the prior."""
+    total = evidence + prior
+    return np.asarray(softmax(total.ravel()).reshape(total.shape))
 
 
 # ---- two classes: a grid of rates ------------------------------------------------------------------------------------
@@ -107,35 +120,29 @@ def _prior(none: float, together: float, fall: float) -> Array:
     return np.log(np.concatenate([[none], shared, apart]))
 
 
-def _two_classes(z: Array, codes: Array) -> AveragedLabels:
+def _two_classes(scores: list[Array], codes: Array, stories: Array | None) -> AveragedLabels:
     n, pairs = len(codes), _pairs()
-    points, labels, share = _coarse(np.column_stack([-z / 2, z / 2]), codes, np.full(n, 1.0 / n))
-    fits = _Curves(points[:, 1] - points[:, 0], n * share * (labels == 1), n * share * (labels == 0), pairs)
-    evidence = fits.evidence()
-    weights = softmax(evidence + _prior(_NONE, _TOGETHER, _FALL))
-    loose = softmax(evidence + _prior(*_RANKING))
-    told = np.flatnonzero(np.maximum(weights, loose) > 1e-3)
-    total = [weights[told].sum(), loose[told].sum()]
-    p = np.zeros((2, n))
-    rates, errors = np.zeros((2, len(told)))
-    for at, i in enumerate(told):
-        one = expit(np.exp(fits.scale[i]) * z + fits.shift[i])
-        up, down = pairs[i]
-        given_one = np.clip(up + (1.0 - up - down) * one, 1e-12, 1.0 - 1e-12)
-        wrong = np.where(codes == 1, up * (1.0 - one) / given_one, down * one / (1.0 - given_one))
-        p += np.array([[weights[i] / total[0]], [loose[i] / total[1]]]) * wrong
+    fits = [_Curves.of(z, codes, pairs) for z in scores]
+    evidence = np.stack([fit.evidence() for fit in fits])
+    weights = _weights(evidence, _prior(_NONE, _TOGETHER, _FALL)) if stories is None else stories
+    loose = _weights(evidence, _prior(*_RANKING))
+    told = np.argwhere(np.maximum(weights, loose) > 1e-3)
+    known, open_minded = (w[tuple(told.T)] / w[tuple(told.T)].sum() for w in (weights, loose))
+    p, rates, errors = np.zeros((2, n)), np.zeros(len(told)), np.zeros(len(told))
+    for at, (source, i) in enumerate(told):
+        wrong = fits[source].wrong(i, scores[source], codes)
+        p += np.array([[known[at]], [open_minded[at]]]) * wrong
         rates[at], errors[at] = wrong.mean(), np.sqrt(float((wrong * (1.0 - wrong)).mean()) / n) + _GRID_ERROR * (i > 0)
-    known = weights[told] / total[0]
-    up, down = known @ pairs[told]
-    true = np.where(np.arange(2) == codes[:, None], 1.0 - p[0][:, None], p[0][:, None])
+    up, down = known @ pairs[told[:, 1]]
     return AveragedLabels(
         wrong=p[0],
         ranking=p[1],
-        true=true,
+        true=np.where(np.arange(2) == codes[:, None], 1.0 - p[0][:, None], p[0][:, None]),
         rate=float(known @ rates),
         interval=_interval(known, rates, errors, n),
-        none=float(weights[0]),
+        none=float(weights[:, 0].sum()),
         transition=np.array([[1.0 - up, up], [down, 1.0 - down]]),
+        stories=weights,
     )
 
 
@@ -147,11 +154,25 @@ class _Curves:
     """
 
     def __init__(self, z: Array, ones: Array, zeros: Array, pairs: Array) -> None:
-        self.z, self.ones, self.zeros = z, ones, zeros
+        self.z, self.ones, self.zeros, self.pairs = z, ones, zeros, pairs
         self.up, self.slope = pairs[:, :1], 1.0 - pairs.sum(axis=1, keepdims=True)
         self.centre = -np.log(self.slope[:, 0])
         self.scale, self.shift = self.centre.copy(), np.zeros(len(pairs))
         self._climb()
+
+    @classmethod
+    def of(cls, z: Array, codes: Array, pairs: Array) -> _Curves:
+        """Fit to the mean scores of slices of the rows: with two parameters nothing is lost."""
+        n = len(codes)
+        points, labels, share = _coarse(np.column_stack([-z / 2, z / 2]), codes, np.full(n, 1.0 / n))
+        return cls(points[:, 1] - points[:, 0], n * share * (labels == 1), n * share * (labels == 0), pairs)
+
+    def wrong(self, i: int, z: Array, codes: Array) -> Array:
+        """(n,): the probability that each label is wrong under one pair of rates."""
+        one = expit(np.exp(self.scale[i]) * z + self.shift[i])
+        up, down = self.pairs[i]
+        given_one = np.clip(up + (1.0 - up - down) * one, 1e-12, 1.0 - 1e-12)
+        return np.where(codes == 1, up * (1.0 - one) / given_one, down * one / (1.0 - given_one))
 
     def _at(self, scale: Array, shift: Array) -> tuple[Array, Array, Array]:
         one = expit(np.exp(scale)[:, None] * self.z + shift[:, None])
@@ -200,33 +221,39 @@ class _Curves:
 # ---- more classes: three stories -------------------------------------------------------------------------------------
 
 
-def _more_classes(Z: Array, codes: Array) -> AveragedLabels:
-    n, K = Z.shape
-    rows = np.arange(n)
-    found = [wrong_labels(Z, codes, prior=prior) for prior in (TIED, 0.0)]
-    flat = _calibrated(Z, codes)
-    fits = [flat, *(labels.expected for labels in found)]
-    values = np.array([np.log(np.maximum(E[rows, codes], 1e-12)).sum() for E in fits])
-    values -= np.array([0.0, _GAIN, _GAIN + K - 1.0])
-    weights, loose = (
-        softmax(values + np.log([none, (1.0 - none) * together, (1.0 - none) * (1.0 - together)]))
+def _more_classes(logs: list[Array], codes: Array, stories: Array | None) -> AveragedLabels:
+    (n, K), rows = logs[0].shape, np.arange(len(codes))
+    found = [[wrong_labels(Z, codes, prior=prior) for prior in (TIED, 0.0)] for Z in logs]
+    evidence = np.empty((len(logs), 3))
+    for values, Z, pair in zip(evidence, logs, found, strict=True):
+        fits = [_calibrated(Z, codes), *(labels.expected for labels in pair)]
+        values[:] = [np.log(np.maximum(E[rows, codes], 1e-12)).sum() for E in fits]
+    evidence -= np.array([0.0, _GAIN, _GAIN + K - 1.0])
+    priors = [
+        np.log([none, (1.0 - none) * together, (1.0 - none) * (1.0 - together)])
         for none, together in ((_NONE, _TOGETHER), _RANKING[:2])
-    )
-    rates = np.array([0.0, *(labels.rate for labels in found)])
-    errors = np.array([0.0, *((labels.interval[1] - labels.interval[0]) / 3.92 for labels in found)])
+    ]
+    weights = _weights(evidence, priors[0]) if stories is None else stories
+    none, loose = float(weights[:, 0].sum()), _weights(evidence, priors[1])[:, 1:].ravel()
+    some, models = weights[:, 1:].ravel(), [labels for pair in found for labels in pair]
     given = np.zeros((n, K))
     given[rows, codes] = 1.0
-    true = weights[0] * given + weights[1] * found[0].true + weights[2] * found[1].true
-    some = max(float(weights[1:].sum()), 1e-12)
+    rates = np.array([0.0, *(labels.rate for labels in models)])
+    errors = np.array([0.0, *((labels.interval[1] - labels.interval[0]) / 3.92 for labels in models)])
     return AveragedLabels(
-        wrong=np.asarray(weights[1:] @ np.stack([labels.wrong for labels in found])),
-        ranking=np.asarray(loose[1:] @ np.stack([labels.wrong for labels in found])),
-        true=true,
-        rate=float(weights @ rates),
-        interval=_interval(weights, rates, errors, n),
-        none=float(weights[0]),
-        transition=np.asarray(sum(w / some * labels.transition for w, labels in zip(weights[1:], found, strict=True))),
+        wrong=_mean(some, [labels.wrong for labels in models]),
+        ranking=_mean(loose, [labels.wrong for labels in models]),
+        true=none * given + _mean(some, [labels.true for labels in models]),
+        rate=float(some @ rates[1:]),
+        interval=_interval(np.array([none, *some]), rates, errors, n),
+        none=none,
+        transition=_mean(some / max(float(some.sum()), 1e-12), [labels.transition for labels in models]),
+        stories=weights,
     )
+
+
+def _mean(weights: Array, values: list[Array]) -> Array:
+    return np.tensordot(weights, np.stack(values), axes=1)
 
 
 def _calibrated(Z: Array, codes: Array) -> Array:
