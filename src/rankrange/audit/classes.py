@@ -34,6 +34,8 @@ _APART = 0.1
 _JUDGES = {
     "ordinary": "the ordinary one gives",
     "robust": "the one that ignores the worst rows",
+    "boosting": "boosted trees",
+    "forest": "a forest",
     "neighbours": "the labels of the nearest rows",
 }
 
@@ -75,7 +77,7 @@ def judge_classes(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
     # The same penalty judges labels and fits the model: what is told of one holds for the other.
     judge = AoRRClassifier(C=penalty)
     issues = find_label_issues(
-        X, codes, estimator=judge, cv=plan.folds, neighbours=plan.neighbours, random_state=plan.seed
+        X, codes, estimator=judge, cv=plan.folds, calibrate=plan.calibrate, random_state=plan.seed
     )
     order = issues.table["row"]
     wrong = np.asarray(issues.p_wrong)

@@ -31,7 +31,6 @@ class Plan:
     folds: int
     m_rows: int
     penalty_rows: int
-    neighbours: bool
     jobs: int | None
     seed: int
 
@@ -55,7 +54,6 @@ class Plan:
             folds=5 if n * numbers <= 2e7 else 3 if n * numbers <= 1e8 and n <= 200_000 else 2,
             m_rows=min(_SAMPLE, max(2000, int(_TUNED_ON / numbers))),
             penalty_rows=min(_SAMPLE, max(1000, int(_PENALTY_ON / numbers))),
-            neighbours=n <= 50_000,
             jobs=jobs,
             seed=seed,
         )

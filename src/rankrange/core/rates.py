@@ -6,8 +6,8 @@ overlap" and "the classes are apart, and many are wrong" make the labels about e
 such stories is lucky. So every story counts with its probability. With two classes they are a grid of pairs of rates,
 the scale a and the shift b fitted to each and their width put in by Laplace's method; with more classes there are
 three: no label is wrong, one rate for all classes, a rate for each pair of them. No rate at all has a probability of
-its own, `none`: where it stays above a few percent, the labels do not show that any of them is wrong. Several opinions are
-averaged the same way: a line shows a rate of wrong labels that trees, which fit the labels closely, have taken in.
+its own, `none`: where it stays above a few percent, the labels do not show that any of them is wrong. Several opinions
+are averaged the same way: a line shows a rate of wrong labels that trees, which fit the labels closely, have taken in.
 """
 
 from __future__ import annotations
