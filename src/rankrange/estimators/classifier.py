@@ -266,6 +266,11 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
             The model itself.
         """
         self._check_params()
+        if self.stratify:
+            raise ValueError(
+                "partial_fit follows one pair of cuts for all classes and cannot cut class by class, got "
+                "stratify=True; use fit, or stratify=False"
+            )
         first = not hasattr(self, "stream_")
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], reset=first)
         if classes is not None and first:
