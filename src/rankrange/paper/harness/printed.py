@@ -149,7 +149,7 @@ def moved(before: Iterable[Row], after: Iterable[Row]) -> list[Move]:
     for key in [*old, *(key for key in new if key not in old)]:
         one, other = old.get(key), new.get(key)
         if one is None or other is None:
-            found.append(Move(key, one and one.mean, other and other.mean, 0.0))
+            found.append(Move(key, None if one is None else one.mean, None if other is None else other.mean, 0.0))
             continue
         noise = 2.0 * math.hypot(*((row.sd or 0.0) / math.sqrt(row.n) for row in (one, other)))
         if abs(other.mean - one.mean) > max(noise, 1e-9 * abs(one.mean)):

@@ -79,7 +79,7 @@ class Store:
             left.unlink(missing_ok=True)
         manifest = self.manifest()
         if manifest is None:
-            begun = {"size": size, "versions": versions(), "commit": commit(), "passes": []}
+            begun: dict[str, Any] = {"size": size, "versions": versions(), "commit": commit(), "passes": []}
             self._write(self.folder / "run.json", begun)
             return
         for what, there, now in (("size", manifest["size"], size), ("versions", manifest["versions"], versions())):
