@@ -83,9 +83,7 @@ def test_where_a_line_does_not_fit_the_nearest_rows_judge():
     X, y = make_moons(800, noise=0.15, random_state=0)
     given = noise.symmetric(y, 0.1, 0)
     wrong = given != y
-    near, alone = (
-        find_label_issues(X, given, neighbours=use, trees=False, random_state=0) for use in (True, False)
-    )
+    near, alone = (find_label_issues(X, given, neighbours=use, trees=False, random_state=0) for use in (True, False))
     assert near.neighbour_weight > 0.5
     assert alone.neighbour_weight == 0
     precision = [average_precision_score(wrong, found.score) for found in (near, alone)]

@@ -33,9 +33,10 @@ class Plan:
     penalty_rows: int
     jobs: int | None
     seed: int
+    calibrate: bool = True
 
     @classmethod
-    def of(cls, n: int, p: int, n_outputs: int, jobs: int | None, seed: int) -> Plan:
+    def of(cls, n: int, p: int, n_outputs: int, jobs: int | None, seed: int, calibrate: bool = True) -> Plan:
         """The plan for n rows of p features.
 
         Parameters
@@ -48,6 +49,8 @@ class Plan:
             Parts fitted at a time.
         seed : int
             The same seed gives the same audit.
+        calibrate : bool
+            Whether claims are tried on the table with planted errors.
         """
         numbers = (p + 1) * n_outputs
         return cls(
@@ -56,6 +59,7 @@ class Plan:
             penalty_rows=min(_SAMPLE, max(1000, int(_PENALTY_ON / numbers))),
             jobs=jobs,
             seed=seed,
+            calibrate=calibrate,
         )
 
     def rng(self, *stream: int) -> np.random.Generator:

@@ -113,6 +113,7 @@ def audit_table(
     ignore: Sequence[str] = (),
     seed: int = 0,
     jobs: int | None = None,
+    calibrate: bool = True,
     name: str = "table",
     tell: Tell | None = None,
 ) -> Audit:
@@ -137,6 +138,8 @@ def audit_table(
         The same seed gives the same result, whatever the number of jobs.
     jobs : int, optional
         Parts fitted at a time: one per core by default.
+    calibrate : bool, default=True
+        Whether the claims about wrong labels are tried on the same table with planted errors, and corrected.
     name : str, default="table"
         What the table is called on the page and in messages.
     tell : callable, optional
@@ -178,7 +181,7 @@ def audit_table(
     encoder = TableEncoder().fit(features)
     X = encoder.transform(features)
     n_outputs = 1 if found.task == "numbers" or len(found.names) == 2 else len(found.names)
-    plan = Plan.of(X.shape[0], X.shape[1], n_outputs, jobs or os.cpu_count() or 1, seed)
+    plan = Plan.of(X.shape[0], X.shape[1], n_outputs, jobs or os.cpu_count() or 1, seed, calibrate)
     # One thread per product: parts are fitted side by side, and results do not depend on how many there are.
     with threadpool_limits(1), warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always")
