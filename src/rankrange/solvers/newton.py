@@ -21,6 +21,10 @@ from .descent import Log, Metric, Result, cut_is_clean, finish, relative
 _BLOCK = 1 << 15
 # Of the small problem near the cut at most; 10 to 15 are usual.
 _BAND_STEPS = 40
+# Rows near the cut that are free to change sides at most.
+_WIDEST = 200_000
+# Times that the tangents of the certificate are moved at most.
+_TANGENTS = 3
 
 
 class Band(NamedTuple):
@@ -82,6 +86,8 @@ def newton(
         taken = _search(objective, look, proposal)
         n_iter += 1
         if taken is None:
+            if loop.widen(look, proposal):
+                continue
             break
         loop.learn(look, taken)
         look = taken
@@ -112,11 +118,11 @@ class _Loop:
 
     def __init__(self, objective: Objective, tol: float, near: bool, rng: np.random.Generator, width: int) -> None:
         self.objective, self.tol, self.rng = objective, tol, rng
-        self.sample = Sampled(objective, hessian_rows(objective), rng)
+        self.curvature = Curvature(objective, hessian_rows(objective), rng)
         self.crossed = 0  # rows that crossed the upper cut in the last step
         # At a minimum about as many rows tie at the cut as there are parameters, and fewer where the penalty is strong.
-        self.least_width = min(10 * objective.design.p, 500)
-        self.width = max(width, self.least_width)
+        self.least_width = max(min(10 * objective.design.p, 500), min(width, _WIDEST))
+        self.width = self.least_width
         self.last_gain = np.inf
         self.near = near
         self.certify = tol > 0
@@ -125,13 +131,19 @@ class _Loop:
         cut = before.is_cut != after.is_cut
         self.crossed = int(np.count_nonzero(cut))
         switched = int(np.count_nonzero((before.q > 0) != (after.q > 0))) - self.crossed
-        self.width = max(self.least_width, 2 * switched)
+        self.width = min(max(self.least_width, 2 * switched), _WIDEST)
         gain = before.value - after.value
         slow = self.crossed <= 2 and gain > 0.1 * self.last_gain
-        if slow and self.sample.share < 1.0:
-            # A few rows carry the curvature, as where one class is rare: the sample holds too few of them.
-            self.sample = Sampled(self.objective, 5 * len(self.sample.rows), self.rng)
+        if slow:
+            self.curvature.size *= 5
         self.last_gain = gain
+
+    def widen(self, look: Look, proposal: Proposal) -> bool:
+        """Whether a step failed because too few rows were free to change sides, as where most of them all but tie."""
+        n, before = self.objective.design.n, self.width
+        if self.objective.k < self.objective.total and proposal.gain > 0.01 * self.tol * look.value > 0:
+            self.width = min(8 * self.width, n, _WIDEST)
+        return self.width > before
 
     def propose(self, look: Look) -> Proposal:
         objective = self.objective
@@ -148,35 +160,58 @@ class _Loop:
             gap = look.value - lower_bound(objective, look.z, look.q)
             if gap <= little:
                 return Proposal(gradient, 0.0, None, gap)
-        step = -Metric(self.sample.hessian(objective, look)).solve(gradient)
+        metric = Metric(self.curvature.hessian(look))
+        step = -metric.solve(gradient)
         gain = -0.5 * float(step @ gradient)
         if gain > 0.5 * little or not self.certify:
             return Proposal(step, gain)
-        z = objective.design.scores((look.W + step)[None, :])[0]
-        return Proposal(step, gain, z, look.value - lower_bound(objective, z, look.q))
+        return self._proved(look, Proposal(step, gain), look.q, metric)
 
     def _kinked(self, look: Look, gradient: Array) -> Proposal:
         """Rows near the lower cut are free to change sides; where they end tells the weights for the gap."""
         objective, little = self.objective, self.tol * look.value
-        band = _near_cut(objective, look, self.sample, self.width)
+        band = _near_cut(objective, look, self.width)
         rest = gradient - band.weights @ band.A
         enough = 1e-3 * max(little, 0.0 if self.near else min(self.last_gain, look.value))
-        solved = _solve(band, rest, self.sample.hessian(objective, look), enough)
+        hessian = self.curvature.hessian(look)
+        solved = _solve(band, rest, hessian, enough)
         gain = float(band.weights @ band.values) - solved.value
         if gain > 0.3 * little or not self.certify:
             return Proposal(solved.step, gain)
-        z = objective.design.scores((look.W + solved.step)[None, :])[0]
         q = look.q.astype(np.float64)
         q[band.rows] = solved.weights * objective.kept
-        return Proposal(solved.step, gain, z, look.value - lower_bound(objective, z, q))
+        return self._proved(look, Proposal(solved.step, gain), q, Metric(hessian))
+
+    def _proved(self, look: Look, proposal: Proposal, q: Array, metric: Metric) -> Proposal:
+        """The proposal with the scores at its end and the gap that weights q prove with tangents near there.
+
+        Tangents at the end of the step leave a residual where the Hessian of the sample is not that of all rows, and
+        the bound loses C times its square. Any tangents give a bound, so they move on by the step that would cancel
+        the residual; that costs the square of this small step alone, and one pass instead of a step.
+        """
+        objective, enough = self.objective, self.tol * look.value * (0.5 if self.objective.m > 0 else 1.0)
+        W = look.W + proposal.step
+        end = z = objective.design.scores(W[None, :])[0]
+        gap = np.inf
+        for _ in range(_TANGENTS):
+            z = z - balancing_shift(objective, z, q)
+            bound, pull = tangents_at(objective, z, q)
+            if look.value - bound > 0.5 * gap:  # no better, and further steps will not be
+                break
+            gap = look.value - bound
+            if gap <= enough:
+                break
+            move = -metric.solve(pull + objective.penalty_gradient(W[None, :])[0])
+            W, z = W + move, z + objective.design.scores(move[None, :])[0]
+        return proposal._replace(scores=end, gap=gap)
 
 
-def _near_cut(objective: Objective, look: Look, sample: Sampled, width: int) -> Band:
+def _near_cut(objective: Objective, look: Look, width: int) -> Band:
     """About `width` rows, those whose losses are nearest the lower cut, and all that tie with it."""
-    distance = np.abs(look.s[sample.rows] - look.lam)
-    place = min(len(distance) - 1, int(np.ceil(width * sample.share)))
-    reach = float(np.partition(distance, place)[place])
-    rows = np.flatnonzero(np.abs(look.s - look.lam) <= reach)
+    distance = np.abs(look.s - look.lam)
+    few = distance[:: max(1, len(distance) // 20_000)]  # their quantile is near enough
+    place = min(len(few) - 1, int(np.ceil(width * len(few) / len(distance))))
+    rows = np.flatnonzero(distance <= np.partition(few, place)[place])
     caps = objective.caps_at(look.s, rows)
     rows, caps = rows[caps > 0], caps[caps > 0]
     A = rows_of(objective.design, rows) * look.u[rows].astype(np.float64)[:, None]
@@ -236,32 +271,81 @@ def rows_of(design: Design, rows: Array) -> Array:
     return out
 
 
-class Sampled:
-    """Some rows, whose Hessian stands for that of all."""
+class Curvature:
+    """Hessians from some of the rows, drawn so that those that bend F most are among them.
+
+    A row is drawn with a probability in proportion to its part of the trace, in units in which all columns are of one
+    size, and counts inversely to that probability. Where a few far rows, or a rare class, carry the curvature, rows
+    drawn evenly would miss them, and steps would be too long.
+    """
 
     def __init__(self, objective: Objective, size: int, rng: np.random.Generator) -> None:
-        n = objective.design.n
-        self.rows = np.arange(n) if size >= n else np.sort(rng.choice(n, size, replace=False, shuffle=False))
-        self.share = len(self.rows) / n
-        self.design = objective.design if size >= n else objective.design.take(self.rows)
-        self.y = objective.y[self.rows]
+        self.objective, self.rng, self.size = objective, rng, size
 
-    def hessian(self, objective: Objective, look: Look) -> Array:
+    @property
+    def exact(self) -> bool:
+        return self.size >= self.objective.design.n
+
+    @cached_property
+    def _lengths(self) -> Array:
+        """The squared length of each row, each column in units of its mean square, in units of the mean length."""
+        X, few = self.objective.design.X, -(-self.objective.design.n // 2000)
+        part = X[::few]
+        part = part.toarray() if self.objective.design.sparse else part
+        square = np.maximum(np.einsum("ij,ij->j", part, part, dtype=np.float64) / len(part), 1e-300)
+        scale = (1.0 / square / len(square)).astype(X.dtype)
+        if self.objective.design.sparse:
+            return np.asarray(X.multiply(X) @ scale) + 1.0
+        return np.concatenate([X[a : a + _BLOCK] ** 2 @ scale for a in range(0, len(X), _BLOCK)]) + 1.0
+
+    def hessian(self, look: Look) -> Array:
         """The Hessian with the same rows cut."""
-        q = look.q[self.rows].astype(np.float64)
-        h = q * objective.loss.curvature(self.y, look.z[self.rows])
-        matrix = self.design.gram(h) / max(float(q.sum()), 1e-300)
+        objective = self.objective
+        h = look.q * objective.loss.curvature(objective.y, look.z)
+        if self.exact:
+            matrix = objective.design.gram(h)
+        else:
+            chance = h * self._lengths
+            chance *= 0.9 * self.size / max(float(chance.sum()), 1e-300)
+            chance += h * (0.1 * self.size / max(float(h.sum()), 1e-300))
+            rows = np.flatnonzero(self.rng.random(len(h), dtype=np.float32) < chance)
+            matrix = objective.design.gram(h[rows] / np.minimum(chance[rows], 1.0), rows)
+        matrix /= objective.kept
         matrix[np.diag_indices_from(matrix)] += objective.penalty_diagonal()
         if objective.design.fit_intercept:
             matrix[-1, -1] += 1e-9
         return matrix
 
 
+def balancing_shift(objective: Objective, z: Array, q: Array) -> float:
+    """What to take off all scores z so that the slopes with weights q add up to zero, as a free intercept asks."""
+    shift = 0.0
+    for _ in range(4 if objective.design.fit_intercept else 0):
+        excess, size, bend = 0.0, 0.0, 0.0
+        for start in range(0, len(z), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            moved = z[block] - z.dtype.type(shift)
+            pull = q[block] * objective.loss.value_and_derivative(objective.y[block], moved)[1].astype(np.float64)
+            excess += float(pull.sum())
+            size += float(np.abs(pull).sum())
+            bend += float(q[block] @ objective.loss.curvature(objective.y[block], moved))
+        if abs(excess) <= 1e-9 * size or bend <= 0:
+            break
+        shift += excess / bend
+    return shift
+
+
 def lower_bound(objective: Objective, z: Array, q: Array) -> float:
+    """The bound of `tangents_at` alone."""
+    return tangents_at(objective, z, q)[0]
+
+
+def tangents_at(objective: Objective, z: Array, q: Array) -> tuple[float, Array]:
     """A bound on the least value with the same rows cut: each loss is at least its tangent at the scores z.
 
     q are feasible weights. The slopes must add up to zero, because the intercept is free; the heavier side is scaled
-    down, which keeps each tangent below its loss because losses are not negative.
+    down, which keeps each tangent below its loss because losses are not negative. The second value is the gradient of
+    the weighted losses at z.
     """
     design = objective.design
     offsets, flows = np.zeros(2), np.zeros((2, design.p))
@@ -281,7 +365,8 @@ def lower_bound(objective: Objective, z: Array, q: Array) -> float:
         size = np.abs(flows[:, -1])
         keep = np.divide(size.min(), size, out=np.zeros(2), where=size > 0)
     v = (keep @ flows)[: design.d] / objective.kept
-    return float(keep @ offsets) / objective.kept - 0.5 * objective.C * float(v @ v)
+    bound = float(keep @ offsets) / objective.kept - 0.5 * objective.C * float(v @ v)
+    return bound, flows.sum(axis=0) / objective.kept
 
 
 class BandStep(NamedTuple):
