@@ -196,7 +196,7 @@ def _convex(
     objective: Objective, W: Array | None, rng: np.random.Generator, tol: float, max_iter: int, log: Log
 ) -> Result:
     """m = 0: one minimum, so one start: the ordinary fit of some rows, then their solution."""
-    if not applies(objective):
+    if objective.n_outputs > 1 or hasattr(objective.loss, "margins") or not applies(objective):
         return _convex_by_margins(objective, W, rng, tol, max_iter, log)
     part = _subsample(objective, _hessian_rows(objective), rng)
     zero = np.zeros((1, objective.design.p))
@@ -248,6 +248,8 @@ def _convex_by_margins(
     if screen.value(W) > 0.999 * screen.value(zero):
         # Where k is below the number of errors nothing beats zero, and there all losses tie: a start next to it, with
         # a ranking of its own, would be worse than none.
+        if objective.n_outputs > 1:
+            return _polish(objective, zero, rng, tol, max_iter, log, width=objective.design.n)
         return bilevel(objective, zero, tol=tol, max_iter=max_iter, log=log, phase="convex")
     return _on_all_rows(objective, W[None], rng, tol, max_iter, log)
 

@@ -43,7 +43,7 @@ def zero_is_best(objective: Objective, rng: np.random.Generator, tol: float, log
     dual, missed = balance.solve(dual, 12, enough)
     if missed > enough:
         return None
-    scores = np.zeros(n, dtype=objective.design.X.dtype)
+    scores = np.zeros((1, n), dtype=objective.design.X.dtype)
     certificate = relative(value - lower_bound(objective, scores, balance.weights(dual)), value)
     if certificate > tol:
         return None
