@@ -17,6 +17,8 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import GridSearchCV, ParameterGrid
 
+__all__ = ["RangeSearchCV", "paper_grid"]
+
 Group = tuple[dict[str, Any], tuple[Any, ...]]
 # Of the fits that follow another.
 _FEW_STARTS = 2
