@@ -116,3 +116,13 @@ html_theme_options: dict[str, Any] = {
     "back_to_top_button": False,
 }
 html_sidebars = {"index": []}
+
+
+def _link_within_the_site(app: Any, path: Path, docname: str, content: list[str]) -> None:
+    """CONTRIBUTING.md links to its neighbours in the repository; on the site these are pages."""
+    content[0] = content[0].replace("](CHANGELOG.md)", "](changelog.md)")
+
+
+def setup(app: Any) -> None:
+    """Mend the links of included files."""
+    app.connect("include-read", _link_within_the_site)

@@ -8,17 +8,16 @@ from __future__ import annotations
 import re
 from typing import Any
 
-_FITTED = re.compile(r"(?<![\w`*\\:.])(\w[\w.]*_)(?![\w`*\\])")
-_ABSOLUTE = re.compile(r"\|([^|`]+)\|")
+_FITTED = re.compile(r"(?<![\w`*\\:.])(\w[\w.]*)_(?![\w`*\\])")
 
 
 def mend(line: str) -> str:
     """One line of a docstring without accidental markup; code and directives stay as they are."""
-    if line.lstrip().startswith((">>>", "...", "..", ":", "array(", "|", "+")):
+    if line.lstrip().startswith((">>>", "...", "..", ":", "array(")):
         return line
     pieces = re.split(r"(``[^`]*``|`[^`]*`)", line)
     for i in range(0, len(pieces), 2):
-        pieces[i] = _ABSOLUTE.sub(r"\\|\1\\|", _FITTED.sub(r"``\1``", pieces[i]))
+        pieces[i] = _FITTED.sub(r"\1\_", pieces[i]).replace("|", r"\|")
     return "".join(pieces)
 
 

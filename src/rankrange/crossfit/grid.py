@@ -73,7 +73,7 @@ class RangeSearchCV(GridSearchCV):
         What is fitted.
     param_grid : dict or list of dict
         Values to try; each grid must name m. `paper_grid` makes the paper's.
-    scoring, n_jobs, refit, cv, verbose, pre_dispatch, error_score, return_train_score
+    scoring, n_jobs, refit, cv, verbose, pre_dispatch, error_score, return_train_score : object
         As in GridSearchCV.
 
     Attributes
