@@ -62,7 +62,7 @@ def paper_grid(n: int, *, k: Iterable[float] = (), m: Iterable[float] = (), C: I
 
 
 class RangeSearchCV(GridSearchCV):
-    """scikit-learn's GridSearchCV for AoRRClassifier and AoRRRegressor, warm-started along m within each fold.
+    """Search a grid as GridSearchCV does, for AoRRClassifier and AoRRRegressor, warm-started along m within each fold.
 
     The parameters, attributes and methods are those of GridSearchCV, with one metric. The fits of a fold that share k,
     C and the other parameters are one task of `n_jobs`. The refit at the end is an ordinary one, from many starts.
