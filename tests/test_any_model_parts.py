@@ -17,9 +17,9 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 
 from rankrange import RankedRangeClassifier, RankedRangeRegressor, find_label_issues, noise
+from rankrange.crossfit.folds import Folds, draw_folds
 from rankrange.crossfit.judge import judge, mixture_weights
 from rankrange.crossfit.numeric import numeric_view
-from rankrange.crossfit.partitions import Folds, draw_folds
 from rankrange.crossfit.residuals import judge_numbers
 from test_any_model import columns, mixed, moons, texts
 

@@ -18,9 +18,8 @@ from ..core.flips import WrongLabels, wrong_labels
 from ..core.losses import Logistic, Softmax
 from ..core.objective import Design, Objective
 from .fits import Fits
-from .folds import Report, mass_of, silent
+from .folds import Folds, Report, draw_folds, mass_of, silent
 from .numeric import numeric_view, standardised
-from .partitions import Folds, draw_folds
 from .service import CrossFit
 
 Parts = list[tuple[Array, Array]]

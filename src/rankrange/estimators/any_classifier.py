@@ -17,7 +17,7 @@ from ..crossfit.judge import Verdict, judge
 from ..crossfit.models import FittedFolds, Task, ask
 from ..crossfit.opinions import simple_opinions
 from .any_model import Plan, RankedRangeModel, mass_of_rows
-from .lost import warn_of_lost_class
+from .linear import warn_of_lost_class
 
 # Classes of fewer rows are not judged: halves hold too few of them to know them by.
 _LEAST_OF_CLASS = 5

@@ -17,11 +17,10 @@ from sklearn.utils import check_random_state
 
 from ..core.arrays import Array
 from ..core.flips import LIKELY, POSSIBLE, SURE, wrong_labels
-from ..crossfit.partitions import test_parts
+from ..crossfit.folds import test_parts
 from ..estimators import AoRRClassifier
-from .neighbours import neighbour_view
 from .suspects import LabelIssues
-from .views import Data, Report, Views, foreign_views, given_views, trimmed_views
+from .views import Data, Report, Views, foreign_views, given_views, neighbour_view, trimmed_views
 
 
 def find_label_issues(

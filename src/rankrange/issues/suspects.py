@@ -75,10 +75,9 @@ class LabelIssues:
     def _repr_html_(self) -> str | None:
         """For notebooks; without Jinja2 they show the text."""
         try:
-            from .notebook import issues_fragment
+            return issues_fragment(self)
         except ImportError:
             return None
-        return str(issues_fragment(self))
 
     def to_pandas(self) -> Any:
         """The table of suspects as a pandas DataFrame.
@@ -122,8 +121,8 @@ class LabelIssues:
         )
 
 
-def _shown(value: Any) -> str:
-    return f"{value:.3f}" if isinstance(value, float) else str(value)[:9]
+def _shown(value: Any, limit: int | None = 9) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else str(value)[:limit]
 
 
 def _pandas(purpose: str) -> Any:
@@ -134,3 +133,19 @@ def _pandas(purpose: str) -> Any:
             f"{purpose}() needs pandas, which is not installed; run: pip install 'rankrange[data]'"
         ) from error
     return pandas
+
+
+def issues_fragment(issues: Any, limit: int = 10) -> str:
+    """What a notebook shows: the estimate and the first suspects, without script or style. Rows count from 0."""
+    from ..pages.shell import fragment
+
+    low, high = issues.noise_interval
+    shown = fragment(
+        "issues.html",
+        head=f"{len(issues)} suspects among {len(issues.score)} rows; wrong labels: about {issues.noise_estimate:.1%} "
+        f"({low:.1%} to {high:.1%})",
+        names=issues.table.dtype.names,
+        rows=[[_shown(value, None) for value in suspect.tolist()] for suspect in issues.table[:limit]],
+        more=max(0, len(issues) - limit),
+    )
+    return str(shown)
