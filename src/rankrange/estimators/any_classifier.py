@@ -54,7 +54,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         rows are dropped.
     cv : None, int, splitter, or list of (train, test)
         None is halves. A splitter may leave rows unjudged, as TimeSeriesSplit does; those are never dropped.
-    random_state, n_jobs, verbose
+    random_state, n_jobs, verbose : object
         As in scikit-learn. The result does not depend on n_jobs.
 
     Attributes
