@@ -386,7 +386,7 @@ def remembered(n_classes, size, dtype, fused):
 
 def check_memory():
     for n_classes, size in ((2, 1), (10, 128), (3, 37), (100, 90), *(() if INTERPRETED else ((10, 5000), (128, 4096)))):
-        for dtype in (torch.float32, torch.bfloat16):
+        for dtype in (torch.float32, torch.bfloat16) if n_classes == 10 else (torch.float32,):
             (found, state), (expected, right) = (remembered(n_classes, size, dtype, fused) for fused in (True, False))
             again, same = remembered(n_classes, size, dtype, True)
             what = f"memory, {n_classes} classes, {size} samples, {dtype}"
