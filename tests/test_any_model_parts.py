@@ -21,9 +21,9 @@ from sklearn.pipeline import make_pipeline
 
 from rankrange import RankedRangeClassifier, RankedRangeRegressor, find_label_issues, noise
 from rankrange.core.flips import temperature, tempered, transition_of
+from rankrange.crossfit.folds import Folds, draw_folds
 from rankrange.crossfit.judge import judge, mixture_weights
 from rankrange.crossfit.numeric import numeric_view
-from rankrange.crossfit.partitions import Folds, draw_folds
 from rankrange.crossfit.residuals import judge_numbers
 from test_any_model import columns, mixed, moons, texts
 

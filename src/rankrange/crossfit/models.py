@@ -20,7 +20,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _check_method_params, has_fit_parameter
 
 from ..core.arrays import Array
-from .partitions import Folds
+from .folds import Folds
 
 # Whole weights of up to this many rows in all are written out as repetitions, which any model understands alike.
 _REPEATED_UP_TO = 5000

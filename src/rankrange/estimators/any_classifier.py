@@ -18,7 +18,7 @@ from ..crossfit.models import FittedFolds, Task, ask
 from ..crossfit.opinions import simple_opinions
 from ..crossfit.residuals import Outliers
 from .any_model import LEAST_TO_HALVE, Plan, RankedRangeModel, mass_of_rows
-from .lost import warn_of_lost_class
+from .linear import warn_of_lost_class
 
 # Classes of fewer rows are not judged: halves hold too few of them to know them by.
 _LEAST_OF_CLASS = 5
@@ -55,7 +55,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         rows, where less than 1% of the rows are dropped.
     cv : None, int, splitter, or list of (train, test)
         None is halves. A splitter may leave rows unjudged, as TimeSeriesSplit does; those are never dropped.
-    random_state, n_jobs, verbose
+    random_state, n_jobs, verbose : object
         As in scikit-learn. The result does not depend on n_jobs.
 
     Attributes

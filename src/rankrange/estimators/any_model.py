@@ -27,9 +27,9 @@ from ..core.flips import LIKELY
 from ..core.ranges import RankedRange
 from ..core.select import thresholds
 from ..crossfit.alternate import alternate
+from ..crossfit.folds import Folds, draw_folds, given_folds, whole_number
 from ..crossfit.judge import Verdict
 from ..crossfit.models import FittedFolds, Task, ask, by_rows, fit_folds, fit_rows
-from ..crossfit.partitions import Folds, draw_folds, given_folds, whole_number
 from ..crossfit.residuals import Outliers
 
 try:

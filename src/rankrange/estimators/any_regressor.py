@@ -34,7 +34,7 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
     m : "auto", int or float
         How many rows to drop. "auto": the rows whose residual is more likely an error than normal noise. A given m
         drops the m rows with the largest absolute out-of-fold residual, as described for `RankedRangeClassifier`.
-    k, refit, n_repeats, cv, random_state, n_jobs, verbose
+    k, refit, n_repeats, cv, random_state, n_jobs, verbose : object
         As in `RankedRangeClassifier`.
 
     Attributes
