@@ -39,7 +39,7 @@ _SAMPLE_NUMBERS = 40_000_000
 # The search on the sample is a small part of the work, and which minimum it ends in is a matter of its starts.
 _SEARCHES = 3
 _SEARCH_ROWS = 1 << 15
-_LOSSES = {"logistic": "softmax", "squared": "squared", "huber": "huber"}
+_LOSSES = ("logistic", "hinge", "squared", "huber")
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,9 @@ def fit_on_shards(shards: Shards, estimator: Any) -> Any:
         if shards.columns is not None:
             estimator.feature_names_in_ = np.asarray(shards.columns, dtype=object)
         m, k, sample = _chosen(estimator, data, rng)
-        start = _search(sample, m, k, data.total, estimator, rng)
+        with np.errstate(over="ignore", invalid="ignore"):  # a start that overflows is a poor start, and loses
+            start = _search(sample, m, k, data.total, estimator, rng)
+        start = np.zeros_like(start) if _all_tie(sample, start) else start
         full = FullData(shards, data.model, sample, data.description.n, data.total, m, k, passes)
         log = Log(print if estimator.verbose else None)
         descent = Descent(full, tol=float(estimator.tol), max_iter=int(estimator.max_iter), log=log)
@@ -103,8 +105,8 @@ class _Passes:
 def _check_supported(estimator: Any) -> None:
     if estimator.loss not in _LOSSES:
         raise ValueError(
-            f"a fit on shards needs a smooth loss, one of {', '.join(_LOSSES)}, got loss={estimator.loss!r}; its kinks "
-            "at every row cannot be held by the driver: use another loss, or fit in memory"
+            f"a fit on shards needs one of the losses {', '.join(_LOSSES)}, got loss={estimator.loss!r}; use another "
+            "loss, or fit in memory"
         )
     for name, default in (("solver", "auto"), ("stratify", False), ("operations", None)):
         value = getattr(estimator, name, default)
@@ -191,10 +193,17 @@ def _model(estimator: Any, found: Description) -> Model:
             f"a fit on shards needs classes^2 * columns of at most 4,000,000, got {r} classes and {columns} columns; "
             "use fewer columns, or fit in memory"
         )
+    hinge = estimator.loss == "hinge"
+    if hinge and r > 1:
+        raise ValueError(
+            f"a hinge on shards needs two classes, got {r}: with more, a row has a kink for each pair of classes, and "
+            "the driver cannot hold them; use loss='logistic', or fit in memory"
+        )
     factor = None
     if estimator.class_weight is not None:
         factor = _class_factors(estimator.class_weight, classes, counts[:, 0])
-    return Model("logistic" if r == 1 else "softmax", r, classes=classes, class_weight=factor, **common)
+    loss = "hinge" if hinge else "logistic" if r == 1 else "softmax"
+    return Model(loss, r, classes=classes, class_weight=factor, **common)
 
 
 def _class_factors(class_weight: Any, classes: Array, counts: Array) -> Array:
@@ -280,6 +289,12 @@ def _every(objective: Objective, step: int) -> Objective:
     return replace(part, m=_rank(objective.m * share, part), k=_rank(objective.k * share, part))
 
 
+def _all_tie(sample: Objective, W: Array) -> bool:
+    """Whether W tells no rows apart, as where no classifier beats the trivial one: more than noise of zero is not there."""
+    losses = sample.losses(sample.design.scores(W)).astype(np.float64)
+    return sample.loss.targets != "numbers" and float(np.ptp(losses)) < 1e-6 * abs(float(losses.mean()))
+
+
 def _tied_at_zero(full: FullData, zero: Array) -> Look:
     """The look at zero, which needs no pass: all losses of a classifier are the same there.
 
@@ -288,8 +303,9 @@ def _tied_at_zero(full: FullData, zero: Array) -> Look:
     """
     value = float(full.sample.losses(full.sample.design.scores(zero))[0])
     cut = Cut(value, full.k, full.total)
+    upper = Cut(value, full.m, full.total) if full.m > 0 else None
     table = np.zeros((n_sides(full.model.n_outputs), Sides.width(full.model.n_outputs, full.sample.design.d)))
-    return Look(zero, value, np.zeros_like(zero), cut, None, table, None, np.empty(0), value, Interval(value, value))
+    return Look(zero, value, np.zeros_like(zero), cut, upper, table, None, np.empty(0), value, Interval(value, value))
 
 
 def _store(
@@ -307,7 +323,8 @@ def _store(
     estimator.k_ = int(full.k) if data.whole else float(full.k)
     result = Result(look.W, look.value, n_iter, converged, message, log.history, gap)
     estimator._store(result, full.sample)
-    estimator.lam_ = look.least if look.lower is None else look.lower.value
+    least = max(look.least, 0.0) if full.model.by_margin else look.least
+    estimator.lam_ = least if full.model.by_margin and full.k >= full.total or look.lower is None else look.lower.value
     estimator.lam_hat_ = np.inf if look.upper is None else look.upper.value
     whole_tie = look.upper is not None and look.upper.taken >= look.upper.tied * (1.0 - 1e-12)
     cutting = Cutting(data.model, look.W, estimator.lam_hat_, whole_tie)

@@ -66,12 +66,21 @@ class Model:
             Z += W[:, -1:].astype(self.dtype)
         return Z
 
+    @property
+    def by_margin(self) -> bool:
+        """Whether a loss is max(0, margin): rows are then ranked by the margin itself, which goes on below zero."""
+        return self.loss == "hinge"
+
     def losses(self, y: Array, Z: Array) -> Array:
-        """The losses (n,) of targets y at scores Z (r, n)."""
+        """The losses (n,) of targets y at scores Z (r, n); margins where the loss is a hinge."""
+        if self.by_margin:
+            return 1.0 - y * Z[0]
         return LOSSES[self.loss]().value(y, Z[0] if self.n_outputs == 1 else Z.T)
 
     def losses_and_slopes(self, y: Array, Z: Array) -> tuple[Array, Array]:
         """The losses (n,) and their slopes (r, n) at scores Z (r, n)."""
+        if self.by_margin:
+            return self.losses(y, Z), -y[None, :]
         s, slope = LOSSES[self.loss]().value_and_derivative(y, Z[0] if self.n_outputs == 1 else Z.T)
         return s, slope[None, :] if self.n_outputs == 1 else np.ascontiguousarray(slope.T)
 
