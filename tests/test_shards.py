@@ -304,6 +304,45 @@ def test_m_is_chosen_on_the_sample():
     assert model.noise_interval_[0] <= model.noise_estimate_ <= model.noise_interval_[1]
 
 
+@pytest.mark.parametrize("C", [0.05, "auto"])
+def test_what_the_sample_chose_is_confirmed_on_the_rows_that_no_candidate_has_seen(C):
+    """The scores are those of the definition: balanced accuracy over all rows outside the sample."""
+    X, y = table()
+    model = AoRRClassifier(C=C, random_state=0).fit(sharded(X, y))
+    found = model.confirmation_
+    assert len(found["m"]) <= 8
+    assert found["m"][0] == 0
+    best = int(np.argmin(np.abs(found["m"] - model.m_) + np.abs(np.log(found["C"] / model.C_))))
+    assert found["gain"][best] > found["error"][best]
+    assert found["score"][best] >= found["score"].max() - 4 * found["error"].max()
+    balanced = np.mean([np.mean(model.predict(X[y == c]) == c) for c in (0, 1)])
+    assert found["score"][best] == pytest.approx(balanced, abs=0.01)
+
+
+def test_a_choice_of_the_sample_that_all_rows_refute_is_withdrawn(monkeypatch):
+    """A candidate that predicts worse than the ordinary fit on unseen rows is not taken, whoever chose it."""
+    from rankrange.shards import unseen
+
+    X, y = table()
+    plain = unseen.candidates
+
+    def misled(*arguments):
+        return [one._replace(W=-one.W) if number else one for number, one in enumerate(plain(*arguments))]
+
+    monkeypatch.setattr(fit, "candidates", misled)
+    assert AoRRClassifier(C=0.05, random_state=0).fit(sharded(X, y)).m_ == 0
+
+
+def test_the_cut_of_a_regression_is_confirmed_too():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(N, D))
+    y = X @ np.arange(1.0, D + 1) + 0.3 * rng.normal(size=N)
+    y[: N // 10] += 50
+    model = AoRRRegressor(random_state=0).fit(sharded(X, y))
+    assert 0.05 * N < model.m_ < 0.2 * N
+    assert model.confirmation_["gain"][1] > 0
+
+
 def test_class_weight_is_a_weight_per_class():
     X, y = table()
     by_class = AoRRClassifier(0.1, 1.0, class_weight={0: 1, 1: 2}, **TIGHT).fit(sharded(X, y))

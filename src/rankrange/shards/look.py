@@ -120,6 +120,7 @@ class FullData:
         m: float,
         k: float,
         on_pass: Callable[[str], None] = lambda text: None,
+        evaluate_one: Callable[[Request], Partial] | None = None,
     ) -> None:
         self.shards, self.model, self.sample = shards, model, sample
         self.total, self.m, self.k = total, m, k
@@ -127,6 +128,7 @@ class FullData:
         part = sample.design.n / n
         self.n_passes = 0
         self._on_pass = on_pass
+        self._evaluate_one = self._alone if evaluate_one is None else evaluate_one
         self._brackets = {
             name: _Bracket(target, total, self.mass, part)
             for name, target in (("lower", k), ("upper", m))
@@ -194,6 +196,10 @@ class FullData:
     def _pass(self, kind: str, request: Request) -> Partial:
         self.n_passes += 1
         self._on_pass(kind)
+        return self._evaluate_one(request)
+
+    def _alone(self, request: Request) -> Partial:
+        """A pass for this request alone; fits that share their passes bring another function."""
         return self.shards.reduce(evaluate, Evaluation(self.model, (request,))).parts[0].pack()
 
     def _narrowed(self, W: Array, s: Array, intervals: dict[str, Interval]) -> dict[str, Interval]:

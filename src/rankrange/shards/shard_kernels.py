@@ -26,6 +26,24 @@ class Sampling:
     seed: int
     threshold: int
     classify: bool
+    n_folds: int = 0  # masses are counted in so many folds as well
+
+    def chosen(self, first_row: int, n: int) -> Array:
+        """Which of these rows are in the sample."""
+        return hashed(self.seed, first_row, n) <= np.uint64(self.threshold)
+
+
+class Fold(NamedTuple):
+    """The rows that one fold leaves out: those whose hash, by another seed than the sample's, falls to its number."""
+
+    seed: int
+    n_folds: int
+    number: int
+
+    def left(self, first_row: int, mass: Array | None, y: Array) -> Array:
+        """The mass of these rows without those that the fold leaves out."""
+        inside = fold_numbers(self.seed, self.n_folds, first_row, len(y)) != self.number
+        return inside.astype(np.float64) if mass is None else mass * inside
 
 
 @dataclass(frozen=True)
@@ -105,6 +123,7 @@ class Request:
     upper: Interval | None = None
     edges: Array | None = None
     limit: int = 500_000
+    without: Fold | None = None
 
 
 @dataclass(frozen=True)
@@ -188,7 +207,8 @@ def evaluate(shard: Shard, message: Evaluation) -> Partials:
             y = model.encoded(batch.y)
             mass = model.mass(y, batch.weight)
             for request, part in zip(message.requests, parts, strict=True):
-                _evaluate_block(model, request, part, batch.first_row // BLOCK_ROWS, X, y, mass)
+                left = mass if request.without is None else request.without.left(batch.first_row, mass, y)
+                _evaluate_block(model, request, part, batch.first_row // BLOCK_ROWS, X, y, left)
     return Partials([part.pack() for part in parts])
 
 
@@ -349,6 +369,11 @@ def dropped(shard: Shard, message: Cutting) -> Array:
             s = model.losses(y, model.scores(message.W, as_rows(batch.X, model.dtype)))
             masks.append(s >= message.lam_hat if message.whole_tie else s > message.lam_hat)
     return np.concatenate(masks) if masks else np.zeros(0, dtype=bool)
+
+
+def fold_numbers(seed: int, n_folds: int, first_row: int, n: int) -> Array:
+    """The fold of each row, by its number alone."""
+    return (hashed(seed ^ 0x5851F42D4C957F2D, first_row, n) % np.uint64(n_folds)).astype(np.intp)
 
 
 def hashed(seed: int, first_row: int, n: int) -> Array:
