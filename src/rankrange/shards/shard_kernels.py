@@ -371,16 +371,16 @@ def dropped(shard: Shard, message: Cutting) -> Array:
     return np.concatenate(masks) if masks else np.zeros(0, dtype=bool)
 
 
-def fold_numbers(seed: int, n_folds: int, first_row: int, n: int) -> Array:
-    """The fold of each row, by its number alone."""
+def fold_numbers(seed: int, n_folds: int, first_row: int | Array, n: int) -> Array:
+    """The fold of each of n rows from the first one on, or of the rows with these numbers, by their number alone."""
     return (hashed(seed ^ 0x5851F42D4C957F2D, first_row, n) % np.uint64(n_folds)).astype(np.intp)
 
 
-def hashed(seed: int, first_row: int, n: int) -> Array:
+def hashed(seed: int, first_row: int | Array, n: int) -> Array:
     """A 64-bit number per row that depends on the seed and the number of the row alone (the splitmix64 mixer)."""
-    start = (seed * 0x9E3779B97F4A7C15 + first_row) % 2**64
+    rows = np.arange(n, dtype=np.uint64) + np.uint64(first_row) if np.ndim(first_row) == 0 else first_row
     with np.errstate(over="ignore"):
-        x = np.uint64(start) + np.arange(n, dtype=np.uint64)
+        x = np.uint64(seed * 0x9E3779B97F4A7C15 % 2**64) + np.asarray(rows).astype(np.uint64)
         x *= np.uint64(0x9E3779B97F4A7C15)
         x ^= x >> np.uint64(30)
         x *= np.uint64(0xBF58476D1CE4E5B9)
