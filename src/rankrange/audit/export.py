@@ -20,6 +20,7 @@ from ..core.arrays import Array
 from ..core.flips import LIKELY
 from ..errors import UserError
 from ..pages.text import csv_safe, visible
+from ..tables.in_parts import batches
 from ..tables.read import Source
 
 if TYPE_CHECKING:
@@ -264,14 +265,27 @@ def _clean_parquet(audit: Audit, source: Source, file: BinaryIO, gone: Array, la
     import pyarrow
     import pyarrow.parquet
 
-    table = source.read()
-    if labels:
-        name = audit.target.columns[0]
-        values = table.column(name).to_pylist()
-        kind = type(next(value for value in values if value is not None))
-        for row, label in labels.items():
-            values[row] = kind(label) if kind is not bool else label.lower() == "true"
-        table = table.set_column(
-            table.column_names.index(name), name, pyarrow.array(values, type=table.schema.field(name).type)
-        )
-    pyarrow.parquet.write_table(table.filter(~gone), file)
+    writer, start, name = None, 0, audit.target.columns[0]
+    place = source.names.index(name)
+    for batch in batches(source):
+        part = slice(start, start + batch.num_rows)
+        new = {row - start: label for row, label in labels.items() if part.start <= row < part.stop}
+        if new:
+            column = _relabelled_values(batch.column(place), new)
+            batch = batch.set_column(place, batch.schema.field(place), column)
+        writer = writer or pyarrow.parquet.ParquetWriter(file, batch.schema)
+        writer.write_batch(batch.filter(pyarrow.array(~gone[part])))
+        start = part.stop
+    if writer is not None:
+        writer.close()
+
+
+def _relabelled_values(column: Any, new: dict[int, str]) -> Any:
+    """The column with other labels at these places, as the type that it has."""
+    import pyarrow
+
+    values = column.to_pylist()
+    kind = type(next(value for value in values if value is not None))
+    for place, label in new.items():
+        values[place] = kind(label) if kind is not bool else label.lower() == "true"
+    return pyarrow.array(values, type=column.type)

@@ -111,27 +111,22 @@ def run(arguments: argparse.Namespace) -> int:
     if clash:
         raise UserError(f"a column cannot be both --target and --ignore, got {clash[0]!r} for both; leave one out")
     # Imported only now: what is wrong with the file is told at once.
-    from ..audit import audit_table
+    from ..audit.beyond import audit_source
     from ..audit.export import check_relabel, contents_of
-    from ..audit.target import find_target
     from ..audit.terminal import Progress, print_audit
 
     relabel = arguments.clean_how == "relabel"
     with Progress(quiet=arguments.quiet) as progress:
         progress.say(_up_front(source))
-        progress(f"reading {source.path.name}")
-        table = source.read()
-        if relabel:  # before anything is fitted
-            check_relabel(find_target(table, arguments.target, arguments.task, arguments.labels_by).task)
-        audit = audit_table(
-            table,
+        audit = audit_source(
+            source,
             arguments.target,
+            check=check_relabel if relabel else (lambda task: None),
             task=arguments.task,
             labels_by=arguments.labels_by,
             ignore=arguments.ignore,
             seed=arguments.seed,
             jobs=arguments.jobs,
-            name=source.path.name,
             tell=progress,
         )
         if outputs:
@@ -155,7 +150,7 @@ def _up_front(source: Source) -> str:
     if free is None:
         return text
     if needed > free:
-        return f"{text}, but only {sized(free)} are free: if it stops, audit a sample of the rows"
+        return f"{text}, and {sized(free)} are free: it is read in passes instead, with the rows as numbers on disk"
     return f"{text}, {sized(free)} are free"
 
 

@@ -356,8 +356,8 @@ def _store(
     result = Result(look.W, look.value, n_iter, converged, message, log.history, gap)
     estimator._store(result, full.sample)
     least = max(look.least, 0.0) if full.model.by_margin else look.least
-    nothing_below = look.lower is None or (full.model.by_margin and full.k >= full.total)
-    estimator.lam_ = least if nothing_below else look.lower.value
+    lower = None if full.model.by_margin and full.k >= full.total else look.lower
+    estimator.lam_ = least if lower is None else lower.value
     estimator.lam_hat_ = np.inf if look.upper is None else look.upper.value
     whole_tie = look.upper is not None and look.upper.taken >= look.upper.tied * (1.0 - 1e-12)
     cutting = Cutting(data.model, look.W, estimator.lam_hat_, whole_tie)

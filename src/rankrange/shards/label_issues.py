@@ -8,8 +8,6 @@ rows. Trees grown on the sample give a second opinion where they predict its lab
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -23,19 +21,15 @@ from ..core.objective import Design, Objective
 from ..crossfit import opinions
 from ..estimators import AoRRClassifier
 from ..issues.suspects import LabelIssues
-from ..solvers import Log
-from .fit import _Data, _first_pass, _Passes, _rank
+from .fit import _Data, _first_pass, _Passes
+from .fold_fits import fit_folds
 from .lazy import LazyRows
-from .look import FullData
 from .row_blocks import aligned_blocks, as_rows, one_thread
 from .seam import Shard, Shards
-from .shard_kernels import Evaluation, Fold, Model, Partial, Request, evaluate, fold_numbers
-from .shard_steps import Descent
+from .shard_kernels import Model, fold_numbers
 
 # Each fold has two fits, and a pass takes eight of them at not much more than half of their price one by one.
 MOST_FOLDS = 4
-# A judgement needs no more than this of a fit: the labels of single rows hardly depend on its last digits.
-_TOL, _STEPS = 1e-4, 4
 # Rows of the sample that trees are grown on, and how much better they must predict, in standard errors.
 _TREE_ROWS, _CLEARLY = 60_000, 2.0
 
@@ -76,9 +70,20 @@ def find_on_shards(
 
 
 def judge_shards(
-    shards: Shards, estimator: Any, cv: Any, trees: bool, random_state: Any, verbose: int
+    shards: Shards,
+    estimator: Any,
+    cv: Any,
+    trees: bool,
+    random_state: Any,
+    verbose: int,
+    every_row: bool = False,
+    cut: float | None = None,
 ) -> ShardJudgement:
-    """Fit all folds, learn the model of flips, and judge every row once; arguments as of `find_on_shards`."""
+    """Fit all folds, learn the model of flips, and judge every row once; arguments as of `find_on_shards`.
+
+    With `every_row` the judgement keeps p(wrong) and the loss of each row, 8 bytes per row. `cut` is the share that the
+    robust fits cut; what seems wrong without it.
+    """
     model = _checked(estimator)
     n_folds = min(int(cv), MOST_FOLDS) if isinstance(cv, int | np.integer) else MOST_FOLDS
     if n_folds < 2:
@@ -89,10 +94,12 @@ def judge_shards(
         data = _first_pass(shards, model, int(rng.integers(2**63)), passes, n_folds)
         sample = _Sample.of(data, n_folds, bool(model.fit_intercept))
         starts, share, C = sample.searched(None if model.C == "auto" else float(model.C))
-        ends = _fit_folds(shards, data, sample, starts, share, C, passes)
+        share = share if cut is None else cut
+        parts = [sample.without(number) for number in range(n_folds)]
+        ends = fit_folds(shards, data, parts, starts, share, C, passes)
         judging = sample.learn(ends, trees, int(rng.integers(2**31)))
         passes("judge")
-        suspects = shards.reduce(judge, judging)
+        suspects = shards.reduce(judge, replace(judging.slim(), every_row=every_row))
     return ShardJudgement(data, judging, suspects, share, C, passes.count)
 
 
@@ -105,70 +112,6 @@ def _checked(estimator: Any) -> Any:
             f"{type(estimator).__name__}; leave estimator out, or judge rows in memory"
         )
     return estimator
-
-
-class SharedPasses:
-    """Evaluations of several fits gathered into common passes: each fit runs in a thread until it needs the data."""
-
-    def __init__(self, shards: Shards, model: Model) -> None:
-        self.shards, self.model = shards, model
-        self._changed = threading.Condition()
-        self._asked: dict[int, Request] = {}
-        self._answers: dict[int, Any] = {}
-        self._running = 0
-
-    def run(self, fits: Sequence[Callable[[Callable[[Request], Partial]], Any]]) -> list[Any]:
-        """The results of all fits, each called with the function that evaluates a request."""
-        results: list[Any] = [None] * len(fits)
-        self._running = len(fits)
-
-        def work(place: int) -> None:
-            try:
-                results[place] = fits[place](lambda request: self._ask(place, request))
-            except BaseException as error:  # it is raised where the fits were asked for
-                results[place] = error
-            with self._changed:
-                self._running -= 1
-                self._changed.notify_all()
-
-        threads = [threading.Thread(target=work, args=(place,), daemon=True) for place in range(len(fits))]
-        for thread in threads:
-            thread.start()
-        self._serve()
-        for thread in threads:
-            thread.join()
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-        return results
-
-    def _ask(self, place: int, request: Request) -> Partial:
-        with self._changed:
-            self._asked[place] = request
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: place in self._answers)
-            answer = self._answers.pop(place)
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
-
-    def _serve(self) -> None:
-        """One pass for all requests, as soon as every fit that still runs has asked."""
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: len(self._asked) == self._running)
-                if not self._running:
-                    return
-                places = sorted(self._asked)
-                requests = tuple(self._asked.pop(place) for place in places)
-            try:
-                found = self.shards.reduce(evaluate, Evaluation(self.model, requests)).parts
-                answers: list[Any] = [part.pack() for part in found]
-            except BaseException as error:  # each fit ends with it
-                answers = [error] * len(places)
-            with self._changed:
-                self._answers.update(zip(places, answers, strict=True))
-                self._changed.notify_all()
 
 
 class _Sample(NamedTuple):
@@ -264,55 +207,6 @@ def log_probabilities(Z: Array) -> Array:
     return np.asarray(log_softmax(full.astype(np.float64), axis=0).T)
 
 
-def _fit_folds(
-    shards: Shards, data: _Data, sample: _Sample, starts: Array, share: float, C: float, passes: _Passes
-) -> Array:
-    """Parameters (2, folds, r, p) of the fits to all rows outside each fold, ordinary and trimmed."""
-    masses = data.description.mass.total()[1:]
-    n, n_folds = data.description.n, sample.n_folds
-    parts = [sample.without(number) for number in range(n_folds)]
-
-    def fit(v: int, number: int) -> Callable[..., Array]:
-        def run(ask: Callable[[Request], Partial]) -> Array:
-            total, part = data.total - float(masses[number]), parts[number]
-            m = v * share * total
-            m = round(m) if data.whole else m
-            here = part.total / total
-            at = replace(part, m=_rank(m * here, part), k=part.total, C=C * (total - m))
-            fold = Fold(sample.seed, n_folds, number)
-            left_out = round(n * total / data.total)
-            full = FullData(
-                shards,
-                data.model,
-                at,
-                left_out,
-                total,
-                m,
-                total,
-                evaluate_one=lambda request: ask(replace(request, without=fold)),
-            )
-            full.limit = max(full.limit // (2 * n_folds), 1000)
-            return Descent(full, tol=_TOL, max_iter=_STEPS, log=Log(None)).run(starts[v, number])[0].W
-
-        return run
-
-    def counted(kernel: Any, message: Any) -> Any:
-        passes(f"{len(message.requests)} fits")
-        return shards.reduce(kernel, message)
-
-    together = SharedPasses(_Counted(counted), data.model)
-    ends = together.run([fit(v, number) for v in (0, 1) for number in range(n_folds)])
-    return np.array(ends).reshape(2, n_folds, *ends[0].shape)
-
-
-class _Counted(NamedTuple):
-    """Shards whose passes are counted."""
-
-    reduce: Callable[[Any, Any], Any]
-    columns: None = None
-    map_lazy: Any = None
-
-
 @dataclass(frozen=True)
 class Judging:
     """All that a worker needs to judge a row: parameters (2, folds, r, p), models of flips, trees of each fold."""
@@ -325,6 +219,7 @@ class Judging:
     flips: tuple[WrongLabels, ...]
     trees: tuple[Any, ...] = ()
     tree_flips: WrongLabels | None = None
+    every_row: bool = False
 
     def slim(self) -> Judging:
         """The same without what the models of flips say of the sample's rows, so that it travels light."""
@@ -349,6 +244,18 @@ class Opinion(NamedTuple):
     def wrong(self) -> Array:
         """The probability that each label is wrong."""
         return 1.0 - self.true[np.arange(len(self.codes)), self.codes]
+
+    @property
+    def losses(self) -> Array:
+        """The log loss of each label under the mean of those that judge it."""
+        own = self.mean[np.arange(len(self.codes)), self.codes]
+        return -np.log(np.maximum(own, 1e-30))
+
+    def others(self, rows: Array) -> tuple[Array, Array]:
+        """The most probable class but the given one of these rows, and its probability."""
+        other = self.mean[rows].copy()
+        other[np.arange(len(rows)), self.codes[rows]] = -1.0
+        return other.argmax(axis=1), other.max(axis=1, initial=0.0)
 
     @property
     def score(self) -> Array:
@@ -389,6 +296,8 @@ SUSPECT = np.dtype(
         ("row", np.int64),
         ("given", np.int32),
         ("suggested", np.int32),
+        ("other", np.int32),  # the most probable class but the given one
+        ("p_other", np.float32),
         ("p_wrong", np.float32),
         ("best", np.float32),
         ("score", np.float32),
@@ -399,19 +308,24 @@ SUSPECT = np.dtype(
 
 @dataclass
 class Suspects:
-    """Suspects of consecutive shards, and sums over all rows, by class: `COLUMNS` names them."""
+    """Suspects of consecutive shards, sums over all rows by class, and where asked for p(wrong) and loss of each row.
 
-    COLUMNS = ("rows", "wrong", "likely", "right", "right", "flip", "loss", "loss", "square", "square", "gain")
+    The sums are: rows; likely wrong ones; rows that the ordinary model gets right, the robust one, one of the two; the
+    same three without likely wrong rows; log losses of both, their squares, and the squares of their differences.
+    """
+
     table: list[Array] = field(default_factory=list)
     sums: Array | None = None
+    rows: list[Array] = field(default_factory=list)
 
     def copy(self) -> Suspects:
         """One that can be merged into."""
-        return Suspects(list(self.table), None if self.sums is None else self.sums.copy())
+        return Suspects(list(self.table), None if self.sums is None else self.sums.copy(), list(self.rows))
 
     def merge(self, later: Suspects) -> None:
         """Add what a later shard found."""
         self.table += later.table
+        self.rows += later.rows
         if later.sums is not None:
             self.sums = later.sums if self.sums is None else self.sums + later.sums
 
@@ -426,12 +340,17 @@ def judge(shard: Shard, message: Judging) -> Suspects:
         table["row"], table["given"] = first_row + suspect, opinion.codes[suspect]
         table["suggested"], table["best"] = opinion.true[suspect].argmax(axis=1), opinion.true[suspect].max(axis=1)
         table["p_wrong"], table["score"] = wrong[suspect], opinion.score[suspect]
-        table["loss"] = -np.log(np.maximum(opinion.mean[suspect, opinion.codes[suspect]], 1e-30))
+        losses = opinion.losses
+        table["loss"] = losses[suspect]
+        table["other"], table["p_other"] = opinion.others(suspect)
         found.table.append(table)
+        if message.every_row:
+            found.rows.append(np.stack([wrong, losses], dtype=np.float32))
         own = -opinion.logs[:, np.arange(n), opinion.codes]
         right = opinion.logs.argmax(axis=2) == opinion.codes
         gain = own[0] - own[1]
-        columns = [np.ones(n), wrong, wrong >= LIKELY, *right, right[0] != right[1], *own, *own**2, gain**2]
+        likely, apart = wrong >= LIKELY, right[0] != right[1]
+        columns = [np.ones(n), likely, *right, apart, *(right & ~likely), apart & ~likely, *own, *own**2, gain**2]
         sums = _per_class(opinion.codes, columns, present, len(message.flips[0].transition))
         found.sums = sums if found.sums is None else found.sums + sums
     return found
@@ -451,14 +370,11 @@ def _opinions(shard: Shard, message: Judging) -> Any:
 
 
 def row_values(shard: Shard, message: tuple[str, Judging]) -> Array:
-    """One value per row: "p_wrong", "score", "loss", "given" or "suggested" (codes)."""
+    """One value per row: "p_wrong", "score", "given" or "suggested" (codes)."""
     name, judging = message
     values = []
     for _, present, opinion in _opinions(shard, judging):
-        if name == "loss":
-            own = opinion.mean[np.arange(len(opinion.codes)), opinion.codes]
-            values.append(-np.log(np.maximum(own, 1e-30)).astype(np.float32))
-        elif name in ("given", "suggested"):
+        if name in ("given", "suggested"):
             values.append((opinion.codes if name == "given" else opinion.true.argmax(axis=1)).astype(np.int32))
         else:
             worth = opinion.wrong if name == "p_wrong" else opinion.score
@@ -503,10 +419,10 @@ class ShardJudgement:
         table["fdr"] = np.cumsum(1.0 - wrong) / np.arange(1, len(wrong) + 1)
         table["action"] = np.where(sure, "relabel", np.where(wrong >= LIKELY, "drop", "look"))
         n, light = self.data.description.n, self.judging.slim()
-        score, p_wrong = (LazyRows(shards, row_values, (name, light), n, np.float32) for name in ("score", "p_wrong"))
-        given, suggested = (
-            LazyRows(shards, row_values, (name, light), n, classes.dtype, classes) for name in ("given", "suggested")
-        )
+        lazy: dict[str, Any] = {
+            name: LazyRows(shards, row_values, (name, light), n, np.float32) for name in ("score", "p_wrong")
+        }
+        for name in ("given", "suggested"):
+            lazy[name] = LazyRows(shards, row_values, (name, light), n, classes.dtype, classes)
         rate, interval = self.noise
-        lazy: Any = (score, p_wrong, given, suggested)
-        return LabelIssues(table, *lazy, rate, interval, 0.0)
+        return LabelIssues(table=table, noise_estimate=rate, noise_interval=interval, neighbour_weight=0.0, **lazy)
