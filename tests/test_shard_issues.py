@@ -101,6 +101,8 @@ def test_rows_of_a_file_are_named_by_their_number(tmp_path):
     worst = issues["row"][:100]
     assert wrong[worst].mean() > 0.95
     np.testing.assert_array_equal(issues["given"][:100], np.array(["no", "yes"])[given[worst]])
+    pytest.importorskip("pandas")
+    assert issues.to_cleanlab()["is_label_issue"].sum() == (issues["p_wrong"] >= 0.5).sum()
 
 
 def test_what_cannot_judge_shards_is_said():
