@@ -29,6 +29,7 @@ from ..shards.shard_kernels import hashed
 from ..tables.encode import TableEncoder, numbers_of
 from ..tables.in_parts import batches, count_rows
 from ..tables.read import Source
+from .decisions import RowNames
 from .findings import Audit
 from .footprint import free_memory, memory_needed, sized
 from .in_passes import FOLDS, judge_classes_in_passes, judge_numbers_in_passes
@@ -75,14 +76,14 @@ def audit_source(
         Everything that was found.
     """
     one_column = len(target) == 1 and options.get("labels_by") is None and options.get("task") != "labels"
-    if one_column and not fits_memory(source):
+    if one_column and options.get("decisions") is None and not fits_memory(source):
         found = _Beyond(source, target[0], tell, **options).audit(check)
         if found is not None:
             return found
     tell(f"reading {source.path.name}")
     table = source.read()
     check(find_target(table, target, options.get("task", "auto"), options.get("labels_by")).task)
-    return audit_table(table, target, name=source.path.name, tell=tell, **options)
+    return audit_table(table, target, name=source.path.name, source=source, tell=tell, **options)
 
 
 class _Beyond:
@@ -97,11 +98,12 @@ class _Beyond:
         task: str = "auto",
         ignore: Sequence[str] = (),
         seed: int = 0,
-        labels_by: str | None = None,
-        jobs: int | None = None,
+        dates: str | None = None,
+        decimal: str | None = None,
+        **of_memory: Any,
     ) -> None:
         self.source, self.column, self.tell, self.task, self.seed = source, column, tell, task, seed
-        self.ignore = list(ignore)
+        self.ignore, self.forms = list(ignore), (dates, decimal)
         self.rest = [name for name in source.names if name != column and name not in set(ignore)]
         self.start = time.perf_counter()
         if not self.rest:
@@ -117,7 +119,7 @@ class _Beyond:
             return None
         check(found.task)
         self.rest = [name for name in self.rest if not _counts_rows(sample.column(name), numbers)]
-        encoder = TableEncoder().fit(sample.select(self.rest))
+        encoder = TableEncoder(*self.forms).fit(sample.select(self.rest))
         folder = tempfile.mkdtemp(prefix="rankrange-")
         try:
             with warnings.catch_warnings(record=True) as raised:
@@ -201,6 +203,8 @@ class _Beyond:
             notes=[beyond, *target.notes, *judgement.notes, *words],
             cells=_cells(_picked(self.source, self.rest, shown, types), self.rest, np.arange(len(shown))),
             seconds=time.perf_counter() - self.start,
+            source=self.source,
+            row_names=RowNames(None, 1),
         )
 
     def _settings(self, target: Target, encoder: TableEncoder, n: int) -> dict[str, str]:

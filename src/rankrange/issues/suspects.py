@@ -9,6 +9,7 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..core.flips import LIKELY
+from .trial import Correction
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,13 @@ class LabelIssues:
         How much the labels of the nearest rows count; 0 where they add nothing to the linear model.
     opinions : tuple
         What p_wrong is made of, as (source, weight, out-of-sample probabilities (n, classes)).
+    far : ndarray of shape (n,), optional
+        Rows that lie far from all others: they train no fit, and where their labels contradict what the others lead to
+        expect, the row does not belong and its action is never "relabel".
+    trial : Correction, optional
+        What the trial with planted errors found, by which p_wrong is corrected.
+    ranked : structured ndarray, optional
+        The table of all rows, most suspect first; `top` shows the first of them.
 
     Examples
     --------
@@ -58,6 +66,31 @@ class LabelIssues:
     noise_interval: tuple[float, float]
     neighbour_weight: float
     opinions: tuple[tuple[str, float, Array], ...] = ()
+    far: Array | None = None
+    trial: Correction | None = None
+    ranked: Array | None = None
+
+    def top(self, n: int = 20) -> Array:
+        """The n most suspect rows, with the columns of the table, whether or not their p_wrong makes them suspects.
+
+        Parameters
+        ----------
+        n : int, default=20
+            How many rows.
+
+        Returns
+        -------
+        structured ndarray
+            At most n entries, most suspect first.
+
+        Examples
+        --------
+        >>> from rankrange import find_label_issues
+        >>> issues = find_label_issues(y=[0, 0, 1, 1], pred_probs=[[0.9, 0.1], [0.4, 0.6], [0.2, 0.8], [0.1, 0.9]])
+        >>> len(issues), issues.top(1)["row"].tolist()
+        (0, [1])
+        """
+        return (self.table if self.ranked is None else self.ranked)[:n]
 
     def __len__(self) -> int:
         return len(self.table)
@@ -77,10 +110,9 @@ class LabelIssues:
     def _repr_html_(self) -> str | None:
         """For notebooks; without Jinja2 they show the text."""
         try:
-            from .notebook import issues_fragment
+            return issues_fragment(self)
         except ImportError:
             return None
-        return str(issues_fragment(self))
 
     def to_pandas(self) -> Any:
         """The table of suspects as a pandas DataFrame.
@@ -124,8 +156,8 @@ class LabelIssues:
         )
 
 
-def _shown(value: Any) -> str:
-    return f"{value:.3f}" if isinstance(value, float) else str(value)[:9]
+def _shown(value: Any, limit: int | None = 9) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else str(value)[:limit]
 
 
 def _pandas(purpose: str) -> Any:
@@ -136,3 +168,19 @@ def _pandas(purpose: str) -> Any:
             f"{purpose}() needs pandas, which is not installed; run: pip install 'rankrange[data]'"
         ) from error
     return pandas
+
+
+def issues_fragment(issues: Any, limit: int = 10) -> str:
+    """What a notebook shows: the estimate and the first suspects, without script or style. Rows count from 0."""
+    from ..pages.shell import fragment
+
+    low, high = issues.noise_interval
+    shown = fragment(
+        "issues.html",
+        head=f"{len(issues)} suspects among {len(issues.score)} rows; wrong labels: about {issues.noise_estimate:.1%} "
+        f"({low:.1%} to {high:.1%})",
+        names=issues.table.dtype.names,
+        rows=[[_shown(value, None) for value in suspect.tolist()] for suspect in issues.table[:limit]],
+        more=max(0, len(issues) - limit),
+    )
+    return str(shown)

@@ -19,6 +19,7 @@ from ..core.arrays import Array
 from ..core.flips import LIKELY, POSSIBLE, SURE, WrongLabels, wrong_labels
 from ..core.objective import Design, Objective
 from ..crossfit import opinions
+from ..crossfit.folds import Folds
 from ..estimators import AoRRClassifier
 from ..issues.suspects import LabelIssues
 from .fit import _Data, _first_pass, _Passes
@@ -140,7 +141,7 @@ class _Sample(NamedTuple):
     @property
     def folds(self) -> Any:
         test = self.fold == np.arange(self.n_folds)[:, None]
-        return opinions.Folds(~test, test)
+        return Folds(~test, test)
 
     def searched(self, C: float | None) -> tuple[Array, float, float]:
         """Parameters (2, folds, r, p) of the ordinary and the trimmed fits of the sample, the share cut, and C."""

@@ -13,7 +13,20 @@ from ..core.arrays import Array
 class LazyRows:
     """One value per row, computed shard by shard when it is asked for: iterate over it, or take `np.asarray`.
 
-    `indices()` gives the numbers of the rows where the value is true. `names`, where given, are looked up by value.
+    Parameters
+    ----------
+    shards : Shards
+        The rows.
+    kernel : callable
+        Called as kernel(shard, message), gives the values of one shard.
+    message : object
+        What the kernel needs.
+    n : int
+        The number of rows.
+    dtype : dtype, default=bool
+        Of the values.
+    names : ndarray, optional
+        What values stand for, looked up by value.
     """
 
     def __init__(
