@@ -185,8 +185,7 @@ def audit_table(
     """
     start = time.perf_counter()
     tell = tell or (lambda words: None)
-    index = index_of(table)
-    table = as_table(table)
+    names, table = RowNames(index_of(table), int(source is not None)), as_table(table)
     columns = [target] if isinstance(target, str) else list(dict.fromkeys(target))
     rest = _other_columns(table, columns, ignore, name)
     found = find_target(table, columns, task, labels_by)
@@ -206,7 +205,6 @@ def audit_table(
         warnings.simplefilter("always")
         judgement = _JUDGES[found.task](X, found, plan, tell)
     judgement = judgement if review is None else taught(judgement, found, review)
-    names = RowNames(index, int(source is not None))
     tell("looking for other problems of rows")
     problems = find_row_problems(features, X, found, row_numbers=names.numbers(found.rows))
     side = image_side(features)
