@@ -23,8 +23,8 @@ from threadpoolctl import threadpool_limits
 from .. import __version__
 from ..core.arrays import Array
 from ..errors import UserError
-from ..tables.cells import typed
 from ..tables.encode import TableEncoder, as_table, numbers_of
+from ..tables.forms import typed
 from ..tables.read import find_column, open_table
 from .amounts import judge_numbers
 from .classes import judge_classes
