@@ -241,3 +241,39 @@ def test_label_issues_without_pandas_say_what_to_install(monkeypatch):
     for call in (issues.to_pandas, issues.to_cleanlab):
         with pytest.raises(ImportError, match=r"needs pandas, .* run: pip install 'rankrange\[data\]'"):
             call()
+
+
+# ---- progress --------------------------------------------------------------------------------------------------------
+
+
+def test_the_time_that_is_left_falls_inside_a_step_and_grows_when_a_step_takes_too_long():
+    from rankrange.audit.terminal import _PARTS, Clock
+
+    now = [0.0]
+    clock = Clock(lambda: now[0])
+    total = sum(share for _, share in _PARTS)
+    for name, share in _PARTS[:3]:  # as fast as one second per share
+        clock.step(name)
+        now[0] += share
+    clock.step("fitting both models without part 1 of 2")
+    began = now[0]
+    assert clock.left() == pytest.approx(total - began)
+    now[0] += 10
+    assert clock.left() == pytest.approx(total - began - 10)
+    assert "about 1 min left" in clock.line()
+    now[0] += 40  # twice what it should take
+    assert clock.left() > total - began - 50 + 10
+    clock.step("something that no table knows")
+    assert clock.left() is not None
+
+
+def test_where_nothing_moves_a_long_step_says_that_it_goes_on(monkeypatch, capsys):
+    from rankrange.audit import terminal
+
+    monkeypatch.setattr(terminal, "_STILL", 0.02)
+    with terminal.Progress() as progress:
+        progress("reading a long file")
+        for _ in range(200):
+            if progress.over.wait(0.01) or "still at it" in (said := capsys.readouterr().err):
+                break
+    assert "reading a long file, still at it" in said

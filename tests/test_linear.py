@@ -188,6 +188,8 @@ def test_a_stream_needs_fractions_and_classes():
         AoRRClassifier(**FIXED).partial_fit(X, Y)
     with pytest.raises(ValueError, match="as fractions"):
         AoRRClassifier(m=5, k=50).partial_fit(X, Y, classes=["no", "yes"])
+    with pytest.raises(ValueError, match="cannot cut class by class, got stratify=True"):
+        AoRRClassifier(m=0.1, k=1.0, stratify=True).partial_fit(X, Y, classes=["no", "yes"])
 
 
 @pytest.mark.parametrize("keep", [RankedRange.median(), RankedRange.kth(0.3), RankedRange.robust_maximum(0.1)])

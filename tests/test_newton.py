@@ -11,11 +11,10 @@ from rankrange import AoRRClassifier
 from rankrange.core.aggregates import Stratified
 from rankrange.core.losses import LOSSES, Logistic
 from rankrange.core.objective import Design, Objective
-from rankrange.solvers.inner.band import solve_band
-from rankrange.solvers.newton import newton
-from rankrange.solvers.passes import look_at, lower_bound
-from rankrange.solvers.result import Log
-from rankrange.solvers.trivial import one_class_left, zero_is_best
+from rankrange.solvers.descent import Log
+from rankrange.solvers.multistart import one_class_left
+from rankrange.solvers.newton import look_at, lower_bound, newton, solve_band
+from rankrange.solvers.trivial import zero_is_best
 
 # The conic solver warns where it stops a little short of what it was asked for; tolerances below allow for it.
 pytestmark = pytest.mark.filterwarnings("ignore:Solution may be inaccurate")

@@ -3,6 +3,7 @@
 May import: everything above it, from `core` to `tables`; only the command line imports it.
 """
 
+from .applying import apply_decisions
 from .decisions import Decision, Decisions, read_decisions
 from .export import load_model
 from .findings import Audit, Suspect
@@ -17,6 +18,7 @@ __all__ = [
     "Decisions",
     "RowProblem",
     "Suspect",
+    "apply_decisions",
     "audit_file",
     "audit_table",
     "load_model",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import gzip
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,14 +18,18 @@ import numpy as np
 from ..core.arrays import Array
 from ..errors import UserError
 from ..pages.text import csv_safe, visible
+from ..tables.encode import as_table
 from ..tables.read import Source, find_column
 from ..tables.write import Writer, csv_lines, packed
 from .decisions import (
     NO_LABELS,
     Decision,
     Decisions,
+    Held,
+    RowNames,
     contents_of_row,
     given_of,
+    index_of,
     same_number,
     same_text,
     says_yes,
@@ -52,7 +56,53 @@ class Changes:
         return f"{relabelled:,} rows relabelled, {dropped:,} dropped, {stay}"
 
 
-def changes_of(decisions: Decisions, source: Source, *, new_labels: bool = False) -> Changes:
+def apply_decisions(table: Any, decisions: Decisions, *, new_labels: bool = False) -> Any:
+    """Carry out decisions on a table in memory: all of them or none, each on the very row that was looked at.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame, pyarrow.Table or dict of columns
+        The table that was audited; it is not changed itself.
+    decisions : Decisions
+        `Audit.decisions`.
+    new_labels : bool, default=False
+        Whether a row may get a label that no row of the table has.
+
+    Returns
+    -------
+    table
+        Of the same kind, with the rows that were relabelled, and without those that were dropped.
+
+    Examples
+    --------
+    >>> from rankrange.audit import apply_decisions, audit_table
+    >>> table = {"x": [i % 7 + i // 20 * 9 for i in range(40)], "kind": ["a"] * 20 + ["b"] * 20}
+    >>> table["kind"][3] = "b"  # among the a's
+    >>> audit = audit_table(table, "kind")
+    >>> audit.decide(3, "relabel")
+    >>> apply_decisions(table, audit.decisions)["kind"][3]
+    'a'
+    """
+    held, names = Held(as_table(table)), RowNames(index_of(table))
+    labels = {str(names.name(place)): place for place in range(held.table.num_rows)}
+    changes = changes_of(decisions, held, new_labels=new_labels, place_of=lambda made: labels.get(made.row, -1))
+    if type(table).__module__.split(".")[0] == "pandas":
+        fixed = table.copy()
+        for row, new in changes.cells.items():
+            for place, text in new.items():
+                fixed.iloc[row, place] = _typed(text, held.table.schema.field(place).type)
+        return fixed[~changes.gone]
+    result = _changed(held.table, changes.cells, changes.gone)
+    return result.to_pydict() if isinstance(table, dict) else result
+
+
+def changes_of(
+    decisions: Decisions,
+    source: Source | Held,
+    *,
+    new_labels: bool = False,
+    place_of: Callable[[Decision], int] | None = None,
+) -> Changes:
     """What decisions do to the table of a source, after each of them was compared with the row that it is about.
 
     Parameters
@@ -63,6 +113,8 @@ def changes_of(decisions: Decisions, source: Source, *, new_labels: bool = False
         The table.
     new_labels : bool, default=False
         Whether a row may get a label that no row of the table has.
+    place_of : callable or None
+        The place of the row that a decision names, from 0; by default its number in a file.
 
     Returns
     -------
@@ -77,11 +129,11 @@ def changes_of(decisions: Decisions, source: Source, *, new_labels: bool = False
     for name in decisions.target:
         find_column(source.names, name, source.path, "the target of the decisions")
     places = [source.names.index(name) for name in decisions.target]
-    rows, seen, n_rows = _scan(source, [_place_of(made) for made in decisions.made], places)
+    wanted = [(place_of or _place_of)(made) for made in decisions.made]
+    rows, seen, n_rows = _scan(source, wanted, places)
     cells: Cells = {}
     gone = np.zeros(n_rows, dtype=bool)
-    for made in decisions.made:
-        row = _place_of(made)
+    for row, made in zip(wanted, decisions.made, strict=True):
         if row not in rows:
             raise UserError(
                 f"decisions must be about rows of the table, got row {made.row} of a table of {n_rows:,} rows; "
@@ -103,7 +155,9 @@ def _place_of(made: Decision) -> int:
     return int(made.row) - 1
 
 
-def _scan(source: Source, wanted: list[int], places: list[int]) -> tuple[dict[int, list[str]], list[set[str]], int]:
+def _scan(
+    source: Source | Held, wanted: list[int], places: list[int]
+) -> tuple[dict[int, list[str]], list[set[str]], int]:
     """The wanted rows, the different texts of each target column, and the number of rows: in one pass."""
     sought, start = np.unique(np.array(wanted, dtype=np.int64)), 0
     rows: dict[int, list[str]] = {}
@@ -118,7 +172,9 @@ def _scan(source: Source, wanted: list[int], places: list[int]) -> tuple[dict[in
     return rows, seen, start
 
 
-def _check_row(made: Decision, cells: list[str], places: list[int], decisions: Decisions, source: Source) -> None:
+def _check_row(
+    made: Decision, cells: list[str], places: list[int], decisions: Decisions, source: Source | Held
+) -> None:
     if contents_of_row(cells, places) != made.contents:
         raise UserError(
             f"a decision holds for the row that was looked at, but row {made.row} of {source.path} has other cells "
@@ -257,7 +313,7 @@ def _with_cells(record: str, delimiter: str, new: dict[int, str]) -> str:
     body = record.rstrip("\r\n")
     fields, start, inside = [], 0, False
     for i, character in enumerate(body):
-        if character == '"' and (inside or i == start):
+        if character == '"' and body[start] == '"':  # in a cell that starts without one, a quote is a character
             inside = not inside
         elif character == delimiter and not inside:
             fields.append(body[start:i])
@@ -270,8 +326,18 @@ def _with_cells(record: str, delimiter: str, new: dict[int, str]) -> str:
 
 def write_typed(table: Any, cells: Cells, gone: Array, file: BinaryIO, suffix: str) -> None:
     """A table with its types, some of its cells changed and some of its rows gone, as Parquet or Arrow."""
-    import pyarrow
     import pyarrow.parquet
+
+    table = _changed(table, cells, gone)
+    if suffix == ".parquet":
+        pyarrow.parquet.write_table(table, file)
+        return
+    with pyarrow.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+
+
+def _changed(table: Any, cells: Cells, gone: Array) -> Any:
+    import pyarrow
 
     for place in sorted({place for new in cells.values() for place in new}):
         kind = table.schema.field(place).type
@@ -280,12 +346,7 @@ def write_typed(table: Any, cells: Cells, gone: Array, file: BinaryIO, suffix: s
             if place in new:
                 values[row] = _typed(new[place], kind)
         table = table.set_column(place, table.schema.field(place), pyarrow.array(values, type=kind))
-    table = table.filter(pyarrow.array(~gone))
-    if suffix == ".parquet":
-        pyarrow.parquet.write_table(table, file)
-        return
-    with pyarrow.ipc.new_file(file, table.schema) as writer:
-        writer.write_table(table)
+    return table.filter(pyarrow.array(~gone))
 
 
 def _typed(text: str, kind: Any) -> Any:

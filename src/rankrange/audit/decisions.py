@@ -218,13 +218,13 @@ def _gathered(lines: list[tuple[int, dict[str, Any]]], path: Path) -> Decisions:
     if not lines:
         raise UserError(f"a list of decisions needs at least one, got only a header in {path}; decide a row first")
     made: dict[str, Decision] = {}
-    about = {tuple(line[name] for name in ("table", "target", "task")) for _, line in lines}
-    if len(about) > 1 or None in next(iter(about)):
-        raise UserError(f"decisions must be about one table and one target, got several in {path}; keep one file each")
     for number, line in lines:
         decision = _one(line, f"line {number} of {path}")
         if made.setdefault(decision.row, decision) != decision:
             raise UserError(f"a row has one decision, got two for row {visible(decision.row, 40)} in {path}; drop one")
+    about = {tuple(str(line[name]) for name in ("table", "target", "task")) for _, line in lines}
+    if len(about) > 1:
+        raise UserError(f"decisions must be about one table and one target, got several in {path}; keep one file each")
     table, target, task = about.pop()
     names = json.loads(target) if target.startswith("[") else [target]
     return Decisions(names, task, table, list(made.values()))
@@ -254,7 +254,7 @@ class Held:
     """A table in memory as a source of texts, as `tables.read.Source` is one for a file."""
 
     def __init__(self, table: Any) -> None:
-        self.table, self.names = table, list(table.column_names)
+        self.table, self.names, self.path = table, list(table.column_names), Path("the table")
 
     def text_batches(self) -> Iterator[Any]:
         """Record batches of all columns with every cell as text; a missing one is ''."""

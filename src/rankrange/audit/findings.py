@@ -297,9 +297,9 @@ class Audit:
         if most_cut is most_wrong or 2 * most_cut.cut < cut or 2 * most_wrong.suspects < likely:
             return ""
         return (
-            f"Most rows that the model ignores are labelled '{most_cut.name}' ({most_cut.cut:,} of {cut:,}), but most rows "
-            f"that are likely wrong are labelled '{most_wrong.name}' ({most_wrong.suspects:,} of {likely:,}). These are "
-            "two questions: the model ignores whatever it cannot explain, which may be a rare or difficult class, while a "
+            f"Most rows that the model ignores are labelled '{most_cut.name}' ({most_cut.cut:,} of {cut:,}), but most "
+            f"of the likely wrong ones '{most_wrong.name}' ({most_wrong.suspects:,} of {likely:,}). These are two "
+            "questions: the model ignores whatever it cannot explain, which may be a rare or difficult class, while a "
             "label is called wrong where another fits better and such errors seem to be frequent. Do not drop the "
             f"ignored rows of '{most_cut.name}' without looking at them."
         )

@@ -120,6 +120,7 @@ def audit_table(
     decimal: str | None = None,
     seed: int = 0,
     jobs: int | None = None,
+    calibrate: bool = True,
     name: str = "table",
     source: Any = None,
     decisions: Decisions | str | os.PathLike[str] | None = None,
@@ -150,6 +151,8 @@ def audit_table(
         The same seed gives the same result, whatever the number of jobs.
     jobs : int, optional
         Parts fitted at a time: one per core by default.
+    calibrate : bool, default=True
+        Whether the claims about wrong labels are tried on the same table with planted errors, and corrected.
     name : str, default="table"
         What the table is called on the page and in messages.
     source : Source, optional
@@ -197,8 +200,7 @@ def audit_table(
     encoder = TableEncoder(dates, decimal)
     X = encoder.fit_transform(features, found.y if found.task != "labels" else None)
     features, _ = typed(features, encoder.forms_)
-    n_outputs = 1 if found.task == "numbers" or len(found.names) == 2 else len(found.names)
-    plan = Plan.of(X.shape[0], X.shape[1], n_outputs, jobs or os.cpu_count() or 1, seed)
+    plan = _plan_for(found, X, jobs, seed, calibrate)
     # One thread per product: parts are fitted side by side, and results do not depend on how many there are.
     with threadpool_limits(1), warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always")
@@ -232,6 +234,11 @@ def audit_table(
         review=review,
         evidence=gather(features, X, found, judgement, owners, [] if side else rest[:SHOWN_COLUMNS], seed, pixels),
     )
+
+
+def _plan_for(found: Target, X: Array, jobs: int | None, seed: int, calibrate: bool) -> Plan:
+    n_outputs = 1 if found.task == "numbers" or len(found.names) == 2 else len(found.names)
+    return Plan.of(X.shape[0], X.shape[1], n_outputs, jobs or os.cpu_count() or 1, seed, calibrate)
 
 
 def _other_columns(table: Any, columns: Sequence[str], ignore: Sequence[str], name: str) -> list[str]:

@@ -28,16 +28,12 @@ def silent(message: str) -> None:
 
 def mass_of(objective: Objective) -> Array:
     """The mass of each row; all True where each counts once."""
-    if objective.sample_weight is None:
-        return np.ones(objective.design.n, dtype=bool)
-    return objective.sample_weight
+    return objective.mass
 
 
 def strata_of(objective: Objective) -> Array:
     """The class of each row; one class for numbers."""
-    if objective.loss.targets == "numbers":
-        return np.zeros(objective.design.n, dtype=np.intp)
-    return (objective.y > 0).astype(np.intp) if objective.loss.targets == "binary" else objective.y
+    return objective.strata
 
 
 def plan_of(objective: Objective) -> tuple[int, int, int]:

@@ -17,7 +17,6 @@ from ..core.aggregates import Stratified
 from ..core.arrays import Array
 from ..core.losses import CrammerSinger, Hinge, Logistic, OneVsRestSquaredHinge, Softmax, SquaredHinge
 from ..core.objective import Design, Objective
-from ..crossfit.folds import mass_of, strata_of
 from ..solvers import SOLVERS
 from .linear import AoRRLinear, clean_rows, fitted_elsewhere, warn_of_lost_class
 
@@ -229,11 +228,11 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
                 "stratify=True needs a solver that cuts class by class, which one along the tangent of all m largest "
                 f"losses does not, got solver={self.solver!r}; use solver='auto' or 'bilevel'"
             )
-        return replace(objective, aggregate=Stratified(strata_of(objective)))
+        return replace(objective, aggregate=Stratified(objective.strata))
 
     def _store_cuts(self, losses: Array, objective: Objective) -> None:
         super()._store_cuts(losses, objective)
-        codes = strata_of(objective)
+        codes = objective.strata
         if self.stratify:
             lam_hat, self.dropped_ = np.full(len(self.classes_), np.inf), np.zeros(len(losses), dtype=bool)
             for rows, cut in objective.aggregate.cuts(losses, objective.m, objective.sample_weight):
@@ -242,7 +241,7 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
                 self.dropped_[rows[over]] = True
             self.lam_hat_ = lam_hat
         advice = "it may be rare, not wrong; stratify=True cuts the same share of each class"
-        warn_of_lost_class(self.classes_, codes, mass_of(objective).astype(np.float64), self.dropped_, advice, 4)
+        warn_of_lost_class(self.classes_, codes, objective.mass.astype(np.float64), self.dropped_, advice, 4)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> AoRRClassifier:
         """Learn from one more part of a stream.
@@ -267,6 +266,11 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
             The model itself.
         """
         self._check_params()
+        if self.stratify:
+            raise ValueError(
+                "partial_fit follows one pair of cuts for all classes and cannot cut class by class, got "
+                "stratify=True; use fit, or stratify=False"
+            )
         first = not hasattr(self, "stream_")
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], reset=first)
         if classes is not None and first:

@@ -17,9 +17,8 @@ import scipy.sparse as sp
 
 from ..core.arrays import Array
 from ..core.objective import Objective
-from ..solvers.descent import Metric, _inverse_hessian
+from ..solvers.descent import Log, Metric, _inverse_hessian, relative
 from ..solvers.multistart import hessian
-from ..solvers.result import Log, relative
 from .boxqp import best_shares
 from .look import FullData, Look, slopes_of, sums_of, take
 from .shard_kernels import Sides, side_sums

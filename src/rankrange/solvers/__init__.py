@@ -15,11 +15,11 @@ import numpy as np
 from ..core.arrays import Array
 from ..core.losses import needs
 from ..core.objective import Objective
+from .descent import Log, Result
 from .label_ranking import by_separation
 from .majorise import bilevel, certify, dca
 from .minmax import minmax
 from .multistart import multistart, refine
-from .result import Log, Result
 from .subgradient import subgradient
 from .uncertified import descend_from_starts
 

@@ -1,19 +1,95 @@
-"""L-BFGS for several starts at once.
+"""What all solvers share: their results, and steps from several starts at once.
 
-All starts share each product with X, which makes ten starts cost about as much as two. Only the Armijo condition is
-asked of a step: the objective has kinks, where a search for the usual curvature condition would end a run early.
+`descend` is L-BFGS. All starts share each product with X, which makes ten starts cost about as much as two. Only the
+Armijo condition is asked of a step: the objective has kinks, where a search for the usual curvature condition would end
+a run early.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 import scipy.linalg
 
 from ..core.arrays import Array
+from ..core.objective import Objective
 
 Batch = Callable[..., tuple[Array, Array]]
+
+
+@dataclass(frozen=True)
+class Result:
+    """Where a solver ended.
+
+    `certificate` bounds (value - best) / value, where best is the least value of the convex problem that fixes which
+    rows are cut: the least of all for m = 0, a local minimum of F where s_[m] > s_[m+1]. Infinite where nothing is
+    known. `history` lists the value after each step under the name of its phase.
+    """
+
+    w: Array
+    value: float
+    n_iter: int
+    converged: bool
+    message: str
+    history: list[tuple[str, float]]
+    certificate: float = np.inf
+    losses: Array | None = None  # of the rows at w, where the solver has them at hand
+
+
+@dataclass
+class Log:
+    """The history of one run, and its printed form for `verbose`."""
+
+    report: Callable[[str], None] | None = None
+    history: list[tuple[str, float]] = field(default_factory=list)
+
+    def __call__(self, phase: str, value: float) -> None:
+        self.history.append((phase, float(value)))
+        if self.report is not None:
+            self.report(f"{phase:<12} step {len(self.history):>4}   objective {value:.10g}")
+
+
+def relative(gap: float, value: float) -> float:
+    """A gap relative to the objective, which is never negative; at an objective of 0 there is nothing left to gain."""
+    return max(gap, 0.0) / max(abs(value), 1e-9)
+
+
+def finish(
+    W: Array,
+    value: float,
+    n_iter: int,
+    certificate: float,
+    tol: float,
+    max_iter: int,
+    log: Log,
+    settled: bool | None = None,
+    losses: Array | None = None,
+) -> Result:
+    converged = certificate <= tol if settled is None else settled
+    if certificate <= tol:
+        message = f"the gap is at most {tol:g} of the objective"
+    elif converged:
+        message = "no step lowers the objective"
+    elif not np.isfinite(certificate):
+        message = "losses tie at the upper cut, or the cut rows still change: no certificate"
+    else:
+        message = f"stopped after {n_iter} of {max_iter} iterations with a relative gap of {certificate:.2g}"
+    return Result(W, value, n_iter, converged, message, log.history, certificate, losses)
+
+
+def cut_is_clean(objective: Objective, s: Array) -> bool:
+    """Whether s_[m] > s_[m+1], or the rows that tie at the cut are one row repeated: near W the same rows stay cut."""
+    return all(_one_row_repeated(objective, tied) for tied in objective.partly_cut(s))
+
+
+def _one_row_repeated(objective: Objective, tied: Array) -> bool:
+    if len(tied) > 1000:
+        return False
+    rows = objective.design.X[tied]
+    rows = rows.toarray() if objective.design.sparse else rows
+    return bool((rows == rows[:1]).all() and (objective.y[tied] == objective.y[tied[:1]]).all())
 
 
 class Metric:

@@ -20,11 +20,10 @@ from ..core.cuts import cuts_of
 from ..core.losses import TKML
 from ..core.objective import Objective, Point
 from .blocks import Block, Blocks
-from .descent import Metric, descend
+from .descent import Log, Metric, Result, descend, relative
 from .inner import separation
 from .inner.separation import Pairs, Separation
 from .per_label import logistic_per_label
-from .result import Log, Result, relative
 
 Watch = Callable[[Array], None]
 # Up to this many labels a dense product with the slopes is quicker than a sparse one.

@@ -11,9 +11,8 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..core.objective import Objective
-from .descent import Metric
+from .descent import Log, Metric, Result, cut_is_clean, finish
 from .inner import convex
-from .result import Log, Result
 
 
 def bilevel(
@@ -77,41 +76,5 @@ def certify(objective: Objective, W: Array) -> float:
     return convex.solve(objective.cutting(s), W, max_iter=0).gap
 
 
-def finish(
-    W: Array,
-    value: float,
-    n_iter: int,
-    certificate: float,
-    tol: float,
-    max_iter: int,
-    log: Log,
-    settled: bool | None = None,
-    losses: Array | None = None,
-) -> Result:
-    converged = certificate <= tol if settled is None else settled
-    if certificate <= tol:
-        message = f"the gap is at most {tol:g} of the objective"
-    elif converged:
-        message = "no step lowers the objective"
-    elif not np.isfinite(certificate):
-        message = "losses tie at the upper cut, or the cut rows still change: no certificate"
-    else:
-        message = f"stopped after {n_iter} of {max_iter} iterations with a relative gap of {certificate:.2g}"
-    return Result(W, value, n_iter, converged, message, log.history, certificate, losses)
-
-
 def _same_rows(a: Array | None, b: Array | None) -> bool:
     return a is b or (a is not None and b is not None and np.array_equal(a, b))
-
-
-def cut_is_clean(objective: Objective, s: Array) -> bool:
-    """Whether s_[m] > s_[m+1], or the rows that tie at the cut are one row repeated: near W the same rows stay cut."""
-    return all(_one_row_repeated(objective, tied) for tied in objective.partly_cut(s))
-
-
-def _one_row_repeated(objective: Objective, tied: Array) -> bool:
-    if len(tied) > 1000:
-        return False
-    rows = objective.design.X[tied]
-    rows = rows.toarray() if objective.design.sparse else rows
-    return bool((rows == rows[:1]).all() and (objective.y[tied] == objective.y[tied[:1]]).all())

@@ -17,8 +17,8 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..core.cuts import select
+from .descent import Log, Result
 from .label_ranking import LabelObjective, Watch
-from .result import Log, Result
 
 
 def minmax(

@@ -16,16 +16,18 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..core.arrays import Array
+from ..core.cuts import Ranked
 from ..core.objective import Design, Objective
-from .descent import Metric, add_diagonal, descend
+from .descent import Log, Metric, Result, add_diagonal, descend, relative
 from .inner import convex
 from .majorise import bilevel
 from .newton import applies, newton
-from .result import Log, Result
-from .trivial import one_class_left, zero_is_best
+from .trivial import zero_is_best
 
 # Rounds of screening on a subsample: the starts that survive each, and the steps they get in it.
 _ROUNDS = ((4, 4), (2, 8))
+# Far enough for losses next to nothing, and no further than float32 can tell them from nothing.
+_FAR = 80.0
 # From here on a pass costs so much that a better metric pays for itself.
 _MANY_ROWS = 500_000
 # Where all rows are screened, the starts also go along a path of larger m, which flattens the poorest minima.
@@ -65,6 +67,32 @@ def multistart(
     ends, values, _ = descend(screen.batch, starts, metric, max_iter=100 if settled else 5, tol=1e-4)
     log("screen", float(values.min()))
     return _on_all_rows(objective, _distinct(ends, values), rng, tol, max_iter, log)
+
+
+def one_class_left(objective: Objective, log: Log) -> Result | None:
+    """The minimum where the cut takes all rows of all classes but one; None where it does not.
+
+    F falls to zero along the intercept of the class that is left.
+    """
+    if objective.m <= 0 or not objective.design.fit_intercept or objective.loss.targets not in ("binary", "classes"):
+        return None
+    if not isinstance(objective.aggregate, Ranked):
+        return None
+    masses = np.bincount(objective.strata, weights=objective.sample_weight)
+    if objective.total - float(masses.max()) > objective.m:
+        return None
+    left = int(masses.argmax())
+    W = np.zeros((objective.n_outputs, objective.design.p))
+    if objective.n_outputs == 1:
+        W[0, -1] = _FAR if left else -_FAR
+    else:
+        W[:, -1] = -_FAR / 2
+        W[left, -1] = _FAR / 2
+    value = objective.value(W)
+    log("trivial", value)
+    message = "one class is left after the cut: any other fit is worse"
+    # F is not negative, so its value bounds what is left to gain.
+    return Result(W, value, 0, True, message, log.history, relative(value, value))
 
 
 def _search_all_rows(

@@ -11,8 +11,8 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..core.objective import Objective
-from .majorise import certify, finish
-from .result import Log, Result
+from .descent import Log, Result, finish
+from .majorise import certify
 
 
 def subgradient(

@@ -134,7 +134,7 @@ const page = (() => {
     if (suspect.image) why.prepend(drawImage(suspect));
     const decide = make("button", "Decide", "small no-print");
     decide.type = "button";
-    decide.setAttribute("aria-label", `decide row ${suspect.row}`);
+    decide.setAttribute("aria-label", `Decide row ${suspect.row}`);
     decide.addEventListener("click", () => document.dispatchEvent(new CustomEvent("rankrange-review", { detail: suspect.row })));
     why.append(" ", decide);
     if (!suspect.cells) return [row];
@@ -143,10 +143,12 @@ const page = (() => {
     const button = make("button", more.hidden ? "Show values" : "Hide values", "small");
     button.type = "button";
     button.setAttribute("aria-expanded", String(!more.hidden));
-    button.setAttribute("aria-label", `values of row ${suspect.row}`);
+    const name = () => button.setAttribute("aria-label", `${button.textContent} of row ${suspect.row}`);
+    name();
     button.addEventListener("click", () => {
       more.hidden = !more.hidden;
       button.textContent = more.hidden ? "Show values" : "Hide values";
+      name();
       button.setAttribute("aria-expanded", String(!more.hidden));
       if (more.hidden) state.open.delete(suspect.rank);
       else state.open.add(suspect.rank);
