@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
 from ..core.arrays import Array
 from ..pages.text import number, visible
@@ -429,9 +429,7 @@ def _together(
     spread = 1.0 / np.sqrt(inverse[j, j])
     expected = z[i, j] - residuals[i, j] * spread
     known = np.sort(column.values[~np.isnan(column.values)])
-    ends = np.clip(
-        (_normal_share(expected + np.array([-2.0, 2.0]) * spread) * len(known)).astype(int), 0, len(known) - 1
-    )
+    ends = np.clip((ndtr(expected + np.array([-2.0, 2.0]) * spread) * len(known)).astype(int), 0, len(known) - 1)
     first, last = (said_value(column, float(known[end])) for end in ends)
     said = column.said(i)
     sentence = (
@@ -439,9 +437,3 @@ def _together(
         "these values do not go together"
     )
     return RowProblem("far", (row,), column.name, said, f"{first} to {last}", sentence, 0.7)
-
-
-def _normal_share(z: Array) -> Array:
-    from scipy.special import ndtr
-
-    return np.asarray(ndtr(z))
