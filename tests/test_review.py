@@ -433,8 +433,8 @@ def test_rows_are_named_by_the_index_of_a_data_frame():
     pandas = pytest.importorskip("pandas")
     rng = np.random.default_rng(0)
     x = rng.normal(size=120)
-    y = np.where(x > 0, "up", "down")
-    y[7] = "up" if x[7] < 0 else "down"
+    x[:8] += 2 * np.sign(x[:8])
+    y = np.where((x > 0) ^ (np.arange(120) < 8), "up", "down")
     frame = pandas.DataFrame({"x": x, "z": rng.normal(size=120), "y": y}, index=[f"id{i}" for i in range(120)])
     audit = audit_table(frame, "y")
     assert "id7" in [suspect.row for suspect in audit.suspects()]

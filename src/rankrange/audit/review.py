@@ -195,7 +195,7 @@ def _coded(target: Target, label: str) -> Any:
 
 
 def reviewed(target: Target, decisions: Any, source: Any, n_rows: int) -> tuple[Target, Review | None]:
-    """The target after decisions, given as such or as the path of their file, and how they fit; as it is without any."""
+    """The target after decisions, given as such or as the path of their file, and how they fit the table."""
     if decisions is None:
         return target, None
     review = match(as_decisions(decisions), source, target, n_rows)

@@ -212,8 +212,7 @@ def audit_table(
     >>> [(suspect.row, suspect.suggested) for suspect in audit.suspects(1)]
     [(3, 'a')]
     """
-    start = perf_counter()
-    tell = tell or (lambda words: None)
+    start, tell = perf_counter(), tell or (lambda words: None)
     names, table = RowNames(index_of(table), int(source is not None)), as_table(table)
     held, n_rows = source or Held(table), table.num_rows
     table = _widened(table, embeddings, images)
