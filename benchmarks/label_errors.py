@@ -14,7 +14,8 @@ A cell is a set, a kind of noise and a seed. For each of them, on the same rows 
 - core seconds of ours, with and without the trial, and of cleanlab with HGB.
 The default runs in minutes (seven sets, 600 rows, one seed); `--full` has all sets at up to 1,200 rows and goes on
 where it was stopped: cells that are in the results are not run again. Sets are those of docs/any_model.md, and circles,
-checkerboards, xor and two spirals; `--sizes` has these at 5,000 and 100,000 rows, and a colour rule at 245,000 rows, without planted errors.
+checkerboards, xor and two spirals; `--sizes` has these at 5,000 and 100,000 rows, and a colour rule at 245,000 rows,
+without planted errors.
 Noise as in benchmarks/any_model.py, and far: rows moved out 5 to 15 times along their own direction, label wrong.
 Real errors: `--real` music_genre (crowd labels with known truth); `--numbers` numeric targets with known errors beside
 cleanlab's regression module; `--aqua` four sets in AQuA's protocol beside its printed figures, where flagging nothing

@@ -51,8 +51,8 @@ class LabelIssues:
     >>> y = (x > 0).astype(int)
     >>> y[5] = 1  # among the zeros
     >>> issues = find_label_issues(x[:, None], y, random_state=0)
-    >>> int(issues["row"][0]), str(issues["action"][0])
-    (5, 'relabel')
+    >>> int(issues["row"][0]), int(issues["suggested"][0])
+    (5, 0)
     """
 
     table: Array
