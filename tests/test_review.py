@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit, logit
+from sklearn.linear_model import LogisticRegression
 
-from rankrange import cli
+from rankrange import cli, find_label_issues
 
 pa = pytest.importorskip("pyarrow")
 for package in ("jinja2", "rich"):
@@ -452,3 +453,25 @@ def test_rows_are_named_by_the_index_of_a_data_frame():
     assert fixed.drop(worst.row).equals(frame.drop(worst.row))
     again = audit_table(fixed, "y", decisions=audit.decisions, calibrate=False)
     assert worst.row not in [suspect.row for suspect in again.suspects()]
+
+
+def test_issues_name_rows_by_the_index_and_take_decisions():
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    x, wrong = rng.normal(size=200), rng.random(200) < 0.1
+    y = np.where((x > 0) ^ wrong, "up", "down")
+    frame = pandas.DataFrame({"x": x, "z": rng.normal(size=200)}, index=np.arange(1000, 1200))
+    options = {"estimator": LogisticRegression(), "neighbours": False, "random_state": 0}
+    issues, plain = find_label_issues(frame, y, **options), find_label_issues(frame.to_numpy(), y, **options)
+    assert len(issues) > 3
+    assert (issues["row"] == plain["row"] + 1000).all()
+    first, second = issues["row"][:2].tolist()
+    issues.decide(first, "relabel")
+    issues.decide(second, "drop")
+    labels, kept = issues.decided()
+    assert np.flatnonzero(labels != y).tolist() == [first - 1000]
+    assert np.flatnonzero(~kept).tolist() == [second - 1000]
+    with pytest.raises(ValueError, match="the name of one row, got 3, which 0 rows have"):
+        issues.decide(3, "keep")
+    with pytest.raises(ValueError, match="one of those in y, got 'sideways'"):
+        issues.decide(first, "relabel", "sideways")

@@ -24,6 +24,7 @@ from threadpoolctl import threadpool_limits
 from .. import __version__
 from ..core.arrays import Array
 from ..errors import UserError
+from ..issues.views import index_of
 from ..tables.columns import find_columns
 from ..tables.encode import TableEncoder, as_table, numbers_of
 from ..tables.formats import with_images
@@ -31,7 +32,7 @@ from ..tables.forms import typed
 from ..tables.read import open_table
 from .amounts import judge_numbers
 from .classes import judge_classes
-from .decisions import Decisions, Held, RowNames, index_of
+from .decisions import Decisions, Held, RowNames
 from .evidence import gather, short_text
 from .export import load_model
 from .findings import Audit, Suspect
