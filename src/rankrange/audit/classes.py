@@ -32,6 +32,8 @@ from .target import Target
 
 # Two probabilities this close favour neither label.
 _APART = 0.1
+# Up to so many rows linear models are fitted anew to judge labels.
+_JUDGED_ANEW = 100_000
 _JUDGES = {
     "ordinary": "the ordinary one gives",
     "robust": "the one that ignores the worst rows",
@@ -110,7 +112,9 @@ def judge_classes(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
 
 def _issues(X: Array, codes: Array, judge: AoRRClassifier, plan: Plan, logs: Array) -> LabelIssues:
     """Wrong labels by the models that the plan names; along time, by the fits on earlier rows alone."""
-    if plan.pred_probs is not None or plan.forward:
+    # On many rows the fits that give the scores judge the labels too: others of the same kind would say the same.
+    scored = plan.forward or (plan.models == "linear" and len(codes) > _JUDGED_ANEW)
+    if plan.pred_probs is not None or scored:
         given = np.exp(logs.astype(np.float64)).mean(axis=0) if plan.pred_probs is None else plan.pred_probs
         given = given / given.sum(axis=1, keepdims=True)
         return find_label_issues(X, codes, pred_probs=given, neighbours=False, random_state=plan.seed)

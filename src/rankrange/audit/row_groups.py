@@ -16,7 +16,8 @@ _LEAST_OFF = 0.5
 _LEAST_TOGETHER = 5
 # A column leaks where it takes away this share of the errors, and no other column more than that; or nearly all.
 _LEAK, _NO_LEAK, _SURE_LEAK = 0.95, 0.9, 0.99
-_MOST_BINS = 200
+# Bins of a column, and rows from which it is told what they say.
+_MOST_BINS, _TOLD_ON = 200, 100_000
 # The largest gap between two distribution functions from which on a column drifts.
 _DRIFT = 0.5
 _UNITS = {
@@ -45,11 +46,7 @@ def find_repeats(columns: list[Column], target: Target, numbers: Array) -> list[
     if not groups or _by_chance(columns, marks, total):
         return []
     y = _codes_of_target(target)
-    found = []
-    for rows in groups:
-        same = bool((y[rows] == y[rows[0]]).all())
-        found.append(_repeat(rows, same, target, numbers))
-    return found
+    return [_repeat(rows, bool((y[rows] == y[rows[0]]).all()), target, numbers) for rows in groups]
 
 
 def _marks(column: Column, j: int) -> Array:
@@ -99,7 +96,7 @@ def _by_chance(columns: list[Column], marks: list[Array], total: Array) -> bool:
     equal = _pairs(total)
     chances = []
     for mark in marks:
-        sizes = np.unique(mark, return_counts=True)[1] / len(mark)
+        sizes = np.unique(mark[:_TOLD_ON], return_counts=True)[1] / len(mark[:_TOLD_ON])
         chances.append(float((sizes**2).sum()))
     expected = 0.0
     for j in np.argsort(chances)[:12].tolist():
@@ -135,29 +132,31 @@ def find_batches(amounts: list[Column], far: dict[str, Array], target: Target, n
 
     Signs are far cells one after the other, cells with more digits than the others have, one value again and again, and
     means of neighbouring rows, of the values, of their distances from the median, and of what the other columns do not
-    tell. Of values the median of the row's class is taken away: a table sorted by its target is no batch.
+    tell. Values are compared within their class: a table sorted by its target is no batch.
     """
     if not amounts or len(amounts) > MOST_COLUMNS:
         return []
-    levels = np.stack([_levels(column, target) for column in amounts], axis=1)
-    rest = _without_each_other(levels)
+    kinds = _kinds(target)
+    levels = np.stack([_within(_levels(column), kinds, 5.0) for column in amounts], axis=1)
+    rest = _without_each_other(levels, kinds)
     found = []
     for j, column in enumerate(amounts):
+        assert column.values is not None
         runs = _constant_runs(column)
         found += [_stuck(column, run, numbers) for run in runs]
         spans = _together_in(far[column.name] > 0) + _together_in(far[column.name] < 0)
-        odd = _odd_digits(column)
-        spans += [span for span in _together_in(odd) if _varied(column, odd, span)]
+        odd = _odd_digits(column)  # converted values differ from each other
+        spans += [(a, b) for a, b in _together_in(odd) if len(np.unique(column.values[a:b][odd[a:b]])) > 3]
         if levels[:, j].any():
-            for x in (levels[:, j], rest[:, j], _scores(np.abs(levels[:, j]))):
+            for x in (levels[:, j], rest[:, j], np.log(np.abs(levels[:, j]) + 0.05)):
                 spans += _off_together(x, 3 * len(amounts))
         for span in _apart(spans, [(run.start, run.stop) for run in runs]):
             found.append(_off(column, slice(*span), numbers))
     return found
 
 
-def _levels(column: Column, target: Target) -> Array:
-    """The values on a scale of robust standard deviations from the median of the class, brought in to 5 of them."""
+def _levels(column: Column) -> Array:
+    """The values, or their logarithms where they spread over decades; missing cells are the median."""
     x = column.values
     assert x is not None
     known = ~np.isnan(x)
@@ -166,22 +165,31 @@ def _levels(column: Column, target: Target) -> Array:
     low, high = np.quantile(x[known], [0.1, 0.9])
     if low > 0 and high > 3 * low and x[known].min() > 0:
         x = np.log(x)
-    x = x - np.nanmedian(x)
-    if target.task == "classes":
-        for c in range(len(target.names)):
-            own = x[target.y == c]
-            x[target.y == c] = own - (np.nanmedian(own) if (~np.isnan(own)).any() else 0.0)
-    spread = 1.4826 * float(np.nanmedian(np.abs(x)))
-    if spread == 0:  # most cells have one value
-        return np.zeros(len(x), dtype=np.float32)
-    return np.nan_to_num(np.clip(x / spread, -5, 5)).astype(np.float32)
+    return np.where(known, x, np.median(x[known])).astype(np.float32)
 
 
-def _scores(x: Array) -> Array:
-    """The normal quantile of each rank."""
-    ranks = np.empty(len(x))
-    ranks[np.argsort(x, kind="stable")] = np.arange(len(x)) + 0.5
-    return np.asarray(ndtri(ranks / len(x)))
+def _kinds(target: Target) -> list[Array]:
+    """The rows of each class, or of each tenth of the numbers."""
+    if target.task == "labels":
+        return [np.arange(len(target.y))]
+    codes = target.y
+    if target.task == "numbers":
+        codes = np.searchsorted(np.quantile(target.y, np.arange(0.1, 0.95, 0.1)), target.y)
+    order = np.argsort(codes, kind="stable")
+    return [rows for rows in np.split(order, np.cumsum(np.bincount(codes))[:-1]) if len(rows)]
+
+
+def _within(x: Array, kinds: list[Array], most: float) -> Array:
+    """Distances from the median of the row's kind, in robust standard deviations of it, brought in to `most`."""
+    out = np.zeros_like(x)
+    whole = 1.4826 * float(np.median(np.abs(x - np.median(x))))
+    if whole == 0:  # most cells have one value
+        return out
+    for rows in kinds:
+        own = x[rows] - np.median(x[rows])
+        spread = 1.4826 * float(np.median(np.abs(own))) if len(rows) >= 20 else whole
+        out[rows] = own / max(spread, 0.1 * whole)
+    return np.clip(out, -most, most)
 
 
 def _odd_digits(column: Column) -> Array:
@@ -196,13 +204,6 @@ def _odd_digits(column: Column) -> Array:
     return np.zeros(len(x), dtype=bool)
 
 
-def _varied(column: Column, odd: Array, span: tuple[int, int]) -> bool:
-    """Whether the odd cells of a span have several values, as conversions have."""
-    assert column.values is not None
-    inside = slice(*span)
-    return len(np.unique(column.values[inside][odd[inside]])) >= 4
-
-
 def _together_in(mask: Array) -> list[tuple[int, int]]:
     """Spans in which rows of the mask follow each other more closely than chance allows."""
     rows, n = np.flatnonzero(mask), len(mask)
@@ -215,16 +216,16 @@ def _together_in(mask: Array) -> list[tuple[int, int]]:
     return [(int(piece[0]), int(piece[-1]) + 1) for piece in pieces if len(piece) >= least]
 
 
-def _without_each_other(z: Array) -> Array:
+def _without_each_other(z: Array, kinds: list[Array]) -> Array:
     """What the other columns do not tell of each: residuals of linear fits."""
     n, p = z.shape
     if n < 5 * p or p < 2:
         return z
-    R = np.cov(z.astype(np.float64), rowvar=False) + 1e-3 * np.eye(p)
-    inverse = np.linalg.inv(R)
-    rest = z @ (inverse / np.diag(inverse))
-    rest /= np.maximum(1.4826 * np.median(np.abs(rest), axis=0), 1e-12)
-    return np.clip(rest, -3, 3).astype(z.dtype)  # one wild cell must not make its neighbours a batch
+    inverse = np.linalg.inv(np.cov(z.astype(np.float64), rowvar=False) + 1e-3 * np.eye(p))
+    rest = (z @ (inverse / np.diag(inverse))).astype(z.dtype)
+    for j in range(p):  # brought in: one wild cell must not make its neighbours a batch
+        rest[:, j] = _within(rest[:, j], kinds, 3.0)
+    return rest
 
 
 def _off_together(x: Array, tests: int) -> list[tuple[int, int]]:
@@ -238,7 +239,7 @@ def _off_together(x: Array, tests: int) -> list[tuple[int, int]]:
     order = max(
         0.0, float(centred[1:] @ centred[:-1]) / max(float(centred @ centred), 1e-12)
     )  # 1 where rows are sorted
-    length, levels = 8, np.array([0.75, 0.9, 0.95])
+    length, levels, spread = 8, np.array([0.75, 0.9, 0.95]), float(x.std())
     while length <= n // 8:
         starts = np.arange(0, n - length + 1, length // 4)
         means = (sums[starts + length] - sums[starts]) / length
@@ -246,7 +247,7 @@ def _off_together(x: Array, tests: int) -> list[tuple[int, int]]:
         for sign in (-1.0, 1.0):
             d = sign * (means - centre)
             usual = float(np.median(np.quantile(d, levels) / ndtri(levels)))
-            scale = max(usual, float(x.std()) / length**0.5)  # means are nearly normal, unless the rows have an order
+            scale = max(usual, spread / length**0.5)  # means are nearly normal, unless the rows have an order
             far = d > max((1.25 + 2.0 * order) * scale * -ndtri(0.05 / (len(d) * tests)), _LEAST_OFF)
             if 0 < far.sum() <= max(12, 0.15 * len(d)):
                 spans += [
@@ -355,7 +356,8 @@ def _stuck(column: Column, run: slice, numbers: Array) -> RowProblem:
 
 def find_leaks(columns: list[Column], target: Target) -> list[RowProblem]:
     """Columns that nearly give the target by themselves, judged on rows that were not counted."""
-    shares = np.array([_told(column, target) for column in columns])
+    some = np.arange(0, len(target.y), max(1, len(target.y) // _TOLD_ON))
+    shares = np.array([_told(column, target, some) for column in columns])
     found = []
     for j, share in enumerate(shares.tolist()):
         others = float(np.delete(shares, j).max()) if len(shares) > 1 else 0.0
@@ -371,18 +373,18 @@ def find_leaks(columns: list[Column], target: Target) -> list[RowProblem]:
     return found
 
 
-def _told(column: Column, target: Target) -> float:
+def _told(column: Column, target: Target, some: Array) -> float:
     """The share of the errors of guessing that the column alone takes away, fitted on half of the rows."""
     if target.task == "labels":
         return 0.0
-    bins = _bins(column)
+    bins, y = _bins(column, some), target.y[some]
     half = np.arange(len(bins)) % 2 == 0
     if target.task == "numbers":
-        return _variance_told(bins, target.y, half)
+        return _variance_told(bins, y, half)
     K = len(target.names)
-    base = 1.0 - np.bincount(target.y, minlength=K).max() / len(target.y)
-    counts = np.bincount(bins[half] * K + target.y[half], minlength=(bins.max() + 1) * K).reshape(-1, K)
-    wrong = float((counts.argmax(axis=1)[bins[~half]] != target.y[~half]).mean())
+    base = 1.0 - np.bincount(y, minlength=K).max() / len(y)
+    counts = np.bincount(bins[half] * K + y[half], minlength=(bins.max() + 1) * K).reshape(-1, K)
+    wrong = float((counts.argmax(axis=1)[bins[~half]] != y[~half]).mean())
     return 1.0 - wrong / max(base, 1e-12)
 
 
@@ -397,12 +399,12 @@ def _variance_told(bins: Array, y: Array, half: Array) -> float:
     return 1.0 - float((errors**2).mean()) / float(ranks.var())
 
 
-def _bins(column: Column) -> Array:
+def _bins(column: Column, some: Array | slice = slice(None)) -> Array:
     """Up to 200 bins of equally many rows; texts are their own, beyond 200 one in common."""
     if column.values is None:
         assert column.codes is not None
-        return np.minimum(column.codes + 1, _MOST_BINS)
-    x = column.values
+        return np.minimum(column.codes[some] + 1, _MOST_BINS)
+    x = column.values[some]
     known = x[~np.isnan(x)]
     if not len(known):
         return np.zeros(len(x), dtype=np.intp)

@@ -33,6 +33,8 @@ _SAID = {
 }
 # Fewer cells tell no tail; a larger share far outside is a part of the table, not an accident; so many are listed.
 _LEAST, _MOST_FAR, MOST_LISTED = 20, 0.03, 1000
+# Up to so many rows the ranks are exact; beyond, they are those among 2,000 of them.
+_RANKED_ALL = 100_000
 # More columns than this are not predicted from each other.
 MOST_COLUMNS = 150
 
@@ -332,6 +334,9 @@ def normal_scores(amounts: list[Column]) -> Array:
     z = np.zeros((n, len(kept)), dtype=np.float32)
     for j, column in enumerate(kept):
         assert column.values is not None
+        if n > _RANKED_ALL:
+            z[:, j] = _score_on(_grid(column), column.values)
+            continue
         known = ~np.isnan(column.values)
         _, places, counts = np.unique(column.values[known], return_inverse=True, return_counts=True)
         upto = np.cumsum(counts)

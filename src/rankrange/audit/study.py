@@ -341,7 +341,8 @@ def _judged_by(found: Target, models: str, estimator: Any, pred_probs: Any, n_ro
     P = _array_of(pred_probs, "pred_probs", n_rows)
     if P.shape[1] != len(found.names) or P.min() < 0 or not np.allclose(P.sum(axis=1), 1.0, atol=1e-3):
         raise UserError(
-            f"pred_probs must have a column per class ({len(found.names)}, sorted: {', '.join(found.names[:3])} ...) and "
+            f"pred_probs must have a column per class ({len(found.names)}, sorted: {', '.join(found.names[:3])} ...), "
+            "and "
             f"rows that sum to 1, got {P.shape[1]} columns with sums from {P.sum(axis=1).min():.3g} to "
             f"{P.sum(axis=1).max():.3g}; check the order of the classes"
         )

@@ -311,7 +311,7 @@ def parts_by_group(column: Any, name: str, target: Target, folds: int, rng: np.r
     sizes = np.bincount(codes)
     if (sizes > 0).sum() < folds:
         raise UserError(
-            f"group needs at least {folds} groups, got {int((sizes > 0).sum())} in {_quoted([name])}; name another column"
+            f"group needs at least {folds} groups, got {int((sizes > 0).sum())} in {_quoted([name])}; name another"
         )
     part_of = np.empty(len(sizes), dtype=np.intp)
     filled = np.zeros(folds)
@@ -325,7 +325,7 @@ def parts_by_group(column: Any, name: str, target: Target, folds: int, rng: np.r
 
 def parts_by_time(column: Any, name: str, target: Target, folds: int) -> Array:
     """A part for each row: equally many rows each, in the order of time; rows of one moment are in one part."""
-    values, kind, _ = numbers_of(column)
+    values, _, _ = numbers_of(column)
     if values is None or np.isnan(values).any():
         got = "texts" if values is None else f"{int(np.isnan(values).sum()):,} cells without a date"
         raise UserError(f"time needs a date or a number in each row, got {got} in {_quoted([name])}; mend the column")

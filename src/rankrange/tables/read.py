@@ -325,7 +325,8 @@ def _open_csv(path: Path, head: bytes, zipped: bool, size: int, delimiter: str |
         if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
             raise UserError(f"a CSV file must be UTF-8 text, got UTF-16 in {path}; pass encoding='utf-16'")
         raise UserError(
-            f"a table is CSV, JSON, Excel, Parquet, Arrow or ORC, got a binary file in {path}; export it as CSV"
+            f"a table is CSV, JSON, Excel, Parquet, Arrow or ORC, got a binary file in {path}; export it as "
+            "CSV or Parquet"
         )
     delimiter = "\t" if delimiter in ("tab", "\\t") else delimiter
     if delimiter is not None and (len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n'):
