@@ -31,6 +31,7 @@ from rankrange.errors import UserError  # noqa: E402
 from test_report import browser, open_page  # noqa: E402, F401
 
 YES, NO = "=yes()", "<b>no</b>"
+QUICK = {"models": "linear", "calibrate": False}  # how well rows are judged is tested elsewhere
 N = 420
 
 
@@ -54,7 +55,7 @@ def audited(tmp_path_factory):
     """A folder with the table and the page of its audit."""
     folder = tmp_path_factory.mktemp("review")
     (folder / "table.csv").write_bytes("".join(odd_lines()).encode())
-    audit = audit_file(folder / "table.csv", "label")
+    audit = audit_file(folder / "table.csv", "label", **QUICK)
     (folder / "report.html").write_text(audit.report(), encoding="utf-8")
     return folder, audit
 
@@ -125,7 +126,9 @@ def check_applied(folder, made, capsys):
         expected.append(line)
     assert (folder / "fixed.csv").read_bytes().decode() == "".join(expected)
     capsys.readouterr()
-    assert cli.main(["audit", fixed, "-t", "label", "--decisions", decisions, "--json", "-q"]) == 0
+    assert (
+        cli.main(["audit", fixed, "-t", "label", "--decisions", decisions, "--json", "-q", "--models", "linear"]) == 0
+    )
     again = json.loads(capsys.readouterr().out)
     settled = {kept.index(row) + 1 for row, d in made.items() if d.choice in ("keep", "relabel")}
     assert not settled & {suspect["row"] for suspect in again["suspects"]}
@@ -420,7 +423,7 @@ def test_what_is_kept_lowers_what_is_said_of_the_others(audited):
         audit.decide(suspect.row, "keep")
     audit.save_decisions(folder / "kept.csv")
     audit.decided.clear()
-    again = audit_file(folder / "table.csv", "label", decisions=folder / "kept.csv")
+    again = audit_file(folder / "table.csv", "label", decisions=folder / "kept.csv", **QUICK)
     assert again.review.shift < -0.5
     kept = {suspect.row for suspect in audit.suspects(12)}
     assert not kept & {suspect.row for suspect in again.suspects()}
@@ -436,7 +439,7 @@ def test_rows_are_named_by_the_index_of_a_data_frame():
     x, wrong = rng.normal(size=300), rng.random(300) < 0.1
     y = np.where((x > 0) ^ wrong, "up", "down")
     frame = pandas.DataFrame({"x": x, "z": rng.normal(size=300), "y": y}, index=[f"id{i}" for i in range(300)])
-    audit = audit_table(frame, "y", calibrate=False)
+    audit = audit_table(frame, "y", **QUICK)
     worst = audit.suspects(1)[0]
     place = int(worst.row.removeprefix("id"))
     assert wrong[place]
@@ -451,7 +454,7 @@ def test_rows_are_named_by_the_index_of_a_data_frame():
     fixed = apply_decisions(frame, audit.decisions)
     assert fixed.loc[worst.row, "y"] == made.new_label
     assert fixed.drop(worst.row).equals(frame.drop(worst.row))
-    again = audit_table(fixed, "y", decisions=audit.decisions, calibrate=False)
+    again = audit_table(fixed, "y", decisions=audit.decisions, **QUICK)
     assert worst.row not in [suspect.row for suspect in again.suspects()]
 
 
