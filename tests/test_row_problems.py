@@ -114,6 +114,16 @@ def test_repeated_rows_are_found_with_the_same_target_and_with_another():
     assert count_problems(found) == {"duplicate": 1, "conflicting duplicate": 3}
 
 
+def test_rows_that_are_equal_but_for_one_cell_are_found():
+    rng = np.random.default_rng(0)
+    table = {f"x{j}": rng.normal(size=400).round(4) for j in range(5)} | {"y": rng.choice(["u", "v"], 400)}
+    table["x2"][300], other = table["x2"][20] + 0.001, [name for name in table if name != "x2"]
+    for name in other:
+        table[name][300] = table[name][20]
+    (problem,) = problems(table)
+    assert (problem.kind, problem.rows, problem.column, problem.action) == ("duplicate", (21, 301), "x2", "look")
+
+
 def test_equal_rows_of_columns_with_few_values_are_no_problem():
     rng = np.random.default_rng(0)
     table = {name: rng.integers(0, 3, 500) for name in ("a", "b", "c")} | {"y": rng.choice(["u", "v"], 500)}
