@@ -14,9 +14,9 @@ from .target import Target
 _LEAST_OFF = 0.5
 # So many rows at least are a batch by their far cells or their digits.
 _LEAST_TOGETHER = 5
-# Rows from which the chance of equal cells is told, and columns that are left out one at a time, the most telling first.
+# Rows from which the chance of equal cells is told, and columns that are left out one at a time.
 _TOLD_ON, _LEFT_OUT = 100_000, 12
-# A column in which two rows agree more often than this does not tell rows apart; so many nearly equal rows are no chance.
+# A column in which two rows agree more often does not tell rows apart; more nearly equal rows are no accident.
 _TELLING, _MOST_NEAR = 0.05, 0.05
 _UNITS = {
     "1,000": 1000.0,
