@@ -148,8 +148,8 @@ def _trust(issues: LabelIssues, codes: Array) -> list[str]:
     right = {name: float((P.argmax(axis=1) == codes).mean()) for name, _, P in issues.opinions}
     best = max(right, key=lambda name: right[name])
     notes = [
-        f"Labels were judged by {len(right)} kinds of models. The best, {_NAMES[best]}, agrees with {right[best]:.1%} of "
-        "the labels of rows that it has not seen. The interval of the share of wrong labels holds what these models "
+        f"Labels were judged by {len(right)} kinds of models. The best, {_NAMES[best]}, agrees with {right[best]:.1%} "
+        "of the labels of rows that it has not seen. The interval of the share of wrong labels holds what these models "
         "cannot tell from chance; it leaves out errors that look right to all of them."
     ]
     trial = issues.trial

@@ -93,11 +93,6 @@ def count_problems(problems: Sequence[RowProblem]) -> dict[str, int]:
     return {kind: count for kind, count in counts.items() if count}
 
 
-def kind_in_words(kind: str) -> str:
-    """A kind of problem as a heading."""
-    return _SAID[kind][1].capitalize()
-
-
 def problems_in_words(problems: Sequence[RowProblem]) -> str:
     """One sentence that counts the problems by kind; empty where there are none."""
     counts = count_problems(problems)

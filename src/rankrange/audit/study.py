@@ -24,6 +24,7 @@ from threadpoolctl import threadpool_limits
 from .. import __version__
 from ..core.arrays import Array
 from ..errors import UserError
+from ..issues.views import index_of
 from ..tables.columns import find_columns
 from ..tables.encode import TableEncoder, as_table, numbers_of
 from ..tables.formats import with_images
@@ -31,13 +32,13 @@ from ..tables.forms import typed
 from ..tables.read import open_table
 from .amounts import judge_numbers
 from .classes import judge_classes
-from .decisions import Decisions, Held, RowNames, as_decisions, index_of
+from .decisions import Decisions, Held, RowNames
 from .evidence import gather, short_text
 from .export import load_model
 from .findings import Audit, Suspect
 from .judgement import Judgement, Plan
 from .label_sets import judge_labels
-from .review import match, taught, with_decisions
+from .review import reviewed, taught
 from .row_problems import find_row_problems
 from .target import TASKS, Target, find_target, parts_by_group, parts_by_time
 
@@ -212,17 +213,13 @@ def audit_table(
     >>> [(suspect.row, suspect.suggested) for suspect in audit.suspects(1)]
     [(3, 'a')]
     """
-    start = perf_counter()
-    tell = tell or (lambda words: None)
-    index = index_of(table)
-    table = _widened(as_table(table), embeddings, images)
-    n_rows = table.num_rows
+    start, tell = perf_counter(), tell or (lambda words: None)
+    names, table = RowNames(index_of(table), int(source is not None)), as_table(table)
+    held, n_rows = source or Held(table), table.num_rows
+    table = _widened(table, embeddings, images)
     columns = find_columns(table.column_names, [target] if isinstance(target, str) else target, Path(name))
     rest = _other_columns(table, columns, {"ignore": ignore, "group": group, "time": time}, name)
-    found = find_target(table, columns, task, labels_by)
-    held = source or Held(table)
-    review = None if decisions is None else match(as_decisions(decisions), held, found, table.num_rows)
-    found = found if review is None else with_decisions(found, review)
+    found, review = reviewed(find_target(table, columns, task, labels_by), decisions, held, n_rows)
     table = table if len(found.rows) == table.num_rows else table.take(found.rows)
     features = table.select(rest)
     tell(f"encoding {len(rest):,} columns")
@@ -237,8 +234,7 @@ def audit_table(
     with threadpool_limits(1), warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always")
         judgement = _JUDGES[found.task](X, found, plan, tell)
-    judgement = judgement if review is None else taught(judgement, found, review)
-    names = RowNames(index, int(source is not None))
+    judgement = taught(judgement, found, review)
     tell("looking for other problems of rows")
     looked_at = features if time is None else features.append_column(time, clock.column(0))
     problems = find_row_problems(looked_at, X, found, time=time, row_numbers=names.numbers(found.rows))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import arguments as types
-from .run_apply import add_csv_options
+from .run_apply import add_file_options
 
 if TYPE_CHECKING:
     from ..audit import Audit
@@ -87,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_reading(how: Any) -> None:
-    add_csv_options(how)
+    add_file_options(how)
     how.add_argument(
         "--ignore", action="append", default=[], metavar="COL", help="leave this column out; can be repeated"
     )
@@ -98,7 +98,6 @@ def _add_reading(how: Any) -> None:
         help="what the target is: classes, numbers (regression) or sets of labels (default: found from its values)",
     )
     how.add_argument("--labels-by", metavar="CHAR", help="what stands between several labels in one cell")
-    how.add_argument("--sheet", metavar="NAME", help="the sheet of a workbook that has several")
     how.add_argument("--dates", choices=("day-first", "month-first"), help="what 03/04/2025 means, where it is open")
     how.add_argument("--decimal", choices=("point", "comma"), help="what 1,234 means, where it is open")
     how.add_argument("--group", metavar="COL", help="rows with the same value here are judged by fits without them all")
