@@ -2,9 +2,8 @@
 
 Nothing here needs a model of the target. Values far outside are told from heavy tails by fitting the tail of each
 column to its own inner quantiles (Tukey's h), and a gap must lie before them; rows whose columns do not go together are
-found by predicting each column from the others on robust ranks; rows that are off together by the means of
-neighbouring rows. Repeated rows, leaking columns and drift are found in `repeats`. All of it is linear in the rows, up
-to sorting.
+found by predicting each column from the others on robust ranks. `row_groups` finds repeated rows and batches,
+`column_problems` leaks and drift. All of it is linear in the rows, up to sorting.
 """
 
 from __future__ import annotations
@@ -127,7 +126,8 @@ def find_row_problems(
     list of RowProblem
         The surest first within each kind, in the order of `KINDS`.
     """
-    from .row_groups import find_batches, find_drift, find_leaks, find_repeats
+    from .column_problems import find_drift, find_leaks
+    from .row_groups import find_batches, find_repeats
 
     numbers = target.rows + 1 if row_numbers is None else np.asarray(row_numbers)
     columns = [Column.of(name, table.column(name)) for name in table.column_names]
