@@ -30,7 +30,7 @@ _ROUNDS = 300
 _ANYTHING = 3.0
 _WIDTH = 1.96
 # Above this probability that no label is wrong nothing is claimed: p_wrong is not told above the second number.
-_UNTOLD, _SILENT, _IMPOSSIBLE = 0.02, POSSIBLE - 0.01, 0.02
+_UNTOLD, _SILENT, _IMPOSSIBLE = 0.05, POSSIBLE - 0.01, 0.03
 # Rows whose distance from the middle is so many times that of three quarters of the rows are far, if they are few.
 _FAR, _FEW_FAR = 2.5, 0.25
 # A value that so many rows have is not far out in its column.
@@ -153,7 +153,7 @@ class Weighed:
     rate, interval : float and tuple of float
         The share of wrong labels, and its 95% interval.
     none : float
-        The probability that no label is wrong. Where it is above 2% nothing is claimed.
+        The probability that no label is wrong. Where it is above 5% nothing is claimed.
     transition : ndarray of shape (classes, classes)
         How often a row of one true class (rows) is given each label (columns).
     stories : ndarray
