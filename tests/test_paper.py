@@ -419,8 +419,8 @@ def test_pages_of_nothing_are_an_error(tmp_path):
         pages.write_pages(Store(tmp_path), tmp_path)
 
 
-def test_the_readme_shows_what_the_committed_results_give():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_page_of_the_paper_shows_what_the_committed_results_give():
+    text = (ROOT / "docs" / "paper-section.md").read_text(encoding="utf-8")
     assert pages.with_summary(text, ROOT / "docs" / "results") == text
 
 

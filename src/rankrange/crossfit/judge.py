@@ -12,7 +12,7 @@ those of the mixture that makes the given labels most likely.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ _ROUNDS = 300
 _ANYTHING = 3.0
 _WIDTH = 1.96
 # Above this probability that no label is wrong nothing is claimed: p_wrong is not told above the second number.
-_UNTOLD, _SILENT, _IMPOSSIBLE = 0.02, POSSIBLE - 0.01, 0.02
+_UNTOLD, _SILENT, _IMPOSSIBLE = 0.05, POSSIBLE - 0.01, 0.03
 # Rows whose distance from the middle is so many times that of three quarters of the rows are far, if they are few.
 _FAR, _FEW_FAR = 2.5, 0.25
 # A value that so many rows have is not far out in its column.
@@ -42,6 +42,8 @@ _FAR_RATES = np.linspace(0.0, 0.99, 34)
 @dataclass(frozen=True)
 class Verdict:
     """p_wrong (n,) of each label; the share of wrong labels with its 95% interval; and the sources behind both.
+
+    The upper end of the interval is at least the share of labels that differ from what the sources predict together.
 
     `weights` and `rates` (a share of wrong labels) are one per source. `readings` is how much each reading counts:
     nothing is known, one rate for all classes, a rate for each.
@@ -73,7 +75,11 @@ def judge(opinions: Mapping[str, Array], codes: Array, mass: Array | None = None
     shares = softmax(weights @ merits)
     if shares[0] < LIKELY:
         shares = np.array([0.0, *shares[1:]]) / shares[1:].sum()
-    return _joined(readings, weights, shares, rows, len(codes), tuple(opinions))
+    verdict = _joined(readings, weights, shares, rows, len(codes), tuple(opinions))
+    told = np.tensordot(weights, np.stack([opinion[rows] for opinion in P]), axes=1).argmax(axis=1)
+    return replace(
+        verdict, interval=(verdict.interval[0], max(verdict.interval[1], _unlike(told, codes[rows], weight)))
+    )
 
 
 @dataclass(frozen=True)
@@ -124,6 +130,16 @@ def _joined(readings: list[Readings], weights: Array, shares: Array, rows: Array
     return Verdict(p_wrong, rate, interval, names, weights, rates, shares)
 
 
+def _unlike(told: Array, codes: Array, share: Array) -> float:
+    """The share of labels that differ from what is predicted, at the upper end of its 95% interval.
+
+    So many may be wrong at most, give or take: those near a boundary look like rows that are hard, and no model of
+    wrong labels can tell how many of the hard ones are wrong.
+    """
+    unlike = float(share @ (told != codes))
+    return min(1.0, unlike + _WIDTH * float(np.sqrt(unlike * (1.0 - unlike) * (share**2).sum())))
+
+
 def mixture_weights(likelihood: Array, share: Array) -> Array:
     """The weights of the sources (S,) whose mixture makes the labels most likely: EM on likelihoods (S, n)."""
     weights = np.full(len(likelihood), 1.0 / len(likelihood))
@@ -153,7 +169,7 @@ class Weighed:
     rate, interval : float and tuple of float
         The share of wrong labels, and its 95% interval.
     none : float
-        The probability that no label is wrong. Where it is above 2% nothing is claimed.
+        The probability that no label is wrong. Where it is above 5% nothing is claimed.
     transition : ndarray of shape (classes, classes)
         How often a row of one true class (rows) is given each label (columns).
     stories : ndarray

@@ -33,7 +33,9 @@ _ROWS, _LEAST_PLANTED, _LEAST_OF_CLASS = 2500, 20, 5
 # Claims below this are not corrected: they are not told.
 _FROM = 0.05
 # How far intercept and slope of the correction may lie from none, in units of one standard deviation of a prior.
-_SHIFT, _SLOPE = 1.0, 0.5
+_SHIFT, _SLOPE = 0.5, 0.25
+# A trial is one draw, and what one draw suggests counts for a quarter of what it would if its rows were independent.
+_ONE_DRAW = 0.25
 # Opinions of a smaller weight are not asked again.
 _COUNTS = 0.05
 
@@ -147,7 +149,7 @@ def _fitted(p: Array, planted: Array) -> Correction:
     def cost(at: Array) -> float:
         q = np.clip(expit(at[0] + at[1] * x), 1e-9, 1.0 - 1e-9)
         prior = 0.5 * (at[0] / _SHIFT) ** 2 + 0.5 * ((at[1] - 1.0) / _SLOPE) ** 2
-        return float(prior - np.where(y, np.log(q), np.log(1.0 - q)).sum())
+        return float(prior - _ONE_DRAW * np.where(y, np.log(q), np.log(1.0 - q)).sum())
 
     shift, slope = minimize(cost, np.array([0.0, 1.0]), method="L-BFGS-B", bounds=[(-3.0, 3.0), (0.3, 3.0)]).x
     likely = p >= 0.5
