@@ -299,7 +299,8 @@ def _has_edges(x: Array, start: int, stop: int) -> bool:
     reach = max(8, (stop - start) // 4)
     here, usual = float(x[start:stop].mean()), float(np.median(x))
     sides = [side for side in (x[max(0, start - reach) : start], x[stop : stop + reach]) if len(side) >= 4]
-    return all((here - float(side.mean())) / (here - usual) > 0.65 for side in sides)
+    off = here - usual
+    return off != 0 and all((here - float(side.mean())) / off > 0.65 for side in sides)
 
 
 def _refined(x: Array, start: int, stop: int) -> tuple[int, int]:
