@@ -290,7 +290,17 @@ def _best_of(x: Array, spans: list[tuple[float, float, float, int, int]]) -> lis
     for _, sign, centre, start, length in sorted(spans, reverse=True):
         if all(start + length <= first or start >= last for first, last in kept):
             kept.append(_refined(sign * (x - centre), start, start + length))
-    return kept
+    most = max(40, len(x) // 10)  # of a larger part nobody can say that it is the one that is off
+    return [(start, stop) for start, stop in kept if stop - start <= most and _has_edges(x, start, stop)]
+
+
+def _has_edges(x: Array, start: int, stop: int) -> bool:
+    """Whether the values jump at both ends of a span: where rows have an order, they rise and fall instead."""
+    reach = max(8, (stop - start) // 4)
+    here, usual = float(x[start:stop].mean()), float(np.median(x))
+    sides = [side for side in (x[max(0, start - reach) : start], x[stop : stop + reach]) if len(side) >= 4]
+    off = here - usual
+    return off != 0 and all((here - float(side.mean())) / off > 0.65 for side in sides)
 
 
 def _refined(x: Array, start: int, stop: int) -> tuple[int, int]:

@@ -75,6 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     types.add_file(
         outputs, "--model", metavar="SKOPS", help="the robust model, in a format that loads without running code"
     )
+    types.add_file(outputs, "--problems", metavar="CSV", help="what else is wrong with rows: far outside, repeated, ...")
     outputs.add_argument("--json", action="store_true", help="print the findings as JSON instead of tables")
     types.add_file(
         parser.add_argument_group("what was decided before"),
@@ -194,7 +195,7 @@ def _checked(arguments: argparse.Namespace) -> tuple[dict[str, Path], Source]:
     from ..tables.read import open_table
     from ..tables.write import check_places
 
-    places = {f"--{name}": getattr(arguments, name) for name in ("report", "out", "clean", "model")}
+    places = {f"--{name}": getattr(arguments, name) for name in ("report", "out", "clean", "model", "problems")}
     outputs = {option: path for option, path in places.items() if path is not None}
     read = ["the file that is read"] + [f"file {i} that is read" for i in range(2, len(arguments.file) + 1)]
     inputs = {**dict(zip(read, arguments.file, strict=True)), "the decisions": arguments.decisions}
@@ -237,5 +238,6 @@ def _written(audit: Audit, outputs: dict[str, Path], how: dict[str, Any]) -> lis
         "--out": f"all {audit.n_suspects:,} suspects" if audit.n_suspects else "no suspects, only the header",
         "--clean": clean_in_words(audit, **how),
         "--model": "the model",
+        "--problems": f"all {len(audit.row_problems):,} other problems" if audit.row_problems else "no other problems",
     }
     return [(what[option], str(path)) for option, path in outputs.items()]
