@@ -322,7 +322,7 @@ def test_rows_without_a_target_and_rare_classes_are_left_out_and_reported():
     label[3] = label[10] = None
     label[20] = "odd"
     x = [float(v) for v in table["x"]]
-    audit = audit_table({"x": x, "colour": table["colour"], "label": label}, "label")
+    audit = audit_table({"x": x, "z": table["z"], "colour": table["colour"], "label": label}, "label")
     assert audit.n_rows == N
     np.testing.assert_array_equal(audit.target.rows, np.setdiff1d(np.arange(N), [3, 10, 20]))
     assert "2 rows without a target are left out" in audit.notes

@@ -17,6 +17,7 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..errors import UserError
+from ..issues.views import index_of
 from ..pages.text import csv_safe, visible
 from ..tables.encode import as_table
 from ..tables.read import Source, find_column
@@ -29,7 +30,6 @@ from .decisions import (
     RowNames,
     contents_of_row,
     given_of,
-    index_of,
     same_number,
     same_text,
     says_yes,

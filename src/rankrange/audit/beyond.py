@@ -39,6 +39,8 @@ from .target import Target, _classes, find_target
 
 # Rows that decide what the columns are; bytes in memory per row of the table.
 SAMPLE_ROWS = 100_000
+# Options of `audit_table` that an audit in passes does not know: with one of them the table is read into memory.
+_NEED_ALL_ROWS = ("labels_by", "decisions", "group", "time", "estimator", "pred_probs", "embeddings", "images")
 
 
 def fits_memory(source: Source) -> bool:
@@ -75,8 +77,7 @@ def audit_source(
     Audit
         Everything that was found.
     """
-    one_column = len(target) == 1 and options.get("labels_by") is None and options.get("task") != "labels"
-    if one_column and options.get("decisions") is None and not fits_memory(source):
+    if _can_be_read_in_passes(source, target, options) and not fits_memory(source):
         found = _Beyond(source, target[0], tell, **options).audit(check)
         if found is not None:
             return found
@@ -84,6 +85,13 @@ def audit_source(
     table = source.read()
     check(find_target(table, target, options.get("task", "auto"), options.get("labels_by")).task)
     return audit_table(table, target, name=source.path.name, source=source, tell=tell, **options)
+
+
+def _can_be_read_in_passes(source: Source, target: Sequence[str], options: dict[str, Any]) -> bool:
+    """One file of a format that comes in batches, one target, and no option that needs all rows at once."""
+    in_batches = source.kind in ("csv", "parquet", "arrow", "stream") and not source.parts
+    held = any(options.get(name) is not None for name in _NEED_ALL_ROWS)
+    return in_batches and len(target) == 1 and options.get("task") != "labels" and not held
 
 
 class _Beyond:

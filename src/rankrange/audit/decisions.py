@@ -20,12 +20,12 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..errors import UserError
+from ..issues.suspects import CHOICES
 from ..pages.text import csv_safe, visible
 
 if TYPE_CHECKING:
     from .findings import Audit
 
-CHOICES = ("relabel", "keep", "drop", "unsure")
 COLUMNS = ("row", "given", "decision", "new_label", "p_wrong", "contents", "table", "target", "task")
 NO_LABELS = "(none)"
 # More rows than anybody decides; a larger file is something else.
@@ -140,17 +140,6 @@ class RowNames:
         if self.index is not None:
             return "by the index of the data frame"
         return "by their number, counted from 1 below the header" if self.first else "by their number, counted from 0"
-
-
-def index_of(table: Any) -> Array | None:
-    """The index of a pandas data frame, where it says more than the places of the rows; else None."""
-    index = getattr(table, "index", None)
-    if index is None or type(table).__module__.split(".")[0] != "pandas":
-        return None
-    labels = np.empty(len(index), dtype=object)
-    labels[:] = index.tolist()
-    plain = np.asarray(index) if index.dtype.kind in "iu" else labels
-    return None if plain.dtype.kind in "iu" and np.array_equal(plain, np.arange(len(plain))) else plain
 
 
 def row_said(row: Any) -> str:

@@ -69,8 +69,19 @@ def contents_of(
         "--out": lambda path: packed(path, lambda file: _write_suspects(audit, source, file, path)),
         "--clean": lambda path: packed(path, lambda file: _write_clean(audit, source, file, path, (relabel, clean_if))),
         "--model": lambda path: _model(audit),
+        "--problems": lambda path: packed(path, lambda file: _write_problems(audit, file)),
     }
     return {path: made[option](path) for option, path in outputs.items()}
+
+
+def _write_problems(audit: Audit, file: BinaryIO) -> None:
+    """One line per row of each problem that is no wrong target; a column that leaks or drifts has one without a row."""
+    names = ["kind", "row", "column", "value", "usual", "strength", "action", "sentence"]
+    file.write(csv_lines([names], ","))
+    for problem in audit.row_problems:
+        said = [csv_safe(visible(text)) for text in (problem.column or "", problem.value, problem.usual)]
+        ending = [f"{problem.strength:.3f}", problem.action, csv_safe(visible(problem.sentence))]
+        file.write(csv_lines(([problem.kind, row, *said, *ending] for row in problem.rows or ("",)), ","))
 
 
 def check_relabel(task: str) -> None:

@@ -159,12 +159,12 @@ def _normed(Z: Array) -> tuple[Array, float]:
     return centred / scale, scale
 
 
-def _coarse(Z: Array, codes: Array, share: Array) -> tuple[Array, Array, Array]:
+def _coarse(Z: Array, codes: Array, share: Array, slices: int = _SLICES) -> tuple[Array, Array, Array]:
     """Fewer rows to fit: with two classes the mean score of each of many slices of each class, else evenly spaced ones.
 
     Nothing is lost that the fit would notice: it has a handful of parameters.
     """
-    if len(Z) <= 2 * _SLICES:
+    if len(Z) <= 2 * slices:
         return Z, codes, share
     if Z.shape[1] > 2:
         rows = np.arange(0, len(Z), 1 + len(Z) // _MOST_ROWS)
@@ -173,7 +173,7 @@ def _coarse(Z: Array, codes: Array, share: Array) -> tuple[Array, Array, Array]:
     edges = np.flatnonzero(np.diff(codes[order], prepend=-1))
     parts = []
     for start, end in zip(edges, [*edges[1:], len(Z)], strict=True):
-        cuts = np.linspace(start, end, min(_SLICES, end - start) + 1).astype(np.intp)[:-1]
+        cuts = np.linspace(start, end, min(slices, end - start) + 1).astype(np.intp)[:-1]
         parts.append(cuts)
     first = np.concatenate(parts)
     mass = np.add.reduceat(share[order], first)

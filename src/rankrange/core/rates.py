@@ -33,6 +33,7 @@ _RANKING = (0.05, 0.3, 2.0)
 _SCALE_WIDTH, _SHIFT_WIDTH = 1.0, 2.0
 _SURE = 1e-3  # no opinion is surer than this of a label being wrong
 _STEPS = 30
+_PARTS = 60  # slices of the scores of each class that the curves are fitted to
 # Units of log likelihood that one rate must gain, where classes are more than two; a rate for each, one more per class.
 _GAIN = 3.0
 _GRID_ERROR = 0.004
@@ -56,8 +57,8 @@ class AveragedLabels:
         The probability that no label is wrong.
     transition : ndarray of shape (classes, classes)
         How often a row of one true class (rows) is given each label (columns).
-    stories : ndarray of shape (opinions, stories)
-        The probability of each.
+    stories : ndarray
+        The probability of each story, whatever the opinion.
     """
 
     wrong: Array
@@ -80,7 +81,7 @@ def averaged_labels(opinions: Sequence[Array], codes: Array, stories: Array | No
     codes : ndarray of shape (n,)
         The labels as they are, 0..classes-1.
     stories : ndarray, optional
-        The probability of each story under each opinion, where it is known: that of another result.
+        The probability of each story, where it is known: that of another result.
 
     Returns
     -------
@@ -93,8 +94,13 @@ def averaged_labels(opinions: Sequence[Array], codes: Array, stories: Array | No
     return _more_classes(logs, codes, stories)
 
 
-def _weights(evidence: Array, prior: Array) -> Array:
-    """(opinions, stories): their probabilities, given the logarithms of the likelihoods and of the prior."""
+def _weights(evidence: Array, prior: Array, stories: Array | None = None) -> Array:
+    """(opinions, stories): their probabilities, by the logarithms of the likelihoods and of the prior.
+
+    Where the stories have probabilities already, those of the opinions within each follow.
+    """
+    if stories is not None:
+        return np.asarray(stories * softmax(evidence, axis=0))
     total = evidence + prior
     return np.asarray(softmax(total.ravel()).reshape(total.shape))
 
@@ -124,7 +130,7 @@ def _two_classes(scores: list[Array], codes: Array, stories: Array | None) -> Av
     n, pairs = len(codes), _pairs()
     fits = [_Curves.of(z, codes, pairs) for z in scores]
     evidence = np.stack([fit.evidence() for fit in fits])
-    weights = _weights(evidence, _prior(_NONE, _TOGETHER, _FALL)) if stories is None else stories
+    weights = _weights(evidence, _prior(_NONE, _TOGETHER, _FALL), stories)
     loose = _weights(evidence, _prior(*_RANKING))
     told = np.argwhere(np.maximum(weights, loose) > 1e-3)
     known, open_minded = (w[tuple(told.T)] / w[tuple(told.T)].sum() for w in (weights, loose))
@@ -142,7 +148,7 @@ def _two_classes(scores: list[Array], codes: Array, stories: Array | None) -> Av
         interval=_interval(known, rates, errors, n),
         none=float(weights[:, 0].sum()),
         transition=np.array([[1.0 - up, up], [down, 1.0 - down]]),
-        stories=weights,
+        stories=weights.sum(axis=0),
     )
 
 
@@ -164,7 +170,7 @@ class _Curves:
     def of(cls, z: Array, codes: Array, pairs: Array) -> _Curves:
         """Fit to the mean scores of slices of the rows: with two parameters nothing is lost."""
         n = len(codes)
-        points, labels, share = _coarse(np.column_stack([-z / 2, z / 2]), codes, np.full(n, 1.0 / n))
+        points, labels, share = _coarse(np.column_stack([-z / 2, z / 2]), codes, np.full(n, 1.0 / n), _PARTS)
         return cls(points[:, 1] - points[:, 0], n * share * (labels == 1), n * share * (labels == 0), pairs)
 
     def wrong(self, i: int, z: Array, codes: Array) -> Array:
@@ -233,7 +239,7 @@ def _more_classes(logs: list[Array], codes: Array, stories: Array | None) -> Ave
         np.log([none, (1.0 - none) * together, (1.0 - none) * (1.0 - together)])
         for none, together in ((_NONE, _TOGETHER), _RANKING[:2])
     ]
-    weights = _weights(evidence, priors[0]) if stories is None else stories
+    weights = _weights(evidence, priors[0], stories)
     none, loose = float(weights[:, 0].sum()), _weights(evidence, priors[1])[:, 1:].ravel()
     some, models = weights[:, 1:].ravel(), [labels for pair in found for labels in pair]
     given = np.zeros((n, K))
@@ -248,7 +254,7 @@ def _more_classes(logs: list[Array], codes: Array, stories: Array | None) -> Ave
         interval=_interval(np.array([none, *some]), rates, errors, n),
         none=none,
         transition=_mean(some / max(float(some.sum()), 1e-12), [labels.transition for labels in models]),
-        stories=weights,
+        stories=weights.sum(axis=0),
     )
 
 

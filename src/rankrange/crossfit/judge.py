@@ -30,7 +30,7 @@ _ROUNDS = 300
 _ANYTHING = 3.0
 _WIDTH = 1.96
 # Above this probability that no label is wrong nothing is claimed: p_wrong is not told above the second number.
-_UNTOLD, _SILENT = 0.02, POSSIBLE - 0.01
+_UNTOLD, _SILENT, _IMPOSSIBLE = 0.05, POSSIBLE - 0.01, 0.03
 # Rows whose distance from the middle is so many times that of three quarters of the rows are far, if they are few.
 _FAR, _FEW_FAR = 2.5, 0.25
 # A value that so many rows have is not far out in its column.
@@ -169,7 +169,7 @@ class Weighed:
     rate, interval : float and tuple of float
         The share of wrong labels, and its 95% interval.
     none : float
-        The probability that no label is wrong. Where it is above 2% nothing is claimed.
+        The probability that no label is wrong. Where it is above 5% nothing is claimed.
     transition : ndarray of shape (classes, classes)
         How often a row of one true class (rows) is given each label (columns).
     stories : ndarray
@@ -218,7 +218,9 @@ def weigh(
     kinds = range(len(P)) if K == 2 else [int(np.argmax(np.log(own).sum(axis=1)))]
     found = averaged_labels([mean[near], *(P[kind, near] for kind in kinds)], codes[near], stories)
     p_wrong, ranking, true = np.zeros(n), np.zeros(n), np.zeros((n, K))
-    p_wrong[near] = found.wrong if found.none <= _UNTOLD else np.minimum(found.wrong, _SILENT)
+    # Where the rate is in doubt, a label that is all but impossible may still be told: its p_wrong knows of the doubt.
+    silent = (found.none > _UNTOLD) & (mean[near, codes[near]] > _IMPOSSIBLE)
+    p_wrong[near] = np.where(silent, np.minimum(found.wrong, _SILENT), found.wrong)
     ranking[near], true[near] = found.ranking, found.true
     rate, interval, none = found.rate, found.interval, found.none
     if far is not None and far.any():

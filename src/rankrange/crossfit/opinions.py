@@ -41,6 +41,7 @@ _MORE_ROUNDS = (100, 200, 300)
 # Rows that boosted trees, richer ones, and each tree of a forest are fitted to at most; and rows that settle a stop.
 _BOOSTED_ON, _RICH_ON, _FOREST_ON, _STOP_ON = 40_000, 150_000, 5_000, 4_000
 _LEAST_GAIN = 0.01
+_TREES = 40
 
 
 def logistic_objective(
@@ -173,10 +174,14 @@ def _nearest(X: Any, pool: Array, asked: Array, count: int) -> Array:
 
 @dataclass(frozen=True)
 class TreeSettings:
-    """What was settled on the labels as they are: the round at which boosting stops, and whether it is the richer."""
+    """What was settled on the labels as they are: the round at which boosting stops, and whether it is the richer kind.
+
+    A stop of 0 asks for no boosting; `forest` says whether a forest is asked.
+    """
 
     stop: int
     rich: bool = False
+    forest: bool = True
 
 
 def tree_opinions(
@@ -211,9 +216,11 @@ def tree_opinions(
             richer, stop, _ = task.boosted(_MORE_ROUNDS, rich=True)
             if task.log_likelihood(richer) > task.log_likelihood(boosted) + _LEAST_GAIN:
                 boosted, settled = richer, TreeSettings(stop, rich=True)
-    else:
-        boosted, _, _ = task.boosted((settled.stop,), settled.rich)
-    return {"boosting": boosted, "forest": task.forest()}, settled
+        return {"boosting": boosted, "forest": task.forest()}, settled
+    found = {"forest": task.forest()} if settled.forest else {}
+    if settled.stop:
+        found["boosting"] = task.boosted((settled.stop,), settled.rich)[0]
+    return found, settled
 
 
 @dataclass(frozen=True)
@@ -243,7 +250,7 @@ class _TreeTask:
         parts = []
         for train, test in zip(self.folds.train, self.folds.test, strict=True):
             few = min(1.0, _FOREST_ON / max(int(train.sum()), 1))
-            kind = RandomForestClassifier(60, min_samples_leaf=3, max_samples=few, random_state=self.seed)
+            kind = RandomForestClassifier(_TREES, min_samples_leaf=3, max_samples=few, random_state=self.seed)
             fit = self._fit(kind, train, 8 * _FOREST_ON)
             parts.append(self._all_classes(fit, fit.predict_proba(self.X[test])))
         return self.folds.average(parts)

@@ -183,7 +183,7 @@ def _tabulate(
     table = np.zeros(
         len(order),
         dtype=[
-            ("row", np.intp),
+            ("row", np.intp if data.index is None else data.index.dtype),
             ("given", data.classes.dtype),
             ("suggested", data.classes.dtype),
             ("p_wrong", np.float64),
@@ -194,7 +194,7 @@ def _tabulate(
             ("action", "U7"),
         ],
     )
-    table["row"] = order
+    table["row"] = order if data.index is None else data.index[order]
     table["given"], table["suggested"] = data.classes[codes[order]], data.classes[best_other[order]]
     table["p_wrong"], table["loss"] = p_wrong[order], losses[:, order].mean(axis=0)
     table["distance"] = (losses - views.cuts)[:, order].mean(axis=0)
@@ -218,4 +218,5 @@ def _tabulate(
         far=far,
         trial=correction,
         ranked=table,
+        index=data.index,
     )

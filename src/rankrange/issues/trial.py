@@ -8,6 +8,7 @@ first judgement: the trial is about the opinions, and its own luck with the rate
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,7 +33,11 @@ _ROWS, _LEAST_PLANTED, _LEAST_OF_CLASS = 2500, 20, 5
 # Claims below this are not corrected: they are not told.
 _FROM = 0.05
 # How far intercept and slope of the correction may lie from none, in units of one standard deviation of a prior.
-_SHIFT, _SLOPE = 1.0, 0.5
+_SHIFT, _SLOPE = 0.5, 0.25
+# A trial is one draw, and what one draw suggests counts for a quarter of what it would if its rows were independent.
+_ONE_DRAW = 0.25
+# Opinions of a smaller weight are not asked again.
+_COUNTS = 0.05
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,14 @@ class Stack:
     C: float
     trees: TreeSettings | None
     neighbours: bool
+
+    def counting(self, weights: Mapping[str, float]) -> Stack:
+        """The same with those opinions alone that counted."""
+        trees = self.trees
+        if trees is not None:
+            stop = trees.stop if weights.get("boosting", 0.0) >= _COUNTS else 0
+            trees = replace(trees, stop=stop, forest=weights.get("forest", 0.0) >= _COUNTS)
+        return replace(self, trees=trees, neighbours=weights.get("neighbours", 0.0) >= _COUNTS)
 
     def opinions(self, codes: Array, folds: Folds, rng: np.random.Generator) -> dict[str, Array]:
         """Out-of-fold probabilities of these labels by each opinion."""
@@ -118,7 +131,8 @@ def try_claims(stack: Stack, weighed: Weighed, far: Array, rng: np.random.Genera
     if planted.sum() < _LEAST_PLANTED or counts.min() < _LEAST_OF_CLASS:
         return Correction()
     folds = draw_folds(len(rows), rng, strata=given, n_folds=5, n_repeats=1)
-    again = weigh(replace(stack, X=stack.X[rows]).opinions(given, folds, rng), given, stories=weighed.stories)
+    some = replace(stack, X=stack.X[rows]).counting(weighed.weights)
+    again = weigh(some.opinions(given, folds, rng), given, stories=weighed.stories)
     return _fitted(again.p_wrong, planted)
 
 
@@ -135,7 +149,7 @@ def _fitted(p: Array, planted: Array) -> Correction:
     def cost(at: Array) -> float:
         q = np.clip(expit(at[0] + at[1] * x), 1e-9, 1.0 - 1e-9)
         prior = 0.5 * (at[0] / _SHIFT) ** 2 + 0.5 * ((at[1] - 1.0) / _SLOPE) ** 2
-        return float(prior - np.where(y, np.log(q), np.log(1.0 - q)).sum())
+        return float(prior - _ONE_DRAW * np.where(y, np.log(q), np.log(1.0 - q)).sum())
 
     shift, slope = minimize(cost, np.array([0.0, 1.0]), method="L-BFGS-B", bounds=[(-3.0, 3.0), (0.3, 3.0)]).x
     likely = p >= 0.5
