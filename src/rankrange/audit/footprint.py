@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..tables.read import Source
 
-# Measured as peaks of whole audits with a page, 20,000 to 300,000 rows of CSV with 10 to 15 columns: 282, 454 and 712 MB
+# Measured as peaks of whole audits with a page, 20,000 to 300,000 rows of CSV, 10 to 15 columns: 282, 454 and 712 MB
 # where this says 310, 447 and 726. Python with its packages; and for each byte of CSV text, or of columns unpacked,
 # what the fits make of it. The first bytes take more: neighbours and trees are asked about so many rows at most.
 _BASE, _FIRST, _PER_FIRST, _PER_BYTE = 270_000_000, 8_000_000, 26.0, 9.5

@@ -15,11 +15,11 @@ HELP = "see an audit of 500 handwritten digits with planted errors, a review, an
 DESCRIPTION = """\
 Audit 500 handwritten digits (threes, fives, eights and nines of 8 x 8 pixels, part of scikit-learn) after 40 of their
 labels were made wrong at random: say how many of these errors were found, and write the report. Then decide about the
-first 30 suspects as somebody would who looks at the images, carry the decisions out, and audit again. It takes some
+first 15 suspects as somebody would who looks at the images, carry the decisions out, and audit again. It takes some
 seconds and needs no network.
 """
 REPORT = "rankrange-demo.html"
-_DIGITS, _ROWS, _SHARE, _DECIDED = (3, 5, 8, 9), 500, 0.08, 30
+_DIGITS, _ROWS, _SHARE, _DECIDED = (3, 5, 8, 9), 500, 0.08, 15
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
