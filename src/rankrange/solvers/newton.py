@@ -82,7 +82,7 @@ def newton(
             if end is None:
                 break
             same = np.array_equal(end.is_cut, look.is_cut)
-            if same or n_iter >= max_iter or look.value - end.value <= 0.1 * tol * look.value:
+            if same or n_iter >= max_iter or look.value - end.value <= 0.01 * tol * look.value:
                 look, gap = (end, gap - (look.value - end.value)) if same else (look, gap)
                 break
         if n_iter >= max_iter or proposal.gain <= stop * look.value:
