@@ -17,6 +17,8 @@ from ..descent import Metric
 
 # Steps at most; 10 to 15 are usual.
 _BAND_STEPS = 40
+# Lines weighted at a time, so that they stay in a cache.
+_BLOCK = 1 << 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,9 +189,8 @@ class _Point(NamedTuple):
 
     def reach(self, by: _Point) -> float:
         """How far the positive unknowns may go along `by`, at most 1."""
-        now, change = np.concatenate(self[2:]), np.concatenate(by[2:])
-        falling = change < 0
-        return min(1.0, float((now[falling] / -change[falling]).min(initial=np.inf)))
+        fastest = min(float((change / now).min()) for now, change in zip(self[2:], by[2:], strict=True))
+        return 1.0 if fastest >= 0 else min(1.0, -1.0 / fastest)
 
 
 def solve_band(g: Array, H: Array, A: Array, values: Array, caps: Array, K: float, enough: float) -> BandStep:
@@ -250,10 +251,13 @@ class _Newton:
     def __init__(self, H: Array, A: Array, point: _Point, pull: Array) -> None:
         self.A, self.pull = A, pull
         self.D = 1.0 / (point.below / point.q + point.over / point.room)
-        weighted = A * np.sqrt(self.D)[:, None]
+        gram, root = np.zeros_like(H), np.sqrt(self.D)
+        for start in range(0, len(A), _BLOCK):
+            weighted = A[start : start + _BLOCK] * root[start : start + _BLOCK, None]
+            gram += weighted.T @ weighted
         self.total = max(float(self.D.sum()), 1e-300)
         self.drift = self.D @ A
-        matrix = H + weighted.T @ weighted - np.outer(self.drift, self.drift) / self.total
+        matrix = H + gram - np.outer(self.drift, self.drift) / self.total
         self.metric = Metric(matrix, 1e-13)
 
     def direction(self, point: _Point, centre: float, first: _Point | None = None) -> _Point:
