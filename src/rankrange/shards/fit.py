@@ -54,7 +54,7 @@ class _Data:
 
 
 def fit_on_shards(shards: Shards, estimator: Any) -> Any:
-    """What `fit` does when X is a `Shards`: the same attributes as a fit in memory, `dropped_` computed when asked for.
+    """Fit an estimator to shards, as its `fit` does when X is a `Shards`.
 
     Parameters
     ----------
@@ -65,7 +65,8 @@ def fit_on_shards(shards: Shards, estimator: Any) -> Any:
 
     Returns
     -------
-    estimator
+    AoRRClassifier or AoRRRegressor
+        The estimator, with the attributes of a fit in memory; `dropped_` is computed when it is asked for.
     """
     estimator._check_params()
     _check_supported(estimator)

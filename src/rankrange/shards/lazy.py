@@ -13,7 +13,16 @@ from ..core.arrays import Array
 class LazyRows:
     """One value per row, computed shard by shard when it is asked for: iterate over it, or take `np.asarray`.
 
-    `indices()` gives the numbers of the rows where the value is true.
+    Parameters
+    ----------
+    shards : Shards
+        The rows.
+    kernel : callable
+        Called as kernel(shard, message), gives the values of one shard.
+    message : object
+        What the kernel needs.
+    n : int
+        The number of rows.
     """
 
     def __init__(self, shards: Any, kernel: Any, message: Any, n: int) -> None:

@@ -22,7 +22,21 @@ BLOCK_ROWS = 1 << 13
 
 
 class Batch(NamedTuple):
-    """Some rows as they come: the number of the first one, X, y, the weights where there are any, where it is from."""
+    """Some rows as they come.
+
+    Parameters
+    ----------
+    first_row : int
+        The number of the first one among all rows.
+    X : array or sparse matrix of shape (n, d)
+        Features.
+    y : ndarray of shape (n,)
+        Targets.
+    weight : ndarray of shape (n,) or None
+        Weights where there are any.
+    source : str, default=""
+        Where they are from, for error messages.
+    """
 
     first_row: int
     X: Any

@@ -31,7 +31,7 @@ _KINDS = {
 def scan(
     path: Any, target: Any, weight: Any = None, spill: Any = None, *, columns: Sequence[Any] | None = None
 ) -> Scan:
-    """Rows in files, to be fitted without holding them in memory.
+    """Name files whose rows are to be fitted without holding them in memory.
 
     Parameters
     ----------
@@ -83,7 +83,21 @@ def scan(
 class Scan(ShardList):
     """Rows in files as shards; what `rankrange.scan` returns.
 
-    `n_rows`, `columns` (names of the features). `split(n)` gives about n shards for an executor or another engine.
+    Parameters
+    ----------
+    parts : tuple of Part
+        The files, or parts of them, in order.
+    layout : Layout
+        Which columns are features, target and weight.
+    spill : str, optional
+        The folder for a copy as plain numbers.
+
+    Attributes
+    ----------
+    n_rows : int
+        The number of rows.
+    columns : list of str or None
+        Names of the features.
     """
 
     def __init__(self, parts: tuple[Part, ...], layout: Layout, spill: str | None = None) -> None:

@@ -23,9 +23,25 @@ Batch = Callable[..., tuple[Array, Array]]
 class Result:
     """Where a solver ended.
 
-    `certificate` bounds (value - best) / value, where best is the least value of the convex problem that fixes which
-    rows are cut: the least of all for m = 0, a local minimum of F where s_[m] > s_[m+1]. Infinite where nothing is
-    known. `history` lists the value after each step under the name of its phase.
+    Parameters
+    ----------
+    w : ndarray of shape (outputs, p)
+        The coefficients.
+    value : float
+        The objective there.
+    n_iter : int
+        Steps taken.
+    converged : bool
+        Whether the solver did what it promises.
+    message : str
+        Why it stopped.
+    history : list of (str, float)
+        The value after each step under the name of its phase.
+    certificate : float, default=inf
+        Bounds (value - best) / value, where best is the least value of the convex problem that fixes which rows are
+        cut: the least of all for m = 0, a local minimum of F where s_[m] > s_[m+1]. Infinite where nothing is known.
+    losses : ndarray of shape (n,), optional
+        Of the rows at w, where the solver has them at hand.
     """
 
     w: Array
@@ -35,12 +51,20 @@ class Result:
     message: str
     history: list[tuple[str, float]]
     certificate: float = np.inf
-    losses: Array | None = None  # of the rows at w, where the solver has them at hand
+    losses: Array | None = None
 
 
 @dataclass
 class Log:
-    """The history of one run, and its printed form for `verbose`."""
+    """The history of one run, and its printed form for `verbose`.
+
+    Parameters
+    ----------
+    report : callable, optional
+        Takes a line of text at each step.
+    history : list of (str, float), optional
+        Steps before this run.
+    """
 
     report: Callable[[str], None] | None = None
     history: list[tuple[str, float]] = field(default_factory=list)

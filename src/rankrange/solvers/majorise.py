@@ -26,7 +26,32 @@ def bilevel(
     metric: Metric | None = None,
     warm: bool = False,
 ) -> Result:
-    """Cut, solve, and cut again until the cut rows stay the same; the value never rises."""
+    """Cut, solve, and cut again until the cut rows stay the same; the value never rises.
+
+    Parameters
+    ----------
+    objective : Objective
+        What to minimise.
+    W : ndarray of shape (outputs, p)
+        Where to start.
+    tol : float
+        The relative gap to reach.
+    max_iter : int
+        The budget of steps.
+    log : Log, optional
+        Where to report.
+    phase : str
+        The name of these steps in the history.
+    metric : Metric, optional
+        The metric of the inner solves.
+    warm : bool
+        Whether the inner solves start near their solution.
+
+    Returns
+    -------
+    Result
+        Where it ended.
+    """
     log = Log() if log is None else log
     Z = objective.design.scores(W)
     s = objective.losses(Z)
@@ -53,7 +78,26 @@ def bilevel(
 
 
 def dca(objective: Objective, W: Array, *, tol: float = 1e-6, max_iter: int = 200, log: Log | None = None) -> Result:
-    """Algorithm 1 with exact inner solves, warm-started at the last iterate."""
+    """Run Algorithm 1 of the paper with exact inner solves, warm-started at the last iterate.
+
+    Parameters
+    ----------
+    objective : Objective
+        What to minimise.
+    W : ndarray of shape (outputs, p)
+        Where to start.
+    tol : float
+        The relative gap to reach.
+    max_iter : int
+        The budget of steps.
+    log : Log, optional
+        Where to report.
+
+    Returns
+    -------
+    Result
+        Where it ended.
+    """
     log = Log() if log is None else log
     value, n_iter, settled = objective.value(W), 0, False
     log("dca", value)
@@ -69,7 +113,20 @@ def dca(objective: Objective, W: Array, *, tol: float = 1e-6, max_iter: int = 20
 
 
 def certify(objective: Objective, W: Array) -> float:
-    """The relative gap of the problem that cuts the m largest losses at W; infinite where ties blur the cut."""
+    """Bound how much lower the objective could be with the m largest losses at W cut.
+
+    Parameters
+    ----------
+    objective : Objective
+        What was minimised.
+    W : ndarray of shape (outputs, p)
+        The point to judge.
+
+    Returns
+    -------
+    float
+        The relative gap; infinite where ties blur the cut.
+    """
     s = objective.losses(objective.design.scores(W))
     if objective.m > 0 and not cut_is_clean(objective, s):
         return np.inf

@@ -44,7 +44,30 @@ def multistart(
     max_iter: int = 200,
     log: Log | None = None,
 ) -> Result:
-    """Minimise from `n_starts` random directions, the ordinary fit, a leverage-trimmed one and, if given, W."""
+    """Minimise from `n_starts` random directions, the ordinary fit, a leverage-trimmed one and, if given, W.
+
+    Parameters
+    ----------
+    objective : Objective
+        What to minimise.
+    W : ndarray of shape (outputs, p), optional
+        Where to start.
+    n_starts : int
+        Random starts.
+    rng : numpy.random.Generator
+        Where random numbers come from.
+    tol : float
+        The relative gap to reach.
+    max_iter : int
+        The budget of steps.
+    log : Log, optional
+        Where to report.
+
+    Returns
+    -------
+    Result
+        Where it ended.
+    """
     log = Log() if log is None else log
     if objective.m == 0:
         return _convex(objective, W, rng, tol, max_iter, log)
@@ -198,7 +221,22 @@ def _polish(
 
 
 def refine(objective: Objective, W: Array, settings: Any) -> Result:
-    """Go on from W, which is close to a minimum already; `settings` are those of the table of solvers."""
+    """Go on from W, which is close to a minimum already.
+
+    Parameters
+    ----------
+    objective : Objective
+        What to minimise.
+    W : ndarray of shape (outputs, p)
+        Where to start.
+    settings : Settings
+        Those of the table of solvers.
+
+    Returns
+    -------
+    Result
+        Where it ended.
+    """
     return _on_all_rows(objective, W[None], settings.rng, settings.tol, settings.max_iter, settings.log)
 
 
