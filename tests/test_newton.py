@@ -12,9 +12,9 @@ from rankrange.core.aggregates import Stratified
 from rankrange.core.losses import LOSSES, Logistic
 from rankrange.core.objective import Design, Objective
 from rankrange.solvers.descent import Log
-from rankrange.solvers.inner.band import look_at, solve_band
+from rankrange.solvers.inner.band import solve_band
 from rankrange.solvers.multistart import one_class_left
-from rankrange.solvers.newton import lower_bound, newton
+from rankrange.solvers.newton import look_at, lower_bound, newton
 from rankrange.solvers.trivial import zero_is_best
 
 # The conic solver warns where it stops a little short of what it was asked for; tolerances below allow for it.

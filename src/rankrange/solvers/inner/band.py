@@ -5,9 +5,7 @@ It is a quadratic plus the sum of the K largest of a few lines, solved by interi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -15,35 +13,13 @@ from ...core.arrays import Array
 from ...core.objective import Design, Objective
 from ..descent import Metric
 
+if TYPE_CHECKING:
+    from ..newton import Look
+
 # Steps at most; 10 to 15 are usual.
 _BAND_STEPS = 40
 # Lines weighted at a time, so that they stay in a cache.
 _BLOCK = 1 << 12
-
-
-@dataclass(frozen=True, eq=False)
-class Look:
-    """One pass over the rows at W (r, p): scores, losses, slopes, the weights of F, its cuts and its value."""
-
-    W: Array
-    Z: Array
-    s: Array
-    U: Array
-    q: Array
-    lam: float
-    value: float
-
-    @cached_property
-    def is_cut(self) -> Array:
-        return (self.q <= 0) & (self.s > self.lam)
-
-
-def look_at(objective: Objective, W: Array, Z: Array | None = None) -> Look:
-    Z = objective.design.scores(W) if Z is None else Z
-    s, U = objective.losses_and_slopes(Z)
-    chosen = objective.select(s)
-    value = chosen.total / objective.kept + objective.penalty(W)
-    return Look(W, Z, s, U, chosen.weights, float(chosen.lam), value)
 
 
 def rows_of(design: Design, rows: Array) -> Array:
@@ -111,8 +87,8 @@ class Lines(NamedTuple):
     base: Array
     factor: Array
 
-    def bound(self, objective: Objective, look: Look, rows: Array, found: Array) -> float:
-        """A bound on the least value with the same rows cut: a weighted margin is a line below its loss."""
+    def sums(self, objective: Objective, look: Look, rows: Array, found: Array) -> tuple[Array, Array]:
+        """Heights and slopes of lines below the losses, those that fall and those that rise summed apart."""
         weights = self.weights.copy()
         weights[rows] = self.base + self.factor * found
         pull = weights * self.slopes
@@ -120,7 +96,7 @@ class Lines(NamedTuple):
         rising = pull > 0
         sides = np.stack([pull * ~rising, pull * rising])
         heights = np.array([offsets[~rising].sum(), offsets[rising].sum()])
-        return balanced(objective, heights, objective.design.adjoint(sides))
+        return heights, objective.design.adjoint(sides)
 
 
 def near_kink(objective: Objective, look: Look, gradient: Array, width: int) -> tuple[Band, Lines]:
@@ -148,20 +124,6 @@ def near_kink(objective: Objective, look: Look, gradient: Array, width: int) -> 
     values = factor * margins[rows]
     band = Band(rows, A, values, caps / objective.kept, now / objective.kept, rest, left / objective.kept)
     return band, Lines(margins, slopes, weights, base, factor)
-
-
-def balanced(objective: Objective, heights: Array, flows: Array) -> float:
-    """The least value of lines and penalty, from the sums over lines that fall and those that rise.
-
-    The slopes must add up to zero, because the intercept is free; the heavier side is scaled down, which keeps each
-    line below its loss because losses are not negative.
-    """
-    keep = np.ones(2)
-    if objective.design.fit_intercept:
-        size = np.abs(flows[:, -1])
-        keep = np.divide(size.min(), size, out=np.zeros(2), where=size > 0)
-    v = (keep @ flows)[: objective.design.d] / objective.kept
-    return float(keep @ heights) / objective.kept - 0.5 * objective.C * float(v @ v)
 
 
 class BandStep(NamedTuple):
