@@ -33,8 +33,8 @@ def rows_of(design: Design, rows: Array) -> Array:
 class Band(NamedTuple):
     """The rows near the lower cut, or near a kink; in units of F their lines are `values` + `A` d.
 
-    `rest` is the gradient of all that is not a line; `idle` is the mass that may rest on no row at all, which costs
-    nothing: margins may be negative, losses are not.
+    `rest` is the gradient of all that is not a line; `idle` is the mass that rests on no row now, where it may,
+    which costs nothing: margins may be negative, losses are not.
     """
 
     rows: Array
@@ -43,13 +43,13 @@ class Band(NamedTuple):
     caps: Array
     weights: Array
     rest: Array
-    idle: float = 0.0
+    idle: float | None = None
 
     def solve(self, hessian: Array, enough: float) -> tuple[Array, Array, float]:
         """The step, the weights of the lines at its end, and what it gains."""
         A, values, caps = self.A, self.values, self.caps
-        K = float(self.weights.sum()) + self.idle
-        if self.idle:
+        K = float(self.weights.sum()) + (self.idle or 0.0)
+        if self.idle is not None:
             A, values, caps = np.vstack([A, np.zeros((1, A.shape[1]))]), np.append(values, 0.0), np.append(caps, K)
         solved = solve_band(self.rest, hessian, A, values, caps, K, enough)
         gain = float(self.weights @ self.values) - solved.value
@@ -120,9 +120,10 @@ def near_kink(objective: Objective, look: Look, gradient: Array, width: int) -> 
     rest = (
         gradient[0] - ((look.U[0, rows] * q[rows] - base * slopes[rows]) / factor / slopes[rows]) @ A / objective.kept
     )
-    left = float(caps.sum()) if whole else 0.0 if signed else objective.kept - float(weights.sum())
+    left = float(caps.sum()) if whole else max(objective.kept - float(weights.sum()), 0.0)
+    idle = None if signed and not whole else left / objective.kept
     values = factor * margins[rows]
-    band = Band(rows, A, values, caps / objective.kept, now / objective.kept, rest, left / objective.kept)
+    band = Band(rows, A, values, caps / objective.kept, now / objective.kept, rest, idle)
     return band, Lines(margins, slopes, weights, base, factor)
 
 
