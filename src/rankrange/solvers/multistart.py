@@ -206,7 +206,7 @@ def _polish(
             W,
             rng=rng,
             tol=tol,
-            max_iter=min(40, max_iter),
+            max_iter=min(40 if objective.n_outputs == 1 else 10, max_iter),  # with several scores a step costs more
             log=log,
             phase="polish",
             near=width == 0,
