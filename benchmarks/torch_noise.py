@@ -231,7 +231,7 @@ def measured(data: str, column: str, method: str, run: Run) -> dict[str, Any]:
 def run_all(
     jobs: Sequence[tuple[str, str, str, int]], tasks: dict[Any, Task], given: argparse.Namespace
 ) -> list[dict[str, Any]]:
-    """Train all jobs (data, column, method, seed), some at a time; rows are printed and recorded when they are there."""
+    """Train all jobs (data, column, method, seed), some at a time; rows are printed and recorded as they come."""
     rows = []
     for first in range(0, len(jobs), given.side_by_side):
         part = jobs[first : first + given.side_by_side]
