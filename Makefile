@@ -69,6 +69,7 @@ docs: $(VENV)/.docs  ## build the site and the report into docs/_build/html
 	$(BIN)/python docs/build.py
 
 docs-check: $(VENV)/.docs $(VENV)/.test  ## look at the built site: links, search, accessibility
+	@command -v npm >/dev/null && npm install --silent --no-save --prefix $(VENV)/npm axe-core@4 || echo "no npm: axe-core is left out"
 	$(BIN)/python -m pytest -m site tests/test_site.py $(ARGS)
 
 release-check: $(VENV)/.demo  ## build wheel and sdist, check them, install the wheel into an empty environment, run the demo

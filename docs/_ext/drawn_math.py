@@ -38,8 +38,8 @@ def svg(formula: str) -> str:
     return (
         f'<svg class="formula" role="img" aria-label="{escape(formula, quote=True)}" '
         f'viewBox="{left - 0.3:.2f} {-top - 0.3:.2f} {width:.2f} {height:.2f}" '
-        f'style="width:{width / _SIZE * 1.05:.3f}em;height:{height / _SIZE * 1.05:.3f}em;'
-        f'vertical-align:{-depth / _SIZE * 1.05:.3f}em">'
+        f'style="width:{width / _SIZE * 1.12:.3f}em;height:{height / _SIZE * 1.12:.3f}em;'
+        f'vertical-align:{-depth / _SIZE * 1.12:.3f}em">'
         f'<path fill="currentColor" d="{outline}"/></svg>'
     )
 

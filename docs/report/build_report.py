@@ -27,7 +27,7 @@ STYLE = """
 @page { size: A4; margin: 22mm 21mm 20mm; @bottom-center { content: counter(page); font: 9pt serif; color: #555; } }
 body { font: 10pt/1.42 "DejaVu Serif", serif; color: #16181c; }
 h1 { font-size: 19pt; line-height: 1.2; margin: 0 0 4pt; } h2 { font-size: 13.5pt; margin: 16pt 0 5pt; }
-h3 { font-size: 11pt; margin: 11pt 0 3pt; } p { margin: 0 0 6pt; text-align: justify; hyphens: auto; }
+h3 { font-size: 11pt; margin: 11pt 0 3pt; } p { margin: 0 0 6pt; }
 a { color: #1d5196; text-decoration: none; } code { font: 8.6pt "DejaVu Sans Mono", monospace; }
 table { border-collapse: collapse; font-size: 8.4pt; margin: 6pt auto 9pt; page-break-inside: avoid; }
 th, td { padding: 2pt 6pt; border-bottom: .4pt solid #bbb; text-align: left; } th { border-bottom: .9pt solid #333; }
@@ -51,7 +51,7 @@ def cost() -> None:
         for loss, colour in (("logistic", BLUE), ("squared", ORANGE), ("hinge", GREEN)):
             ratio = np.sort(column(groups[loss], "ratio"))
             share = np.arange(1, len(ratio) + 1) / len(ratio)
-            label = f"{loss}, Newton" if name == "after" else f"{loss}, proximal"
+            label = f"{loss}, now" if name == "after" else f"{loss}, before"
             axis.step(ratio, share, style, color=colour, lw=1.6, label=label, where="post")
     axis.set(xscale="log", xlabel="cost in ordinary fits", ylabel="share of problems")
     axis.legend(frameon=False, fontsize=8)
