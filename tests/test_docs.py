@@ -63,7 +63,7 @@ def blocks(page):
     return re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.M | re.S)
 
 
-@pytest.mark.parametrize("page", ["start/sklearn.md", "start/networks.md"])
+@pytest.mark.parametrize("page", ["start/sklearn.md", "start/networks.md", "data.md"])
 def test_the_examples_of_a_first_page_run_and_print_what_they_say(page):
     """One after the other. `# ~> numbers` is about, `# -> text` to the letter; other lines print what they like."""
     if page == "start/networks.md":
