@@ -19,7 +19,7 @@ import rankrange  # noqa: E402
 
 project = "rankrange"
 author = "The rankrange developers"
-copyright = "The rankrange developers, BSD 3-Clause licence"  # noqa: A001
+copyright = "The rankrange developers, BSD 3-Clause licence"
 version = release = rankrange.__version__
 
 extensions = [

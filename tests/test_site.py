@@ -14,13 +14,20 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SITE = Path(os.environ.get("RANKRANGE_SITE", ROOT / "docs" / "_build" / "html"))
-AXE = [ROOT / ".venv" / "npm" / "node_modules" / "axe-core" / "axe.min.js", Path(os.environ.get("RANKRANGE_AXE", "none"))]
+AXE = [
+    ROOT / ".venv" / "npm" / "node_modules" / "axe-core" / "axe.min.js",
+    Path(os.environ.get("RANKRANGE_AXE", "none")),
+]
 pytestmark = [
     pytest.mark.site,
     pytest.mark.skipif(not (SITE / "index.html").is_file(), reason="the site is not built: make docs"),
 ]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
+FLAGS = (
+    "--headless=new --no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-sync "
+    "--disable-dev-shm-usage --window-size=1280,900 --allow-file-access-from-files --force-prefers-reduced-motion"
+)
 TYPICAL = [
     "index.html",
     "start/sklearn.html",
@@ -88,10 +95,7 @@ def browser():
     profile = tempfile.mkdtemp()
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
-    for flag in (
-        "--headless=new --no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-sync "
-        "--disable-dev-shm-usage --window-size=1280,900 --allow-file-access-from-files --force-prefers-reduced-motion"
-    ).split() + [f"--user-data-dir={profile}"]:
+    for flag in [*FLAGS.split(), f"--user-data-dir={profile}"]:
         options.add_argument(flag)
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
     driver.set_page_load_timeout(90)
@@ -149,7 +153,9 @@ def test_the_gallery_has_a_picture_for_every_example(browser):
 
 def test_dark_mode_is_dark(browser):
     show(browser, "index.html")
-    script = "document.documentElement.dataset.theme = arguments[0]; return getComputedStyle(document.body).backgroundColor"
+    script = (
+        "document.documentElement.dataset.theme = arguments[0]; return getComputedStyle(document.body).backgroundColor"
+    )
     brightness = {}
     for theme in ("light", "dark"):
         colour = browser.execute_script(script, theme)

@@ -1,7 +1,7 @@
 """Formulas as drawings inside the page: matplotlib sets them, so that neither a network nor TeX is needed.
 
-The same drawings serve the site and the PDF of the report. They take the colour of the text around them, in dark mode too,
-and carry their source as a label for those who listen.
+The same drawings serve the site and the PDF of the report. They take the colour of the text around them, in dark
+mode too, and carry their source as a label for those who listen.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ def _outline(formula: str) -> tuple[str, tuple[float, float, float, float]]:
         path = TextPath((0, 0), f"${formula}$", size=_SIZE)
     parts = []
     for vertices, code in path.iter_segments(curves=True, simplify=False):
-        numbers = "" if code == 79 else " ".join(f"{value:.2f}" for value in vertices * ([1, -1] * (len(vertices) // 2)))
+        numbers = (
+            "" if code == 79 else " ".join(f"{value:.2f}" for value in vertices * ([1, -1] * (len(vertices) // 2)))
+        )
         parts.append(_COMMANDS[int(code)] + numbers)
     box = path.get_extents()
     return "".join(parts), (box.x0, box.y0, box.x1, box.y1)

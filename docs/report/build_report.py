@@ -1,4 +1,4 @@
-"""Draw the figures and tables of the technical report from recorded results, and make its PDF where WeasyPrint is at hand.
+"""Draw figures and tables of the technical report from recorded results, and make its PDF where WeasyPrint is at hand.
 
     python docs/report/build_report.py
 
@@ -16,10 +16,9 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "_ext")]
 
+import draw_benchmarks as bench  # noqa: E402
 import matplotlib.pyplot as plt  # noqa: E402
 import numpy as np  # noqa: E402
-
-import draw_benchmarks as bench  # noqa: E402
 from draw_benchmarks import BLUE, GREEN, GREY, ORANGE, column, grouped, runs_of, table  # noqa: E402
 
 OUT = HERE / "generated"
@@ -92,7 +91,9 @@ def descent() -> str:
         values = [column(group, key).mean() for key in ("F_start", "F_algorithm_3", "F_auto", "F_dca")]
         rose = max(column(group, "auto_largest_rise").max(), column(group, "dca_largest_rise").max())
         rows.append([name, noise, *(f"{value:.3f}" for value in values), "none" if rose <= 0 else f"{rose:.1e}"])
-    return table(["set", "noise", "F at the start", "Algorithm 3", "auto", "separation", "largest rise of a step"], rows)
+    return table(
+        ["set", "noise", "F at the start", "Algorithm 3", "auto", "separation", "largest rise of a step"], rows
+    )
 
 
 def regret() -> str:
@@ -145,7 +146,9 @@ def claims() -> tuple[str, str]:
         found = Counter(entry["verdict"] for entry in entries if entry["experiment"] == experiment)
         rows.append([experiment, *(str(found[verdict]) for verdict in ("holds", "not decided", "does not hold"))])
     failed = [[e["experiment"], e["protocol"], e["text"]] for e in entries if e["verdict"] == "does not hold"]
-    return table(["experiment", "hold", "not decided", "do not hold"], rows), table(["experiment", "protocol", "claim"], failed)
+    return table(["experiment", "hold", "not decided", "do not hold"], rows), table(
+        ["experiment", "protocol", "claim"], failed
+    )
 
 
 def _plain(text: str) -> str:
@@ -171,7 +174,9 @@ def write_pdf(text: str) -> bool:
     from mdit_py_plugins.dollarmath import dollarmath_plugin
 
     markdown = MarkdownIt("commonmark").enable("table")
-    markdown.use(dollarmath_plugin, renderer=lambda formula, options: (block if options["display_mode"] else svg)(formula))
+    markdown.use(
+        dollarmath_plugin, renderer=lambda formula, options: (block if options["display_mode"] else svg)(formula)
+    )
     body = markdown.render(_plain(text))
     page = f'<!doctype html><html lang="en"><title>rankrange: technical report</title><style>{STYLE}</style>{body}'
     HTML(string=page, base_url=str(HERE)).write_pdf(OUT / "rankrange-report.pdf")
