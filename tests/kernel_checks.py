@@ -361,6 +361,50 @@ def check_graph():
             assert torch.equal(replayed[1], scores.grad)
 
 
+def remembered(n_classes, size, dtype, fused):
+    """Values, gradients and state of m="auto" over some batches, by the kernel or by eager PyTorch."""
+    fits, kernels.fits_memory = kernels.fits_memory, kernels.fits_memory if fused else lambda losses, output: False
+    try:
+        generator = torch.Generator().manual_seed(n_classes)
+        base = torch.nn.CrossEntropyLoss(reduction="none")
+        criterion = rrt.AoRRLoss(base, m="auto", n_samples=None if n_classes == 3 else 3 * size).to(DEVICE)
+        found = []
+        for step in range(8):
+            index = torch.randperm(3 * size, generator=generator)[:size]
+            target = (index + (index % 4 == 0)) % n_classes  # a quarter of the labels is wrong
+            true = torch.nn.functional.one_hot(index % n_classes, n_classes)
+            output = torch.randn(size, n_classes, generator=generator) + 4 * true
+            output[0] = torch.nan if step == 5 else output[0]
+            output = output.to(DEVICE, dtype).requires_grad_()
+            value = criterion(output, target.to(DEVICE), index.to(DEVICE))
+            gradient = torch.autograd.grad(value, output)[0]
+            found.append((value.detach(), gradient, criterion.last_weights))
+        return found, criterion.state_dict()
+    finally:
+        kernels.fits_memory = fits
+
+
+def check_memory():
+    for n_classes, size in ((2, 1), (10, 128), (3, 37), (100, 90), *(() if INTERPRETED else ((10, 5000), (128, 4096)))):
+        for dtype in (torch.float32, torch.bfloat16) if n_classes == 10 else (torch.float32,):
+            (found, state), (expected, right) = (remembered(n_classes, size, dtype, fused) for fused in (True, False))
+            again, same = remembered(n_classes, size, dtype, True)
+            what = f"memory, {n_classes} classes, {size} samples, {dtype}"
+            for step, (mine, eager, twice) in enumerate(zip(found, expected, again, strict=True)):
+                for one, other, repeated in zip(mine, eager, twice, strict=True):
+                    torch.testing.assert_close(
+                        one.float(), other.float(), atol=2e-3 if dtype == torch.bfloat16 else 1e-5,
+                        rtol=1e-2 if dtype == torch.bfloat16 else 1e-4, equal_nan=True,
+                        msg=lambda text, step=step, what=what: f"{what}, batch {step}: {text}",
+                    )  # fmt: skip
+                    assert torch.equal(one.nan_to_num(), repeated.nan_to_num()), f"{what}: other bits in a second run"
+            for name, buffer in right.items():
+                torch.testing.assert_close(
+                    state[name], buffer, msg=lambda text, n=name, what=what: f"{what}, {n}: {text}"
+                )
+                assert torch.equal(state[name], same[name]), f"{what}: other bits in a second run, {name}"
+
+
 def check_group():
     """A process group of one on the GPU: counts and ranks stay there, and nothing waits."""
     if INTERPRETED:

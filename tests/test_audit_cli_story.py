@@ -147,7 +147,7 @@ def test_relabel_of_numbers_is_refused_before_anything_is_fitted(tmp_path, capsy
 def test_the_terminal_says_how_many_rows_were_relabelled_and_dropped(tmp_path, capsys):
     path, out = saved(tmp_path / "t.parquet", outlying(3)), tmp_path / "s.csv"
     options = ["--clean-how", "relabel", "--clean", str(tmp_path / "c.csv"), "--out", str(out)]
-    assert cli.main(["audit", path, "-t", "diagnosis", "-q", *options]) == 0
+    assert cli.main(["audit", path, "-t", "diagnosis", "-q", "--clean-if", "0.5", *options]) == 0
     actions = re.findall(r",(relabel|drop|look),", out.read_text())
     told = re.search(r"The table with (\d+) rows relabelled and (\d+) dropped", capsys.readouterr().out)
     assert [int(count) for count in told.groups()] == [actions.count("relabel"), actions.count("drop")]
@@ -172,11 +172,11 @@ def test_settings_list_the_ignored_columns(regression, audits):
 def test_the_reason_for_a_number_starts_with_the_expected_value_and_how_far_off_it_is(regression):
     price = np.array(houses()["price"])
     worst = regression.suspects(4)
-    assert {suspect.row for suspect in worst} == {1, 2, 3, 4}
+    assert {suspect.row for suspect in worst} == {0, 1, 2, 3}
     for suspect in worst:
         told = re.match(r"Expected (\S+) by .*; the value is (\S+) more, (\S+) standard deviations", suspect.why)
         expected, off, spreads = map(float, told.groups())
-        assert expected + off == pytest.approx(price[suspect.row - 1], rel=1e-3)
+        assert expected + off == pytest.approx(price[suspect.row], rel=1e-3)
         assert suspect.residual == pytest.approx(off, rel=1e-3)
         assert off / spreads == pytest.approx(5000, rel=0.5)  # how the prices were made
     assert "squared error, in units of" in regression.to_dict()["model"]["loss"]
@@ -241,3 +241,39 @@ def test_label_issues_without_pandas_say_what_to_install(monkeypatch):
     for call in (issues.to_pandas, issues.to_cleanlab):
         with pytest.raises(ImportError, match=r"needs pandas, .* run: pip install 'rankrange\[data\]'"):
             call()
+
+
+# ---- progress --------------------------------------------------------------------------------------------------------
+
+
+def test_the_time_that_is_left_falls_inside_a_step_and_grows_when_a_step_takes_too_long():
+    from rankrange.audit.terminal import _PARTS, Clock
+
+    now = [0.0]
+    clock = Clock(lambda: now[0])
+    total = sum(share for _, share in _PARTS)
+    for name, share in _PARTS[:3]:  # as fast as one second per share
+        clock.step(name)
+        now[0] += share
+    clock.step("fitting both models without part 1 of 2")
+    began = now[0]
+    assert clock.left() == pytest.approx(total - began)
+    now[0] += 10
+    assert clock.left() == pytest.approx(total - began - 10)
+    assert "about 1 min left" in clock.line()
+    now[0] += 40  # twice what it should take
+    assert clock.left() > total - began - 50 + 10
+    clock.step("something that no table knows")
+    assert clock.left() is not None
+
+
+def test_where_nothing_moves_a_long_step_says_that_it_goes_on(monkeypatch, capsys):
+    from rankrange.audit import terminal
+
+    monkeypatch.setattr(terminal, "_STILL", 0.02)
+    with terminal.Progress() as progress:
+        progress("reading a long file")
+        for _ in range(200):
+            if progress.over.wait(0.01) or "still at it" in (said := capsys.readouterr().err):
+                break
+    assert "reading a long file, still at it" in said

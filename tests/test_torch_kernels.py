@@ -31,6 +31,7 @@ def run(checks, interpreted):
         ["dtypes", "label_dtypes", "repeats"],
         ["public", "public_labels"],
         ["compile"],
+        ["memory"],
     ],
     ids=" ".join,
 )

@@ -12,6 +12,7 @@ from ..core.losses import Logistic, Softmax
 from ..core.objective import Design, Objective
 from ..estimators import AoRRClassifier
 from ..issues.find import find_label_issues
+from ..issues.suspects import LabelIssues
 from .judgement import (
     Group,
     Interval,
@@ -34,6 +35,8 @@ _APART = 0.1
 _JUDGES = {
     "ordinary": "the ordinary one gives",
     "robust": "the one that ignores the worst rows",
+    "boosting": "boosted trees",
+    "forest": "a forest",
     "neighbours": "the labels of the nearest rows",
 }
 
@@ -75,7 +78,7 @@ def judge_classes(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
     # The same penalty judges labels and fits the model: what is told of one holds for the other.
     judge = AoRRClassifier(C=penalty)
     issues = find_label_issues(
-        X, codes, estimator=judge, cv=plan.folds, neighbours=plan.neighbours, random_state=plan.seed
+        X, codes, estimator=judge, cv=plan.folds, calibrate=plan.calibrate, random_state=plan.seed
     )
     order = issues.table["row"]
     wrong = np.asarray(issues.p_wrong)
@@ -102,9 +105,40 @@ def judge_classes(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
         groups=groups,
         noise=Interval(issues.noise_estimate, *map(float, issues.noise_interval)),
         loss_name="log loss",
-        notes=lost_groups(groups),
+        notes=[*lost_groups(groups), *_trust(issues, codes)],
     )
     return blinded(judgement, 1.0 / K, judgement.measures[1])
+
+
+_NAMES = {
+    "ordinary": "the linear model",
+    "robust": "the linear model that ignores the worst rows",
+    "boosting": "boosted trees",
+    "forest": "the forest",
+    "neighbours": "the labels of the nearest rows",
+}
+
+
+def _trust(issues: LabelIssues, codes: Array) -> list[str]:
+    """How good the best model is, what the interval leaves out, and what the trial with planted errors found."""
+    right = {name: float((P.argmax(axis=1) == codes).mean()) for name, _, P in issues.opinions}
+    best = max(right, key=lambda name: right[name])
+    notes = [
+        f"Labels were judged by {len(right)} kinds of models. The best, {_NAMES[best]}, agrees with {right[best]:.1%} of "
+        "the labels of rows that it has not seen. The interval of the share of wrong labels holds what these models "
+        "cannot tell from chance; it leaves out errors that look right to all of them."
+    ]
+    trial = issues.trial
+    if trial is not None and trial.rows and np.isfinite(trial.found):
+        notes.append(
+            f"Tried on this table: {trial.planted:,} errors were planted among {trial.rows:,} rows thought right and "
+            f"judged the same way. Of 100 rows called likely wrong {100 * trial.found:.0f} were, at a claim of "
+            f"{100 * trial.claimed:.0f}; p(wrong) is corrected for the difference."
+        )
+    if issues.far is not None and bool((issues.far & (issues.p_wrong >= LIKELY)).any()):
+        count = int((issues.far & (issues.p_wrong >= LIKELY)).sum())
+        notes.append(f"{count:,} of the likely wrong rows lie far from all others: such rows may not belong at all.")
+    return notes
 
 
 def _objective(X: Array, codes: Array, K: int) -> Objective:

@@ -31,12 +31,12 @@ class Plan:
     folds: int
     m_rows: int
     penalty_rows: int
-    neighbours: bool
     jobs: int | None
     seed: int
+    calibrate: bool = True
 
     @classmethod
-    def of(cls, n: int, p: int, n_outputs: int, jobs: int | None, seed: int) -> Plan:
+    def of(cls, n: int, p: int, n_outputs: int, jobs: int | None, seed: int, calibrate: bool = True) -> Plan:
         """The plan for n rows of p features.
 
         Parameters
@@ -49,15 +49,17 @@ class Plan:
             Parts fitted at a time.
         seed : int
             The same seed gives the same audit.
+        calibrate : bool
+            Whether claims are tried on the table with planted errors.
         """
         numbers = (p + 1) * n_outputs
         return cls(
             folds=5 if n * numbers <= 2e7 else 3 if n * numbers <= 1e8 and n <= 200_000 else 2,
             m_rows=min(_SAMPLE, max(2000, int(_TUNED_ON / numbers))),
             penalty_rows=min(_SAMPLE, max(1000, int(_PENALTY_ON / numbers))),
-            neighbours=n <= 50_000,
             jobs=jobs,
             seed=seed,
+            calibrate=calibrate,
         )
 
     def rng(self, *stream: int) -> np.random.Generator:

@@ -23,14 +23,19 @@ from threadpoolctl import threadpool_limits
 from .. import __version__
 from ..core.arrays import Array
 from ..errors import UserError
+from ..tables.cells import typed
 from ..tables.encode import TableEncoder, as_table, numbers_of
 from ..tables.read import find_column, open_table
 from .amounts import judge_numbers
 from .classes import judge_classes
+from .decisions import Decisions, Held, RowNames, as_decisions, index_of
+from .evidence import gather, short_text
 from .export import load_model
 from .findings import Audit, Suspect
 from .judgement import Judgement, Plan
 from .label_sets import judge_labels
+from .review import match, taught, with_decisions
+from .row_problems import find_row_problems
 from .target import TASKS, Target, find_target
 
 __all__ = ["TASKS", "Audit", "Suspect", "audit_file", "audit_table", "load_model"]
@@ -101,7 +106,7 @@ def audit_file(
         find_column(source.names, column, source.path)
     if tell is not None:
         tell(f"reading {source.path.name}")
-    return audit_table(source.read(), columns, name=source.path.name, tell=tell, **options)
+    return audit_table(source.read(), columns, name=source.path.name, source=source, tell=tell, **options)
 
 
 def audit_table(
@@ -111,9 +116,14 @@ def audit_table(
     task: str = "auto",
     labels_by: str | None = None,
     ignore: Sequence[str] = (),
+    dates: str | None = None,
+    decimal: str | None = None,
     seed: int = 0,
     jobs: int | None = None,
+    calibrate: bool = True,
     name: str = "table",
+    source: Any = None,
+    decisions: Decisions | str | os.PathLike[str] | None = None,
     tell: Tell | None = None,
 ) -> Audit:
     """Audit a table: find the rows that are probably wrong, and how much better a model is that ignores them.
@@ -133,12 +143,24 @@ def audit_table(
         What stands between the labels of one cell, where a cell holds several.
     ignore : sequence of str, default=()
         Columns that are left out.
+    dates : {"day-first", "month-first"}, optional
+        What 03/04/2025 means, where a column does not say it itself.
+    decimal : {"point", "comma"}, optional
+        What 1,234 means, where a column does not say it itself.
     seed : int, default=0
         The same seed gives the same result, whatever the number of jobs.
     jobs : int, optional
         Parts fitted at a time: one per core by default.
+    calibrate : bool, default=True
+        Whether the claims about wrong labels are tried on the same table with planted errors, and corrected.
     name : str, default="table"
         What the table is called on the page and in messages.
+    source : Source, optional
+        The file that the table was read from. Its rows count from 1 below the header, so that they can be found in it;
+        without it rows are named by the index of a data frame, or counted from 0.
+    decisions : Decisions or path, optional
+        What was decided about rows of this table before, or of the table that it was made from by `rankrange apply`:
+        rows that were decided are no suspects, and the others are judged with what was learnt from them.
     tell : callable, optional
         Called with a few words before each part of the work.
 
@@ -159,39 +181,46 @@ def audit_table(
     >>> table["kind"][3] = "b"  # among the a's
     >>> audit = audit_table(table, "kind")
     >>> [(suspect.row, suspect.suggested) for suspect in audit.suspects(1)]
-    [(4, 'a')]
+    [(3, 'a')]
     """
     start = time.perf_counter()
     tell = tell or (lambda words: None)
+    index = index_of(table)
     table = as_table(table)
     columns = [target] if isinstance(target, str) else list(dict.fromkeys(target))
-    for column, option in [(c, "target") for c in columns] + [(c, "ignore") for c in ignore]:
-        find_column(table.column_names, column, Path(name), option)
+    rest = _other_columns(table, columns, ignore, name)
     found = find_target(table, columns, task, labels_by)
-    rest = [c for c in table.column_names if c not in columns and c not in set(ignore)]
-    if not rest:
-        raise UserError(f"a table needs a column besides the target, got only {', '.join(columns)} in {name}; add one")
+    held = source or Held(table)
+    review = None if decisions is None else match(as_decisions(decisions), held, found, table.num_rows)
+    found = found if review is None else with_decisions(found, review)
     features = table.select(rest)
     if len(found.rows) < table.num_rows:
         features = features.take(found.rows)
     tell(f"encoding {len(rest):,} columns")
-    encoder = TableEncoder().fit(features)
-    X = encoder.transform(features)
-    n_outputs = 1 if found.task == "numbers" or len(found.names) == 2 else len(found.names)
-    plan = Plan.of(X.shape[0], X.shape[1], n_outputs, jobs or os.cpu_count() or 1, seed)
+    encoder = TableEncoder(dates, decimal)
+    X = encoder.fit_transform(features, found.y if found.task != "labels" else None)
+    features, _ = typed(features, encoder.forms_)
+    plan = _plan_for(found, X, jobs, seed, calibrate)
     # One thread per product: parts are fitted side by side, and results do not depend on how many there are.
     with threadpool_limits(1), warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always")
         judgement = _JUDGES[found.task](X, found, plan, tell)
+    judgement = judgement if review is None else taught(judgement, found, review)
+    names = RowNames(index, int(source is not None))
+    tell("looking for other problems of rows")
+    problems = find_row_problems(features, X, found, row_numbers=names.numbers(found.rows))
     side = image_side(features)
     shown = judgement.order[: SHOWN_IMAGES if side else SHOWN]
+    owners = [encoder.columns_[place]["name"] for place in encoder.owner_]
+    pixels = (lambda rows: _pixels(features, rows, side)) if side else None
+    tell("gathering what there is to see")
     return Audit(
         name=name,
         n_rows=table.num_rows,
         target=found,
         judgement=judgement,
         columns=encoder.report_,
-        feature_columns=[encoder.columns_[place]["name"] for place in encoder.owner_],
+        feature_columns=owners,
         pipeline=Pipeline([("encode", encoder), ("model", judgement.model)]),
         settings=_settings(found, plan, X, table, ignore),
         notes=[*found.notes, *judgement.notes, *_words_of(raised)],
@@ -199,7 +228,27 @@ def audit_table(
         images=_pixels(features, shown, side),
         image_side=side,
         seconds=time.perf_counter() - start,
+        row_problems=problems,
+        source=held,
+        row_names=names,
+        review=review,
+        evidence=gather(features, X, found, judgement, owners, [] if side else rest[:SHOWN_COLUMNS], seed, pixels),
     )
+
+
+def _plan_for(found: Target, X: Array, jobs: int | None, seed: int, calibrate: bool) -> Plan:
+    n_outputs = 1 if found.task == "numbers" or len(found.names) == 2 else len(found.names)
+    return Plan.of(X.shape[0], X.shape[1], n_outputs, jobs or os.cpu_count() or 1, seed, calibrate)
+
+
+def _other_columns(table: Any, columns: Sequence[str], ignore: Sequence[str], name: str) -> list[str]:
+    """The columns that are neither target nor ignored, after all names were checked."""
+    for column, option in [(c, "target") for c in columns] + [(c, "ignore") for c in ignore]:
+        find_column(table.column_names, column, Path(name), option)
+    rest = [c for c in table.column_names if c not in columns and c not in set(ignore)]
+    if not rest:
+        raise UserError(f"a table needs a column besides the target, got only {', '.join(columns)} in {name}; add one")
+    return rest
 
 
 def _settings(target: Target, plan: Plan, X: Array, table: Any, ignore: Sequence[str]) -> dict[str, str]:
@@ -238,14 +287,9 @@ def _cells(table: Any, columns: list[str], rows: Array) -> dict[str, list[str]]:
     """The values of the suspects that are shown, as text."""
     chosen = table.select(columns[:SHOWN_COLUMNS]).take(rows)
     return {
-        name: ["" if value is None else _short(value) for value in chosen.column(name).to_pylist()]
+        name: [short_text(value, SHOWN_CHARS) for value in chosen.column(name).to_pylist()]
         for name in columns[:SHOWN_COLUMNS]
     }
-
-
-def _short(value: Any) -> str:
-    text = f"{value:.6g}" if isinstance(value, float) else str(value)
-    return text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…"
 
 
 # ---- images ----------------------------------------------------------------------------------------------------------

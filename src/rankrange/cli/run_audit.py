@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import arguments as types
+from .run_apply import add_csv_options
 
 if TYPE_CHECKING:
     from ..audit import Audit
@@ -24,7 +25,8 @@ seen; every row is judged by models that have not seen it. FILE is CSV (also gzi
 EPILOG = """\
 examples:
   rankrange audit patients.csv --target diagnosis --report report.html
-  rankrange audit houses.parquet --target price --out suspects.csv --clean clean.csv
+  rankrange audit houses.parquet --target price --out suspects.csv --clean clean.csv --clean-if 0.95
+  rankrange audit fixed.csv --target diagnosis --decisions decisions.csv --report report.html
   rankrange audit songs.csv --target happy --target calm --target sad
   rankrange audit films.csv --target genres --labels-by '|' --json > films.json
 
@@ -46,24 +48,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     outputs = parser.add_argument_group("what to write")
     types.add_file(outputs, "--report", metavar="HTML", help="a page to read: one file, works offline")
     types.add_file(outputs, "--out", "-o", metavar="CSV", help="all suspects with their values, worst first")
-    types.add_file(outputs, "--clean", metavar="CSV", help="the table without the rows that are likely wrong")
+    types.add_file(
+        outputs, "--clean", metavar="CSV", help="the table without the rows that are almost surely wrong (--clean-if)"
+    )
+    outputs.add_argument(
+        "--clean-if",
+        type=types.share,
+        metavar="P",
+        help="how probably wrong a row must be for --clean to touch it (default: 0.9; look at the others yourself)",
+    )
     outputs.add_argument(
         "--clean-how",
         choices=("drop", "relabel"),
         default="drop",
-        help="drop likely wrong rows (default), or relabel those for which one other label fits and drop the others",
+        help="drop these rows (default), or relabel those for which one other label fits and drop the others",
     )
     types.add_file(
         outputs, "--model", metavar="SKOPS", help="the robust model, in a format that loads without running code"
     )
     outputs.add_argument("--json", action="store_true", help="print the findings as JSON instead of tables")
+    types.add_file(
+        parser.add_argument_group("what was decided before"),
+        "--decisions",
+        metavar="CSV",
+        help="decisions from the page of an earlier audit: these rows are no suspects, and the others learn from them",
+    )
     _add_reading(parser.add_argument_group("how to read the file"))
     _add_running(parser.add_argument_group("how to run"))
 
 
 def _add_reading(how: Any) -> None:
-    how.add_argument("--delimiter", metavar="CHAR", help="what separates columns of CSV (default: comma; tab for .tsv)")
-    how.add_argument("--encoding", default="utf-8", metavar="NAME", help="the encoding of CSV (default: utf-8)")
+    add_csv_options(how)
     how.add_argument(
         "--ignore", action="append", default=[], metavar="COL", help="leave this column out; can be repeated"
     )
@@ -96,32 +111,22 @@ def _add_running(run_group: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Audit the file, write what was asked for, print the findings, and return the exit code."""
-    from ..errors import UserError
-    from ..tables.read import find_column, open_table
-    from ..tables.write import check_places, write_whole
-
-    places = {f"--{name}": getattr(arguments, name) for name in ("report", "out", "clean", "model")}
-    outputs = {option: path for option, path in places.items() if path is not None}
-    check_places(outputs, {"the file that is read": arguments.file})
-    source = open_table(arguments.file, delimiter=arguments.delimiter, encoding=arguments.encoding)
-    for option, columns in (("--target", arguments.target), ("--ignore", arguments.ignore)):
-        for column in columns:
-            find_column(source.names, column, source.path, option)
-    clash = [column for column in arguments.ignore if column in arguments.target]
-    if clash:
-        raise UserError(f"a column cannot be both --target and --ignore, got {clash[0]!r} for both; leave one out")
+    outputs, source = _checked(arguments)
     # Imported only now: what is wrong with the file is told at once.
     from ..audit import audit_table
-    from ..audit.export import check_relabel, contents_of
+    from ..audit.decisions import read_decisions
+    from ..audit.export import CLEAN_IF, check_relabel, contents_of
     from ..audit.target import find_target
     from ..audit.terminal import Progress, print_audit
+    from ..tables.write import write_whole
 
-    relabel = arguments.clean_how == "relabel"
+    decisions = None if arguments.decisions is None else read_decisions(arguments.decisions)
+    how = {"relabel": arguments.clean_how == "relabel", "clean_if": arguments.clean_if or CLEAN_IF}
     with Progress(quiet=arguments.quiet) as progress:
         progress.say(_up_front(source))
         progress(f"reading {source.path.name}")
         table = source.read()
-        if relabel:  # before anything is fitted
+        if how["relabel"]:  # before anything is fitted
             check_relabel(find_target(table, arguments.target, arguments.task, arguments.labels_by).task)
         audit = audit_table(
             table,
@@ -132,17 +137,41 @@ def run(arguments: argparse.Namespace) -> int:
             seed=arguments.seed,
             jobs=arguments.jobs,
             name=source.path.name,
+            source=source,
+            decisions=decisions,
             tell=progress,
         )
         if outputs:
             progress("writing")
-            write_whole(contents_of(audit, source, outputs, relabel=relabel))
+            write_whole(contents_of(audit, source, outputs, **how))
     if arguments.json:
         json.dump(audit.to_dict(), sys.stdout, ensure_ascii=True, indent=1, allow_nan=False)
         print()
     else:
-        print_audit(audit, arguments.top, _written(audit, outputs, relabel))
+        print_audit(audit, arguments.top, _written(audit, outputs, how))
     return 0
+
+
+def _checked(arguments: argparse.Namespace) -> tuple[dict[str, Path], Source]:
+    """Where outputs go and the opened table, after everything was checked that takes no time."""
+    from ..errors import UserError
+    from ..tables.read import find_column, open_table
+    from ..tables.write import check_places
+
+    places = {f"--{name}": getattr(arguments, name) for name in ("report", "out", "clean", "model")}
+    outputs = {option: path for option, path in places.items() if path is not None}
+    inputs = {"the file that is read": arguments.file, "the decisions": arguments.decisions}
+    check_places(outputs, {name: path for name, path in inputs.items() if path is not None})
+    if arguments.clean is None and arguments.clean_if is not None:
+        raise UserError("--clean-if says what --clean may touch, got it without --clean; add --clean clean.csv")
+    source = open_table(arguments.file, delimiter=arguments.delimiter, encoding=arguments.encoding)
+    for option, columns in (("--target", arguments.target), ("--ignore", arguments.ignore)):
+        for column in columns:
+            find_column(source.names, column, source.path, option)
+    clash = [column for column in arguments.ignore if column in arguments.target]
+    if clash:
+        raise UserError(f"a column cannot be both --target and --ignore, got {clash[0]!r} for both; leave one out")
+    return outputs, source
 
 
 def _up_front(source: Source) -> str:
@@ -159,13 +188,13 @@ def _up_front(source: Source) -> str:
     return f"{text}, {sized(free)} are free"
 
 
-def _written(audit: Audit, outputs: dict[str, Path], relabel: bool) -> list[tuple[str, str]]:
+def _written(audit: Audit, outputs: dict[str, Path], how: dict[str, Any]) -> list[tuple[str, str]]:
     from ..audit.export import clean_in_words
 
     what = {
         "--report": "the report",
         "--out": f"all {audit.n_suspects:,} suspects" if audit.n_suspects else "no suspects, only the header",
-        "--clean": clean_in_words(audit, relabel),
+        "--clean": clean_in_words(audit, **how),
         "--model": "the model",
     }
     return [(what[option], str(path)) for option, path in outputs.items()]

@@ -5,8 +5,8 @@ on the values tied with it, 0 below. The ranked range is phi_k - phi_m, so its w
 With weights on the values ranks become mass, and a cut may fall inside a value.
 
 `select` and `cuts_of` serve one set of losses, `select_rows` and `top_weights` many sets together; `Ranked` is the
-aggregate that objectives ask unless told otherwise. Nothing here checks its input: `rankrange.core.select` does that for
-users.
+aggregate that objectives ask unless told otherwise. Nothing here checks its input: `rankrange.core.select` does that
+for users.
 """
 
 from __future__ import annotations

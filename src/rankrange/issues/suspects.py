@@ -7,6 +7,7 @@ from typing import Any
 
 from ..core.arrays import Array
 from ..core.flips import LIKELY
+from .trial import Correction
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,13 @@ class LabelIssues:
         How much the labels of the nearest rows count; 0 where they add nothing to the linear model.
     opinions : tuple
         What p_wrong is made of, as (source, weight, out-of-sample probabilities (n, classes)).
+    far : ndarray of shape (n,), optional
+        Rows that lie far from all others: they train no fit, and where their labels contradict what the others lead to
+        expect, the row does not belong and its action is never "relabel".
+    trial : Correction, optional
+        What the trial with planted errors found, by which p_wrong is corrected.
+    ranked : structured ndarray, optional
+        The table of all rows, most suspect first; `top` shows the first of them.
 
     Examples
     --------
@@ -56,6 +64,31 @@ class LabelIssues:
     noise_interval: tuple[float, float]
     neighbour_weight: float
     opinions: tuple[tuple[str, float, Array], ...] = ()
+    far: Array | None = None
+    trial: Correction | None = None
+    ranked: Array | None = None
+
+    def top(self, n: int = 20) -> Array:
+        """The n most suspect rows, with the columns of the table, whether or not their p_wrong makes them suspects.
+
+        Parameters
+        ----------
+        n : int, default=20
+            How many rows.
+
+        Returns
+        -------
+        structured ndarray
+            At most n entries, most suspect first.
+
+        Examples
+        --------
+        >>> from rankrange import find_label_issues
+        >>> issues = find_label_issues(y=[0, 0, 1, 1], pred_probs=[[0.9, 0.1], [0.4, 0.6], [0.2, 0.8], [0.1, 0.9]])
+        >>> len(issues), issues.top(1)["row"].tolist()
+        (0, [1])
+        """
+        return (self.table if self.ranked is None else self.ranked)[:n]
 
     def __len__(self) -> int:
         return len(self.table)

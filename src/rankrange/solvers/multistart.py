@@ -169,7 +169,8 @@ def _on_all_rows(
         candidates,
         metric,
         max_iter=max_iter,
-        tol=0.05 * tol,
+        # Where nothing is cut above there is one minimum, and Newton steps get there from further away.
+        tol=tol if objective.m == 0 and applies(objective) else 0.05 * tol,
         left=objective.gap_left,
         on_step=lambda v: log("descent", v),
     )
@@ -233,7 +234,7 @@ def _convex(
     objective: Objective, W: Array | None, rng: np.random.Generator, tol: float, max_iter: int, log: Log
 ) -> Result:
     """m = 0: one minimum, so one start: the ordinary fit of some rows, then their solution."""
-    if not applies(objective):
+    if objective.n_outputs > 1 or hasattr(objective.loss, "margins") or not applies(objective):
         return _convex_by_margins(objective, W, rng, tol, max_iter, log)
     part = _subsample(objective, _hessian_rows(objective), rng)
     zero = np.zeros((1, objective.design.p))
@@ -250,15 +251,14 @@ def _convex(
 def _near_zero(objective: Objective, W: Array, rng: np.random.Generator, tol: float, max_iter: int, log: Log) -> Result:
     """Little beats zero, and near it losses all but tie: Newton steps in which many rows may change sides.
 
-    The solution of a part of the rows tells the cut up to its sampling error, which leaves fewer rows open in all.
+    Next to zero a part of the rows does not tell which side the others are on, so that all may change it.
     """
     n, p = objective.design.n, objective.design.p
     for size in (n // 64, n // 8):
         if size >= 40 * p:
             part = _subsample(objective, size, rng)
-            W = newton(part, W, rng=rng, tol=0.0, max_iter=10, stop=1e-6, width=size // 2).w
-    width = int(n * min(0.5, 4.0 * math.sqrt(8.0 * p / n)))
-    return _polish(objective, W, rng, tol, max_iter, log, width=width)
+            W = newton(part, W, rng=rng, tol=0.0, max_iter=10, stop=1e-6, width=size).w
+    return _polish(objective, W, rng, tol, max_iter, log, width=n)
 
 
 def _nothing_beats(objective: Objective, zero: Array, W: Array) -> bool:
@@ -286,6 +286,8 @@ def _convex_by_margins(
     if screen.value(W) > 0.999 * screen.value(zero):
         # Where k is below the number of errors nothing beats zero, and there all losses tie: a start next to it, with
         # a ranking of its own, would be worse than none.
+        if objective.n_outputs > 1:
+            return _polish(objective, zero, rng, tol, max_iter, log, width=objective.design.n)
         return bilevel(objective, zero, tol=tol, max_iter=max_iter, log=log, phase="convex")
     return _on_all_rows(objective, W[None], rng, tol, max_iter, log)
 

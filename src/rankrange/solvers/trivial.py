@@ -32,7 +32,7 @@ def zero_is_best(objective: Objective, rng: np.random.Generator, tol: float, log
             rows = np.sort(rng.choice(n, size, replace=False, shuffle=False))
             part = _Balance(objective.rows(rows, 0, max(1, round(objective.k * size / n))))
             dual, missed = part.solve(dual, 8, 1e-3)
-            if missed > 0.06:  # more than sampling explains
+            if missed > max(0.06, 0.6 * np.sqrt(p / size)):  # more than sampling explains
                 return None
             if missed > 1e-3:  # this part can not be balanced, and its dual point only leads astray
                 dual = np.zeros(p + 1)
@@ -43,7 +43,7 @@ def zero_is_best(objective: Objective, rng: np.random.Generator, tol: float, log
     dual, missed = balance.solve(dual, 12, enough)
     if missed > enough:
         return None
-    scores = np.zeros(n, dtype=objective.design.X.dtype)
+    scores = np.zeros((1, n), dtype=objective.design.X.dtype)
     certificate = relative(value - lower_bound(objective, scores, balance.weights(dual)), value)
     if certificate > tol:
         return None

@@ -1,9 +1,10 @@
 """m by itself: what the network remembers of each sample decides how much of it is cut (`AoRRLoss(base, m="auto")`).
 
-A step costs a softmax of the batch and a few small operations: the sample's row of the memory moves towards what the
-network says now, the judge turns the row into a weight, and the loss is the weighted mean. Without indices there is no
-memory and the judge sees what the network says now. Over a process group the rows of all batches travel once per step,
-so that every process holds the same memory, that of one process on the joined batch.
+A step costs a softmax of the batch and small operations: the sample's row of the memory moves towards what the network
+says now, the judge turns the row into a weight, and the loss is the weighted mean. On a GPU with Triton one kernel does
+all of it. Without indices there is no memory and the judge sees what the network says now. Over a process group the
+rows of all batches travel once per step, so that every process holds the same memory, that of one process on the
+joined batch.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .doubts import ClassJudge, LossJudge, Opinion
+from . import kernels
+from .doubts import EDGE, FIRM, HALF_LIFE, POWER, PRIOR, WAVERING, ClassJudge, LossJudge, Opinion
 from .functional import weighted_sum
 from .memory import Memory
 
@@ -59,9 +61,12 @@ class AutoCut(nn.Module):
         warm: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         """(value, weights) of a batch: the weighted mean of its losses (over the group), and the weight of each."""
-        values, target, n_classes = values_of(losses.detach(), args)
+        n_classes = args[0].shape[1] if len(args) > 1 and has_classes(args[0], args[1]) else 0
+        self._prepare(n_classes, index, losses.device, group)
+        if index is not None and group is None and warm is None and self._fits_kernel(losses, args[0], n_classes):
+            return self._fused(losses, args[0], args[1], index)
+        values, target = values_of(losses.detach(), args, n_classes)
         own = Batch(values, target, n_classes, index, None)
-        self._prepare(own, group)
         batch, start = own, 0
         if group is not None:
             batch, start = self._gathered(own, group)
@@ -77,19 +82,33 @@ class AutoCut(nn.Module):
             value = joint_value(value, group)
         return value, weights.to(losses.dtype)
 
-    def _prepare(self, batch: Batch, group: ProcessGroup | None) -> None:
+    def _fits_kernel(self, losses: Tensor, output: Tensor, n_classes: int) -> bool:
+        remembered = 0 < n_classes <= SOFTMAX_UP_TO and self.training
+        return remembered and POWER == 2.0 and kernels.fits_memory(losses, output)
+
+    def _fused(self, losses: Tensor, output: Tensor, target: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+        """The same by one kernel: from Python the launches of small operations would take longer than they do."""
+        memory = self.memory
+        buffers = memory.rows, memory.visits, memory.cuts, memory.given, self.judge.sums
+        rule = float(memory.factor), VISITS, HALF_LIFE, EDGE, WAVERING, FIRM, PRIOR
+        index = index.to(losses.device, non_blocking=True)
+        return kernels.remembered_mean(
+            losses, kernels.MemoryBatch(output.detach(), target.long(), index, buffers, rule)
+        )
+
+    def _prepare(self, n_classes: int, sample: Tensor | None, device: torch.device, group: ProcessGroup | None) -> None:
         """Buffers of the right shape and place; nothing to do after the first batches."""
-        if group is not None and batch.sample is not None and self.memory.n_samples is None:
+        if group is not None and sample is not None and self.memory.n_samples is None:
             raise ValueError(
                 "over a group all processes need a memory of one size, got n_samples=None; pass n_samples=len(dataset)"
             )
-        if batch.target is None and isinstance(self.judge, ClassJudge):
+        if not n_classes and isinstance(self.judge, ClassJudge):
             self.judge = LossJudge().train(self.training)
-        if isinstance(self.judge, LossJudge) != (batch.target is None):
+        if isinstance(self.judge, LossJudge) != (n_classes == 0):
             raise ValueError("one AoRRLoss(m='auto') judges either classes or losses, got both; use one per task")
-        self.judge.prepare(batch.n_classes, batch.values.device)
-        if batch.sample is not None:
-            self.memory.prepare(batch.sample, batch.values.shape[1], batch.values.device)
+        self.judge.prepare(n_classes, device)
+        if sample is not None:
+            self.memory.prepare(sample, 1 if not n_classes else n_classes if n_classes <= SOFTMAX_UP_TO else 3, device)
 
     def _weigh(self, batch: Batch) -> Tensor:
         if batch.sample is None:
@@ -173,16 +192,16 @@ class AutoCut(nn.Module):
         return joined, start
 
 
-def values_of(losses: Tensor, args: tuple[Any, ...]) -> tuple[Tensor, Tensor | None, int]:
-    """What is remembered of a batch, (B, width), its class labels, and how many classes there are; see `Batch`."""
-    if len(args) < 2 or not has_classes(args[0], args[1]):
-        return losses.reshape(-1, 1).float().nan_to_num(), None, 0
+def values_of(losses: Tensor, args: tuple[Any, ...], n_classes: int) -> tuple[Tensor, Tensor | None]:
+    """What is remembered of a batch, (B, width), and its class labels where there are classes; see `Batch`."""
+    if not n_classes:
+        return losses.reshape(-1, 1).float().nan_to_num(), None
     output, target = args[0].detach(), args[1].long()
-    belief, n_classes = output.float().softmax(1).nan_to_num(), output.shape[1]  # a NaN is loud, but not remembered
+    belief = output.float().softmax(1).nan_to_num()  # a NaN is loud, but not remembered
     if n_classes > SOFTMAX_UP_TO:
         first, choice = belief.max(1)
         belief = torch.stack([belief.gather(1, target[:, None])[:, 0], first, choice.to(belief.dtype)], 1)
-    return belief, target, n_classes
+    return belief, target
 
 
 def has_classes(output: Any, target: Any) -> bool:

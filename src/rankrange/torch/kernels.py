@@ -18,7 +18,7 @@ from torch import Tensor
 try:
     import triton
 
-    from . import _label_kernels, _large_kernels, _select_kernels
+    from . import _label_kernels, _large_kernels, _memory_kernels, _select_kernels
 except ImportError:
     triton = None
 
@@ -26,6 +26,7 @@ _INTERPRETED = os.environ.get("TRITON_INTERPRET", "0") == "1"
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _MOST = 1 << 30  # of losses: offsets and counts are 32-bit
 _REGISTERS = {"long_rows_by_mask": 128, "long_rows_by_index": 64}  # a thread; more would leave processors idle
+_MOST_REMEMBERED = 1 << 19  # scores of a batch for m="auto"; more of them keep one processor busy for too long
 _MOST_LANES = 1 << 13
 _MOST_READ_AGAIN = 1 << 14  # scores of a long row; 64 ranks of a million labels, more of fewer
 _MOST_ENTRIES = 128  # of a row's list of labels, beyond which it becomes a mask
@@ -51,6 +52,16 @@ class Plan(NamedTuple):
     short: int = 1 << 12  # labels a row that one program takes at once
     label_tile: int = 1 << 11
     per_thread: int = 8
+
+
+class MemoryBatch(NamedTuple):
+    """A batch of samples with classes, the memory and class sums that it changes, and the constants of the rule."""
+
+    output: Tensor
+    target: Tensor
+    sample: Tensor
+    buffers: tuple[Tensor, ...]  # rows, visits, cuts, given, sums
+    constants: tuple[float, ...]
 
 
 PLAN = Plan()
@@ -100,6 +111,19 @@ def tkml(scores: Tensor, target: Tensor, top_k: int, two_sided: bool) -> Tensor:
     if scores.requires_grad and torch.is_grad_enabled():
         return _TKML.apply(scores, target, top_k, two_sided)
     return find_scores(scores.detach(), target, top_k, two_sided)[0]
+
+
+def fits_memory(losses: Tensor, output: Tensor) -> bool:
+    """Whether the kernel of m="auto" takes a batch: on a GPU, of a size that one program is done with in no time."""
+    if triton is None or not (losses.is_cuda or _INTERPRETED) or torch.compiler.is_compiling():
+        return False
+    return losses.dtype in _DTYPES and output.dtype in _DTYPES and 0 < output.numel() <= _MOST_REMEMBERED
+
+
+def remembered_mean(losses: Tensor, batch: MemoryBatch) -> tuple[Tensor, Tensor]:
+    """(value, weights) of a batch as `auto.AutoCut` defines them, and the memory moved on, in one launch."""
+    weights = torch.empty(losses.shape, dtype=torch.float32, device=losses.device)
+    return _RememberedMean.apply(losses, batch, weights), weights
 
 
 # --- launches
@@ -195,12 +219,27 @@ def spread(scores: Tensor, target: Tensor, marks: Tensor, gradient: Tensor, plan
     return out
 
 
+def _remember(losses: Tensor, batch: MemoryBatch, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """The weighted mean of the losses, and its gradient."""
+    n, n_classes = batch.output.shape
+    value = torch.empty((), dtype=losses.dtype, device=losses.device)
+    slopes = torch.empty_like(weights)
+    given = (
+        batch.output.contiguous(), losses.contiguous(), batch.target.contiguous(), batch.sample.contiguous(),
+        *batch.buffers, value, weights, slopes, n, len(batch.buffers[1]) - 1, n_classes,
+    )  # fmt: skip
+    classes = max(1 << (n_classes - 1).bit_length(), 16)
+    tile = min(max(1 << (n - 1).bit_length(), 32), 2048 // classes)
+    _launch("remember", 1, 1, given, (*batch.constants, classes, tile), 4)
+    return value, slopes
+
+
 # Where the arguments of each kernel hold the size that Triton specializes.
 _SIZE_AT = {"small": 4, "narrow": 4, "finish": 4, "weigh": 4, "short_rows": 4, "spread": 5}
-_SIZE_AT |= {"long_rows_by_mask": 5, "long_rows_by_index": 5}
+_SIZE_AT |= {"long_rows_by_mask": 5, "long_rows_by_index": 5, "remember": 12}
 _KERNELS: dict[str, Any] = {}
 if triton is not None:
-    for module in (_label_kernels, _large_kernels, _select_kernels):
+    for module in (_label_kernels, _large_kernels, _memory_kernels, _select_kernels):
         _KERNELS |= {name: getattr(module, name) for name in _SIZE_AT if hasattr(module, name)}
 # How a compiled kernel is run is Triton's own business: known of these versions, the usual way for all others.
 _LAUNCH_COMPILED = triton is not None and not _INTERPRETED and (3, 6) <= _version(triton.__version__) <= (3, 9)
@@ -288,6 +327,17 @@ class _RankedRange(torch.autograd.Function):
             return product if gradient.dtype == torch.float32 else product.to(gradient.dtype), None
         run: Any = torch.ops.rankrange.weigh if torch.is_grad_enabled() else weigh
         return run(*ctx.saved_tensors, gradient, ctx.scale), None
+
+
+class _RememberedMean(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, losses: Tensor, batch: MemoryBatch, weights: Tensor) -> Tensor:
+        value, ctx.slopes = _remember(losses, batch, weights)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return (gradient * ctx.slopes).to(gradient.dtype), None, None
 
 
 class _TKML(torch.autograd.Function):

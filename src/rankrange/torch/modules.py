@@ -172,7 +172,7 @@ class AoRRLoss(nn.Module):
         """
         from .suspect_table import suspects_of
 
-        return suspects_of(self._automatic("suspects()").memory)
+        return suspects_of(self._automatic("suspects()"))
 
     def _automatic(self, what: str) -> AutoCut:
         if self.auto is None:

@@ -15,7 +15,7 @@ import numpy as np
 from ...core.arrays import Array
 from ...core.losses import needs
 from ...core.objective import Design, TopSum
-from ..newton import rows_of, solve_band
+from .band import rows_of, solve_band
 
 _BLOCK = 1 << 15
 
@@ -82,6 +82,10 @@ class Bounds:
         if self.exact and self.problem.tilt is None:
             return value - self._blockwise_bound(Z)
         return value - self._lower_bound(Z, self.answer(Z))
+
+    def bound_of_weights(self, Z: Array) -> float:
+        """The bound with the caps as weights and tangents at the scores Z, shifted to balance the intercepts."""
+        return self._blockwise_bound(Z)
 
     def _blockwise_bound(self, Z: Array, rho: Array | None = None) -> float:
         """`_lower_bound` of a loss of one piece, block by block, so that no vector of length n is made.

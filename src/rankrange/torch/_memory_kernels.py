@@ -1,0 +1,132 @@
+"""The Triton kernel of `AoRRLoss(m="auto")`: memory, judge and weighted mean of a batch in one launch.
+
+What it computes is defined by `auto.AutoCut` and `doubts.ClassJudge`. One program does it all, tile by tile, because
+every weight depends on the class sums of the whole batch, and because sums in a fixed order are the same bits on every
+run. Values that several threads may hold are all read before a barrier, and written after it.
+"""
+
+# mypy: ignore-errors
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+TINY = tl.constexpr(1.1754943508222875e-38)
+UNJUDGED = tl.constexpr(2.0)  # stands for the ratio of a sample that may not be cut yet; ratios are at most 1
+# What the user passes may be a slice, and the memory may grow: neither is built into the compiled kernel.
+_ANY = ["output", "losses", "target", "index", "size", "n_classes"]
+
+
+@triton.jit
+def place_of(index, row, there, size):
+    """(row of the memory, whether it is one) of these samples."""
+    place = tl.load(index + row, there, -1).to(tl.int64)
+    known = (place >= 0) & (place < size)
+    return tl.where(known, place, size), known
+
+
+@triton.jit
+def belief_of(output, row, one_class, inside, n_classes):
+    """The softmax of each row; 0 where it is NaN."""
+    scores = tl.load(output + row[:, None] * n_classes + one_class[None, :], inside, -float("inf")).to(tl.float32)
+    raised = tl.exp(scores - tl.max(scores, 1)[:, None])
+    belief = raised / tl.sum(raised, 1)[:, None]
+    return tl.where(inside & (belief == belief), belief, 0.0)
+
+
+@triton.jit
+def take_in(
+    output, target, index, rows, visits, given, weights, row, n, size, n_classes,
+    FACTOR: tl.constexpr, VISITS: tl.constexpr, CLASSES: tl.constexpr,
+):  # fmt: skip
+    """Remember a tile of samples; their ratios go where their weights will be, their counts by class are returned."""
+    one_class = tl.arange(0, CLASSES)
+    there = row < n
+    inside = there[:, None] & (one_class < n_classes)[None, :]
+    belief = belief_of(output, row, one_class, inside, n_classes)
+    label = tl.load(target + row, there, 0).to(tl.int32)
+    place, known = place_of(index, row, there, size)
+    seen = tl.load(visits + place, known, 0)
+    cell = rows + place[:, None] * n_classes + one_class[None, :]
+    old = tl.load(cell, inside & known[:, None], 0.0)
+    new = tl.where((seen > 0)[:, None], old - (old - belief) * (1.0 - FACTOR), belief)
+    choice = tl.argmax(tl.where(inside, old, -1.0), 1)
+    objected = (seen > 0) & (choice != label)
+    again = objected & (choice == tl.argmax(tl.where(inside, belief, -1.0), 1))
+    own = (label[:, None] == one_class[None, :]) & there[:, None]
+    ratio = tl.sum(tl.where(own, new, 0.0), 1) / tl.maximum(tl.max(new, 1), TINY)
+    ratio = tl.minimum(ratio, 1.0)
+    tl.debug_barrier()
+    tl.store(cell, new, inside & known[:, None])
+    tl.store(visits + place, seen + 1, known)
+    tl.store(given + place, label.to(tl.int64), known)
+    tl.store(weights + row, tl.where(seen >= VISITS, ratio, UNJUDGED), there)
+    ones, ratios = tl.sum(own.to(tl.float32), 0), tl.sum(tl.where(own, ratio[:, None], 0.0), 0)
+    objections = tl.sum((own & objected[:, None]).to(tl.float32), 0)
+    return ones, ratios, objections, tl.sum((own & again[:, None]).to(tl.float32), 0)
+
+
+@triton.jit
+def edges_of(s0, s1, s2, s3, EDGE: tl.constexpr, WAVERING: tl.constexpr, FIRM: tl.constexpr, PRIOR: tl.constexpr):
+    """The ratio at which each class is cut, from its sums."""
+    kept = s1 / tl.maximum(s0, 1e-6)
+    edge = tl.minimum(EDGE * (1.0 - kept), 1.0) * kept * tl.minimum(s0 / PRIOR, 1.0)
+    overall = tl.sum(s3, 0) / tl.maximum(tl.sum(s2, 0), 1.0)
+    repeated = (s3 + PRIOR * overall) / (s2 + PRIOR)
+    trust = (repeated - WAVERING) / (FIRM - WAVERING)
+    return edge * tl.minimum(tl.maximum(trust, 0.0), 1.0)
+
+
+@triton.jit
+def weigh_tile(losses, target, index, cuts, weights, edge, row, n, size, CLASSES: tl.constexpr):
+    """Turn the ratios of a tile into weights and count the cuts; returns the sums of weights and of weighted losses."""
+    there = row < n
+    ratio = tl.load(weights + row, there, UNJUDGED)
+    label = tl.load(target + row, there, 0).to(tl.int32)
+    own = label[:, None] == tl.arange(0, CLASSES)[None, :]
+    below = tl.minimum(ratio / tl.maximum(tl.sum(tl.where(own, edge[None, :], 0.0), 1), 1e-6), 1.0)
+    weight = tl.where(there, tl.where(ratio == UNJUDGED, 1.0, below * below), 0.0)
+    loss = tl.load(losses + row, there, 0.0).to(tl.float32)
+    place, known = place_of(index, row, there, size)
+    count = tl.load(cuts + place, known, 0) + (weight < 0.5).to(tl.int32)
+    tl.debug_barrier()
+    tl.store(cuts + place, count, known)
+    tl.store(weights + row, weight, there)
+    return tl.sum(weight, 0), tl.sum(tl.where(weight != 0.0, weight * loss, 0.0), 0)
+
+
+@triton.jit(do_not_specialize=_ANY)
+def remember(
+    output, losses, target, index, rows, visits, cuts, given, sums, value, weights, slopes, n, size, n_classes,
+    FACTOR: tl.constexpr, VISITS: tl.constexpr, HALF_LIFE: tl.constexpr, EDGE: tl.constexpr, WAVERING: tl.constexpr,
+    FIRM: tl.constexpr, PRIOR: tl.constexpr, CLASSES: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """Remember what the network says of the n samples, and weigh their losses by it; `slopes` are d value / d loss."""
+    tile, one_class = tl.arange(0, TILE), tl.arange(0, CLASSES)
+    b0, b1 = tl.zeros((CLASSES,), tl.float32), tl.zeros((CLASSES,), tl.float32)
+    b2, b3 = tl.zeros((CLASSES,), tl.float32), tl.zeros((CLASSES,), tl.float32)
+    for start in range(0, n, TILE):
+        c0, c1, c2, c3 = take_in(
+            output, target, index, rows, visits, given, weights, start + tile, n, size, n_classes,
+            FACTOR, VISITS, CLASSES,
+        )  # fmt: skip
+        b0, b1, b2, b3 = b0 + c0, b1 + c1, b2 + c2, b3 + c3
+    inner, fade, column = one_class < n_classes, tl.exp2(-b0 / HALF_LIFE), sums + 4 * one_class
+    s0, s1 = tl.load(column, inner, 0.0) * fade + b0, tl.load(column + 1, inner, 0.0) * fade + b1
+    s2, s3 = tl.load(column + 2, inner, 0.0) * fade + b2, tl.load(column + 3, inner, 0.0) * fade + b3
+    tl.debug_barrier()
+    tl.store(column, s0, inner)
+    tl.store(column + 1, s1, inner)
+    tl.store(column + 2, s2, inner)
+    tl.store(column + 3, s3, inner)
+    edge = edges_of(s0, s1, s2, s3, EDGE, WAVERING, FIRM, PRIOR)
+    weight_sum, loss_sum = tl.full((), 0.0, tl.float32), tl.full((), 0.0, tl.float32)
+    for start in range(0, n, TILE):
+        w, wl = weigh_tile(losses, target, index, cuts, weights, edge, start + tile, n, size, CLASSES)
+        weight_sum, loss_sum = weight_sum + w, loss_sum + wl
+    scale = 1.0 / tl.maximum(weight_sum, 1.0)
+    tl.store(value, loss_sum * scale)
+    tl.debug_barrier()
+    for start in range(0, n, TILE):
+        row = start + tile
+        tl.store(slopes + row, tl.load(weights + row, row < n, 0.0) * scale, row < n)
