@@ -109,10 +109,10 @@ RECEIVED = {
     "Shard",
     "Shards",
 }
-RECEIVED |= {"fit_on_shards", "Log", "Result", "Settings", "Solver"}
+RECEIVED |= {"Decision", "Decisions", "RowProblem", "fit_on_shards", "Log", "Result", "Settings", "Solver"}
 # The parameters of these are those of the class that they stand for, or described as attributes; the code of the last
 # one is quoted whole in CONTRIBUTING.md.
-BY_REFERENCE = {"rankrange.dask", "Suspect", "Shard", "Shards", "descend_from_starts"}
+BY_REFERENCE = {"rankrange.dask", "Suspect", "Decision", "RowProblem", "Shard", "Shards", "descend_from_starts"}
 # Solvers are called by their names; `solve` shows how.
 SOLVERS = "rankrange.solvers"
 
