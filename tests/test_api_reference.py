@@ -95,8 +95,8 @@ def test_every_submodule_with_public_names_is_listed_here():
             assert f"rankrange.{name}" in MODULES
 
 
-# What is not asked for: a summary that begins with a verb, links outside the text, descriptions that begin with a capital
-# letter (some begin with the name of an argument).
+# What is not asked for: a summary that begins with a verb, links outside the text, descriptions that begin with a
+# capital letter (some begin with the name of an argument).
 NOT_ASKED = {"ES01", "PR08", "SA01", "SA04", "SS05", "SS06", "RT02", "PR10"}
 # Records that one receives, and protocols that one writes a class for, have no example of their own.
 RECEIVED = {
