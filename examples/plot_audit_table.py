@@ -2,8 +2,9 @@
 How do I check a table from Python?
 ===================================
 
-The command ``rankrange audit`` has a twin for notebooks. It takes a data frame (or a file), needs no preparation of the columns,
-and returns one object that can be asked for everything. The table here is made: 600 loans with a few wrong decisions.
+The command ``rankrange audit`` has a twin for notebooks. It takes a data frame (or a file), needs no preparation of
+the columns, and returns one object that can be asked for everything. The table here is made: 600 loans with a few
+wrong decisions.
 """
 
 import os

@@ -177,6 +177,18 @@ def read_decisions(path: Path) -> Decisions:
     ------
     UserError
         For anything that is no list of decisions; the message names the line.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from rankrange.audit import Decision, Decisions, read_decisions
+    >>> written = Decisions(["kind"], "classes", "0123", [Decision("3", "b", "drop")])
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "decisions.csv")
+    ...     _ = path.write_bytes(written.as_csv())
+    ...     read_decisions(path).made[0].choice
+    'drop'
     """
     try:
         if path.stat().st_size > _MOST_BYTES:
