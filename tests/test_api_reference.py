@@ -27,7 +27,12 @@ MODULES = [
     "rankrange.solvers",
     "rankrange.torch",
 ]
-NEEDS = {"rankrange.torch": "torch", "rankrange.dask": "dask", "rankrange.plots": "matplotlib", "rankrange.audit": "pyarrow"}
+NEEDS = {
+    "rankrange.torch": "torch",
+    "rankrange.dask": "dask",
+    "rankrange.plots": "matplotlib",
+    "rankrange.audit": "pyarrow",
+}
 
 
 def documented():
@@ -93,7 +98,17 @@ def test_every_submodule_with_public_names_is_listed_here():
 # What is not asked for. Some docstrings are about a name, not a sentence that begins with a verb, and link in the text.
 NOT_ASKED = {"ES01", "SA01", "SA04", "SS05", "SS06", "RT02", "PR10"}
 # Records that one receives, and protocols that one writes a class for, have no example of their own.
-RECEIVED = {"Suspect", "LostDataError", "DataNotFoundError", "ArrayShard", "Batch", "LazyRows", "Scan", "Shard", "Shards"}
+RECEIVED = {
+    "Suspect",
+    "LostDataError",
+    "DataNotFoundError",
+    "ArrayShard",
+    "Batch",
+    "LazyRows",
+    "Scan",
+    "Shard",
+    "Shards",
+}
 RECEIVED |= {"fit_on_shards", "Log", "Result", "Settings", "Solver"}
 # The parameters of these are those of the class that they stand for; fields are described as attributes; the code of the
 # last one is quoted whole in CONTRIBUTING.md.

@@ -17,9 +17,10 @@ import numpy as np
 from ..core.arrays import Array
 from ..errors import UserError
 from ..pages.text import csv_safe, visible
+from ..tables.in_parts import batches
 from ..tables.read import Source
 from ..tables.write import Writer, csv_lines, packed
-from .applying import write_typed
+from .applying import changed, write_typed
 from .decisions import rows_as_text
 
 if TYPE_CHECKING:
@@ -230,5 +231,19 @@ def _batch_as_csv(batch: Any, delimiter: str) -> bytes:
 
 def _clean_parquet(audit: Audit, source: Source, file: BinaryIO, gone: Array, labels: dict[int, str]) -> None:
     place = source.names.index(audit.target.columns[0])
-    cells = {row: {place: label} for row, label in labels.items()}
-    write_typed(source.read(), cells, gone, file, ".parquet")
+    if getattr(source, "kind", "") != "parquet":
+        write_typed(source.read(), {row: {place: label} for row, label in labels.items()}, gone, file, ".parquet")
+        return
+    import pyarrow
+    import pyarrow.parquet
+
+    start, writer = 0, None
+    for batch in batches(source):  # a part of the rows at a time: the table may be larger than memory
+        part = slice(start, start + batch.num_rows)
+        new = {row - start: {place: label} for row, label in labels.items() if part.start <= row < part.stop}
+        table = changed(pyarrow.Table.from_batches([batch]), new, gone[part])
+        writer = writer or pyarrow.parquet.ParquetWriter(file, table.schema)
+        writer.write_table(table)
+        start = part.stop
+    if writer is not None:
+        writer.close()

@@ -61,7 +61,8 @@ def audit_file(
 ) -> Audit:
     r"""Audit a file: find the rows that are probably wrong, and how much better a model is that ignores them.
 
-    Nothing is written, and the file is only read.
+    The file is only read. Where it would not fit into memory, it is read in passes, and its rows are kept as numbers
+    in a temporary folder meanwhile.
 
     Parameters
     ----------
@@ -104,9 +105,9 @@ def audit_file(
     columns = [target] if isinstance(target, str) else list(target)
     for column in columns:  # before all of the file is read
         find_column(source.names, column, source.path)
-    if tell is not None:
-        tell(f"reading {source.path.name}")
-    return audit_table(source.read(), columns, name=source.path.name, source=source, tell=tell, **options)
+    from .beyond import audit_source
+
+    return audit_source(source, columns, tell=tell or (lambda words: None), **options)
 
 
 def audit_table(

@@ -113,10 +113,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Audit the file, write what was asked for, print the findings, and return the exit code."""
     outputs, source = _checked(arguments)
     # Imported only now: what is wrong with the file is told at once.
-    from ..audit import audit_table
+    from ..audit.beyond import audit_source
     from ..audit.decisions import read_decisions
     from ..audit.export import CLEAN_IF, check_relabel, contents_of
-    from ..audit.target import find_target
     from ..audit.terminal import Progress, print_audit
     from ..tables.write import write_whole
 
@@ -124,20 +123,15 @@ def run(arguments: argparse.Namespace) -> int:
     how = {"relabel": arguments.clean_how == "relabel", "clean_if": arguments.clean_if or CLEAN_IF}
     with Progress(quiet=arguments.quiet) as progress:
         progress.say(_up_front(source))
-        progress(f"reading {source.path.name}")
-        table = source.read()
-        if how["relabel"]:  # before anything is fitted
-            check_relabel(find_target(table, arguments.target, arguments.task, arguments.labels_by).task)
-        audit = audit_table(
-            table,
+        audit = audit_source(
+            source,
             arguments.target,
+            check=check_relabel if how["relabel"] else (lambda task: None),
             task=arguments.task,
             labels_by=arguments.labels_by,
             ignore=arguments.ignore,
             seed=arguments.seed,
             jobs=arguments.jobs,
-            name=source.path.name,
-            source=source,
             decisions=decisions,
             tell=progress,
         )
@@ -184,7 +178,7 @@ def _up_front(source: Source) -> str:
     if free is None:
         return text
     if needed > free:
-        return f"{text}, but only {sized(free)} are free: if it stops, audit a sample of the rows"
+        return f"{text}, and {sized(free)} are free: it is read in passes instead, with the rows as numbers on disk"
     return f"{text}, {sized(free)} are free"
 
 

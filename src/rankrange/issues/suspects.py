@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ..core.arrays import Array
 from ..core.flips import LIKELY
 from .trial import Correction
@@ -146,10 +148,10 @@ class LabelIssues:
         """
         return _pandas("to_cleanlab").DataFrame(
             {
-                "is_label_issue": self.p_wrong >= LIKELY,
-                "label_quality": 1.0 - self.score,
-                "given_label": self.given,
-                "predicted_label": self.suggested,
+                "is_label_issue": np.asarray(self.p_wrong) >= LIKELY,
+                "label_quality": 1.0 - np.asarray(self.score),
+                "given_label": np.asarray(self.given),
+                "predicted_label": np.asarray(self.suggested),
             }
         )
 

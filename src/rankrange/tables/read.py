@@ -31,6 +31,8 @@ MOST_COLUMNS = 10_000
 # What counts as missing, besides an empty cell. "none" and "-" are often values.
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "?", "#N/A", "<NA>")
 _HEAD = 1 << 22
+# Rows that are held at a time where a table is read in parts.
+_ROWS_AT_A_TIME = 1 << 15
 _DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar", " ": "space", ":": "colon"}
 _OTHER_KINDS = {
     b"PK\x03\x04": "an Excel or zip file",
@@ -73,6 +75,22 @@ class Source:
             raise UserError(f"a table needs rows, got only a header in {self.path}; add rows below it")
         return table
 
+    def packed_batches(self, columns: Sequence[str] | None = None) -> Iterator[Any]:
+        """Record batches of a Parquet or Arrow file, some rows at a time, so that it is never held whole."""
+        wanted = list(self.names if columns is None else columns)
+        try:
+            if self.kind == "parquet":
+                with _arrow("parquet")[1].ParquetFile(self.path) as file:
+                    for batch in file.iter_batches(_ROWS_AT_A_TIME, columns=wanted, use_threads=False):
+                        yield batch.select(wanted)
+                return
+            reader = _open_arrow(self.path, self.kind)
+            stream = reader if self.kind == "stream" else map(reader.get_batch, range(reader.num_record_batches))
+            for batch in stream:
+                yield batch.select(wanted)
+        except (OSError, ValueError, MemoryError) as error:
+            raise self._unreadable(error) from error
+
     def text_batches(self) -> Iterator[Any]:
         """Record batches of all columns, every cell as text just as it is written; a missing one of Parquet is ''."""
         arrow, arrow_csv = _arrow("csv")
@@ -82,7 +100,7 @@ class Source:
             with self._stream() as file:
                 yield from arrow_csv.open_csv(file, self._read_options(), self._parse_options(), convert)
             return
-        for batch in self.read().to_batches(max_chunksize=10_000):
+        for batch in self.packed_batches():
             cells = [arrow.array(["" if v is None else str(v) for v in column.to_pylist()]) for column in batch.columns]
             yield arrow.record_batch(cells, names=self.names)
 
