@@ -156,6 +156,19 @@ def test_a_table_sorted_by_its_target_has_no_batches():
     assert [p for p in problems(table) if p.kind == "batch"] == []
 
 
+def test_a_step_is_a_batch_to_its_edges_and_the_flank_of_a_rise_is_none():
+    from rankrange.audit.row_groups import _has_edges, _off_together
+
+    noise = np.random.default_rng(0).normal(0, 0.3, 4000)
+    step = 4.0 * ((np.arange(4000) >= 1900) & (np.arange(4000) < 2100))
+    ((start, stop),) = _off_together(step + noise, 1)
+    assert abs(start - 1900) <= 2
+    assert abs(stop - 2100) <= 2
+    assert _has_edges(step + noise, 1900, 2100)
+    rise = np.maximum(0.0, np.arange(4000) - 2500) / 100.0
+    assert not _has_edges(rise + noise, 2900, 3100)
+
+
 def test_numbers_that_moved_by_one_column_are_found():
     table = a_table(800)
     names = ["height", "weight", "income", "visits"]
