@@ -75,9 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     types.add_file(
         outputs, "--model", metavar="SKOPS", help="the robust model, in a format that loads without running code"
     )
-    types.add_file(
-        outputs, "--problems", metavar="CSV", help="what else is wrong with rows: far outside, repeated, ..."
-    )
+    types.add_file(outputs, "--problems", metavar="CSV", help="what else is wrong with rows: far outside, repeated")
     outputs.add_argument("--json", action="store_true", help="print the findings as JSON instead of tables")
     types.add_file(
         parser.add_argument_group("what was decided before"),
