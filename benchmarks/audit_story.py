@@ -2,9 +2,9 @@
 
     python benchmarks/audit_story.py FOLDER
 
-writes tumours.csv (569 tumours of scikit-learn's breast cancer data, 28 diagnoses exchanged at random), audits it, decides
-the suspects as somebody would who has the right diagnoses, applies the decisions and audits again. The report is the
-one in the pictures of the guide.
+writes tumours.csv (569 tumours of scikit-learn's breast cancer data, 28 diagnoses exchanged at random), audits it,
+decides the suspects as somebody would who has the right diagnoses, applies the decisions and audits again. The report
+is the one in the pictures of the guide.
 """
 
 import csv
