@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _WIDTH_OF_TEXT = 28
 
 
-# About what share of its time each part of an audit takes, on tables of 1,000 to 300,000 rows. The time that is left is
+# About what share of its time each part of an audit takes, on digits of 500 to 1,000 rows. The time that is left is
 # told from these and from what the parts before have taken on this table.
 _PARTS = (
     ("reading", 3.0),
