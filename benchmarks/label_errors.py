@@ -9,8 +9,8 @@ A cell is a set, a kind of noise and a seed. For each of them, on the same rows 
   with boosted trees (HGB) on the same folds;
 - claims: among rows with p_wrong >= .2, .5, .8 the mean claim and the share that was planted, and how many there are;
 - the estimated share of wrong labels, its 95% interval and the truth; without planted errors the share of rows flagged;
-- with `--clean`, accuracy of HGB on clean test rows when fitted to all labels, to those that each method keeps (ours: p_wrong < .5;
-  cleanlab: `CleanLearning`), and to the true ones;
+- with `--clean`, accuracy of HGB on clean test rows when fitted to all labels, to those that each method keeps (ours:
+  p_wrong < .5; cleanlab: `CleanLearning`), and to the true ones;
 - core seconds of ours and of cleanlab with HGB.
 The default runs in minutes (seven sets, 600 rows, one seed); `--full` has all sets at up to 1,200 rows and goes on
 where it was stopped: cells that are in the results are not run again. Sets are those of docs/any_model.md, and circles,
