@@ -2,7 +2,7 @@
 # /// script
 # dependencies = ["nox>=2025.2.9"]
 # ///
-"""The matrix of versions: `nox -s tests-3.13`, `nox -s oldest`. `make test` is the everyday way and needs none of this."""
+"""The matrix of versions: `nox -s tests-3.13`, `nox -s oldest`. For every day there is `make test`."""
 
 import nox
 

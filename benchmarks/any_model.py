@@ -10,7 +10,7 @@ cut off goes on where it ended, as long as the commit is the same; in the summar
 are planted in the training part alone. Accuracy in percent on the test part:
 - plain: the base fitted to the labels as they are; clean: the same fitted to the true labels.
 - ensemble, single: RankedRangeClassifier(base, refit=...). The rows that are dropped are the same for both, and judged
-  once; the time of "single" is that of the last fit alone.
+  once; time, log loss and calibration of "single" are those of the last fit alone, without its temperature.
 - cleanlab: CleanLearning(base): 5-fold probabilities, prune, refit; with its default settings.
 The gap is clean - plain; the share won back is (method - plain) / gap, as a ratio of sums over cells, because single
 gaps can be close to zero. Log loss on the test part says how calibrated probabilities are. Times are core seconds in
@@ -276,6 +276,8 @@ def _clean_and_costs(rows: list[dict[str, Any]]) -> None:
     print("above 0); and time in 5-fold cross-validations (median, 90%, worst)")
     for method in METHODS[2:]:
         there = [row for row in rows if row[method] != ""]
+        if not there:
+            continue
         ratio, error, times = _beside(there, method)
         at = there[int(np.argmax(ratio))]
         print(

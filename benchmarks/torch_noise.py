@@ -1,6 +1,7 @@
 """Networks on wrong labels, human ones (CIFAR-10N) and planted ones (MNIST): all methods with one network and schedule.
 
     python benchmarks/torch_noise.py [--data cifar10n mnist] [--columns ...] [--seeds 2 3 4] [--methods ...] [--record]
+                                     [--missing]
     python benchmarks/torch_noise.py --table                   the tables of docs/torch.md, from what was recorded
     python benchmarks/torch_noise.py --tiny                    a few hundred images, for a CPU
 
@@ -228,18 +229,22 @@ def measured(data: str, column: str, method: str, run: Run) -> dict[str, Any]:
 
 
 def run_all(
-    jobs: Sequence[tuple[str, str, str, int]], tasks: dict[Any, Task], side_by_side: int, save: Path | None = None
+    jobs: Sequence[tuple[str, str, str, int]], tasks: dict[Any, Task], given: argparse.Namespace
 ) -> list[dict[str, Any]]:
-    """Train all jobs (data, column, method, seed), some at a time; each row is printed when it is there."""
+    """Train all jobs (data, column, method, seed), some at a time; rows are printed and recorded as they come."""
     rows = []
-    for first in range(0, len(jobs), side_by_side):
-        part = jobs[first : first + side_by_side]
+    for first in range(0, len(jobs), given.side_by_side):
+        part = jobs[first : first + given.side_by_side]
         makers = [lambda job=job: Run(tasks[job[0], job[3], job[1]], ALL[job[2]](), job[3]) for job in part]
         for (data, column, method, _), run in zip(part, train_together(makers), strict=True):
             rows.append(measured(data, column, method, run))
             print(rows[-1], flush=True)
-            if save is not None and method == "auto":
-                save_memory(save / f"auto_{data}_{column.replace(' ', '')}_{run.seed}.npz", run)
+            if given.save is not None and method == "auto":
+                save_memory(given.save / f"auto_{data}_{column.replace(' ', '')}_{run.seed}.npz", run)
+        if given.record:
+            device = torch.cuda.get_device_name() if DEVICE == "cuda" else None
+            new = [{"torch": torch.__version__, **row} for row in rows[first:]]
+            print(record.append("torch_noise", new, device), flush=True)
     return rows
 
 
@@ -312,6 +317,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--tiny", action="store_true", help="a few hundred images, for a CPU")
     parser.add_argument("--save", type=Path, help="a folder for what m='auto' remembered")
     parser.add_argument("--record", action="store_true")
+    parser.add_argument("--missing", action="store_true", help="leave out what has been recorded")
     parser.add_argument("--table", action="store_true", help="train nothing, and show what was recorded")
     return parser.parse_args()
 
@@ -330,13 +336,13 @@ def main() -> None:
         if given.columns is None or column in given.columns
     }
     jobs = [(data, column, method, seed) for (data, seed, column) in tasks for method in given.methods]
-    rows = run_all(jobs, tasks, given.side_by_side, given.save)
+    if given.missing:
+        there = {(row["data"], row["column"], row["method"], row["seed"]) for row in recorded()}
+        jobs = [job for job in jobs if job not in there]
+    rows = run_all(jobs, tasks, given)
     print(table(rows))
     if "auto" in given.methods:
         print(f"time of an epoch over cross-entropy's: {epoch_ratio(next(iter(tasks.values()))):.3f}")
-    if given.record:
-        device = torch.cuda.get_device_name() if DEVICE == "cuda" else None
-        print(record.append("torch_noise", [{"torch": torch.__version__, **row} for row in rows], device))
 
 
 if __name__ == "__main__":

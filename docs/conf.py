@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import rankrange  # noqa: E402
 
 project = "rankrange"
 author = "The rankrange developers"
-copyright = "The rankrange developers, BSD 3-Clause licence"  # noqa: A001
+copyright = "The rankrange developers, BSD 3-Clause licence"
 version = release = rankrange.__version__
 
 extensions = [
@@ -86,6 +87,7 @@ sphinx_gallery_conf = {
     "inspect_global_variables": False,
     "download_all_examples": False,
     "show_memory": False,
+    "write_computation_times": False,
     "show_signature": False,
     "remove_config_comments": True,
     "matplotlib_animations": False,
@@ -123,6 +125,13 @@ def _link_within_the_site(app: Any, path: Path, docname: str, content: list[str]
     content[0] = content[0].replace("](CHANGELOG.md)", "](changelog.md)")
 
 
+def _without_links_back(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Source pages link back to the reference, but where two names share a source one of these links leads nowhere."""
+    if page.startswith("_modules/") and "body" in context:
+        context["body"] = re.sub(r'<a class="viewcode-back"[^>]*>.*?</a>', "", context["body"])
+
+
 def setup(app: Any) -> None:
-    """Mend the links of included files."""
+    """Mend the links of included files and of source pages."""
     app.connect("include-read", _link_within_the_site)
+    app.connect("html-page-context", _without_links_back)

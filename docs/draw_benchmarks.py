@@ -1,6 +1,7 @@
 """Draw the tables and plots of the page of benchmarks from benchmarks/results: `python docs/draw_benchmarks.py`.
 
-Nothing is measured here. The CSV files are what `benchmarks/*.py` recorded, one row per run, with commit, device and versions.
+Nothing is measured here. The CSV files are what `benchmarks/*.py` recorded, one row per run, with commit, device
+and versions.
 """
 
 from __future__ import annotations
@@ -64,10 +65,20 @@ def suspects() -> str:
     """`find_label_issues` against cleanlab: average precision of planted errors."""
     runs = runs_of("label_issues")
     figure, axis = plt.subplots(figsize=(5.6, 5), layout="constrained")
-    for (kind, group), colour in zip(grouped(runs, lambda run: run["kind"]).items(), [BLUE, ORANGE, GREEN], strict=False):
-        axis.plot(column(group, "cleanlab"), column(group, "rankrange"), "o", ms=4, alpha=0.55, color=colour, label=kind)
+    for (kind, group), colour in zip(
+        grouped(runs, lambda run: run["kind"]).items(), [BLUE, ORANGE, GREEN], strict=False
+    ):
+        axis.plot(
+            column(group, "cleanlab"), column(group, "rankrange"), "o", ms=4, alpha=0.55, color=colour, label=kind
+        )
     axis.plot([0, 1], [0, 1], color="0.3", lw=1)
-    axis.set(xlabel="cleanlab", ylabel="rankrange", title="Average precision, one dot per run", xlim=(0, 1.02), ylim=(0, 1.02))
+    axis.set(
+        xlabel="cleanlab",
+        ylabel="rankrange",
+        title="Average precision, one dot per run",
+        xlim=(0, 1.02),
+        ylim=(0, 1.02),
+    )
     axis.legend(frameon=False, title="wrong labels")
     _save(figure, "suspects")
     rows = []
@@ -80,7 +91,9 @@ def suspects() -> str:
 def chosen() -> str:
     """`m="auto"` against an ordinary logistic regression on binary sets."""
     runs = runs_of("auto_tabular")
-    groups = grouped(runs, lambda run: "no errors" if float(run["rate"]) == 0 else f"{run['kind']} {float(run['rate']):g}")
+    groups = grouped(
+        runs, lambda run: "no errors" if float(run["rate"]) == 0 else f"{run['kind']} {float(run['rate']):g}"
+    )
     names = sorted(groups)
     figure, axis = plt.subplots(figsize=(8.4, 4), layout="constrained")
     for i, name in enumerate(names):
@@ -93,7 +106,8 @@ def chosen() -> str:
     axis.set_xticks(range(len(names)), names, rotation=20, ha="right")
     _save(figure, "chosen")
     rows = [
-        [name, str(len(groups[name])), *_spread(column(groups[name], "auto") - column(groups[name], "LR"))] for name in names
+        [name, str(len(groups[name])), *_spread(column(groups[name], "auto") - column(groups[name], "LR"))]
+        for name in names
     ]
     return table(["wrong labels", "runs", "mean gain", "median", "worst"], rows)
 
@@ -128,8 +142,15 @@ def fits() -> str:
         axis.step(ratio, np.arange(1, len(ratio) + 1) / len(ratio), color=colour, lw=2, label=loss, where="post")
         worst = max(group, key=lambda run: float(run["ratio"]))
         case = f"{worst['size']}, {worst['kind']}, m={worst['m']}, k={worst['k']}"
-        rows.append([loss, str(len(ratio)), *(f"{v:.1f}" for v in (np.median(ratio), np.quantile(ratio, 0.9), ratio[-1])), case])
-    axis.set(xscale="log", xlabel="cost in ordinary fits", ylabel="share of problems", title="How much dearer than one ordinary fit?")
+        rows.append(
+            [loss, str(len(ratio)), *(f"{v:.1f}" for v in (np.median(ratio), np.quantile(ratio, 0.9), ratio[-1])), case]
+        )
+    axis.set(
+        xscale="log",
+        xlabel="cost in ordinary fits",
+        ylabel="share of problems",
+        title="How much dearer than one ordinary fit?",
+    )
     axis.legend(frameon=False, fontsize=9)
     _save(figure, "fits")
     return table(["loss", "problems", "median", "90%", "worst", "the worst"], rows)
@@ -163,7 +184,14 @@ def scale() -> str:
     return table(["rows are", "rows", "runs", "core seconds (median)"], rows)
 
 
-PARTS = {"suspects": suspects, "chosen": chosen, "any_model": any_model, "fits": fits, "networks": networks, "scale": scale}
+PARTS = {
+    "suspects": suspects,
+    "chosen": chosen,
+    "any_model": any_model,
+    "fits": fits,
+    "networks": networks,
+    "scale": scale,
+}
 
 
 def main() -> None:

@@ -40,7 +40,7 @@ def _check_contents(wheel: Path, sdist: Path) -> None:
     unexpected = [name for name in inside if Path(name).suffix in (".csv", ".npz", ".parquet") or "test" in name]
     if strangers or unexpected:
         raise SystemExit(f"the wheel holds more than the package: {strangers + unexpected}")
-    print(f"{wheel.name}: {len(inside)} files, {wheel.stat().st_size / 1e3:.0f} kB; {sdist.stat().st_size / 1e3:.0f} kB sdist")
+    print(f"wheel: {len(inside)} files, {wheel.stat().st_size / 1e3:.0f} kB; sdist {sdist.stat().st_size / 1e3:.0f} kB")
 
 
 def _try_in_an_empty_environment(wheel: Path, sdist: Path, folder: Path) -> None:
@@ -55,7 +55,16 @@ def _try_in_an_empty_environment(wheel: Path, sdist: Path, folder: Path) -> None
     with tarfile.open(sdist) as archive:
         archive.extractall(folder / "sdist", filter="data")
     (unpacked,) = (folder / "sdist").iterdir()
-    _run(python, "-m", "pytest", "-q", "tests/test_ranges.py", "tests/test_select.py", "tests/test_metrics.py", cwd=unpacked)
+    _run(
+        python,
+        "-m",
+        "pytest",
+        "-q",
+        "tests/test_ranges.py",
+        "tests/test_select.py",
+        "tests/test_metrics.py",
+        cwd=unpacked,
+    )
 
 
 def main() -> None:

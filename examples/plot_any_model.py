@@ -2,8 +2,8 @@
 Can my boosted trees ignore wrong labels too?
 =============================================
 
-``RankedRangeClassifier`` goes around any model. Copies of it judge rows that they have not seen, rows whose labels are probably wrong
-are dropped, and the model is fitted again without them. Here two moons meet gradient boosting.
+``RankedRangeClassifier`` goes around any model. Copies of it judge rows that they have not seen, rows whose labels
+are probably wrong are dropped, and the model is fitted again without them. Here two moons meet gradient boosting.
 """
 
 import os
@@ -32,7 +32,9 @@ print(f"share of wrong labels: {np.mean(given != truth):.0%}, estimated {robust.
 figure, axes = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained", sharey=True)
 grid = np.stack(np.meshgrid(np.linspace(-1.7, 2.7, 180), np.linspace(-1.2, 1.7, 180)), axis=-1)
 colours = np.array(["#3b74c4", "#e08a1e"])
-for axis, model, name, score in zip(axes, (plain, robust), ("trees alone", "trees in RankedRangeClassifier"), scores, strict=True):
+for axis, model, name, score in zip(
+    axes, (plain, robust), ("trees alone", "trees in RankedRangeClassifier"), scores, strict=True
+):
     values = model.predict_proba(grid.reshape(-1, 2))[:, 1].reshape(180, 180)
     axis.contourf(grid[..., 0], grid[..., 1], values, 12, cmap="PuOr_r", alpha=0.6)
     axis.contour(grid[..., 0], grid[..., 1], values, [0.5], colors="0.1", linewidths=1.6)

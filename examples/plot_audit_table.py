@@ -2,8 +2,9 @@
 How do I check a table from Python?
 ===================================
 
-The command ``rankrange audit`` has a twin for notebooks. It takes a data frame (or a file), needs no preparation of the columns,
-and returns one object that can be asked for everything. The table here is made: 600 loans with a few wrong decisions.
+The command ``rankrange audit`` has a twin for notebooks. It takes a data frame (or a file), needs no preparation of
+the columns, and returns one object that can be asked for everything. The table here is made: 600 loans with a few
+wrong decisions.
 """
 
 import os
@@ -47,7 +48,7 @@ figure, axis = plt.subplots(figsize=(7, 4.4), layout="constrained")
 planted = np.isin(np.arange(n), wrong)
 axis.scatter(income, debt, s=14, c=np.where(paid_back, "#3b74c4", "#e0a030"), alpha=0.6, lw=0)
 axis.scatter(income[planted], debt[planted], s=70, facecolors="none", edgecolors="0.2", label="planted errors")
-rows = np.array([suspect.row - 1 for suspect in audit.suspects(n) if suspect.p_wrong >= 0.5], dtype=int)
+rows = np.array([suspect.row for suspect in audit.suspects(n) if suspect.p_wrong >= 0.5], dtype=int)
 axis.scatter(income[rows], debt[rows], s=36, marker="x", color="#c2300c", label="called likely wrong")
 axis.set(xlabel="income", ylabel="debt", title="Planted and found")
 axis.legend(frameon=False)

@@ -2,8 +2,8 @@
 How do I know that the fit is good?
 ===================================
 
-Leaving out rows makes the objective bumpy: it has many local minima, and where a search ends depends on where it starts. This
-example draws that landscape for two parameters, and shows what ``certificate_`` says.
+Leaving out rows makes the objective bumpy: it has many local minima, and where a search ends depends on where it
+starts. This example draws that landscape for two parameters, and shows what ``certificate_`` says.
 """
 
 import os
@@ -21,8 +21,8 @@ junk = rng.choice(n, m - 2, replace=False)  # only twelve of thirty points follo
 y[junk] = rng.uniform(-4, 4, m - 2)
 
 # %%
-# The mean of the squared errors without the 20 largest, for every line. The dark valley is the line in the data; every white dot is
-# a hollow of its own, a local minimum in which a descent can be caught.
+# The mean of the squared errors without the 20 largest, for every line. The dark valley is the line in the data;
+# every white dot is a hollow of its own, a local minimum in which a descent can be caught.
 size = 80 if os.environ.get("RANKRANGE_SMALL") else 220
 slopes, intercepts = np.meshgrid(np.linspace(-2.2, 2.2, size), np.linspace(-3, 3, size))
 errors = (y - slopes[..., None] * x - intercepts[..., None]) ** 2
@@ -32,8 +32,9 @@ around = [np.roll(np.roll(values, i, 0), j, 1)[1:-1, 1:-1] for i in (-1, 0, 1) f
 hollow = np.argwhere(np.all([inner < other for other in around], axis=0)) + 1
 
 # %%
-# Plain alternation (fit the kept rows, rank again) from random starts ends in many of them. The solver of ``AoRRRegressor`` compares many
-# starts at little cost, and proves how much lower any line near its result could be.
+# Plain alternation (fit the kept rows, rank again) from random starts ends in many of them. The solver of
+# ``AoRRRegressor`` compares many starts at little cost, and proves how much lower any line near its result could
+# be.
 ends = []
 for _ in range(12):
     line = rng.uniform([-2, -3], [2, 3])
@@ -47,7 +48,9 @@ print(f"objective {model.objective_:.4f}, certificate {model.certificate_:.1e}, 
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.5), layout="constrained", width_ratios=[3, 2])
 shown = left.contourf(slopes, intercepts, np.log10(values), 24, cmap="viridis")
 figure.colorbar(shown, ax=left, label="log10 of the objective")
-left.plot(slopes[tuple(hollow.T)], intercepts[tuple(hollow.T)], ".", color="white", ms=5, label="local minima of the grid")
+left.plot(
+    slopes[tuple(hollow.T)], intercepts[tuple(hollow.T)], ".", color="white", ms=5, label="local minima of the grid"
+)
 left.plot(*np.array(ends).T, "s", mfc="none", mec="#ffb085", ms=9, mew=1.8, label="ends of plain alternation")
 left.plot(model.coef_[0], model.intercept_, "*", color="#ff5a1f", ms=17, mec="white", label="AoRRRegressor")
 left.set(xlabel="slope", ylabel="intercept", title="The objective for every line")

@@ -2,8 +2,9 @@
 How many rows should I leave out?
 =================================
 
-You do not have to know. ``m="auto"``, the default, fits at several shares of rows left out and scores each fit on rows that it has
-not seen, against the labels as they are. It leaves rows out only where that helps by more than chance.
+You do not have to know. ``m="auto"``, the default, fits at several shares of rows left out and scores each fit on
+rows that it has not seen, against the labels as they are. It leaves rows out only where that helps by more than
+chance.
 """
 
 import os
@@ -26,8 +27,8 @@ given = {rate: noise.symmetric(y, rate, random_state=3) for rate in rates}
 models = {rate: AoRRClassifier(random_state=0).fit(X, given[rate]) for rate in rates}
 
 # %%
-# Each curve is what the estimator saw when it chose: how much better (or worse) a fit scores that leaves out a share of the rows,
-# compared with one that leaves out none. The larger dot is what it chose.
+# Each curve is what the estimator saw when it chose: how much better (or worse) a fit scores that leaves out a
+# share of the rows, compared with one that leaves out none. The larger dot is what it chose.
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained", width_ratios=[3, 2])
 for rate, colour in zip(rates, ["#7f7f7f", "#3b74c4", "#1b9e77", "#d95f02"], strict=True):
     tuning = models[rate].tuning_

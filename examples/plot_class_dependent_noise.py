@@ -2,8 +2,8 @@
 What if the labels of one class are wrong more often?
 =====================================================
 
-Then an ordinary classifier moves its boundary: it learns to say "class 0" too often, because many rows of class 1 carry that
-label. More data do not help. Here a third of class 1 is called class 0.
+Then an ordinary classifier moves its boundary: it learns to say "class 0" too often, because many rows of class 1
+carry that label. More data do not help. Here a third of class 1 is called class 0.
 """
 
 import matplotlib.pyplot as plt
@@ -23,11 +23,12 @@ given[rng.choice(np.flatnonzero(truth == 1), n // 6, replace=False)] = 0
 plain = LogisticRegression().fit(X, given)
 robust = AoRRClassifier(random_state=0).fit(X, given)
 print(f"right on the true labels: ordinary {plain.score(X, truth):.1%}, robust {robust.score(X, truth):.1%}")
-print(f"{robust.dropped_.sum()} rows were left out; {(given != truth)[robust.dropped_].mean():.0%} of them have a wrong label")
+print(f"{robust.dropped_.sum()} rows were left out; {(given != truth)[robust.dropped_].mean():.0%} of them are wrong")
 
 # %%
-# Both pictures show the labels as given. Rows whose label is wrong are ringed. The ordinary boundary (left) lets class 0 reach far
-# into class 1. The robust model leaves out the rows that are drawn pale on the right, and its boundary is where it belongs.
+# Both pictures show the labels as given. Rows whose label is wrong are ringed. The ordinary boundary (left) lets
+# class 0 reach far into class 1. The robust model leaves out the rows that are drawn pale on the right, and its
+# boundary is where it belongs.
 figure, axes = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained", sharey=True)
 grid = np.stack(np.meshgrid(np.linspace(-4, 4, 200), np.linspace(-3.5, 3.5, 200)), axis=-1)
 colours = np.array(["#3b74c4", "#e08a1e"])

@@ -2,8 +2,9 @@
 How does it compare with cleanlab?
 ==================================
 
-cleanlab finds wrong labels from the predicted probabilities of any classifier. ``find_label_issues`` can take the same
-probabilities, or make better use of the data itself. Both are asked to rank the rows of digits with planted errors.
+cleanlab finds wrong labels from the predicted probabilities of any classifier. ``find_label_issues`` can take the
+same probabilities, or make better use of the data itself. Both are asked to rank the rows of digits with planted
+errors.
 """
 
 import os
@@ -31,7 +32,7 @@ def rankings(given):
     """Higher is more suspicious, for three ways to rank."""
     probabilities = cross_val_predict(LogisticRegression(C=1.0, max_iter=200), X, given, method="predict_proba", cv=5)
     found = {
-        "rankrange": np.asarray(find_label_issues(X, given, random_state=0).p_wrong),
+        "rankrange": np.asarray(find_label_issues(X, given, trees=False, random_state=0).p_wrong),
         "rankrange, given the probabilities": np.asarray(find_label_issues(y=given, pred_probs=probabilities).p_wrong),
     }
     try:
@@ -44,8 +45,8 @@ def rankings(given):
 
 
 # %%
-# Average precision is 1 where all wrong labels are ranked before all right ones. Labels that always go to the next digit are
-# harder: a model that was trained with them half believes them.
+# Average precision is 1 where all wrong labels are ranked before all right ones. Labels that always go to the next
+# digit are harder: a model that was trained with them half believes them.
 precision = {
     kind: {name: average_precision_score(given != truth, score) for name, score in rankings(given).items()}
     for kind, given in kinds.items()
@@ -63,5 +64,5 @@ axis.spines[["top", "right"]].set_visible(False)
 plt.show()
 
 # %%
-# This is one data set and one draw of errors. The page of benchmarks has 360 runs over eight data sets, including those where
-# cleanlab is better.
+# This is one data set and one draw of errors. The page of benchmarks has 360 runs over eight data sets, including
+# those where cleanlab is better.

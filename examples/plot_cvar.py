@@ -2,8 +2,9 @@
 What does the ranked range measure?
 ===================================
 
-A risk. The mean of the worst 10% of the losses is the conditional value at risk, CVaR, which banks and insurers know. The ranked range is an *interval*
-CVaR: the mean between two quantiles. It leaves out the tail that nobody can learn from.
+A risk. The mean of the worst 10% of the losses is the conditional value at risk, CVaR, which banks and insurers
+know. The ranked range is an *interval* CVaR: the mean between two quantiles. It leaves out the tail that nobody can
+learn from.
 """
 
 import matplotlib.pyplot as plt
@@ -18,22 +19,36 @@ mu, nu = 0.05, 0.4  # from the worst 5% to the worst 40%
 n, m, k = len(losses), int(mu * len(losses)), int(nu * len(losses))
 
 # %%
-# The area under the quantile function, divided by the width, is the mean of the losses in that range. nu CVaR(nu) less mu CVaR(mu) is
-# the area that the ranked range keeps.
-print(f"mean of the worst 40%: {cvar(losses, nu):.2f}; of the ranks from 5 to 40%: {icvar(losses, mu, nu) / (nu - mu):.2f}")
+# The area under the quantile function, divided by the width, is the mean of the losses in that range. nu CVaR(nu)
+# less mu CVaR(mu) is the area that the ranked range keeps.
+print(f"mean of the worst 40%: {cvar(losses, nu):.2f}; from 5 to 40%: {icvar(losses, mu, nu) / (nu - mu):.2f}")
 ranks = np.arange(n) / n
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
 ordered = losses[::-1]
 left.plot(ranks, ordered, color="0.2", lw=1.8)
 left.fill_between(ranks, ordered, where=ranks < mu, color="#c2300c", alpha=0.35, lw=0, label="dropped: the worst 5%")
-left.fill_between(ranks, ordered, where=(ranks >= mu) & (ranks < nu), color="#3b74c4", alpha=0.4, lw=0, label="kept: up to the worst 40%")
+left.fill_between(
+    ranks,
+    ordered,
+    where=(ranks >= mu) & (ranks < nu),
+    color="#3b74c4",
+    alpha=0.4,
+    lw=0,
+    label="kept: up to the worst 40%",
+)
 left.fill_between(ranks, ordered, where=ranks >= nu, color="0.85", lw=0, label="easy rows, not looked at")
-left.set(xlabel="share of rows with a larger loss", ylabel="loss", title="The ranked range as an area", xlim=(0, 1), ylim=(0, None))
+left.set(
+    xlabel="share of rows with a larger loss",
+    ylabel="loss",
+    title="The ranked range as an area",
+    xlim=(0, 1),
+    ylim=(0, None),
+)
 left.legend(frameon=False)
 
 # %%
-# From a sample it is an estimate. Its spread falls with the number of rows, and the outliers that ruin the estimate of CVaR do not
-# touch it.
+# From a sample it is an estimate. Its spread falls with the number of rows, and the outliers that ruin the estimate
+# of CVaR do not touch it.
 sizes = np.array([50, 100, 200, 400, 800, 1600])
 draws = {"CVaR(0.4)": [], "interval CVaR(0.05, 0.4), as a mean": []}
 for size in sizes:
@@ -49,7 +64,14 @@ for (name, quantiles), colour in zip(draws.items(), ["#c2300c", "#3b74c4"], stri
     low, middle, high = np.array(quantiles).T
     right.fill_between(sizes, low, high, color=colour, alpha=0.2, lw=0)
     right.plot(sizes, middle, "o-", color=colour, label=name)
-right.set(xscale="log", xticks=sizes, xticklabels=sizes, xlabel="rows in the sample", ylabel="estimate", title="90% of 200 draws")
+right.set(
+    xscale="log",
+    xticks=sizes,
+    xticklabels=sizes,
+    xlabel="rows in the sample",
+    ylabel="estimate",
+    title="90% of 200 draws",
+)
 right.minorticks_off()
 right.legend(frameon=False)
 for axis in (left, right):

@@ -2,8 +2,8 @@
 Why does one bad point bend my line?
 ====================================
 
-Because the average loss listens to every point, and to the worst one most. Here a line is fitted to points of which one in five
-was moved away. Only the question "which ranks of the losses count?" differs between the four fits.
+Because the average loss listens to every point, and to the worst one most. Here a line is fitted to points of which
+one in five was moved away. Only the question "which ranks of the losses count?" differs between the four fits.
 """
 
 import matplotlib.pyplot as plt
@@ -19,16 +19,15 @@ bad = rng.choice(np.arange(n // 2, n), n_bad, replace=False)
 y[bad] = rng.normal(-2.5, 0.7, n_bad)
 
 # %%
-# The average, the average of the worst third, the trimmed mean and the ranked range are settings of the same two numbers.
+# The average, the average of the worst third, the trimmed mean and the ranked range are settings of the same two
+# numbers.
 settings = {
     "average: all points": (0, 1.0),
     "top third: the worst points only": (0, 0.33),
     "trimmed: all but the 16 worst": (16, 1.0),
     "ranked range: ranks 17 to 70": (16, 70),
 }
-fits = {
-    name: AoRRRegressor(m=m, k=k, C=100.0, random_state=0).fit(x[:, None], y) for name, (m, k) in settings.items()
-}
+fits = {name: AoRRRegressor(m=m, k=k, C=100.0, random_state=0).fit(x[:, None], y) for name, (m, k) in settings.items()}
 
 # %%
 # The first two lines follow the moved points, the last two do not see them.

@@ -2,8 +2,9 @@
 How do I predict the best three of many labels?
 ===============================================
 
-``TKMLClassifier`` learns one score per label and is trained for the ranking itself: the true labels should be among the best k. A row
-counts as right where its k best labels are all true, or hold all true ones. One training row in eight here is junk.
+``TKMLClassifier`` learns one score per label and is trained for the ranking itself: the true labels should be among
+the best k. A row counts as right where its k best labels are all true, or hold all true ones. One training row in
+eight here is junk.
 """
 
 import os
@@ -28,12 +29,17 @@ junk = rng.choice(len(X), len(X) // 8, replace=False)
 X[junk], Y[junk] = 4 * X[junk], Y[rng.permutation(len(X))[: len(junk)]]  # far out, with the labels of other rows
 
 # %%
-# One logistic regression per label knows nothing of the other labels. TKML is fitted for each k, once on all rows and once
-# without the 15% of the rows that fit worst, which is one more argument: ``m=0.15``.
+# One logistic regression per label knows nothing of the other labels. TKML is fitted for each k, once on all rows
+# and once without the 15% of the rows that fit worst, which is one more argument: ``m=0.15``.
 per_label = OneVsRestClassifier(LogisticRegression()).fit(X, Y)
 base_scores = per_label.predict_proba(X_test)
 ks = [1, 2, 3, 4, 5, 6]
-names = "TKMLClassifier(k, m=0.15)", "TKMLClassifier(k)", "one LogisticRegression per label", "the k most frequent labels"
+names = (
+    "TKMLClassifier(k, m=0.15)",
+    "TKMLClassifier(k)",
+    "one LogisticRegression per label",
+    "the k most frequent labels",
+)
 accuracy = {name: [] for name in names}
 models = {}
 for k in ks:
@@ -57,6 +63,13 @@ rows, labels = np.nonzero(predicted)
 right.scatter(labels, rows, s=130, marker="s", color="#f2b184", label="predicted, best three")
 rows, labels = np.nonzero(Y_test[:10])
 right.scatter(labels, rows, s=110, facecolors="none", edgecolors="0.15", lw=1.6, label="true")
-right.set(xlabel="label", ylabel="row", xticks=range(12), yticks=range(10), ylim=(10.8, -0.7), title="Ten rows that were held out")
+right.set(
+    xlabel="label",
+    ylabel="row",
+    xticks=range(12),
+    yticks=range(10),
+    ylim=(10.8, -0.7),
+    title="Ten rows that were held out",
+)
 right.legend(frameon=False, ncols=2, loc="lower center")
 plt.show()

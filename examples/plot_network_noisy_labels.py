@@ -2,8 +2,9 @@
 What do noisy labels do to my network?
 ======================================
 
-It learns them by heart, a little later than the rest. With ``AoRRLoss(m="auto")`` the network notices which labels it keeps
-objecting to, gives them less and less weight, and lists them in the end. Nobody tells it how many there are.
+It learns them by heart, a little later than the rest. With ``AoRRLoss(m="auto")`` the network notices which labels
+it keeps objecting to, gives them less and less weight, and lists them in the end. Nobody tells it how many there
+are.
 """
 
 import os

@@ -2,8 +2,9 @@
 Can I use a pipeline with text and categories?
 ==============================================
 
-Yes. ``find_label_issues`` and ``RankedRangeClassifier`` take whatever your pipeline takes and only ever cut it by rows. Here support
-tickets have a subject line, a channel and a number, and a tenth of them were filed under the wrong team.
+Yes. ``find_label_issues`` and ``RankedRangeClassifier`` take whatever your pipeline takes and only ever cut it by
+rows. Here support tickets have a subject line, a channel and a number, and a tenth of them were filed under the
+wrong team.
 """
 
 import os
@@ -22,14 +23,16 @@ from rankrange import find_label_issues
 rng = np.random.default_rng(0)
 n = 200 if os.environ.get("RANKRANGE_SMALL") else 600
 words = {
-    "billing": "invoice payment refund card charged twice price receipt account".split(),
-    "technical": "error crash login screen update slow password install account".split(),
-    "shipping": "parcel late address delivery lost box courier tracking receipt".split(),
+    "billing": ["invoice", "payment", "refund", "card", "charged", "twice", "price", "receipt", "account"],
+    "technical": ["error", "crash", "login", "screen", "update", "slow", "password", "install", "account"],
+    "shipping": ["parcel", "late", "address", "delivery", "lost", "box", "courier", "tracking", "receipt"],
 }
 teams = list(words)
 truth = rng.choice(teams, n)
 subject = [" ".join(rng.choice(words[team], 4)) for team in truth]
-channel = [rng.choice(["mail", "phone", "chat"], p=[0.6, 0.3, 0.1] if t == "billing" else [0.3, 0.2, 0.5]) for t in truth]
+channel = [
+    rng.choice(["mail", "phone", "chat"], p=[0.6, 0.3, 0.1] if t == "billing" else [0.3, 0.2, 0.5]) for t in truth
+]
 tickets = pd.DataFrame({"subject": subject, "channel": channel, "minutes": rng.gamma(3, 5, n).round()})
 filed = truth.copy()
 wrong = rng.choice(n, n // 10, replace=False)
@@ -56,7 +59,9 @@ p_wrong = np.asarray(issues.p_wrong)
 planted = filed != truth
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.9), layout="constrained", width_ratios=[3, 2])
 bins = np.linspace(0, 1, 26)
-left.hist([p_wrong[~planted], p_wrong[planted]], bins, stacked=True, color=["#9db8dc", "#d95f02"], label=["right", "wrong"])
+left.hist(
+    [p_wrong[~planted], p_wrong[planted]], bins, stacked=True, color=["#9db8dc", "#d95f02"], label=["right", "wrong"]
+)
 left.set(yscale="log", xlabel="probability that the ticket was filed wrongly", ylabel="tickets")
 left.legend(frameon=False, title="the ticket is filed")
 table = np.zeros((3, 3), dtype=int)
@@ -66,7 +71,14 @@ right.imshow(table, cmap="Oranges")
 for i in range(3):
     for j in range(3):
         right.text(j, i, table[i, j] or "", ha="center", va="center", color="black")
-right.set(xticks=range(3), yticks=range(3), xticklabels=teams, yticklabels=teams, xlabel="team that fits", ylabel="filed under")
+right.set(
+    xticks=range(3),
+    yticks=range(3),
+    xticklabels=teams,
+    yticklabels=teams,
+    xlabel="team that fits",
+    ylabel="filed under",
+)
 right.set_title("Who gets whose tickets?")
 left.spines[["top", "right"]].set_visible(False)
 plt.show()

@@ -53,7 +53,7 @@ OFFERED = {
     risk: risk.__all__,
     datasets: ["load", "names"],
     plots: plots.__all__,
-    audit: ["Audit", "audit_file", "audit_table", "load_model"],
+    audit: ["Audit", "apply_decisions", "audit_file", "audit_table", "load_model", "read_decisions"],
     grid: ["RangeSearchCV", "paper_grid"],
     solvers: ["solve"],
 }

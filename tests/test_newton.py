@@ -9,12 +9,13 @@ from sklearn.linear_model import LogisticRegression
 
 from rankrange import AoRRClassifier
 from rankrange.core.aggregates import Stratified
-from rankrange.core.losses import LOSSES, Logistic
+from rankrange.core.losses import LOSSES, Absolute, Hinge, Logistic, Softmax
 from rankrange.core.objective import Design, Objective
 from rankrange.solvers.descent import Log
-from rankrange.solvers.inner.band import look_at, solve_band
+from rankrange.solvers.inner import convex
+from rankrange.solvers.inner.band import solve_band
 from rankrange.solvers.multistart import one_class_left
-from rankrange.solvers.newton import lower_bound, newton
+from rankrange.solvers.newton import look_at, lower_bound, newton
 from rankrange.solvers.trivial import zero_is_best
 
 # The conic solver warns where it stops a little short of what it was asked for; tolerances below allow for it.
@@ -187,3 +188,19 @@ def test_ties_that_fill_the_band_leave_a_fit():
     for m, k in ((29, 200), (20, 150), (50, 100), (0, 50)):
         fit = AoRRClassifier(m=m, k=k, C=100.0, random_state=0).fit(X, y)
         assert np.isfinite(fit.coef_).all()
+
+
+@pytest.mark.parametrize("share", [0.5, 0.8, 1.0])
+@pytest.mark.parametrize("loss", [Hinge(), Absolute(), Softmax()])
+def test_losses_with_kinks_or_several_scores_end_at_the_minimum_of_the_proximal_solver(loss, share):
+    """Two methods that share nothing but the objective; each proves its gap, so their values differ by no more."""
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(150, 3))
+    z = X @ rng.normal(size=3) + rng.normal(size=150)
+    y = {"binary": np.where(z > 0, 1.0, -1.0), "numbers": z, "classes": np.digitize(z, [-0.7, 0.7])}[loss.targets]
+    r = 3 if loss.targets == "classes" else 1
+    objective = Objective(Design(X, True), y, loss, 30.0, r, m=0, k=round(share * 150))
+    theirs = convex.solve(objective.cutting(np.empty(0)), np.zeros((r, 4)), tol=1e-8, max_iter=500)
+    ours = newton(objective, theirs.W + 0.1 * rng.normal(size=(r, 4)), rng=rng)
+    assert ours.certificate <= 1e-6
+    assert ours.value == pytest.approx(theirs.value, rel=2e-6)

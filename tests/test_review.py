@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit, logit
+from sklearn.linear_model import LogisticRegression
 
-from rankrange import cli
+from rankrange import cli, find_label_issues
 
 pa = pytest.importorskip("pyarrow")
 for package in ("jinja2", "rich"):
@@ -30,6 +31,7 @@ from rankrange.errors import UserError  # noqa: E402
 from test_report import browser, open_page  # noqa: E402, F401
 
 YES, NO = "=yes()", "<b>no</b>"
+QUICK = {"models": "linear", "calibrate": False}  # how well rows are judged is tested elsewhere
 N = 420
 
 
@@ -53,7 +55,7 @@ def audited(tmp_path_factory):
     """A folder with the table and the page of its audit."""
     folder = tmp_path_factory.mktemp("review")
     (folder / "table.csv").write_bytes("".join(odd_lines()).encode())
-    audit = audit_file(folder / "table.csv", "label")
+    audit = audit_file(folder / "table.csv", "label", **QUICK)
     (folder / "report.html").write_text(audit.report(), encoding="utf-8")
     return folder, audit
 
@@ -124,7 +126,9 @@ def check_applied(folder, made, capsys):
         expected.append(line)
     assert (folder / "fixed.csv").read_bytes().decode() == "".join(expected)
     capsys.readouterr()
-    assert cli.main(["audit", fixed, "-t", "label", "--decisions", decisions, "--json", "-q"]) == 0
+    assert (
+        cli.main(["audit", fixed, "-t", "label", "--decisions", decisions, "--json", "-q", "--models", "linear"]) == 0
+    )
     again = json.loads(capsys.readouterr().out)
     settled = {kept.index(row) + 1 for row, d in made.items() if d.choice in ("keep", "relabel")}
     assert not settled & {suspect["row"] for suspect in again["suspects"]}
@@ -419,7 +423,7 @@ def test_what_is_kept_lowers_what_is_said_of_the_others(audited):
         audit.decide(suspect.row, "keep")
     audit.save_decisions(folder / "kept.csv")
     audit.decided.clear()
-    again = audit_file(folder / "table.csv", "label", decisions=folder / "kept.csv")
+    again = audit_file(folder / "table.csv", "label", decisions=folder / "kept.csv", **QUICK)
     assert again.review.shift < -0.5
     kept = {suspect.row for suspect in audit.suspects(12)}
     assert not kept & {suspect.row for suspect in again.suspects()}
@@ -432,21 +436,45 @@ def test_what_is_kept_lowers_what_is_said_of_the_others(audited):
 def test_rows_are_named_by_the_index_of_a_data_frame():
     pandas = pytest.importorskip("pandas")
     rng = np.random.default_rng(0)
-    x = rng.normal(size=120)
-    y = np.where(x > 0, "up", "down")
-    y[7] = "up" if x[7] < 0 else "down"
-    frame = pandas.DataFrame({"x": x, "z": rng.normal(size=120), "y": y}, index=[f"id{i}" for i in range(120)])
-    audit = audit_table(frame, "y")
-    assert "id7" in [suspect.row for suspect in audit.suspects()]
-    audit.decide("id7", "relabel")
+    x, wrong = rng.normal(size=300), rng.random(300) < 0.1
+    y = np.where((x > 0) ^ wrong, "up", "down")
+    frame = pandas.DataFrame({"x": x, "z": rng.normal(size=300), "y": y}, index=[f"id{i}" for i in range(300)])
+    audit = audit_table(frame, "y", **QUICK)
+    worst = audit.suspects(1)[0]
+    place = int(worst.row.removeprefix("id"))
+    assert wrong[place]
+    assert worst.given == y[place]
+    audit.decide(worst.row, "relabel")
     made = audit.decisions.made[0]
-    assert (made.row, made.given, made.new_label) == ("id7", y[7], "up" if y[7] == "down" else "down")
+    assert (made.row, made.given, made.new_label) == (worst.row, y[place], worst.suggested)
     with pytest.raises(UserError, match="the name of one row, got 7; rows are named by the index of the data frame"):
         audit.decide(7, "keep")
     with pytest.raises(UserError, match="one of relabel, keep, drop, unsure, got 'erase'"):
-        audit.decide("id7", "erase")
+        audit.decide(worst.row, "erase")
     fixed = apply_decisions(frame, audit.decisions)
-    assert fixed.loc["id7", "y"] == made.new_label
-    assert fixed.drop("id7").equals(frame.drop("id7"))
-    again = audit_table(fixed, "y", decisions=audit.decisions)
-    assert "id7" not in [suspect.row for suspect in again.suspects()]
+    assert fixed.loc[worst.row, "y"] == made.new_label
+    assert fixed.drop(worst.row).equals(frame.drop(worst.row))
+    again = audit_table(fixed, "y", decisions=audit.decisions, **QUICK)
+    assert worst.row not in [suspect.row for suspect in again.suspects()]
+
+
+def test_issues_name_rows_by_the_index_and_take_decisions():
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    x, wrong = rng.normal(size=200), rng.random(200) < 0.1
+    y = np.where((x > 0) ^ wrong, "up", "down")
+    frame = pandas.DataFrame({"x": x, "z": rng.normal(size=200)}, index=np.arange(1000, 1200))
+    options = {"estimator": LogisticRegression(), "neighbours": False, "random_state": 0}
+    issues, plain = find_label_issues(frame, y, **options), find_label_issues(frame.to_numpy(), y, **options)
+    assert len(issues) > 3
+    assert (issues["row"] == plain["row"] + 1000).all()
+    first, second = issues["row"][:2].tolist()
+    issues.decide(first, "relabel")
+    issues.decide(second, "drop")
+    labels, kept = issues.decided()
+    assert np.flatnonzero(labels != y).tolist() == [first - 1000]
+    assert np.flatnonzero(~kept).tolist() == [second - 1000]
+    with pytest.raises(ValueError, match="the name of one row, got 3, which 0 rows have"):
+        issues.decide(3, "keep")
+    with pytest.raises(ValueError, match="one of those in y, got 'sideways'"):
+        issues.decide(first, "relabel", "sideways")

@@ -1,7 +1,7 @@
 """Formulas as drawings inside the page: matplotlib sets them, so that neither a network nor TeX is needed.
 
-The same drawings serve the site and the PDF of the report. They take the colour of the text around them, in dark mode too,
-and carry their source as a label for those who listen.
+The same drawings serve the site and the PDF of the report. They take the colour of the text around them, in dark
+mode too, and carry their source as a label for those who listen.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ def _outline(formula: str) -> tuple[str, tuple[float, float, float, float]]:
         path = TextPath((0, 0), f"${formula}$", size=_SIZE)
     parts = []
     for vertices, code in path.iter_segments(curves=True, simplify=False):
-        numbers = "" if code == 79 else " ".join(f"{value:.2f}" for value in vertices * ([1, -1] * (len(vertices) // 2)))
+        numbers = (
+            "" if code == 79 else " ".join(f"{value:.2f}" for value in vertices * ([1, -1] * (len(vertices) // 2)))
+        )
         parts.append(_COMMANDS[int(code)] + numbers)
     box = path.get_extents()
     return "".join(parts), (box.x0, box.y0, box.x1, box.y1)
@@ -38,8 +40,8 @@ def svg(formula: str) -> str:
     return (
         f'<svg class="formula" role="img" aria-label="{escape(formula, quote=True)}" '
         f'viewBox="{left - 0.3:.2f} {-top - 0.3:.2f} {width:.2f} {height:.2f}" '
-        f'style="width:{width / _SIZE * 1.05:.3f}em;height:{height / _SIZE * 1.05:.3f}em;'
-        f'vertical-align:{-depth / _SIZE * 1.05:.3f}em">'
+        f'style="width:{width / _SIZE * 1.12:.3f}em;height:{height / _SIZE * 1.12:.3f}em;'
+        f'vertical-align:{-depth / _SIZE * 1.12:.3f}em">'
         f'<path fill="currentColor" d="{outline}"/></svg>'
     )
 

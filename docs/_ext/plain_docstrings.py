@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 _FITTED = re.compile(r"(?<![\w`*\\:.])(\w[\w.]*)_(?![\w`*\\])")
+_GUIDE = re.compile(r"docs/(\w+)\.md")
 
 
 def mend(line: str) -> str:
@@ -18,6 +19,7 @@ def mend(line: str) -> str:
     pieces = re.split(r"(``[^`]*``|`[^`]*`)", line)
     for i in range(0, len(pieces), 2):
         pieces[i] = _FITTED.sub(r"\1\_", pieces[i]).replace("|", r"\|")
+        pieces[i] = _GUIDE.sub(r":doc:`/\1`", pieces[i])  # guides are named as files, which help() readers can open
     return "".join(pieces)
 
 

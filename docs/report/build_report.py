@@ -1,4 +1,4 @@
-"""Draw the figures and tables of the technical report from recorded results, and make its PDF where WeasyPrint is at hand.
+"""Draw figures and tables of the technical report from recorded results, and make its PDF where WeasyPrint is at hand.
 
     python docs/report/build_report.py
 
@@ -16,10 +16,9 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "_ext")]
 
+import draw_benchmarks as bench  # noqa: E402
 import matplotlib.pyplot as plt  # noqa: E402
 import numpy as np  # noqa: E402
-
-import draw_benchmarks as bench  # noqa: E402
 from draw_benchmarks import BLUE, GREEN, GREY, ORANGE, column, grouped, runs_of, table  # noqa: E402
 
 OUT = HERE / "generated"
@@ -27,7 +26,7 @@ STYLE = """
 @page { size: A4; margin: 22mm 21mm 20mm; @bottom-center { content: counter(page); font: 9pt serif; color: #555; } }
 body { font: 10pt/1.42 "DejaVu Serif", serif; color: #16181c; }
 h1 { font-size: 19pt; line-height: 1.2; margin: 0 0 4pt; } h2 { font-size: 13.5pt; margin: 16pt 0 5pt; }
-h3 { font-size: 11pt; margin: 11pt 0 3pt; } p { margin: 0 0 6pt; text-align: justify; hyphens: auto; }
+h3 { font-size: 11pt; margin: 11pt 0 3pt; } p { margin: 0 0 6pt; }
 a { color: #1d5196; text-decoration: none; } code { font: 8.6pt "DejaVu Sans Mono", monospace; }
 table { border-collapse: collapse; font-size: 8.4pt; margin: 6pt auto 9pt; page-break-inside: avoid; }
 th, td { padding: 2pt 6pt; border-bottom: .4pt solid #bbb; text-align: left; } th { border-bottom: .9pt solid #333; }
@@ -51,7 +50,7 @@ def cost() -> None:
         for loss, colour in (("logistic", BLUE), ("squared", ORANGE), ("hinge", GREEN)):
             ratio = np.sort(column(groups[loss], "ratio"))
             share = np.arange(1, len(ratio) + 1) / len(ratio)
-            label = f"{loss}, Newton" if name == "after" else f"{loss}, proximal"
+            label = f"{loss}, now" if name == "after" else f"{loss}, before"
             axis.step(ratio, share, style, color=colour, lw=1.6, label=label, where="post")
     axis.set(xscale="log", xlabel="cost in ordinary fits", ylabel="share of problems")
     axis.legend(frameon=False, fontsize=8)
@@ -92,7 +91,9 @@ def descent() -> str:
         values = [column(group, key).mean() for key in ("F_start", "F_algorithm_3", "F_auto", "F_dca")]
         rose = max(column(group, "auto_largest_rise").max(), column(group, "dca_largest_rise").max())
         rows.append([name, noise, *(f"{value:.3f}" for value in values), "none" if rose <= 0 else f"{rose:.1e}"])
-    return table(["set", "noise", "F at the start", "Algorithm 3", "auto", "separation", "largest rise of a step"], rows)
+    return table(
+        ["set", "noise", "F at the start", "Algorithm 3", "auto", "separation", "largest rise of a step"], rows
+    )
 
 
 def regret() -> str:
@@ -145,7 +146,9 @@ def claims() -> tuple[str, str]:
         found = Counter(entry["verdict"] for entry in entries if entry["experiment"] == experiment)
         rows.append([experiment, *(str(found[verdict]) for verdict in ("holds", "not decided", "does not hold"))])
     failed = [[e["experiment"], e["protocol"], e["text"]] for e in entries if e["verdict"] == "does not hold"]
-    return table(["experiment", "hold", "not decided", "do not hold"], rows), table(["experiment", "protocol", "claim"], failed)
+    return table(["experiment", "hold", "not decided", "do not hold"], rows), table(
+        ["experiment", "protocol", "claim"], failed
+    )
 
 
 def _plain(text: str) -> str:
@@ -171,7 +174,9 @@ def write_pdf(text: str) -> bool:
     from mdit_py_plugins.dollarmath import dollarmath_plugin
 
     markdown = MarkdownIt("commonmark").enable("table")
-    markdown.use(dollarmath_plugin, renderer=lambda formula, options: (block if options["display_mode"] else svg)(formula))
+    markdown.use(
+        dollarmath_plugin, renderer=lambda formula, options: (block if options["display_mode"] else svg)(formula)
+    )
     body = markdown.render(_plain(text))
     page = f'<!doctype html><html lang="en"><title>rankrange: technical report</title><style>{STYLE}</style>{body}'
     HTML(string=page, base_url=str(HERE)).write_pdf(OUT / "rankrange-report.pdf")

@@ -100,7 +100,7 @@ def judge_numbers(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
 
 
 def _fold(X: Array, y: Array, test: Array, penalty: float, plan: Plan, f: int) -> tuple[Array, int]:
-    train = np.flatnonzero(~test)
+    train = plan.train_of(test)
     X_train = X[train]
     ordinary = fit_ordinary(AoRRRegressor, X_train, y[train], penalty)
     robust = fit_robust(AoRRRegressor, X_train, y[train], penalty, plan, f)

@@ -17,6 +17,7 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..errors import UserError
+from ..issues.views import index_of
 from ..pages.text import csv_safe, visible
 from ..tables.encode import as_table
 from ..tables.read import Source, find_column
@@ -29,7 +30,6 @@ from .decisions import (
     RowNames,
     contents_of_row,
     given_of,
-    index_of,
     same_number,
     same_text,
     says_yes,
@@ -92,7 +92,7 @@ def apply_decisions(table: Any, decisions: Decisions, *, new_labels: bool = Fals
             for place, text in new.items():
                 fixed.iloc[row, place] = _typed(text, held.table.schema.field(place).type)
         return fixed[~changes.gone]
-    result = _changed(held.table, changes.cells, changes.gone)
+    result = changed(held.table, changes.cells, changes.gone)
     return result.to_pydict() if isinstance(table, dict) else result
 
 
@@ -328,7 +328,7 @@ def write_typed(table: Any, cells: Cells, gone: Array, file: BinaryIO, suffix: s
     """A table with its types, some of its cells changed and some of its rows gone, as Parquet or Arrow."""
     import pyarrow.parquet
 
-    table = _changed(table, cells, gone)
+    table = changed(table, cells, gone)
     if suffix == ".parquet":
         pyarrow.parquet.write_table(table, file)
         return
@@ -336,7 +336,8 @@ def write_typed(table: Any, cells: Cells, gone: Array, file: BinaryIO, suffix: s
         writer.write_table(table)
 
 
-def _changed(table: Any, cells: Cells, gone: Array) -> Any:
+def changed(table: Any, cells: Cells, gone: Array) -> Any:
+    """The table with some of its cells changed and some of its rows gone."""
     import pyarrow
 
     for place in sorted({place for new in cells.values() for place in new}):

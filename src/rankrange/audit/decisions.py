@@ -20,12 +20,12 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..errors import UserError
+from ..issues.suspects import CHOICES
 from ..pages.text import csv_safe, visible
 
 if TYPE_CHECKING:
     from .findings import Audit
 
-CHOICES = ("relabel", "keep", "drop", "unsure")
 COLUMNS = ("row", "given", "decision", "new_label", "p_wrong", "contents", "table", "target", "task")
 NO_LABELS = "(none)"
 # More rows than anybody decides; a larger file is something else.
@@ -142,17 +142,6 @@ class RowNames:
         return "by their number, counted from 1 below the header" if self.first else "by their number, counted from 0"
 
 
-def index_of(table: Any) -> Array | None:
-    """The index of a pandas data frame, where it says more than the places of the rows; else None."""
-    index = getattr(table, "index", None)
-    if index is None or type(table).__module__.split(".")[0] != "pandas":
-        return None
-    labels = np.empty(len(index), dtype=object)
-    labels[:] = index.tolist()
-    plain = np.asarray(index) if index.dtype.kind in "iu" else labels
-    return None if plain.dtype.kind in "iu" and np.array_equal(plain, np.arange(len(plain))) else plain
-
-
 def row_said(row: Any) -> str:
     """The name of a row as it is written: numbers with commas, labels in quotes."""
     return f"{row:,}" if isinstance(row, int | np.integer) else f"'{visible(row, 60)}'"
@@ -188,6 +177,18 @@ def read_decisions(path: Path) -> Decisions:
     ------
     UserError
         For anything that is no list of decisions; the message names the line.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from rankrange.audit import Decision, Decisions, read_decisions
+    >>> written = Decisions(["kind"], "classes", "0123", [Decision("3", "b", "drop")])
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "decisions.csv")
+    ...     _ = path.write_bytes(written.as_csv())
+    ...     read_decisions(path).made[0].choice
+    'drop'
     """
     try:
         if path.stat().st_size > _MOST_BYTES:

@@ -17,9 +17,10 @@ import numpy as np
 from ..core.arrays import Array
 from ..errors import UserError
 from ..pages.text import csv_safe, visible
+from ..tables.in_parts import batches
 from ..tables.read import Source
 from ..tables.write import Writer, csv_lines, packed
-from .applying import write_typed
+from .applying import changed, write_typed
 from .decisions import rows_as_text
 
 if TYPE_CHECKING:
@@ -68,8 +69,19 @@ def contents_of(
         "--out": lambda path: packed(path, lambda file: _write_suspects(audit, source, file, path)),
         "--clean": lambda path: packed(path, lambda file: _write_clean(audit, source, file, path, (relabel, clean_if))),
         "--model": lambda path: _model(audit),
+        "--problems": lambda path: packed(path, lambda file: _write_problems(audit, file)),
     }
     return {path: made[option](path) for option, path in outputs.items()}
+
+
+def _write_problems(audit: Audit, file: BinaryIO) -> None:
+    """One line per row of each problem that is no wrong target; a column that leaks or drifts has one without a row."""
+    names = ["kind", "row", "column", "value", "usual", "strength", "action", "sentence"]
+    file.write(csv_lines([names], ","))
+    for problem in audit.row_problems:
+        said = [csv_safe(visible(text)) for text in (problem.column or "", problem.value, problem.usual)]
+        ending = [f"{problem.strength:.3f}", problem.action, csv_safe(visible(problem.sentence))]
+        file.write(csv_lines(([problem.kind, row, *said, *ending] for row in problem.rows or ("",)), ","))
 
 
 def check_relabel(task: str) -> None:
@@ -230,5 +242,19 @@ def _batch_as_csv(batch: Any, delimiter: str) -> bytes:
 
 def _clean_parquet(audit: Audit, source: Source, file: BinaryIO, gone: Array, labels: dict[int, str]) -> None:
     place = source.names.index(audit.target.columns[0])
-    cells = {row: {place: label} for row, label in labels.items()}
-    write_typed(source.read(), cells, gone, file, ".parquet")
+    if getattr(source, "kind", "") != "parquet":
+        write_typed(source.read(), {row: {place: label} for row, label in labels.items()}, gone, file, ".parquet")
+        return
+    import pyarrow
+    import pyarrow.parquet
+
+    start, writer = 0, None
+    for batch in batches(source):  # a part of the rows at a time: the table may be larger than memory
+        part = slice(start, start + batch.num_rows)
+        new = {row - start: {place: label} for row, label in labels.items() if part.start <= row < part.stop}
+        table = changed(pyarrow.Table.from_batches([batch]), new, gone[part])
+        writer = writer or pyarrow.parquet.ParquetWriter(file, table.schema)
+        writer.write_table(table)
+        start = part.stop
+    if writer is not None:
+        writer.close()

@@ -431,6 +431,7 @@ def unit(measure: Any) -> str:
 
 
 def share_of(value: float) -> str:
+    """A share as it is written, in percent."""
     return f"{100 * value:.1f}%" if value < 0.995 else f"{100 * value:.0f}%"
 
 

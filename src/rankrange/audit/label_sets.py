@@ -113,7 +113,7 @@ def _choose_penalty(X: Array, Y: Array, top_k: int, plan: Plan) -> float:
 
 def _fold(X: Array, Y: Array, test: Array, top_k: int, penalty: float, plan: Plan, f: int) -> tuple[Array, int]:
     """Scores (2, test rows, L) of fits on the other rows, and m of the robust one."""
-    train = np.flatnonzero(~test)
+    train = plan.train_of(test)
     X_train, Y_train = X[train], Y[train].astype(int)
     ordinary = LogisticPerLabel(top_k, C=penalty).fit(X_train, Y_train)
     robust = _fit_robust(X_train, Y[train], None, top_k, penalty, plan, f)

@@ -121,6 +121,7 @@ def _colour_of(target: Target, labels: list[str]) -> Array:
 
 
 def column_picture(column: Any, target: Target, labels: list[str]) -> ColumnPicture:
+    """How a column (`evidence.Values`) is spread, by label: bars of numbers, or the most frequent texts."""
     colour = _colour_of(target, labels)
     if column.numbers is not None:
         known = ~np.isnan(column.numbers)

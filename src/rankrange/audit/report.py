@@ -16,11 +16,20 @@ from .decisions import Looked, look_at, plain_name
 from .evidence import Near
 from .findings import Audit, Suspect, show, show_gain, show_range, unit
 from .pictures import confusions, found_curve
-from .row_problems import KINDS, count_problems, kind_in_words
+from .row_problems import count_problems
 
 # A page stays below 2 MB whatever the table holds: suspects are left off its end until it does.
 _MOST_BYTES = 1_900_000
 _TEXT = 80
+_HEADINGS = {
+    "far": "Rows far outside",
+    "impossible": "Rows with impossible values",
+    "duplicate": "Repeated rows",
+    "conflicting duplicate": "Rows equal to others but for their target",
+    "batch": "Rows in batches that are off",
+    "leak": "Columns that give the target away",
+    "drift": "Columns that drift along time",
+}
 
 
 def audit_page(audit: Audit) -> str:
@@ -98,9 +107,8 @@ def _pictures(audit: Audit) -> dict[str, Any]:
         "overview": _overview(audit),
         "overview_row": lambda column: fragment("overview_row.html", c=column),
         "problems": [
-            (kind_in_words(kind), [p for p in audit.row_problems if p.kind == kind], f"{counted[kind]:,}")
-            for kind in KINDS
-            if kind in counted
+            (_HEADINGS.get(kind, kind.capitalize()), [p for p in audit.row_problems if p.kind == kind], f"{count:,}")
+            for kind, count in counted.items()
         ],
         "command_name": shlex.quote(visible(audit.name)),
         "command_target": " ".join(f"--target {shlex.quote(visible(name))}" for name in audit.target.columns[:5]),

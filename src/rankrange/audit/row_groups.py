@@ -1,4 +1,4 @@
-"""Rows that belong together: repeated ones, batches that are off together; and columns that leak or drift."""
+"""Rows that belong together: repeated ones, and batches that are off together."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from .target import Target
 _LEAST_OFF = 0.5
 # So many rows at least are a batch by their far cells or their digits.
 _LEAST_TOGETHER = 5
-# A column leaks where it takes away this share of the errors, and no other column more than that; or nearly all.
-_LEAK, _NO_LEAK, _SURE_LEAK = 0.95, 0.9, 0.99
-_MOST_BINS = 200
-# The largest gap between two distribution functions from which on a column drifts.
-_DRIFT = 0.5
+# Rows from which the chance of equal cells is told, and columns that are left out one at a time.
+_TOLD_ON, _LEFT_OUT = 100_000, 12
+# A column in which two rows agree more often does not tell rows apart; more nearly equal rows are no accident.
+_TELLING, _MOST_NEAR = 0.05, 0.05
 _UNITS = {
     "1,000": 1000.0,
     "100": 100.0,
@@ -42,14 +41,42 @@ def find_repeats(columns: list[Column], target: Target, numbers: Array) -> list[
     for mark in marks:
         total = total + mark
     groups = _groups_of(total)
-    if not groups or _by_chance(columns, marks, total):
-        return []
+    chances = np.array([_chance(mark[:_TOLD_ON]) for mark in marks])
     y = _codes_of_target(target)
     found = []
-    for rows in groups:
-        same = bool((y[rows] == y[rows[0]]).all())
-        found.append(_repeat(rows, same, target, numbers))
-    return found
+    if groups and not _by_chance(chances, marks, total):
+        found = [_repeat(rows, bool((y[rows] == y[rows[0]]).all()), target, numbers) for rows in groups]
+    return found + _nearly_equal(columns, marks, total, chances, numbers)
+
+
+def _chance(marks: Array) -> float:
+    """The probability that two rows agree in a column."""
+    return float(((np.unique(marks, return_counts=True)[1] / len(marks)) ** 2).sum())
+
+
+def _nearly_equal(
+    columns: list[Column], marks: list[Array], total: Array, chances: Array, numbers: Array
+) -> list[RowProblem]:
+    """Rows that are equal in all columns but one, where the others have so many values that chance explains none."""
+    n, telling = len(total), chances < _TELLING
+    found: dict[tuple[int, ...], RowProblem] = {}
+    for j in np.argsort(chances)[:_LEFT_OUT].tolist():
+        others = telling & (np.arange(len(chances)) != j)
+        if others.sum() < 3 or np.log(chances[others]).sum() > np.log(1e-4) - 2.0 * np.log(n):
+            continue
+        with np.errstate(over="ignore"):
+            groups = [rows for rows in _groups_of(total - marks[j]) if len(np.unique(total[rows])) > 1]
+        for rows in groups if len(groups) <= _MOST_NEAR * n else []:
+            shown = tuple(int(numbers[i]) for i in rows)
+            values = " and ".join(dict.fromkeys(columns[j].said(int(i)) for i in rows[:4]))
+            name = visible(columns[j].name, 60)
+            said = f"rows {_listed(shown)} are equal in all columns but {name}, which is {values}"
+            found.setdefault(shown, RowProblem("duplicate", shown, columns[j].name, values, "", said, 0.6))
+    return list(found.values())
+
+
+def _listed(rows: tuple[int, ...]) -> str:
+    return ", ".join(f"{row:,}" for row in rows[:6]) + (" ..." if len(rows) > 6 else "")
 
 
 def _marks(column: Column, j: int) -> Array:
@@ -90,19 +117,15 @@ def _pairs(marks: Array) -> float:
     return float((sizes * (sizes - 1) / 2).sum())
 
 
-def _by_chance(columns: list[Column], marks: list[Array], total: Array) -> bool:
+def _by_chance(chances: Array, marks: list[Array], total: Array) -> bool:
     """Whether as many rows would be equal if each column were independent of the others: columns of few values.
 
     Pairs that differ in one column alone, times the odds that this column agrees by chance, are the pairs to expect.
     Columns with many values tell most, so only these are asked.
     """
     equal = _pairs(total)
-    chances = []
-    for mark in marks:
-        sizes = np.unique(mark, return_counts=True)[1] / len(mark)
-        chances.append(float((sizes**2).sum()))
     expected = 0.0
-    for j in np.argsort(chances)[:12].tolist():
+    for j in np.argsort(chances)[:_LEFT_OUT].tolist():
         with np.errstate(over="ignore"):
             others = _pairs(total - marks[j]) - equal
         expected = max(expected, others * chances[j] / max(1.0 - chances[j], 1e-9))
@@ -116,15 +139,15 @@ def _codes_of_target(target: Target) -> Array:
 
 
 def _repeat(rows: Array, same: bool, target: Target, numbers: Array) -> RowProblem:
-    shown = [int(numbers[i]) for i in rows]
-    listed = ", ".join(f"{row:,}" for row in shown[:6]) + (" ..." if len(shown) > 6 else "")
+    shown = tuple(int(numbers[i]) for i in rows)
+    listed = _listed(shown)
     if same:
         said = f"rows {listed} are equal in all columns, the target included"
-        return RowProblem("duplicate", tuple(shown), None, "", "", said, 0.9, "drop")
+        return RowProblem("duplicate", shown, None, "", "", said, 0.9, "drop")
     targets = list(dict.fromkeys(target.said(int(i)) for i in rows))
     words = " and ".join(f"'{visible(text, 40)}'" for text in targets[:4])
     said = f"rows {listed} are equal in all columns but the target, which is {words}"
-    return RowProblem("conflicting duplicate", tuple(shown), ", ".join(target.columns), words, "", said, 0.95, "fix")
+    return RowProblem("conflicting duplicate", shown, ", ".join(target.columns), words, "", said, 0.95, "fix")
 
 
 # ---- batches ---------------------------------------------------------------------------------------------------------
@@ -135,29 +158,31 @@ def find_batches(amounts: list[Column], far: dict[str, Array], target: Target, n
 
     Signs are far cells one after the other, cells with more digits than the others have, one value again and again, and
     means of neighbouring rows, of the values, of their distances from the median, and of what the other columns do not
-    tell. Of values the median of the row's class is taken away: a table sorted by its target is no batch.
+    tell. Values are compared within their class: a table sorted by its target is no batch.
     """
     if not amounts or len(amounts) > MOST_COLUMNS:
         return []
-    levels = np.stack([_levels(column, target) for column in amounts], axis=1)
-    rest = _without_each_other(levels)
+    kinds = _kinds(target)
+    levels = np.stack([_within(_levels(column), kinds, 5.0) for column in amounts], axis=1)
+    rest = _without_each_other(levels, kinds)
     found = []
     for j, column in enumerate(amounts):
+        assert column.values is not None
         runs = _constant_runs(column)
         found += [_stuck(column, run, numbers) for run in runs]
         spans = _together_in(far[column.name] > 0) + _together_in(far[column.name] < 0)
-        odd = _odd_digits(column)
-        spans += [span for span in _together_in(odd) if _varied(column, odd, span)]
+        odd = _odd_digits(column)  # converted values differ from each other
+        spans += [(a, b) for a, b in _together_in(odd) if len(np.unique(column.values[a:b][odd[a:b]])) > 3]
         if levels[:, j].any():
-            for x in (levels[:, j], rest[:, j], _scores(np.abs(levels[:, j]))):
+            for x in (levels[:, j], rest[:, j], np.log(np.abs(levels[:, j]) + 0.05)):
                 spans += _off_together(x, 3 * len(amounts))
         for span in _apart(spans, [(run.start, run.stop) for run in runs]):
             found.append(_off(column, slice(*span), numbers))
     return found
 
 
-def _levels(column: Column, target: Target) -> Array:
-    """The values on a scale of robust standard deviations from the median of the class, brought in to 5 of them."""
+def _levels(column: Column) -> Array:
+    """The values, or their logarithms where they spread over decades; missing cells are the median."""
     x = column.values
     assert x is not None
     known = ~np.isnan(x)
@@ -166,22 +191,31 @@ def _levels(column: Column, target: Target) -> Array:
     low, high = np.quantile(x[known], [0.1, 0.9])
     if low > 0 and high > 3 * low and x[known].min() > 0:
         x = np.log(x)
-    x = x - np.nanmedian(x)
-    if target.task == "classes":
-        for c in range(len(target.names)):
-            own = x[target.y == c]
-            x[target.y == c] = own - (np.nanmedian(own) if (~np.isnan(own)).any() else 0.0)
-    spread = 1.4826 * float(np.nanmedian(np.abs(x)))
-    if spread == 0:  # most cells have one value
-        return np.zeros(len(x), dtype=np.float32)
-    return np.nan_to_num(np.clip(x / spread, -5, 5)).astype(np.float32)
+    return np.where(known, x, np.median(x[known])).astype(np.float32)
 
 
-def _scores(x: Array) -> Array:
-    """The normal quantile of each rank."""
-    ranks = np.empty(len(x))
-    ranks[np.argsort(x, kind="stable")] = np.arange(len(x)) + 0.5
-    return np.asarray(ndtri(ranks / len(x)))
+def _kinds(target: Target) -> list[Array]:
+    """The rows of each class, or of each tenth of the numbers."""
+    if target.task == "labels":
+        return [np.arange(len(target.y))]
+    codes = target.y
+    if target.task == "numbers":
+        codes = np.searchsorted(np.quantile(target.y, np.arange(0.1, 0.95, 0.1)), target.y)
+    order = np.argsort(codes, kind="stable")
+    return [rows for rows in np.split(order, np.cumsum(np.bincount(codes))[:-1]) if len(rows)]
+
+
+def _within(x: Array, kinds: list[Array], most: float) -> Array:
+    """Distances from the median of the row's kind, in robust standard deviations of it, brought in to `most`."""
+    out = np.zeros_like(x)
+    whole = 1.4826 * float(np.median(np.abs(x - np.median(x))))
+    if whole == 0:  # most cells have one value
+        return out
+    for rows in kinds:
+        own = x[rows] - np.median(x[rows])
+        spread = 1.4826 * float(np.median(np.abs(own))) if len(rows) >= 20 else whole
+        out[rows] = own / max(spread, 0.1 * whole)
+    return np.clip(out, -most, most)
 
 
 def _odd_digits(column: Column) -> Array:
@@ -196,13 +230,6 @@ def _odd_digits(column: Column) -> Array:
     return np.zeros(len(x), dtype=bool)
 
 
-def _varied(column: Column, odd: Array, span: tuple[int, int]) -> bool:
-    """Whether the odd cells of a span have several values, as conversions have."""
-    assert column.values is not None
-    inside = slice(*span)
-    return len(np.unique(column.values[inside][odd[inside]])) >= 4
-
-
 def _together_in(mask: Array) -> list[tuple[int, int]]:
     """Spans in which rows of the mask follow each other more closely than chance allows."""
     rows, n = np.flatnonzero(mask), len(mask)
@@ -215,16 +242,16 @@ def _together_in(mask: Array) -> list[tuple[int, int]]:
     return [(int(piece[0]), int(piece[-1]) + 1) for piece in pieces if len(piece) >= least]
 
 
-def _without_each_other(z: Array) -> Array:
+def _without_each_other(z: Array, kinds: list[Array]) -> Array:
     """What the other columns do not tell of each: residuals of linear fits."""
     n, p = z.shape
     if n < 5 * p or p < 2:
         return z
-    R = np.cov(z.astype(np.float64), rowvar=False) + 1e-3 * np.eye(p)
-    inverse = np.linalg.inv(R)
-    rest = z @ (inverse / np.diag(inverse))
-    rest /= np.maximum(1.4826 * np.median(np.abs(rest), axis=0), 1e-12)
-    return np.clip(rest, -3, 3).astype(z.dtype)  # one wild cell must not make its neighbours a batch
+    inverse = np.linalg.inv(np.cov(z.astype(np.float64), rowvar=False) + 1e-3 * np.eye(p))
+    rest = (z @ (inverse / np.diag(inverse))).astype(z.dtype)
+    for j in range(p):  # brought in: one wild cell must not make its neighbours a batch
+        rest[:, j] = _within(rest[:, j], kinds, 3.0)
+    return rest
 
 
 def _off_together(x: Array, tests: int) -> list[tuple[int, int]]:
@@ -238,7 +265,7 @@ def _off_together(x: Array, tests: int) -> list[tuple[int, int]]:
     order = max(
         0.0, float(centred[1:] @ centred[:-1]) / max(float(centred @ centred), 1e-12)
     )  # 1 where rows are sorted
-    length, levels = 8, np.array([0.75, 0.9, 0.95])
+    length, levels, spread = 8, np.array([0.75, 0.9, 0.95]), float(x.std())
     while length <= n // 8:
         starts = np.arange(0, n - length + 1, length // 4)
         means = (sums[starts + length] - sums[starts]) / length
@@ -246,7 +273,7 @@ def _off_together(x: Array, tests: int) -> list[tuple[int, int]]:
         for sign in (-1.0, 1.0):
             d = sign * (means - centre)
             usual = float(np.median(np.quantile(d, levels) / ndtri(levels)))
-            scale = max(usual, float(x.std()) / length**0.5)  # means are nearly normal, unless the rows have an order
+            scale = max(usual, spread / length**0.5)  # means are nearly normal, unless the rows have an order
             far = d > max((1.25 + 2.0 * order) * scale * -ndtri(0.05 / (len(d) * tests)), _LEAST_OFF)
             if 0 < far.sum() <= max(12, 0.15 * len(d)):
                 spans += [
@@ -263,7 +290,17 @@ def _best_of(x: Array, spans: list[tuple[float, float, float, int, int]]) -> lis
     for _, sign, centre, start, length in sorted(spans, reverse=True):
         if all(start + length <= first or start >= last for first, last in kept):
             kept.append(_refined(sign * (x - centre), start, start + length))
-    return kept
+    most = max(40, len(x) // 10)  # of a larger part nobody can say that it is the one that is off
+    return [(start, stop) for start, stop in kept if stop - start <= most and _has_edges(x, start, stop)]
+
+
+def _has_edges(x: Array, start: int, stop: int) -> bool:
+    """Whether the values jump at both ends of a span: where rows have an order, they rise and fall instead."""
+    reach = max(8, (stop - start) // 4)
+    here, usual = float(x[start:stop].mean()), float(np.median(x))
+    sides = [side for side in (x[max(0, start - reach) : start], x[stop : stop + reach]) if len(side) >= 4]
+    off = here - usual
+    return off != 0 and all((here - float(side.mean())) / off > 0.65 for side in sides)
 
 
 def _refined(x: Array, start: int, stop: int) -> tuple[int, int]:
@@ -348,100 +385,3 @@ def _stuck(column: Column, run: slice, numbers: Array) -> RowProblem:
         f"{int(numbers[run.stop - 1]):,} one after the other, where neighbouring rows hardly ever agree"
     )
     return RowProblem("batch", tuple(numbers[run].tolist()), column.name, value, "different values", said, 0.9)
-
-
-# ---- columns ---------------------------------------------------------------------------------------------------------
-
-
-def find_leaks(columns: list[Column], target: Target) -> list[RowProblem]:
-    """Columns that nearly give the target by themselves, judged on rows that were not counted."""
-    shares = np.array([_told(column, target) for column in columns])
-    found = []
-    for j, share in enumerate(shares.tolist()):
-        others = float(np.delete(shares, j).max()) if len(shares) > 1 else 0.0
-        if share >= _LEAK and (others <= _NO_LEAK or share >= _SURE_LEAK):
-            name = visible(columns[j].name, 60)
-            said = (
-                f"{name} nearly gives the target by itself: it takes away {100 * share:.1f}% of the errors of guessing"
-                + (f", the next best column {100 * max(others, 0.0):.0f}%" if len(shares) > 1 else "")
-            )
-            found.append(
-                RowProblem("leak", (), columns[j].name, f"{share:.3f}", f"up to {others:.3f}", said, share, "drop")
-            )
-    return found
-
-
-def _told(column: Column, target: Target) -> float:
-    """The share of the errors of guessing that the column alone takes away, fitted on half of the rows."""
-    if target.task == "labels":
-        return 0.0
-    bins = _bins(column)
-    half = np.arange(len(bins)) % 2 == 0
-    if target.task == "numbers":
-        return _variance_told(bins, target.y, half)
-    K = len(target.names)
-    base = 1.0 - np.bincount(target.y, minlength=K).max() / len(target.y)
-    counts = np.bincount(bins[half] * K + target.y[half], minlength=(bins.max() + 1) * K).reshape(-1, K)
-    wrong = float((counts.argmax(axis=1)[bins[~half]] != target.y[~half]).mean())
-    return 1.0 - wrong / max(base, 1e-12)
-
-
-def _variance_told(bins: Array, y: Array, half: Array) -> float:
-    """The share of the variance of the ranks of y, with straight lines between the means of the bins."""
-    ranks = np.empty(len(y))
-    ranks[np.argsort(y, kind="stable")] = np.arange(len(y))
-    counts = np.bincount(bins[half])
-    means = np.bincount(bins[half], weights=ranks[half]) / np.maximum(counts, 1)
-    means = np.append(means, np.full(max(0, int(bins.max()) + 1 - len(means)), ranks.mean()))
-    errors = ranks[~half] - means[bins[~half]]
-    return 1.0 - float((errors**2).mean()) / float(ranks.var())
-
-
-def _bins(column: Column) -> Array:
-    """Up to 200 bins of equally many rows; texts are their own, beyond 200 one in common."""
-    if column.values is None:
-        assert column.codes is not None
-        return np.minimum(column.codes + 1, _MOST_BINS)
-    x = column.values
-    known = x[~np.isnan(x)]
-    if not len(known):
-        return np.zeros(len(x), dtype=np.intp)
-    edges = np.unique(np.quantile(known, np.linspace(0, 1, min(_MOST_BINS, max(2, len(known) // 10)))))
-    place = np.searchsorted(edges, x, side="right")
-    return np.where(np.isnan(x), 0, place + 1).astype(np.intp)
-
-
-def find_drift(columns: list[Column], time: str) -> list[RowProblem]:
-    """Columns whose values in the last third of the time differ from those in the first: the largest gap of shares."""
-    clock = next(column for column in columns if column.name == time)
-    assert clock.values is not None
-    first, last = np.nanquantile(clock.values, [1 / 3, 2 / 3])
-    early, late = clock.values <= first, clock.values > last
-    found = []
-    for column in columns:
-        if column.name == time:
-            continue
-        bins = _bins(column)
-        shares = [
-            np.cumsum(np.bincount(bins[part], minlength=bins.max() + 1)) / max(part.sum(), 1) for part in (early, late)
-        ]
-        gap = np.abs(shares[0] - shares[1])
-        size = (
-            float(gap.max())
-            if column.values is not None
-            else 0.5 * float(np.abs(np.diff(shares[0] - shares[1], prepend=0)).sum())
-        )
-        if size >= _DRIFT and min(early.sum(), late.sum()) >= 20:
-            found.append(_drifts(column, early, late, size, visible(time, 60)))
-    return found
-
-
-def _drifts(column: Column, early: Array, late: Array, size: float, time: str) -> RowProblem:
-    if column.values is not None:
-        here, there = (said_value(column, float(np.nanmedian(column.values[part]))) for part in (late, early))
-        words = f"its median is {there} in the first third along {time} and {here} in the last"
-    else:
-        here, there = "other values", "values of the first third"
-        words = f"{100 * size:.0f}% of its values are others in the last third along {time} than in the first"
-    said = f"{visible(column.name, 60)} drifts: {words}"
-    return RowProblem("drift", (), column.name, here, there, said, min(1.0, size))

@@ -2,9 +2,8 @@
 
 Nothing here needs a model of the target. Values far outside are told from heavy tails by fitting the tail of each
 column to its own inner quantiles (Tukey's h), and a gap must lie before them; rows whose columns do not go together are
-found by predicting each column from the others on robust ranks; rows that are off together by the means of
-neighbouring rows. Repeated rows, leaking columns and drift are found in `repeats`. All of it is linear in the rows, up
-to sorting.
+found by predicting each column from the others on robust ranks. `row_groups` finds repeated rows and batches,
+`column_problems` leaks and drift. All of it is linear in the rows, up to sorting.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
 from ..core.arrays import Array
 from ..pages.text import number, visible
@@ -33,6 +32,8 @@ _SAID = {
 }
 # Fewer cells tell no tail; a larger share far outside is a part of the table, not an accident; so many are listed.
 _LEAST, _MOST_FAR, MOST_LISTED = 20, 0.03, 1000
+# Up to so many rows the ranks are exact; beyond, they are those among 2,000 of them.
+_RANKED_ALL = 100_000
 # More columns than this are not predicted from each other.
 MOST_COLUMNS = 150
 
@@ -92,11 +93,6 @@ def count_problems(problems: Sequence[RowProblem]) -> dict[str, int]:
     return {kind: count for kind, count in counts.items() if count}
 
 
-def kind_in_words(kind: str) -> str:
-    """A kind of problem as a heading."""
-    return _SAID[kind][1].capitalize()
-
-
 def problems_in_words(problems: Sequence[RowProblem]) -> str:
     """One sentence that counts the problems by kind; empty where there are none."""
     counts = count_problems(problems)
@@ -130,7 +126,8 @@ def find_row_problems(
     list of RowProblem
         The surest first within each kind, in the order of `KINDS`.
     """
-    from .row_groups import find_batches, find_drift, find_leaks, find_repeats
+    from .column_problems import find_drift, find_leaks
+    from .row_groups import find_batches, find_repeats
 
     numbers = target.rows + 1 if row_numbers is None else np.asarray(row_numbers)
     columns = [Column.of(name, table.column(name)) for name in table.column_names]
@@ -337,6 +334,9 @@ def normal_scores(amounts: list[Column]) -> Array:
     z = np.zeros((n, len(kept)), dtype=np.float32)
     for j, column in enumerate(kept):
         assert column.values is not None
+        if n > _RANKED_ALL:
+            z[:, j] = _score_on(_grid(column), column.values)
+            continue
         known = ~np.isnan(column.values)
         _, places, counts = np.unique(column.values[known], return_inverse=True, return_counts=True)
         upto = np.cumsum(counts)
@@ -434,9 +434,7 @@ def _together(
     spread = 1.0 / np.sqrt(inverse[j, j])
     expected = z[i, j] - residuals[i, j] * spread
     known = np.sort(column.values[~np.isnan(column.values)])
-    ends = np.clip(
-        (_normal_share(expected + np.array([-2.0, 2.0]) * spread) * len(known)).astype(int), 0, len(known) - 1
-    )
+    ends = np.clip((ndtr(expected + np.array([-2.0, 2.0]) * spread) * len(known)).astype(int), 0, len(known) - 1)
     first, last = (said_value(column, float(known[end])) for end in ends)
     said = column.said(i)
     sentence = (
@@ -444,9 +442,3 @@ def _together(
         "these values do not go together"
     )
     return RowProblem("far", (row,), column.name, said, f"{first} to {last}", sentence, 0.7)
-
-
-def _normal_share(z: Array) -> Array:
-    from scipy.special import ndtr
-
-    return np.asarray(ndtr(z))

@@ -19,14 +19,14 @@ _WIDTH_OF_TEXT = 28
 # About what share of its time each part of an audit takes, on tables of 1,000 to 300,000 rows. The time that is left is
 # told from these and from what the parts before have taken on this table.
 _PARTS = (
-    ("reading", 4.0),
-    ("encoding", 4.0),
-    ("choosing the penalty", 8.0),
-    ("fitting both models", 50.0),
-    ("fitting the model", 14.0),
-    ("looking for wrong", 14.0),
+    ("reading", 3.0),
+    ("encoding", 3.0),
+    ("choosing the penalty", 4.0),
+    ("fitting both models", 34.0),
+    ("fitting the model", 9.0),
+    ("looking for wrong", 40.0),
     ("looking for other", 4.0),
-    ("gathering", 2.0),
+    ("gathering", 1.0),
     ("writing", 2.0),
 )
 # Where nothing moves on a screen, a step that takes longer says so every so many seconds.

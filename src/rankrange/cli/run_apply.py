@@ -39,16 +39,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--new-labels", action="store_true", help="allow labels that no row of the table has; an error otherwise"
     )
-    add_csv_options(parser)
+    add_file_options(parser)
     parser.add_argument("--quiet", "-q", action="store_true", help="say nothing")
 
 
-def add_csv_options(group: Any) -> None:
-    """How CSV is read."""
+def add_file_options(group: Any) -> None:
+    """How files are read."""
     group.add_argument(
         "--delimiter", metavar="CHAR", help="what separates columns of CSV (default: comma; tab for .tsv)"
     )
     group.add_argument("--encoding", default="utf-8", metavar="NAME", help="the encoding of CSV (default: utf-8)")
+    group.add_argument("--sheet", metavar="NAME", help="the sheet of a workbook that has several")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -61,7 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
     inputs = {"the file that is read": arguments.file, "the decisions": arguments.decisions}
     check_places({"--out": arguments.out}, inputs)
     decisions = read_decisions(arguments.decisions)
-    source = open_table(arguments.file, delimiter=arguments.delimiter, encoding=arguments.encoding)
+    how = {"delimiter": arguments.delimiter, "encoding": arguments.encoding, "sheet": arguments.sheet}
+    source = open_table(arguments.file, **how)
     changes = changes_of(decisions, source, new_labels=arguments.new_labels)
     write_whole({arguments.out: fixed_contents(source, changes, arguments.out)})
     if not arguments.quiet:

@@ -54,6 +54,8 @@ class WrongLabels:
         The probability of each class being the true one, given the scores and the label.
     expected : ndarray of shape (n, classes)
         The probability of each label, given the scores alone.
+    slope, shift : float and ndarray of shape (classes,)
+        The true class is drawn from softmax(slope * scores + shift); with `transition` they judge other rows too.
     """
 
     rate: float
@@ -62,6 +64,13 @@ class WrongLabels:
     wrong: Array
     true: Array
     expected: Array
+    slope: float = 1.0
+    shift: Array | float = 0.0
+
+    def posterior(self, scores: Array, codes: Array) -> Array:
+        """The probability of each class being the true one (n, classes), for rows that were not in the fit."""
+        joint = _softmax(self.slope * scores + self.shift) * self.transition[:, codes].T
+        return np.asarray(joint / np.maximum(joint.sum(axis=1, keepdims=True), 1e-300))
 
 
 def wrong_labels(scores: Array, codes: Array, mass: Array | None = None, *, prior: float = _PRIOR) -> WrongLabels:
@@ -86,7 +95,7 @@ def wrong_labels(scores: Array, codes: Array, mass: Array | None = None, *, prio
     Z = np.column_stack([np.zeros(len(scores)), scores]) if scores.ndim == 1 else np.asarray(scores, dtype=np.float64)
     share = np.ones(len(Z)) if mass is None else np.asarray(mass, dtype=np.float64)
     n, share = float(share.sum()), share / share.sum()
-    Z = _normed(Z)
+    Z, scale = _normed(Z)
     coarse = _coarse(Z, codes, share)
     quick = _Model(*coarse[:2], prior / n)
     starts = _STARTS if Z.shape[1] == 2 else _STARTS[:1]  # with two classes a low and a high rate may both fit
@@ -103,6 +112,8 @@ def wrong_labels(scores: Array, codes: Array, mass: Array | None = None, *, prio
         wrong=1.0 - point.posterior[np.arange(len(codes)), codes],
         true=point.posterior,
         expected=point.p @ point.T,
+        slope=float(np.exp(best.x[0])) / scale,
+        shift=best.x[1 : Z.shape[1] + 1],
     )
 
 
@@ -140,11 +151,12 @@ def tempered(P: Array, heat: float) -> Array:
     return _softmax(np.log(np.clip(P, _LEAST, 1.0)) / heat)
 
 
-def _normed(Z: Array) -> Array:
-    """Scores of mean zero in each row and a usual size of one."""
+def _normed(Z: Array) -> tuple[Array, float]:
+    """Scores of mean zero in each row and a usual size of one, and what they were divided by."""
     centred = Z - Z.mean(axis=1, keepdims=True)
     scale = float(np.median(np.abs(centred).max(axis=1)))
-    return centred / (scale if scale > 0 else 1.0)
+    scale = scale if scale > 0 else 1.0
+    return centred / scale, scale
 
 
 def _coarse(Z: Array, codes: Array, share: Array, slices: int = _SLICES) -> tuple[Array, Array, Array]:

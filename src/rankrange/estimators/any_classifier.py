@@ -17,12 +17,12 @@ from ..crossfit.judge import Verdict, judge
 from ..crossfit.models import FittedFolds, Task, ask
 from ..crossfit.opinions import simple_opinions
 from ..crossfit.residuals import Outliers
-from .any_model import Plan, RankedRangeModel, mass_of_rows
+from .any_model import LEAST_TO_HALVE, Plan, RankedRangeModel, mass_of_rows
 from .linear import warn_of_lost_class
 
 # Classes of fewer rows are not judged: halves hold too few of them to know them by.
 _LEAST_OF_CLASS = 5
-# Rows, or groups of 25, from which on a quarter of them makes a fit.
+# Rows, or groups of 25, from which on a quarter of them makes a fit as well.
 _LEAST_TO_QUARTER = 600
 
 
@@ -165,9 +165,10 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         assert task.codes is not None
         if self.cv is not None:
             return {"folds": plan}
-        few = len(task.y) if plan.groups is None else 25 * len(np.unique(plan.groups))
-        repeats = int(self.n_repeats)
-        if few < _LEAST_TO_QUARTER:
+        rows, repeats = plan.independent(len(task.y)), int(self.n_repeats)
+        if rows < LEAST_TO_HALVE:
+            return {"fifths": plan.larger(task)}
+        if rows < _LEAST_TO_QUARTER:
             return {"halves": plan.first(max(1, repeats - 2))}
         return {"fifths": plan.larger(task), "quarters": plan.quarters(task.codes, max(1, repeats // 4))}
 

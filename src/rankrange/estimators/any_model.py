@@ -42,6 +42,8 @@ _LEAST_ROWS = 20
 # A given m is honoured from this many rows on.
 _LEAST_RANKED = 4
 _ROUNDS = 5
+# Rows, or groups of 25, from which on a half of them makes a fit: boosted trees want 20 rows in a leaf.
+LEAST_TO_HALVE = 200
 # So few suspects, where there may be no errors at all, cost a model less than rows that are rare but right; where no
 # more are dropped there is little noise to average out, so that larger parts teach more, and all rows most.
 _TOO_FEW = 0.01
@@ -62,6 +64,10 @@ class Plan:
     def free(self) -> bool:
         """Whether a row may be judged by any other."""
         return self.per_repeat > 0 and self.groups is None
+
+    def independent(self, n: int) -> int:
+        """How many of n rows say something of their own: all, or 25 for each group."""
+        return n if self.groups is None else 25 * len(np.unique(self.groups))
 
     def first(self, repeats: int) -> Plan:
         """The first so many repeats; all folds where they were given."""
@@ -138,6 +144,12 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
             self._fit_ranked(task, mass, plan)
 
     def _check_settings(self) -> None:
+        base, wanted = self._base(), self.__sklearn_tags__().estimator_type
+        if isinstance(base, type) or not hasattr(base, "fit"):
+            raise ValueError(f"estimator must be a model with a method fit, got {base!r}; pass for example Ridge()")
+        kind = getattr(_tags_of(base), "estimator_type", None)
+        if {kind, wanted} == {"classifier", "regressor"}:
+            raise ValueError(f"{type(self).__name__} needs a {wanted}, got the {kind} {type(base).__name__}")
         if isinstance(self.m, str) and self.m != "auto":
             raise ValueError(f"m must be 'auto', an int (a count) or a float in [0, 1], got {self.m!r}")
         if isinstance(self.m, str) and self.k != 1.0:
@@ -198,7 +210,8 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         low, high = verdict.interval
         self.noise_estimate_, self.noise_interval_ = float(verdict.rate), (float(low), float(high))
         self._report(f"{int(self.dropped_.sum())} of {len(mass)} rows are probably wrong and were dropped")
-        calm = knowing and self.cv is None and self.dropped_.mean() < _TOO_FEW
+        small = plan.independent(len(mass)) < LEAST_TO_HALVE
+        calm = self.cv is None and (small or (knowing and self.dropped_.mean() < _TOO_FEW))
         single = self.refit == "single"
         fit = None
         if not single or self._tells_probabilities():
@@ -294,9 +307,18 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        base = get_tags(self._base())
-        tags.input_tags = base.input_tags
+        base = _tags_of(self._base())
+        if base is not None:
+            tags.input_tags = base.input_tags
         return tags
+
+
+def _tags_of(model: Any) -> Any:
+    """What scikit-learn notes about the model; None for one that has nothing but `fit` and `predict`."""
+    try:
+        return get_tags(model)
+    except (AttributeError, TypeError):
+        return None
 
 
 def mass_of_rows(sample_weight: Any, n: int) -> Array:

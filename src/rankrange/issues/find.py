@@ -50,7 +50,8 @@ def find_label_issues(
     Parameters
     ----------
     X : array_like or sparse matrix of shape (n_samples, n_features), optional
-        The rows. Without them rows are ranked by `pred_probs` alone.
+        The rows. Without them rows are ranked by `pred_probs` alone. What `rankrange.scan` gives holds its labels, so
+        that y is left out; rows are then judged in a few passes, by a linear model and by trees grown on a sample.
     y : array_like of shape (n_samples,)
         Their labels, of which some may be wrong.
     estimator : None, AoRRClassifier or classifier with predict_proba, default=None
@@ -96,6 +97,11 @@ def find_label_issues(
     >>> bool((given[worst] != y[worst]).all())  # the twenty worst are all wrong
     True
     """
+    if hasattr(X, "__rankrange_issues__"):  # rows beyond memory judge themselves
+        judged: LabelIssues = X.__rankrange_issues__(
+            estimator=estimator, cv=cv, random_state=random_state, verbose=verbose
+        )
+        return judged
     own = estimator is None or isinstance(estimator, AoRRClassifier)
     data = Data.checked(X, y, pred_probs is not None, any_X=not own)
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
@@ -177,7 +183,7 @@ def _tabulate(
     table = np.zeros(
         len(order),
         dtype=[
-            ("row", np.intp),
+            ("row", np.intp if data.index is None else data.index.dtype),
             ("given", data.classes.dtype),
             ("suggested", data.classes.dtype),
             ("p_wrong", np.float64),
@@ -188,7 +194,7 @@ def _tabulate(
             ("action", "U7"),
         ],
     )
-    table["row"] = order
+    table["row"] = order if data.index is None else data.index[order]
     table["given"], table["suggested"] = data.classes[codes[order]], data.classes[best_other[order]]
     table["p_wrong"], table["loss"] = p_wrong[order], losses[:, order].mean(axis=0)
     table["distance"] = (losses - views.cuts)[:, order].mean(axis=0)
@@ -212,4 +218,5 @@ def _tabulate(
         far=far,
         trial=correction,
         ranked=table,
+        index=data.index,
     )

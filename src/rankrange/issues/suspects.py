@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from ..core.arrays import Array
 from ..core.flips import LIKELY
 from .trial import Correction
+
+CHOICES = ("relabel", "keep", "drop", "unsure")
 
 
 @dataclass(frozen=True)
@@ -19,10 +23,11 @@ class LabelIssues:
     Parameters
     ----------
     table : structured ndarray
-        One entry per suspect: "row" (its place in X), "given" and "suggested" label, "p_wrong", "loss" (out of sample),
-        "distance" (the loss less the cut lam_hat), "cut" (how often the loss was above the cut, of all fits that had
-        not seen the row), "fdr" (the estimated share of right labels among the suspects up to here) and "action":
-        "relabel" (likely wrong, and one other label fits), "drop" (likely wrong) or "look" (possibly wrong).
+        One entry per suspect: "row" (its label in the index of X, or its place, from 0), "given" and "suggested" label,
+        "p_wrong", "loss" (out of sample), "distance" (the loss less the cut lam_hat), "cut" (how often the loss was
+        above the cut, of all fits that had not seen the row), "fdr" (the estimated share of right labels among the
+        suspects up to here) and "action": "relabel" (likely wrong, and one other label fits), "drop" (likely wrong) or
+        "look" (possibly wrong).
     score : ndarray of shape (n,)
         The higher, the more suspect; what the table is sorted by.
     p_wrong : ndarray of shape (n,)
@@ -42,6 +47,10 @@ class LabelIssues:
         What the trial with planted errors found, by which p_wrong is corrected.
     ranked : structured ndarray, optional
         The table of all rows, most suspect first; `top` shows the first of them.
+    index : ndarray of shape (n,), optional
+        The labels of all rows, where X is a data frame with an index of its own.
+    decisions : dict
+        What was decided with `decide`, by the name of the row.
 
     Examples
     --------
@@ -67,6 +76,8 @@ class LabelIssues:
     far: Array | None = None
     trial: Correction | None = None
     ranked: Array | None = None
+    index: Array | None = None
+    decisions: dict[Any, tuple[str, Any]] = field(default_factory=dict)
 
     def top(self, n: int = 20) -> Array:
         """The n most suspect rows, with the columns of the table, whether or not their p_wrong makes them suspects.
@@ -89,6 +100,56 @@ class LabelIssues:
         (0, [1])
         """
         return (self.table if self.ranked is None else self.ranked)[:n]
+
+    def decide(self, row: Any, decision: str, label: Any = None) -> None:
+        """Record what to do about a row; `decided` carries it out.
+
+        Parameters
+        ----------
+        row : int or label
+            As the table names it: the label in the index of a data frame, else the place, from 0.
+        decision : {"relabel", "keep", "drop", "unsure"}
+            Relabel it, keep it as it is, drop it, or none of these yet.
+        label : optional
+            What it is relabelled to; by default what is suggested.
+
+        Examples
+        --------
+        >>> from rankrange import find_label_issues
+        >>> issues = find_label_issues(y=[0, 0, 1, 1], pred_probs=[[0.9, 0.1], [0.4, 0.6], [0.2, 0.8], [0.1, 0.9]])
+        >>> issues.decide(1, "relabel", 1)
+        >>> labels, kept = issues.decided()
+        >>> labels.tolist(), kept.all().item()
+        ([0, 1, 1, 1], True)
+        """
+        if decision not in CHOICES:
+            raise ValueError(f"a decision is one of {', '.join(CHOICES)}, got {decision!r}; choose one of them")
+        place = self._place(row)
+        new = self.suggested[place] if label is None else label
+        if decision == "relabel" and new not in self.given:
+            raise ValueError(f"a label must be one of those in y, got {new!r} for row {row!r}; choose one of them")
+        self.decisions[row] = (decision, new if decision == "relabel" else None)
+
+    def decided(self) -> tuple[Array, Array]:
+        """The labels after the decisions, and which rows are kept.
+
+        Returns
+        -------
+        labels, kept : ndarray of shape (n,)
+            All labels, those of relabelled rows replaced; and False for the rows that are dropped.
+        """
+        labels, kept = self.given.copy(), np.ones(len(self.given), dtype=bool)
+        for row, (decision, label) in self.decisions.items():
+            if decision == "relabel":
+                labels[self._place(row)] = label
+            kept[self._place(row)] = decision != "drop"
+        return labels, kept
+
+    def _place(self, row: Any) -> int:
+        fits = np.flatnonzero((np.arange(len(self.given)) if self.index is None else self.index) == row)
+        if len(fits) != 1:
+            raise ValueError(f"a decision needs the name of one row, got {row!r}, which {len(fits)} rows have")
+        return int(fits[0])
 
     def __len__(self) -> int:
         return len(self.table)
@@ -146,10 +207,10 @@ class LabelIssues:
         """
         return _pandas("to_cleanlab").DataFrame(
             {
-                "is_label_issue": self.p_wrong >= LIKELY,
-                "label_quality": 1.0 - self.score,
-                "given_label": self.given,
-                "predicted_label": self.suggested,
+                "is_label_issue": np.asarray(self.p_wrong) >= LIKELY,
+                "label_quality": 1.0 - np.asarray(self.score),
+                "given_label": np.asarray(self.given),
+                "predicted_label": np.asarray(self.suggested),
             }
         )
 
@@ -169,7 +230,7 @@ def _pandas(purpose: str) -> Any:
 
 
 def issues_fragment(issues: Any, limit: int = 10) -> str:
-    """What a notebook shows: the estimate and the first suspects, without script or style. Rows count from 0."""
+    """What a notebook shows: the estimate and the first suspects, without script or style."""
     from ..pages.shell import fragment
 
     low, high = issues.noise_interval

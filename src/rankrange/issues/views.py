@@ -22,13 +22,25 @@ from ..estimators import AoRRClassifier
 Report = Callable[[str], Any]
 
 
+def index_of(table: Any) -> Array | None:
+    """The index of a pandas data frame, where it says more than the places of the rows; else None."""
+    index = getattr(table, "index", None)
+    if index is None or type(table).__module__.split(".")[0] != "pandas":
+        return None
+    labels = np.empty(len(index), dtype=object)
+    labels[:] = index.tolist()
+    plain = np.asarray(index) if index.dtype.kind in "iu" else labels
+    return None if plain.dtype.kind in "iu" and np.array_equal(plain, np.arange(len(plain))) else plain
+
+
 @dataclass(frozen=True)
 class Data:
-    """Rows and labels, checked: codes 0..K-1 of the sorted classes."""
+    """Rows and labels, checked: codes 0..K-1 of the sorted classes; and the index of a data frame, if it has one."""
 
     X: Any
     codes: Array
     classes: Array
+    index: Array | None = None
 
     @classmethod
     def checked(cls, X: Any, y: Any, fitted: bool, any_X: bool) -> Data:
@@ -38,6 +50,7 @@ class Data:
         """
         if y is None or (X is None and not fitted):
             raise ValueError("find_label_issues needs y, and X or pred_probs; pass find_label_issues(X, y)")
+        index = index_of(X)
         y = column_or_1d(y)
         if X is not None:
             X = X if any_X else check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
@@ -53,7 +66,7 @@ class Data:
         if not fitted and counts.min() < 2:
             rare = classes.tolist()[int(counts.argmin())]
             raise ValueError(f"each class needs two rows to be judged by the others, got one of {rare!r}; drop it")
-        return cls(X, codes, classes)
+        return cls(X, codes, classes, index)
 
 
 @dataclass(frozen=True)

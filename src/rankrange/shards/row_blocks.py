@@ -98,11 +98,11 @@ def aligned_blocks(batches: Iterable[Batch]) -> Iterator[Batch]:
             part = _part(batch, at, end)
             waiting.append(part)
             if (batch.first_row + end) % BLOCK_ROWS == 0:
-                yield _joined(waiting)
+                yield joined(waiting)
                 waiting = []
             at = end
     if waiting:
-        yield _joined(waiting)
+        yield joined(waiting)
 
 
 def _part(batch: Batch, start: int, stop: int) -> Batch:
@@ -110,7 +110,8 @@ def _part(batch: Batch, start: int, stop: int) -> Batch:
     return Batch(batch.first_row + start, batch.X[start:stop], batch.y[start:stop], weight)
 
 
-def _joined(parts: list[Batch]) -> Batch:
+def joined(parts: list[Batch]) -> Batch:
+    """The rows of consecutive batches as one."""
     if len(parts) == 1:
         return parts[0]
     X = (

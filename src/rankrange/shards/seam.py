@@ -125,6 +125,11 @@ class ShardList:
 
         return fit_on_shards(self, estimator)
 
+    def __rankrange_issues__(self, **options: Any) -> Any:
+        from .label_issues import find_on_shards
+
+        return find_on_shards(self, **options)
+
 
 @dataclass(frozen=True)
 class Task:

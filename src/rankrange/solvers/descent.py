@@ -215,6 +215,8 @@ def _inner(a: Array, b: Array) -> Array:
 
 def _inverse_hessian(G: Array, pairs: list[tuple[Array, Array, Array]], metric: Metric | None) -> Array:
     """The two-loop recursion, for all starts together; a pair of weight 0 changes nothing."""
+    if len(G) == 1:
+        return _inverse_hessian_of_one(G, pairs, metric)
     q = G.copy()
     alphas = []
     for s, y, rho in reversed(pairs):
@@ -232,6 +234,24 @@ def _inverse_hessian(G: Array, pairs: list[tuple[Array, Array, Array]], metric: 
         beta = rho * _inner(y, r)
         r += (alpha - beta)[:, None, None] * s
     return r
+
+
+def _inverse_hessian_of_one(G: Array, pairs: list[tuple[Array, Array, Array]], metric: Metric | None) -> Array:
+    """The same for one start, bit for bit, where the arrays are short and each call counts."""
+    q = G.ravel().copy()
+    flat = [(s.ravel(), y.ravel(), rho[0]) for s, y, rho in pairs]
+    alphas = []
+    for s, y, rho in reversed(flat):
+        alphas.append(rho * np.einsum("i,i", s, q))
+        q -= alphas[-1] * y
+    r = q if metric is None else metric.solve(q.reshape(G.shape)).ravel()
+    if flat:
+        s, y, rho = flat[-1]
+        length = np.einsum("i,i", y, y if metric is None else metric.solve(y.reshape(G.shape)).ravel()) * rho
+        r = r * (1.0 / length if length > 0 else 1.0)
+    for (s, y, rho), alpha in zip(flat, reversed(alphas), strict=True):
+        r += (alpha - rho * np.einsum("i,i", y, r)) * s
+    return r.reshape(G.shape)
 
 
 def _backtrack(

@@ -169,13 +169,23 @@ def _on_all_rows(
         candidates,
         metric,
         max_iter=max_iter,
-        # Where nothing is cut above there is one minimum, and Newton steps get there from further away.
-        tol=tol if objective.m == 0 and applies(objective) else 0.05 * tol,
+        tol=_close_enough(objective) * tol,
         left=objective.gap_left,
         on_step=lambda v: log("descent", v),
     )
     result = _polish(objective, ends[0], rng, tol, max(1, max_iter - n_iter), log, metric)
     return replace(result, n_iter=result.n_iter + n_iter)
+
+
+def _close_enough(objective: Objective) -> float:
+    """What a quasi-Newton step must gain, in units of the tolerance, for another one to pay.
+
+    Where nothing is cut above there is one minimum, and Newton steps get there from further away, most of all where
+    the loss is made of lines. Otherwise the minimum that is reached depends on each of these steps.
+    """
+    if objective.m > 0 or not applies(objective):
+        return 0.05
+    return 100.0 if hasattr(objective.loss, "margins") else 1.0
 
 
 def _polish(
@@ -196,7 +206,7 @@ def _polish(
             W,
             rng=rng,
             tol=tol,
-            max_iter=min(40, max_iter),
+            max_iter=min(40 if objective.n_outputs == 1 else 10, max_iter),  # with several scores a step costs more
             log=log,
             phase="polish",
             near=width == 0,

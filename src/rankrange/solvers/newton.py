@@ -12,6 +12,7 @@ the unknowns are the r x p parameters in a row.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -20,12 +21,12 @@ import numpy as np
 from ..core.arrays import Array
 from ..core.objective import Design, Objective, TopSum
 from .descent import Log, Metric, Result, cut_is_clean, finish, relative
-from .inner.band import Look, balanced, look_at, near_cut, near_kink, rows_of
+from .inner.band import near_cut, near_kink, rows_of
 from .inner.bounds import Bounds
 
 _BLOCK = 1 << 15
-# Rows near the cut that are free to change sides at most.
-_WIDEST = 200_000
+# Rows near the cut that are free to change sides at most, and the same times the square of the parameters.
+_WIDEST, _WIDEST_WORK = 200_000, 5e8
 # Times that the tangents of the certificate are moved at most.
 _TANGENTS = 3
 # Parameters up to which a Hessian is built and factored: with one score per row, and with several.
@@ -82,7 +83,7 @@ def newton(
             if end is None:
                 break
             same = np.array_equal(end.is_cut, look.is_cut)
-            if same or n_iter >= max_iter or look.value - end.value <= 0.1 * tol * look.value:
+            if same or n_iter >= max_iter or look.value - end.value <= 0.01 * tol * look.value:
                 look, gap = (end, gap - (look.value - end.value)) if same else (look, gap)
                 break
         if n_iter >= max_iter or proposal.gain <= stop * look.value:
@@ -128,7 +129,8 @@ class _Loop:
         # At a minimum about as many rows tie at the cut as there are parameters, and fewer where the penalty is strong.
         # Nothing but the rows in the band holds a step where a loss does not bend.
         few = max(20 * p, n // 8) if self.linear else min(10 * p * objective.n_outputs, 500)
-        self.least_width = min(max(few, width), n, _WIDEST)
+        self.widest = min(n, _WIDEST, max(500, int(_WIDEST_WORK / (p * objective.n_outputs) ** 2)))
+        self.least_width = min(max(few, width), self.widest)
         self.width = self.least_width
         self.last_gain = np.inf
         self.near = near and not self.linear
@@ -138,7 +140,7 @@ class _Loop:
         self.crossed = int(np.count_nonzero(before.is_cut != after.is_cut))
         switched = int(np.count_nonzero((before.q > 0) != (after.q > 0))) - self.crossed
         wider = 2 * self.width if self.linear and length < 0.5 else 2 * switched
-        self.width = min(max(self.least_width, wider), self.objective.design.n, _WIDEST)
+        self.width = min(max(self.least_width, wider), self.widest)
         gain = before.value - after.value
         if self.crossed <= 2 and gain > 0.1 * self.last_gain:
             self.curvature.size *= 5
@@ -146,10 +148,10 @@ class _Loop:
 
     def widen(self, look: Look, proposal: Proposal) -> bool:
         """Whether a step failed because too few rows were free to change sides, as where most of them all but tie."""
-        n, before = self.objective.design.n, self.width
+        before = self.width
         kinked = self.linear or self.objective.k < self.objective.total
         if kinked and proposal.gain > 0.01 * self.tol * look.value > 0:
-            self.width = min(8 * self.width, n, _WIDEST)
+            self.width = min(8 * self.width, self.widest)
         return self.width > before
 
     def propose(self, look: Look) -> Proposal:
@@ -196,7 +198,7 @@ class _Loop:
         proposal = Proposal(step.reshape(gradient.shape), gain)
         if gain > 0.3 * self.tol * look.value or not self.certify:
             return proposal
-        bound = lines.bound(objective, look, band.rows, weights * objective.kept)
+        bound = _balanced(objective, *lines.sums(objective, look, band.rows, weights * objective.kept))
         end = objective.design.scores(look.W + proposal.step)
         return proposal._replace(scores=end, gap=look.value - bound)
 
@@ -240,6 +242,31 @@ def _search(objective: Objective, look: Look, proposal: Proposal) -> tuple[Look 
             return trial, length
         length *= 0.5
     return None, length
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """One pass over the rows at W (r, p): scores, losses, slopes, the weights of F, its cuts and its value."""
+
+    W: Array
+    Z: Array
+    s: Array
+    U: Array
+    q: Array
+    lam: float
+    value: float
+
+    @cached_property
+    def is_cut(self) -> Array:
+        return (self.q <= 0) & (self.s > self.lam)
+
+
+def look_at(objective: Objective, W: Array, Z: Array | None = None) -> Look:
+    Z = objective.design.scores(W) if Z is None else Z
+    s, U = objective.losses_and_slopes(Z)
+    chosen = objective.select(s)
+    value = chosen.total / objective.kept + objective.penalty(W)
+    return Look(W, Z, s, U, chosen.weights, float(chosen.lam), value)
 
 
 class Curvature:
@@ -357,4 +384,18 @@ def tangents_at(objective: Objective, Z: Array, q: Array) -> tuple[float, Array]
         pull = weight * u
         sides = np.stack([pull * ~rising, pull * rising])
         flows += Design(design.X[block], design.fit_intercept).adjoint(sides)
-    return balanced(objective, heights, flows), flows.sum(axis=0)[None] / kept
+    return _balanced(objective, heights, flows), flows.sum(axis=0)[None] / kept
+
+
+def _balanced(objective: Objective, heights: Array, flows: Array) -> float:
+    """The least value of lines and penalty, from the sums over lines that fall and those that rise.
+
+    The slopes must add up to zero, because the intercept is free; the heavier side is scaled down, which keeps each
+    line below its loss because losses are not negative.
+    """
+    keep = np.ones(2)
+    if objective.design.fit_intercept:
+        size = np.abs(flows[:, -1])
+        keep = np.divide(size.min(), size, out=np.zeros(2), where=size > 0)
+    v = (keep @ flows)[: objective.design.d] / objective.kept
+    return float(keep @ heights) / objective.kept - 0.5 * objective.C * float(v @ v)

@@ -3,7 +3,7 @@
 Numbers are standardised after values far outside are brought in; texts become one 0/1 column per value, rare values
 together in one; where there are many values, columns with what the target usually is beside each, learnt from other
 rows; prose becomes a few dozen directions of its words (`texts`); dates become days, money and percent numbers
-(`cells`), yes and no become 1 and 0; a missing cell is the median, or a value of its own, with a 0/1 column that says
+(`forms`), yes and no become 1 and 0; a missing cell is the median, or a value of its own, with a 0/1 column that says
 so. What cannot help is left out: constant columns, and columns of identifiers.
 """
 
@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..core.arrays import Array
 from ..errors import UserError
 from ..pages.text import visible
-from .cells import typed
+from .forms import typed
 from .texts import as_texts, encode_texts, encode_usual, is_prose, learn_texts, learn_usual
 
 # Values of a text column that get their own 0/1 column: so many at most, each in so many rows at least.
@@ -61,7 +61,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     Parameters
     ----------
     dates, decimal : str or None
-        What 03/04/2025 and 1,234 mean, where a column does not say it itself; see `cells.typed`.
+        What 03/04/2025 and 1,234 mean, where a column does not say it itself; see `forms.typed`.
 
     Attributes
     ----------

@@ -18,6 +18,8 @@ from ..core.arrays import Array
 _DIRECTIONS, _WORDS = 50, 20_000
 # From so many characters on counts are hashed; of a cell so many are read.
 _HASHED_FROM, _READ = 30_000_000, 20_000
+# Prose has so many words per cell.
+_WORDS_OF_PROSE = 3.0
 # Rows from which the directions are learnt.
 _LEARNT_ON = 50_000
 # What the target usually is beside a value counts so many rows of the overall mean; up to so many classes less one.
@@ -25,17 +27,17 @@ _DRAWN, _MOST_USUAL = 10.0, 9
 
 
 def is_prose(levels: list[str]) -> bool:
-    """Whether different texts are prose, of which words come again, and no identifiers."""
+    """Whether different texts are prose: half of them have words that some others have, but not most."""
     some = levels[:: max(1, len(levels) // 500)][:500]
     words = [set(text.casefold().split()) for text in some]
-    if not words or np.mean([len(w) for w in words]) < 2.0:
+    if not words or np.mean([len(w) for w in words]) < _WORDS_OF_PROSE:
         return False
     counts: dict[str, int] = {}
     for own in words:
         for word in own:
             counts[word] = counts.get(word, 0) + 1
-    shared = sum(any(counts[word] > 1 for word in own) for own in words)
-    return shared >= 0.5 * len(words)
+    telling = {word for word, count in counts.items() if 1 < count < 0.6 * len(words)}
+    return sum(bool(own & telling) for own in words) >= 0.5 * len(words)
 
 
 def as_texts(column: Any) -> list[str]:

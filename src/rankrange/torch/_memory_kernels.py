@@ -1,4 +1,4 @@
-"""The Triton kernel of `AoRRLoss(m="auto")`: memory, judge and weighted mean of a batch in one launch.
+"""The Triton kernel of `AoRRLoss(m="auto")`: memory, judge and weights of a batch in one launch.
 
 What it computes is defined by `auto.AutoCut` and `doubts.ClassJudge`. One program does it all, tile by tile, because
 every weight depends on the class sums of the whole batch, and because sums in a fixed order are the same bits on every
@@ -14,7 +14,7 @@ import triton.language as tl
 TINY = tl.constexpr(1.1754943508222875e-38)
 UNJUDGED = tl.constexpr(2.0)  # stands for the ratio of a sample that may not be cut yet; ratios are at most 1
 # What the user passes may be a slice, and the memory may grow: neither is built into the compiled kernel.
-_ANY = ["output", "losses", "target", "index", "size", "n_classes"]
+_ANY = ["output", "target", "index", "size", "n_classes"]
 
 
 @triton.jit
@@ -78,30 +78,29 @@ def edges_of(s0, s1, s2, s3, EDGE: tl.constexpr, WAVERING: tl.constexpr, FIRM: t
 
 
 @triton.jit
-def weigh_tile(losses, target, index, cuts, weights, edge, row, n, size, CLASSES: tl.constexpr):
-    """Turn the ratios of a tile into weights and count the cuts; returns the sums of weights and of weighted losses."""
+def weigh_tile(target, index, cuts, weights, edge, row, n, size, CLASSES: tl.constexpr):
+    """Turn the ratios of a tile into weights and count the cuts; returns the sum of the weights."""
     there = row < n
     ratio = tl.load(weights + row, there, UNJUDGED)
     label = tl.load(target + row, there, 0).to(tl.int32)
     own = label[:, None] == tl.arange(0, CLASSES)[None, :]
     below = tl.minimum(ratio / tl.maximum(tl.sum(tl.where(own, edge[None, :], 0.0), 1), 1e-6), 1.0)
     weight = tl.where(there, tl.where(ratio == UNJUDGED, 1.0, below * below), 0.0)
-    loss = tl.load(losses + row, there, 0.0).to(tl.float32)
     place, known = place_of(index, row, there, size)
     count = tl.load(cuts + place, known, 0) + (weight < 0.5).to(tl.int32)
     tl.debug_barrier()
     tl.store(cuts + place, count, known)
     tl.store(weights + row, weight, there)
-    return tl.sum(weight, 0), tl.sum(tl.where(weight != 0.0, weight * loss, 0.0), 0)
+    return tl.sum(weight, 0)
 
 
 @triton.jit(do_not_specialize=_ANY)
 def remember(
-    output, losses, target, index, rows, visits, cuts, given, sums, value, weights, slopes, n, size, n_classes,
+    output, slopes, target, index, rows, visits, cuts, given, sums, weights, n, size, n_classes,
     FACTOR: tl.constexpr, VISITS: tl.constexpr, HALF_LIFE: tl.constexpr, EDGE: tl.constexpr, WAVERING: tl.constexpr,
     FIRM: tl.constexpr, PRIOR: tl.constexpr, CLASSES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Remember what the network says of the n samples, and weigh their losses by it; `slopes` are d value / d loss."""
+    """Remember what the network says of n samples, and weigh them by it; `slopes` are the weights over their sum."""
     tile, one_class = tl.arange(0, TILE), tl.arange(0, CLASSES)
     b0, b1 = tl.zeros((CLASSES,), tl.float32), tl.zeros((CLASSES,), tl.float32)
     b2, b3 = tl.zeros((CLASSES,), tl.float32), tl.zeros((CLASSES,), tl.float32)
@@ -120,12 +119,10 @@ def remember(
     tl.store(column + 2, s2, inner)
     tl.store(column + 3, s3, inner)
     edge = edges_of(s0, s1, s2, s3, EDGE, WAVERING, FIRM, PRIOR)
-    weight_sum, loss_sum = tl.full((), 0.0, tl.float32), tl.full((), 0.0, tl.float32)
+    total = tl.full((), 0.0, tl.float32)
     for start in range(0, n, TILE):
-        w, wl = weigh_tile(losses, target, index, cuts, weights, edge, start + tile, n, size, CLASSES)
-        weight_sum, loss_sum = weight_sum + w, loss_sum + wl
-    scale = 1.0 / tl.maximum(weight_sum, 1.0)
-    tl.store(value, loss_sum * scale)
+        total += weigh_tile(target, index, cuts, weights, edge, start + tile, n, size, CLASSES)
+    scale = 1.0 / tl.maximum(total, 1.0)
     tl.debug_barrier()
     for start in range(0, n, TILE):
         row = start + tile

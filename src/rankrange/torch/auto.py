@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from . import kernels
-from .doubts import EDGE, FIRM, HALF_LIFE, POWER, PRIOR, WAVERING, ClassJudge, LossJudge, Opinion
+from .doubts import EDGE, FIRM, HALF_LIFE, PRIOR, WAVERING, ClassJudge, LossJudge, Opinion
 from .functional import weighted_sum
 from .memory import Memory
 
@@ -63,7 +63,8 @@ class AutoCut(nn.Module):
         """(value, weights) of a batch: the weighted mean of its losses (over the group), and the weight of each."""
         n_classes = args[0].shape[1] if len(args) > 1 and has_classes(args[0], args[1]) else 0
         self._prepare(n_classes, index, losses.device, group)
-        if index is not None and group is None and warm is None and self._fits_kernel(losses, args[0], n_classes):
+        plain = group is None and warm is None and self.training and 0 < n_classes <= SOFTMAX_UP_TO
+        if plain and index is not None and kernels.fits_memory(losses, args[0]):
             return self._fused(losses, args[0], args[1], index)
         values, target = values_of(losses.detach(), args, n_classes)
         own = Batch(values, target, n_classes, index, None)
@@ -75,26 +76,24 @@ class AutoCut(nn.Module):
             weights = torch.where(warm, 1.0, weights)
         total = (weights if batch.known is None else torch.where(batch.known, weights, 0.0)).sum().clamp(min=1.0)
         weights = weights[start : start + len(losses)]
-        value = weighted_sum(losses, weights, 1.0 / total)
+        # Without classes an infinite loss is an outlier, and cut; a label without any chance is loud: 0 inf = NaN.
+        value = weighted_sum(losses, weights, 1.0 / total) if target is None else _mean(losses, weights / total)
         if group is not None:
             from .distributed import joint_value
 
             value = joint_value(value, group)
         return value, weights.to(losses.dtype)
 
-    def _fits_kernel(self, losses: Tensor, output: Tensor, n_classes: int) -> bool:
-        remembered = 0 < n_classes <= SOFTMAX_UP_TO and self.training
-        return remembered and POWER == 2.0 and kernels.fits_memory(losses, output)
-
     def _fused(self, losses: Tensor, output: Tensor, target: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         """The same by one kernel: from Python the launches of small operations would take longer than they do."""
-        memory = self.memory
-        buffers = memory.rows, memory.visits, memory.cuts, memory.given, self.judge.sums
-        rule = float(memory.factor), VISITS, HALF_LIFE, EDGE, WAVERING, FIRM, PRIOR
-        index = index.to(losses.device, non_blocking=True)
-        return kernels.remembered_mean(
-            losses, kernels.MemoryBatch(output.detach(), target.long(), index, buffers, rule)
-        )
+        memory, sums = self.memory, self.judge.sums
+        buffers = memory.rows, memory.visits, memory.cuts, memory.given, sums
+        rule = FACTOR, VISITS, HALF_LIFE, EDGE, WAVERING, FIRM, PRIOR
+        if index.device != losses.device:
+            index = index.to(losses.device, non_blocking=True)
+        batch = kernels.MemoryBatch(output.detach(), target.long(), index, buffers, rule)
+        weights, slopes = kernels.remember(batch, losses.dtype)
+        return torch.dot(losses, slopes), weights
 
     def _prepare(self, n_classes: int, sample: Tensor | None, device: torch.device, group: ProcessGroup | None) -> None:
         """Buffers of the right shape and place; nothing to do after the first batches."""
@@ -102,11 +101,12 @@ class AutoCut(nn.Module):
             raise ValueError(
                 "over a group all processes need a memory of one size, got n_samples=None; pass n_samples=len(dataset)"
             )
-        if not n_classes and isinstance(self.judge, ClassJudge):
-            self.judge = LossJudge().train(self.training)
-        if isinstance(self.judge, LossJudge) != (n_classes == 0):
+        judge = self.judge
+        if not n_classes and isinstance(judge, ClassJudge):
+            judge = self.judge = LossJudge().train(self.training)
+        if isinstance(judge, LossJudge) != (n_classes == 0):
             raise ValueError("one AoRRLoss(m='auto') judges either classes or losses, got both; use one per task")
-        self.judge.prepare(n_classes, device)
+        judge.prepare(n_classes, device)
         if sample is not None:
             self.memory.prepare(sample, 1 if not n_classes else n_classes if n_classes <= SOFTMAX_UP_TO else 3, device)
 
@@ -202,6 +202,10 @@ def values_of(losses: Tensor, args: tuple[Any, ...], n_classes: int) -> tuple[Te
         first, choice = belief.max(1)
         belief = torch.stack([belief.gather(1, target[:, None])[:, 0], first, choice.to(belief.dtype)], 1)
     return belief, target
+
+
+def _mean(losses: Tensor, slopes: Tensor) -> Tensor:
+    return (losses * slopes).sum().to(losses.dtype)
 
 
 def has_classes(output: Any, target: Any) -> bool:

@@ -39,8 +39,8 @@ from .memory import Resizable
 EDGE = 4.0
 POWER = 2.0
 WAVERING, FIRM = 0.45, 0.65
-# The same for what is claimed after training, when objections are fewer and the network repeats more of them: with right
-# labels .3 of them, with human errors .7 (of which three in four were errors) to .83 (nine in ten), planted ones .95.
+# The same for what is claimed after training. Then the network repeats .3 of its objections where labels are right, .7
+# to .83 with human errors (of its suspects three in four to nine in ten were wrong), and nearly all with planted ones.
 HOLLOW, SOLID = 0.3, 0.85
 UNKNOWN_TRUST = 0.5  # where there is no memory, and objections cannot be followed
 TIMES = 4.0
@@ -72,11 +72,9 @@ class ClassJudge(Resizable):
         self.register_buffer("sums", torch.zeros(0, 4))
 
     def prepare(self, n_classes: int, device: torch.device) -> None:
-        if self.sums.shape[0] != n_classes or self.sums.device != device:
-            fresh = torch.zeros(n_classes, 4, device=device)
-            if self.sums.shape[0] == n_classes:
-                fresh.copy_(self.sums)
-            self.sums = fresh
+        sums = self.sums
+        if sums.shape[0] != n_classes or sums.device != device:
+            self.sums = sums.to(device) if sums.shape[0] == n_classes else torch.zeros(n_classes, 4, device=device)
 
     def forward(self, opinion: Opinion, target: Tensor, known: Tensor | None) -> Tensor:
         """Weights in [0, 1]; samples that are not `known` count for nothing (None: all are)."""

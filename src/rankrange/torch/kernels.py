@@ -120,12 +120,6 @@ def fits_memory(losses: Tensor, output: Tensor) -> bool:
     return losses.dtype in _DTYPES and output.dtype in _DTYPES and 0 < output.numel() <= _MOST_REMEMBERED
 
 
-def remembered_mean(losses: Tensor, batch: MemoryBatch) -> tuple[Tensor, Tensor]:
-    """(value, weights) of a batch as `auto.AutoCut` defines them, and the memory moved on, in one launch."""
-    weights = torch.empty(losses.shape, dtype=torch.float32, device=losses.device)
-    return _RememberedMean.apply(losses, batch, weights), weights
-
-
 # --- launches
 
 
@@ -219,24 +213,25 @@ def spread(scores: Tensor, target: Tensor, marks: Tensor, gradient: Tensor, plan
     return out
 
 
-def _remember(losses: Tensor, batch: MemoryBatch, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """The weighted mean of the losses, and its gradient."""
-    n, n_classes = batch.output.shape
-    value = torch.empty((), dtype=losses.dtype, device=losses.device)
-    slopes = torch.empty_like(weights)
+def remember(batch: MemoryBatch, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The weights of a batch as `auto.AutoCut` defines them, and over their sum in `dtype`; the memory moves on."""
+    output = batch.output.contiguous()
+    n, n_classes = output.shape
+    weights = torch.empty(n, dtype=torch.float32, device=output.device)
+    slopes = torch.empty(n, dtype=dtype, device=output.device)
     given = (
-        batch.output.contiguous(), losses.contiguous(), batch.target.contiguous(), batch.sample.contiguous(),
-        *batch.buffers, value, weights, slopes, n, len(batch.buffers[1]) - 1, n_classes,
+        output, slopes, batch.target.contiguous(), batch.sample.contiguous(), *batch.buffers,
+        weights, n, batch.buffers[1].shape[0] - 1, n_classes,
     )  # fmt: skip
     classes = max(1 << (n_classes - 1).bit_length(), 16)
     tile = min(max(1 << (n - 1).bit_length(), 32), 2048 // classes)
     _launch("remember", 1, 1, given, (*batch.constants, classes, tile), 4)
-    return value, slopes
+    return weights, slopes
 
 
 # Where the arguments of each kernel hold the size that Triton specializes.
 _SIZE_AT = {"small": 4, "narrow": 4, "finish": 4, "weigh": 4, "short_rows": 4, "spread": 5}
-_SIZE_AT |= {"long_rows_by_mask": 5, "long_rows_by_index": 5, "remember": 12}
+_SIZE_AT |= {"long_rows_by_mask": 5, "long_rows_by_index": 5, "remember": 10}
 _KERNELS: dict[str, Any] = {}
 if triton is not None:
     for module in (_label_kernels, _large_kernels, _memory_kernels, _select_kernels):
@@ -327,17 +322,6 @@ class _RankedRange(torch.autograd.Function):
             return product if gradient.dtype == torch.float32 else product.to(gradient.dtype), None
         run: Any = torch.ops.rankrange.weigh if torch.is_grad_enabled() else weigh
         return run(*ctx.saved_tensors, gradient, ctx.scale), None
-
-
-class _RememberedMean(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, losses: Tensor, batch: MemoryBatch, weights: Tensor) -> Tensor:
-        value, ctx.slopes = _remember(losses, batch, weights)
-        return value
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return (gradient * ctx.slopes).to(gradient.dtype), None, None
 
 
 class _TKML(torch.autograd.Function):

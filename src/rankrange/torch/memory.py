@@ -64,8 +64,9 @@ class Memory(Resizable):
 
     def prepare(self, index: Tensor, width: int, device: torch.device) -> None:
         """Make room for what is about to come: rows of this width on this device, as many as are known to be needed."""
+        rows = self.rows
         needed = self.n_samples or (self.size if torch.compiler.is_compiling() else self._largest(index) + 1)
-        if needed <= self.size and self.rows.shape[1] == width and self.rows.device == device:
+        if needed < rows.shape[0] and rows.shape[1] == width and rows.device == device:
             return
         if self.rows.shape[1] not in (0, width):
             raise ValueError(

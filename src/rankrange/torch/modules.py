@@ -185,19 +185,19 @@ class AoRRLoss(nn.Module):
         return self._last[what]
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        index = None
-        if self.auto is not None:
-            args, index = _split_index(args, kwargs, self.base is None)
-        losses = args[0] if self.base is None else self.base(*args, **kwargs)
+        auto, base, index = self.auto, self.base, None  # once: to look up a submodule costs more than a branch
+        if auto is not None:
+            args, index = _split_index(args, kwargs, base is None)
+        losses = args[0] if base is None else base(*args, **kwargs)
         if losses.dim() == 0:
             raise ValueError("base must return one loss a sample, got a single number; use reduction='none'")
         flat = losses if losses.dim() == 1 else losses.reshape(-1)
         self._last["losses"] = losses.detach()
         warm = self.batches < self.warmup if self.warmup else None
-        if self.auto is None:
+        if auto is None:
             value = self._ranked(flat, args, warm)
         else:
-            value, self._last["weights"] = self.auto(flat, args, index, self.group, warm)
+            value, self._last["weights"] = auto.forward(flat, args, index, self.group, warm)
         if self.warmup and self.training:
             self.batches += 1
         return value
@@ -267,8 +267,10 @@ def _split_index(
         args, index = args[:own], args[own]
     if index is None:
         return args, None
+    n = args[0].shape[0]
+    if isinstance(index, Tensor) and index.dtype == torch.int64 and index.shape == (n,):
+        return args, index
     index = torch.as_tensor(index)
-    n = len(args[0])
     if index.shape != (n,) or index.is_floating_point() or index.dtype == torch.bool:
         raise ValueError(
             f"index must hold one integer per sample, shape ({n},), got {index.dtype} of shape {tuple(index.shape)}; "

@@ -2,8 +2,9 @@
 
 With wrong labels that depend on the class, or at the start of training, the m largest losses of a batch can be most of
 one class; once it is cut the network forgets it, and its losses stay the largest. `ClassGuard` watches which share of
-each class the ranking keeps. While some class keeps less than half of what it should, ranks are taken inside the
-classes of the batch instead: each class then loses the same share of its samples.
+each class the ranking would keep. Once some class keeps less than LEAST of what it should, ranks are taken inside the
+classes of the batch instead, each of which then loses the same share, until every class would keep ENOUGH of it: to
+switch back sooner lets the class slip away again, and each return is a blow that can kill a network.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from torch import Tensor
 
 from .memory import Resizable
 
+LEAST, ENOUGH = 0.7, 0.9
 _HALF_LIFE = 200.0  # samples of a class
-_ENOUGH = 30.0
-_LEAST = 0.5
+_FEW = 30.0
 _LOOK_EVERY = 64
 
 
@@ -25,30 +26,34 @@ class ClassGuard(Resizable):
     """Which share of each class a ranking keeps, and whether a class is being cut away."""
 
     sums: Tensor  # (classes, 2): discounted number of samples, and the weight that the ranking left them
+    on: Tensor  # whether classes are being protected
 
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("sums", torch.zeros(0, 2))
+        self.register_buffer("on", torch.zeros((), dtype=torch.bool))
         self._looks, self._warned = 0, False
         self._answer: tuple[Tensor, object] | None = None
 
     def prepare(self, n_classes: int, device: torch.device) -> None:
         if self.sums.shape[0] != n_classes or self.sums.device != device:
             self.sums = torch.zeros(n_classes, 2, device=device)
+            self.on = torch.zeros((), dtype=torch.bool, device=device)
 
     def forward(self, weights: Tensor, target: Tensor, share: float) -> Tensor:
-        """Whether, as of this batch, some class keeps less than half of `share`, what the ranking keeps of all."""
+        """Whether, as of this batch, classes are to be protected; `share` is what the ranking keeps of all samples."""
         if self.training:
             member = target[:, None] == torch.arange(len(self.sums), device=target.device)
             kept = torch.where(member, weights[:, None], 0.0).sum(0)
             batch = torch.stack([member.sum(0).to(kept.dtype), kept], 1).to(self.sums.dtype)
             self.sums.mul_(torch.exp2(-batch[:, :1] / _HALF_LIFE)).add_(batch)
-        return self.cut_away(share).any()
+            self.on.copy_(self.cut_away(share, torch.where(self.on, ENOUGH, LEAST)).any())
+        return self.on
 
-    def cut_away(self, share: float) -> Tensor:
-        """(classes,) which classes keep less than half of `share`."""
+    def cut_away(self, share: float, least: Tensor | float = LEAST) -> Tensor:
+        """(classes,) which classes keep less than `least` of `share`."""
         seen, kept = self.sums.unbind(1)
-        return (seen >= _ENOUGH) & (kept < _LEAST * share * seen)
+        return (seen >= _FEW) & (kept < least * share * seen)
 
     def warn(self, share: float) -> None:
         """Say so once, some batches after it began: the answer is copied while the device works on."""

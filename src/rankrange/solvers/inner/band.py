@@ -5,9 +5,7 @@ It is a quadratic plus the sum of the K largest of a few lines, solved by interi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -15,33 +13,13 @@ from ...core.arrays import Array
 from ...core.objective import Design, Objective
 from ..descent import Metric
 
+if TYPE_CHECKING:
+    from ..newton import Look
+
 # Steps at most; 10 to 15 are usual.
 _BAND_STEPS = 40
-
-
-@dataclass(frozen=True, eq=False)
-class Look:
-    """One pass over the rows at W (r, p): scores, losses, slopes, the weights of F, its cuts and its value."""
-
-    W: Array
-    Z: Array
-    s: Array
-    U: Array
-    q: Array
-    lam: float
-    value: float
-
-    @cached_property
-    def is_cut(self) -> Array:
-        return (self.q <= 0) & (self.s > self.lam)
-
-
-def look_at(objective: Objective, W: Array, Z: Array | None = None) -> Look:
-    Z = objective.design.scores(W) if Z is None else Z
-    s, U = objective.losses_and_slopes(Z)
-    chosen = objective.select(s)
-    value = chosen.total / objective.kept + objective.penalty(W)
-    return Look(W, Z, s, U, chosen.weights, float(chosen.lam), value)
+# Lines weighted at a time, so that they stay in a cache.
+_BLOCK = 1 << 12
 
 
 def rows_of(design: Design, rows: Array) -> Array:
@@ -55,8 +33,8 @@ def rows_of(design: Design, rows: Array) -> Array:
 class Band(NamedTuple):
     """The rows near the lower cut, or near a kink; in units of F their lines are `values` + `A` d.
 
-    `rest` is the gradient of all that is not a line; `idle` is the mass that may rest on no row at all, which costs
-    nothing: margins may be negative, losses are not.
+    `rest` is the gradient of all that is not a line; `idle` is the mass that rests on no row now, where it may,
+    which costs nothing: margins may be negative, losses are not.
     """
 
     rows: Array
@@ -65,13 +43,13 @@ class Band(NamedTuple):
     caps: Array
     weights: Array
     rest: Array
-    idle: float = 0.0
+    idle: float | None = None
 
     def solve(self, hessian: Array, enough: float) -> tuple[Array, Array, float]:
         """The step, the weights of the lines at its end, and what it gains."""
         A, values, caps = self.A, self.values, self.caps
-        K = float(self.weights.sum()) + self.idle
-        if self.idle:
+        K = float(self.weights.sum()) + (self.idle or 0.0)
+        if self.idle is not None:
             A, values, caps = np.vstack([A, np.zeros((1, A.shape[1]))]), np.append(values, 0.0), np.append(caps, K)
         solved = solve_band(self.rest, hessian, A, values, caps, K, enough)
         gain = float(self.weights @ self.values) - solved.value
@@ -109,8 +87,8 @@ class Lines(NamedTuple):
     base: Array
     factor: Array
 
-    def bound(self, objective: Objective, look: Look, rows: Array, found: Array) -> float:
-        """A bound on the least value with the same rows cut: a weighted margin is a line below its loss."""
+    def sums(self, objective: Objective, look: Look, rows: Array, found: Array) -> tuple[Array, Array]:
+        """Heights and slopes of lines below the losses, those that fall and those that rise summed apart."""
         weights = self.weights.copy()
         weights[rows] = self.base + self.factor * found
         pull = weights * self.slopes
@@ -118,7 +96,7 @@ class Lines(NamedTuple):
         rising = pull > 0
         sides = np.stack([pull * ~rising, pull * rising])
         heights = np.array([offsets[~rising].sum(), offsets[rising].sum()])
-        return balanced(objective, heights, objective.design.adjoint(sides))
+        return heights, objective.design.adjoint(sides)
 
 
 def near_kink(objective: Objective, look: Look, gradient: Array, width: int) -> tuple[Band, Lines]:
@@ -142,24 +120,11 @@ def near_kink(objective: Objective, look: Look, gradient: Array, width: int) -> 
     rest = (
         gradient[0] - ((look.U[0, rows] * q[rows] - base * slopes[rows]) / factor / slopes[rows]) @ A / objective.kept
     )
-    left = float(caps.sum()) if whole else 0.0 if signed else objective.kept - float(weights.sum())
+    left = float(caps.sum()) if whole else max(objective.kept - float(weights.sum()), 0.0)
+    idle = None if signed and not whole else left / objective.kept
     values = factor * margins[rows]
-    band = Band(rows, A, values, caps / objective.kept, now / objective.kept, rest, left / objective.kept)
+    band = Band(rows, A, values, caps / objective.kept, now / objective.kept, rest, idle)
     return band, Lines(margins, slopes, weights, base, factor)
-
-
-def balanced(objective: Objective, heights: Array, flows: Array) -> float:
-    """The least value of lines and penalty, from the sums over lines that fall and those that rise.
-
-    The slopes must add up to zero, because the intercept is free; the heavier side is scaled down, which keeps each
-    line below its loss because losses are not negative.
-    """
-    keep = np.ones(2)
-    if objective.design.fit_intercept:
-        size = np.abs(flows[:, -1])
-        keep = np.divide(size.min(), size, out=np.zeros(2), where=size > 0)
-    v = (keep @ flows)[: objective.design.d] / objective.kept
-    return float(keep @ heights) / objective.kept - 0.5 * objective.C * float(v @ v)
 
 
 class BandStep(NamedTuple):
@@ -187,9 +152,8 @@ class _Point(NamedTuple):
 
     def reach(self, by: _Point) -> float:
         """How far the positive unknowns may go along `by`, at most 1."""
-        now, change = np.concatenate(self[2:]), np.concatenate(by[2:])
-        falling = change < 0
-        return min(1.0, float((now[falling] / -change[falling]).min(initial=np.inf)))
+        fastest = min(float((change / now).min()) for now, change in zip(self[2:], by[2:], strict=True))
+        return 1.0 if fastest >= 0 else min(1.0, -1.0 / fastest)
 
 
 def solve_band(g: Array, H: Array, A: Array, values: Array, caps: Array, K: float, enough: float) -> BandStep:
@@ -250,10 +214,13 @@ class _Newton:
     def __init__(self, H: Array, A: Array, point: _Point, pull: Array) -> None:
         self.A, self.pull = A, pull
         self.D = 1.0 / (point.below / point.q + point.over / point.room)
-        weighted = A * np.sqrt(self.D)[:, None]
+        gram, root = np.zeros_like(H), np.sqrt(self.D)
+        for start in range(0, len(A), _BLOCK):
+            weighted = A[start : start + _BLOCK] * root[start : start + _BLOCK, None]
+            gram += weighted.T @ weighted
         self.total = max(float(self.D.sum()), 1e-300)
         self.drift = self.D @ A
-        matrix = H + weighted.T @ weighted - np.outer(self.drift, self.drift) / self.total
+        matrix = H + gram - np.outer(self.drift, self.drift) / self.total
         self.metric = Metric(matrix, 1e-13)
 
     def direction(self, point: _Point, centre: float, first: _Point | None = None) -> _Point:

@@ -23,6 +23,8 @@ _MOSTLY = 0.95
 _DATE = re.compile(
     r"(\d{1,4})([./-])(\d{1,2})\2(\d{1,4})(?:[T ]+(\d{1,2}):(\d\d)(?::(\d\d)(?:\.\d+)?)?\s*([AaPp][Mm])?)?"
 )
+_NAMED = re.compile(r"(?:(\d{1,2})[ .-]+([A-Za-z]{3,9})|([A-Za-z]{3,9})[ .]+(\d{1,2}))[ .,-]+(\d{4}|\d\d)")
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _CURRENCY = r"(?:[$€£¥₹₽₩₺₴¢]|USD|EUR|GBP|CHF|JPY|INR|CNY|CAD|AUD|SEK|NOK|DKK|PLN|BRL|Fr\.|kr|zł|R\$)"
 _AMOUNT = re.compile(
     rf"(?P<minus>[-\u2212(])?\s*(?P<first>{_CURRENCY})?\s*(?P<sign>[-\u2212+])?\s*"
@@ -85,15 +87,15 @@ def _value_type(column: Any) -> Any:
 
 
 def _form_of(name: str, column: Any, dates: str | None, decimal: str | None) -> str | None:
-    """The form of a column of texts: "day-first", "month-first", "year-first", "point" or "comma"; None for texts."""
+    """The form of a column of texts: "day-first", "comma" and so on; None for texts."""
     some = _texts(column.slice(0, 2000))[:_FIRST]
-    for pattern, decide in ((_DATE, _order_of_dates), (_AMOUNT, _decimal_of)):
+    for pattern, decide in ((_DATE, _order_of_dates), (_NAMED, _named_dates), (_AMOUNT, _decimal_of)):
         if some and sum(pattern.fullmatch(text) is not None for text in some) >= _MOSTLY * len(some):
             texts = _texts(column)
             matches = [match for match in map(pattern.fullmatch, texts) if match is not None]
             if len(matches) < _MOSTLY * len(texts):
                 return None
-            return decide(name, matches, dates if pattern is _DATE else decimal)
+            return decide(name, matches, decimal if pattern is _AMOUNT else dates)
     return None
 
 
@@ -130,10 +132,18 @@ def _order_of_dates(name: str, matches: list[re.Match[str]], dates: str | None) 
     )
 
 
+def _named_dates(name: str, matches: list[re.Match[str]], dates: str | None) -> str | None:
+    """19-Sep-03 and September 19, 2003: English names of months."""
+    return "month-named" if all((m[2] or m[3])[:3].lower() in _MONTHS for m in matches) else None
+
+
 def _milliseconds(text: str, form: str) -> int | None:
     """Milliseconds since 1970 of a date in words, or None where it is none."""
     from datetime import datetime, timezone
 
+    if form == "month-named" and (found := _NAMED.fullmatch(text.strip())):
+        month = _MONTHS.index((found[2] or found[3])[:3].lower()) + 1
+        text, form = f"{found[1] or found[4]}.{month}.{found[5]}", "day-first"
     match = _DATE.fullmatch(text.strip())
     if match is None:
         return None
