@@ -261,3 +261,27 @@ def test_where_no_label_looks_wrong_up_to_three_may_be():
     found = wrong_labels(Z, given)
     assert found.rate < 0.005
     assert found.interval[1] >= found.rate + 3 / 2000
+
+
+def test_of_labels_that_nothing_predicts_none_is_called_wrong():
+    rng = np.random.default_rng(0)
+    issues = find_label_issues(rng.normal(size=(400, 3)), rng.integers(0, 2, 400), random_state=0)
+    assert len(issues) == 0
+    assert issues.noise_interval[0] == 0
+    assert (issues.top(5)["suggested"] != issues.top(5)["given"]).all()
+
+
+def test_a_circle_without_wrong_labels_has_no_suspects():
+    X = np.random.default_rng(0).uniform(-1, 1, (1000, 2))
+    assert len(find_label_issues(X, (X**2).sum(axis=1) < 0.55, random_state=0)) == 0
+
+
+def test_far_rows_with_wrong_labels_come_first_and_are_never_relabelled():
+    X, y, _ = planted(2)
+    X = X - X.mean(axis=0)
+    far = np.arange(0, 300, 15)
+    given = y.copy()
+    given[far], X[far] = 1 - y[far], X[far] * 10
+    issues = find_label_issues(X, given, trees=False, random_state=0)
+    assert set(issues["row"][:20].tolist()) == set(far.tolist())
+    assert "relabel" not in issues["action"][:20]

@@ -31,6 +31,8 @@ _ANYTHING = 3.0
 _WIDTH = 1.96
 # Above this probability that no label is wrong nothing is claimed: p_wrong is not told above the second number.
 _UNTOLD, _SILENT, _IMPOSSIBLE = 0.05, POSSIBLE - 0.01, 0.03
+# Of two classes, the share of labels that the mixture may miss where something is claimed.
+_HOPELESS = 0.3
 # Rows whose distance from the middle is so many times that of three quarters of the rows are far, if they are few.
 _FAR, _FEW_FAR = 2.5, 0.25
 # A value that so many rows have is not far out in its column.
@@ -217,6 +219,9 @@ def weigh(
     mean = np.tensordot(weights, P, axes=1)
     kinds = range(len(P)) if K == 2 else [int(np.argmax(np.log(own).sum(axis=1)))]
     found = averaged_labels([mean[near], *(P[kind, near] for kind in kinds)], codes[near], stories)
+    if K == 2 and float((mean[near].argmax(axis=1) != codes[near]).mean()) > _HOPELESS:
+        # Overlap and wrong labels look alike to models that miss so many: whatever the evidence, nobody can tell.
+        found = replace(found, none=max(found.none, LIKELY), interval=(0.0, found.interval[1]))
     p_wrong, ranking, true = np.zeros(n), np.zeros(n), np.zeros((n, K))
     # Where the rate is in doubt, a label that is all but impossible may still be told: its p_wrong knows of the doubt.
     silent = (found.none > _UNTOLD) & (mean[near, codes[near]] > _IMPOSSIBLE)

@@ -34,8 +34,8 @@ _ROWS, _LEAST_PLANTED, _LEAST_OF_CLASS = 2500, 20, 5
 _FROM = 0.05
 # How far intercept and slope of the correction may lie from none, in units of one standard deviation of a prior.
 _SHIFT, _SLOPE = 0.5, 0.25
-# A trial is one draw, and what one draw suggests counts for a quarter of what it would if its rows were independent.
-_ONE_DRAW = 0.25
+# A trial is one draw whose luck its rows share: on development tables following it further made claims no truer.
+_ONE_DRAW = 0.05
 # Opinions of a smaller weight are not asked again.
 _COUNTS = 0.05
 
