@@ -183,6 +183,26 @@ def test_a_stream_learns_to_cut_wrong_labels():
     assert share_above == pytest.approx(0.15, abs=0.03)
 
 
+def test_a_stream_after_a_fit_forgets_how_sure_the_fit_was():
+    """The factor of the probabilities belongs to the rows of that fit: a stream has one of its own, which is 1."""
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(600, 3))
+    truth = (Z[:, 0] > 0).astype(int)
+    noisy = np.where(rng.random(600) < 0.2, 1 - truth, truth)
+    fit = AoRRClassifier(m=0.2, k=1.0).fit(Z, noisy)
+    assert fit.temperature_ < 0.9
+    fit.partial_fit(Z, truth)
+    expected = 1 / (1 + np.exp(-fit.decision_function(Z)))
+    np.testing.assert_allclose(fit.predict_proba(Z)[:, 1], expected, rtol=1e-12)
+
+
+def test_a_stream_after_a_fit_goes_on_from_that_fit_and_not_from_an_older_stream():
+    fresh = AoRRClassifier(**FIXED).fit(X, Y).partial_fit(X, Y)
+    older = AoRRClassifier(**FIXED).partial_fit(X[:, :1], Y, classes=np.unique(Y))
+    again = older.fit(X, Y).partial_fit(X, Y)
+    np.testing.assert_array_equal(again.coef_, fresh.coef_)
+
+
 def test_a_stream_needs_fractions_and_classes():
     with pytest.raises(ValueError, match="must name all classes"):
         AoRRClassifier(**FIXED).partial_fit(X, Y)

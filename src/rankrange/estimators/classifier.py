@@ -200,6 +200,7 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
             The fitted model itself.
         """
         if fitted_elsewhere(self, X, y, sample_weight, X_val, y_val):
+            self.temperature_ = 1.0
             return self
         self._check_params()
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
@@ -310,6 +311,7 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
         self._check_classes(np.arange(len(self.classes_)))
         loss, n_outputs = self._loss()
         self._learn(X, self._encode(codes, X.dtype), self._mass(X, codes, sample_weight), loss, n_outputs)
+        self.temperature_ = 1.0  # that of a fit before belongs to its rows
         return self
 
     def _mass(self, X: Any, codes: Array, sample_weight: Any) -> Array | None:
