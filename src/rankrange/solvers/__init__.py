@@ -159,9 +159,14 @@ def solve(name: str, objective: Objective, start: Array | None = None, settings:
 
     Examples
     --------
-    >>> from rankrange.solvers import SOLVERS
-    >>> sorted(SOLVERS)
-    ['auto', 'bilevel', 'dca', 'subgradient']
+    >>> import numpy as np
+    >>> from rankrange.core.losses import Squared
+    >>> from rankrange.core.objective import Design, Objective
+    >>> from rankrange.solvers import solve
+    >>> X, y = np.arange(6.0)[:, None], np.array([0.0, 2.0, 4.0, 6.0, 8.0, 99.0])
+    >>> line = solve("auto", Objective(Design(X, True), y, Squared(), 1e6, 1, m=1, k=6)).w
+    >>> print(line.round(3) + 0.0)  # the slope and the intercept of all points but one
+    [[2. 0.]]
     """
     if name not in SOLVERS:
         raise ValueError(f"solver must be one of {', '.join(SOLVERS)}, got {name!r}")
