@@ -282,3 +282,14 @@ def test_probabilities_of_a_fit_that_drops_rows_are_those_of_the_likeliest_scale
     np.testing.assert_allclose(fit.predict_proba(X)[:, 1], 1 / (1 + np.exp(-fit.temperature_ * scores)))
     np.testing.assert_array_equal(fit.predict_proba(X).argmax(axis=1), fit.predict(X))
     assert AoRRClassifier(m=0, k=1.0, random_state=0).fit(X, y).temperature_ == 1.0
+
+
+def test_a_data_frame_is_fitted_and_scored_without_a_warning():
+    """The columns of the frame have names, which rows that were checked inside a fit have lost."""
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    for target in (Y, np.digitize(REAL, [-1.0, 1.0])):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            fit = AoRRClassifier(**FIXED).fit(frame, target)
+            assert fit.predict_proba(frame).shape == (N, len(set(target)))
+        assert fit.temperature_ == AoRRClassifier(**FIXED).fit(X, target).temperature_

@@ -230,7 +230,8 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
         """
         if self.loss != "logistic" or self.m_ == 0:
             return 1.0
-        scores = np.asarray(self.decision_function(X), dtype=np.float64)
+        scores = np.asarray(self._scores(X), dtype=np.float64)
+        scores = scores[:, 0] if len(self.classes_) == 2 else scores
         Z = np.stack([np.zeros_like(scores), scores], axis=1) if scores.ndim == 1 else scores
         own = Z[np.arange(len(Z)), ((y > 0) if scores.ndim == 1 else y).astype(np.intp)]
         mass = np.ones(len(Z)) if weight is None else np.asarray(weight, dtype=np.float64)
