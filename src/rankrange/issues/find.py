@@ -140,6 +140,15 @@ def _written_out(X: Any) -> Array | None:
     return np.asarray(X.toarray()) if X.shape[0] * X.shape[1] <= _WRITTEN_OUT else None
 
 
+def _weighed(data: Data, opinions: dict[str, Array], far: Array) -> Weighed:
+    """What the opinions say together; where some labels were mended, that no label is wrong is out of the question."""
+    weighed = weigh(opinions, data.codes, far)
+    others = float(weighed.stories[1:].sum())
+    if (data.learnt == data.codes).all() or others == 0.0:
+        return weighed
+    return weigh(opinions, data.codes, far, np.array([0.0, *weighed.stories[1:]]) / others)
+
+
 def _judge(
     data: Data,
     views: Views,
@@ -150,12 +159,12 @@ def _judge(
     report: Report,
     stack: Stack | None = None,
 ) -> LabelIssues:
-    weighed = weigh(opinions, data.codes, far)
+    weighed = _weighed(data, opinions, far)
     if neighbours and data.X is not None:
         near = neighbour_view(data, weighed.mean, far, rng)
         if near is not None:
             opinions = {**opinions, "neighbours": near}
-            weighed = weigh(opinions, data.codes, far)
+            weighed = _weighed(data, opinions, far)
     told = ", ".join(f"{name} {weight:.2f}" for name, weight in weighed.weights.items())
     report(f"how much each opinion counts: {told}")
     correction = Correction()
