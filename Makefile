@@ -10,7 +10,7 @@ PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/pyth
 # Twice quiet: errors only, no warnings.
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-warn-script-location
 
-.PHONY: demo test test-slow lint types check clean help
+.PHONY: demo test test-slow test-oldest lint types check docs docs-check release-check clean help
 
 help:  ## say what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -32,10 +32,25 @@ demo: $(VENV)/.demo  ## audit digits with planted errors; writes a report to loo
 	@$(BIN)/python -m rankrange demo
 
 test: $(VENV)/.test  ## run the tests
-	$(PYTEST) -m "not slow" $(ARGS)
+	$(PYTEST) -m "not slow and not site" $(ARGS)
 
 test-slow: $(VENV)/.test  ## run the slow tests too
-	$(PYTEST) $(ARGS)
+	$(PYTEST) -m "not site" $(ARGS)
+
+# What the oldest versions could break: arrays, estimators, tables, files. Python 3.10, because newer ones have no such wheels.
+OLDEST_PYTHON ?= python3.10
+OLDEST_TESTS := $(addprefix tests/test_,$(addsuffix .py,ranges select metrics noise risk linear audit scan docstrings))
+
+$(VENV)-oldest/.ready: tests/oldest.txt
+	@$(OLDEST_PYTHON) -m venv $(VENV)-oldest
+	@echo "installing the oldest versions into $(VENV)-oldest (a minute or two) ..."
+	@$(VENV)-oldest/bin/python -m pip install -qq --disable-pip-version-check -r tests/oldest.txt \
+		pytest pytest-xdist hypothesis mpmath polars "pyparsing<3.2"  # newer ones make matplotlib 3.8 warn
+	@$(VENV)-oldest/bin/python -m pip install -qq --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+test-oldest: $(VENV)-oldest/.ready  ## run a part of the tests with the oldest versions of what the package needs
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(VENV)-oldest/bin/python -m pytest -n auto -m "not slow" $(OLDEST_TESTS) $(ARGS)
 
 lint: $(VENV)/.test  ## check the style
 	$(BIN)/ruff check .
@@ -46,5 +61,22 @@ types: $(VENV)/.test  ## check the types
 
 check: test lint types  ## all that CI runs
 
+$(VENV)/.docs: pyproject.toml $(VENV)/.demo | $(BIN)/python
+	@echo "installing what the site needs into $(VENV) (some minutes) ..."
+	@$(PIP) -e ".[docs]"
+	@touch $@
+
+docs: $(VENV)/.docs  ## build the site and the report into docs/_build/html
+	$(BIN)/python docs/build.py
+
+docs-check: $(VENV)/.docs $(VENV)/.test  ## look at the built site: links, search, accessibility
+	@command -v npm >/dev/null && npm install --silent --no-save --prefix $(VENV)/npm axe-core@4 || echo "no npm: axe-core is left out"
+	$(BIN)/python -m pytest -m site tests/test_site.py $(ARGS)
+
+release-check: $(VENV)/.demo  ## build wheel and sdist, check them, install the wheel into an empty environment, run the demo
+	@$(PIP) build twine check-wheel-contents
+	$(BIN)/python docs/release_check.py
+
 clean:  ## remove what these commands made
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis rankrange-demo.html
+	rm -rf $(VENV) $(VENV)-oldest .pytest_cache .mypy_cache .ruff_cache .hypothesis dist docs/_build docs/gallery \
+		docs/api/generated docs/benchmarks/generated rankrange-demo.html

@@ -1,13 +1,16 @@
 """RankedRangeClassifier around boosted trees, forests and LightGBM, on tables with planted wrong labels.
 
-    RANKRANGE_DATA=... python benchmarks/any_model.py [--seeds 10] [--first 0] [--sets ...] [--base hgb] [--no-record]
-    RANKRANGE_DATA=... python benchmarks/any_model.py --summary [--base hgb]
+    RANKRANGE_DATA=... python benchmarks/any_model.py [--seeds 10] [--first 0] [--sets ...] [--base hgb] [--cleanlab]
+    RANKRANGE_DATA=... python benchmarks/any_model.py --summary [--base hgb] [--seeds 10] [--first 0]
+
+What does not depend on this library (plain, clean, cleanlab) is recorded by itself, once for each cell. A run that was
+cut off goes on where it ended, as long as the commit is the same; in the summary the last measurement of a cell counts.
 
 60% of the rows train, at most `--rows` of them (1,000; digits 500), the rest tests, at most 3,000 rows; wrong labels
 are planted in the training part alone. Accuracy in percent on the test part:
 - plain: the base fitted to the labels as they are; clean: the same fitted to the true labels.
 - ensemble, single: RankedRangeClassifier(base, refit=...). The rows that are dropped are the same for both, and judged
-  once; the time of "single" is that of the last fit alone.
+  once; time, log loss and calibration of "single" are those of the last fit alone, without its temperature.
 - cleanlab: CleanLearning(base): 5-fold probabilities, prune, refit; with its default settings.
 The gap is clean - plain; the share won back is (method - plain) / gap, as a ratio of sums over cells, because single
 gaps can be close to zero. Log loss on the test part says how calibrated probabilities are. Times are core seconds in
@@ -107,53 +110,91 @@ def split(name: str, seed: int, most: int) -> tuple[Any, Any, Any, Any]:
     return take(train), y[train], take(test), y[test]
 
 
-def measure(name: str, kind: str, rate: float, seed: int, base_name: str, most: int) -> dict[str, Any]:
-    from cleanlab.classification import CleanLearning
-
+def noisy(name: str, kind: str, rate: float, seed: int, base_name: str, most: int) -> tuple[Any, ...]:
+    """The training rows with their true and their given labels, the test rows, and the base."""
     X, y, X_test, y_test = split(name, seed, most)
     given = plant(X, y, kind, rate, seed)
     if base_name == "forest":
         X, X_test = numbers(X), numbers(X_test)
-    base = base_of(base_name).set_params(random_state=seed)
-    row: dict[str, Any] = {"base": base_name, "set": name, "kind": kind, "rate": rate, "seed": seed, "n": len(y)}
+    return X, y, given, X_test, y_test, base_of(base_name).set_params(random_state=seed)
+
+
+def timed(work: Any, *arguments: Any, **named: Any) -> tuple[Any, float]:
     start = time.process_time()
-    cross_val_predict(base, X, given, cv=5, method="predict_proba")
-    unit = time.process_time() - start
-    models = {
-        "plain": (clone(base), given),
-        "clean": (clone(base), y),
-        "ensemble": (RankedRangeClassifier(base, random_state=seed), given),
-        "single": (None, given),
-        "cleanlab": (CleanLearning(clone(base), seed=seed), given),
-    }
-    for method, (model, labels) in models.items():
-        start = time.process_time()
-        if method == "single":  # what refit="single" fits, without judging twice
-            model, kept = clone(base), np.flatnonzero(~models["ensemble"][0].dropped_)
-            model.fit(X.iloc[kept] if isinstance(X, pd.DataFrame) else X[kept], labels[kept])
-        else:
-            model.fit(X, labels)
-        row[f"{method}_time"] = round((time.process_time() - start) / unit, 3)
-        P = np.zeros((len(y_test), int(y.max()) + 1))
-        start = time.process_time()
-        P[:, np.asarray(getattr(model, "classes_", getattr(getattr(model, "clf", None), "classes_", None)))] = (
-            model.predict_proba(X_test)
-        )
-        row[f"{method}_predict"] = round((time.process_time() - start) / unit, 4)
-        row[method] = round(100 * float((P.argmax(axis=1) == y_test).mean()), 3)
-        row[f"{method}_log_loss"] = round(float(log_loss(y_test, P.clip(1e-6), labels=np.arange(P.shape[1]))), 5)
-    found = models["ensemble"][0]
-    wrong = given != y
-    row["cut"] = round(float(found.dropped_.mean()), 4)
-    row["precision"] = round(float(wrong[found.dropped_].mean()), 4) if found.dropped_.any() else ""
-    row["recall"] = round(float(found.dropped_[wrong].mean()), 4) if wrong.any() else ""
-    row["wrong"], row["estimate"] = round(float(wrong.mean()), 4), round(found.noise_estimate_, 4)
-    row["low"], row["high"] = (round(float(end), 4) for end in found.noise_interval_)
+    result = work(*arguments, **named)
+    return result, time.process_time() - start
+
+
+def tested(row: dict[str, Any], method: str, model: Any, X_test: Any, y_test: Any, seconds: float, unit: float) -> None:
+    """Accuracy, log loss and times of a fitted model, into the row."""
+    known = getattr(model, "classes_", getattr(getattr(model, "clf", None), "classes_", None))
+    found, asking = timed(model.predict_proba, X_test)
+    P = np.zeros((len(y_test), 1 + int(max(y_test.max(), np.max(known)))))
+    P[:, np.asarray(known)] = found
+    row[f"{method}_time"], row[f"{method}_predict"] = round(seconds / unit, 3), round(asking / unit, 4)
+    row[method] = round(100 * float((P.argmax(axis=1) == y_test).mean()), 3)
+    row[f"{method}_log_loss"] = round(float(log_loss(y_test, P.clip(1e-6), labels=np.arange(P.shape[1]))), 5)
+    row[f"{method}_calibration"] = round(calibration_error(P, y_test), 5)
+
+
+def calibration_error(P: Any, y: Any) -> float:
+    """How far the probability of the predicted class is from how often it is right: mean over ten equal parts."""
+    sure, right = P.max(axis=1), P.argmax(axis=1) == y
+    parts = np.array_split(np.argsort(sure, kind="stable"), 10)
+    return float(sum(abs(sure[rows].sum() - right[rows].sum()) for rows in parts) / len(y))
+
+
+def cross_validation(base: Any, X: Any, given: Any) -> float:
+    """Core seconds of a 5-fold cross-validation of the base: the unit of all times."""
+    return timed(cross_val_predict, base, X, given, cv=5, method="predict_proba")[1]
+
+
+def references(cell: tuple[Any, ...], key: dict[str, Any], unit: float, cleanlab: bool) -> dict[str, Any]:
+    """What does not depend on this library: the base on the labels as they are and on the true ones, and cleanlab."""
+    X, y, given, X_test, y_test, base = cell
+    row = {**key, "n": len(y)}
+    cleaned = None
+    if cleanlab:
+        from cleanlab.classification import CleanLearning
+
+        cleaned = CleanLearning(clone(base), seed=key["seed"])
+    for method, model, labels in (
+        ("plain", clone(base), given),
+        ("clean", clone(base), y),
+        ("cleanlab", cleaned, given),
+    ):
+        if model is None:
+            row |= dict.fromkeys(
+                [f"cleanlab{name}" for name in ("_time", "_predict", "", "_log_loss", "_calibration")], ""
+            )
+            continue
+        seconds = timed(model.fit, X, labels)[1]
+        tested(row, method, model, X_test, y_test, seconds, unit)
+    return row
+
+
+def ours(cell: tuple[Any, ...], key: dict[str, Any], unit: float) -> dict[str, Any]:
+    X, y, given, X_test, y_test, base = cell
+    row = {**key, "n": len(y)}
+    model = RankedRangeClassifier(base, random_state=key["seed"])
+    seconds = timed(model.fit, X, given)[1]
+    tested(row, "ensemble", model, X_test, y_test, seconds, unit)
+    single, kept = clone(base), np.flatnonzero(~model.dropped_)  # what refit="single" fits, without judging twice
+    seconds = timed(single.fit, X.iloc[kept] if isinstance(X, pd.DataFrame) else X[kept], given[kept])[1]
+    tested(row, "single", single, X_test, y_test, seconds, unit)
+    wrong, dropped = given != y, model.dropped_
+    row["cut"] = round(float(dropped.mean()), 4)
+    row["precision"] = round(float(wrong[dropped].mean()), 4) if dropped.any() else ""
+    row["recall"] = round(float(dropped[wrong].mean()), 4) if wrong.any() else ""
+    row["wrong"], row["estimate"] = round(float(wrong.mean()), 4), round(model.noise_estimate_, 4)
+    row["low"], row["high"] = (round(float(end), 4) for end in model.noise_interval_)
     return row
 
 
 def mean_and_error(values: Any) -> str:
-    values = np.asarray(values, dtype=float)
+    values = np.array([value for value in values if value != ""], dtype=float)
+    if not len(values):
+        return "     -       "
     error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else float("nan")
     return f"{values.mean():6.2f} ({error:.2f})"
 
@@ -161,7 +202,7 @@ def mean_and_error(values: Any) -> str:
 def share(rows: list[dict[str, Any]], method: str) -> tuple[float, float]:
     """The share of the gap won back, a ratio of sums, and its standard error over sets (jackknife)."""
     gain, gap = defaultdict(float), defaultdict(float)
-    for row in rows:
+    for row in [row for row in rows if row[method] != ""]:
         gain[row["set"]] += float(row[method]) - float(row["plain"])
         gap[row["set"]] += float(row["clean"]) - float(row["plain"])
     total, whole, sets = sum(gain.values()), sum(gap.values()), list(gain)
@@ -171,9 +212,19 @@ def share(rows: list[dict[str, Any]], method: str) -> tuple[float, float]:
     return total / whole, float(np.sqrt((len(sets) - 1) * ((left - left.mean()) ** 2).mean()))
 
 
-def summary(base: str) -> None:
-    rows = list(csv.DictReader((record.RESULTS / "any_model.csv").open(encoding="utf-8")))
-    rows = [row for row in rows if row["base"] == base]
+def recorded(name: str) -> list[dict[str, str]]:
+    path = record.RESULTS / f"{name}.csv"
+    return list(csv.DictReader(path.open(encoding="utf-8"))) if path.exists() else []
+
+
+def key_of(row: Any) -> tuple[str, ...]:
+    return tuple(str(row[name]) for name in ("base", "set", "kind", "rate", "seed", "n"))
+
+
+def summary(base: str, seeds: range) -> None:
+    beside = {key_of(row): row for row in recorded("any_model_references")}
+    latest = {key_of(row): row for row in recorded("any_model") if row["base"] == base}
+    rows = [{**beside[key], **row} for key, row in latest.items() if key in beside and int(row["seed"]) in seeds]
     print(f"base {base}: {len(rows)} cells, seeds {sorted({int(row['seed']) for row in rows})}")
     print(
         f"{'set':>14} {'noise':>14}   " + "  ".join(f"{method:>14}" for method in METHODS) + "   cut, precision, recall"
@@ -200,6 +251,11 @@ def summary(base: str) -> None:
     for title, part in groups.items():
         told = {method: share(part, method) for method in METHODS[2:]} if part else {}
         print(f"{title:>26}: " + ", ".join(f"{m} {100 * v:.0f} ({100 * e:.0f})" for m, (v, e) in told.items()))
+    by_seed = [
+        share([row for row in groups["symmetric and one class"] if row["seed"] == seed], "ensemble")[0]
+        for seed in sorted({row["seed"] for row in rows})
+    ]
+    print(f"the ensemble's first line, seed by seed: {' '.join(f'{100 * value:.0f}' for value in by_seed)}")
     _clean_and_costs(rows)
 
 
@@ -208,24 +264,40 @@ def _clean_and_costs(rows: list[dict[str, Any]]) -> None:
     for method in METHODS[2:]:
         by_set = defaultdict(list)
         for row in rows:
-            if row["kind"] == "none":
+            if row["kind"] == "none" and row[method] != "":
                 by_set[row["set"]].append(float(row[method]) - float(row["plain"]))
         if by_set:
             means = {name: float(np.mean(values)) for name, values in by_set.items()}
             worst = min(means, key=lambda name: means[name])
             print(f"{method:>10}: {mean_and_error(list(means.values()))}, worst {worst} {means[worst]:+.2f}")
     print(
-        "\nLog loss over that of the plain base: median, 90%, worst; "
-        "time in 5-fold cross-validations: median, 90%, worst"
+        "\nBeside the plain base: log loss, ratio (median, 90%, worst; above 1); calibration error, difference (mean;"
     )
+    print("above 0); and time in 5-fold cross-validations (median, 90%, worst)")
     for method in METHODS[2:]:
-        ratio = [float(row[f"{method}_log_loss"]) / float(row["plain_log_loss"]) for row in rows]
-        times = [float(row[f"{method}_time"]) for row in rows]
-        told = [f"{np.median(v):.2f} {np.quantile(v, 0.9):.2f} {max(v):.2f}" for v in (ratio, times)]
-        at = rows[int(np.argmax(ratio))]
-        print(f"{method:>10}: {told[0]} (worst: {at['set']}, {at['kind']} {at['rate']}); {told[1]}")
+        there = [row for row in rows if row[method] != ""]
+        if not there:
+            continue
+        ratio, error, times = _beside(there, method)
+        at = there[int(np.argmax(ratio))]
+        print(
+            f"{method:>10}: {_spread(ratio)} ({at['set']}, {at['kind']} {at['rate']}); {np.mean(ratio > 1):.0%}; "
+            f"{error.mean():+.3f}; {np.mean(error > 0):.0%}; {_spread(times)}"
+        )
     inside = [float(row["low"]) <= float(row["wrong"]) <= float(row["high"]) for row in rows]
     print(f"95% intervals of the share of wrong labels that hold it: {100 * np.mean(inside):.0f}%")
+
+
+def _beside(rows: list[dict[str, Any]], method: str) -> tuple[Any, Any, Any]:
+    def column(name: str) -> Any:
+        return np.array([float(row[name]) for row in rows])
+
+    ratio = column(f"{method}_log_loss") / column("plain_log_loss")
+    return ratio, column(f"{method}_calibration") - column("plain_calibration"), column(f"{method}_time")
+
+
+def _spread(values: Any) -> str:
+    return f"{np.median(values):.2f} {np.quantile(values, 0.9):.2f} {max(values):.2f}"
 
 
 def main() -> None:
@@ -237,24 +309,42 @@ def main() -> None:
     parser.add_argument("--base", default="hgb", choices=["hgb", "forest", "lightgbm"])
     parser.add_argument("--summary", action="store_true")
     parser.add_argument("--no-record", action="store_true")
+    parser.add_argument("--references", action="store_true", help="plain, clean and cleanlab alone, where missing")
+    parser.add_argument(
+        "--cleanlab", action="store_true", help="measure cleanlab as well, where references are missing"
+    )
     arguments = parser.parse_args()
+    seeds = range(arguments.first, arguments.first + arguments.seeds)
     if not arguments.summary:
         warnings.simplefilter("ignore")
-        for seed in range(arguments.first, arguments.first + arguments.seeds):
+        for seed in seeds:
             for name in arguments.sets:
-                rows = [measure(name, kind, rate, seed, arguments.base, arguments.rows) for kind, rate in CELLS]
-                for row in rows:
-                    print(
-                        " ".join(
-                            f"{key}={row[key]}"
-                            for key in ("set", "kind", "rate", "seed", *METHODS, "cut", "ensemble_time")
-                        ),
-                        flush=True,
-                    )
-                if not arguments.no_record:
-                    record.append("any_model", rows)
-    if not arguments.no_record:
-        summary(arguments.base)
+                run(name, seed, arguments)
+    if not arguments.no_record and not arguments.references:
+        summary(arguments.base, seeds)
+
+
+def run(name: str, seed: int, arguments: argparse.Namespace) -> None:
+    """All kinds of noise on one table: the references where they are not recorded yet, and this library."""
+    there = {key_of(row)[:-1] for row in recorded("any_model_references")}
+    commit = record.circumstances()["commit"]
+    done = {key_of(row)[:-1] for row in recorded("any_model") if row["commit"] == commit}
+    for kind, rate in CELLS:
+        key = {"base": arguments.base, "set": name, "kind": kind, "rate": rate, "seed": seed}
+        this = key_of({**key, "n": 0})[:-1]
+        if this in there and (arguments.references or this in done):
+            continue
+        cell = noisy(name, kind, rate, seed, arguments.base, arguments.rows)
+        found, unit = {}, cross_validation(cell[-1], cell[0], cell[2])
+        if this not in there:
+            found["any_model_references"] = references(cell, key, unit, arguments.cleanlab)
+        if not arguments.references and this not in done:
+            found["any_model"] = ours(cell, key, unit)
+        for file, row in found.items():
+            told = ("set", "kind", "rate", "seed", *[m for m in METHODS if m in row], "cut", "ensemble_time")
+            print(" ".join(f"{column}={row[column]}" for column in told if column in row), flush=True)
+            if not arguments.no_record:
+                record.append(file, [row])
 
 
 if __name__ == "__main__":

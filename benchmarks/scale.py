@@ -5,6 +5,11 @@ of its own, so that peak memory is its own, and reports core seconds (of all pro
 
     python benchmarks/scale.py --rows 1000000 5000000 --repeat 3
     python benchmarks/scale.py --rows 20000000 --methods parquet spill sgd
+    python benchmarks/scale.py --rows 1000000 --methods dask dask-ml     # needs dask-ml, which is in no extra
+
+"parquet" is `rankrange.scan(path)` as it comes, which copies a large file to plain numbers on its first pass where the
+disk has room; "decode" never copies, "spill" always does. "dask-ml" is an ordinary fit by dask-ml's lbfgs, on a
+cluster of the same size, to the same chunks.
 """
 
 from __future__ import annotations
@@ -31,7 +36,7 @@ import record
 COLUMNS = 30
 GROUP = 1 << 17
 SEED = 0
-METHODS = ("memory", "parquet", "spill", "npy", "sgd", "dask")
+METHODS = ("memory", "parquet", "spill", "npy", "sgd", "dask", "dask-ml", "decode")
 RANGES = ((0.1, 1.0), (0.1, 0.9))
 
 
@@ -83,7 +88,8 @@ def estimator(m: float, k: float, n: int) -> Any:
 def measure(method: str, n: int, m: float, k: float, folder: Path, workers: int) -> dict[str, Any]:
     """One fit, timed from data at rest to coefficients."""
     warnings.simplefilter("ignore")
-    run = {"memory": run_memory, "dask": run_dask, "sgd": run_sgd}.get(method, run_files)
+    own = {"memory": run_memory, "dask": run_dask, "dask-ml": run_dask, "sgd": run_sgd}
+    run = own.get(method, run_files)
     result = run(method, n, m, k, folder, workers)
     result["peak_mb"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
     return result
@@ -119,7 +125,8 @@ def run_files(method: str, n: int, m: float, k: float, folder: Path, workers: in
             del X, y
             return timed(lambda: estimator(m, k, n).fit(rankrange.scan(f"{copy}/X.npy", target=f"{copy}/y.npy")))
     with tempfile.TemporaryDirectory(dir=folder) as copy:
-        spill = copy if method == "spill" else None
+        spill = {"spill": copy, "decode": None}.get(method, "auto")
+        os.environ["TMPDIR"] = tempfile.tempdir = copy
         return timed(lambda: estimator(m, k, n).fit(rankrange.scan(path, target="y", spill=spill)))
 
 
@@ -159,10 +166,20 @@ def run_dask(method: str, n: int, m: float, k: float, folder: Path, workers: int
         wait([X, y])
         names = ("m", "k", "C", "tol", "random_state")
         params = {name: value for name, value in estimator(m, k, n).get_params().items() if name in names}
-        small = X[:20_000], y[:20_000]
-        rankrange.dask.AoRRClassifier(**params).fit(*client.persist(list(small)))  # imports on the workers
+        small = client.persist([X[:20_000], y[:20_000]])
+        if method == "dask-ml":
+            from dask_ml.linear_model import LogisticRegression
+
+            def fit(X: Any, y: Any) -> Any:
+                return LogisticRegression(solver="lbfgs", C=1.0).fit(X, y)
+        else:
+
+            def fit(X: Any, y: Any) -> Any:
+                return rankrange.dask.AoRRClassifier(**params).fit(X, y)
+
+        fit(*small)  # imports on the workers
         before = sum(client.run(time.process_time).values())
-        result = timed(lambda: rankrange.dask.AoRRClassifier(**params).fit(X, y))
+        result = timed(lambda: fit(X, y))
         result["core_seconds"] = round(result["core_seconds"] + sum(client.run(time.process_time).values()) - before, 3)
         return result
 
@@ -184,7 +201,7 @@ def in_own_process(arguments: argparse.Namespace, method: str, n: int, m: float,
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 5_000_000])
-    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
+    parser.add_argument("--methods", nargs="+", default=list(METHODS[:-2]), choices=METHODS)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "rankrange-scale")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--repeat", type=int, default=3)

@@ -8,20 +8,115 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import ndtri, softmax
+from sklearn.datasets import make_blobs, make_moons
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import confusion_matrix
 from sklearn.model_selection import KFold
 from sklearn.naive_bayes import GaussianNB
-from sklearn.neighbors import KNeighborsRegressor
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 
 from rankrange import RankedRangeClassifier, RankedRangeRegressor, find_label_issues, noise
+from rankrange.core.flips import temperature, tempered, transition_of
+from rankrange.crossfit.folds import Folds, draw_folds
 from rankrange.crossfit.judge import judge, mixture_weights
 from rankrange.crossfit.numeric import numeric_view
-from rankrange.crossfit.partitions import Folds, draw_folds
 from rankrange.crossfit.residuals import judge_numbers
 from test_any_model import columns, mixed, moons, texts
+
+# ---- probabilities
+
+
+def odds(P):
+    """log p1 / p0 of probabilities, none below .0001."""
+    P = np.clip(P, 1e-4, 1.0)
+    return np.log(P[:, 1] / P[:, 0])
+
+
+def test_an_ensemble_predicts_the_mean_of_its_models_at_a_temperature():
+    X, y = moons(300)
+    model = RankedRangeClassifier(GaussianNB(), n_repeats=3, random_state=0).fit(X, noise.symmetric(y, 0.2, 0))
+    assert len(model.estimators_) == 6
+    mean = np.mean([m.predict_proba(X) for m in model.estimators_], axis=0)
+    np.testing.assert_allclose(odds(model.predict_proba(X)), odds(mean) / model.temperature_)
+    np.testing.assert_array_equal(model.predict(X), mean.argmax(axis=1))
+    given = model.set_params(m=0.2).fit(X, y)
+    assert given.temperature_ == 1.0
+    np.testing.assert_allclose(given.predict_proba(X), np.mean([m.predict_proba(X) for m in given.estimators_], axis=0))
+
+
+def test_clean_labels_are_learnt_from_larger_parts_and_from_all_rows():
+    X, y = make_blobs(300, centers=[[0, 0], [9, 0]], random_state=0)
+    model = RankedRangeClassifier(GaussianNB(), n_repeats=3, random_state=0).fit(X, y)
+    assert [int(part.class_count_.sum()) for part in model.estimators_] == [240] * 5 + [300]
+    np.testing.assert_allclose(model.estimator_weights_, [0.1] * 5 + [0.5])
+    weighed = zip(model.estimator_weights_, model.estimators_, strict=True)
+    mean = sum(weight * part.predict_proba(X) for weight, part in weighed)
+    np.testing.assert_allclose(odds(model.predict_proba(X)), np.clip(odds(mean) / model.temperature_, -9.3, 9.3), 0.02)
+    model.fit(X, noise.symmetric(y, 0.2, 0))
+    assert len(model.estimators_) == 6
+
+
+@pytest.mark.parametrize("refit", ["ensemble", "single"])
+def test_what_is_left_after_a_cut_looks_easier_than_it_is_and_probabilities_know(refit):
+    X, y = make_moons(2400, noise=0.5, random_state=0)  # one row in five is on the wrong side
+    given = noise.symmetric(y[:400], 0.2, 0)
+    model = RankedRangeClassifier(KNeighborsClassifier(3), refit=refit, random_state=0).fit(X[:400], given)
+    assert model.dropped_.mean() > 0.1
+    told, right = model.predict_proba(X[400:]).max(axis=1), model.predict(X[400:]) == y[400:]
+    assert abs(told.mean() - right.mean()) < 0.05
+    own = model.estimators_ if refit == "ensemble" else [model.estimator_]
+    untempered = np.mean([part.predict_proba(X[400:]) for part in own], axis=0).max(axis=1)
+    assert untempered.mean() - right.mean() > 0.07
+
+
+def test_a_single_model_is_the_model_itself_on_the_rows_that_are_left():
+    X, y = moons(300)
+    given = noise.symmetric(y, 0.2, 0)
+    model = RankedRangeClassifier(GaussianNB(), refit="single", n_repeats=2, random_state=0).fit(X, given)
+    alone = GaussianNB().fit(X[~model.dropped_], given[~model.dropped_])
+    np.testing.assert_array_equal(model.predict(X), alone.predict(X))
+    np.testing.assert_allclose(model.estimator_.predict_proba(X), alone.predict_proba(X))
+    np.testing.assert_allclose(odds(model.predict_proba(X)), odds(alone.predict_proba(X)) / model.temperature_)
+    assert not hasattr(model, "estimators_")
+    assert not hasattr(model.set_params(refit="ensemble").fit(X, given), "estimator_")
+
+
+def drawn(seed=0, n=4000, classes=3):
+    """Probabilities, and classes drawn from them."""
+    rng = np.random.default_rng(seed)
+    P = softmax(rng.normal(0.0, 2.0, (n, classes)), axis=1)
+    return P, (rng.random((n, 1)) > P.cumsum(axis=1)).sum(axis=1), rng
+
+
+@pytest.mark.parametrize("heat", [0.5, 1.0, 3.0])
+def test_a_temperature_is_found_again_behind_wrong_labels(heat):
+    P, true, rng = drawn()
+    T = np.array([[0.7, 0.3, 0.0], [0.0, 1.0, 0.0], [0.1, 0.1, 0.8]])
+    given = (rng.random((4000, 1)) > T[true].cumsum(axis=1)).sum(axis=1)
+    told = P**heat / (P**heat).sum(axis=1, keepdims=True)
+    found = temperature(told, given, T, np.ones(4000))
+    assert found == pytest.approx(heat, rel=0.1)
+    usual = told.min(axis=1) > 1e-4
+    np.testing.assert_allclose(tempered(told, heat)[usual], P[usual])
+    assert temperature(told, given, np.eye(3), np.ones(4000)) > 1.3 * heat  # wrong labels look like less to be sure of
+
+
+def test_a_transition_is_counted_from_who_is_wrong_and_what_it_stands_for():
+    P, true, rng = drawn()
+    T = np.array([[0.7, 0.3, 0.0], [0.0, 1.0, 0.0], [0.1, 0.1, 0.8]])
+    given = (rng.random((4000, 1)) > T[true].cumsum(axis=1)).sum(axis=1)
+    wrong = given != true
+    knowing = np.eye(3)[true]
+    found = transition_of(np.where(wrong[:, None], knowing, P), given, wrong.astype(float), np.ones(4000))
+    counts = confusion_matrix(true, given)
+    np.testing.assert_allclose(found, counts / counts.sum(axis=1, keepdims=True), atol=1e-9)
+    double = transition_of(np.where(wrong[:, None], knowing, P), given, wrong.astype(float), 1.0 + (given == 1))
+    assert double[0, 1] > found[0, 1] + 0.1
+
 
 # ---- numbers
 
@@ -106,6 +201,21 @@ def test_labels_that_nothing_predicts_are_mostly_left_alone():
     assert np.median(cut) < 0.02
 
 
+def test_hard_rows_may_hide_wrong_labels_and_the_interval_says_so():
+    P, y, rng = drawn(classes=2)
+    hard = np.argsort(np.abs(P[:, 0] - 0.5))[:1200]  # a third of these labels is wrong: none of them looks odd
+    given = y.copy()
+    flipped = rng.choice(hard, 400, replace=False)
+    given[flipped] = 1 - given[flipped]
+    verdict = judge({"known": P}, given)
+    assert verdict.rate < 0.05
+    assert verdict.interval[0] <= 0.1 <= verdict.interval[1]
+    unlike = (P.argmax(axis=1) != given).mean()
+    assert unlike < verdict.interval[1] < unlike + 0.03
+    sure = judge({"known": np.where(P > 0.5, 0.99, 0.01)}, P.argmax(axis=1))
+    assert sure.interval[1] < 0.01
+
+
 def test_rows_that_no_opinion_knows_get_the_overall_rate():
     P = np.tile([0.9, 0.1], (100, 1))
     P[:5] = np.nan
@@ -144,15 +254,27 @@ def test_residuals_beyond_a_normal_are_the_outliers():
     assert np.abs(found.standardised[100:]).std() == pytest.approx(1.0, abs=0.45)
 
 
+def test_a_few_large_residuals_that_a_normal_may_have_are_no_outliers():
+    residual = ndtri((np.arange(300) + 0.5) / 300)
+    residual[[0, -1]] = -3.6, 3.6  # where a normal error has one row in a thousand, and chance may put two
+    found = judge_numbers(residual, np.zeros(300), np.ones(300))
+    assert found.rate > 0
+    assert found.interval[0] == 0
+    assert not found.p_wrong.any()
+    residual[:8] = -6.0
+    found = judge_numbers(residual, np.zeros(300), np.ones(300))
+    assert found.interval[0] > 0
+    assert found.p_wrong[:8].min() > 0.9
+
+
 # ---- find_label_issues with any X
 
 
 def test_label_issues_of_texts_and_tables():
     X, y = texts()
     given = noise.symmetric(y, 0.1, 0)
-    issues = find_label_issues(
-        X, given, estimator=make_pipeline(TfidfVectorizer(), LogisticRegression()), random_state=0
-    )
+    pipeline = make_pipeline(TfidfVectorizer(), LogisticRegression(C=10.0))
+    issues = find_label_issues(X, given, estimator=pipeline, random_state=0)
     assert np.isin(np.flatnonzero(given != y), issues["row"]).mean() > 0.9
     frame, y, given = mixed()
     issues = find_label_issues(frame, given, estimator=columns(), random_state=0)

@@ -26,9 +26,13 @@ def test_demo_finds_nearly_all_planted_errors_and_writes_the_report_into_the_cur
     assert result.returncode == 0
     found = re.search(r"Of the (\d+) planted errors (\d+) are among the (\d+) rows called likely wrong", result.stdout)
     planted, hits, flagged = (int(group) for group in found.groups())
-    assert planted == 80
+    assert planted == 40
     assert hits >= 0.9 * planted
     assert flagged <= 1.2 * planted
+    decided, kept, left = map(int, re.search(r"(\d+) relabelled, (\d+) kept\. (\d+) of the 40", result.stdout).groups())
+    assert decided + kept == 15
+    assert left == planted - decided
+    assert f"Decided so far: {decided} suspects were wrong, {kept} were right" in result.stdout
     assert "fitting both models" in result.stderr  # progress is not on standard output
     assert [path.name for path in tmp_path.iterdir()] == ["rankrange-demo.html"]
     page = (tmp_path / "rankrange-demo.html").read_text(encoding="utf-8")

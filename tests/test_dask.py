@@ -13,6 +13,7 @@ from sklearn.base import clone
 
 import rankrange
 from rankrange.shards import ShardList, array_shards, fit
+from rankrange.shards.label_issues import find_on_shards
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -188,6 +189,23 @@ def test_a_number_that_is_not_finite_is_named_by_chunk_and_column(client):
     X[20_123, 2] = np.nan
     with pytest.raises(ValueError, match="in chunk 3, the first in column 2 of row 20123"):
         AoRRClassifier(**SETTINGS).fit(chunked(X), chunked(y))
+
+
+def test_no_rows_and_one_class_are_errors(client):
+    X, y = table()
+    with pytest.raises(ValueError, match="at least one row, got none"):
+        AoRRClassifier(**SETTINGS).fit(chunked(X[:0], (0,)), chunked(y[:0], (0,)))
+    with pytest.raises(ValueError, match="at least two classes with positive weight, got one class"):
+        AoRRClassifier(**SETTINGS).fit(chunked(X), chunked(0 * y))
+
+
+def test_wrong_labels_on_a_cluster_are_those_of_the_shards_in_this_process(client):
+    X, y = table()
+    options = {"estimator": rankrange.AoRRClassifier(C=0.05), "trees": False, "random_state": 0}
+    found = rankrange.dask.find_label_issues(chunked(X), chunked(y), cv=2, **options)
+    alone = find_on_shards(ShardList(array_shards([X], [y])), cv=2, **options)
+    np.testing.assert_array_equal(found.table, alone.table)
+    np.testing.assert_array_equal(np.asarray(found.p_wrong), np.asarray(alone.p_wrong))
 
 
 def kill_one(client, after=0.0):

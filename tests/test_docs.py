@@ -1,7 +1,9 @@
 """docs/paper.md names only what exists, and says so where nothing does yet; the examples of the guides run."""
 
 import ast
+import contextlib
 import importlib
+import io
 import os
 import re
 from functools import cache
@@ -59,6 +61,26 @@ def test_the_items_are_numbered_without_a_gap_and_all_references_lead_to_one():
 
 def blocks(page):
     return re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.M | re.S)
+
+
+@pytest.mark.parametrize("page", ["start/sklearn.md", "start/networks.md", "data.md"])
+def test_the_examples_of_a_first_page_run_and_print_what_they_say(page):
+    """One after the other. `# ~> numbers` is about, `# -> text` to the letter; other lines print what they like."""
+    if page == "start/networks.md":
+        pytest.importorskip("torch")
+    names = {}
+    assert blocks(page)
+    for block in blocks(page):
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            exec(compile(block, page, "exec"), names)
+        printed = output.getvalue().splitlines()
+        for kind, expected in re.findall(r"# ([-~])> (.*)$", block, re.M):
+            line = printed[-1]  # the promise stands at the end of a block
+            if kind == "-":
+                assert line == expected
+            else:
+                assert [float(v) for v in line.split()] == pytest.approx([float(v) for v in expected.split()], abs=0.03)
 
 
 def rows_with_errors():

@@ -3,6 +3,7 @@
 import ast
 import doctest
 import importlib
+import importlib.util
 import inspect
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import rankrange
-from rankrange import audit, datasets, estimators, issues, metrics, noise, plots, risk
+from rankrange import audit, datasets, estimators, issues, metrics, noise, plots, risk, solvers
 from rankrange.crossfit import grid
 
 ROOT = Path(rankrange.__file__).parent
@@ -52,9 +53,14 @@ OFFERED = {
     risk: risk.__all__,
     datasets: ["load", "names"],
     plots: plots.__all__,
-    audit: ["Audit", "audit_file", "audit_table", "load_model"],
+    audit: ["Audit", "apply_decisions", "audit_file", "audit_table", "load_model", "read_decisions"],
     grid: ["RangeSearchCV", "paper_grid"],
+    solvers: ["solve"],
 }
+if importlib.util.find_spec("torch"):
+    import rankrange.torch as rrt
+
+    OFFERED[rrt] = rrt.__all__
 NAMES = [(module, name) for module, names in OFFERED.items() for name in names]
 every_name = pytest.mark.parametrize(("module", "name"), NAMES, ids=lambda part: getattr(part, "__name__", part))
 

@@ -5,6 +5,7 @@ solve it for all sets together.
 """
 
 import itertools
+import sys
 from functools import cache
 
 import numpy as np
@@ -93,6 +94,26 @@ def test_more_starts_never_end_higher_and_often_lower():
     assert (many <= few * (1 + 1e-3)).all()
     assert (few < none * (1 - 1e-3)).sum() >= 5
     assert (many < few * (1 - 1e-3)).any()
+
+
+def test_the_path_to_a_start_cuts_fewer_and_fewer_rows_and_ends_at_m(monkeypatch):
+    """From large m to small: a fit that has cut too much lets good rows back in; one that cut too little is stuck."""
+    cut = []
+
+    def watched(batch, *rest, **more):
+        cut.append(batch.__self__.m)
+        return descend(batch, *rest, **more)
+
+    search = sys.modules[multistart.__module__]
+    descend = search.descend
+    monkeypatch.setattr(search, "descend", watched)
+    X, y = problem_of(60, 2, 0)
+    objective = Objective(Design(X, True), y, LOSSES["logistic"](), C, 1, m=10, k=60)
+    multistart(objective, n_starts=2, rng=np.random.default_rng(0))
+    path = cut[: cut.index(10) + 1]
+    path = path[int(np.argmax(path)) :]  # before it come fits that cut nothing
+    assert len(path) >= 3
+    assert all(before > after for before, after in itertools.pairwise(path))
 
 
 @pytest.mark.parametrize("n_starts", [0, 10])

@@ -188,6 +188,8 @@ def test_a_stream_needs_fractions_and_classes():
         AoRRClassifier(**FIXED).partial_fit(X, Y)
     with pytest.raises(ValueError, match="as fractions"):
         AoRRClassifier(m=5, k=50).partial_fit(X, Y, classes=["no", "yes"])
+    with pytest.raises(ValueError, match="cannot cut class by class, got stratify=True"):
+        AoRRClassifier(m=0.1, k=1.0, stratify=True).partial_fit(X, Y, classes=["no", "yes"])
 
 
 @pytest.mark.parametrize("keep", [RankedRange.median(), RankedRange.kth(0.3), RankedRange.robust_maximum(0.1)])
@@ -262,3 +264,21 @@ def test_bad_parameters_are_named(params, message):
 def test_one_class_is_an_error():
     with pytest.raises(ValueError, match="at least two classes"):
         AoRRClassifier(**FIXED).fit(X, np.zeros(N))
+
+
+def test_probabilities_of_a_fit_that_drops_rows_are_those_of_the_likeliest_scale():
+    """At temperature_ the derivative of the log loss of all rows in the scale is zero; the decisions stay."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 3))
+    y = (X[:, 0] + rng.logistic(size=400) > 0).astype(int)
+    fit = AoRRClassifier(m=0.2, k=1.0, random_state=0).fit(X, y)
+    scores = fit.decision_function(X)
+
+    def cost(factor):
+        return np.logaddexp(0.0, -factor * np.where(y == 1, 1, -1) * scores).mean()
+
+    assert 0 < fit.temperature_ < 1
+    assert all(cost(fit.temperature_) <= cost(fit.temperature_ * by) for by in (0.99, 1.01))
+    np.testing.assert_allclose(fit.predict_proba(X)[:, 1], 1 / (1 + np.exp(-fit.temperature_ * scores)))
+    np.testing.assert_array_equal(fit.predict_proba(X).argmax(axis=1), fit.predict(X))
+    assert AoRRClassifier(m=0, k=1.0, random_state=0).fit(X, y).temperature_ == 1.0

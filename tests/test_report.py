@@ -15,6 +15,7 @@ from markupsafe import Markup  # noqa: E402
 
 from rankrange import find_label_issues  # noqa: E402
 from rankrange.audit import audit_file, audit_table  # noqa: E402
+from rankrange.audit.judgement import Group  # noqa: E402
 from rankrange.pages.shell import asset, embed, page  # noqa: E402
 from rankrange.pages.text import csv_safe, visible  # noqa: E402
 from test_audit_cli_files import HARM, harmful_csv  # noqa: E402
@@ -196,7 +197,7 @@ def test_the_values_of_a_row_unfold_by_keyboard(browser, made, audit):
     from selenium.webdriver.common.keys import Keys
 
     open_page(browser, made)
-    button = browser.find_element("css selector", "#suspects button.small")
+    button = browser.find_element("css selector", "#suspects button[aria-expanded]")
     assert button.get_attribute("aria-expanded") == "false"
     button.send_keys(Keys.ENTER)
     assert button.get_attribute("aria-expanded") == "true"
@@ -205,17 +206,18 @@ def test_the_values_of_a_row_unfold_by_keyboard(browser, made, audit):
 
 
 def test_everything_that_can_be_pressed_is_reached_by_the_tab_key_and_shows_its_focus(browser, made):
+    from selenium.webdriver import ActionChains
     from selenium.webdriver.common.keys import Keys
 
     open_page(browser, made)
     reached = []
-    for _ in range(25):
-        browser.switch_to.active_element.send_keys(Keys.TAB)
+    for _ in range(45):
+        ActionChains(browser).send_keys(Keys.TAB).perform()
         here = browser.switch_to.active_element
         reached.append(here.get_attribute("id") or here.text)
         outline = browser.execute_script("return getComputedStyle(document.activeElement).outlineStyle")
         assert outline != "none"
-    for name in ("cut", "search", "action", "given", "sort", "above"):
+    for name in ("start", "load", "search", "action", "given", "sort", "above"):
         assert name in reached
     assert "Skip to the content" in reached
 
@@ -232,13 +234,16 @@ def test_no_width_makes_the_page_scroll_sideways(browser, made, width):
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
-def test_on_paper_the_controls_are_gone_and_the_tables_stay(browser, made):
+def test_on_paper_the_controls_are_gone_the_tables_stay_and_what_is_left_out_is_said(browser, made, audit):
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     try:
         open_page(browser, made)
         for name in ("controls", "cut"):
             assert not browser.find_element("id", name).is_displayed()
         assert browser.find_element("id", "suspects").is_displayed()
+        said = browser.find_element("css selector", ".print-only").text
+        assert said.startswith(f"On paper: 25 of {audit.n_suspects} suspects")
+        assert "review, search, filters and the slider are left out" in said
     finally:
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
@@ -257,11 +262,12 @@ def test_without_script_the_findings_and_the_first_suspects_are_there(browser, m
 
 def test_pixels_are_shown_as_images(browser, tmp_path):
     rng = np.random.default_rng(0)
-    digits = rng.integers(0, 17, size=(120, 64)).astype(float)
-    digits[:, :32] *= (np.arange(120) % 2)[:, None]
+    digits = rng.integers(0, 17, size=(240, 64)).astype(float)
+    digits[:, :32] *= (np.arange(240) % 2)[:, None]
     digits[0, :] = 0
-    label = np.arange(120) % 2
-    label[5:11] = 1 - label[5:11]
+    label = np.arange(240) % 2
+    flipped = rng.choice(240, 24, replace=False)
+    label[flipped] = 1 - label[flipped]
     audit = audit_table({**{f"pixel{j}": digits[:, j] for j in range(64)}, "digit": label}, "digit")
     assert audit.image_side == 8
     (tmp_path / "r.html").write_text(audit.report(), encoding="utf-8")
@@ -270,7 +276,7 @@ def test_pixels_are_shown_as_images(browser, tmp_path):
         "const c = document.querySelector('canvas.thumb');"
         "return [...c.getContext('2d').getImageData(0, 0, 8, 8).data].filter((_, i) => i % 4 === 0);"
     )
-    row = digits[audit.suspects(1)[0].row - 1]
+    row = digits[audit.suspects(1)[0].row]
     top = digits[audit.judgement.order].max()
     np.testing.assert_allclose(drawn, np.floor(row * 255 / top), atol=1)
 
@@ -339,6 +345,54 @@ def test_a_page_stays_below_two_megabytes_whatever_the_cells_hold(audit):
     big = {f"column {i} " + "n" * 50: ["<&>" * 26] * n for i in range(200)}
     text = dataclasses.replace(audit, cells=big).report()
     assert 500_000 < len(text.encode()) < 2_000_000
+
+
+def test_the_page_says_that_it_holds_only_the_first_suspects(browser, audit, tmp_path):
+    few = {name: cells[:10] for name, cells in audit.cells.items()}
+    (tmp_path / "r.html").write_text(dataclasses.replace(audit, cells=few).report(), encoding="utf-8")
+    open_page(browser, tmp_path / "r.html")
+    assert browser.find_element("id", "shown").text == f"the first 10 of {audit.n_suspects} suspects"
+
+
+def test_losses_of_zero_do_not_stretch_the_axis(audit):
+    losses = audit.judgement.losses.copy()
+    low = losses.min()
+    losses[:200] = 0.0
+    losses[200:300] = 1e-14
+    judgement = dataclasses.replace(audit.judgement, losses=losses)
+    bars = dataclasses.replace(audit, judgement=judgement).distribution()
+    assert bars["edges"][0] >= 0.9 * low
+    assert sum(bars["rows"]) == 500
+    assert bars["rows"][0] >= 300
+
+
+def test_a_set_of_labels_is_shown_by_what_changes_however_long_it_is():
+    from rankrange.audit.report import shown_labels
+
+    many = [f"a label with a long name {i}" for i in range(20)]
+
+    class Sets:
+        class target:
+            task, separator = "labels", "|"
+
+    class Row:
+        given = "|".join(many)
+        suggested = "|".join([*many[:-1], "sad"])
+
+    given, change = shown_labels(Sets, Row)
+    assert given.startswith("a label")
+    assert change == f"+ sad  \N{MINUS SIGN} {many[-1]}"
+
+
+def test_the_page_comments_on_ignored_and_wrong_rows_of_different_classes(audit):
+    groups = [Group("0", 10_000, 739, 60), Group("1", 9_000, 2_075, 0)]
+    judgement = dataclasses.replace(audit.judgement, groups=groups)
+    note = dataclasses.replace(audit, judgement=judgement).groups_note()
+    assert "labelled '1' (2,075 of 2,814)" in note
+    assert "'0' (60 of 60)" in note
+    same = [Group("0", 10_000, 2_000, 60), Group("1", 9_000, 75, 0)]
+    judgement = dataclasses.replace(audit.judgement, groups=same)
+    assert dataclasses.replace(audit, judgement=judgement).groups_note() == ""
 
 
 def luminance(colour):

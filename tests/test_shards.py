@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 import rankrange
 from rankrange import AoRRClassifier, AoRRRegressor, RankedRange
-from rankrange.shards import BLOCK_ROWS, ShardList, array_shards, fit
+from rankrange.shards import BLOCK_ROWS, ShardList, array_shards, fit, look
 from rankrange.shards.boxqp import best_shares
 from rankrange.shards.row_blocks import aligned_ranges
 from rankrange.shards.shard_kernels import hashed
@@ -26,6 +26,7 @@ TIGHT = {"C": 0.002, "tol": 1e-13, "random_state": 0, "max_iter": 200}
 def _small_sample(monkeypatch):
     """A sample that is much smaller than the data, as it is with data that do not fit into memory."""
     monkeypatch.setattr(fit, "SAMPLE_ROWS", 6_000)
+    monkeypatch.setattr(look, "_KINK_ROWS", 2_000)
 
 
 def table(classes=2, dtype=np.float64, n=N, far=0.1, seed=0):
@@ -122,6 +123,40 @@ def test_regression_equals_the_fit_in_memory(loss):
     np.testing.assert_allclose(outside.coef_, inside.coef_, atol=1e-6)
     assert outside.intercept_ == pytest.approx(inside.intercept_, abs=1e-6)
     assert np.asarray(outside.dropped_)[: N // 10].all()
+
+
+@pytest.mark.parametrize("weight", ["none", "parts"])
+@pytest.mark.parametrize(("far", "m", "k"), [(0.0, 0, 1.0), (0.1, 0.1, 1.0), (0.1, 0.1, 0.95)])
+def test_a_hinge_equals_the_fit_in_memory(far, m, k, weight):
+    """Its kinks are those of a lower cut at zero: the rows next to it are known one by one, and the bound is proved."""
+    X, y = table(far=far)
+    w = weights(weight)
+    settings = {"loss": "hinge", "C": 0.002, "tol": 1e-7, "random_state": 0}
+    inside, outside = AoRRClassifier(m, k, **settings).fit(X, y, w), AoRRClassifier(m, k, **settings)
+    outside.fit(sharded(X, y, w))
+    assert outside.certificate_ <= 1e-7
+    assert outside.objective_ == pytest.approx(inside.objective_, rel=2e-7)
+    np.testing.assert_allclose(outside.coef_, inside.coef_, atol=2e-3)
+    again = AoRRClassifier(m, k, **settings).fit(sharded(X, y, w, (0, 4_321, N)))
+    np.testing.assert_array_equal(again.coef_, outside.coef_)
+
+
+def test_a_hinge_with_a_lower_cut_above_zero_counts_the_worst_margins_alone():
+    X, y = table(far=0.0)
+    settings = {"loss": "hinge", "C": 0.002, "tol": 1e-6, "random_state": 0}
+    k = 0.66  # below the number of rows with a loss, above twice the number of errors
+    outside = AoRRClassifier(0, k, **settings).fit(sharded(X, y))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        inside = AoRRClassifier(0, k, **settings).fit(X, y)
+    assert 0 < outside.lam_ < 1
+    assert outside.objective_ == pytest.approx(inside.objective_, rel=2e-6)
+
+
+def test_a_hinge_of_several_classes_is_refused():
+    X, y = table(3)
+    with pytest.raises(ValueError, match="a hinge on shards needs two classes, got 3"):
+        AoRRClassifier(0.1, 1.0, loss="hinge").fit(sharded(X, y))
 
 
 EDGES = {
@@ -235,8 +270,6 @@ def test_repeated_rows_are_tied_rows_and_share_a_cut():
 
 
 def test_brackets_that_would_hold_too_many_rows_are_narrowed_by_counts(monkeypatch):
-    from rankrange.shards import look
-
     X, y = table()
     plain = AoRRClassifier(0.12, 0.9, C=0.05, tol=1e-9, random_state=0).fit(sharded(X, y))
     monkeypatch.setattr(look, "COLLECT_BYTES", 100_000)
@@ -246,8 +279,6 @@ def test_brackets_that_would_hold_too_many_rows_are_narrowed_by_counts(monkeypat
 
 
 def test_a_bracket_that_misses_its_cut_is_widened(monkeypatch):
-    from rankrange.shards import look
-
     X, y = table()
     plain = AoRRClassifier(0.12, 0.9, C=0.05, tol=1e-9, random_state=0).fit(sharded(X, y))
     init = look._Bracket.__init__
@@ -271,6 +302,45 @@ def test_m_is_chosen_on_the_sample():
     ordinary = AoRRClassifier(0, 1.0, C=0.05).fit(X, y)
     assert model.score(X[near], y[near]) > ordinary.score(X[near], y[near]) + 0.02
     assert model.noise_interval_[0] <= model.noise_estimate_ <= model.noise_interval_[1]
+
+
+@pytest.mark.parametrize("C", [0.05, "auto"])
+def test_what_the_sample_chose_is_confirmed_on_the_rows_that_no_candidate_has_seen(C):
+    """The scores are those of the definition: balanced accuracy over all rows outside the sample."""
+    X, y = table()
+    model = AoRRClassifier(C=C, random_state=0).fit(sharded(X, y))
+    found = model.confirmation_
+    assert len(found["m"]) <= 8
+    assert found["m"][0] == 0
+    best = int(np.argmin(np.abs(found["m"] - model.m_) + np.abs(np.log(found["C"] / model.C_))))
+    assert found["gain"][best] > found["error"][best]
+    assert found["score"][best] >= found["score"].max() - 4 * found["error"].max()
+    balanced = np.mean([np.mean(model.predict(X[y == c]) == c) for c in (0, 1)])
+    assert found["score"][best] == pytest.approx(balanced, abs=0.01)
+
+
+def test_a_choice_of_the_sample_that_all_rows_refute_is_withdrawn(monkeypatch):
+    """A candidate that predicts worse than the ordinary fit on unseen rows is not taken, whoever chose it."""
+    from rankrange.shards import unseen
+
+    X, y = table()
+    plain = unseen.candidates
+
+    def misled(*arguments):
+        return [one._replace(W=-one.W) if number else one for number, one in enumerate(plain(*arguments))]
+
+    monkeypatch.setattr(fit, "candidates", misled)
+    assert AoRRClassifier(C=0.05, random_state=0).fit(sharded(X, y)).m_ == 0
+
+
+def test_the_cut_of_a_regression_is_confirmed_too():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(N, D))
+    y = X @ np.arange(1.0, D + 1) + 0.3 * rng.normal(size=N)
+    y[: N // 10] += 50
+    model = AoRRRegressor(random_state=0).fit(sharded(X, y))
+    assert 0.05 * N < model.m_ < 0.2 * N
+    assert model.confirmation_["gain"][1] > 0
 
 
 def test_class_weight_is_a_weight_per_class():
@@ -298,7 +368,7 @@ def test_where_nothing_beats_zero_the_fit_says_so():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"loss": "hinge"}, "needs a smooth loss"),
+        ({"loss": "absolute"}, "loss"),
         ({"solver": "dca"}, "needs solver='auto', got solver='dca'"),
         ({"stratify": True}, "needs stratify=False"),
         ({"k": "adaptive"}, "got k='adaptive'"),

@@ -10,8 +10,8 @@ from rankrange import TKMLClassifier, datasets, noise, ranked_range
 from rankrange.core.losses import TKML
 from rankrange.core.objective import Design
 from rankrange.solvers.blocks import Blocks
+from rankrange.solvers.inner.bounds import level_of_mass, onto_simplex
 from rankrange.solvers.inner.separation import Pairs, Separation, solve
-from rankrange.solvers.inner.simplex import level_of_mass, onto_simplex
 from rankrange.solvers.label_ranking import (
     LabelObjective,
     by_separation,

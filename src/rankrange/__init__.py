@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .issues import find_label_issues
     from .shards import scan
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 _HOME_OF = {
     "find_label_issues": "issues",

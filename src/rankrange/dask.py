@@ -30,7 +30,41 @@ from . import estimators as _local
 from .shards.dask_engine import DaskShards, LostDataError
 from .shards.fit import fit_on_shards
 
-__all__ = ["AoRRClassifier", "AoRRRegressor", "LostDataError"]
+__all__ = ["AoRRClassifier", "AoRRRegressor", "LostDataError", "find_label_issues"]
+
+
+def find_label_issues(X: Any, y: Any, *, client: Any = None, **options: Any) -> Any:
+    """`rankrange.find_label_issues` for Dask arrays and dataframes: data stay where they are.
+
+    Parameters
+    ----------
+    X : dask array or dataframe
+        Features.
+    y : dask array or series
+        Labels, cut into the same chunks of rows.
+    client : distributed.Client, optional
+        Where to compute; the default client otherwise.
+    **options
+        estimator, cv (at most 4), trees, random_state, verbose, as of `rankrange.find_label_issues` on a scan.
+
+    Returns
+    -------
+    LabelIssues
+        Suspects by their number among all rows, worst first.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from rankrange.dask import find_label_issues
+    >>> X = da.random.default_rng(0).normal(size=(20_000, 3), chunks=(6_000, 3))
+    >>> y = (X[:, 0] > 0) ^ (da.arange(20_000, chunks=6_000) % 20 == 7)  # every 20th label is wrong
+    >>> issues = find_label_issues(X, y, random_state=0)
+    >>> bool((issues["row"][:100] % 20 == 7).all())
+    True
+    """
+    from .shards.label_issues import find_on_shards
+
+    return find_on_shards(DaskShards(X, y, None, client), **options)
 
 
 class _OnDask:

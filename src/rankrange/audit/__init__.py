@@ -3,9 +3,24 @@
 May import: everything above it, from `core` to `tables`; only the command line imports it.
 """
 
+from .applying import apply_decisions
+from .decisions import Decision, Decisions, read_decisions
 from .export import load_model
 from .findings import Audit, Suspect
+from .row_problems import RowProblem
 from .study import audit_file, audit_table
 from .target import TASKS
 
-__all__ = ["TASKS", "Audit", "Suspect", "audit_file", "audit_table", "load_model"]
+__all__ = [
+    "TASKS",
+    "Audit",
+    "Decision",
+    "Decisions",
+    "RowProblem",
+    "Suspect",
+    "apply_decisions",
+    "audit_file",
+    "audit_table",
+    "load_model",
+    "read_decisions",
+]

@@ -12,6 +12,7 @@ from ..core.losses import Logistic, Softmax
 from ..core.objective import Design, Objective
 from ..estimators import AoRRClassifier
 from ..issues.find import find_label_issues
+from ..issues.suspects import LabelIssues
 from .judgement import (
     Group,
     Interval,
@@ -31,10 +32,15 @@ from .target import Target
 
 # Two probabilities this close favour neither label.
 _APART = 0.1
+# Up to so many rows linear models are fitted anew to judge labels.
+_JUDGED_ANEW = 100_000
 _JUDGES = {
     "ordinary": "the ordinary one gives",
     "robust": "the one that ignores the worst rows",
+    "boosting": "boosted trees",
+    "forest": "a forest",
     "neighbours": "the labels of the nearest rows",
+    "model": "the given model gives",
 }
 
 
@@ -73,10 +79,7 @@ def judge_classes(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
     model = fit_robust(AoRRClassifier, X, labels, penalty, plan, plan.folds)
     tell("looking for wrong labels")
     # The same penalty judges labels and fits the model: what is told of one holds for the other.
-    judge = AoRRClassifier(C=penalty)
-    issues = find_label_issues(
-        X, codes, estimator=judge, cv=plan.folds, neighbours=plan.neighbours, random_state=plan.seed
-    )
+    issues = _issues(X, codes, AoRRClassifier(C=penalty), plan, logs)
     order = issues.table["row"]
     wrong = np.asarray(issues.p_wrong)
     mean: Array = np.asarray(sum(weight * P for _, weight, P in issues.opinions))
@@ -102,9 +105,64 @@ def judge_classes(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
         groups=groups,
         noise=Interval(issues.noise_estimate, *map(float, issues.noise_interval)),
         loss_name="log loss",
-        notes=lost_groups(groups),
+        notes=[*lost_groups(groups), *_trust(issues, codes)],
     )
     return blinded(judgement, 1.0 / K, judgement.measures[1])
+
+
+def _issues(X: Array, codes: Array, judge: AoRRClassifier, plan: Plan, logs: Array) -> LabelIssues:
+    """Wrong labels by the models that the plan names; along time, by the fits on earlier rows alone."""
+    # On many rows the fits that give the scores judge the labels too: others of the same kind would say the same.
+    scored = plan.forward or (plan.models == "linear" and len(codes) > _JUDGED_ANEW)
+    if plan.pred_probs is not None or scored:
+        given = np.exp(logs.astype(np.float64)).mean(axis=0) if plan.pred_probs is None else plan.pred_probs
+        given = given / given.sum(axis=1, keepdims=True)
+        return find_label_issues(X, codes, pred_probs=given, neighbours=False, random_state=plan.seed)
+    cv: Any = plan.folds
+    if plan.fold_of is not None:
+        cv = [(np.flatnonzero(plan.fold_of != f), np.flatnonzero(plan.fold_of == f)) for f in range(plan.folds)]
+    return find_label_issues(
+        X,
+        codes,
+        estimator=judge if plan.estimator is None else plan.estimator,
+        cv=cv,
+        neighbours=plan.models == "all" and plan.fold_of is None,
+        trees=plan.models != "linear",
+        calibrate=plan.calibrate and plan.models != "linear",
+        random_state=plan.seed,
+    )
+
+
+_NAMES = {
+    "ordinary": "the linear model",
+    "robust": "the linear model that ignores the worst rows",
+    "boosting": "boosted trees",
+    "forest": "the forest",
+    "neighbours": "the labels of the nearest rows",
+    "model": "the given model",
+}
+
+
+def _trust(issues: LabelIssues, codes: Array) -> list[str]:
+    """How good the best model is, what the interval leaves out, and what the trial with planted errors found."""
+    right = {name: float((P.argmax(axis=1) == codes).mean()) for name, _, P in issues.opinions}
+    best = max(right, key=lambda name: right[name])
+    notes = [
+        f"Labels were judged by {len(right)} kinds of models. The best, {_NAMES[best]}, agrees with {right[best]:.1%} "
+        "of the labels of rows that it has not seen. The interval of the share of wrong labels holds what these models "
+        "cannot tell from chance; it leaves out errors that look right to all of them."
+    ]
+    trial = issues.trial
+    if trial is not None and trial.rows and np.isfinite(trial.found):
+        notes.append(
+            f"Tried on this table: {trial.planted:,} errors were planted among {trial.rows:,} rows thought right and "
+            f"judged the same way. Of 100 rows called likely wrong {100 * trial.found:.0f} were, at a claim of "
+            f"{100 * trial.claimed:.0f}; p(wrong) is corrected for the difference."
+        )
+    if issues.far is not None and bool((issues.far & (issues.p_wrong >= LIKELY)).any()):
+        count = int((issues.far & (issues.p_wrong >= LIKELY)).sum())
+        notes.append(f"{count:,} of the likely wrong rows lie far from all others: such rows may not belong at all.")
+    return notes
 
 
 def _objective(X: Array, codes: Array, K: int) -> Objective:
@@ -116,7 +174,7 @@ def _objective(X: Array, codes: Array, K: int) -> Objective:
 
 def _fold(X: Array, codes: Array, test: Array, penalty: float, plan: Plan, f: int) -> tuple[Array, int]:
     """Log probabilities (2, test rows, K) of the ordinary and the robust fit on the other rows, and m of the latter."""
-    train = np.flatnonzero(~test)
+    train = plan.train_of(test)
     X_train, X_test = X[train], X[test]
     ordinary = fit_ordinary(AoRRClassifier, X_train, codes[train], penalty)
     robust = fit_robust(AoRRClassifier, X_train, codes[train], penalty, plan, f)

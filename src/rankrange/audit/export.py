@@ -6,27 +6,29 @@ Cells that a spreadsheet program would take for a formula get a leading quote in
 
 from __future__ import annotations
 
-import gzip
 import io
 import os
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from ..core.arrays import Array
-from ..core.flips import LIKELY
 from ..errors import UserError
 from ..pages.text import csv_safe, visible
+from ..tables.in_parts import batches
 from ..tables.read import Source
+from ..tables.write import Writer, csv_lines, packed
+from .applying import changed, write_typed
+from .decisions import rows_as_text
 
 if TYPE_CHECKING:
     from .findings import Audit, Suspect
 
-Writer = Callable[[BinaryIO], None]
 _OWN = ("rank", "row", "given", "suggested", "p_wrong", "loss", "action", "why")
+# Rows that are wrong with this probability may be changed without anybody having looked at them.
+CLEAN_IF = 0.9
 # What a model file may hold besides what skops trusts itself.
 _TRUSTED = (
     "rankrange.tables.encode.ColumnReport",
@@ -38,7 +40,7 @@ _TRUSTED = (
 
 
 def contents_of(
-    audit: Audit, source: Source, outputs: Mapping[str, Path], *, relabel: bool = False
+    audit: Audit, source: Source, outputs: Mapping[str, Path], *, relabel: bool = False, clean_if: float = CLEAN_IF
 ) -> dict[Path, bytes | Writer]:
     """What goes into each output; whatever can fail on the way fails before anything is written.
 
@@ -52,6 +54,8 @@ def contents_of(
         Where each output goes, by its option.
     relabel : bool, default=False
         Whether the cleaned table has other labels where one fits, instead of losing those rows.
+    clean_if : float
+        How probably wrong a row must be for the cleaned table to change or lose it.
 
     Returns
     -------
@@ -62,11 +66,22 @@ def contents_of(
         check_relabel(audit.judgement.task)
     made: dict[str, Callable[[Path], bytes | Writer]] = {
         "--report": lambda path: audit.report().encode(),
-        "--out": lambda path: _packed(path, lambda file: _write_suspects(audit, source, file, path)),
-        "--clean": lambda path: _packed(path, lambda file: _write_clean(audit, source, file, path, relabel)),
+        "--out": lambda path: packed(path, lambda file: _write_suspects(audit, source, file, path)),
+        "--clean": lambda path: packed(path, lambda file: _write_clean(audit, source, file, path, (relabel, clean_if))),
         "--model": lambda path: _model(audit),
+        "--problems": lambda path: packed(path, lambda file: _write_problems(audit, file)),
     }
     return {path: made[option](path) for option, path in outputs.items()}
+
+
+def _write_problems(audit: Audit, file: BinaryIO) -> None:
+    """One line per row of each problem that is no wrong target; a column that leaks or drifts has one without a row."""
+    names = ["kind", "row", "column", "value", "usual", "strength", "action", "sentence"]
+    file.write(csv_lines([names], ","))
+    for problem in audit.row_problems:
+        said = [csv_safe(visible(text)) for text in (problem.column or "", problem.value, problem.usual)]
+        ending = [f"{problem.strength:.3f}", problem.action, csv_safe(visible(problem.sentence))]
+        file.write(csv_lines(([problem.kind, row, *said, *ending] for row in problem.rows or ("",)), ","))
 
 
 def check_relabel(task: str) -> None:
@@ -123,34 +138,23 @@ def _model(audit: Audit) -> bytes:
     return skops.io.dumps(audit.pipeline)
 
 
-def _packed(path: Path, write: Writer) -> Writer:
-    if path.suffix.lower() != ".gz":
-        return write
-
-    def packed(file: BinaryIO) -> None:
-        with gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0) as inner:
-            write(inner)  # type: ignore[arg-type]
-
-    return packed
-
-
 # ---- suspects --------------------------------------------------------------------------------------------------------
 
 
 def _write_suspects(audit: Audit, source: Source, file: BinaryIO, path: Path) -> None:
     """One line per suspect, worst first: what was found, then the row just as the file has it."""
     suspects = audit.suspects()
-    rows = np.array([suspect.row - 1 for suspect in suspects], dtype=np.intp)
-    cells = _rows_as_text(source, rows)
+    rows = audit.target.rows[audit.judgement.order]
+    cells = rows_as_text(source, rows)
     own = [*_OWN, *(["residual"] if audit.judgement.residuals is not None else [])]
     names = [f"{name} in the file" if name in own else name for name in source.names]
-    file.write(_lines([[*own, *map(csv_safe, names)]], ","))
+    file.write(csv_lines([[*own, *map(csv_safe, names)]], ","))
     for start in range(0, len(suspects), 10_000):
         part = slice(start, start + 10_000)
         lines = (
             [*_found(suspect), *map(csv_safe, row)] for suspect, row in zip(suspects[part], cells[part], strict=True)
         )
-        file.write(_lines(lines, ","))
+        file.write(csv_lines(lines, ","))
 
 
 def _found(suspect: Suspect) -> list[Any]:
@@ -159,30 +163,14 @@ def _found(suspect: Suspect) -> list[Any]:
     return [suspect.rank, suspect.row, *said, suspect.action, csv_safe(visible(suspect.why)), *off]
 
 
-def _rows_as_text(source: Source, rows: Array) -> list[list[str]]:
-    """The cells of these rows, in their order."""
-    place = {int(row): i for i, row in enumerate(rows)}
-    wanted = np.sort(rows)
-    found: list[list[str]] = [[] for _ in rows]
-    start = 0
-    for batch in source.text_batches():
-        here = wanted[(wanted >= start) & (wanted < start + batch.num_rows)]
-        if len(here):
-            columns = [column.to_pylist() for column in batch.take(here - start).columns]
-            for row, cells in zip(here.tolist(), zip(*columns, strict=True), strict=True):
-                found[place[row]] = list(cells)
-        start += batch.num_rows
-    return found
-
-
 # ---- the cleaned table -----------------------------------------------------------------------------------------------
 
 
-def _write_clean(audit: Audit, source: Source, file: BinaryIO, path: Path, relabel: bool) -> None:
-    """The table without its likely wrong rows; rows that were not judged stay."""
+def _write_clean(audit: Audit, source: Source, file: BinaryIO, path: Path, how: tuple[bool, float]) -> None:
+    """The table without the rows that may be touched; rows that were not judged stay."""
     judgement, rows = audit.judgement, audit.target.rows
     order = judgement.order
-    mend, drop = _mended_and_dropped(audit, relabel)
+    mend, drop = _mended_and_dropped(audit, *how)
     gone = np.zeros(audit.n_rows, dtype=bool)
     gone[rows[order[drop]]] = True
     labels = {int(rows[i]): judgement.suggested[rank] for rank, i in enumerate(order.tolist()) if mend[rank]}
@@ -192,25 +180,28 @@ def _write_clean(audit: Audit, source: Source, file: BinaryIO, path: Path, relab
         _clean_csv(audit, source, file, gone, labels)
 
 
-def _mended_and_dropped(audit: Audit, relabel: bool) -> tuple[Array, Array]:
+def _mended_and_dropped(audit: Audit, relabel: bool, clean_if: float) -> tuple[Array, Array]:
     """Of the suspects: those that get the label that fits, and those that go."""
     judgement = audit.judgement
-    likely = judgement.wrong[judgement.order] >= LIKELY
-    mend = likely & (judgement.actions == "relabel") if relabel else np.zeros_like(likely)
-    return mend, likely & ~mend
+    touched = judgement.wrong[judgement.order] >= clean_if
+    mend = touched & (judgement.actions == "relabel") if relabel else np.zeros_like(touched)
+    return mend, touched & ~mend
 
 
-def clean_in_words(audit: Audit, relabel: bool) -> str:
-    """What the cleaned table is: how many rows were given another label, and how many are gone."""
-    mended, dropped = (int(mask.sum()) for mask in _mended_and_dropped(audit, relabel))
+def clean_in_words(audit: Audit, relabel: bool, clean_if: float = CLEAN_IF) -> str:
+    """What the cleaned table is: how many rows were given another label, how many are gone, and how many could be."""
+    mended, dropped = (int(mask.sum()) for mask in _mended_and_dropped(audit, relabel, clean_if))
+    limit = f"wrong with {clean_if:.0%} or more"
+    said = f"the table without the {dropped:,} rows that are {limit}" if dropped else f"the table: no row is {limit}"
     if relabel:
-        return f"the table with {mended:,} rows relabelled and {dropped:,} dropped as likely wrong"
-    return f"the table without its {dropped:,} likely wrong rows" if dropped else "the table, no row of it dropped"
+        said = f"the table with {mended:,} rows relabelled and {dropped:,} dropped that are {limit}"
+    left = audit.n_likely - mended - dropped
+    return f"{said}; {left:,} likely wrong ones stay" if left > 0 else said
 
 
 def _clean_csv(audit: Audit, source: Source, file: BinaryIO, gone: Array, labels: dict[int, str]) -> None:
     column = source.names.index(audit.target.columns[0])
-    file.write(_lines([list(map(csv_safe, source.names))], source.delimiter))
+    file.write(csv_lines([list(map(csv_safe, source.names))], source.delimiter))
     start = 0
     for batch in source.text_batches():
         part = slice(start, start + batch.num_rows)
@@ -246,32 +237,24 @@ def _batch_as_csv(batch: Any, delimiter: str) -> bytes:
             return sink.getvalue()
         except pyarrow.ArrowInvalid:  # a cell holds the delimiter, a quote or a new line
             pass
-    return _lines(zip(*(map(csv_safe, column.to_pylist()) for column in batch.columns), strict=True), delimiter)
-
-
-def _lines(rows: Iterable[Iterable[Any]], delimiter: str) -> bytes:
-    """Lines of CSV. Python's csv module leaves a carriage return without quotes, which would end the line there."""
-    special = re.compile(f'["\r\n{re.escape(delimiter)}]')
-
-    def quoted(cell: str) -> str:
-        return '"' + cell.replace('"', '""') + '"' if special.search(cell) else cell
-
-    text = "".join(delimiter.join(quoted(str(cell)) for cell in row) + "\n" for row in rows)
-    return text.encode("utf-8", "replace")
+    return csv_lines(zip(*(map(csv_safe, column.to_pylist()) for column in batch.columns), strict=True), delimiter)
 
 
 def _clean_parquet(audit: Audit, source: Source, file: BinaryIO, gone: Array, labels: dict[int, str]) -> None:
+    place = source.names.index(audit.target.columns[0])
+    if getattr(source, "kind", "") != "parquet":
+        write_typed(source.read(), {row: {place: label} for row, label in labels.items()}, gone, file, ".parquet")
+        return
     import pyarrow
     import pyarrow.parquet
 
-    table = source.read()
-    if labels:
-        name = audit.target.columns[0]
-        values = table.column(name).to_pylist()
-        kind = type(next(value for value in values if value is not None))
-        for row, label in labels.items():
-            values[row] = kind(label) if kind is not bool else label.lower() == "true"
-        table = table.set_column(
-            table.column_names.index(name), name, pyarrow.array(values, type=table.schema.field(name).type)
-        )
-    pyarrow.parquet.write_table(table.filter(~gone), file)
+    start, writer = 0, None
+    for batch in batches(source):  # a part of the rows at a time: the table may be larger than memory
+        part = slice(start, start + batch.num_rows)
+        new = {row - start: {place: label} for row, label in labels.items() if part.start <= row < part.stop}
+        table = changed(pyarrow.Table.from_batches([batch]), new, gone[part])
+        writer = writer or pyarrow.parquet.ParquetWriter(file, table.schema)
+        writer.write_table(table)
+        start = part.stop
+    if writer is not None:
+        writer.close()

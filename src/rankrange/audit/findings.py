@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,11 +12,15 @@ import numpy as np
 from ..core.flips import LIKELY
 from ..pages.text import number
 from ..tables.encode import ColumnReport
+from ..tables.write import write_whole
+from .decisions import Decision, Decisions, RowNames, decisions_of, plain_name, record, row_said
+from .evidence import Evidence
 from .judgement import Judgement
+from .pictures import cut_curve, loss_bars
+from .review import Review
+from .row_problems import RowProblem, count_problems, problems_in_words
 from .target import Target
 
-# Points of the slider, bars of the distribution.
-_STEPS, _BARS = 200, 48
 _WORDS = {"classes": "labels", "numbers": "values", "labels": "labels"}
 
 
@@ -25,8 +31,8 @@ class Suspect(NamedTuple):
     ----------
     rank : int
         1 for the most suspect.
-    row : int
-        Its place in the file, counted from 1 below the header.
+    row : int or label
+        Its name: the label in the index of a data frame; in a file its number from 1 below the header; else from 0.
     given, suggested : str
         Its target, and the one that fits better.
     p_wrong : float
@@ -42,7 +48,7 @@ class Suspect(NamedTuple):
     """
 
     rank: int
-    row: int
+    row: Any
     given: str
     suggested: str
     p_wrong: float
@@ -84,6 +90,18 @@ class Audit:
         Their side in pixels; 0 where there are none.
     seconds : float
         How long it took.
+    row_problems : list of RowProblem
+        What is wrong with rows besides the target: far outside, repeated, entered together and off together.
+    source : Source or Held
+        Where the rows are as they are written.
+    row_names : RowNames
+        How rows are named.
+    review : Review or None
+        Decisions of before, as they fit this table.
+    evidence : Evidence
+        What there is to see: reasons with values, nearest rows, pictures.
+    decided : dict of int to Decision
+        What was decided with `decide`, by the place of the row.
 
     Examples
     --------
@@ -93,9 +111,9 @@ class Audit:
     >>> audit = audit_table(table, "kind")
     >>> suspect = audit.suspects(1)[0]
     >>> suspect.row, suspect.given, suspect.suggested
-    (4, 'b', 'a')
+    (3, 'b', 'a')
     >>> print(audit.sentences()[2])
-    Look at row 4 first: it says 'b', and 'a' fits better.
+    Look at row 3 first: it says 'b', and 'a' fits better.
     """
 
     name: str
@@ -111,6 +129,12 @@ class Audit:
     images: list[bytes] = field(default_factory=list)  # of the suspects that are shown, side * side bytes each
     image_side: int = 0
     seconds: float = 0.0
+    row_problems: list[RowProblem] = field(default_factory=list)
+    source: Any = None
+    row_names: RowNames = field(default_factory=RowNames)
+    review: Review | None = None
+    evidence: Evidence = field(default_factory=Evidence)
+    decided: dict[int, Decision] = field(default_factory=dict)
 
     # ---- suspects
 
@@ -143,13 +167,14 @@ class Audit:
             The most suspect rows.
         """
         j, found = self.judgement, []
-        reasons = self._reasons(limit)
+        reasons = self.evidence.reasons
         for rank, i in enumerate(j.order[:limit].tolist()):
-            why = f"{j.expected[rank]}{reasons[rank]}"
+            reason = reasons[rank] if rank < len(reasons) and not self.image_side else ""
+            why = f"{j.expected[rank]}. {reason}" if reason else j.expected[rank]
             found.append(
                 Suspect(
                     rank + 1,
-                    int(self.target.rows[i]) + 1,
+                    self.row_names.name(int(self.target.rows[i])),
                     self.target.said(i),
                     j.suggested[rank],
                     float(j.wrong[i]),
@@ -161,20 +186,40 @@ class Audit:
             )
         return found
 
-    def _reasons(self, limit: int | None) -> list[str]:
-        """The columns that speak most against the target as given, summed over their features."""
-        against = self.judgement.against[:limit]
-        names = list(dict.fromkeys(self.feature_columns))
-        place = np.array([names.index(name) for name in self.feature_columns])
-        total = np.zeros((len(against), len(names)))
-        for j, column in enumerate(place):
-            total[:, column] += against[:, j]
-        top = np.argsort(-total, axis=1, kind="stable")[:, :3]
-        reasons = []
-        for row, best in zip(total, top, strict=True):
-            said = [names[c] for c in best if row[c] > 0.1 * max(float(row.max()), 1e-12) and row[c] > 0]
-            reasons.append(f"; against it: {', '.join(said)}" if said and not self.image_side else "")
-        return reasons
+    # ---- decisions
+
+    def decide(self, row: Any, decision: str, label: str | None = None) -> None:
+        """Record a decision about a row; `save_decisions` writes them.
+
+        Parameters
+        ----------
+        row : int or label
+            The row's name, as `suspects` has it.
+        decision : {"relabel", "keep", "drop", "unsure"}
+            Relabel it, keep it as it is, drop it, or none of these yet.
+        label : str, optional
+            What it is relabelled to; by default what is suggested.
+
+        Examples
+        --------
+        >>> from rankrange.audit import audit_table
+        >>> table = {"x": [i % 7 + i // 20 * 9 for i in range(40)], "kind": ["a"] * 20 + ["b"] * 20}
+        >>> table["kind"][3] = "b"  # among the a's
+        >>> audit = audit_table(table, "kind")
+        >>> audit.decide(3, "relabel")
+        >>> audit.decisions.made[0].choice, audit.decisions.made[0].new_label
+        ('relabel', 'a')
+        """
+        record(self, row, decision, label)
+
+    @property
+    def decisions(self) -> Decisions:
+        """What was decided with `decide`, with fingerprints of the rows; `as_csv()` makes it a file."""
+        return decisions_of(self)
+
+    def save_decisions(self, path: str | os.PathLike[str]) -> None:
+        """Write what was decided as the CSV that `rankrange apply` and `rankrange audit --decisions` take."""
+        write_whole({Path(path): self.decisions.as_csv()})
 
     # ---- what the cut does
 
@@ -187,22 +232,7 @@ class Audit:
             For 200 places of the cut: its place, the rows above it, the estimated share of these that is wrong, and the
             share of all wrong ones among them.
         """
-        order = np.argsort(-self.judgement.losses, kind="stable")
-        losses, wrong = self.judgement.losses[order], np.cumsum(self.judgement.wrong[order])
-        n, total = len(order), max(float(wrong[-1]), 1e-12)
-        most = max(20, int(0.6 * n))
-        counts = np.unique(np.concatenate([np.arange(1, 41), np.geomspace(1, most, _STEPS)]).round().astype(int))
-        counts = counts[counts <= most]
-        counts = np.union1d(counts, [c for c in (self.judgement.m, self.n_likely) if 0 < c <= most]).astype(int)
-        # Rows of one loss are cut together: the cut is at the last of them.
-        ends = np.unique(n - np.searchsorted(losses[::-1], losses[counts - 1], side="left"))
-        ends = ends[(ends >= 1) & (ends <= n)]
-        return {
-            "cut": losses[ends - 1].tolist(),
-            "count": ends.tolist(),
-            "precision": (wrong[ends - 1] / ends).tolist(),
-            "found": (wrong[ends - 1] / total).tolist(),
-        }
+        return cut_curve(self.judgement, self.n_likely)
 
     def distribution(self) -> dict[str, list[float]]:
         """How the losses of unseen rows are spread.
@@ -212,30 +242,23 @@ class Audit:
         dict of list
             "edges" of bars on a logarithmic axis, and "rows" and estimated "wrong" ones in each.
         """
-        losses = self.judgement.losses
-        least, low, high = map(float, np.quantile(losses, [0.005, 0.1, 1.0]))
-        # Four decades, or more where outliers are so far out that nearly all rows would be in the first bar.
-        low = max(least, min(low, 1e-4 * high), 1e-13, 1e-12 * high)
-        edges = np.geomspace(low, max(high, 1.01 * low), _BARS + 1)
-        place = np.clip(np.searchsorted(edges, losses, side="right") - 1, 0, _BARS - 1)
-        return {
-            "edges": edges.tolist(),
-            "rows": np.bincount(place, minlength=_BARS).tolist(),
-            "wrong": np.bincount(place, weights=self.judgement.wrong, minlength=_BARS).tolist(),
-        }
+        return loss_bars(self.judgement)
 
     # ---- in words
 
     def sentences(self) -> list[str]:
-        """What was found in three sentences: how much looks wrong, whether ignoring it helps, where to look first."""
-        return [self._found(), self._better(), self._next()]
+        """What was found in words: how much looks wrong, what else is, does ignoring it help, where to look first."""
+        others = problems_in_words(self.row_problems)
+        return [self._found(), *([others] if others else []), self._better(), self._next()]
 
     def _found(self) -> str:
         j, noise = self.judgement, self.judgement.noise
         if j.blind:
             return f"Nothing can be said about single rows: {j.blind}."
         what = "entries of the labels" if j.task == "labels" else self.word
-        share = f"About {_share(noise.value)} of the {what} look wrong ({_share(noise.low)} to {_share(noise.high)})"
+        share = (
+            f"About {share_of(noise.value)} of the {what} look wrong ({share_of(noise.low)} to {share_of(noise.high)})"
+        )
         if not self.n_suspects:
             return f"{share}, and no single row stands out among {len(j.wrong):,}."
         likely = f"{self.n_likely:,} of them likely wrong"
@@ -248,7 +271,7 @@ class Audit:
                 "Ignoring the rows that fit worst would not help a model here: no share of them that was tried "
                 "predicts unseen rows better than the ordinary fit, so none was cut."
             )
-        cut = f"A model that ignores the {j.m:,} rows ({_share(j.m / len(j.wrong))}) that fit it worst"
+        cut = f"A model that ignores the {j.m:,} rows ({share_of(j.m / len(j.wrong))}) that fit it worst"
         values = f"is {show(first, first.robust.value)} instead of {show(first, first.ordinary.value)}"
         gain = f"{show_gain(first, first.gain.value)}{unit(first)} ({show_range(first)})"
         worse = [m for m in j.measures[1:] if m.gain.high < 0]
@@ -259,6 +282,27 @@ class Audit:
             return f"{cut} {better} on unseen rows: {first.name} {values}, a gain of {gain}{_but(worse, 'but')}."
         well = "does worse by one measure" if worse else "does about as well"
         return f"{cut} {well} on unseen rows: {first.name} {values}, a change of {gain}{_but(worse, 'but')}."
+
+    def review_in_words(self) -> list[str]:
+        """What was decided before, what was learnt from it, and how many rows are still worth looking at."""
+        return [] if self.review is None else self.review.in_words(self.n_likely)
+
+    def groups_note(self) -> str:
+        """Say so where the rows that the model ignores and the likely wrong ones are of different classes; else ''."""
+        groups = self.judgement.groups
+        cut, likely = sum(g.cut for g in groups), sum(g.suspects for g in groups)
+        if self.judgement.task != "classes" or not cut or not likely:
+            return ""
+        most_cut, most_wrong = max(groups, key=lambda g: g.cut), max(groups, key=lambda g: g.suspects)
+        if most_cut is most_wrong or 2 * most_cut.cut < cut or 2 * most_wrong.suspects < likely:
+            return ""
+        return (
+            f"Most rows that the model ignores are labelled '{most_cut.name}' ({most_cut.cut:,} of {cut:,}), but most "
+            f"of the likely wrong ones '{most_wrong.name}' ({most_wrong.suspects:,} of {likely:,}). These are two "
+            "questions: the model ignores whatever it cannot explain, which may be a rare or difficult class, while a "
+            "label is called wrong where another fits better and such errors seem to be frequent. Do not drop the "
+            f"ignored rows of '{most_cut.name}' without looking at them."
+        )
 
     def scores_note(self) -> str:
         """Say why the scores of both models differ although nothing is cut, where that is so; else an empty text."""
@@ -272,11 +316,14 @@ class Audit:
         )
 
     def _next(self) -> str:
+        if not self.n_suspects and self.row_problems:
+            worst = max(self.row_problems, key=lambda problem: problem.strength)
+            return f"Look at this first: {worst.sentence}."
         if not self.n_suspects:
             return "There is nothing to look at first."
         first = self.suspects(1)[0]
         fits = "fits better" if first.p_wrong >= LIKELY else "may fit better"
-        return f"Look at row {first.row:,} first: it says {first.given!r}, and {first.suggested!r} {fits}."
+        return f"Look at row {row_said(first.row)} first: it says {first.given!r}, and {first.suggested!r} {fits}."
 
     # ---- for others
 
@@ -302,6 +349,8 @@ class Audit:
             "task": j.task,
             "classes": self.target.names,
             "summary": self.sentences(),
+            "rows_are_named": self.row_names.in_words(),
+            "review": self.review_in_words(),
             "blind": j.blind,
             "noise": {"estimate": j.noise.value, "low": j.noise.low, "high": j.noise.high},
             "model": {
@@ -325,7 +374,11 @@ class Audit:
             "groups": [vars(group) for group in j.groups],
             "n_suspects": self.n_suspects,
             "n_likely_wrong": self.n_likely,
-            "suspects": [suspect._asdict() for suspect in self.suspects(limit)],
+            "suspects": [{**s._asdict(), "row": plain_name(s.row)} for s in self.suspects(limit)],
+            "row_problems": {
+                "counts": count_problems(self.row_problems),
+                "list": [problem.to_dict() for problem in self.row_problems[:limit]],
+            },
             "columns": [vars(column) for column in self.columns],
             "notes": self.notes,
             "settings": self.settings,
@@ -377,7 +430,8 @@ def unit(measure: Any) -> str:
     return " points" if measure.percent else ""
 
 
-def _share(value: float) -> str:
+def share_of(value: float) -> str:
+    """A share as it is written, in percent."""
     return f"{100 * value:.1f}%" if value < 0.995 else f"{100 * value:.0f}%"
 
 

@@ -31,12 +31,17 @@ class Plan:
     folds: int
     m_rows: int
     penalty_rows: int
-    neighbours: bool
     jobs: int | None
     seed: int
+    calibrate: bool = True
+    models: str = "all"  # which kinds judge labels: "linear", "trees" or "all"
+    fold_of: Array | None = None  # the part of each row, where groups or time decide it
+    forward: bool = False  # whether a part is judged by fits on earlier parts alone
+    estimator: Any = None  # the user's own model, which judges labels
+    pred_probs: Array | None = None  # ready-made probabilities, (n, classes)
 
     @classmethod
-    def of(cls, n: int, p: int, n_outputs: int, jobs: int | None, seed: int) -> Plan:
+    def of(cls, n: int, p: int, n_outputs: int, jobs: int | None, seed: int, calibrate: bool = True) -> Plan:
         """The plan for n rows of p features.
 
         Parameters
@@ -49,20 +54,29 @@ class Plan:
             Parts fitted at a time.
         seed : int
             The same seed gives the same audit.
+        calibrate : bool
+            Whether claims are tried on the table with planted errors.
         """
         numbers = (p + 1) * n_outputs
         return cls(
             folds=5 if n * numbers <= 2e7 else 3 if n * numbers <= 1e8 and n <= 200_000 else 2,
             m_rows=min(_SAMPLE, max(2000, int(_TUNED_ON / numbers))),
             penalty_rows=min(_SAMPLE, max(1000, int(_PENALTY_ON / numbers))),
-            neighbours=n <= 50_000,
             jobs=jobs,
             seed=seed,
+            calibrate=calibrate,
         )
 
     def rng(self, *stream: int) -> np.random.Generator:
         """A generator of its own for each part of the work, so that parts do not depend on each other's order."""
         return np.random.default_rng([self.seed, *stream])
+
+    def train_of(self, test: Array) -> Array:
+        """The rows that the fit which judges a part may see; the first part in time has only the second to judge it."""
+        if not self.forward or self.fold_of is None:
+            return np.flatnonzero(~test)
+        part = int(self.fold_of[np.flatnonzero(test)[0]])
+        return np.flatnonzero(self.fold_of < part if part else self.fold_of == 1)
 
     def each(self, work: Callable[..., Any], items: Any) -> Iterator[Any]:
         """`work` on all items, in threads (X is shared, the time goes into matrix products), results in order."""
@@ -283,7 +297,7 @@ def fit_ordinary(kind: type[AoRRClassifier] | type[AoRRRegressor], X: Array, y: 
 
 def fold_masks(strata: Array, plan: Plan) -> Array:
     """Masks (folds, n) of the rows that each fold leaves out, dealt out within each class."""
-    fold = deal(strata, plan.folds, plan.rng(4))
+    fold = deal(strata, plan.folds, plan.rng(4)) if plan.fold_of is None else plan.fold_of
     return np.array([fold == f for f in range(plan.folds)])
 
 

@@ -113,7 +113,7 @@ def _choose_penalty(X: Array, Y: Array, top_k: int, plan: Plan) -> float:
 
 def _fold(X: Array, Y: Array, test: Array, top_k: int, penalty: float, plan: Plan, f: int) -> tuple[Array, int]:
     """Scores (2, test rows, L) of fits on the other rows, and m of the robust one."""
-    train = np.flatnonzero(~test)
+    train = plan.train_of(test)
     X_train, Y_train = X[train], Y[train].astype(int)
     ordinary = LogisticPerLabel(top_k, C=penalty).fit(X_train, Y_train)
     robust = _fit_robust(X_train, Y[train], None, top_k, penalty, plan, f)
@@ -148,7 +148,7 @@ def _wrong_cells(X: Array, Y: Array, p: Array, plan: Plan) -> tuple[Array, Inter
     Each label is judged by itself, and all together as if they were one: where scores do not explain a label, the first
     finds too many wrong, where labels differ in how often they are wrong, the second. The lower of the two counts.
     """
-    near = plan.neighbours and Y.shape[1] <= _PER_LABEL_NEIGHBOURS
+    near = len(Y) <= 50_000 and Y.shape[1] <= _PER_LABEL_NEIGHBOURS
     p = np.clip(p, 1e-12, 1.0 - 1e-12)
     together = wrong_labels(logit(p).ravel(), Y.ravel().astype(np.intp))
     cells = together.wrong.reshape(Y.shape)

@@ -3,25 +3,42 @@
 from __future__ import annotations
 
 import base64
+import json
+import shlex
 from typing import Any
 
 from markupsafe import Markup
 
-from ..pages.charts import histogram, whiskers
+from ..pages.charts import histogram, rising, scatter, stacked, whiskers
 from ..pages.shell import asset, embed, fragment, page
-from ..pages.text import visible
-from .findings import Audit, show, show_gain, show_range, unit
+from ..pages.text import number, visible
+from .decisions import Looked, look_at, plain_name
+from .evidence import Near
+from .findings import Audit, Suspect, show, show_gain, show_range, unit
+from .pictures import confusions, found_curve
+from .row_problems import count_problems
 
 # A page stays below 2 MB whatever the table holds: suspects are left off its end until it does.
 _MOST_BYTES = 1_900_000
 _TEXT = 80
+_HEADINGS = {
+    "far": "Rows far outside",
+    "impossible": "Rows with impossible values",
+    "duplicate": "Repeated rows",
+    "conflicting duplicate": "Rows equal to others but for their target",
+    "batch": "Rows in batches that are off",
+    "leak": "Columns that give the target away",
+    "drift": "Columns that drift along time",
+}
 
 
 def audit_page(audit: Audit) -> str:
     """The page of an audit: one self-contained HTML file as text."""
     limit = max(len(audit.images), max((len(cells) for cells in audit.cells.values()), default=0))
+    looked = look_at(audit.source, audit.target.columns, audit.n_rows, audit.target.rows[audit.judgement.order[:limit]])
+    script = f"{asset('audit.js')}\n{asset('review.js')}"
     while True:
-        text = page(f"Audit of {audit.name}", _body(audit, limit), script=asset("audit.js"))
+        text = page(f"Audit of {audit.name}", _body(audit, limit, looked), script=script)
         if len(text.encode()) <= _MOST_BYTES or limit <= 1:
             return text
         limit //= 2
@@ -32,19 +49,25 @@ def audit_fragment(audit: Audit, limit: int = 10) -> Markup:
     return fragment("audit_short.html", **_values(audit, limit))
 
 
-def _body(audit: Audit, limit: int) -> Markup:
+def _body(audit: Audit, limit: int, looked: Looked) -> Markup:
     values = _values(audit, limit)
+    target = audit.target.columns
     data = {
         "curve": _rounded(audit.cut_curve()),
         "rows": len(audit.judgement.wrong),
         "start": _start(audit),
         "axis": {key: values["chart"][key] for key in ("log_low", "log_high", "left", "right")},
         "side": audit.image_side,
-        "suspects": [_packed(audit, place, suspect) for place, suspect in enumerate(values["suspects"])],
+        "suspects": [_packed(audit, place, suspect, looked) for place, suspect in enumerate(values["suspects"])],
         "columns": [visible(name, _TEXT) for name in audit.cells],
         "word": audit.word,
+        "total": audit.n_suspects,
+        "table": looked.table,
+        "target": target[0] if len(target) == 1 and target[0][:1] != "[" else json.dumps(target),
+        "task": audit.target.task,
+        "labels": audit.target.names[:500] if audit.target.task == "classes" else [],
     }
-    return fragment("audit.html", data=embed("audit-data", data), **values)
+    return fragment("audit.html", data=embed("audit-data", data), **_pictures(audit), **values)
 
 
 def _values(audit: Audit, limit: int) -> dict[str, Any]:
@@ -66,7 +89,100 @@ def _values(audit: Audit, limit: int) -> dict[str, Any]:
         "unused": [column for column in audit.columns if not column.used],
         "missing": sum(column.missing for column in audit.columns),
         "share": lambda part, whole: f"{100 * part / whole:.1f}%" if whole else "0%",
+        "shown_labels": lambda suspect: shown_labels(audit, suspect),
     }
+
+
+def _pictures(audit: Audit) -> dict[str, Any]:
+    """What the templates of the pictures, of the review and of other problems want."""
+    evidence = audit.evidence
+    labels, counts = confusions(audit.target, audit.judgement)
+    most = max((max(row) for row in counts), default=1) or 1
+    counted = count_problems(audit.row_problems)
+    return {
+        "evidence": evidence,
+        "curve": _seen(audit) if audit.n_suspects else None,
+        "map": _mapped(audit) if evidence.points else None,
+        "confused": {"labels": labels, "counts": counts, "heat": lambda count: -(-5 * count // most)},
+        "overview": _overview(audit),
+        "overview_row": lambda column: fragment("overview_row.html", c=column),
+        "problems": [
+            (_HEADINGS.get(kind, kind.capitalize()), [p for p in audit.row_problems if p.kind == kind], f"{count:,}")
+            for kind, count in counted.items()
+        ],
+        "command_name": shlex.quote(visible(audit.name)),
+        "command_target": " ".join(f"--target {shlex.quote(visible(name))}" for name in audit.target.columns[:5]),
+    }
+
+
+def _seen(audit: Audit) -> dict[str, Any]:
+    """The curve of errors seen, and what it says at a round number of rows."""
+    curve = found_curve(audit.judgement)
+    rows, shares = curve["rows"], curve["share"]
+    last = int(rows[-1])
+    enough = next((int(r) for r, s in zip(rows, shares, strict=True) if s >= 0.8 * shares[-1]), last)
+    stop = next((n for n in (10, 20, 50, 100, 200, 500, 1000, 2000, 5000) if enough <= n < last), last)
+    wrong = audit.judgement.wrong
+    seen = float(wrong[audit.judgement.order[:stop]].sum() / max(float(wrong.sum()), 1e-12))
+    says = (
+        f"After {stop:,} rows you have seen {seen:.0%} of the {number(float(wrong.sum()), 3)} errors that are expected"
+    )
+    rest = f"; after all {last:,} suspects, {shares[-1]:.0%}." if stop < last else "."
+    return {**rising(rows, shares), "says": says + rest}
+
+
+def _mapped(audit: Audit) -> dict[str, Any]:
+    points = audit.evidence.points
+    crosses, dots = sum(rank > 0 for rank in points["rank"]), sum(rank == 0 for rank in points["rank"])
+    n_others = len(audit.judgement.wrong) - audit.n_suspects
+    some = [f"{dots:,} of {n_others:,} rows"] if dots < n_others else []
+    some += [f"the first {crosses:,} of {audit.n_suspects:,} suspects"] if crosses < audit.n_suspects else []
+    return {
+        **scatter(points, len(audit.evidence.labels)),
+        "left_out": "drawn are " + " and ".join(some) if some else "",
+    }
+
+
+def _overview(audit: Audit) -> list[dict[str, Any]]:
+    """The columns with their pictures, and in words for those who do not see these."""
+    reports = {column.name: column for column in audit.columns}
+    unusual: dict[str | None, int] = {}
+    for problem in audit.row_problems:
+        if problem.kind in ("far", "impossible"):
+            unusual[problem.column] = unusual.get(problem.column, 0) + max(len(problem.rows), 1)
+    found = []
+    for picture in audit.evidence.columns:
+        if picture.name not in reports or not picture.counts:
+            continue
+        report = reports[picture.name]
+        values = f"values {', '.join(picture.values)}" if picture.values else f"{picture.ends[0]} to {picture.ends[1]}"
+        found.append(
+            {
+                "name": picture.name,
+                "kind": report.kind,
+                "missing": report.missing,
+                "unusual": unusual.get(picture.name, 0),
+                "ends": picture.ends,
+                "says": f"bars of {picture.name}: {values}",
+                **stacked(picture.counts),
+            }
+        )
+    return found
+
+
+def shown_labels(audit: Audit, suspect: Suspect) -> tuple[str, str]:
+    """Given and suggested as they are shown: of sets of labels the second is what is to be added and taken away."""
+    if audit.target.task != "labels":
+        return visible(suspect.given, _TEXT), visible(suspect.suggested, _TEXT)
+    given, suggested = (_set_of(audit, text) for text in (suspect.given, suspect.suggested))
+    plus, minus = [x for x in suggested if x not in given], [x for x in given if x not in suggested]
+    parts = [f"+ {', '.join(plus)}"] * bool(plus) + [f"\N{MINUS SIGN} {', '.join(minus)}"] * bool(minus)
+    return visible(suspect.given, _TEXT), visible("  ".join(parts) or suspect.suggested, 2 * _TEXT)
+
+
+def _set_of(audit: Audit, text: str) -> list[str]:
+    """The labels of a set as `Target.said_labels` writes it."""
+    return [] if text == "(none)" else text.split(audit.target.separator or ", ")
 
 
 def _start(audit: Audit) -> int:
@@ -76,22 +192,50 @@ def _start(audit: Audit) -> int:
     return min(range(len(counts)), key=lambda i: abs(counts[i] - wanted))
 
 
-def _packed(audit: Audit, place: int, suspect: Any) -> dict[str, Any]:
+def _packed(audit: Audit, place: int, suspect: Suspect, looked: Looked) -> dict[str, Any]:
+    given, suggested = shown_labels(audit, suspect)
     packed: dict[str, Any] = {
         "rank": suspect.rank,
-        "row": suspect.row,
-        "given": visible(suspect.given, _TEXT),
-        "suggested": visible(suspect.suggested, _TEXT),
+        "row": plain_name(suspect.row),
+        "given": given,
+        "suggested": suggested,
         "p": round(suspect.p_wrong, 4),
         "loss": float(f"{suspect.loss:.4g}"),
         "action": suspect.action,
-        "why": visible(suspect.why, 400),
+        "why": visible(suspect.why, 600),
+        "contents": looked.contents[place],
+        "cell": looked.given[place],
+        "to": _new_cell(audit, suspect, looked.given[place]),
     }
+    evidence = audit.evidence
     if audit.cells:
         packed["cells"] = [visible(cells[place], _TEXT) for cells in audit.cells.values()]
+        marks = evidence.marks[place] if place < len(evidence.marks) else {}
+        packed["marks"] = {str(i): visible(marks[name], 200) for i, name in enumerate(audit.cells) if name in marks}
     if audit.images:
         packed["image"] = base64.b64encode(audit.images[place]).decode()
+    if place < len(evidence.near):
+        packed["near"] = [_near(audit, near) for near in evidence.near[place]]
     return packed
+
+
+def _near(audit: Audit, near: Near) -> dict[str, Any]:
+    found: dict[str, Any] = {"row": plain_name(audit.row_names.name(near.row)), "said": visible(near.said, _TEXT)}
+    if near.cells:
+        found["cells"] = [visible(cell, _TEXT) for cell in near.cells]
+    if near.image:
+        found["image"] = base64.b64encode(near.image).decode()
+    return found
+
+
+def _new_cell(audit: Audit, suspect: Suspect, cell: str) -> str:
+    """What a relabelled row gets: of a cell with several labels only those that change are changed."""
+    if audit.target.task != "labels" or not audit.target.separator:
+        return suspect.suggested
+    given, suggested = (_set_of(audit, text) for text in (suspect.given, suspect.suggested))
+    stays = [part.strip() for part in cell.split(audit.target.separator) if part.strip()]
+    stays = [part for part in stays if part not in given or part in suggested]
+    return audit.target.separator.join([*stays, *(label for label in suggested if label not in stays)]) or "(none)"
 
 
 def _rounded(curve: dict[str, list[float]]) -> dict[str, list[float]]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import platform
-import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -23,19 +24,28 @@ from threadpoolctl import threadpool_limits
 from .. import __version__
 from ..core.arrays import Array
 from ..errors import UserError
+from ..issues.views import index_of
+from ..tables.columns import find_columns
 from ..tables.encode import TableEncoder, as_table, numbers_of
-from ..tables.read import find_column, open_table
+from ..tables.formats import with_images
+from ..tables.forms import typed
+from ..tables.read import open_table
 from .amounts import judge_numbers
 from .classes import judge_classes
+from .decisions import Decisions, Held, RowNames
+from .evidence import gather, short_text
 from .export import load_model
 from .findings import Audit, Suspect
 from .judgement import Judgement, Plan
 from .label_sets import judge_labels
-from .target import TASKS, Target, find_target
+from .review import reviewed, taught
+from .row_problems import find_row_problems
+from .target import TASKS, Target, find_target, parts_by_group, parts_by_time
 
 __all__ = ["TASKS", "Audit", "Suspect", "audit_file", "audit_table", "load_model"]
 
 Tell = Callable[[str], None]
+MODELS = ("all", "linear", "trees")
 # Suspects on the page: so many, with so many columns of their values.
 SHOWN, SHOWN_IMAGES, SHOWN_COLUMNS, SHOWN_CHARS = 1000, 500, 40, 60
 _JUDGES: dict[str, Callable[..., Judgement]] = {
@@ -46,28 +56,33 @@ _JUDGES: dict[str, Callable[..., Judgement]] = {
 
 
 def audit_file(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     target: str | Sequence[str],
     *,
     delimiter: str | None = None,
     encoding: str = "utf-8",
+    sheet: str | None = None,
     tell: Tell | None = None,
     **options: Any,
 ) -> Audit:
     r"""Audit a file: find the rows that are probably wrong, and how much better a model is that ignores them.
 
-    Nothing is written, and the file is only read.
+    The file is only read. Where it would not fit into memory, it is read in passes, and its rows are kept as numbers
+    in a temporary folder meanwhile.
 
     Parameters
     ----------
-    path : path
-        A CSV (also gzip), Parquet or Arrow file.
+    path : path, or sequence of paths
+        CSV, JSON lines, a JSON array (all also as gzip), Parquet, Arrow, Feather, ORC or Excel; several must have the
+        same columns. "-" is standard input.
     target : str or sequence of str
         The column to predict, or several columns of 0 and 1.
     delimiter : str, optional
         What separates the columns of CSV: the comma by default, the tab for .tsv.
     encoding : str, default="utf-8"
         Of CSV.
+    sheet : str, optional
+        The sheet of a workbook that has several.
     tell : callable, optional
         Called with a few words before each part of the work.
     **options
@@ -95,13 +110,12 @@ def audit_file(
     >>> audit.n_rows, audit.n_suspects
     (40, 0)
     """
-    source = open_table(path, delimiter=delimiter, encoding=encoding)
-    columns = [target] if isinstance(target, str) else list(target)
-    for column in columns:  # before all of the file is read
-        find_column(source.names, column, source.path)
-    if tell is not None:
-        tell(f"reading {source.path.name}")
-    return audit_table(source.read(), columns, name=source.path.name, tell=tell, **options)
+    source = open_table(path, delimiter=delimiter, encoding=encoding, sheet=sheet)
+    wanted = [target] if isinstance(target, str) else list(target)
+    columns = find_columns(source.names, wanted, source.path)  # before all of the file is read
+    from .beyond import audit_source
+
+    return audit_source(source, columns, tell=tell or (lambda words: None), **options)
 
 
 def audit_table(
@@ -111,9 +125,21 @@ def audit_table(
     task: str = "auto",
     labels_by: str | None = None,
     ignore: Sequence[str] = (),
+    group: str | None = None,
+    time: str | None = None,
+    dates: str | None = None,
+    decimal: str | None = None,
+    models: str = "all",
+    estimator: Any = None,
+    pred_probs: Any = None,
+    embeddings: Any = None,
+    images: str | os.PathLike[str] | None = None,
     seed: int = 0,
     jobs: int | None = None,
+    calibrate: bool = True,
     name: str = "table",
+    source: Any = None,
+    decisions: Decisions | str | os.PathLike[str] | None = None,
     tell: Tell | None = None,
 ) -> Audit:
     """Audit a table: find the rows that are probably wrong, and how much better a model is that ignores them.
@@ -126,19 +152,46 @@ def audit_table(
     table : pyarrow.Table, data frame or dict of columns
         Pandas and polars are welcome.
     target : str or sequence of str
-        The column that is to be predicted, or several columns of 0 and 1.
+        The column that is to be predicted, or several columns of 0 and 1; "label:*" stands for all that match.
     task : {"auto", "classes", "numbers", "labels"}, default="auto"
         What the target is; "auto" decides by its values.
     labels_by : str, optional
         What stands between the labels of one cell, where a cell holds several.
     ignore : sequence of str, default=()
         Columns that are left out.
+    group : str, optional
+        A column whose values belong together, such as the patient: no row is judged by a fit that has seen its group.
+    time : str, optional
+        A column of dates or numbers: rows are judged by fits on earlier rows (the first fifth by the second), and
+        columns that drift are reported.
+    dates : {"day-first", "month-first"}, optional
+        What 03/04/2025 means, where a column does not say it itself.
+    decimal : {"point", "comma"}, optional
+        What 1,234 means, where a column does not say it itself.
+    models : {"all", "linear", "trees"}, default="all"
+        Which kinds of models judge labels; "linear" is the fastest.
+    estimator : classifier with predict_proba, optional
+        Judges the labels in the place of these models; it gets the encoded columns.
+    pred_probs : array_like of shape (rows, classes) or path of a .npy file, optional
+        Ready-made probabilities of models that have not seen the row, in the order of the sorted classes.
+    embeddings : array_like of shape (rows, features) or path of a .npy file, optional
+        More columns, for example what a network makes of a text or an image.
+    images : path, optional
+        The folder of the images whose files a column names.
     seed : int, default=0
         The same seed gives the same result, whatever the number of jobs.
     jobs : int, optional
         Parts fitted at a time: one per core by default.
+    calibrate : bool, default=True
+        Whether the claims about wrong labels are tried on the same table with planted errors, and corrected.
     name : str, default="table"
         What the table is called on the page and in messages.
+    source : Source, optional
+        The file that the table was read from. Its rows count from 1 below the header, so that they can be found in it;
+        without it rows are named by the index of a data frame, or counted from 0.
+    decisions : Decisions or path, optional
+        What was decided about rows of this table before, or of the table that it was made from by `rankrange apply`:
+        rows that were decided are no suspects, and the others are judged with what was learnt from them.
     tell : callable, optional
         Called with a few words before each part of the work.
 
@@ -159,47 +212,142 @@ def audit_table(
     >>> table["kind"][3] = "b"  # among the a's
     >>> audit = audit_table(table, "kind")
     >>> [(suspect.row, suspect.suggested) for suspect in audit.suspects(1)]
-    [(4, 'a')]
+    [(3, 'a')]
     """
-    start = time.perf_counter()
-    tell = tell or (lambda words: None)
-    table = as_table(table)
-    columns = [target] if isinstance(target, str) else list(dict.fromkeys(target))
-    for column, option in [(c, "target") for c in columns] + [(c, "ignore") for c in ignore]:
-        find_column(table.column_names, column, Path(name), option)
-    found = find_target(table, columns, task, labels_by)
-    rest = [c for c in table.column_names if c not in columns and c not in set(ignore)]
-    if not rest:
-        raise UserError(f"a table needs a column besides the target, got only {', '.join(columns)} in {name}; add one")
+    start, tell = perf_counter(), tell or (lambda words: None)
+    names, table = RowNames(index_of(table), int(source is not None)), as_table(table)
+    held, n_rows = source or Held(table), table.num_rows
+    table = _widened(table, embeddings, images)
+    columns = find_columns(table.column_names, [target] if isinstance(target, str) else target, Path(name))
+    rest = _other_columns(table, columns, {"ignore": ignore, "group": group, "time": time}, name)
+    found, review = reviewed(find_target(table, columns, task, labels_by), decisions, held, n_rows)
+    table = table if len(found.rows) == table.num_rows else table.take(found.rows)
     features = table.select(rest)
-    if len(found.rows) < table.num_rows:
-        features = features.take(found.rows)
     tell(f"encoding {len(rest):,} columns")
-    encoder = TableEncoder().fit(features)
-    X = encoder.transform(features)
-    n_outputs = 1 if found.task == "numbers" or len(found.names) == 2 else len(found.names)
-    plan = Plan.of(X.shape[0], X.shape[1], n_outputs, jobs or os.cpu_count() or 1, seed)
+    encoder = TableEncoder(dates, decimal)
+    X = encoder.fit_transform(features, found.y if found.task != "labels" else None)
+    features, _ = typed(features, encoder.forms_)
+    clock, _ = typed(table.select([] if time is None else [time]), dates=dates)
+    plan = _plan_for(found, X, jobs, seed, calibrate)
+    plan = _directed(plan, found, None if group is None else table.select([group]), clock)
+    plan = replace(plan, **_judged_by(found, models, estimator, pred_probs, n_rows))
     # One thread per product: parts are fitted side by side, and results do not depend on how many there are.
     with threadpool_limits(1), warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always")
         judgement = _JUDGES[found.task](X, found, plan, tell)
+    judgement = taught(judgement, found, review)
+    tell("looking for other problems of rows")
+    looked_at = features if time is None else features.append_column(time, clock.column(0))
+    problems = find_row_problems(looked_at, X, found, time=time, row_numbers=names.numbers(found.rows))
     side = image_side(features)
     shown = judgement.order[: SHOWN_IMAGES if side else SHOWN]
+    owners = [encoder.columns_[place]["name"] for place in encoder.owner_]
+    pixels = (lambda rows: _pixels(features, rows, side)) if side else None
+    tell("gathering what there is to see")
     return Audit(
         name=name,
-        n_rows=table.num_rows,
+        n_rows=n_rows,
         target=found,
         judgement=judgement,
         columns=encoder.report_,
-        feature_columns=[encoder.columns_[place]["name"] for place in encoder.owner_],
+        feature_columns=owners,
         pipeline=Pipeline([("encode", encoder), ("model", judgement.model)]),
         settings=_settings(found, plan, X, table, ignore),
         notes=[*found.notes, *judgement.notes, *_words_of(raised)],
-        cells={} if side else _cells(table, rest, found.rows[shown]),
+        cells={} if side else _cells(table, rest, shown),
         images=_pixels(features, shown, side),
         image_side=side,
-        seconds=time.perf_counter() - start,
+        seconds=perf_counter() - start,
+        row_problems=problems,
+        source=held,
+        row_names=names,
+        review=review,
+        evidence=gather(features, X, found, judgement, owners, [] if side else rest[:SHOWN_COLUMNS], seed, pixels),
     )
+
+
+def _plan_for(found: Target, X: Array, jobs: int | None, seed: int, calibrate: bool) -> Plan:
+    n_outputs = 1 if found.task == "numbers" or len(found.names) == 2 else len(found.names)
+    return Plan.of(X.shape[0], X.shape[1], n_outputs, jobs or os.cpu_count() or 1, seed, calibrate)
+
+
+def _other_columns(table: Any, columns: Sequence[str], others: dict[str, Any], name: str) -> list[str]:
+    """The columns that are left for the models, after all names were checked."""
+    taken = set(columns)
+    for option, value in others.items():
+        wanted = [value] if isinstance(value, str) else value or []
+        found = find_columns(table.column_names, wanted, Path(name), option)
+        clash = [column for column in found if column in columns]
+        if clash:
+            raise UserError(f"a column cannot be both target and {option}, got {clash[0]!r} for both; leave one out")
+        taken.update(found)
+    rest = [c for c in table.column_names if c not in taken]
+    if not rest:
+        raise UserError(f"a table needs a column besides the target, got only {', '.join(taken)} in {name}; add one")
+    return rest
+
+
+def _widened(table: Any, embeddings: Any, images: Any) -> Any:
+    """The table with the grey values of images, and with columns of embeddings at its end."""
+    import pyarrow
+
+    if images is not None:
+        table = with_images(table, Path(images))
+    if embeddings is not None:
+        E = _array_of(embeddings, "embeddings", table.num_rows)
+        for j in range(E.shape[1]):
+            table = table.append_column(f"embedding {j + 1}", pyarrow.array(np.ascontiguousarray(E[:, j])))
+    return table
+
+
+def _array_of(values: Any, option: str, n_rows: int) -> Array:
+    """Numbers of shape (rows, columns), given or from a .npy file, checked."""
+    if isinstance(values, str | os.PathLike):
+        try:
+            values = np.load(values, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise UserError(f"{option} must be a .npy file of numbers, got {values} ({error}); save it anew") from error
+    E = np.asarray(values)
+    if E.ndim != 2 or E.dtype.kind not in "fiub" or len(E) != n_rows:
+        raise UserError(
+            f"{option} must be numbers of shape (rows, columns) with the {n_rows:,} rows of the table, got shape "
+            f"{E.shape} of {E.dtype}; save one row per row"
+        )
+    if not np.isfinite(E).all():
+        raise UserError(f"{option} must be finite, got NaN or infinity; replace them")
+    return E.astype(np.float64)
+
+
+def _directed(plan: Plan, found: Target, group: Any, clock: Any) -> Plan:
+    """The plan with parts of whole groups, or along time."""
+    if group is not None and clock.num_columns:
+        raise UserError("rows are parted by group or by time, got both; leave one out")
+    if group is not None:
+        name = group.column_names[0]
+        return replace(plan, fold_of=parts_by_group(group.column(0), name, found, plan.folds, plan.rng(4)))
+    if clock.num_columns:
+        parts = parts_by_time(clock.column(0), clock.column_names[0], found, max(plan.folds, 3))
+        return replace(plan, fold_of=parts, folds=int(parts.max()) + 1, forward=True)
+    return plan
+
+
+def _judged_by(found: Target, models: str, estimator: Any, pred_probs: Any, n_rows: int) -> dict[str, Any]:
+    """What of the plan says who judges labels."""
+    if models not in MODELS:
+        raise UserError(f"models is one of {', '.join(MODELS)}, got {models!r}; leave it out for all")
+    if (estimator is not None or pred_probs is not None) and found.task != "classes":
+        raise UserError(f"estimator and pred_probs need a target of classes, got {found.task}; leave them out")
+    if pred_probs is None:
+        return {"models": models, "estimator": estimator}
+    P = _array_of(pred_probs, "pred_probs", n_rows)
+    if P.shape[1] != len(found.names) or P.min() < 0 or not np.allclose(P.sum(axis=1), 1.0, atol=1e-3):
+        raise UserError(
+            f"pred_probs must have a column per class ({len(found.names)}, sorted: {', '.join(found.names[:3])} ...), "
+            "and "
+            f"rows that sum to 1, got {P.shape[1]} columns with sums from {P.sum(axis=1).min():.3g} to "
+            f"{P.sum(axis=1).max():.3g}; check the order of the classes"
+        )
+    return {"models": models, "pred_probs": P[found.rows]}
 
 
 def _settings(target: Target, plan: Plan, X: Array, table: Any, ignore: Sequence[str]) -> dict[str, str]:
@@ -238,14 +386,9 @@ def _cells(table: Any, columns: list[str], rows: Array) -> dict[str, list[str]]:
     """The values of the suspects that are shown, as text."""
     chosen = table.select(columns[:SHOWN_COLUMNS]).take(rows)
     return {
-        name: ["" if value is None else _short(value) for value in chosen.column(name).to_pylist()]
+        name: [short_text(value, SHOWN_CHARS) for value in chosen.column(name).to_pylist()]
         for name in columns[:SHOWN_COLUMNS]
     }
-
-
-def _short(value: Any) -> str:
-    text = f"{value:.6g}" if isinstance(value, float) else str(value)
-    return text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…"
 
 
 # ---- images ----------------------------------------------------------------------------------------------------------

@@ -19,6 +19,8 @@ LEAST_ROWS, LEAST_OF_CLASS = 20, 5
 _MOST_CLASSES, _MOST_LABELS = 200, 500
 # Whole numbers with so few different values are classes unless `task` says otherwise.
 _FEW_VALUES = 20
+# So many groups, the largest first, are dealt out by their size; the others are small.
+_DEALT_BY_SIZE = 10_000
 _SEPARATORS = ("|", ";", ",")
 _YES = {"1", "true", "yes", "y", "t"}
 _NO = {"0", "false", "no", "n", "f"}
@@ -277,3 +279,73 @@ def _without_rare_labels(target: Target) -> Target:
 def _quoted(columns: Sequence[str]) -> str:
     more = f" and {len(columns) - 3} more" if len(columns) > 3 else ""
     return ", ".join(f"'{visible(name, 60)}'" for name in columns[:3]) + more
+
+
+# ---- parts of the rows -----------------------------------------------------------------------------------------------
+
+
+def parts_by_group(column: Any, name: str, target: Target, folds: int, rng: np.random.Generator) -> Array:
+    """A part for each row such that rows of one group are in one part.
+
+    Parameters
+    ----------
+    column : pyarrow column
+        The group of each row; a row without one is a group of its own.
+    name : str
+        Of the column.
+    target : Target
+        What is to be predicted; each class must be in the fits of all parts.
+    folds : int
+        How many parts there are.
+    rng : Generator
+        Shuffles the groups.
+
+    Returns
+    -------
+    ndarray of int of shape (n,)
+        From 0 to folds - 1.
+    """
+    codes, levels = codes_of(column)
+    alone = codes < 0
+    codes = np.where(alone, len(levels) + np.cumsum(alone) - 1, codes)
+    sizes = np.bincount(codes)
+    if (sizes > 0).sum() < folds:
+        raise UserError(
+            f"group needs at least {folds} groups, got {int((sizes > 0).sum())} in {_quoted([name])}; name another"
+        )
+    part_of = np.empty(len(sizes), dtype=np.intp)
+    filled = np.zeros(folds)
+    order = np.argsort(-(sizes + rng.random(len(sizes))))
+    for group in order[:_DEALT_BY_SIZE].tolist():
+        part_of[group] = np.argmin(filled)
+        filled[part_of[group]] += sizes[group]
+    part_of[order[_DEALT_BY_SIZE:]] = np.arange(max(0, len(order) - _DEALT_BY_SIZE)) % folds
+    return _with_all_classes(part_of[codes], target, f"group={_quoted([name])}", lambda parts, f: parts != f)
+
+
+def parts_by_time(column: Any, name: str, target: Target, folds: int) -> Array:
+    """A part for each row: equally many rows each, in the order of time; rows of one moment are in one part."""
+    values, _, _ = numbers_of(column)
+    if values is None or np.isnan(values).any():
+        got = "texts" if values is None else f"{int(np.isnan(values).sum()):,} cells without a date"
+        raise UserError(f"time needs a date or a number in each row, got {got} in {_quoted([name])}; mend the column")
+    edges = np.quantile(values, np.arange(1, folds) / folds, method="higher")
+    parts = np.searchsorted(np.unique(edges), values, side="left")
+    parts = np.unique(parts, return_inverse=True)[1].ravel()
+    if parts.max() < 1:
+        raise UserError(f"time needs at least two moments, got one in {_quoted([name])}; name another column")
+    return _with_all_classes(parts, target, f"time={_quoted([name])}", lambda p, f: p < f if f else p == 1)
+
+
+def _with_all_classes(parts: Array, target: Target, option: str, seen: Any) -> Array:
+    """The parts, if the rows that judge each of them have all classes."""
+    if target.task == "classes":
+        for f in range(int(parts.max()) + 1):
+            counts = np.bincount(target.y[seen(parts, f)], minlength=len(target.names))
+            if counts.min() < 2:
+                lost = visible(target.names[int(counts.argmin())], 40)
+                raise UserError(
+                    f"with {option} the rows that judge a part must have each class at least twice, got '{lost}' "
+                    f"{int(counts.min())} times; leave its rows out, or audit without this option"
+                )
+    return parts

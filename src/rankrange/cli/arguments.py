@@ -27,6 +27,17 @@ def jobs(text: str) -> int:
     return int(text)
 
 
+def share(text: str) -> float:
+    """A probability from the command line, above 0 and up to 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.0 < value <= 1.0:
+        raise argparse.ArgumentTypeError(f"a probability is above 0 and up to 1, got {text!r}; try 0.9")
+    return value
+
+
 def add_file(group: Any, *flags: str, metavar: str, help: str, **more: Any) -> None:
     """An argument that is a path; shells complete it by file names."""
     from pathlib import Path

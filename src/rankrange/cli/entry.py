@@ -17,6 +17,7 @@ from ..errors import UserError, missing_package
 
 _COMMANDS = {
     "audit": "rankrange.cli.run_audit",
+    "apply": "rankrange.cli.run_apply",
     "demo": "rankrange.cli.run_demo",
     "reproduce": "rankrange.paper.harness.command",
     "datasets": "rankrange.cli.list_datasets",

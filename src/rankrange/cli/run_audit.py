@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import arguments as types
+from .run_apply import add_file_options
 
 if TYPE_CHECKING:
     from ..audit import Audit
@@ -19,13 +20,17 @@ DESCRIPTION = """\
 Find the rows of a table whose target is probably wrong, and see how much better a model is that ignores them.
 
 An ordinary and a robust (AoRR) linear model are fitted with everything on auto and compared on rows that neither has
-seen; every row is judged by models that have not seen it. FILE is CSV (also gzip), Parquet or Arrow; it is only read.
+seen; every row is judged by models that have not seen it. FILE is CSV, JSON, Excel, Parquet, Arrow or ORC;
+- is standard input. It is only read.
 """
 EPILOG = """\
 examples:
   rankrange audit patients.csv --target diagnosis --report report.html
-  rankrange audit houses.parquet --target price --out suspects.csv --clean clean.csv
+  rankrange audit houses.parquet --target price --out suspects.csv --clean clean.csv --clean-if 0.95
+  rankrange audit fixed.csv --target diagnosis --decisions decisions.csv --report report.html
   rankrange audit songs.csv --target happy --target calm --target sad
+  rankrange audit visits.csv --target outcome --group patient --dates day-first
+  rankrange audit 2024.csv 2025.csv --target 'label:*' --models linear
   rankrange audit films.csv --target genres --labels-by '|' --json > films.json
 
 exit codes: 0 done, 2 bad input, 130 interrupted. Outputs appear whole or not at all.
@@ -34,36 +39,56 @@ exit codes: 0 done, 2 bad input, 130 interrupted. Outputs appear whole or not at
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `rankrange audit`."""
-    types.add_file(parser, "file", metavar="FILE", help="the table: .csv, .csv.gz, .tsv, .parquet, .arrow, .feather")
+    types.add_file(
+        parser,
+        "file",
+        metavar="FILE",
+        nargs="+",
+        help="the table: CSV, JSON, Excel, Parquet, Arrow, ORC; several with the same columns; - is standard input",
+    )
     parser.add_argument(
         "--target",
         "-t",
         action="append",
         required=True,
         metavar="COL",
-        help="the column to predict; give it several times for columns of 0 and 1 (multi-label)",
+        help="the column to predict; several times, or as 'label:*', for columns of 0 and 1 (multi-label)",
     )
     outputs = parser.add_argument_group("what to write")
     types.add_file(outputs, "--report", metavar="HTML", help="a page to read: one file, works offline")
     types.add_file(outputs, "--out", "-o", metavar="CSV", help="all suspects with their values, worst first")
-    types.add_file(outputs, "--clean", metavar="CSV", help="the table without the rows that are likely wrong")
+    types.add_file(
+        outputs, "--clean", metavar="CSV", help="the table without the rows that are almost surely wrong (--clean-if)"
+    )
+    outputs.add_argument(
+        "--clean-if",
+        type=types.share,
+        metavar="P",
+        help="how probably wrong a row must be for --clean to touch it (default: 0.9; look at the others yourself)",
+    )
     outputs.add_argument(
         "--clean-how",
         choices=("drop", "relabel"),
         default="drop",
-        help="drop likely wrong rows (default), or relabel those for which one other label fits and drop the others",
+        help="drop these rows (default), or relabel those for which one other label fits and drop the others",
     )
     types.add_file(
         outputs, "--model", metavar="SKOPS", help="the robust model, in a format that loads without running code"
     )
+    types.add_file(outputs, "--problems", metavar="CSV", help="what else is wrong with rows: far outside, repeated")
     outputs.add_argument("--json", action="store_true", help="print the findings as JSON instead of tables")
+    types.add_file(
+        parser.add_argument_group("what was decided before"),
+        "--decisions",
+        metavar="CSV",
+        help="decisions from the page of an earlier audit: these rows are no suspects, and the others learn from them",
+    )
     _add_reading(parser.add_argument_group("how to read the file"))
     _add_running(parser.add_argument_group("how to run"))
 
 
 def _add_reading(how: Any) -> None:
-    how.add_argument("--delimiter", metavar="CHAR", help="what separates columns of CSV (default: comma; tab for .tsv)")
-    how.add_argument("--encoding", default="utf-8", metavar="NAME", help="the encoding of CSV (default: utf-8)")
+    add_file_options(how)
     how.add_argument(
         "--ignore", action="append", default=[], metavar="COL", help="leave this column out; can be repeated"
     )
@@ -74,9 +99,27 @@ def _add_reading(how: Any) -> None:
         help="what the target is: classes, numbers (regression) or sets of labels (default: found from its values)",
     )
     how.add_argument("--labels-by", metavar="CHAR", help="what stands between several labels in one cell")
+    how.add_argument("--dates", choices=("day-first", "month-first"), help="what 03/04/2025 means, where it is open")
+    how.add_argument("--decimal", choices=("point", "comma"), help="what 1,234 means, where it is open")
+    how.add_argument("--group", metavar="COL", help="rows with the same value here are judged by fits without them all")
+    how.add_argument("--time", metavar="COL", help="rows are judged by fits on rows that are earlier by this column")
+    types.add_file(how, "--embeddings", metavar="NPY", help="more columns: an array of one row per row of the table")
+    types.add_file(how, "--images", metavar="FOLDER", help="the images whose files some column names")
 
 
 def _add_running(run_group: Any) -> None:
+    run_group.add_argument(
+        "--models",
+        choices=("all", "linear", "trees"),
+        default="all",
+        help="which kinds of models judge labels (default: all; linear is the fastest)",
+    )
+    types.add_file(
+        run_group,
+        "--pred-probs",
+        metavar="NPY",
+        help="probabilities of your own model: a row per row, a column per class",
+    )
     run_group.add_argument(
         "--seed", type=types.seed, default=0, help="the same seed gives the same result (default: 0)"
     )
@@ -96,53 +139,75 @@ def _add_running(run_group: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Audit the file, write what was asked for, print the findings, and return the exit code."""
-    from ..errors import UserError
-    from ..tables.read import find_column, open_table
-    from ..tables.write import check_places, write_whole
-
-    places = {f"--{name}": getattr(arguments, name) for name in ("report", "out", "clean", "model")}
-    outputs = {option: path for option, path in places.items() if path is not None}
-    check_places(outputs, {"the file that is read": arguments.file})
-    source = open_table(arguments.file, delimiter=arguments.delimiter, encoding=arguments.encoding)
-    for option, columns in (("--target", arguments.target), ("--ignore", arguments.ignore)):
-        for column in columns:
-            find_column(source.names, column, source.path, option)
-    clash = [column for column in arguments.ignore if column in arguments.target]
-    if clash:
-        raise UserError(f"a column cannot be both --target and --ignore, got {clash[0]!r} for both; leave one out")
+    outputs, source = _checked(arguments)
     # Imported only now: what is wrong with the file is told at once.
-    from ..audit import audit_table
-    from ..audit.export import check_relabel, contents_of
-    from ..audit.target import find_target
+    from ..audit.beyond import audit_source
+    from ..audit.decisions import read_decisions
+    from ..audit.export import CLEAN_IF, check_relabel, contents_of
     from ..audit.terminal import Progress, print_audit
+    from ..tables.write import write_whole
 
-    relabel = arguments.clean_how == "relabel"
+    decisions = None if arguments.decisions is None else read_decisions(arguments.decisions)
+    how = {"relabel": arguments.clean_how == "relabel", "clean_if": arguments.clean_if or CLEAN_IF}
     with Progress(quiet=arguments.quiet) as progress:
         progress.say(_up_front(source))
-        progress(f"reading {source.path.name}")
-        table = source.read()
-        if relabel:  # before anything is fitted
-            check_relabel(find_target(table, arguments.target, arguments.task, arguments.labels_by).task)
-        audit = audit_table(
-            table,
+        audit = audit_source(
+            source,
             arguments.target,
+            check=check_relabel if how["relabel"] else (lambda task: None),
             task=arguments.task,
             labels_by=arguments.labels_by,
             ignore=arguments.ignore,
+            group=arguments.group,
+            time=arguments.time,
+            dates=arguments.dates,
+            decimal=arguments.decimal,
+            models=arguments.models,
+            pred_probs=arguments.pred_probs,
+            embeddings=arguments.embeddings,
+            images=arguments.images,
             seed=arguments.seed,
             jobs=arguments.jobs,
-            name=source.path.name,
+            decisions=decisions,
             tell=progress,
         )
         if outputs:
             progress("writing")
-            write_whole(contents_of(audit, source, outputs, relabel=relabel))
+            write_whole(contents_of(audit, source, outputs, **how))
     if arguments.json:
         json.dump(audit.to_dict(), sys.stdout, ensure_ascii=True, indent=1, allow_nan=False)
         print()
     else:
-        print_audit(audit, arguments.top, _written(audit, outputs, relabel))
+        print_audit(audit, arguments.top, _written(audit, outputs, how))
     return 0
+
+
+def _checked(arguments: argparse.Namespace) -> tuple[dict[str, Path], Source]:
+    """Where outputs go and the opened table, after everything was checked that takes no time."""
+    from ..errors import UserError
+    from ..tables.columns import find_columns
+    from ..tables.read import open_table
+    from ..tables.write import check_places
+
+    places = {f"--{name}": getattr(arguments, name) for name in ("report", "out", "clean", "model", "problems")}
+    outputs = {option: path for option, path in places.items() if path is not None}
+    read = ["the file that is read"] + [f"file {i} that is read" for i in range(2, len(arguments.file) + 1)]
+    inputs = {**dict(zip(read, arguments.file, strict=True)), "the decisions": arguments.decisions}
+    check_places(outputs, {name: path for name, path in inputs.items() if path is not None})
+    if arguments.clean is None and arguments.clean_if is not None:
+        raise UserError("--clean-if says what --clean may touch, got it without --clean; add --clean clean.csv")
+    source = open_table(
+        arguments.file, delimiter=arguments.delimiter, encoding=arguments.encoding, sheet=arguments.sheet
+    )
+    arguments.target = find_columns(source.names, arguments.target, source.path, "--target")
+    arguments.ignore = find_columns(source.names, arguments.ignore, source.path, "--ignore")
+    for option in ("group", "time"):
+        if getattr(arguments, option) is not None:
+            find_columns(source.names, [getattr(arguments, option)], source.path, f"--{option}")
+    clash = [column for column in arguments.ignore if column in arguments.target]
+    if clash:
+        raise UserError(f"a column cannot be both --target and --ignore, got {clash[0]!r} for both; leave one out")
+    return outputs, source
 
 
 def _up_front(source: Source) -> str:
@@ -150,22 +215,23 @@ def _up_front(source: Source) -> str:
     from ..audit.footprint import free_memory, memory_needed, sized
 
     needed, free = memory_needed(source), free_memory()
-    size = f"{sized(source.path.stat().st_size)}, {len(source.names):,} columns"
+    size = f"{sized(source.n_bytes or source.path.stat().st_size)}, {len(source.names):,} columns"
     text = f"{source.path.name}: {size}; needs about {sized(needed)} of memory"
     if free is None:
         return text
     if needed > free:
-        return f"{text}, but only {sized(free)} are free: if it stops, audit a sample of the rows"
+        return f"{text}, and {sized(free)} are free: it is read in passes instead, with the rows as numbers on disk"
     return f"{text}, {sized(free)} are free"
 
 
-def _written(audit: Audit, outputs: dict[str, Path], relabel: bool) -> list[tuple[str, str]]:
+def _written(audit: Audit, outputs: dict[str, Path], how: dict[str, Any]) -> list[tuple[str, str]]:
     from ..audit.export import clean_in_words
 
     what = {
         "--report": "the report",
         "--out": f"all {audit.n_suspects:,} suspects" if audit.n_suspects else "no suspects, only the header",
-        "--clean": clean_in_words(audit, relabel),
+        "--clean": clean_in_words(audit, **how),
         "--model": "the model",
+        "--problems": f"all {len(audit.row_problems):,} other problems" if audit.row_problems else "no other problems",
     }
     return [(what[option], str(path)) for option, path in outputs.items()]

@@ -25,7 +25,7 @@ import numpy as np
 from scipy.special import expit
 
 from .arrays import Array
-from .cuts import Cut, Selection, cuts_of, select, top_weights
+from .cuts import Cut, Ranked, Selection, blurred_rows, cuts_of, left_of, top_weights, top_within
 
 
 @runtime_checkable
@@ -55,42 +55,6 @@ class Aggregate(Protocol):
 
     def take(self, rows: Array) -> Aggregate:
         """The same aggregate for some of the rows, given by their places."""
-
-
-@dataclass(frozen=True)
-class Ranked:
-    """The ranked range: the losses ranked m+1..k, those that tie at a cut in equal parts."""
-
-    name: ClassVar[str] = "ranked"
-    linear: ClassVar[bool] = True
-
-    def select(self, s: Array, m: float, k: float, mass: Array | None) -> Selection:
-        """Weights, total and cuts of the ranked range."""
-        return select(s, m, k, mass)
-
-    def take(self, rows: Array) -> Ranked:
-        """The ranked range knows nothing about single rows, so it stays the same."""
-        return self
-
-    def caps(self, s: Array, m: float, mass: Array | None) -> Array | None:
-        """The mass of each row that is left when the m largest losses are dropped for good; None means 1 each."""
-        return mass if m == 0 else _left_of(s, [(np.arange(len(s)), cuts_of(s, 0, m, mass)[0])], mass)
-
-    def cuts(self, s: Array, m: float, mass: Array | None) -> list[tuple[Array | slice, Cut]]:
-        """The upper cut with the rows that it is about: all of them; an empty list where m = 0."""
-        return [(slice(None), cuts_of(s, 0, m, mass)[0])] if m > 0 else []
-
-    def blurred(self, s: Array, m: float, mass: Array | None) -> list[Array]:
-        """The rows that tie at the upper cut, where it falls among them."""
-        return _blurred(s, self.cuts(s, m, mass))
-
-    def upper(self, s: Array, m: float, mass: Array | None) -> Array:
-        """Weights of the m largest losses: what is dropped."""
-        return select(s, 0, m, mass).weights
-
-    def top(self, s: Array, mass: Array, m: Array) -> Array:
-        """Weights of what is dropped of many sets of losses s (S, n) with masses (S, n), m (S,) of each."""
-        return top_weights(s, mass, m)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,11 +91,11 @@ class Stratified:
 
     def caps(self, s: Array, m: float, mass: Array | None) -> Array | None:
         """The mass of each row that is left when each class has lost its share of m; None means 1 each."""
-        return mass if m == 0 else _left_of(s, self.cuts(s, m, mass), mass)
+        return mass if m == 0 else left_of(s, self.cuts(s, m, mass), mass)
 
     def blurred(self, s: Array, m: float, mass: Array | None) -> list[Array]:
         """For each class whose cut falls among tied losses, the rows that tie there."""
-        return _blurred(s, self.cuts(s, m, mass))
+        return blurred_rows(s, self.cuts(s, m, mass))
 
     def top(self, s: Array, mass: Array, m: Array) -> Array:
         """Weights of what is dropped of many sets of losses s (S, n) with masses (S, n), m (S,) of each."""
@@ -242,36 +206,6 @@ AGGREGATES: dict[str, Callable[[Array], Any]] = {
 }
 
 
-def top_within(s: Array, caps: Array | None, K: float) -> Array:
-    """Weights of the largest losses up to a total mass.
-
-    Parameters
-    ----------
-    s : ndarray of shape (n,)
-        The losses.
-    caps : ndarray of shape (n,) or None
-        The most that each row may weigh; None means 1 each.
-    K : float
-        The mass to be taken.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-        Weights of at most the caps that sum to K; ties share equally.
-    """
-    if caps is None:
-        return select(s, 0, K).weights
-    inside = caps > 0
-    weights = np.zeros_like(s)
-    weights[inside] = select(s[inside], 0, K, caps_that_matter(caps[inside], K)).weights
-    return weights
-
-
-def caps_that_matter(caps: Array, K: float) -> Array | None:
-    """The caps, or None where each is 1: counting is quicker than weighing."""
-    return None if int(K) == K and (caps == 1.0).all() else caps
-
-
 def quotas(m: Array, sizes: Array) -> Array:
     """m (S,) dealt out in proportion to sizes (S, G); whole where all of them are whole, by the largest remainders."""
     exact = m[:, None] * sizes / sizes.sum(axis=1, keepdims=True)
@@ -283,18 +217,3 @@ def quotas(m: Array, sizes: Array) -> Array:
     place = np.empty_like(order)
     np.put_along_axis(place, order, np.broadcast_to(np.arange(order.shape[1]), order.shape), axis=1)
     return whole + (place < left[:, None])
-
-
-def _left_of(s: Array, cuts: list[tuple[Array | slice, Cut]], mass: Array | None) -> Array:
-    """The mass of each row that is left by these cuts; what ties at a cut is cut in equal parts."""
-    caps = np.ones(len(s)) if mass is None else mass.astype(np.float64)
-    for rows, cut in cuts:
-        over, tied = s[rows] > cut.value, s[rows] == cut.value
-        caps[rows] *= np.where(over, 0.0, np.where(tied, 1.0 - cut.taken / cut.tied, 1.0))
-    return caps
-
-
-def _blurred(s: Array, cuts: list[tuple[Array | slice, Cut]]) -> list[Array]:
-    """For each cut that falls among tied losses, the rows that tie there."""
-    every = np.arange(len(s))
-    return [every[rows][s[rows] == cut.value] for rows, cut in cuts if cut.taken < cut.tied]

@@ -4,15 +4,17 @@ phi_k, the sum of the k largest, is linear between ties: weight 1 above the cut 
 on the values tied with it, 0 below. The ranked range is phi_k - phi_m, so its weights are the difference of the two.
 With weights on the values ranks become mass, and a cut may fall inside a value.
 
-`select` and `cuts_of` serve one set of losses, `select_rows` and `top_weights` many sets together. Nothing here checks
-its input: `rankrange.core.select` does that for users.
+`select` and `cuts_of` serve one set of losses, `select_rows` and `top_weights` many sets together; `Ranked` is the
+aggregate that objectives ask unless told otherwise. Nothing here checks its input: `rankrange.core.select` does that
+for users.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -293,3 +295,84 @@ def top_weights(values: Array, mass: Array, top: Array) -> Array:
     weights = above + tied * np.clip(share, 0.0, 1.0)[:, None]
     weights[top == 0] = 0.0
     return weights
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """The ranked range: the losses ranked m+1..k, those that tie at a cut in equal parts."""
+
+    name: ClassVar[str] = "ranked"
+    linear: ClassVar[bool] = True
+
+    def select(self, s: Array, m: float, k: float, mass: Array | None) -> Selection:
+        """Weights, total and cuts of the ranked range."""
+        return select(s, m, k, mass)
+
+    def take(self, rows: Array) -> Ranked:
+        """The ranked range knows nothing about single rows, so it stays the same."""
+        return self
+
+    def caps(self, s: Array, m: float, mass: Array | None) -> Array | None:
+        """The mass of each row that is left when the m largest losses are dropped for good; None means 1 each."""
+        return mass if m == 0 else left_of(s, [(np.arange(len(s)), cuts_of(s, 0, m, mass)[0])], mass)
+
+    def cuts(self, s: Array, m: float, mass: Array | None) -> list[tuple[Array | slice, Cut]]:
+        """The upper cut with the rows that it is about: all of them; an empty list where m = 0."""
+        return [(slice(None), cuts_of(s, 0, m, mass)[0])] if m > 0 else []
+
+    def blurred(self, s: Array, m: float, mass: Array | None) -> list[Array]:
+        """The rows that tie at the upper cut, where it falls among them."""
+        return blurred_rows(s, self.cuts(s, m, mass))
+
+    def upper(self, s: Array, m: float, mass: Array | None) -> Array:
+        """Weights of the m largest losses: what is dropped."""
+        return select(s, 0, m, mass).weights
+
+    def top(self, s: Array, mass: Array, m: Array) -> Array:
+        """Weights of what is dropped of many sets of losses s (S, n) with masses (S, n), m (S,) of each."""
+        return top_weights(s, mass, m)
+
+
+def top_within(s: Array, caps: Array | None, K: float) -> Array:
+    """Weights of the largest losses up to a total mass.
+
+    Parameters
+    ----------
+    s : ndarray of shape (n,)
+        The losses.
+    caps : ndarray of shape (n,) or None
+        The most that each row may weigh; None means 1 each.
+    K : float
+        The mass to be taken.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+        Weights of at most the caps that sum to K; ties share equally.
+    """
+    if caps is None:
+        return select(s, 0, K).weights
+    inside = caps > 0
+    weights = np.zeros_like(s)
+    weights[inside] = select(s[inside], 0, K, caps_that_matter(caps[inside], K)).weights
+    return weights
+
+
+def caps_that_matter(caps: Array, K: float) -> Array | None:
+    """The caps, or None where each is 1: counting is quicker than weighing."""
+    return None if int(K) == K and (caps == 1.0).all() else caps
+
+
+def left_of(s: Array, cuts: list[tuple[Array | slice, Cut]], mass: Array | None) -> Array:
+    """The mass of each row that is left by these cuts; what ties at a cut is cut in equal parts."""
+    caps = np.ones(len(s)) if mass is None else mass.astype(np.float64)
+    for rows, cut in cuts:
+        over, tied = s[rows] > cut.value, s[rows] == cut.value
+        caps[rows] *= np.where(over, 0.0, np.where(tied, 1.0 - cut.taken / cut.tied, 1.0))
+    return caps
+
+
+def blurred_rows(s: Array, cuts: list[tuple[Array | slice, Cut]]) -> list[Array]:
+    """For each cut that falls among tied losses, the rows that tie there."""
+    every = np.arange(len(s))
+    return [every[rows][s[rows] == cut.value] for rows, cut in cuts if cut.taken < cut.tied]

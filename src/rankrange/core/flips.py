@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize
-from scipy.special import expit, softmax
+from scipy.optimize import minimize, minimize_scalar
+from scipy.special import expit
 
 from .arrays import Array
 
@@ -32,6 +32,8 @@ TIED = 1e4
 _SLICES = 250
 _MOST_ROWS = 10_000
 _WIDTH = 1.96
+# Probabilities below this are not told apart; and how far from 1 a temperature is at first thought to be.
+_LEAST, _LOG_TEMPERATURE = 1e-4, 0.5
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ class WrongLabels:
         The probability of each class being the true one, given the scores and the label.
     expected : ndarray of shape (n, classes)
         The probability of each label, given the scores alone.
+    slope, shift : float and ndarray of shape (classes,)
+        The true class is drawn from softmax(slope * scores + shift); with `transition` they judge other rows too.
     """
 
     rate: float
@@ -60,6 +64,13 @@ class WrongLabels:
     wrong: Array
     true: Array
     expected: Array
+    slope: float = 1.0
+    shift: Array | float = 0.0
+
+    def posterior(self, scores: Array, codes: Array) -> Array:
+        """The probability of each class being the true one (n, classes), for rows that were not in the fit."""
+        joint = _softmax(self.slope * scores + self.shift) * self.transition[:, codes].T
+        return np.asarray(joint / np.maximum(joint.sum(axis=1, keepdims=True), 1e-300))
 
 
 def wrong_labels(scores: Array, codes: Array, mass: Array | None = None, *, prior: float = _PRIOR) -> WrongLabels:
@@ -84,7 +95,7 @@ def wrong_labels(scores: Array, codes: Array, mass: Array | None = None, *, prio
     Z = np.column_stack([np.zeros(len(scores)), scores]) if scores.ndim == 1 else np.asarray(scores, dtype=np.float64)
     share = np.ones(len(Z)) if mass is None else np.asarray(mass, dtype=np.float64)
     n, share = float(share.sum()), share / share.sum()
-    Z = _normed(Z)
+    Z, scale = _normed(Z)
     coarse = _coarse(Z, codes, share)
     quick = _Model(*coarse[:2], prior / n)
     starts = _STARTS if Z.shape[1] == 2 else _STARTS[:1]  # with two classes a low and a high rate may both fit
@@ -101,22 +112,59 @@ def wrong_labels(scores: Array, codes: Array, mass: Array | None = None, *, prio
         wrong=1.0 - point.posterior[np.arange(len(codes)), codes],
         true=point.posterior,
         expected=point.p @ point.T,
+        slope=float(np.exp(best.x[0])) / scale,
+        shift=best.x[1 : Z.shape[1] + 1],
     )
 
 
-def _normed(Z: Array) -> Array:
-    """Scores of mean zero in each row and a usual size of one."""
+def transition_of(P: Array, codes: Array, wrong: Array, mass: Array) -> Array:
+    """(true, given): how often rows of each class have each label, where `wrong` is how likely each label is wrong.
+
+    P (n, classes) says which class a wrong label stands for.
+    """
+    rows, K = np.arange(len(codes)), P.shape[1]
+    instead = P.copy()
+    instead[rows, codes] = 0.0
+    instead *= (mass * wrong / np.maximum(instead.sum(axis=1), 1e-300))[:, None]
+    instead[rows, codes] = mass * (1.0 - wrong)
+    flow = np.stack([instead[codes == label].sum(axis=0) for label in range(K)], axis=1) + 1e-12 * np.eye(K)
+    return np.asarray(flow / flow.sum(axis=1, keepdims=True))
+
+
+def temperature(P: Array, codes: Array, transition: Array, mass: Array) -> float:
+    """The temperature at which probabilities of rows that were not seen make the labels as they are most likely.
+
+    Labels come from the true classes by `transition`. A prior of one half on the logarithm keeps few rows from saying
+    much.
+    """
+    rows = np.arange(len(codes))
+
+    def loss(log: float) -> float:
+        expected = (tempered(P, float(np.exp(log))) @ transition)[rows, codes]
+        return -float(mass @ np.log(np.maximum(expected, 1e-12))) + 0.5 * (log / _LOG_TEMPERATURE) ** 2
+
+    return float(np.exp(minimize_scalar(loss, bounds=(-1.0, 3.0), method="bounded", options={"xatol": 1e-6}).x))
+
+
+def tempered(P: Array, heat: float) -> Array:
+    """Probabilities (n, classes) raised to 1 / heat: nearer to even ones where that is above 1."""
+    return _softmax(np.log(np.clip(P, _LEAST, 1.0)) / heat)
+
+
+def _normed(Z: Array) -> tuple[Array, float]:
+    """Scores of mean zero in each row and a usual size of one, and what they were divided by."""
     centred = Z - Z.mean(axis=1, keepdims=True)
     scale = float(np.median(np.abs(centred).max(axis=1)))
-    return centred / (scale if scale > 0 else 1.0)
+    scale = scale if scale > 0 else 1.0
+    return centred / scale, scale
 
 
-def _coarse(Z: Array, codes: Array, share: Array) -> tuple[Array, Array, Array]:
+def _coarse(Z: Array, codes: Array, share: Array, slices: int = _SLICES) -> tuple[Array, Array, Array]:
     """Fewer rows to fit: with two classes the mean score of each of many slices of each class, else evenly spaced ones.
 
     Nothing is lost that the fit would notice: it has a handful of parameters.
     """
-    if len(Z) <= 2 * _SLICES:
+    if len(Z) <= 2 * slices:
         return Z, codes, share
     if Z.shape[1] > 2:
         rows = np.arange(0, len(Z), 1 + len(Z) // _MOST_ROWS)
@@ -125,13 +173,20 @@ def _coarse(Z: Array, codes: Array, share: Array) -> tuple[Array, Array, Array]:
     edges = np.flatnonzero(np.diff(codes[order], prepend=-1))
     parts = []
     for start, end in zip(edges, [*edges[1:], len(Z)], strict=True):
-        cuts = np.linspace(start, end, min(_SLICES, end - start) + 1).astype(np.intp)[:-1]
+        cuts = np.linspace(start, end, min(slices, end - start) + 1).astype(np.intp)[:-1]
         parts.append(cuts)
     first = np.concatenate(parts)
     mass = np.add.reduceat(share[order], first)
     mean = np.add.reduceat((share[:, None] * Z)[order], first, axis=0)
     usable = mass > 0
     return mean[usable] / mass[usable, None], codes[order][first][usable], mass[usable]
+
+
+def _softmax(Z: Array) -> Array:
+    """Along the rows of Z (n, K), in the memory order of Z; SciPy's spends most of its time on checks."""
+    P = np.exp(Z - Z.max(axis=1)[:, None])
+    P /= P.sum(axis=1)[:, None]
+    return P
 
 
 class _Fit(NamedTuple):
@@ -161,10 +216,10 @@ class _Model:
 
     def __init__(self, Z: Array, codes: Array, prior: float = 0.0) -> None:
         self.n, self.K = Z.shape
-        self.Z = Z
+        self.Z = np.asfortranarray(Z)  # sums over the few classes are quick by columns, and what is computed from Z too
         self.prior = prior
         self.codes = codes
-        self.given = np.zeros((self.n, self.K))
+        self.given = np.zeros((self.n, self.K), order="F")
         self.given[np.arange(self.n), codes] = 1.0
         self.cap = 1.0 - 1.0 / self.K
         self.full = 2 < self.K <= _FULL_UP_TO
@@ -177,7 +232,7 @@ class _Model:
         rates, to = self._flips(x)
         T = rates[:, None] * to
         T[np.diag_indices(self.K)] = 1.0 - rates
-        p = softmax(np.exp(x[0]) * self.Z + x[1 : self.K + 1], axis=1)
+        p = _softmax(np.exp(x[0]) * self.Z + x[1 : self.K + 1])
         joint = p * T[:, self.codes].T
         q = np.maximum(joint.sum(axis=1), 1e-300)
         return _Point(p, q, joint / q[:, None], T, rates)
@@ -186,7 +241,7 @@ class _Model:
         rates = self.cap * expit(x[self.K + 1 : 2 * self.K + 1])
         logits = x[2 * self.K + 1 :].reshape(self.K, self.K).copy() if self.full else np.zeros((self.K, self.K))
         np.fill_diagonal(logits, -np.inf)
-        return rates, softmax(logits, axis=1)
+        return rates, _softmax(logits)
 
     def fit(self, x: Array, share: Array) -> _Fit:
         bounds = [(-4.0, 6.0)] + [(-8.0, 8.0)] * self.K + [(-9.0, 7.0)] * self.K
@@ -215,7 +270,8 @@ class _Model:
         inside = rates * (1.0 - rates / self.cap)  # d rate / d parameter
         right = point.posterior * self.given
         moved = inside * (right / (1.0 - rates) - (point.posterior - right) / rates)
-        return np.column_stack([np.exp(x[0]) * (slope * self.Z).sum(axis=1), slope, moved])
+        temperature = np.exp(x[0]) * (slope * self.Z).sum(axis=1)
+        return np.concatenate([temperature[None], slope.T, moved.T]).T
 
     def interval(self, x: Array, share: Array, n: float) -> tuple[float, float]:
         """The rate and 1.96 standard errors; where no label looks wrong, the rule of three: up to 3 of n could be."""

@@ -21,9 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from .aggregates import Ranked, caps_that_matter, top_within
 from .arrays import Array
-from .cuts import Selection, cuts_of, select_rows
+from .cuts import Ranked, Selection, caps_that_matter, cuts_of, select_rows, top_within
 
 # Rows of X multiplied at a time where a product needs a temporary copy of them.
 _BLOCK = 4096
@@ -194,6 +193,18 @@ class Objective(_Problem):
     def total(self) -> float:
         """The mass of all rows."""
         return self.design.n if self.sample_weight is None else float(self.sample_weight.sum())
+
+    @property
+    def mass(self) -> Array:
+        """The mass of each row; all True where each counts once."""
+        return np.ones(self.design.n, dtype=bool) if self.sample_weight is None else self.sample_weight
+
+    @property
+    def strata(self) -> Array:
+        """The class of each row; one class for numbers."""
+        if self.loss.targets == "numbers":
+            return np.zeros(self.design.n, dtype=np.intp)
+        return (self.y > 0).astype(np.intp) if self.loss.targets == "binary" else self.y
 
     @property
     def C_of_sum(self) -> float:

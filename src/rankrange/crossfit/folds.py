@@ -1,8 +1,10 @@
-"""Folds: which rows are left out when, as masses (F, n) of the test parts, dealt out within each class."""
+"""Which rows a fit sees and which it judges: dealt out within each class, of whole groups, or given."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -26,16 +28,12 @@ def silent(message: str) -> None:
 
 def mass_of(objective: Objective) -> Array:
     """The mass of each row; all True where each counts once."""
-    if objective.sample_weight is None:
-        return np.ones(objective.design.n, dtype=bool)
-    return objective.sample_weight
+    return objective.mass
 
 
 def strata_of(objective: Objective) -> Array:
     """The class of each row; one class for numbers."""
-    if objective.loss.targets == "numbers":
-        return np.zeros(objective.design.n, dtype=np.intp)
-    return (objective.y > 0).astype(np.intp) if objective.loss.targets == "binary" else objective.y
+    return objective.strata
 
 
 def plan_of(objective: Objective) -> tuple[int, int, int]:
@@ -107,3 +105,119 @@ def deal(strata: Array, folds: int, rng: np.random.Generator) -> Array:
     fold = np.empty(len(strata), dtype=np.intp)
     fold[order] = np.arange(len(strata)) % folds
     return fold
+
+
+def whole_number(name: str, value: Any, least: int) -> int:
+    """The value as an int of at least `least`, or an error that names it."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{name} must be an int of at least {least}, got {value!r}")
+    return int(value)
+
+
+def test_parts(codes: Array, cv: Any, n_repeats: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Masks (F, n) of test parts that leave out each row equally often, and the repeat that each belongs to.
+
+    Each fit is meant to train on all the rows that it does not test.
+    """
+    n = len(codes)
+    if isinstance(cv, int | np.integer) and not isinstance(cv, bool):
+        folds, repeats = whole_number("cv", cv, 2), whole_number("n_repeats", n_repeats, 1)
+        drawn = [deal(codes, folds, rng) for _ in range(repeats)]
+        return np.array([fold == f for fold in drawn for f in range(folds)]), np.repeat(np.arange(repeats), folds)
+    pairs = list(cv.split(np.zeros((n, 1)), codes) if hasattr(cv, "split") else cv)
+    tests = np.zeros((len(pairs), n), dtype=bool)
+    for mask, (train, test) in zip(tests, pairs, strict=True):
+        mask[test] = True
+        if mask[train].any() or len(train) + len(test) != n:
+            raise ValueError("a fold of cv must train on exactly the rows that it does not test; use for example KFold")
+    times = tests.sum(axis=0)
+    if times.min() == 0 or times.min() != times.max():
+        raise ValueError(
+            f"cv must leave out each row equally often, got {times.min()} to {times.max()} times; use KFold"
+        )
+    before = np.cumsum(tests, axis=0) - tests
+    return tests, np.array([int(before[f][tests[f]].max()) for f in range(len(tests))])
+
+
+@dataclass(frozen=True)
+class Folds:
+    """Masks (F, n): the rows that each fit may see, and those that it judges. No row is in both of a fit.
+
+    A row may be judged by no fit at all, as the first rows are under a split by time.
+    """
+
+    train: Array
+    test: Array
+
+    def __len__(self) -> int:
+        return len(self.train)
+
+    def first(self, count: int) -> Folds:
+        """The first so many folds."""
+        return Folds(self.train[:count], self.test[:count])
+
+    @property
+    def judged(self) -> Array:
+        """(n,): whether some fit judges the row."""
+        return np.asarray(self.test.any(axis=0))
+
+    def average(self, parts: list[Array]) -> Array:
+        """(n, ...): the mean of what the fits say of the rows that they test; NaN for a row that none tests."""
+        total = np.zeros((self.test.shape[1], *parts[0].shape[1:]))
+        for test, part in zip(self.test, parts, strict=True):
+            total[test] += part
+        times = self.test.sum(axis=0).reshape(-1, *[1] * (total.ndim - 1))
+        return np.divide(total, times, out=np.full_like(total, np.nan), where=times > 0)
+
+
+def draw_folds(
+    n: int,
+    rng: np.random.Generator,
+    *,
+    strata: Array | None = None,
+    groups: Any = None,
+    n_folds: int = 2,
+    n_repeats: int = 5,
+) -> Folds:
+    """Folds of n rows drawn `n_repeats` times, even within the strata as far as whole groups allow."""
+    tests = []
+    for _ in range(n_repeats):
+        if groups is None:
+            fold = deal(np.zeros(n, dtype=np.intp) if strata is None else strata, n_folds, rng)
+        else:
+            fold = _deal_groups(n, strata, np.asarray(groups), n_folds, int(rng.integers(2**31)))
+        tests += [fold == f for f in range(n_folds)]
+    test = np.array(tests)
+    return Folds(~test, test)
+
+
+def _deal_groups(n: int, strata: Array | None, groups: Array, n_folds: int, seed: int) -> Array:
+    from sklearn.model_selection import GroupKFold, StratifiedGroupKFold
+
+    found = len(np.unique(groups))
+    if found < n_folds:
+        raise ValueError(f"folds of whole groups need at least {n_folds} groups, got {found}; pass other groups")
+    # scikit-learn's stratified kind needs a class that reaches into every fold.
+    even = strata is not None and np.bincount(strata).max() >= n_folds
+    kind = (StratifiedGroupKFold if even else GroupKFold)(n_folds, shuffle=True, random_state=seed)
+    fold = np.empty(n, dtype=np.intp)
+    for f, (_, test) in enumerate(kind.split(fold, strata, groups)):
+        fold[test] = f
+    return fold
+
+
+def given_folds(cv: Any, X: Any, y: Array, groups: Any = None) -> Folds:
+    """The folds of a splitter, or of a list of (train, test) rows; they need not test each row, nor equally often."""
+    n = len(y)
+    pairs = list(cv.split(X, y, groups) if hasattr(cv, "split") else cv)
+    if not pairs:
+        raise ValueError("cv must have at least one pair of (train, test) rows, got none; use for example KFold(5)")
+    train, test = np.zeros((2, len(pairs), n), dtype=bool)
+    for fold, (seen, asked) in enumerate(pairs):
+        train[fold, seen], test[fold, asked] = True, True
+    if (train & test).any():
+        raise ValueError(
+            f"a fit must not judge rows that it has seen, got {int((train & test).any(axis=0).sum())} rows in both "
+            "parts of a fold of cv; use for example KFold(5) or TimeSeriesSplit(5)"
+        )
+    return Folds(train, test)

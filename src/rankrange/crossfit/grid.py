@@ -17,6 +17,8 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import GridSearchCV, ParameterGrid
 
+__all__ = ["RangeSearchCV", "paper_grid"]
+
 Group = tuple[dict[str, Any], tuple[Any, ...]]
 # Of the fits that follow another.
 _FEW_STARTS = 2
@@ -60,7 +62,7 @@ def paper_grid(n: int, *, k: Iterable[float] = (), m: Iterable[float] = (), C: I
 
 
 class RangeSearchCV(GridSearchCV):
-    """scikit-learn's GridSearchCV for AoRRClassifier and AoRRRegressor, warm-started along m within each fold.
+    """Search a grid as GridSearchCV does, for AoRRClassifier and AoRRRegressor, warm-started along m within each fold.
 
     The parameters, attributes and methods are those of GridSearchCV, with one metric. The fits of a fold that share k,
     C and the other parameters are one task of `n_jobs`. The refit at the end is an ordinary one, from many starts.
@@ -71,7 +73,7 @@ class RangeSearchCV(GridSearchCV):
         What is fitted.
     param_grid : dict or list of dict
         Values to try; each grid must name m. `paper_grid` makes the paper's.
-    scoring, n_jobs, refit, cv, verbose, pre_dispatch, error_score, return_train_score
+    scoring, n_jobs, refit, cv, verbose, pre_dispatch, error_score, return_train_score : object
         As in GridSearchCV.
 
     Attributes

@@ -12,14 +12,16 @@ those of the mixture that makes the given labels most likely.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from scipy.special import softmax
 
 from ..core.arrays import Array
-from ..core.flips import LIKELY, TIED, WrongLabels, wrong_labels
+from ..core.flips import LIKELY, POSSIBLE, TIED, WrongLabels, wrong_labels
+from ..core.rates import averaged_labels
 
 # No opinion is surer than this of the label that a row has.
 _LEAST = 1e-4
@@ -27,11 +29,23 @@ _ROUNDS = 300
 # Units of log likelihood that an opinion must gain over the shares of the classes to be one.
 _ANYTHING = 3.0
 _WIDTH = 1.96
+# Above this probability that no label is wrong nothing is claimed: p_wrong is not told above the second number.
+_UNTOLD, _SILENT, _IMPOSSIBLE = 0.05, POSSIBLE - 0.01, 0.03
+# Of two classes, the share of labels that the mixture may miss where something is claimed.
+_HOPELESS = 0.3
+# Rows whose distance from the middle is so many times that of three quarters of the rows are far, if they are few.
+_FAR, _FEW_FAR = 2.5, 0.25
+# A value that so many rows have is not far out in its column.
+_COMMON_ROWS = 2
+# How often labels of far rows may be wrong; before anything is seen, not at all with probability one half.
+_FAR_RATES = np.linspace(0.0, 0.99, 34)
 
 
 @dataclass(frozen=True)
 class Verdict:
     """p_wrong (n,) of each label; the share of wrong labels with its 95% interval; and the sources behind both.
+
+    The upper end of the interval is at least the share of labels that differ from what the sources predict together.
 
     `weights` and `rates` (a share of wrong labels) are one per source. `readings` is how much each reading counts:
     nothing is known, one rate for all classes, a rate for each.
@@ -63,7 +77,11 @@ def judge(opinions: Mapping[str, Array], codes: Array, mass: Array | None = None
     shares = softmax(weights @ merits)
     if shares[0] < LIKELY:
         shares = np.array([0.0, *shares[1:]]) / shares[1:].sum()
-    return _joined(readings, weights, shares, rows, len(codes), tuple(opinions))
+    verdict = _joined(readings, weights, shares, rows, len(codes), tuple(opinions))
+    told = np.tensordot(weights, np.stack([opinion[rows] for opinion in P]), axes=1).argmax(axis=1)
+    return replace(
+        verdict, interval=(verdict.interval[0], max(verdict.interval[1], _unlike(told, codes[rows], weight)))
+    )
 
 
 @dataclass(frozen=True)
@@ -114,6 +132,16 @@ def _joined(readings: list[Readings], weights: Array, shares: Array, rows: Array
     return Verdict(p_wrong, rate, interval, names, weights, rates, shares)
 
 
+def _unlike(told: Array, codes: Array, share: Array) -> float:
+    """The share of labels that differ from what is predicted, at the upper end of its 95% interval.
+
+    So many may be wrong at most, give or take: those near a boundary look like rows that are hard, and no model of
+    wrong labels can tell how many of the hard ones are wrong.
+    """
+    unlike = float(share @ (told != codes))
+    return min(1.0, unlike + _WIDTH * float(np.sqrt(unlike * (1.0 - unlike) * (share**2).sum())))
+
+
 def mixture_weights(likelihood: Array, share: Array) -> Array:
     """The weights of the sources (S,) whose mixture makes the labels most likely: EM on likelihoods (S, n)."""
     weights = np.full(len(likelihood), 1.0 / len(likelihood))
@@ -121,3 +149,150 @@ def mixture_weights(likelihood: Array, share: Array) -> Array:
         parts = weights[:, None] * likelihood
         weights = (parts / parts.sum(axis=0)) @ share
     return np.asarray(weights)
+
+
+# ---- one verdict by averaging over rates: what `find_label_issues` and the audit tell --------------------------------
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """All opinions as one, and what they say of the labels.
+
+    Attributes
+    ----------
+    p_wrong, ranking : ndarray of shape (n,)
+        The probability that each label is wrong; and what rows are ranked by, which claims nothing.
+    mean : ndarray of shape (n, classes)
+        The mixture of the opinions that makes the given labels most likely.
+    true : ndarray of shape (n, classes)
+        The probability of each class being the true one.
+    weights : dict of str to float
+        How much each opinion counts.
+    rate, interval : float and tuple of float
+        The share of wrong labels, and its 95% interval.
+    none : float
+        The probability that no label is wrong. Where it is above 5% nothing is claimed.
+    transition : ndarray of shape (classes, classes)
+        How often a row of one true class (rows) is given each label (columns).
+    stories : ndarray
+        The probability of each story of how labels became wrong (`core.rates`).
+    """
+
+    p_wrong: Array
+    ranking: Array
+    mean: Array
+    true: Array
+    weights: dict[str, float]
+    rate: float
+    interval: tuple[float, float]
+    none: float
+    transition: Array
+    stories: Array
+
+    @property
+    def told(self) -> bool:
+        """Whether the labels show that some of them are wrong."""
+        return self.none <= _UNTOLD
+
+
+def weigh(
+    opinions: Mapping[str, Array], codes: Array, far: Array | None = None, stories: Array | None = None
+) -> Weighed:
+    """Mix opinions by the likelihood of the labels, and average over the rates at which labels may be wrong.
+
+    Parameters
+    ----------
+    opinions : mapping of str to ndarray of shape (n, classes)
+        Probabilities of the labels as they are, by fits that had not seen the row, nor any far row.
+    codes : ndarray of shape (n,)
+        The labels as they are.
+    far : ndarray of shape (n,), optional
+        Rows that lie far out: their labels are wrong at a rate of their own.
+    stories : ndarray, optional
+        The probability of each story, where it is known: that of another result.
+    """
+    n, K = len(codes), next(iter(opinions.values())).shape[1]
+    P = np.stack([np.asarray(opinion, dtype=np.float64) for opinion in opinions.values()])
+    near = np.arange(n) if far is None else np.flatnonzero(~far)
+    own = np.clip(P[:, near, codes[near]], _LEAST, 1.0)
+    weights = mixture_weights(own, np.full(len(near), 1.0 / len(near)))
+    mean = np.tensordot(weights, P, axes=1)
+    kinds = range(len(P)) if K == 2 else [int(np.argmax(np.log(own).sum(axis=1)))]
+    found = averaged_labels([mean[near], *(P[kind, near] for kind in kinds)], codes[near], stories)
+    if K == 2 and float((mean[near].argmax(axis=1) != codes[near]).mean()) > _HOPELESS:
+        # Overlap and wrong labels look alike to models that miss so many: whatever the evidence, nobody can tell.
+        found = replace(found, none=max(found.none, LIKELY), interval=(0.0, found.interval[1]))
+    p_wrong, ranking, true = np.zeros(n), np.zeros(n), np.zeros((n, K))
+    # Where the rate is in doubt, a label that is all but impossible may still be told: its p_wrong knows of the doubt.
+    silent = (found.none > _UNTOLD) & (mean[near, codes[near]] > _IMPOSSIBLE)
+    p_wrong[near] = np.where(silent, np.minimum(found.wrong, _SILENT), found.wrong)
+    ranking[near], true[near] = found.ranking, found.true
+    rate, interval, none = found.rate, found.interval, found.none
+    if far is not None and far.any():
+        rows = np.flatnonzero(far)
+        p_wrong[rows], outer, no_far = _far_labels(mean[rows, codes[rows]], K)
+        # Where most of them are wrong, the others are not to be trusted either.
+        ranking[rows] = np.maximum(p_wrong[rows], outer[1])
+        true[rows] = _others_of(mean[rows], codes[rows], p_wrong[rows])
+        share = len(rows) / n
+        rate = (1.0 - share) * rate + share * outer[1]
+        interval = ((1.0 - share) * interval[0] + share * outer[0], (1.0 - share) * interval[1] + share * outer[2])
+        none = none * no_far
+    told = dict(zip(opinions, weights.tolist(), strict=True))
+    return Weighed(p_wrong, ranking, mean, true, told, rate, interval, none, found.transition, found.stories)
+
+
+def _far_labels(own: Array, n_classes: int) -> tuple[Array, tuple[float, float, float], float]:
+    """p(wrong) of far rows, whose labels have these probabilities; their rate between its limits; p(none is wrong)."""
+    other = (1.0 - own) / (n_classes - 1)
+    right, wrong = (1.0 - _FAR_RATES[:, None]) * own, _FAR_RATES[:, None] * other
+    prior = np.full(len(_FAR_RATES), 0.5 / (len(_FAR_RATES) - 1))
+    prior[0] = 0.5
+    weights = softmax(np.log(np.maximum(right + wrong, 1e-300)).sum(axis=1) + np.log(prior))
+    p_wrong = weights @ (wrong / np.maximum(right + wrong, 1e-300))
+    low, high = _FAR_RATES[np.searchsorted(np.cumsum(weights), [0.025, 0.975]).clip(0, len(weights) - 1)]
+    middle = float(p_wrong.mean())
+    if weights[0] > _UNTOLD:
+        p_wrong = np.minimum(p_wrong, _SILENT)
+    return p_wrong, (min(float(low), middle), middle, max(float(high), middle)), float(weights[0])
+
+
+def _others_of(P: Array, codes: Array, p_wrong: Array) -> Array:
+    """p(true class) where the label is wrong with this probability and the other classes are as P has them."""
+    true = P.copy()
+    true[np.arange(len(P)), codes] = 0.0
+    true *= (p_wrong / np.maximum(true.sum(axis=1), 1e-300))[:, None]
+    true[np.arange(len(P)), codes] = 1.0 - p_wrong
+    return true
+
+
+def far_rows(X: Any, codes: Array) -> Array:
+    """Which rows lie so far out that they should not train: few, and of classes that mostly lie near.
+
+    Distances are in units of each column's middle rows. A value that many rows share is not far out in its column, and
+    a class most of whose rows are far lies where it lies.
+    """
+    nowhere = np.zeros(len(codes), dtype=bool)
+    if sp.issparse(X) or X.shape[1] == 0:
+        return nowhere
+    centre = np.median(X, axis=0)
+    low, high = np.quantile(X, [0.1, 0.9], axis=0)
+    width = np.maximum(1.4826 * np.median(np.abs(X - centre), axis=0), (high - low) / 2.56)
+    spread = X.std(axis=0)
+    width = np.where(width > 1e-9 * spread, width, spread)
+    Z = (X - centre) / np.where(width > 0, width, 1.0)
+    radius = np.sqrt((Z**2).mean(axis=1))
+    limit = _FAR * float(np.quantile(radius, 0.75))
+    asked = np.flatnonzero(radius > limit)
+    if not len(asked):
+        return nowhere
+    for column in range(X.shape[1]):
+        values, counts = np.unique(X[:, column], return_counts=True)
+        shared = np.isin(X[asked, column], values[counts >= _COMMON_ROWS])
+        Z[asked[shared], column] = 0.0
+    far = nowhere
+    far[asked] = np.sqrt((Z[asked] ** 2).mean(axis=1)) > limit
+    if far.mean() > _FEW_FAR:
+        return np.zeros(len(codes), dtype=bool)
+    mostly = np.bincount(codes, weights=far) > 0.5 * np.bincount(codes)
+    return far & ~mostly[codes]

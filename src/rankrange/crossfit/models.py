@@ -5,6 +5,7 @@ X is only ever sliced by rows: what it may hold is the business of the model.
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,11 +15,12 @@ from scipy.special import expit, softmax
 from sklearn.base import clone
 from sklearn.dummy import DummyClassifier
 from sklearn.utils import _safe_indexing
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _check_method_params, has_fit_parameter
 
 from ..core.arrays import Array
-from .partitions import Folds
+from .folds import Folds
 
 # Whole weights of up to this many rows in all are written out as repetitions, which any model understands alike.
 _REPEATED_UP_TO = 5000
@@ -41,6 +43,11 @@ class Task:
     def codes(self) -> Array | None:
         """The number of its class for each row; None for numbers."""
         return None if self.classes is None else np.searchsorted(self.classes, self.y)
+
+    @property
+    def numbered(self) -> bool:
+        """Whether the classes are 0, 1, 2 and so on."""
+        return self.classes is not None and np.array_equal(self.classes, np.arange(len(self.classes)))
 
     @property
     def whole(self) -> bool:
@@ -109,7 +116,42 @@ def fit_rows(model: Any, task: Task, rows: Array, seed: int | None = None) -> An
         return DummyClassifier(strategy="prior").fit(np.zeros((len(y), 1)), y)
     if weight is not None:
         params = {**params, weight_name(model): weight}
-    return seeded(clone(model), seed).fit(_safe_indexing(task.X, rows), y, **params)
+    copy, X, there = seeded(fresh(model), seed), _safe_indexing(task.X, rows), np.unique(y)
+    if task.numbered and not np.array_equal(there, np.arange(len(there))):
+        return Renumbered(copy.fit(X, np.searchsorted(there, y), **params), there)
+    return copy.fit(X, y, **params)
+
+
+class Renumbered:
+    """A classifier of rows that lack some of the classes 0..K-1, fitted to 0, 1, ... without gaps.
+
+    XGBoost takes no other labels, and a fold may lack a class through no fault of the user.
+    """
+
+    def __init__(self, model: Any, classes: Array) -> None:
+        self.model, self.classes_ = model, classes
+
+    def predict(self, X: Any) -> Array:
+        """The labels that the rows were given."""
+        return np.asarray(self.classes_[np.asarray(self.model.predict(X)).ravel().astype(np.intp)])
+
+    @available_if(lambda self: hasattr(self.model, "predict_proba"))
+    def predict_proba(self, X: Any) -> Array:
+        """As the model says, in the order of `classes_`."""
+        return np.asarray(self.model.predict_proba(X))
+
+    @available_if(lambda self: hasattr(self.model, "decision_function"))
+    def decision_function(self, X: Any) -> Array:
+        """As the model says, in the order of `classes_`."""
+        return np.asarray(self.model.decision_function(X))
+
+
+def fresh(model: Any) -> Any:
+    """An unfitted copy. Models that scikit-learn cannot clone are copied as they are: CatBoost with `cat_features`."""
+    try:
+        return clone(model)
+    except (RuntimeError, TypeError):
+        return deepcopy(model)
 
 
 def seeded(model: Any, seed: int | None) -> Any:

@@ -1,16 +1,19 @@
-"""Opinions of simple kinds, out of fold: the ordinary linear fit, one that cuts what seems wrong, and the nearest rows.
+"""Opinions out of fold: the ordinary linear fit, one that cuts what seems wrong, the nearest rows, and trees.
 
-They stand beside the opinion of whatever model is asked: a line has little to overfit wrong labels with, and
-neighbours see structure that a line misses. All give probabilities of the labels as they are.
+They stand beside the opinion of whatever model is asked: a line has little to overfit wrong labels with, neighbours see
+structure that a line misses, and trees learn what neither can. All give probabilities of the labels as they are.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.special import log_softmax
+from sklearn.base import clone
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.neighbors import NearestNeighbors
 
 from ..core.arrays import Array
@@ -18,19 +21,27 @@ from ..core.flips import WrongLabels, wrong_labels
 from ..core.losses import Logistic, Softmax
 from ..core.objective import Design, Objective
 from .fits import Fits
-from .folds import Report, mass_of, silent
+from .folds import Folds, Report, draw_folds, mass_of, silent
 from .numeric import numeric_view, standardised
-from .partitions import Folds, draw_folds
 from .service import CrossFit
 
 Parts = list[tuple[Array, Array]]
 _MOST_CUT = 0.45
 # Neighbours, among how many rows at most.
 _NEIGHBOURS, _POOL = 15, 20_000
+# Pairs of rows that are compared at most: where columns are few a tree of the rows leaves most pairs out.
+_PAIRS, _PAIRS_FEW, _FEW_COLUMNS = 1e9, 6e9, 6
 # The nearest rows' shares of the classes are drawn towards the overall ones by so many rows.
 _SMOOTH = 2.0
 # Five folds twice up to this many rows of two classes.
 _TWICE_UP_TO = 4000
+# Boosting may stop at one of these rounds: early where labels are wrong. If the last is best, a richer kind is asked.
+_ROUNDS = (5, 10, 20, 40, 70, 100)
+_MORE_ROUNDS = (100, 200, 300)
+# Rows that boosted trees, richer ones, and each tree of a forest are fitted to at most; and rows that settle a stop.
+_BOOSTED_ON, _RICH_ON, _FOREST_ON, _STOP_ON = 40_000, 150_000, 5_000, 4_000
+_LEAST_GAIN = 0.01
+_TREES = 40
 
 
 def logistic_objective(
@@ -56,7 +67,7 @@ def trimmed_fits(
     fits = cross.ordinary
     report(f"{len(folds)} ordinary fits, C = {cross.C:g}")
     scores = folds.average([log_probabilities(Z)[0] for _, Z in cross.scores(fits)])
-    known = folds.judged
+    known = folds.judged & folds.train.any(axis=0)  # rows that never train are too far out to count
     plain = wrong_labels(scores[known], codes[known], None if mass.dtype == bool else mass[known])
     share = min(max(plain.rate, 1.0 / len(codes)), _MOST_CUT if objective.n_outputs == 1 else 0.6)
     fits = cross.trimmed(np.array([0.5 * share, share]))
@@ -142,7 +153,9 @@ def _shares(codes: Array, n_classes: int, near: Array, mass: Array | None) -> Ar
 def _neighbours(X: Any, asked: Array, rng: np.random.Generator, mass: Array | None) -> Array:
     """(asked, count): the nearest rows among all, or among some where there are many."""
     rows = np.arange(X.shape[0]) if mass is None else np.flatnonzero(mass > 0)
-    pool = np.sort(rng.choice(rows, min(len(rows), _POOL), replace=False))
+    pairs = _PAIRS_FEW if X.shape[1] <= _FEW_COLUMNS else _PAIRS
+    size = int(np.clip(pairs / max(len(asked), 1), _NEIGHBOURS + 1, _POOL))
+    pool = np.sort(rng.choice(rows, min(len(rows), size), replace=False))
     count = min(_NEIGHBOURS, len(pool) - 1)
     near = pool[_nearest(X, pool, asked, count + 1)]
     # A row is among its own neighbours, unless it is repeated or not in the pool: then the last one is left out.
@@ -154,3 +167,126 @@ def _neighbours(X: Any, asked: Array, rng: np.random.Generator, mass: Array | No
 def _nearest(X: Any, pool: Array, asked: Array, count: int) -> Array:
     """(asked, count): places in `pool` of the rows nearest to those asked."""
     return np.asarray(NearestNeighbors(n_neighbors=count).fit(X[pool]).kneighbors(X[asked], return_distance=False))
+
+
+# ---- trees -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TreeSettings:
+    """What was settled on the labels as they are: the round at which boosting stops, and whether it is the richer kind.
+
+    A stop of 0 asks for no boosting; `forest` says whether a forest is asked.
+    """
+
+    stop: int
+    rich: bool = False
+    forest: bool = True
+
+
+def tree_opinions(
+    X: Any, codes: Array, n_classes: int, folds: Folds, rng: np.random.Generator, settled: TreeSettings | None = None
+) -> tuple[dict[str, Array], TreeSettings]:
+    """Out-of-fold probabilities (n, n_classes) of boosted trees and of a forest, and the settings of the former.
+
+    Each fit has at most so many rows, and judges all that its fold leaves out. Boosting stops at the round at which the
+    labels left out are most likely: later rounds learn the wrong ones. Where they are still gaining at the last, a
+    richer kind on more rows takes over, so that what more of a model explains is not called wrong.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, features)
+        The rows.
+    codes : ndarray of shape (n,)
+        Their labels, 0..n_classes-1.
+    n_classes : int
+        How many classes there are.
+    folds : Folds
+        Which rows are fitted and which judged.
+    rng : Generator
+        Draws samples and seeds.
+    settled : TreeSettings, optional
+        The settings of a fit before, to be used again.
+    """
+    task = _TreeTask(X, codes, n_classes, folds, int(rng.integers(2**31)))
+    if settled is None:
+        boosted, stop, gaining = task.boosted(_ROUNDS, rich=False)
+        settled = TreeSettings(stop)
+        if gaining:
+            richer, stop, _ = task.boosted(_MORE_ROUNDS, rich=True)
+            if task.log_likelihood(richer) > task.log_likelihood(boosted) + _LEAST_GAIN:
+                boosted, settled = richer, TreeSettings(stop, rich=True)
+        return {"boosting": boosted, "forest": task.forest()}, settled
+    found = {"forest": task.forest()} if settled.forest else {}
+    if settled.stop:
+        found["boosting"] = task.boosted((settled.stop,), settled.rich)[0]
+    return found, settled
+
+
+@dataclass(frozen=True)
+class _TreeTask:
+    X: Any
+    codes: Array
+    n_classes: int
+    folds: Folds
+    seed: int
+
+    def boosted(self, rounds: tuple[int, ...], rich: bool) -> tuple[Array, int, bool]:
+        """Probabilities at the best of these rounds, that round, and whether the last was the best."""
+        extra = {"max_leaf_nodes": 63, "min_samples_leaf": 10} if rich else {}
+        kind = HistGradientBoostingClassifier(
+            max_iter=rounds[-1], early_stopping=False, random_state=self.seed, **extra
+        )
+        fits = [self._fit(kind, train, _RICH_ON if rich else _BOOSTED_ON) for train in self.folds.train]
+        stop, gaining = rounds[-1], False
+        if len(rounds) > 1:
+            values = sum(self._by_round(fit, test, rounds) for fit, test in zip(fits, self.folds.test, strict=True))
+            stop, gaining = rounds[int(np.argmax(values))], bool(np.argmax(values) == len(rounds) - 1)
+        parts = [self._stopped(fit, self.X[test], stop) for fit, test in zip(fits, self.folds.test, strict=True)]
+        return self.folds.average(parts), stop, gaining
+
+    def forest(self) -> Array:
+        """Probabilities of a forest whose trees see a few thousand rows each."""
+        parts = []
+        for train, test in zip(self.folds.train, self.folds.test, strict=True):
+            few = min(1.0, _FOREST_ON / max(int(train.sum()), 1))
+            kind = RandomForestClassifier(_TREES, min_samples_leaf=3, max_samples=few, random_state=self.seed)
+            fit = self._fit(kind, train, 8 * _FOREST_ON)
+            parts.append(self._all_classes(fit, fit.predict_proba(self.X[test])))
+        return self.folds.average(parts)
+
+    def log_likelihood(self, P: Array) -> float:
+        """The mean over the rows that are judged."""
+        known = np.flatnonzero(self.folds.judged)
+        return float(np.log(np.maximum(P[known, self.codes[known]], 1e-4)).mean())
+
+    def _fit(self, kind: Any, train: Array, most: int) -> Any:
+        rows = np.flatnonzero(train)
+        if len(rows) > most:
+            rows = np.sort(np.random.default_rng(self.seed).choice(rows, most, replace=False))
+        return clone(kind).fit(self.X[rows], self.codes[rows])
+
+    def _by_round(self, fit: Any, test: Array, rounds: tuple[int, ...]) -> Array:
+        """(rounds,): the log likelihood of some of the labels that the fit has not seen."""
+        rows = np.flatnonzero(test)
+        if len(rows) > _STOP_ON:
+            rows = np.random.default_rng(self.seed).choice(rows, _STOP_ON, replace=False)
+        found = np.zeros(len(rounds))
+        for i, P in enumerate(fit.staged_predict_proba(self.X[rows]), start=1):
+            if i in rounds:
+                own = self._all_classes(fit, P)[np.arange(len(rows)), self.codes[rows]]
+                found[rounds.index(i)] = np.log(np.maximum(own, 1e-4)).sum()
+        return found
+
+    def _stopped(self, fit: Any, X: Array, stop: int) -> Array:
+        if stop >= fit.n_iter_:
+            return self._all_classes(fit, fit.predict_proba(X))
+        stages = fit.staged_predict_proba(X)
+        for _ in range(stop - 1):
+            next(stages)
+        return self._all_classes(fit, next(stages))
+
+    def _all_classes(self, fit: Any, P: Array) -> Array:
+        full = np.zeros((len(P), self.n_classes))
+        full[:, fit.classes_] = P
+        return full

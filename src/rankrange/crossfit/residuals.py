@@ -39,14 +39,23 @@ class Outliers:
     standardised: Array
 
 
-def robust_scale(residual: Array, mass: Array | None = None) -> float:
-    """The standard deviation of a normal with the same 70% quantile of absolute values."""
+def robust_scale(residual: Array, mass: Array | None = None, share: float = _MOST) -> float:
+    """The standard deviation of a normal with the same quantile (70%, or `share`) of absolute values."""
     size = np.abs(residual)
     if mass is None:
-        return float(np.quantile(size, _MOST)) / ndtri(0.5 + _MOST / 2)
+        return float(np.quantile(size, share)) / ndtri(0.5 + share / 2)
     order = np.argsort(size, kind="stable")
-    middle = np.searchsorted(np.cumsum(mass[order]), _MOST * mass.sum())
-    return float(size[order[min(middle, len(order) - 1)]]) / ndtri(0.5 + _MOST / 2)
+    middle = np.searchsorted(np.cumsum(mass[order]), share * mass.sum())
+    return float(size[order[min(middle, len(order) - 1)]]) / ndtri(0.5 + share / 2)
+
+
+def _scale_of_part(residual: Array, mass: Array) -> float:
+    """By the 70% or the 50% quantile, whichever gives less: outliers may crowd where a model went astray after them.
+
+    Their share of such a part can be above 30%. A median of zero says nothing of the scale: targets repeat there.
+    """
+    most, half = robust_scale(residual, mass), robust_scale(residual, mass, 0.5)
+    return min(most, half) if half > 0 else most
 
 
 def sizes(residual: Array) -> Array:
@@ -63,7 +72,7 @@ def local_scale(residual: Array, expected: Array, mass: Array) -> Array:
     if parts < 2 or overall == 0.0:
         return np.full(len(residual), overall)
     places = np.array_split(np.argsort(expected, kind="stable"), parts)
-    scales = np.array([robust_scale(residual[rows], mass[rows]) for rows in places])
+    scales = np.array([_scale_of_part(residual[rows], mass[rows]) for rows in places])
     rising = isotonic_regression(scales, sample_weight=[mass[rows].sum() for rows in places])
     centres = np.array([expected[rows].mean() for rows in places])
     return np.maximum(np.interp(expected, centres, rising), _LEAST * overall)

@@ -12,28 +12,29 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_y, check_consistent_length, check_is_fitted
 
 from ..core.arrays import Array
-from ..core.flips import LIKELY
+from ..core.flips import LIKELY, temperature, tempered, transition_of
 from ..crossfit.judge import Verdict, judge
 from ..crossfit.models import FittedFolds, Task, ask
 from ..crossfit.opinions import simple_opinions
-from .any_model import Plan, RankedRangeModel, mass_of_rows
-from .lost import warn_of_lost_class
+from ..crossfit.residuals import Outliers
+from .any_model import LEAST_TO_HALVE, Plan, RankedRangeModel, mass_of_rows
+from .linear import warn_of_lost_class
 
 # Classes of fewer rows are not judged: halves hold too few of them to know them by.
 _LEAST_OF_CLASS = 5
-# Rows, or groups of 25, from which on a quarter of them makes a fit.
+# Rows, or groups of 25, from which on a quarter of them makes a fit as well.
 _LEAST_TO_QUARTER = 600
 
 
 class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
     """Any classifier, trained without the rows whose labels are probably wrong.
 
-    Copies of the model fitted on one half of the rows judge the other half, and copies fitted on a quarter judge the
-    rest, several times over; beside them stand a linear fit, one that cuts what seems wrong, and the nearest rows,
-    where X can be read as numbers. From what they say about the labels as they are follow the share of wrong labels,
-    class by class, and for each row the probability that its label is wrong. Rows of one half or more are dropped,
-    unless they are less than 1% of the rows and the share of wrong labels may well be zero; and the model is fitted
-    again without them. On clean labels next to nothing is dropped.
+    Copies of the model fitted on four fifths of the rows judge the other fifth, and copies fitted on a quarter judge
+    the rest; beside them stand a linear fit, one that cuts what seems wrong, and the nearest rows, where X can be read
+    as numbers. From what they say about the labels as they are follow the share of wrong labels, class by class, and
+    for each row the probability that its label is wrong. Rows of one half or more are dropped, unless they are less
+    than 1% of the rows and the share of wrong labels may well be zero; and the model is fitted again without them. On
+    clean labels next to nothing is dropped.
 
     Parameters
     ----------
@@ -49,12 +50,12 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         Predict by the mean of the models of the folds (more accurate), or by one model of all rows that are left, at
         the speed of the model itself.
     n_repeats : int
-        How often the rows are cut into halves (or into `cv` folds). Five repeats are 4 fits of halves and 8 of quarters
-        (below 600 rows 8 of halves) to judge, and 10 of halves to keep; or 5 of four fifths, where less than 1% of the
-        rows are dropped.
+        How often the rows are cut into halves (or into `cv` folds). Five repeats are 5 fits of four fifths and 4 of
+        quarters (below 600 rows 6 of halves) to judge, and 10 of halves to keep; or 5 of four fifths and one of all
+        rows, where less than 1% of the rows are dropped.
     cv : None, int, splitter, or list of (train, test)
         None is halves. A splitter may leave rows unjudged, as TimeSeriesSplit does; those are never dropped.
-    random_state, n_jobs, verbose
+    random_state, n_jobs, verbose : object
         As in scikit-learn. The result does not depend on n_jobs.
 
     Attributes
@@ -65,11 +66,16 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         How likely each label is wrong, as fits see it that have not seen the row (m="auto").
     m_, k_ : number of rows (or weight) dropped, and the last rank that counts
     noise_estimate_, noise_interval_ : the share of wrong labels and its 95% interval (m="auto")
+        The upper end is at least the share of labels that are not predicted: wrong ones may hide among hard rows.
     tuning_ : dict of arrays
         m="auto": the "source" of each opinion, its "weight", and the share of wrong labels that it sees ("rate").
         Given m: for each "round" the "objective", the ranked range of the out-of-fold losses.
     losses_, lam_, lam_hat_ : with a given m, the out-of-fold losses that were ranked, and the cuts s_[k] and s_[m]
-    estimators_ or estimator_ : the fitted models, or the one (refit="single")
+    estimators_, estimator_weights_, or estimator_ : the fitted models and how much each counts, or the one model
+        (refit="single")
+    temperature_ : float
+        m="auto": `predict_proba` raises the probabilities of the models to the power 1 / temperature_ and makes them
+        sum to 1 again, because what is left after a cut looks easier than it is. It is 1 with a given m.
     classes_, n_features_in_, feature_names_in_
 
     Notes
@@ -110,6 +116,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         check_consistent_length(X, y)
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
+        self.temperature_ = 1.0
         self._fit(X, np.asarray(y), self.classes_, sample_weight, groups, fit_params)
         advice = "it may be rare or hard, not wrong; look at the rows of that class"
         warn_of_lost_class(self.classes_, codes, mass_of_rows(sample_weight, len(y)), self.dropped_, advice, 3)
@@ -119,29 +126,51 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         P = fit.out_of_fold[np.arange(len(task.y)), task.codes]
         return np.asarray(-np.log(np.maximum(P, 1e-12)))
 
-    def _judge(self, task: Task, mass: Array, plan: Plan) -> tuple[Verdict, bool]:
+    def _judge(self, task: Task, mass: Array, plan: Plan) -> tuple[Verdict, bool, FittedFolds | None]:
         assert task.classes is not None
         assert task.codes is not None
         codes, n_classes = task.codes, len(task.classes)
-        judges = self._judges(plan, codes)
-        opinions = {name: self._cross_fit(task, judge).out_of_fold for name, judge in judges.items()}
-        self._report(f"{sum(len(judge.folds) for judge in judges.values())} fits judged the rows")
+        fits = {name: self._cross_fit(task, judge) for name, judge in self._judges(task, plan).items()}
+        opinions = {name: fit.out_of_fold for name, fit in fits.items()}
+        self._report(f"{sum(len(fit.models) for fit in fits.values())} fits judged the rows")
         weight = None if (mass == 1.0).all() else mass
         folds = None if plan.free else plan.folds
         opinions.update(simple_opinions(task.X, codes, n_classes, plan.rng, folds, weight))
         verdict = judge(opinions, codes, weight)
         self.tuning_ = {"source": np.array(verdict.sources), "weight": verdict.weights, "rate": verdict.rates}
-        return verdict, bool(verdict.readings[0] < LIKELY)
+        return verdict, bool(verdict.readings[0] < LIKELY), fits.get("fifths")
 
-    def _judges(self, plan: Plan, codes: Array) -> dict[str, Plan]:
-        """Fits of halves, and of quarters, which are worse on clean labels and overfit wrong ones less."""
+    def _tells_probabilities(self) -> bool:
+        return hasattr(self._base(), "predict_proba")
+
+    def _calibrate(self, task: Task, fit: FittedFolds, verdict: Verdict | Outliers, mass: Array) -> None:
+        """Halfway between two temperatures: that of all labels thought wrong, and of no more than are surely wrong.
+
+        Rows that were dropped count as well: what is left after a cut looks easier than it is.
+        """
+        P = fit.out_of_fold
+        rows = np.flatnonzero(np.isfinite(P).all(axis=1) & (mass > 0))
+        assert task.codes is not None
+        P, codes, wrong, worth = P[rows], task.codes[rows], verdict.p_wrong[rows], mass[rows]
+        T, none = transition_of(P, codes, wrong, worth), np.eye(P.shape[1])
+        sure = min(1.0, verdict.interval[0] / verdict.rate) if verdict.rate > 0 else 0.0
+        heats = [temperature(P, codes, none + share * (T - none), worth) for share in (sure, 1.0)]
+        self.temperature_ = float(np.sqrt(heats[0] * heats[1]))
+
+    def _judges(self, task: Task, plan: Plan) -> dict[str, Plan]:
+        """Fits of four fifths, and of quarters, which are worse on clean labels and overfit wrong ones less.
+
+        Without the former, right labels of rare kinds that small parts do not teach would look wrong.
+        """
+        assert task.codes is not None
         if self.cv is not None:
             return {"folds": plan}
-        few = len(codes) if plan.groups is None else 25 * len(np.unique(plan.groups))
-        repeats = int(self.n_repeats)
-        if few < _LEAST_TO_QUARTER:
-            return {"halves": plan.first(max(1, repeats - 1))}
-        return {"halves": plan.first(max(1, repeats // 2)), "quarters": plan.quarters(codes, max(1, repeats // 2))}
+        rows, repeats = plan.independent(len(task.y)), int(self.n_repeats)
+        if rows < LEAST_TO_HALVE:
+            return {"fifths": plan.larger(task)}
+        if rows < _LEAST_TO_QUARTER:
+            return {"halves": plan.first(max(1, repeats - 2))}
+        return {"fifths": plan.larger(task), "quarters": plan.quarters(task.codes, max(1, repeats // 4))}
 
     def _cut(self, task: Task, p_wrong: Array, mass: Array) -> Array:
         """Probably wrong; but no class that is too small to judge, and never all rows of a class."""
@@ -157,16 +186,15 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         """The most likely class of each row."""
         check_is_fitted(self)
         if self.refit == "single":
-            return np.asarray(self.estimator_.predict(X))
+            return np.asarray(self.estimator_.predict(X)).ravel()  # CatBoost's has a column
         return np.asarray(self.classes_[self._asked(X, self.classes_).argmax(axis=1)])
 
     @available_if(lambda self: hasattr(self._base(), "predict_proba"))
     def predict_proba(self, X: Any) -> Array:
-        """Class probabilities (n, classes): the mean over the models."""
+        """Class probabilities (n, classes): the mean over the models, at the temperature that unseen rows call for."""
         check_is_fitted(self)
-        if self.refit == "single":
-            return ask(self.estimator_, X, self.classes_)
-        return self._asked(X, self.classes_)
+        P = ask(self.estimator_, X, self.classes_) if self.refit == "single" else self._asked(X, self.classes_)
+        return P if self.temperature_ == 1.0 else tempered(P, self.temperature_)
 
     @available_if(lambda self: hasattr(self._base(), "predict_proba"))
     def predict_log_proba(self, X: Any) -> Array:

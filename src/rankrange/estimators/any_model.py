@@ -27,9 +27,9 @@ from ..core.flips import LIKELY
 from ..core.ranges import RankedRange
 from ..core.select import thresholds
 from ..crossfit.alternate import alternate
+from ..crossfit.folds import Folds, draw_folds, given_folds, whole_number
 from ..crossfit.judge import Verdict
 from ..crossfit.models import FittedFolds, Task, ask, by_rows, fit_folds, fit_rows
-from ..crossfit.partitions import Folds, draw_folds, given_folds, whole_number
 from ..crossfit.residuals import Outliers
 
 try:
@@ -42,8 +42,10 @@ _LEAST_ROWS = 20
 # A given m is honoured from this many rows on.
 _LEAST_RANKED = 4
 _ROUNDS = 5
+# Rows, or groups of 25, from which on a half of them makes a fit: boosted trees want 20 rows in a leaf.
+LEAST_TO_HALVE = 200
 # So few suspects, where there may be no errors at all, cost a model less than rows that are rare but right; where no
-# more are dropped there is little noise to average out, so that larger parts teach more.
+# more are dropped there is little noise to average out, so that larger parts teach more, and all rows most.
 _TOO_FEW = 0.01
 
 
@@ -62,6 +64,10 @@ class Plan:
     def free(self) -> bool:
         """Whether a row may be judged by any other."""
         return self.per_repeat > 0 and self.groups is None
+
+    def independent(self, n: int) -> int:
+        """How many of n rows say something of their own: all, or 25 for each group."""
+        return n if self.groups is None else 25 * len(np.unique(self.groups))
 
     def first(self, repeats: int) -> Plan:
         """The first so many repeats; all folds where they were given."""
@@ -114,8 +120,8 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         """(n,): the out-of-fold loss of each row."""
         raise NotImplementedError
 
-    def _judge(self, task: Task, mass: Array, plan: Plan) -> tuple[Verdict | Outliers, bool]:
-        """Which rows are wrong, by fits on the folds; and whether these know anything about the targets at all."""
+    def _judge(self, task: Task, mass: Array, plan: Plan) -> tuple[Verdict | Outliers, bool, FittedFolds | None]:
+        """Which rows are wrong; whether the fits know anything about the targets at all; those of four fifths."""
         raise NotImplementedError
 
     # ---- fitting
@@ -127,7 +133,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
             _check_classes(self, y, mass)
         weighted, params = self._routed(sample_weight, groups, params)
         task = Task(X, y, classes, mass if weighted else None, params)
-        for name in ("estimator_", "estimators_", "p_wrong_", "losses_", "lam_", "lam_hat_"):
+        for name in ("estimator_", "estimators_", "estimator_weights_", "p_wrong_", "losses_", "lam_", "lam_hat_"):
             self.__dict__.pop(name, None)  # of an earlier fit with other settings
         plan = self._plan(task, groups)
         if plan is None:
@@ -138,6 +144,12 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
             self._fit_ranked(task, mass, plan)
 
     def _check_settings(self) -> None:
+        base, wanted = self._base(), self.__sklearn_tags__().estimator_type
+        if isinstance(base, type) or not hasattr(base, "fit"):
+            raise ValueError(f"estimator must be a model with a method fit, got {base!r}; pass for example Ridge()")
+        kind = getattr(_tags_of(base), "estimator_type", None)
+        if {kind, wanted} == {"classifier", "regressor"}:
+            raise ValueError(f"{type(self).__name__} needs a {wanted}, got the {kind} {type(base).__name__}")
         if isinstance(self.m, str) and self.m != "auto":
             raise ValueError(f"m must be 'auto', an int (a count) or a float in [0, 1], got {self.m!r}")
         if isinstance(self.m, str) and self.k != 1.0:
@@ -189,20 +201,33 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         self._keep(task, None, self.dropped_, check_random_state(self.random_state).randint(2**31 - 1))
 
     def _fit_judged(self, task: Task, mass: Array, plan: Plan) -> None:
-        verdict, knowing = self._judge(task, mass, plan)
+        verdict, knowing, fifths = self._judge(task, mass, plan)
         self.p_wrong_ = verdict.p_wrong
         self.dropped_ = self._cut(task, verdict.p_wrong, mass) & (mass > 0)
         if mass[self.dropped_].sum() < _TOO_FEW * mass.sum() and verdict.interval[0] == 0.0:
             self.dropped_ = np.zeros(len(mass), dtype=bool)
         self.m_, self.k_ = _count(mass[self.dropped_].sum()), _count(mass.sum())
-        self.noise_estimate_, self.noise_interval_ = verdict.rate, verdict.interval
+        low, high = verdict.interval
+        self.noise_estimate_, self.noise_interval_ = float(verdict.rate), (float(low), float(high))
         self._report(f"{int(self.dropped_.sum())} of {len(mass)} rows are probably wrong and were dropped")
+        small = plan.independent(len(mass)) < LEAST_TO_HALVE
+        calm = self.cv is None and (small or (knowing and self.dropped_.mean() < _TOO_FEW))
+        single = self.refit == "single"
         fit = None
-        if self.refit == "ensemble":
-            calm = knowing and self.cv is None and self.dropped_.mean() < _TOO_FEW
-            last = plan.larger(task) if calm else plan
-            fit = self._cross_fit(task, last, ~self.dropped_)
-        self._keep(task, fit, self.dropped_, plan.last_seed)
+        if not single or self._tells_probabilities():
+            large = calm or (single and self.cv is None)
+            if large and fifths is not None and not self.dropped_.any():
+                fit = fifths  # nothing has changed since these were fitted
+            else:
+                fit = self._cross_fit(task, plan.larger(task) if large else plan, ~self.dropped_)
+            self._calibrate(task, fit, verdict, mass)
+        self._keep(task, fit, self.dropped_, plan.last_seed, whole=calm)
+
+    def _tells_probabilities(self) -> bool:
+        return False
+
+    def _calibrate(self, task: Task, fit: FittedFolds, verdict: Verdict | Outliers, mass: Array) -> None:
+        """Learn from rows that the last fits have not seen how sure their probabilities may be."""
 
     def _cut(self, task: Task, p_wrong: Array, mass: Array) -> Array:
         return np.asarray(p_wrong >= LIKELY)
@@ -227,19 +252,25 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         self.losses_, self.dropped_ = end.losses, end.dropped
         self.m_, self.k_ = _count(m), _count(k)
         self.tuning_ = {"round": np.arange(len(end.values)), "objective": end.values}
-        single = self.refit == "single"
-        self._keep(task, None if single else end.last, end.dropped | end.easy, plan.last_seed)
+        self._keep(task, end.last, end.dropped | end.easy, plan.last_seed)
 
-    def _keep(self, task: Task, fit: FittedFolds | None, left_out: Array, seed: int) -> None:
-        """Store what predicts: the models of the folds, or one model of all rows that are left."""
-        if fit is not None:
-            self.estimators_ = fit.models
+    def _keep(self, task: Task, fit: FittedFolds | None, left_out: Array, seed: int, whole: bool = False) -> None:
+        """Store what predicts: the models of the folds, or one model of all rows that are left.
+
+        `whole` adds that one to the models of the folds, with as much weight as they have together.
+        """
+        single = self.refit == "single"
+        parts = [] if single or fit is None else list(fit.models)
+        if whole or not parts:
+            parts.append(fit_rows(self._base(), task, np.flatnonzero(~left_out), seed))
+        if single:
+            self.estimator_ = parts[0]
             return
-        model = fit_rows(self._base(), task, np.flatnonzero(~left_out), seed)
-        if self.refit == "single":
-            self.estimator_ = model
-        else:
-            self.estimators_ = [model]
+        self.estimators_ = parts
+        self.estimator_weights_ = np.full(len(parts), 1.0 / len(parts))
+        if whole and len(parts) > 1:
+            self.estimator_weights_[:] = 0.5 / (len(parts) - 1)
+            self.estimator_weights_[-1] = 0.5
 
     def _report(self, message: str) -> None:
         if self.verbose:
@@ -262,10 +293,8 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
     def _asked(self, X: Any, classes: Array | None) -> Array:
         check_is_fitted(self, ["estimators_"])
         X = by_rows(X)
-        total = ask(self.estimators_[0], X, classes)
-        for model in self.estimators_[1:]:
-            total = total + ask(model, X, classes)
-        return np.asarray(total / len(self.estimators_))
+        parts = zip(self.estimator_weights_, self.estimators_, strict=True)
+        return np.asarray(sum(weight * ask(model, X, classes) for weight, model in parts))
 
     def get_metadata_routing(self) -> MetadataRouter:
         """What `fit` takes for itself (weights, groups), and what it hands on to the model."""
@@ -278,9 +307,18 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        base = get_tags(self._base())
-        tags.input_tags = base.input_tags
+        base = _tags_of(self._base())
+        if base is not None:
+            tags.input_tags = base.input_tags
         return tags
+
+
+def _tags_of(model: Any) -> Any:
+    """What scikit-learn notes about the model; None for one that has nothing but `fit` and `predict`."""
+    try:
+        return get_tags(model)
+    except (AttributeError, TypeError):
+        return None
 
 
 def mass_of_rows(sample_weight: Any, n: int) -> Array:

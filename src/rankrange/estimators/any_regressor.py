@@ -34,7 +34,7 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
     m : "auto", int or float
         How many rows to drop. "auto": the rows whose residual is more likely an error than normal noise. A given m
         drops the m rows with the largest absolute out-of-fold residual, as described for `RankedRangeClassifier`.
-    k, refit, n_repeats, cv, random_state, n_jobs, verbose
+    k, refit, n_repeats, cv, random_state, n_jobs, verbose : object
         As in `RankedRangeClassifier`.
 
     Attributes
@@ -80,7 +80,7 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
     def _losses(self, fit: FittedFolds, task: Task) -> Array:
         return np.abs(task.y - fit.out_of_fold)
 
-    def _judge(self, task: Task, mass: Array, plan: Plan) -> tuple[Outliers, bool]:
+    def _judge(self, task: Task, mass: Array, plan: Plan) -> tuple[Outliers, bool, None]:
         judges = plan.first(_REPEATS)
         residual = task.y - self._cross_fit(task, judges).out_of_fold
         expected = self._cross_fit(with_targets(task, sizes(residual)), judges).out_of_fold
@@ -93,11 +93,11 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
         self.residuals_ = found.standardised
         self.tuning_ = {"round": np.arange(len(rates)), "rate": np.array(rates)}
         self._report(f"{found.rate:.1%} of the targets are outliers")
-        return found, True
+        return found, True, None
 
     def predict(self, X: Any) -> Array:
         """The mean of what the models predict."""
         check_is_fitted(self)
         if self.refit == "single":
-            return np.asarray(self.estimator_.predict(X))
+            return np.asarray(self.estimator_.predict(X)).ravel()
         return self._asked(X, None)

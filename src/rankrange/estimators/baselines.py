@@ -23,9 +23,9 @@ from ..core.arrays import Array
 from ..core.objective import Design
 from ..solvers.blocks import Blocks
 from ..solvers.descent import descend
-from ..solvers.inner.simplex import onto_simplex
+from ..solvers.inner.bounds import onto_simplex
 from ..solvers.per_label import logistic_per_label, shared_metric
-from .prepare import canonical_rows
+from .linear import canonical_rows
 from .targets import LabelRanker, Targets
 
 

@@ -17,10 +17,8 @@ from ..core.aggregates import Stratified
 from ..core.arrays import Array
 from ..core.losses import CrammerSinger, Hinge, Logistic, OneVsRestSquaredHinge, Softmax, SquaredHinge
 from ..core.objective import Design, Objective
-from ..crossfit.folds import mass_of, strata_of
 from ..solvers import SOLVERS
-from .linear import AoRRLinear, clean_rows, fitted_elsewhere
-from .lost import warn_of_lost_class
+from .linear import AoRRLinear, clean_rows, fitted_elsewhere, warn_of_lost_class
 
 # By name: the loss of two classes and that of more.
 _LOSSES: dict[str, tuple[Any, Any]] = {
@@ -104,6 +102,8 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
         one cut per class.
     dropped_ : ndarray of bool of shape (n_samples,)
         The training rows that were dropped.
+    temperature_ : float
+        The factor, at most 1, by which scores are multiplied for probabilities; 1 where no row was dropped.
     objective_ : float
         C times the sum of the kept losses + ||coef_||^2 / 2.
     certificate_ : float
@@ -220,7 +220,31 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
         y = self._encode(codes, X.dtype)
         del codes  # as long as y; the fit needs the memory
         self._solve(X, y, weight, loss, n_outputs, clean)
+        self.temperature_ = self._temperature(X, y, weight)
         return self
+
+    def _temperature(self, X: Any, y: Array, weight: Array | None) -> float:
+        """The factor of the scores, at most 1, under which all labels as they are become most likely: Newton's method.
+
+        A fit without the rows that contradict it is too sure of itself. One factor for all scores changes no decision.
+        """
+        if self.loss != "logistic" or self.m_ == 0:
+            return 1.0
+        scores = np.asarray(self.decision_function(X), dtype=np.float64)
+        Z = np.stack([np.zeros_like(scores), scores], axis=1) if scores.ndim == 1 else scores
+        own = Z[np.arange(len(Z)), ((y > 0) if scores.ndim == 1 else y).astype(np.intp)]
+        mass = np.ones(len(Z)) if weight is None else np.asarray(weight, dtype=np.float64)
+        factor = 1.0
+        for _ in range(50):
+            P = softmax(factor * Z, axis=1)
+            mean = (P * Z).sum(axis=1)
+            bend = float(mass @ ((P * Z**2).sum(axis=1) - mean**2))
+            step = float(mass @ (mean - own)) / max(bend, 1e-300)
+            new = min(1.0, max(factor - step, 0.2 * factor, 1e-3))
+            if abs(new - factor) <= 1e-12:
+                break
+            factor = new
+        return factor
 
     def _by_class(self, objective: Objective) -> Objective:
         if not self.stratify:
@@ -230,11 +254,11 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
                 "stratify=True needs a solver that cuts class by class, which one along the tangent of all m largest "
                 f"losses does not, got solver={self.solver!r}; use solver='auto' or 'bilevel'"
             )
-        return replace(objective, aggregate=Stratified(strata_of(objective)))
+        return replace(objective, aggregate=Stratified(objective.strata))
 
     def _store_cuts(self, losses: Array, objective: Objective) -> None:
         super()._store_cuts(losses, objective)
-        codes = strata_of(objective)
+        codes = objective.strata
         if self.stratify:
             lam_hat, self.dropped_ = np.full(len(self.classes_), np.inf), np.zeros(len(losses), dtype=bool)
             for rows, cut in objective.aggregate.cuts(losses, objective.m, objective.sample_weight):
@@ -243,7 +267,7 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
                 self.dropped_[rows[over]] = True
             self.lam_hat_ = lam_hat
         advice = "it may be rare, not wrong; stratify=True cuts the same share of each class"
-        warn_of_lost_class(self.classes_, codes, mass_of(objective).astype(np.float64), self.dropped_, advice, 4)
+        warn_of_lost_class(self.classes_, codes, objective.mass.astype(np.float64), self.dropped_, advice, 4)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> AoRRClassifier:
         """Learn from one more part of a stream.
@@ -268,6 +292,11 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
             The model itself.
         """
         self._check_params()
+        if self.stratify:
+            raise ValueError(
+                "partial_fit follows one pair of cuts for all classes and cannot cut class by class, got "
+                "stratify=True; use fit, or stratify=False"
+            )
         first = not hasattr(self, "stream_")
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], reset=first)
         if classes is not None and first:
@@ -327,8 +356,12 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
 
     @available_if(lambda self: self.loss == "logistic")
     def predict_proba(self, X: Any) -> Array:
-        """Probabilities of the classes, (n, n_classes), under the logistic model; only with loss="logistic"."""
-        scores = self.decision_function(X)
+        """Probabilities of the classes, (n, n_classes), under the logistic model; only with loss="logistic".
+
+        Where rows were dropped, scores are multiplied by `temperature_` first: the factor under which the labels of all
+        training rows, the dropped ones too, are most likely.
+        """
+        scores = getattr(self, "temperature_", 1.0) * self.decision_function(X)
         if scores.ndim == 1:
             return np.stack([expit(-scores), expit(scores)], axis=1)
         return softmax(scores, axis=1)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator, is_classifier
 from sklearn.exceptions import ConvergenceWarning
@@ -22,8 +23,12 @@ from ..crossfit.choose import Choice, adapt_k, choose_C, choose_m
 from ..crossfit.folds import Report, silent
 from ..crossfit.with_clean import choose_with_validation
 from ..solvers import SOLVERS, Log, Result, Settings, refine, solve
-from .prepare import canonical_rows
 from .streaming import Stream
+
+# Sorting rows costs little up to this many, and repetition is exact there.
+_SORTED_UP_TO = 5000
+# A sparse matrix of up to this many entries is quicker as a dense one.
+_DENSE_UP_TO = 1_000_000
 
 
 class AoRRLinear(BaseEstimator):
@@ -312,3 +317,65 @@ def check_C(C: Any) -> None:
         return
     if isinstance(C, bool) or not isinstance(C, numbers.Real) or not 0 < float(C) < np.inf:
         raise ValueError(f"C must be 'auto' or a number above 0 and finite, got {C!r}; 1.0 is scikit-learn's default")
+
+
+def canonical_rows(X: Any, y: Array, weight: Array | None) -> tuple[Any, Array, Array | None]:
+    """Training rows as a solver wants them: without rows of no weight, small sets in one order.
+
+    sample_weight means repetition: weight 2 equals the row twice. A search from random starts keeps that promise only
+    if both forms of the data become the same arrays, so a small set is sorted and its repetitions are written out or,
+    where they are many, merged.
+
+    Parameters
+    ----------
+    X : ndarray or sparse matrix of shape (n, d)
+        The rows.
+    y : ndarray of shape (n,) or (n, L)
+        Their targets.
+    weight : ndarray of shape (n,) or None
+        Their weights.
+
+    Returns
+    -------
+    X, y, weight
+        A weight of None means that each row counts once.
+    """
+    if sp.issparse(X) and X.shape[0] * X.shape[1] <= _DENSE_UP_TO:
+        X = X.toarray()
+    if weight is not None:
+        if not (weight > 0).all():
+            present = np.flatnonzero(weight > 0)
+            X, y, weight = X[present], y[present], weight[present]
+        if (weight == 1.0).all():
+            weight = None
+    whole = weight is None or bool((weight == np.floor(weight)).all())
+    total = len(y) if weight is None else float(weight.sum())
+    if sp.issparse(X) or not whole or total > _SORTED_UP_TO:
+        return X, y, weight
+    return _sorted(X, y, weight, int(total))
+
+
+def _sorted(X: Array, y: Array, weight: Array | None, total: int) -> tuple[Array, Array, Array | None]:
+    joined = np.column_stack([X, y]) + 0.0  # -0.0 becomes 0.0: they are the same value
+    keys = np.ascontiguousarray(joined).view(np.dtype((np.void, joined.dtype.itemsize * joined.shape[1]))).ravel()
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    counts = np.bincount(inverse, weights=weight, minlength=len(first))
+    if len(first) <= total // 2:
+        return X[first], y[first], counts
+    order = np.repeat(first, counts.astype(np.intp))
+    return X[order], y[order], None
+
+
+def warn_of_lost_class(classes: Array, codes: Array, mass: Array, dropped: Array, advice: str, stacklevel: int) -> None:
+    """Warn of the class that lost the largest share of its rows, where that is more than half."""
+    size = np.bincount(codes, weights=mass, minlength=len(classes))
+    cut = np.bincount(codes, weights=mass * dropped, minlength=len(size))
+    lost = np.divide(cut, size, out=np.zeros_like(cut), where=size > 0)
+    worst = int(lost.argmax())
+    if lost[worst] > 0.5:
+        warnings.warn(
+            f"{lost[worst]:.0%} of the rows of class {classes.tolist()[worst]!r} were cut ({cut[worst]:g} of "
+            f"{size[worst]:g}): {advice}",
+            UserWarning,
+            stacklevel=stacklevel + 1,
+        )

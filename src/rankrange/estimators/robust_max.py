@@ -17,7 +17,7 @@ from ..core.arrays import Array
 from ..core.objective import Design, Objective
 from ..solvers.descent import Metric, add_diagonal, descend
 from .classifier import AoRRClassifier
-from .prepare import canonical_rows
+from .linear import canonical_rows
 
 
 def robust_maximum(s: Array, slack: float, mass: Array | None = None) -> tuple[float, Array]:

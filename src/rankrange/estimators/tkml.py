@@ -20,12 +20,11 @@ from ..core.ranges import RankedRange
 from ..crossfit.service import PENALTIES
 from ..metrics import top_k_labels
 from ..solvers.blocks import Blocks
+from ..solvers.descent import Log, Result
 from ..solvers.label_ranking import LabelObjective, Watch, by_separation, descend_and_polish, quasi_newton
 from ..solvers.minmax import minmax
 from ..solvers.per_label import logistic_per_label
-from ..solvers.result import Log, Result
-from .linear import check_C
-from .prepare import canonical_rows
+from .linear import canonical_rows, check_C
 from .targets import LabelRanker
 
 _SOLVERS = ("auto", "dca", "minmax")

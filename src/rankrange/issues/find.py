@@ -1,10 +1,10 @@
 """Which labels are wrong? Every row is judged by fits that have not seen it, and the suspects come worst first.
 
-The score of a row joins what its label costs with the probability of being wrong under a model of flips
-(`rankrange.core.flips`), which knows that labels of one class may be wrong more often than those of another. Three
-sources are put together: the ordinary fit; a fit that cuts as many rows as seem wrong, where it predicts better; and
-the labels of the nearest rows, where they add to the likelihood of the labels by more than two standard errors, which
-is where a linear model misses part of the structure.
+Opinions of several kinds are mixed so that the labels as they are become most likely: an ordinary linear fit, one that
+cuts as many rows as seem wrong, boosted trees, a forest, and the labels of the nearest rows where they add something. A
+model that predicts nothing has no say. What the mixture says of wrong labels is averaged over all rates at which labels
+may be wrong (`core.rates`), rows far out apart from the others (`crossfit.judge`), and the claims are tried on the same
+table with planted errors (`issues.trial`).
 """
 
 from __future__ import annotations
@@ -13,15 +13,21 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.utils import check_random_state
 
 from ..core.arrays import Array
-from ..core.flips import LIKELY, POSSIBLE, SURE, wrong_labels
-from ..crossfit.partitions import test_parts
+from ..core.flips import LIKELY, POSSIBLE, SURE
+from ..crossfit.folds import Folds, test_parts
+from ..crossfit.judge import Weighed, far_rows, weigh
+from ..crossfit.opinions import tree_opinions
 from ..estimators import AoRRClassifier
-from .neighbours import neighbour_view
 from .suspects import LabelIssues
-from .views import Data, Report, Views, foreign_views, given_views, trimmed_views
+from .trial import Correction, Stack, try_claims
+from .views import Data, Report, Views, foreign_views, given_views, neighbour_view, trimmed_views
+
+# Numbers in a sparse X that is written out for trees, at most.
+_WRITTEN_OUT = 5e7
 
 
 def find_label_issues(
@@ -33,6 +39,8 @@ def find_label_issues(
     n_repeats: int | None = None,
     pred_probs: Any = None,
     neighbours: bool = True,
+    trees: bool = True,
+    calibrate: bool = True,
     random_state: Any = None,
     n_jobs: int | None = None,
     verbose: int = 0,
@@ -42,13 +50,14 @@ def find_label_issues(
     Parameters
     ----------
     X : array_like or sparse matrix of shape (n_samples, n_features), optional
-        The rows. Without them rows are ranked by `pred_probs` alone.
+        The rows. Without them rows are ranked by `pred_probs` alone. What `rankrange.scan` gives holds its labels, so
+        that y is left out; rows are then judged in a few passes, by a linear model and by trees grown on a sample.
     y : array_like of shape (n_samples,)
         Their labels, of which some may be wrong.
     estimator : None, AoRRClassifier or classifier with predict_proba, default=None
-        The model that judges. None is an AoRRClassifier whose C is chosen by cross-validated log loss. Any other
-        classifier, a pipeline for example, may take whatever it likes for X: texts, tables with categories and missing
-        values. Its nearest rows are asked where X can be read as numbers.
+        The model that judges. None is an AoRRClassifier whose C is chosen by cross-validated log loss, and trees beside
+        it. Any other classifier, a pipeline for example, may take whatever it likes for X: texts, tables with
+        categories and missing values. Its nearest rows are asked where X can be read as numbers.
     cv : int, splitter or iterable of (train, test), default=5
         Folds. Each must train on the rows that it does not test, and all rows must be left out equally often.
     n_repeats : int, optional
@@ -57,6 +66,12 @@ def find_label_issues(
         Ready-made out-of-sample probabilities, columns in the order of the sorted classes; nothing is fitted then.
     neighbours : bool, default=True
         Whether the labels of the nearest rows of X may judge as well; they do only where they add to the likelihood.
+    trees : bool, default=True
+        Whether boosted trees and a forest judge beside the linear fits. A classifier of your own judges without them.
+    calibrate : bool, default=True
+        Whether p_wrong is corrected by a trial: errors of the estimated kinds are planted among rows thought right,
+        judged the same way, and counted. It costs about as much again on small tables, and nothing where no label
+        seems wrong.
     random_state : int, RandomState or None, default=None
         A seed for the folds.
     n_jobs : int or None, default=None
@@ -82,79 +97,93 @@ def find_label_issues(
     >>> bool((given[worst] != y[worst]).all())  # the twenty worst are all wrong
     True
     """
+    if hasattr(X, "__rankrange_issues__"):  # rows beyond memory judge themselves
+        judged: LabelIssues = X.__rankrange_issues__(
+            estimator=estimator, cv=cv, random_state=random_state, verbose=verbose
+        )
+        return judged
     own = estimator is None or isinstance(estimator, AoRRClassifier)
     data = Data.checked(X, y, pred_probs is not None, any_X=not own)
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
     report: Report = print if verbose else (lambda message: None)
+    nowhere = np.zeros(len(data.codes), dtype=bool)
     if pred_probs is not None:
         views = given_views(pred_probs, data)
-    else:
-        few = len(data.classes) == 2 and len(data.codes) <= 4000
-        tests, repeats = test_parts(data.codes, cv, (2 if few else 1) if n_repeats is None else n_repeats, rng)
-        if own:
-            views = trimmed_views(data, estimator, tests, repeats, report)
-        else:
-            views = foreign_views(data, X, estimator, tests, repeats, n_jobs, report)
-    return _judge(data, views, neighbours, rng, report)
+        return _judge(data, views, {"model": views.opinion(0)}, nowhere, neighbours, rng, report)
+    few = len(data.classes) == 2 and len(data.codes) <= 4000
+    tests, repeats = test_parts(data.codes, cv, (2 if few else 1) if n_repeats is None else n_repeats, rng)
+    if not own:
+        views = foreign_views(data, X, estimator, tests, repeats, n_jobs, report)
+        return _judge(data, views, {"model": views.opinion(0)}, nowhere, neighbours, rng, report)
+    far = far_rows(data.X, data.codes)
+    views = trimmed_views(data, estimator, tests, repeats, far, report)
+    opinions = {"ordinary": views.opinion(0), "robust": views.opinion(views.best)}
+    dense, settled = _written_out(data.X) if trees else None, None
+    if dense is not None:
+        once = tests[repeats == 0]
+        found, settled = tree_opinions(dense, data.codes, len(data.classes), Folds(~once & ~far, once), rng)
+        opinions.update(found)
+        report(f"{2 * len(once)} fits of trees; boosting stops at round {settled.stop}")
+    stack = Stack(data.X if dense is None else dense, len(data.classes), float(views.C or 1.0), settled, neighbours)
+    return _judge(data, views, opinions, far, neighbours, rng, report, stack if calibrate else None)
 
 
-def _judge(data: Data, views: Views, neighbours: bool, rng: np.random.Generator, report: Report) -> LabelIssues:
-    rows, codes = np.arange(len(data.codes)), data.codes
-    plain = np.exp(views.logs[0].mean(axis=0).astype(np.float64))
-    assert views.plain is not None
-    useful = _useful(data, views)
-    sources = [views.plain, *(wrong_labels(views.logs[v].mean(axis=0), codes) for v in useful)]
-    robust = [("robust", 1.0 / len(sources), np.exp(views.logs[v].mean(axis=0))) for v in useful]
-    opinions = (("ordinary", 1.0 / len(sources), plain.astype(np.float32)), *robust)
-    flipped, true = (np.mean([getattr(source, name) for source in sources], axis=0) for name in ("wrong", "true"))
-    model = sources[-1]
-    soft = 1.0 - plain[rows, codes]
-    if data.X is None:
-        report("no X: rows are ranked by the probabilities alone")
-        found = _tabulate(data, views, soft, flipped, true, model.rate, model.interval, 0.0)
-        return replace(found, opinions=opinions)
-    weight, near = neighbour_view(data, plain, rng) if neighbours else (0.0, plain)
-    report(f"the labels of the nearest rows count with a weight of {weight:.2f}")
-    rate, interval = model.rate, model.interval
-    if weight:
-        local = wrong_labels(np.log(near), codes)
-        pairs = ((soft, 1.0 - near[rows, codes]), (flipped, local.wrong), (true, local.true))
-        soft, flipped, true = ((1.0 - weight) * linear + weight * nearby for linear, nearby in pairs)
-        rate = (1.0 - weight) * rate + weight * local.rate
-        low, high = ((1.0 - weight) * a + weight * b for a, b in zip(interval, local.interval, strict=True))
-        interval = (low, high)
-        opinions = (*((name, (1.0 - weight) * share, P) for name, share, P in opinions), ("neighbours", weight, near))
-    found = _tabulate(data, views, (2.0 * flipped + soft) / 3.0, flipped, true, rate, interval, weight)
-    return replace(found, opinions=opinions)
+def _written_out(X: Any) -> Array | None:
+    """X as an array, which trees need; None where that would be too large."""
+    if not sp.issparse(X):
+        return np.asarray(X)
+    return np.asarray(X.toarray()) if X.shape[0] * X.shape[1] <= _WRITTEN_OUT else None
 
 
-def _useful(data: Data, views: Views) -> list[int]:
-    """The fit that cuts, where its balanced accuracy on the labels is higher than that of the ordinary one."""
-    worth = 1.0 / np.bincount(data.codes)[data.codes]
-    score = [worth @ (views.logs[v].mean(axis=0).argmax(axis=1) == data.codes) for v in (0, views.best)]
-    return [views.best] if score[1] > score[0] else []
+def _judge(
+    data: Data,
+    views: Views,
+    opinions: dict[str, Array],
+    far: Array,
+    neighbours: bool,
+    rng: np.random.Generator,
+    report: Report,
+    stack: Stack | None = None,
+) -> LabelIssues:
+    weighed = weigh(opinions, data.codes, far)
+    if neighbours and data.X is not None:
+        near = neighbour_view(data, weighed.mean, far, rng)
+        if near is not None:
+            opinions = {**opinions, "neighbours": near}
+            weighed = weigh(opinions, data.codes, far)
+    told = ", ".join(f"{name} {weight:.2f}" for name, weight in weighed.weights.items())
+    report(f"how much each opinion counts: {told}")
+    correction = Correction()
+    if stack is not None:
+        stack = replace(stack, neighbours="neighbours" in opinions)
+        correction = try_claims(stack, weighed, far, rng)
+        report(f"trial: {correction.planted} planted errors among {correction.rows} rows")
+    p_wrong = np.where(far, weighed.p_wrong, correction(weighed.p_wrong)) if weighed.told else weighed.p_wrong
+    return _tabulate(data, views, opinions, weighed, p_wrong, far, correction)
 
 
 def _tabulate(
     data: Data,
     views: Views,
-    score: Array,
+    opinions: dict[str, Array],
+    weighed: Weighed,
     p_wrong: Array,
-    true: Array,
-    rate: float,
-    interval: tuple[float, float],
-    weight: float,
+    far: Array,
+    correction: Correction,
 ) -> LabelIssues:
     rows, codes = np.arange(len(data.codes)), data.codes
+    score = (2.0 * weighed.ranking + 1.0 - weighed.mean[rows, codes]) / 3.0
     losses = -views.logs[views.best][:, rows, codes].astype(np.float64)
-    suggested = true.argmax(axis=1)
+    suggested = weighed.true.argmax(axis=1)
+    other = weighed.mean.copy()
+    other[rows, codes] = -1.0
+    best_other = other.argmax(axis=1)
     order = np.argsort(-score, kind="stable")
-    order = order[p_wrong[order] >= POSSIBLE]
-    sure = (p_wrong[order] >= SURE) & (suggested[order] != codes[order]) & (true[order].max(axis=1) >= SURE)
+    fits = (best_other == suggested) & (weighed.true.max(axis=1) >= SURE)
     table = np.zeros(
         len(order),
         dtype=[
-            ("row", np.intp),
+            ("row", np.intp if data.index is None else data.index.dtype),
             ("given", data.classes.dtype),
             ("suggested", data.classes.dtype),
             ("p_wrong", np.float64),
@@ -165,13 +194,29 @@ def _tabulate(
             ("action", "U7"),
         ],
     )
-    table["row"] = order
-    table["given"], table["suggested"] = data.classes[codes[order]], data.classes[suggested[order]]
+    table["row"] = order if data.index is None else data.index[order]
+    table["given"], table["suggested"] = data.classes[codes[order]], data.classes[best_other[order]]
     table["p_wrong"], table["loss"] = p_wrong[order], losses[:, order].mean(axis=0)
     table["distance"] = (losses - views.cuts)[:, order].mean(axis=0)
     table["cut"] = (losses > views.cuts)[:, order].mean(axis=0)
-    table["fdr"] = np.cumsum(1.0 - p_wrong[order]) / np.arange(1, len(order) + 1)
-    table["action"] = np.where(sure, "relabel", np.where(p_wrong[order] >= LIKELY, "drop", "look"))
+    likely = np.where(fits & (p_wrong >= SURE) & ~far, "relabel", "drop")[order]
+    table["action"] = np.where(p_wrong[order] >= LIKELY, likely, "look")
+    listed = p_wrong[order] >= POSSIBLE
+    suspects = table[listed]
+    suspects["fdr"] = np.cumsum(1.0 - suspects["p_wrong"]) / np.arange(1, len(suspects) + 1)
+    table["fdr"] = np.cumsum(1.0 - table["p_wrong"]) / np.arange(1, len(table) + 1)
     return LabelIssues(
-        table, score, p_wrong, data.classes[codes], data.classes[suggested], float(rate), interval, float(weight)
+        suspects,
+        score,
+        p_wrong,
+        data.classes[codes],
+        data.classes[suggested],
+        float(weighed.rate),
+        (float(weighed.interval[0]), float(weighed.interval[1])),
+        float(weighed.weights.get("neighbours", 0.0)),
+        tuple((name, weighed.weights[name], P) for name, P in opinions.items()),
+        far=far,
+        trial=correction,
+        ranked=table,
+        index=data.index,
     )

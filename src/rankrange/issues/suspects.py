@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from ..core.arrays import Array
 from ..core.flips import LIKELY
+from .trial import Correction
+
+CHOICES = ("relabel", "keep", "drop", "unsure")
 
 
 @dataclass(frozen=True)
@@ -18,10 +23,11 @@ class LabelIssues:
     Parameters
     ----------
     table : structured ndarray
-        One entry per suspect: "row" (its place in X), "given" and "suggested" label, "p_wrong", "loss" (out of sample),
-        "distance" (the loss less the cut lam_hat), "cut" (how often the loss was above the cut, of all fits that had
-        not seen the row), "fdr" (the estimated share of right labels among the suspects up to here) and "action":
-        "relabel" (likely wrong, and one other label fits), "drop" (likely wrong) or "look" (possibly wrong).
+        One entry per suspect: "row" (its label in the index of X, or its place, from 0), "given" and "suggested" label,
+        "p_wrong", "loss" (out of sample), "distance" (the loss less the cut lam_hat), "cut" (how often the loss was
+        above the cut, of all fits that had not seen the row), "fdr" (the estimated share of right labels among the
+        suspects up to here) and "action": "relabel" (likely wrong, and one other label fits), "drop" (likely wrong) or
+        "look" (possibly wrong).
     score : ndarray of shape (n,)
         The higher, the more suspect; what the table is sorted by.
     p_wrong : ndarray of shape (n,)
@@ -34,6 +40,17 @@ class LabelIssues:
         How much the labels of the nearest rows count; 0 where they add nothing to the linear model.
     opinions : tuple
         What p_wrong is made of, as (source, weight, out-of-sample probabilities (n, classes)).
+    far : ndarray of shape (n,), optional
+        Rows that lie far from all others: they train no fit, and where their labels contradict what the others lead to
+        expect, the row does not belong and its action is never "relabel".
+    trial : Correction, optional
+        What the trial with planted errors found, by which p_wrong is corrected.
+    ranked : structured ndarray, optional
+        The table of all rows, most suspect first; `top` shows the first of them.
+    index : ndarray of shape (n,), optional
+        The labels of all rows, where X is a data frame with an index of its own.
+    decisions : dict
+        What was decided with `decide`, by the name of the row.
 
     Examples
     --------
@@ -43,8 +60,8 @@ class LabelIssues:
     >>> y = (x > 0).astype(int)
     >>> y[5] = 1  # among the zeros
     >>> issues = find_label_issues(x[:, None], y, random_state=0)
-    >>> int(issues["row"][0]), str(issues["action"][0])
-    (5, 'relabel')
+    >>> int(issues["row"][0]), int(issues["suggested"][0])
+    (5, 0)
     """
 
     table: Array
@@ -56,6 +73,83 @@ class LabelIssues:
     noise_interval: tuple[float, float]
     neighbour_weight: float
     opinions: tuple[tuple[str, float, Array], ...] = ()
+    far: Array | None = None
+    trial: Correction | None = None
+    ranked: Array | None = None
+    index: Array | None = None
+    decisions: dict[Any, tuple[str, Any]] = field(default_factory=dict)
+
+    def top(self, n: int = 20) -> Array:
+        """The n most suspect rows, with the columns of the table, whether or not their p_wrong makes them suspects.
+
+        Parameters
+        ----------
+        n : int, default=20
+            How many rows.
+
+        Returns
+        -------
+        structured ndarray
+            At most n entries, most suspect first.
+
+        Examples
+        --------
+        >>> from rankrange import find_label_issues
+        >>> issues = find_label_issues(y=[0, 0, 1, 1], pred_probs=[[0.9, 0.1], [0.4, 0.6], [0.2, 0.8], [0.1, 0.9]])
+        >>> len(issues), issues.top(1)["row"].tolist()
+        (0, [1])
+        """
+        return (self.table if self.ranked is None else self.ranked)[:n]
+
+    def decide(self, row: Any, decision: str, label: Any = None) -> None:
+        """Record what to do about a row; `decided` carries it out.
+
+        Parameters
+        ----------
+        row : int or label
+            As the table names it: the label in the index of a data frame, else the place, from 0.
+        decision : {"relabel", "keep", "drop", "unsure"}
+            Relabel it, keep it as it is, drop it, or none of these yet.
+        label : optional
+            What it is relabelled to; by default what is suggested.
+
+        Examples
+        --------
+        >>> from rankrange import find_label_issues
+        >>> issues = find_label_issues(y=[0, 0, 1, 1], pred_probs=[[0.9, 0.1], [0.4, 0.6], [0.2, 0.8], [0.1, 0.9]])
+        >>> issues.decide(1, "relabel", 1)
+        >>> labels, kept = issues.decided()
+        >>> labels.tolist(), kept.all().item()
+        ([0, 1, 1, 1], True)
+        """
+        if decision not in CHOICES:
+            raise ValueError(f"a decision is one of {', '.join(CHOICES)}, got {decision!r}; choose one of them")
+        place = self._place(row)
+        new = self.suggested[place] if label is None else label
+        if decision == "relabel" and new not in self.given:
+            raise ValueError(f"a label must be one of those in y, got {new!r} for row {row!r}; choose one of them")
+        self.decisions[row] = (decision, new if decision == "relabel" else None)
+
+    def decided(self) -> tuple[Array, Array]:
+        """The labels after the decisions, and which rows are kept.
+
+        Returns
+        -------
+        labels, kept : ndarray of shape (n,)
+            All labels, those of relabelled rows replaced; and False for the rows that are dropped.
+        """
+        labels, kept = self.given.copy(), np.ones(len(self.given), dtype=bool)
+        for row, (decision, label) in self.decisions.items():
+            if decision == "relabel":
+                labels[self._place(row)] = label
+            kept[self._place(row)] = decision != "drop"
+        return labels, kept
+
+    def _place(self, row: Any) -> int:
+        fits = np.flatnonzero((np.arange(len(self.given)) if self.index is None else self.index) == row)
+        if len(fits) != 1:
+            raise ValueError(f"a decision needs the name of one row, got {row!r}, which {len(fits)} rows have")
+        return int(fits[0])
 
     def __len__(self) -> int:
         return len(self.table)
@@ -75,10 +169,9 @@ class LabelIssues:
     def _repr_html_(self) -> str | None:
         """For notebooks; without Jinja2 they show the text."""
         try:
-            from .notebook import issues_fragment
+            return issues_fragment(self)
         except ImportError:
             return None
-        return str(issues_fragment(self))
 
     def to_pandas(self) -> Any:
         """The table of suspects as a pandas DataFrame.
@@ -114,16 +207,16 @@ class LabelIssues:
         """
         return _pandas("to_cleanlab").DataFrame(
             {
-                "is_label_issue": self.p_wrong >= LIKELY,
-                "label_quality": 1.0 - self.score,
-                "given_label": self.given,
-                "predicted_label": self.suggested,
+                "is_label_issue": np.asarray(self.p_wrong) >= LIKELY,
+                "label_quality": 1.0 - np.asarray(self.score),
+                "given_label": np.asarray(self.given),
+                "predicted_label": np.asarray(self.suggested),
             }
         )
 
 
-def _shown(value: Any) -> str:
-    return f"{value:.3f}" if isinstance(value, float) else str(value)[:9]
+def _shown(value: Any, limit: int | None = 9) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else str(value)[:limit]
 
 
 def _pandas(purpose: str) -> Any:
@@ -134,3 +227,19 @@ def _pandas(purpose: str) -> Any:
             f"{purpose}() needs pandas, which is not installed; run: pip install 'rankrange[data]'"
         ) from error
     return pandas
+
+
+def issues_fragment(issues: Any, limit: int = 10) -> str:
+    """What a notebook shows: the estimate and the first suspects, without script or style."""
+    from ..pages.shell import fragment
+
+    low, high = issues.noise_interval
+    shown = fragment(
+        "issues.html",
+        head=f"{len(issues)} suspects among {len(issues.score)} rows; wrong labels: about {issues.noise_estimate:.1%} "
+        f"({low:.1%} to {high:.1%})",
+        names=issues.table.dtype.names,
+        rows=[[_shown(value, None) for value in suspect.tolist()] for suspect in issues.table[:limit]],
+        more=max(0, len(issues) - limit),
+    )
+    return str(shown)

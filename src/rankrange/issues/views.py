@@ -11,23 +11,36 @@ from sklearn.utils import check_array, column_or_1d
 from sklearn.utils.validation import _num_samples
 
 from ..core.arrays import Array
-from ..core.flips import WrongLabels, wrong_labels
+from ..core.flips import wrong_labels
+from ..crossfit.folds import Folds
+from ..crossfit.judge import mixture_weights
 from ..crossfit.models import Task, fit_folds
 from ..crossfit.numeric import numeric_view
-from ..crossfit.opinions import log_probabilities, logistic_objective, trimmed_fits
-from ..crossfit.partitions import Folds
+from ..crossfit.opinions import label_shares, log_probabilities, logistic_objective, trimmed_fits
 from ..estimators import AoRRClassifier
 
 Report = Callable[[str], Any]
 
 
+def index_of(table: Any) -> Array | None:
+    """The index of a pandas data frame, where it says more than the places of the rows; else None."""
+    index = getattr(table, "index", None)
+    if index is None or type(table).__module__.split(".")[0] != "pandas":
+        return None
+    labels = np.empty(len(index), dtype=object)
+    labels[:] = index.tolist()
+    plain = np.asarray(index) if index.dtype.kind in "iu" else labels
+    return None if plain.dtype.kind in "iu" and np.array_equal(plain, np.arange(len(plain))) else plain
+
+
 @dataclass(frozen=True)
 class Data:
-    """Rows and labels, checked: codes 0..K-1 of the sorted classes."""
+    """Rows and labels, checked: codes 0..K-1 of the sorted classes; and the index of a data frame, if it has one."""
 
     X: Any
     codes: Array
     classes: Array
+    index: Array | None = None
 
     @classmethod
     def checked(cls, X: Any, y: Any, fitted: bool, any_X: bool) -> Data:
@@ -37,6 +50,7 @@ class Data:
         """
         if y is None or (X is None and not fitted):
             raise ValueError("find_label_issues needs y, and X or pred_probs; pass find_label_issues(X, y)")
+        index = index_of(X)
         y = column_or_1d(y)
         if X is not None:
             X = X if any_X else check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
@@ -52,7 +66,7 @@ class Data:
         if not fitted and counts.min() < 2:
             rare = classes.tolist()[int(counts.argmin())]
             raise ValueError(f"each class needs two rows to be judged by the others, got one of {rare!r}; drop it")
-        return cls(X, codes, classes)
+        return cls(X, codes, classes, index)
 
 
 @dataclass(frozen=True)
@@ -60,13 +74,17 @@ class Views:
     """Out-of-sample log probabilities, and the losses above which a row is cut.
 
     logs (V, R, n, K): V fits of growing m, the ordinary one first, R repeats. `best` is the fit that trains best, and
-    cuts (R, n) its lam_hat in the fold where the row was left out. `plain` is the model of flips on the ordinary fit.
+    cuts (R, n) its lam_hat in the fold where the row was left out. C is scikit-learn's, of linear fits.
     """
 
     logs: Array
     best: int
     cuts: Array
-    plain: WrongLabels | None = None
+    C: float | None = None
+
+    def opinion(self, view: int) -> Array:
+        """(n, K): the probabilities by one of the fits, the mean over repeats."""
+        return np.asarray(np.exp(self.logs[view].mean(axis=0)))
 
 
 def given_views(pred_probs: Any, data: Data) -> Views:
@@ -90,7 +108,7 @@ def _views_of(logs: Array, data: Data) -> Views:
     plain = wrong_labels(logs[0].mean(axis=0), data.codes)
     losses = -logs[0][:, np.arange(len(data.codes)), data.codes]
     cut = np.quantile(losses, 1.0 - max(plain.rate, 1.0 / len(data.codes)), axis=1, keepdims=True)
-    return Views(logs, 0, np.broadcast_to(cut, losses.shape), plain)
+    return Views(logs, 0, np.broadcast_to(cut, losses.shape))
 
 
 def foreign_views(
@@ -126,7 +144,9 @@ def foreign_views(
     return _views_of(logs[None], data)
 
 
-def trimmed_views(data: Data, estimator: AoRRClassifier | None, tests: Array, repeats: Array, report: Report) -> Views:
+def trimmed_views(
+    data: Data, estimator: AoRRClassifier | None, tests: Array, repeats: Array, far: Array, report: Report
+) -> Views:
     """Views of an ordinary fit and of fits that cut about as many rows as seem wrong.
 
     Parameters
@@ -137,6 +157,8 @@ def trimmed_views(data: Data, estimator: AoRRClassifier | None, tests: Array, re
         Where C and the intercept come from; None chooses C.
     tests, repeats : ndarray
         The folds, as `test_parts` draws them.
+    far : ndarray of shape (n,)
+        Rows that do not train.
     report : callable
         Is told what has been fitted.
     """
@@ -145,10 +167,51 @@ def trimmed_views(data: Data, estimator: AoRRClassifier | None, tests: Array, re
     n, K = len(data.codes), len(data.classes)
     objective = logistic_objective(data.X, data.codes, K, estimator is None or bool(estimator.fit_intercept))
     C = None if estimator is None or estimator.C == "auto" else float(estimator.C)
-    fits, parts, plain = trimmed_fits(objective, data.codes, Folds(~tests, tests), C, report)
+    fits, parts, _ = trimmed_fits(objective, data.codes, Folds(~tests & ~far, tests), C, report)
     logs = np.empty((len(fits.W), repeats[-1] + 1, n, K), dtype=np.float32)
     cuts = np.empty((repeats[-1] + 1, n))
     for repeat, limit, (rows, scores) in zip(repeats, fits.cuts(2), parts, strict=True):
         logs[:, repeat, rows] = log_probabilities(scores)
         cuts[repeat, rows] = limit
-    return Views(logs, 2, cuts, plain)
+    return Views(logs, 2, cuts, fits.sets.C / objective.total)
+
+
+# Of so many rows at most the neighbours are asked first, whether they add anything.
+_ASKED = 2000
+
+
+def neighbour_view(data: Data, plain: Array, far: Array, rng: np.random.Generator) -> Array | None:
+    """The probabilities that the labels of the nearest rows give; None where they add nothing to the others.
+
+    First some rows are asked: a gain of up to two standard errors in the likelihood of their labels counts as none.
+
+    Parameters
+    ----------
+    data : Data
+        The rows and their labels.
+    plain : ndarray of shape (n, classes)
+        Probabilities by all other opinions together.
+    far : ndarray of shape (n,)
+        Rows that nobody is near to.
+    rng : Generator
+        Chooses some of the rows.
+
+    Returns
+    -------
+    ndarray of shape (n, classes) or None
+        The shares of the classes among the nearest rows.
+    """
+    n, near = len(data.codes), None
+    X, mass = data.X, None
+    if far.any():
+        X, mass = X / np.maximum(X[~far].std(axis=0), 1e-12), (~far).astype(np.float64)
+    some = np.sort(rng.choice(n, min(n, _ASKED), replace=False))
+    for rows in (some, np.arange(n)) if len(some) < n else (some,):
+        near = label_shares(X, data.codes, len(data.classes), rows, rng, mass)
+        own = np.stack([plain[rows, data.codes[rows]], near[np.arange(len(rows)), data.codes[rows]]])
+        own = np.clip(own[:, ~far[rows]], 1e-4, 1.0)
+        share = mixture_weights(own, np.full(own.shape[1], 1.0 / own.shape[1]))
+        gain = np.log(share @ own) - np.log(own[0])
+        if gain.mean() <= 2.0 * gain.std() / np.sqrt(own.shape[1]):
+            return None
+    return near

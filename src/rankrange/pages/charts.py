@@ -108,3 +108,75 @@ def whiskers(measure: Any) -> dict[str, Any]:
         name: {"low": place(i.low), "high": place(i.high), "at": place(i.value)}
         for name, i in (("ordinary", both[0]), ("robust", both[1]))
     }
+
+
+def rising(rows: Sequence[float], shares: Sequence[float]) -> dict[str, Any]:
+    """A line from (0, 0) over numbers of rows, up to all of them, and shares from 0 to 1."""
+    width, height, left, right, top, floor = 380, 250, 46, 368, 12, 206
+    most = max(rows[-1], 1)
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        return round(left + (right - left) * x / most, 1), round(floor - (floor - top) * min(y, 1.0), 1)
+
+    points = [at(x, y) for x, y in zip(rows, shares, strict=True)]
+    step = _round_step(most)
+    marks = [step * i for i in range(int(most / step) + 1)]
+    return {
+        "width": width,
+        "height": height,
+        "left": left,
+        "right": right,
+        "floor": floor,
+        "path": "M" + "L".join(f"{x} {y}" for x, y in points),
+        "x_ticks": [{"at": at(mark, 0)[0], "text": f"{mark:,}"} for mark in marks],
+        "y_ticks": [{"at": at(0, share)[1], "text": f"{share:.0%}"} for share in (0.25, 0.5, 0.75, 1.0)],
+        "table": _some(list(zip(rows, shares, strict=True)), 11),
+    }
+
+
+def _round_step(most: float) -> int:
+    """A round number of which at most five fit into `most`."""
+    unit = 10 ** max(0, math.floor(math.log10(max(most, 1))) - 1)
+    return next(int(unit * f) for f in (1, 2, 5, 10, 20, 50, 100) if most / (unit * f) <= 5)
+
+
+def _some(items: list[Any], most: int) -> list[Any]:
+    """So many of the items at most, evenly spread, the last among them."""
+    if len(items) <= most:
+        return items
+    return [items[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]
+
+
+def scatter(points: dict[str, list[Any]], n_labels: int) -> dict[str, Any]:
+    """Dots and crosses on a square: one path per label for rows, one per label for suspects."""
+    width, height, left, right, top, floor = 380, 340, 26, 372, 8, 314
+    dots: list[list[str]] = [[] for _ in range(n_labels)]
+    crosses: list[list[str]] = [[] for _ in range(n_labels)]
+    for x, y, label, rank in zip(points["x"], points["y"], points["label"], points["rank"], strict=True):
+        at_x, at_y = round(left + 6 + (right - left - 12) * x, 1), round(floor - 6 - (floor - top - 12) * y, 1)
+        if rank:
+            crosses[label].append(f"M{at_x - 3:.1f} {at_y - 3:.1f}l6 6m0-6l-6 6")
+        else:
+            dots[label].append(f"M{at_x} {at_y}h0")
+    drawn = {
+        name: [{"label": c, "path": "".join(paths)} for c, paths in enumerate(layers) if paths]
+        for name, layers in (("dots", dots), ("crosses", crosses))
+    }
+    return {"width": width, "height": height, "left": left, "right": right, "top": top, "floor": floor, **drawn}
+
+
+def stacked(counts: list[list[int]]) -> dict[str, Any]:
+    """Small bars on top of each other, one path per label."""
+    width, height = 160, 34
+    bars = len(counts[0]) if counts else 0
+    top = max((sum(label[b] for label in counts) for b in range(bars)), default=0) or 1
+    paths = [""] * len(counts)
+    for b in range(bars):
+        below = 0.0
+        for c, label in enumerate(counts):
+            tall = height * label[b] / top
+            if tall >= 0.05:
+                x, wide = width * b / bars + 0.5, width / bars - 1
+                paths[c] += f"M{x:.1f} {height - below:.1f}v-{tall:.1f}h{wide:.1f}v{tall:.1f}z"
+            below += tall
+    return {"width": width, "height": height, "paths": paths}

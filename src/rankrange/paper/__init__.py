@@ -10,6 +10,7 @@ EXPERIMENTS = {
     "illustrations": "illustrations",
     "toy": "toy",
     "binary": "binary",
+    "iterates": "iterates",
     "m-sweep": "m_sweep",
     "mnist-symmetric": "mnist_symmetric",
     "multilabel": "multilabel",

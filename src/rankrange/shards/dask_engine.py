@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..core.arrays import Array
-from .row_blocks import aligned_ranges, as_rows
+from .row_blocks import Range, aligned_ranges, as_rows
 from .seam import ArrayShard, Kernel, cut_chunk, merged
 
 # Results are merged in a tree on the workers, so many at a time.
@@ -63,7 +63,8 @@ class DaskShards:
         self._lazy = [as_one(*parts) for parts in zip(*columns, strict=True)]
         # The cluster keeps the chunks for the fit; alone in this process they might not fit, and are made each time.
         self._chunks = self._persisted(self._lazy)
-        self.lengths = self._count()
+        known = self._known_lengths()
+        self.lengths = self._checked(self._count() if known is None else known)
         self.n_rows = int(sum(self.lengths))
         self.ranges = aligned_ranges(self.lengths)
         self._borrowed = self._borrow(self._chunks)
@@ -73,8 +74,19 @@ class DaskShards:
             return parts
         return list(self.client.persist(parts))
 
-    def _count(self) -> list[int]:
-        rows = self._compute([dask.delayed(chunk_lengths, pure=True)(chunk) for chunk in self._chunks])
+    def _known_lengths(self) -> list[list[int]] | None:
+        """The lengths of each chunk of all collections, where they all know them: that saves a round."""
+        if not all(hasattr(part, "chunks") for part in self._collections):
+            return None
+        lengths = list(zip(*(part.chunks[0] for part in self._collections), strict=True))
+        if any(length != length for chunk in lengths for length in chunk):  # NaN
+            return None
+        return [[int(length) for length in chunk] for chunk in lengths]
+
+    def _count(self) -> Sequence[list[int]]:
+        return self._compute([dask.delayed(chunk_lengths, pure=True)(chunk) for chunk in self._chunks])
+
+    def _checked(self, rows: Sequence[list[int]]) -> list[int]:
         for number, lengths in enumerate(rows):
             if len(set(lengths)) > 1:
                 raise ValueError(
@@ -95,16 +107,7 @@ class DaskShards:
     def _tasks(self, kernel: Kernel, message: Any, chunks: list[Any], borrowed: list[list[Any]]) -> list[Any]:
         run = dask.delayed(run_kernel, pure=False)
         return [
-            run(
-                kernel,
-                message,
-                at.start,
-                at.stop,
-                [i for i, _, _ in at.pieces],
-                at.pieces[0][1:],
-                chunks[at.pieces[0].chunk],
-                *others,
-            )
+            run(Sealed(kernel, message, at), chunks[at.pieces[0].chunk], *others)
             for at, others in zip(self.ranges, borrowed, strict=True)
         ]
 
@@ -238,20 +241,19 @@ def chunk_lengths(chunk: tuple[Any, Any, Any]) -> list[int]:
     return [int(part.shape[0]) for part in chunk if part is not None]
 
 
-def run_kernel(
-    kernel: Kernel,
-    message: Any,
-    start: int,
-    stop: int,
-    numbers: list[int],
-    cut: tuple[int, int],
-    own: Any,
-    *others: Any,
-) -> Any:
+class Sealed:
+    """What a task is to do: Dask searches tuples and dataclasses for collections, and leaves this as it is."""
+
+    def __init__(self, kernel: Kernel, message: Any, at: Range) -> None:
+        self.kernel, self.message, self.at = kernel, message, at
+
+
+def run_kernel(task: Sealed, own: Any, *others: Any) -> Any:
     """On a worker: the kernel on one chunk, less what a neighbour has borrowed, and what is borrowed here."""
-    parts = [cut_chunk(own, *cut), *others]
-    named = [(f"chunk {number}", *part) for number, part in zip(numbers, parts, strict=True)]
-    return kernel(ArrayShard(start, stop, named), message)
+    at = task.at
+    parts = [cut_chunk(own, *at.pieces[0][1:]), *others]
+    named = [(f"chunk {piece.chunk}", *part) for piece, part in zip(at.pieces, parts, strict=True)]
+    return task.kernel(ArrayShard(at.start, at.stop, named), task.message)
 
 
 def merge_all(results: list[Any]) -> Any:

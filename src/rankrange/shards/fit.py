@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.special import ndtri
 from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
@@ -32,6 +33,7 @@ from .row_blocks import one_thread
 from .seam import Shards
 from .shard_kernels import MOST_CLASSES, Cutting, Interval, Model, Sampling, Sides, dropped, n_sides
 from .shard_steps import Descent
+from .unseen import candidates, confirmed
 
 # Rows of the sample: brackets and metric improve with its root, the search on it takes time in proportion.
 SAMPLE_ROWS = 1 << 17
@@ -39,7 +41,7 @@ _SAMPLE_NUMBERS = 40_000_000
 # The search on the sample is a small part of the work, and which minimum it ends in is a matter of its starts.
 _SEARCHES = 3
 _SEARCH_ROWS = 1 << 15
-_LOSSES = {"logistic": "softmax", "squared": "squared", "huber": "huber"}
+_LOSSES = ("logistic", "hinge", "squared", "huber")
 
 
 @dataclass(frozen=True)
@@ -51,10 +53,11 @@ class _Data:
     total: float
     whole: bool
     sample: tuple[Any, Array, Array | None]
+    sampling: Sampling
 
 
 def fit_on_shards(shards: Shards, estimator: Any) -> Any:
-    """What `fit` does when X is a `Shards`: the same attributes as a fit in memory, `dropped_` computed when asked for.
+    """Fit an estimator to shards, as its `fit` does when X is a `Shards`.
 
     Parameters
     ----------
@@ -65,7 +68,8 @@ def fit_on_shards(shards: Shards, estimator: Any) -> Any:
 
     Returns
     -------
-    estimator
+    AoRRClassifier or AoRRRegressor
+        The estimator, with the attributes of a fit in memory; `dropped_` is computed when it is asked for.
     """
     estimator._check_params()
     _check_supported(estimator)
@@ -78,7 +82,11 @@ def fit_on_shards(shards: Shards, estimator: Any) -> Any:
         if shards.columns is not None:
             estimator.feature_names_in_ = np.asarray(shards.columns, dtype=object)
         m, k, sample = _chosen(estimator, data, rng)
-        start = _search(sample, m, k, data.total, estimator, rng)
+        with np.errstate(over="ignore", invalid="ignore"):  # a start that overflows is a poor start, and loses
+            start = _search(sample, m, k, data.total, estimator, rng)
+        if m > 0 and hasattr(estimator, "tuning_"):
+            m, sample, start = _confirmed(shards, estimator, data, m, k, sample, start, passes)
+        start = np.zeros_like(start) if _all_tie(sample, start) else start
         full = FullData(shards, data.model, sample, data.description.n, data.total, m, k, passes)
         log = Log(print if estimator.verbose else None)
         descent = Descent(full, tol=float(estimator.tol), max_iter=int(estimator.max_iter), log=log)
@@ -103,8 +111,8 @@ class _Passes:
 def _check_supported(estimator: Any) -> None:
     if estimator.loss not in _LOSSES:
         raise ValueError(
-            f"a fit on shards needs a smooth loss, one of {', '.join(_LOSSES)}, got loss={estimator.loss!r}; its kinks "
-            "at every row cannot be held by the driver: use another loss, or fit in memory"
+            f"a fit on shards needs one of the losses {', '.join(_LOSSES)}, got loss={estimator.loss!r}; use another "
+            "loss, or fit in memory"
         )
     for name, default in (("solver", "auto"), ("stratify", False), ("operations", None)):
         value = getattr(estimator, name, default)
@@ -116,7 +124,7 @@ def _check_supported(estimator: Any) -> None:
         raise ValueError("a fit on shards needs k as a number or 'auto', got k='adaptive'; fit in memory for it")
 
 
-def _first_pass(shards: Shards, estimator: Any, seed: int, passes: _Passes) -> _Data:
+def _first_pass(shards: Shards, estimator: Any, seed: int, passes: _Passes, n_folds: int = 0) -> _Data:
     n = n_rows(shards)
     if n == 0:
         raise ValueError("a fit needs at least one row, got none in all shards; check the path or the collection")
@@ -124,7 +132,8 @@ def _first_pass(shards: Shards, estimator: Any, seed: int, passes: _Passes) -> _
     size = min(SAMPLE_ROWS, max(_SAMPLE_NUMBERS // max(columns, 1), 5 * columns, 1000))
     threshold = min(math.floor(size / n * 2.0**64), 2**64 - 1)
     passes("describe")
-    found = shards.reduce(describe, Sampling(seed, threshold, is_classifier(estimator)))
+    sampling = Sampling(seed, threshold, is_classifier(estimator), n_folds)
+    found = shards.reduce(describe, sampling)
     _check_description(found, shards)
     model = _model(estimator, found)
     X = [batch.X for batch in found.sample]
@@ -136,7 +145,7 @@ def _first_pass(shards: Shards, estimator: Any, seed: int, passes: _Passes) -> _
     weight = model.mass(y, weight)
     total, whole = _mass(estimator, found, model)
     found.sample = []
-    return _Data(found, model, total, whole, (rows.astype(model.dtype, copy=False), y, weight))
+    return _Data(found, model, total, whole, (rows.astype(model.dtype, copy=False), y, weight), sampling)
 
 
 def n_rows(shards: Any) -> int:
@@ -191,10 +200,17 @@ def _model(estimator: Any, found: Description) -> Model:
             f"a fit on shards needs classes^2 * columns of at most 4,000,000, got {r} classes and {columns} columns; "
             "use fewer columns, or fit in memory"
         )
+    hinge = estimator.loss == "hinge"
+    if hinge and r > 1:
+        raise ValueError(
+            f"a hinge on shards needs two classes, got {r}: with more, a row has a kink for each pair of classes, and "
+            "the driver cannot hold them; use loss='logistic', or fit in memory"
+        )
     factor = None
     if estimator.class_weight is not None:
         factor = _class_factors(estimator.class_weight, classes, counts[:, 0])
-    return Model("logistic" if r == 1 else "softmax", r, classes=classes, class_weight=factor, **common)
+    loss = "hinge" if hinge else "logistic" if r == 1 else "softmax"
+    return Model(loss, r, classes=classes, class_weight=factor, **common)
 
 
 def _class_factors(class_weight: Any, classes: Array, counts: Array) -> Array:
@@ -224,7 +240,7 @@ def _chosen(estimator: Any, data: _Data, rng: np.random.Generator) -> tuple[floa
     sample = Objective(Design(rows, data.model.fit_intercept), y, loss, 1.0, data.model.n_outputs, sample_weight=weight)
     share = sample.total / data.total
     C = None if estimator.C == "auto" else float(estimator.C)
-    for name in ("tuning_", "noise_estimate_", "noise_interval_"):  # of an earlier fit
+    for name in ("tuning_", "confirmation_", "noise_estimate_", "noise_interval_"):  # of an earlier fit
         estimator.__dict__.pop(name, None)
     if not isinstance(estimator.m, RankedRange) and estimator._is_auto("m"):
         uncut = replace(sample, m=0, k=_rank(k * share, sample))
@@ -239,6 +255,32 @@ def _chosen(estimator: Any, data: _Data, rng: np.random.Generator) -> tuple[floa
     ranked = replace(sample, m=_rank(m * share, sample), k=_rank(k * share, sample))
     estimator.C_ = choose_C(ranked, rng) if C is None else C
     return m, k, replace(ranked, C=estimator.C_ * (k - m))
+
+
+def _confirmed(
+    shards: Shards,
+    estimator: Any,
+    data: _Data,
+    m: float,
+    k: float,
+    sample: Objective,
+    start: Array,
+    passes: _Passes,
+) -> tuple[float, Objective, Array]:
+    """m, the sample's objective and a start, after a pass over the rows outside the sample, which may change m."""
+    if sample.design.n >= data.description.n:
+        return m, sample, start
+    share = sample.total / data.total
+    shares = estimator.tuning_.get("m", np.empty(0))
+    tried = candidates(sample, start, m, share, estimator.C_, shares, estimator.C == "auto")
+    residual = np.abs(sample.design.scores(start)[0] - sample.y) if data.model.classes is None else np.ones(1)
+    sigma = max(float(np.quantile(residual, 0.7)) / ndtri(0.85), 1e-9 * float(np.abs(sample.y).max()))
+    best, estimator.confirmation_ = confirmed(shards, data.model, data.sampling, tried, sigma, passes)
+    chosen = tried[best]
+    m = round(chosen.m) if data.whole else chosen.m
+    estimator.C_ = chosen.C
+    at = replace(sample, m=_rank(m * share, sample), C=chosen.C * (k - m))
+    return m, at, chosen.W
 
 
 def _rank(mass: float, sample: Objective) -> float:
@@ -280,6 +322,12 @@ def _every(objective: Objective, step: int) -> Objective:
     return replace(part, m=_rank(objective.m * share, part), k=_rank(objective.k * share, part))
 
 
+def _all_tie(sample: Objective, W: Array) -> bool:
+    """Whether W tells no rows apart, as where no classifier beats the trivial one."""
+    losses = sample.losses(sample.design.scores(W)).astype(np.float64)
+    return sample.loss.targets != "numbers" and float(np.ptp(losses)) < 1e-6 * abs(float(losses.mean()))
+
+
 def _tied_at_zero(full: FullData, zero: Array) -> Look:
     """The look at zero, which needs no pass: all losses of a classifier are the same there.
 
@@ -288,8 +336,9 @@ def _tied_at_zero(full: FullData, zero: Array) -> Look:
     """
     value = float(full.sample.losses(full.sample.design.scores(zero))[0])
     cut = Cut(value, full.k, full.total)
+    upper = Cut(value, full.m, full.total) if full.m > 0 else None
     table = np.zeros((n_sides(full.model.n_outputs), Sides.width(full.model.n_outputs, full.sample.design.d)))
-    return Look(zero, value, np.zeros_like(zero), cut, None, table, None, np.empty(0), value, Interval(value, value))
+    return Look(zero, value, np.zeros_like(zero), cut, upper, table, None, np.empty(0), value, Interval(value, value))
 
 
 def _store(
@@ -307,7 +356,9 @@ def _store(
     estimator.k_ = int(full.k) if data.whole else float(full.k)
     result = Result(look.W, look.value, n_iter, converged, message, log.history, gap)
     estimator._store(result, full.sample)
-    estimator.lam_ = look.least if look.lower is None else look.lower.value
+    least = max(look.least, 0.0) if full.model.by_margin else look.least
+    lower = None if full.model.by_margin and full.k >= full.total else look.lower
+    estimator.lam_ = least if lower is None else lower.value
     estimator.lam_hat_ = np.inf if look.upper is None else look.upper.value
     whole_tie = look.upper is not None and look.upper.taken >= look.upper.tied * (1.0 - 1e-12)
     cutting = Cutting(data.model, look.W, estimator.lam_hat_, whole_tie)

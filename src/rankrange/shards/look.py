@@ -22,6 +22,8 @@ from .shard_kernels import Evaluation, Interval, Model, Partial, Request, Rows, 
 COLLECT_BYTES = 96_000_000
 # A pass of counts alone cuts brackets into at most this many parts.
 _PARTS = 1024
+# Rows on either side of a hinge's kink that are known one by one: a step is exact as long as no other row crosses it.
+_KINK_ROWS = 60_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +120,7 @@ class FullData:
         m: float,
         k: float,
         on_pass: Callable[[str], None] = lambda text: None,
+        evaluate_one: Callable[[Request], Partial] | None = None,
     ) -> None:
         self.shards, self.model, self.sample = shards, model, sample
         self.total, self.m, self.k = total, m, k
@@ -125,6 +128,7 @@ class FullData:
         part = sample.design.n / n
         self.n_passes = 0
         self._on_pass = on_pass
+        self._evaluate_one = self._alone if evaluate_one is None else evaluate_one
         self._brackets = {
             name: _Bracket(target, total, self.mass, part)
             for name, target in (("lower", k), ("upper", m))
@@ -141,10 +145,12 @@ class FullData:
 
     def look(self, W: Array) -> Look:
         """Evaluate the objective at W in one pass, or in more where a cut lies outside its bracket."""
-        s = self.sample.losses(self.sample.design.scores(W)).astype(np.float64)
+        s = self.model.losses(self.sample.y, self.sample.design.scores(W)).astype(np.float64)
         slack = 1e-5 if self.model.dtype == np.float32 else 1e-12
         for _ in range(12):
             intervals = {name: bracket.interval(s, self.mass, slack) for name, bracket in self._brackets.items()}
+            if self.model.by_margin:
+                intervals["lower"] = self._around_kink(s, intervals.get("lower"))
             if self._expected(s, intervals) > self.limit:
                 intervals = self._narrowed(W, s, intervals)
             request = self._request(W, intervals)
@@ -161,6 +167,16 @@ class FullData:
             if not missed:
                 return self._finish(request, part, cuts, s)
         raise RuntimeError("no bracket held the cut after twelve passes; please report this")
+
+    def _around_kink(self, s: Array, lower: Interval | None) -> Interval:
+        """The margins around the kink: zero, or the lower cut where that is higher."""
+        middle = 0.0 if lower is None else max(0.0, 0.5 * (lower.low + lower.high))
+        middle = middle if np.isfinite(middle) else 0.0
+        rank = min(max(int(min(_KINK_ROWS, self.limit // 2) / self._scale_up), 10), len(s) - 1)
+        reach = max(float(np.partition(np.abs(s - middle), rank)[rank]), 1e-6)
+        if lower is None:
+            return Interval(middle - reach, middle + reach)
+        return Interval(min(middle - reach, max(lower.low, -reach)), max(middle + reach, lower.high))
 
     def _request(self, W: Array, intervals: dict[str, Interval]) -> Request:
         return Request(W, intervals.get("lower"), intervals.get("upper"), limit=self.limit)
@@ -180,6 +196,10 @@ class FullData:
     def _pass(self, kind: str, request: Request) -> Partial:
         self.n_passes += 1
         self._on_pass(kind)
+        return self._evaluate_one(request)
+
+    def _alone(self, request: Request) -> Partial:
+        """A pass for this request alone; fits that share their passes bring another function."""
         return self.shards.reduce(evaluate, Evaluation(self.model, (request,))).parts[0].pack()
 
     def _narrowed(self, W: Array, s: Array, intervals: dict[str, Interval]) -> dict[str, Interval]:
@@ -196,11 +216,13 @@ class FullData:
             first = int(np.argmax(over < bracket.target))  # the first edge with less than the target above it
             low = float(edges[first - 1]) if first > 0 else -np.inf
             narrowed[name] = Interval(low, float(edges[first]) if first < len(edges) else np.inf)
+        if self.model.by_margin:
+            narrowed["lower"] = self._around_kink(s, narrowed.get("lower"))
         return narrowed
 
     def _cuts(self, part: Partial, request: Request) -> dict[str, Cut | None]:
         """The exact cuts, None for one that lies outside its bracket."""
-        if not self._brackets:
+        if not self._brackets and not self.model.by_margin:
             return {}
         _, _, kept, in_high, above = map(float, part.sums.total()[:5])
         rows = part.rows[0] if part.rows else None
@@ -214,7 +236,8 @@ class FullData:
         if low is not None:
             inside = slice(None) if merged else values <= low.high
             over = above if merged else above + in_high + kept
-            cuts["lower"] = cut_among(values[inside], mass[inside], over, self.k)
+            lower = cut_among(values[inside], mass[inside], over, self.k)
+            cuts["lower"] = _at_least_zero(lower, over < self.k) if self.model.by_margin else lower
         return cuts
 
     def _finish(self, request: Request, part: Partial, cuts: dict[str, Cut | None], s: Array) -> Look:
@@ -226,7 +249,8 @@ class FullData:
         if rows is not None:
             weights = rows.mass * kept_share(rows.losses, cuts.get("lower"), cuts.get("upper"))
         for name, cut in cuts.items():
-            if cut is not None:
+            at_kink = self.model.by_margin and name == "lower" and cut is not None and cut.value == 0
+            if cut is not None and name in self._brackets and not at_kink:
                 self._brackets[name].found(cut.value, s, self.mass)
         table = sure if rows is None else sure + sums_of(rows, weights)
         between = Interval(
@@ -242,6 +266,13 @@ class FullData:
             slopes_of(table.sum(axis=0), len(W), W.shape[1], self.model.fit_intercept) / self.kept
             + self.sample.penalty_gradient(W),
         )
+
+
+def _at_least_zero(cut: Cut | None, inside: bool) -> Cut | None:
+    """The lower cut of margins: rows below zero cost nothing, so that what is left of k stays with nobody."""
+    if cut is not None and cut.value > 0:
+        return cut
+    return Cut(0.0, 0.0, 1.0) if inside else None
 
 
 class TooManyTies(ValueError):

@@ -22,7 +22,21 @@ BLOCK_ROWS = 1 << 13
 
 
 class Batch(NamedTuple):
-    """Some rows as they come: the number of the first one, X, y, the weights where there are any, where it is from."""
+    """Some rows as they come.
+
+    Parameters
+    ----------
+    first_row : int
+        The number of the first one among all rows.
+    X : array or sparse matrix of shape (n, d)
+        Features.
+    y : ndarray of shape (n,)
+        Targets.
+    weight : ndarray of shape (n,) or None
+        Weights where there are any.
+    source : str, default=""
+        Where they are from, for error messages.
+    """
 
     first_row: int
     X: Any
@@ -84,11 +98,11 @@ def aligned_blocks(batches: Iterable[Batch]) -> Iterator[Batch]:
             part = _part(batch, at, end)
             waiting.append(part)
             if (batch.first_row + end) % BLOCK_ROWS == 0:
-                yield _joined(waiting)
+                yield joined(waiting)
                 waiting = []
             at = end
     if waiting:
-        yield _joined(waiting)
+        yield joined(waiting)
 
 
 def _part(batch: Batch, start: int, stop: int) -> Batch:
@@ -96,7 +110,8 @@ def _part(batch: Batch, start: int, stop: int) -> Batch:
     return Batch(batch.first_row + start, batch.X[start:stop], batch.y[start:stop], weight)
 
 
-def _joined(parts: list[Batch]) -> Batch:
+def joined(parts: list[Batch]) -> Batch:
+    """The rows of consecutive batches as one."""
     if len(parts) == 1:
         return parts[0]
     X = (

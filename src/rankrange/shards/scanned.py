@@ -17,6 +17,8 @@ from .row_blocks import split_rows
 from .seam import Kernel, ShardList
 from .spill import Spilling
 
+# Copies of fewer bytes than this save less than they cost.
+_LEAST_SPILL = 200_000_000
 _KINDS = {
     ".parquet": "parquet",
     ".pq": "parquet",
@@ -29,9 +31,9 @@ _KINDS = {
 
 
 def scan(
-    path: Any, target: Any, weight: Any = None, spill: Any = None, *, columns: Sequence[Any] | None = None
+    path: Any, target: Any, weight: Any = None, spill: Any = "auto", *, columns: Sequence[Any] | None = None
 ) -> Scan:
-    """Rows in files, to be fitted without holding them in memory.
+    """Name files whose rows are to be fitted without holding them in memory.
 
     Parameters
     ----------
@@ -42,9 +44,11 @@ def scan(
         The column of labels or numbers to predict; for .npy the number of the column, or another .npy file.
     weight : str or int, optional
         The column of weights. Weight 2 is the row twice.
-    spill : str, Path or True, optional
+    spill : "auto", None, True, str or Path, default="auto"
         A folder (True: a temporary one, removed at the end) in which the first pass leaves the rows as plain numbers.
         Later passes then need no decoding. It takes rows times columns times 4 bytes (float32) or 8 (float64) of disk.
+        "auto" does so for large Parquet files where the folder for temporary files is on a disk with three times that
+        room; the copy goes with the scan. None never does.
     columns : sequence of str or int, optional
         The features; all columns but target and weight unless they are named.
 
@@ -64,7 +68,8 @@ def scan(
     >>> model.n_passes_ <= 6
     True
     """
-    folder = _spill_folder(spill)
+    automatic = isinstance(spill, str) and spill == "auto"
+    folder = None if automatic else _spill_folder(spill)
     files, kind = _files(Path(path))
     if kind == "csv":
         from .csv_files import converted
@@ -77,13 +82,30 @@ def scan(
         if kind == "npy"
         else _arrow_layout(files, kind, target, weight, columns)
     )
-    return Scan(parts, layout, folder if spill else None)
+    rows = Scan(parts, layout, folder if spill and not automatic else None)
+    if automatic and kind == "parquet" and rows.worth_spilling():
+        rows.spill_for_a_while()
+    return rows
 
 
 class Scan(ShardList):
     """Rows in files as shards; what `rankrange.scan` returns.
 
-    `n_rows`, `columns` (names of the features). `split(n)` gives about n shards for an executor or another engine.
+    Parameters
+    ----------
+    parts : tuple of Part
+        The files, or parts of them, in order.
+    layout : Layout
+        Which columns are features, target and weight.
+    spill : str, optional
+        The folder for a copy as plain numbers.
+
+    Attributes
+    ----------
+    n_rows : int
+        The number of rows.
+    columns : list of str or None
+        Names of the features.
     """
 
     def __init__(self, parts: tuple[Part, ...], layout: Layout, spill: str | None = None) -> None:
@@ -91,16 +113,31 @@ class Scan(ShardList):
         self.n_rows = parts[-1].first_row + parts[-1].n_rows if parts else 0
         self.n_columns = len(layout.features)
         names = list(layout.features) if all(isinstance(name, str) for name in layout.features) else None
-        self._spill = spill
+        self._spill, self._for_a_while = spill, False
+        self._lasting = (parts, layout)
         super().__init__(self.split(1), map, names)
 
     def split(self, n: int) -> list[FileShard]:
-        """About n shards of equal numbers of rows."""
+        """About n shards of equal numbers of rows, of files that do not go with this scan."""
+        return self._shards_of(n, *self._lasting)
+
+    def _shards_of(self, n: int, parts: tuple[Part, ...], layout: Layout) -> list[FileShard]:
         shards = []
         for start, stop in split_rows(self.n_rows, n):
-            here = [p for p in self.parts if p.first_row < stop and p.first_row + p.n_rows > start]
-            shards.append(FileShard(start, stop, tuple(here), self.layout))
+            here = [p for p in parts if p.first_row < stop and p.first_row + p.n_rows > start]
+            shards.append(FileShard(start, stop, tuple(here), layout))
         return shards
+
+    def worth_spilling(self) -> bool:
+        """Whether a copy would save much decoding, and there is room for it on a disk."""
+        needed = self.n_rows * self.n_columns * np.dtype(self.layout.dtype).itemsize
+        return needed >= _LEAST_SPILL and not _in_memory(tempfile.gettempdir()) and _free_disk() >= 3 * needed
+
+    def spill_for_a_while(self) -> None:
+        """Leave a copy of the rows in a temporary folder on the next pass, for as long as this scan lives."""
+        self._spill = tempfile.mkdtemp(prefix="rankrange-")
+        weakref.finalize(self, shutil.rmtree, self._spill, ignore_errors=True)
+        self._for_a_while = True
 
     def reduce(self, kernel: Kernel, message: Any) -> Any:
         """Run the kernel over all files; the first pass also writes the copy where one was asked for."""
@@ -110,7 +147,9 @@ class Scan(ShardList):
         result = kernel(spilling, message)
         if getattr(result, "trouble", None) is None:
             self.parts, self.layout = spilling.finish()
-            self.shards = list(self.split(1))
+            self.shards = list(self._shards_of(1, self.parts, self.layout))
+            if not self._for_a_while:
+                self._lasting = (self.parts, self.layout)
             self._spill = None
         else:
             spilling.abandon()
@@ -129,6 +168,23 @@ def _spill_folder(spill: Any) -> str | None:
         return folder
     os.makedirs(spill, exist_ok=True)
     return str(spill)
+
+
+def _free_disk() -> int:
+    try:
+        return shutil.disk_usage(tempfile.gettempdir()).free
+    except OSError:
+        return 0
+
+
+def _in_memory(folder: str) -> bool:
+    """Whether the folder is on a file system that is itself memory, where a copy would save nothing."""
+    try:
+        mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError):
+        return False
+    inside = [(place, kind) for place, kind in mounts if Path(folder).resolve().is_relative_to(place)]
+    return bool(inside) and max(inside, key=lambda found: len(found[0]))[1] in ("tmpfs", "ramfs")
 
 
 class _Keeper:

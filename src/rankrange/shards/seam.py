@@ -50,7 +50,15 @@ class Shards(Protocol):
 
 @dataclass(frozen=True)
 class ArrayShard:
-    """Rows in memory, as parts of the arrays that they came in."""
+    """Rows in memory, as parts of the arrays that they came in.
+
+    Parameters
+    ----------
+    start, stop : int
+        The rows of the shard among all rows, from start up to but not including stop.
+    parts : sequence of (name, X, y, weight)
+        The arrays; weight may be None.
+    """
 
     start: int
     stop: int
@@ -117,6 +125,11 @@ class ShardList:
 
         return fit_on_shards(self, estimator)
 
+    def __rankrange_issues__(self, **options: Any) -> Any:
+        from .label_issues import find_on_shards
+
+        return find_on_shards(self, **options)
+
 
 @dataclass(frozen=True)
 class Task:
@@ -141,7 +154,7 @@ def merged(results: Iterable[Any]) -> Any:
 
 
 def array_shards(Xs: Sequence[Any], ys: Sequence[Any], weights: Sequence[Any] | None = None) -> list[ArrayShard]:
-    """Shards of chunks of arrays in memory; chunks may have any lengths, also none.
+    """Make shards of chunks of arrays in memory; chunks may have any lengths, also none.
 
     Parameters
     ----------

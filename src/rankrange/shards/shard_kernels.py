@@ -26,6 +26,24 @@ class Sampling:
     seed: int
     threshold: int
     classify: bool
+    n_folds: int = 0  # masses are counted in so many folds as well
+
+    def chosen(self, first_row: int, n: int) -> Array:
+        """Which of these rows are in the sample."""
+        return hashed(self.seed, first_row, n) <= np.uint64(self.threshold)
+
+
+class Fold(NamedTuple):
+    """The rows that one fold leaves out: those whose hash, by another seed than the sample's, falls to its number."""
+
+    seed: int
+    n_folds: int
+    number: int
+
+    def left(self, first_row: int, mass: Array | None, y: Array) -> Array:
+        """The mass of these rows without those that the fold leaves out."""
+        inside = fold_numbers(self.seed, self.n_folds, first_row, len(y)) != self.number
+        return inside.astype(np.float64) if mass is None else mass * inside
 
 
 @dataclass(frozen=True)
@@ -66,12 +84,21 @@ class Model:
             Z += W[:, -1:].astype(self.dtype)
         return Z
 
+    @property
+    def by_margin(self) -> bool:
+        """Whether a loss is max(0, margin): rows are then ranked by the margin itself, which goes on below zero."""
+        return self.loss == "hinge"
+
     def losses(self, y: Array, Z: Array) -> Array:
-        """The losses (n,) of targets y at scores Z (r, n)."""
+        """The losses (n,) of targets y at scores Z (r, n); margins where the loss is a hinge."""
+        if self.by_margin:
+            return 1.0 - y * Z[0]
         return LOSSES[self.loss]().value(y, Z[0] if self.n_outputs == 1 else Z.T)
 
     def losses_and_slopes(self, y: Array, Z: Array) -> tuple[Array, Array]:
         """The losses (n,) and their slopes (r, n) at scores Z (r, n)."""
+        if self.by_margin:
+            return self.losses(y, Z), -y[None, :]
         s, slope = LOSSES[self.loss]().value_and_derivative(y, Z[0] if self.n_outputs == 1 else Z.T)
         return s, slope[None, :] if self.n_outputs == 1 else np.ascontiguousarray(slope.T)
 
@@ -96,6 +123,7 @@ class Request:
     upper: Interval | None = None
     edges: Array | None = None
     limit: int = 500_000
+    without: Fold | None = None
 
 
 @dataclass(frozen=True)
@@ -179,7 +207,8 @@ def evaluate(shard: Shard, message: Evaluation) -> Partials:
             y = model.encoded(batch.y)
             mass = model.mass(y, batch.weight)
             for request, part in zip(message.requests, parts, strict=True):
-                _evaluate_block(model, request, part, batch.first_row // BLOCK_ROWS, X, y, mass)
+                left = mass if request.without is None else request.without.left(batch.first_row, mass, y)
+                _evaluate_block(model, request, part, batch.first_row // BLOCK_ROWS, X, y, left)
     return Partials([part.pack() for part in parts])
 
 
@@ -342,11 +371,16 @@ def dropped(shard: Shard, message: Cutting) -> Array:
     return np.concatenate(masks) if masks else np.zeros(0, dtype=bool)
 
 
-def hashed(seed: int, first_row: int, n: int) -> Array:
+def fold_numbers(seed: int, n_folds: int, first_row: int | Array, n: int) -> Array:
+    """The fold of each of n rows from the first one on, or of the rows with these numbers, by their number alone."""
+    return (hashed(seed ^ 0x5851F42D4C957F2D, first_row, n) % np.uint64(n_folds)).astype(np.intp)
+
+
+def hashed(seed: int, first_row: int | Array, n: int) -> Array:
     """A 64-bit number per row that depends on the seed and the number of the row alone (the splitmix64 mixer)."""
-    start = (seed * 0x9E3779B97F4A7C15 + first_row) % 2**64
+    rows = np.arange(n, dtype=np.uint64) + np.uint64(first_row) if np.ndim(first_row) == 0 else first_row
     with np.errstate(over="ignore"):
-        x = np.uint64(start) + np.arange(n, dtype=np.uint64)
+        x = np.uint64(seed * 0x9E3779B97F4A7C15 % 2**64) + np.asarray(rows).astype(np.uint64)
         x *= np.uint64(0x9E3779B97F4A7C15)
         x ^= x >> np.uint64(30)
         x *= np.uint64(0xBF58476D1CE4E5B9)

@@ -17,12 +17,11 @@ import scipy.sparse as sp
 
 from ..core.arrays import Array
 from ..core.objective import Objective
-from ..solvers.descent import Metric, _inverse_hessian
+from ..solvers.descent import Log, Metric, _inverse_hessian, relative
 from ..solvers.multistart import hessian
-from ..solvers.result import Log, relative
 from .boxqp import best_shares
 from .look import FullData, Look, slopes_of, sums_of, take
-from .shard_kernels import Sides, side_sums
+from .shard_kernels import Rows, Sides, side_sums
 
 # Up to this many parameters the whole Hessian of the sample is built and factored.
 MOST_PARAMETERS = 1500
@@ -109,7 +108,25 @@ class _Band:
         self.rows, self.caps = take(rows, self.near), caps[self.near]
         self.sure = look.sure + sums_of(rows, look.weights, np.flatnonzero(others))
         self.K = data.kept - float(self.sure[:, Sides.MASS].sum())
+        self.present = float(look.weights[self.near] @ self.rows.losses)
+        if data.model.by_margin:
+            self._leave_room()
         self.tangents = outer_rows(self.rows.X, self.rows.slopes, data.model.fit_intercept)
+
+    def _leave_room(self) -> None:
+        """Let any part of the open mass stay with nobody, as margins below zero want it: a row that costs nothing."""
+        none = self.rows.X[:1] * 0.0
+        X = sp.vstack([self.rows.X, none], format="csr") if sp.issparse(none) else np.concatenate([self.rows.X, none])
+        flat = np.zeros((1, 1))
+        self.rows = Rows(
+            X,
+            np.append(self.rows.y, 1.0),
+            np.append(self.rows.losses, 0.0),
+            np.concatenate([self.rows.slopes, flat], axis=1),
+            np.concatenate([self.rows.scores, flat], axis=1),
+            np.append(self.rows.mass, self.K),
+        )
+        self.caps = np.append(self.caps, self.K)
 
 
 def _band_size(n_parameters: int) -> int:
@@ -128,7 +145,7 @@ class Local:
         """Scores, losses and masses of the sample's rows that the cuts of all rows keep."""
         sample, look = self.sample, self.look
         Z = sample.design.scores(look.W)
-        s = sample.losses(Z)
+        s = self.data.model.losses(sample.y, Z)
         q = self.data.mass.astype(np.float64)
         if look.lower is not None:
             q = q * (s >= look.lower.value)
@@ -139,11 +156,32 @@ class Local:
     @cached_property
     def _loss_hessian(self) -> Array:
         """The Hessian of the mean of the kept losses as the sample sees it."""
+        if self.data.model.by_margin:
+            return self._density_of_kinks()
         Z, _, q = self._at_sample
         q = q / max(float(q.sum()), 1e-300)
         if self.sample.n_outputs > 1:
             return _softmax_hessian(self.sample, Z, q)
         return self.sample.design.gram(q * self.sample.loss.curvature(self.sample.y, Z[0]))
+
+    def _density_of_kinks(self) -> Array:
+        """What margins that cross their kink add to the curvature: the density of rows there, as the sample sees it."""
+        assert self.look.lower is not None
+        _, s, _ = self._at_sample
+        top = np.inf if self.look.upper is None else self.look.upper.value
+        far = np.where(s <= top, np.abs(s - self.look.lower.value), np.inf)
+        rank = min(max(len(s) // 32, 30 * self.sample.design.p), len(s) - 1)
+        reach = max(float(np.partition(far, rank)[rank]), self.reach, 1e-9)
+        reach = reach if np.isfinite(reach) else 1.0
+        return self.sample.design.gram(self.data.mass * (far <= reach)) / (2.0 * reach * self.sample.kept)
+
+    @property
+    def reach(self) -> float:
+        """How far from its kink a margin is known for certain."""
+        look = self.look
+        assert look.lower is not None
+        below = min(look.rows.losses.min(), 0.0) if look.rows is not None else 0.0
+        return float(min(look.between.low - look.lower.value, look.lower.value - below))
 
     def _regularised(self, share: float) -> Curvature:
         matrix = share * self._loss_hessian
@@ -160,7 +198,8 @@ class Local:
     @cached_property
     def band(self) -> _Band:
         """The rows near the lower cut, as the small problem has them."""
-        return _Band(self.data, self.look, _band_size(self.look.W.size))
+        every = 0 if self.look.rows is None else len(self.look.rows.losses)
+        return _Band(self.data, self.look, every if self.data.model.by_margin else _band_size(self.look.W.size))
 
     @cached_property
     def gap(self) -> float:
@@ -169,7 +208,7 @@ class Local:
             return np.inf
         table = self.look.table() if self.look.lower is None else self._with_best_weights()
         bounds = [_lower_bound(self.data, table)]
-        if self.look.W.size <= MOST_PARAMETERS:
+        if self.look.W.size <= MOST_PARAMETERS and not self.data.model.by_margin:
             bounds.append(_lower_bound(self.data, self._with_moved_tangents(table)))
         return relative(self.look.value - max(bounds), self.look.value)
 
@@ -218,6 +257,8 @@ class Local:
 
     def step(self, pairs: list[tuple[Array, Array, Array]]) -> tuple[Array, float]:
         """The step to take, and what it gains by the model; `pairs` are steps and changes of gradient so far."""
+        if self.data.model.by_margin:
+            return self._step_over_kinks()
         if self.look.lower is not None and isinstance(self.curvature, Curvature):
             return self._kinked_step(self.curvature)
         shape = (1, 1, self.look.W.size) if isinstance(self.curvature, Curvature) else (1, *self.look.W.shape)
@@ -230,6 +271,26 @@ class Local:
             slope = float(np.vdot(direction, gradient))
         return direction.reshape(self.look.W.shape), -slope / 2
 
+    def _step_over_kinks(self) -> tuple[Array, float]:
+        """The step to the minimum of the hinges near their kink, which is that of all where no other crosses its own.
+
+        Where others would cross, their density is added as a curvature, less by what the known rows already tell.
+        """
+        exact = self._kinked_step(self._regularised(0.0))
+        if self._movement(exact[0]) <= self.reach:
+            return exact
+        careful = self._kinked_step(self._regularised(1.0))
+        outside = max(1.0 - self.reach / max(self._movement(careful[0]), 1e-300), 0.0)
+        return self._kinked_step(self._regularised(max(outside**2, 0.05)))
+
+    def _movement(self, step: Array) -> float:
+        """How far the step moves nearly all rows of the sample that are not far from their kink."""
+        assert self.look.lower is not None
+        _, s, _ = self._at_sample
+        near = np.abs(s - self.look.lower.value) < 1.0
+        moved = np.abs(self.sample.design.scores(step)[0][near])
+        return float(np.quantile(moved, 0.999)) if len(moved) else 0.0
+
     def _kinked_step(self, curvature: Curvature) -> tuple[Array, float]:
         """The step that minimises the model with the kinks of the rows near the lower cut."""
         band, kept, (r, p) = self.band, self.data.kept, self.look.W.shape
@@ -240,8 +301,7 @@ class Local:
         losses = band.rows.losses * band.caps / kept
         share = best_shares(B, v, losses, band.caps, band.K)
         pull = v + B.T @ share
-        present = float(self.look.weights[band.near] @ band.rows.losses) / kept
-        gain = present - (float(share @ losses) - 0.5 * float(pull @ pull))
+        gain = band.present / kept - (float(share @ losses) - 0.5 * float(pull @ pull))
         return -curvature.colour(pull).reshape(r, p), gain
 
 

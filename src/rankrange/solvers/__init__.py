@@ -15,11 +15,11 @@ import numpy as np
 from ..core.arrays import Array
 from ..core.losses import needs
 from ..core.objective import Objective
+from .descent import Log, Result
 from .label_ranking import by_separation
 from .majorise import bilevel, certify, dca
 from .minmax import minmax
 from .multistart import multistart, refine
-from .result import Log, Result
 from .subgradient import subgradient
 from .uncertified import descend_from_starts
 
@@ -44,7 +44,21 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Settings:
-    """What all solvers are given: the gap to reach, a budget of iterations, random starts, and where to report."""
+    """What all solvers are given.
+
+    Parameters
+    ----------
+    tol : float, default=1e-6
+        The relative gap to reach.
+    max_iter : int, default=200
+        The budget of iterations.
+    n_starts : int, default=10
+        Random starts.
+    rng : numpy.random.Generator
+        Where random starts come from.
+    log : Log
+        Where to report.
+    """
 
     tol: float = 1e-6
     max_iter: int = 200
@@ -56,7 +70,14 @@ class Settings:
 class Solver(NamedTuple):
     """One line of the table: how to run it, and what the aggregate must offer (`rankrange.core.aggregates`).
 
-    `exact` solvers also need curvature or margins of the loss (`rankrange.core.losses.needs`).
+    Parameters
+    ----------
+    run : callable
+        Called as run(objective, start, settings), gives a `Result`.
+    exact : bool
+        Whether it needs curvature or margins of the loss (`rankrange.core.losses.needs`).
+    aggregate : tuple of str
+        The methods that the aggregate must have.
     """
 
     run: Callable[[Objective, Array | None, Settings], Result]
@@ -130,6 +151,12 @@ def solve(name: str, objective: Objective, start: Array | None = None, settings:
     -------
     Result
         Where it ended, with what is proved about it.
+
+    Examples
+    --------
+    >>> from rankrange.solvers import SOLVERS
+    >>> sorted(SOLVERS)
+    ['auto', 'bilevel', 'dca', 'subgradient']
     """
     if name not in SOLVERS:
         raise ValueError(f"solver must be one of {', '.join(SOLVERS)}, got {name!r}")

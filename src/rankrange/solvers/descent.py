@@ -1,19 +1,119 @@
-"""L-BFGS for several starts at once.
+"""What all solvers share: their results, and steps from several starts at once.
 
-All starts share each product with X, which makes ten starts cost about as much as two. Only the Armijo condition is
-asked of a step: the objective has kinks, where a search for the usual curvature condition would end a run early.
+`descend` is L-BFGS. All starts share each product with X, which makes ten starts cost about as much as two. Only the
+Armijo condition is asked of a step: the objective has kinks, where a search for the usual curvature condition would end
+a run early.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 import scipy.linalg
 
 from ..core.arrays import Array
+from ..core.objective import Objective
 
 Batch = Callable[..., tuple[Array, Array]]
+
+
+@dataclass(frozen=True)
+class Result:
+    """Where a solver ended.
+
+    Parameters
+    ----------
+    w : ndarray of shape (outputs, p)
+        The coefficients.
+    value : float
+        The objective there.
+    n_iter : int
+        Steps taken.
+    converged : bool
+        Whether the solver did what it promises.
+    message : str
+        Why it stopped.
+    history : list of (str, float)
+        The value after each step under the name of its phase.
+    certificate : float, default=inf
+        Bounds (value - best) / value, where best is the least value of the convex problem that fixes which rows are
+        cut: the least of all for m = 0, a local minimum of F where s_[m] > s_[m+1]. Infinite where nothing is known.
+    losses : ndarray of shape (n,), optional
+        Of the rows at w, where the solver has them at hand.
+    """
+
+    w: Array
+    value: float
+    n_iter: int
+    converged: bool
+    message: str
+    history: list[tuple[str, float]]
+    certificate: float = np.inf
+    losses: Array | None = None
+
+
+@dataclass
+class Log:
+    """The history of one run, and its printed form for `verbose`.
+
+    Parameters
+    ----------
+    report : callable, optional
+        Takes a line of text at each step.
+    history : list of (str, float), optional
+        Steps before this run.
+    """
+
+    report: Callable[[str], None] | None = None
+    history: list[tuple[str, float]] = field(default_factory=list)
+
+    def __call__(self, phase: str, value: float) -> None:
+        self.history.append((phase, float(value)))
+        if self.report is not None:
+            self.report(f"{phase:<12} step {len(self.history):>4}   objective {value:.10g}")
+
+
+def relative(gap: float, value: float) -> float:
+    """A gap relative to the objective, which is never negative; at an objective of 0 there is nothing left to gain."""
+    return max(gap, 0.0) / max(abs(value), 1e-9)
+
+
+def finish(
+    W: Array,
+    value: float,
+    n_iter: int,
+    certificate: float,
+    tol: float,
+    max_iter: int,
+    log: Log,
+    settled: bool | None = None,
+    losses: Array | None = None,
+) -> Result:
+    converged = certificate <= tol if settled is None else settled
+    if certificate <= tol:
+        message = f"the gap is at most {tol:g} of the objective"
+    elif converged:
+        message = "no step lowers the objective"
+    elif not np.isfinite(certificate):
+        message = "losses tie at the upper cut, or the cut rows still change: no certificate"
+    else:
+        message = f"stopped after {n_iter} of {max_iter} iterations with a relative gap of {certificate:.2g}"
+    return Result(W, value, n_iter, converged, message, log.history, certificate, losses)
+
+
+def cut_is_clean(objective: Objective, s: Array) -> bool:
+    """Whether s_[m] > s_[m+1], or the rows that tie at the cut are one row repeated: near W the same rows stay cut."""
+    return all(_one_row_repeated(objective, tied) for tied in objective.partly_cut(s))
+
+
+def _one_row_repeated(objective: Objective, tied: Array) -> bool:
+    if len(tied) > 1000:
+        return False
+    rows = objective.design.X[tied]
+    rows = rows.toarray() if objective.design.sparse else rows
+    return bool((rows == rows[:1]).all() and (objective.y[tied] == objective.y[tied[:1]]).all())
 
 
 class Metric:
@@ -115,6 +215,8 @@ def _inner(a: Array, b: Array) -> Array:
 
 def _inverse_hessian(G: Array, pairs: list[tuple[Array, Array, Array]], metric: Metric | None) -> Array:
     """The two-loop recursion, for all starts together; a pair of weight 0 changes nothing."""
+    if len(G) == 1:
+        return _inverse_hessian_of_one(G, pairs, metric)
     q = G.copy()
     alphas = []
     for s, y, rho in reversed(pairs):
@@ -132,6 +234,24 @@ def _inverse_hessian(G: Array, pairs: list[tuple[Array, Array, Array]], metric: 
         beta = rho * _inner(y, r)
         r += (alpha - beta)[:, None, None] * s
     return r
+
+
+def _inverse_hessian_of_one(G: Array, pairs: list[tuple[Array, Array, Array]], metric: Metric | None) -> Array:
+    """The same for one start, bit for bit, where the arrays are short and each call counts."""
+    q = G.ravel().copy()
+    flat = [(s.ravel(), y.ravel(), rho[0]) for s, y, rho in pairs]
+    alphas = []
+    for s, y, rho in reversed(flat):
+        alphas.append(rho * np.einsum("i,i", s, q))
+        q -= alphas[-1] * y
+    r = q if metric is None else metric.solve(q.reshape(G.shape)).ravel()
+    if flat:
+        s, y, rho = flat[-1]
+        length = np.einsum("i,i", y, y if metric is None else metric.solve(y.reshape(G.shape)).ravel()) * rho
+        r = r * (1.0 / length if length > 0 else 1.0)
+    for (s, y, rho), alpha in zip(flat, reversed(alphas), strict=True):
+        r += (alpha - rho * np.einsum("i,i", y, r)) * s
+    return r.reshape(G.shape)
 
 
 def _backtrack(

@@ -20,11 +20,10 @@ from ..core.cuts import cuts_of
 from ..core.losses import TKML
 from ..core.objective import Objective, Point
 from .blocks import Block, Blocks
-from .descent import Metric, descend
+from .descent import Log, Metric, Result, descend, relative
 from .inner import separation
 from .inner.separation import Pairs, Separation
 from .per_label import logistic_per_label
-from .result import Log, Result, relative
 
 Watch = Callable[[Array], None]
 # Up to this many labels a dense product with the slopes is quicker than a sparse one.
@@ -258,6 +257,28 @@ def by_separation(
 
     Each bound lies above F and touches it at W, so no step raises F (docs/paper.md). Inner problems are solved to a gap
     that follows the progress, the last one to `tol`; that gap is the certificate where no tie blurs the sets.
+
+    Parameters
+    ----------
+    objective : LabelObjective
+        What to minimise.
+    W : ndarray of shape (outputs, p)
+        Where to start.
+    tol : float
+        The relative gap to reach.
+    max_iter : int
+        The budget of steps.
+    log : Log, optional
+        Where to report.
+    watch : callable, optional
+        Called after each step with the step and the coefficients; may stop the run.
+    phase : str
+        The name of these steps in the history.
+
+    Returns
+    -------
+    Result
+        Where it ended.
     """
     log = Log() if log is None else log
     needed, budget = 6 * 8 * _n_pairs(objective) / 2**20, float(get_config()["working_memory"])

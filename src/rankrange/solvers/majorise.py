@@ -11,9 +11,8 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..core.objective import Objective
-from .descent import Metric
+from .descent import Log, Metric, Result, cut_is_clean, finish
 from .inner import convex
-from .result import Log, Result
 
 
 def bilevel(
@@ -27,7 +26,32 @@ def bilevel(
     metric: Metric | None = None,
     warm: bool = False,
 ) -> Result:
-    """Cut, solve, and cut again until the cut rows stay the same; the value never rises."""
+    """Cut, solve, and cut again until the cut rows stay the same; the value never rises.
+
+    Parameters
+    ----------
+    objective : Objective
+        What to minimise.
+    W : ndarray of shape (outputs, p)
+        Where to start.
+    tol : float
+        The relative gap to reach.
+    max_iter : int
+        The budget of steps.
+    log : Log, optional
+        Where to report.
+    phase : str
+        The name of these steps in the history.
+    metric : Metric, optional
+        The metric of the inner solves.
+    warm : bool
+        Whether the inner solves start near their solution.
+
+    Returns
+    -------
+    Result
+        Where it ended.
+    """
     log = Log() if log is None else log
     Z = objective.design.scores(W)
     s = objective.losses(Z)
@@ -54,7 +78,26 @@ def bilevel(
 
 
 def dca(objective: Objective, W: Array, *, tol: float = 1e-6, max_iter: int = 200, log: Log | None = None) -> Result:
-    """Algorithm 1 with exact inner solves, warm-started at the last iterate."""
+    """Run Algorithm 1 of the paper with exact inner solves, warm-started at the last iterate.
+
+    Parameters
+    ----------
+    objective : Objective
+        What to minimise.
+    W : ndarray of shape (outputs, p)
+        Where to start.
+    tol : float
+        The relative gap to reach.
+    max_iter : int
+        The budget of steps.
+    log : Log, optional
+        Where to report.
+
+    Returns
+    -------
+    Result
+        Where it ended.
+    """
     log = Log() if log is None else log
     value, n_iter, settled = objective.value(W), 0, False
     log("dca", value)
@@ -70,48 +113,25 @@ def dca(objective: Objective, W: Array, *, tol: float = 1e-6, max_iter: int = 20
 
 
 def certify(objective: Objective, W: Array) -> float:
-    """The relative gap of the problem that cuts the m largest losses at W; infinite where ties blur the cut."""
+    """Bound how much lower the objective could be with the m largest losses at W cut.
+
+    Parameters
+    ----------
+    objective : Objective
+        What was minimised.
+    W : ndarray of shape (outputs, p)
+        The point to judge.
+
+    Returns
+    -------
+    float
+        The relative gap; infinite where ties blur the cut.
+    """
     s = objective.losses(objective.design.scores(W))
     if objective.m > 0 and not cut_is_clean(objective, s):
         return np.inf
     return convex.solve(objective.cutting(s), W, max_iter=0).gap
 
 
-def finish(
-    W: Array,
-    value: float,
-    n_iter: int,
-    certificate: float,
-    tol: float,
-    max_iter: int,
-    log: Log,
-    settled: bool | None = None,
-    losses: Array | None = None,
-) -> Result:
-    converged = certificate <= tol if settled is None else settled
-    if certificate <= tol:
-        message = f"the gap is at most {tol:g} of the objective"
-    elif converged:
-        message = "no step lowers the objective"
-    elif not np.isfinite(certificate):
-        message = "losses tie at the upper cut, or the cut rows still change: no certificate"
-    else:
-        message = f"stopped after {n_iter} of {max_iter} iterations with a relative gap of {certificate:.2g}"
-    return Result(W, value, n_iter, converged, message, log.history, certificate, losses)
-
-
 def _same_rows(a: Array | None, b: Array | None) -> bool:
     return a is b or (a is not None and b is not None and np.array_equal(a, b))
-
-
-def cut_is_clean(objective: Objective, s: Array) -> bool:
-    """Whether s_[m] > s_[m+1], or the rows that tie at the cut are one row repeated: near W the same rows stay cut."""
-    return all(_one_row_repeated(objective, tied) for tied in objective.partly_cut(s))
-
-
-def _one_row_repeated(objective: Objective, tied: Array) -> bool:
-    if len(tied) > 1000:
-        return False
-    rows = objective.design.X[tied]
-    rows = rows.toarray() if objective.design.sparse else rows
-    return bool((rows == rows[:1]).all() and (objective.y[tied] == objective.y[tied[:1]]).all())

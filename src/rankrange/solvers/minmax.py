@@ -17,8 +17,8 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..core.cuts import select
+from .descent import Log, Result
 from .label_ranking import LabelObjective, Watch
-from .result import Log, Result
 
 
 def minmax(
@@ -33,7 +33,34 @@ def minmax(
     log: Log | None = None,
     watch: Watch | None = None,
 ) -> Result:
-    """`max_iter` steps of fixed length `rate`. With all rows in a step the history has F before each step."""
+    """Run Algorithm 3 of the paper: `max_iter` steps of fixed length on W and both thresholds.
+
+    Parameters
+    ----------
+    objective : LabelObjective
+        What to minimise.
+    W : ndarray of shape (outputs, p)
+        Where to start.
+    rate : float
+        The length of a step.
+    max_iter : int
+        The budget of steps.
+    batch_size : int, optional
+        Rows per step; with all of them, the default, the history has F before each step.
+    ranking : {"stream", "batch"}
+        Whether thresholds are tracked over batches or taken within each.
+    rng : numpy.random.Generator, optional
+        Where random numbers come from.
+    log : Log, optional
+        Where to report.
+    watch : callable, optional
+        Called after each step with the step and the coefficients; may stop the run.
+
+    Returns
+    -------
+    Result
+        Where it ended.
+    """
     log = Log() if log is None else log
     rng = np.random.default_rng(0) if rng is None else rng
     whole = batch_size is None or batch_size >= objective.design.n

@@ -16,16 +16,18 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..core.arrays import Array
+from ..core.cuts import Ranked
 from ..core.objective import Design, Objective
-from .descent import Metric, add_diagonal, descend
+from .descent import Log, Metric, Result, add_diagonal, descend, relative
 from .inner import convex
 from .majorise import bilevel
 from .newton import applies, newton
-from .result import Log, Result
-from .trivial import one_class_left, zero_is_best
+from .trivial import zero_is_best
 
 # Rounds of screening on a subsample: the starts that survive each, and the steps they get in it.
 _ROUNDS = ((4, 4), (2, 8))
+# Far enough for losses next to nothing, and no further than float32 can tell them from nothing.
+_FAR = 80.0
 # From here on a pass costs so much that a better metric pays for itself.
 _MANY_ROWS = 500_000
 # Where all rows are screened, the starts also go along a path of larger m, which flattens the poorest minima.
@@ -42,7 +44,30 @@ def multistart(
     max_iter: int = 200,
     log: Log | None = None,
 ) -> Result:
-    """Minimise from `n_starts` random directions, the ordinary fit, a leverage-trimmed one and, if given, W."""
+    """Minimise from `n_starts` random directions, the ordinary fit, a leverage-trimmed one and, if given, W.
+
+    Parameters
+    ----------
+    objective : Objective
+        What to minimise.
+    W : ndarray of shape (outputs, p), optional
+        Where to start.
+    n_starts : int
+        Random starts.
+    rng : numpy.random.Generator
+        Where random numbers come from.
+    tol : float
+        The relative gap to reach.
+    max_iter : int
+        The budget of steps.
+    log : Log, optional
+        Where to report.
+
+    Returns
+    -------
+    Result
+        Where it ended.
+    """
     log = Log() if log is None else log
     if objective.m == 0:
         return _convex(objective, W, rng, tol, max_iter, log)
@@ -65,6 +90,32 @@ def multistart(
     ends, values, _ = descend(screen.batch, starts, metric, max_iter=100 if settled else 5, tol=1e-4)
     log("screen", float(values.min()))
     return _on_all_rows(objective, _distinct(ends, values), rng, tol, max_iter, log)
+
+
+def one_class_left(objective: Objective, log: Log) -> Result | None:
+    """The minimum where the cut takes all rows of all classes but one; None where it does not.
+
+    F falls to zero along the intercept of the class that is left.
+    """
+    if objective.m <= 0 or not objective.design.fit_intercept or objective.loss.targets not in ("binary", "classes"):
+        return None
+    if not isinstance(objective.aggregate, Ranked):
+        return None
+    masses = np.bincount(objective.strata, weights=objective.sample_weight)
+    if objective.total - float(masses.max()) > objective.m:
+        return None
+    left = int(masses.argmax())
+    W = np.zeros((objective.n_outputs, objective.design.p))
+    if objective.n_outputs == 1:
+        W[0, -1] = _FAR if left else -_FAR
+    else:
+        W[:, -1] = -_FAR / 2
+        W[left, -1] = _FAR / 2
+    value = objective.value(W)
+    log("trivial", value)
+    message = "one class is left after the cut: any other fit is worse"
+    # F is not negative, so its value bounds what is left to gain.
+    return Result(W, value, 0, True, message, log.history, relative(value, value))
 
 
 def _search_all_rows(
@@ -118,12 +169,23 @@ def _on_all_rows(
         candidates,
         metric,
         max_iter=max_iter,
-        tol=0.05 * tol,
+        tol=_close_enough(objective) * tol,
         left=objective.gap_left,
         on_step=lambda v: log("descent", v),
     )
     result = _polish(objective, ends[0], rng, tol, max(1, max_iter - n_iter), log, metric)
     return replace(result, n_iter=result.n_iter + n_iter)
+
+
+def _close_enough(objective: Objective) -> float:
+    """What a quasi-Newton step must gain, in units of the tolerance, for another one to pay.
+
+    Where nothing is cut above there is one minimum, and Newton steps get there from further away, most of all where
+    the loss is made of lines. Otherwise the minimum that is reached depends on each of these steps.
+    """
+    if objective.m > 0 or not applies(objective):
+        return 0.05
+    return 100.0 if hasattr(objective.loss, "margins") else 1.0
 
 
 def _polish(
@@ -144,7 +206,7 @@ def _polish(
             W,
             rng=rng,
             tol=tol,
-            max_iter=min(40, max_iter),
+            max_iter=min(40 if objective.n_outputs == 1 else 10, max_iter),  # with several scores a step costs more
             log=log,
             phase="polish",
             near=width == 0,
@@ -159,7 +221,22 @@ def _polish(
 
 
 def refine(objective: Objective, W: Array, settings: Any) -> Result:
-    """Go on from W, which is close to a minimum already; `settings` are those of the table of solvers."""
+    """Go on from W, which is close to a minimum already.
+
+    Parameters
+    ----------
+    objective : Objective
+        What to minimise.
+    W : ndarray of shape (outputs, p)
+        Where to start.
+    settings : Settings
+        Those of the table of solvers.
+
+    Returns
+    -------
+    Result
+        Where it ended.
+    """
     return _on_all_rows(objective, W[None], settings.rng, settings.tol, settings.max_iter, settings.log)
 
 
@@ -167,7 +244,7 @@ def _convex(
     objective: Objective, W: Array | None, rng: np.random.Generator, tol: float, max_iter: int, log: Log
 ) -> Result:
     """m = 0: one minimum, so one start: the ordinary fit of some rows, then their solution."""
-    if not applies(objective):
+    if objective.n_outputs > 1 or hasattr(objective.loss, "margins") or not applies(objective):
         return _convex_by_margins(objective, W, rng, tol, max_iter, log)
     part = _subsample(objective, _hessian_rows(objective), rng)
     zero = np.zeros((1, objective.design.p))
@@ -184,15 +261,14 @@ def _convex(
 def _near_zero(objective: Objective, W: Array, rng: np.random.Generator, tol: float, max_iter: int, log: Log) -> Result:
     """Little beats zero, and near it losses all but tie: Newton steps in which many rows may change sides.
 
-    The solution of a part of the rows tells the cut up to its sampling error, which leaves fewer rows open in all.
+    Next to zero a part of the rows does not tell which side the others are on, so that all may change it.
     """
     n, p = objective.design.n, objective.design.p
     for size in (n // 64, n // 8):
         if size >= 40 * p:
             part = _subsample(objective, size, rng)
-            W = newton(part, W, rng=rng, tol=0.0, max_iter=10, stop=1e-6, width=size // 2).w
-    width = int(n * min(0.5, 4.0 * math.sqrt(8.0 * p / n)))
-    return _polish(objective, W, rng, tol, max_iter, log, width=width)
+            W = newton(part, W, rng=rng, tol=0.0, max_iter=10, stop=1e-6, width=size).w
+    return _polish(objective, W, rng, tol, max_iter, log, width=n)
 
 
 def _nothing_beats(objective: Objective, zero: Array, W: Array) -> bool:
@@ -220,6 +296,8 @@ def _convex_by_margins(
     if screen.value(W) > 0.999 * screen.value(zero):
         # Where k is below the number of errors nothing beats zero, and there all losses tie: a start next to it, with
         # a ranking of its own, would be worse than none.
+        if objective.n_outputs > 1:
+            return _polish(objective, zero, rng, tol, max_iter, log, width=objective.design.n)
         return bilevel(objective, zero, tol=tol, max_iter=max_iter, log=log, phase="convex")
     return _on_all_rows(objective, W[None], rng, tol, max_iter, log)
 

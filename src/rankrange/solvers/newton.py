@@ -1,38 +1,40 @@
-"""Newton steps on F itself, for losses of one score that have a curvature: some five to ten passes over X for a fit.
+"""Newton steps on F itself: some five to ten passes over X for a fit.
 
 At W the m largest losses are cut. That bounds F from above and touches it, so that cutting anew in each step can only
 help. Of the rest most rows are surely above or below the lower cut; they enter by their gradient and by the Hessian of
 a sample of the rows. Those near the lower cut enter by their tangents and stay free to change sides: a small problem
-(`band.py`), whose multipliers are weights for the certificate. One step is one pass over X, forth and back.
+(`inner/band.py`), whose multipliers are weights for the certificate. One step is one pass over X, forth and back.
+
+A piecewise linear loss (hinge, absolute) does not bend; its rows near the kink at zero are free as those at the cut
+are, and the small problem is the whole one as long as no other row changes sides. With several scores per row (softmax)
+the unknowns are the r x p parameters in a row.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from ..core.arrays import Array
-from ..core.objective import Objective
-from .descent import Metric
-from .inner.band import BandStep, solve_band
-from .majorise import cut_is_clean, finish
-from .passes import Look, Sampled, look_at, lower_bound, rows_of
-from .result import Log, Result, relative
+from ..core.objective import Design, Objective, TopSum
+from .descent import Log, Metric, Result, cut_is_clean, finish, relative
+from .inner.band import near_cut, near_kink, rows_of
+from .inner.bounds import Bounds
 
-
-class Band(NamedTuple):
-    """The rows near the lower cut; in units of F their tangents are `values` + `A` d."""
-
-    rows: Array
-    A: Array
-    values: Array
-    caps: Array
-    weights: Array
+_BLOCK = 1 << 15
+# Rows near the cut that are free to change sides at most, and the same times the square of the parameters.
+_WIDEST, _WIDEST_WORK = 200_000, 5e8
+# Times that the tangents of the certificate are moved at most.
+_TANGENTS = 3
+# Parameters up to which a Hessian is built and factored: with one score per row, and with several.
+_MOST_PARAMETERS = (1000, 600)
 
 
 class Proposal(NamedTuple):
-    """A step, what it should gain, the scores at its end where they are known, and the gap at its start."""
+    """A step (r, p), what it should gain, the scores at its end where they are known, and the gap at its start."""
 
     step: Array
     gain: float
@@ -41,9 +43,13 @@ class Proposal(NamedTuple):
 
 
 def applies(objective: Objective) -> bool:
-    """Whether the loss has one score and bends, and its Hessian can be factored."""
-    smooth = hasattr(objective.loss, "curvature") and not hasattr(objective.loss, "margins")
-    return smooth and objective.n_outputs == 1 and objective.design.p <= 1000
+    """Whether the loss has a Hessian that can be factored, or one margin per row."""
+    p, r = objective.design.p, objective.n_outputs
+    if hasattr(objective.loss, "margins"):
+        return r == 1 and p <= _MOST_PARAMETERS[0]
+    if r > 1:
+        return hasattr(objective.loss, "hessian_operator") and r * p <= _MOST_PARAMETERS[1]
+    return hasattr(objective.loss, "curvature") and p <= _MOST_PARAMETERS[0]
 
 
 def newton(
@@ -66,75 +72,93 @@ def newton(
     """
     log = Log() if log is None else log
     loop = _Loop(objective, tol, near, rng, width)
-    look, gap, n_iter = look_at(objective, W[0]), np.inf, 0
+    look, gap, n_iter = look_at(objective, W), np.inf, 0
     log(phase, look.value)
     while True:
         proposal = loop.propose(look)
         gap = proposal.gap
         # Where rows may still cross the upper cut, what is gained by one step more is not in the gap.
         if relative(gap, look.value) <= (0.5 * tol if objective.m > 0 else tol):
-            look, gap = _end_of(objective, look, proposal)
-            break
+            end = _end_of(objective, look, proposal)
+            if end is None:
+                break
+            same = np.array_equal(end.is_cut, look.is_cut)
+            if same or n_iter >= max_iter or look.value - end.value <= 0.01 * tol * look.value:
+                look, gap = (end, gap - (look.value - end.value)) if same else (look, gap)
+                break
         if n_iter >= max_iter or proposal.gain <= stop * look.value:
             break
-        taken = _search(objective, look, proposal)
+        taken, length = _search(objective, look, proposal)
         n_iter += 1
         if taken is None:
+            if loop.widen(look, proposal):
+                continue
             break
-        loop.learn(look, taken)
+        loop.learn(look, taken, length)
         look = taken
         log(phase, look.value)
     certificate = np.inf
     if np.isfinite(gap) and (objective.m == 0 or cut_is_clean(objective, look.s)):
         certificate = relative(gap, look.value)
-    return finish(look.W[None, :], look.value, n_iter, certificate, tol, max_iter, log, losses=look.s)
+    return finish(look.W, look.value, n_iter, certificate, tol, max_iter, log, losses=look.s)
 
 
-def _end_of(objective: Objective, look: Look, proposal: Proposal) -> tuple[Look, float]:
-    """Where the last step leads, if the scores there are known, F is lower and the same rows are cut; and its gap."""
-    if proposal.scores is not None:
-        end = look_at(objective, look.W + proposal.step, proposal.scores)
-        if end.value < look.value and np.array_equal(end.is_cut, look.is_cut):
-            return end, proposal.gap - (look.value - end.value)
-    return look, proposal.gap
+def _end_of(objective: Objective, look: Look, proposal: Proposal) -> Look | None:
+    """Where the last step leads, if the scores there are known and F is lower."""
+    if proposal.scores is None:
+        return None
+    end = look_at(objective, look.W + proposal.step, proposal.scores)
+    return end if end.value < look.value else None
 
 
 def hessian_rows(objective: Objective) -> int:
     """Enough rows for steps that gain a digit or more each, as long as their Hessian costs less than a pass."""
-    n, p = objective.design.n, objective.design.p
-    return min(n, max(40 * p, n // 5, 2000), 100_000)
+    n, p, r = objective.design.n, objective.design.p, objective.n_outputs
+    return min(n, max(40 * p, n // 5, 2000), 100_000 if r == 1 else max(2000, int(4e8 / (p * r) ** 2)))
 
 
 class _Loop:
     """What is carried from step to step: how many rows crossed each cut."""
 
     def __init__(self, objective: Objective, tol: float, near: bool, rng: np.random.Generator, width: int) -> None:
-        self.objective, self.tol, self.rng = objective, tol, rng
-        self.sample = Sampled(objective, hessian_rows(objective), rng)
+        n, p = objective.design.n, objective.design.p
+        self.objective, self.tol = objective, tol
+        self.linear = hasattr(objective.loss, "margins")
+        self.curvature = Curvature(objective, hessian_rows(objective), rng)
         self.crossed = 0  # rows that crossed the upper cut in the last step
         # At a minimum about as many rows tie at the cut as there are parameters, and fewer where the penalty is strong.
-        self.least_width = min(10 * objective.design.p, 500)
-        self.width = max(width, self.least_width)
+        # Nothing but the rows in the band holds a step where a loss does not bend.
+        few = max(20 * p, n // 8) if self.linear else min(10 * p * objective.n_outputs, 500)
+        self.widest = min(n, _WIDEST, max(500, int(_WIDEST_WORK / (p * objective.n_outputs) ** 2)))
+        self.least_width = min(max(few, width), self.widest)
+        self.width = self.least_width
         self.last_gain = np.inf
-        self.near = near
+        self.near = near and not self.linear
         self.certify = tol > 0
 
-    def learn(self, before: Look, after: Look) -> None:
-        cut = before.is_cut != after.is_cut
-        self.crossed = int(np.count_nonzero(cut))
+    def learn(self, before: Look, after: Look, length: float) -> None:
+        self.crossed = int(np.count_nonzero(before.is_cut != after.is_cut))
         switched = int(np.count_nonzero((before.q > 0) != (after.q > 0))) - self.crossed
-        self.width = max(self.least_width, 2 * switched)
+        wider = 2 * self.width if self.linear and length < 0.5 else 2 * switched
+        self.width = min(max(self.least_width, wider), self.widest)
         gain = before.value - after.value
-        slow = self.crossed <= 2 and gain > 0.1 * self.last_gain
-        if slow and self.sample.share < 1.0:
-            # A few rows carry the curvature, as where one class is rare: the sample holds too few of them.
-            self.sample = Sampled(self.objective, 5 * len(self.sample.rows), self.rng)
+        if self.crossed <= 2 and gain > 0.1 * self.last_gain:
+            self.curvature.size *= 5
         self.last_gain = gain
+
+    def widen(self, look: Look, proposal: Proposal) -> bool:
+        """Whether a step failed because too few rows were free to change sides, as where most of them all but tie."""
+        before = self.width
+        kinked = self.linear or self.objective.k < self.objective.total
+        if kinked and proposal.gain > 0.01 * self.tol * look.value > 0:
+            self.width = min(8 * self.width, self.widest)
+        return self.width > before
 
     def propose(self, look: Look) -> Proposal:
         objective = self.objective
-        gradient = objective.design.adjoint((look.u * look.q)[None, :])[0] / objective.kept
-        gradient += objective.penalty_gradient(look.W[None, :])[0]
+        gradient = objective.design.adjoint(look.U * look.q) / objective.kept + objective.penalty_gradient(look.W)
+        if self.linear:
+            return self._by_margins(look, gradient)
         if objective.k >= objective.total:
             return self._smooth(look, gradient)
         return self._kinked(look, gradient)
@@ -142,60 +166,236 @@ class _Loop:
     def _smooth(self, look: Look, gradient: Array) -> Proposal:
         """Nothing is cut below: a plain Newton step. Near the end the gap is measured where the step leads."""
         objective, little = self.objective, self.tol * look.value
-        if self.certify and float(objective.gap_left(gradient[None, None])[0]) <= little:
-            gap = look.value - lower_bound(objective, look.z, look.q)
+        if self.certify and float(objective.gap_left(gradient[None])[0]) <= little:
+            gap = look.value - lower_bound(objective, look.Z, look.q)
             if gap <= little:
                 return Proposal(gradient, 0.0, None, gap)
-        step = -Metric(self.sample.hessian(objective, look)).solve(gradient)
-        gain = -0.5 * float(step @ gradient)
+        metric = Metric(self.curvature.hessian(look))
+        step = -metric.solve(gradient.ravel()).reshape(gradient.shape)
+        gain = -0.5 * float(np.vdot(step, gradient))
         if gain > 0.5 * little or not self.certify:
             return Proposal(step, gain)
-        z = objective.design.scores((look.W + step)[None, :])[0]
-        return Proposal(step, gain, z, look.value - lower_bound(objective, z, look.q))
+        return self._proved(look, Proposal(step, gain), look.q, metric)
 
     def _kinked(self, look: Look, gradient: Array) -> Proposal:
         """Rows near the lower cut are free to change sides; where they end tells the weights for the gap."""
         objective, little = self.objective, self.tol * look.value
-        band = _near_cut(objective, look, self.sample, self.width)
-        rest = gradient - band.weights @ band.A
-        enough = 1e-3 * max(little, 0.0 if self.near else min(self.last_gain, look.value))
-        solved = _solve(band, rest, self.sample.hessian(objective, look), enough)
-        gain = float(band.weights @ band.values) - solved.value
+        band = near_cut(objective, look, gradient, self.width)
+        hessian = self.curvature.hessian(look)
+        step, weights, gain = band.solve(hessian, self._enough(look))
+        proposal = Proposal(step.reshape(gradient.shape), gain)
         if gain > 0.3 * little or not self.certify:
-            return Proposal(solved.step, gain)
-        z = objective.design.scores((look.W + solved.step)[None, :])[0]
+            return proposal
         q = look.q.astype(np.float64)
-        q[band.rows] = solved.weights * objective.kept
-        return Proposal(solved.step, gain, z, look.value - lower_bound(objective, z, q))
+        q[band.rows] = weights * objective.kept
+        return self._proved(look, proposal, q, Metric(hessian))
+
+    def _by_margins(self, look: Look, gradient: Array) -> Proposal:
+        """A loss of one margin: lines alone, so that the weights at the end of the step prove the gap by themselves."""
+        objective = self.objective
+        band, lines = near_kink(objective, look, gradient, self.width)
+        step, weights, gain = band.solve(self.curvature.hessian(look), self._enough(look))
+        proposal = Proposal(step.reshape(gradient.shape), gain)
+        if gain > 0.3 * self.tol * look.value or not self.certify:
+            return proposal
+        bound = _balanced(objective, *lines.sums(objective, look, band.rows, weights * objective.kept))
+        end = objective.design.scores(look.W + proposal.step)
+        return proposal._replace(scores=end, gap=look.value - bound)
+
+    def _enough(self, look: Look) -> float:
+        return 1e-3 * max(self.tol * look.value, 0.0 if self.near else min(self.last_gain, look.value))
+
+    def _proved(self, look: Look, proposal: Proposal, q: Array, metric: Metric) -> Proposal:
+        """The proposal with the scores at its end and the gap that weights q prove with tangents near there.
+
+        Tangents at the end of the step leave a residual where the Hessian of the sample is not that of all rows, and
+        the bound loses C times its square. Any tangents give a bound, so they move on by the step that would cancel
+        the residual; that costs the square of this small step alone, and one pass instead of a step.
+        """
+        objective, enough = self.objective, self.tol * look.value * (0.5 if self.objective.m > 0 else 1.0)
+        W = look.W + proposal.step
+        end = Z = objective.design.scores(W)
+        gap = np.inf
+        for _ in range(_TANGENTS):
+            Z = Z - balancing_shift(objective, Z, q)
+            bound, pull = tangents_at(objective, Z, q)
+            if look.value - bound > 0.5 * gap:  # no better, and further steps will not be
+                break
+            gap = look.value - bound
+            if gap <= enough:
+                break
+            move = -metric.solve((pull + objective.penalty_gradient(W)).ravel()).reshape(W.shape)
+            W, Z = W + move, Z + objective.design.scores(move)
+        return proposal._replace(scores=end, gap=gap)
 
 
-def _near_cut(objective: Objective, look: Look, sample: Sampled, width: int) -> Band:
-    """About `width` rows, those whose losses are nearest the lower cut, and all that tie with it."""
-    distance = np.abs(look.s[sample.rows] - look.lam)
-    place = min(len(distance) - 1, int(np.ceil(width * sample.share)))
-    reach = float(np.partition(distance, place)[place])
-    rows = np.flatnonzero(np.abs(look.s - look.lam) <= reach)
-    caps = objective.caps_at(look.s, rows)
-    rows, caps = rows[caps > 0], caps[caps > 0]
-    A = rows_of(objective.design, rows) * look.u[rows].astype(np.float64)[:, None]
-    weights = look.q[rows].astype(np.float64) / objective.kept
-    return Band(rows, A, look.s[rows].astype(np.float64), caps / objective.kept, weights)
-
-
-def _solve(band: Band, rest: Array, hessian: Array, enough: float) -> BandStep:
-    return solve_band(rest, hessian, band.A, band.values, band.caps, float(band.weights.sum()), enough)
-
-
-def _search(objective: Objective, look: Look, proposal: Proposal) -> Look | None:
+def _search(objective: Objective, look: Look, proposal: Proposal) -> tuple[Look | None, float]:
     """The first of the lengths 1, 1/2, 1/4... of the step at which F is low enough."""
     end = proposal.scores
     if end is None:
-        end = objective.design.scores((look.W + proposal.step)[None, :])[0]
+        end = objective.design.scores(look.W + proposal.step)
     length = 1.0
     for _ in range(12):
-        z = end if length == 1.0 else look.z + length * (end - look.z)
-        trial = look_at(objective, look.W + length * proposal.step, z)
+        Z = end if length == 1.0 else look.Z + length * (end - look.Z)
+        trial = look_at(objective, look.W + length * proposal.step, Z)
         if trial.value <= look.value - 1e-3 * length * proposal.gain and trial.value < look.value:
-            return trial
+            return trial, length
         length *= 0.5
-    return None
+    return None, length
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """One pass over the rows at W (r, p): scores, losses, slopes, the weights of F, its cuts and its value."""
+
+    W: Array
+    Z: Array
+    s: Array
+    U: Array
+    q: Array
+    lam: float
+    value: float
+
+    @cached_property
+    def is_cut(self) -> Array:
+        return (self.q <= 0) & (self.s > self.lam)
+
+
+def look_at(objective: Objective, W: Array, Z: Array | None = None) -> Look:
+    Z = objective.design.scores(W) if Z is None else Z
+    s, U = objective.losses_and_slopes(Z)
+    chosen = objective.select(s)
+    value = chosen.total / objective.kept + objective.penalty(W)
+    return Look(W, Z, s, U, chosen.weights, float(chosen.lam), value)
+
+
+class Curvature:
+    """Hessians from some of the rows, drawn so that those that bend F most are among them.
+
+    A row is drawn with a probability in proportion to its part of the trace, in units in which all columns are of one
+    size, and counts inversely to that probability. Where a few far rows, or a rare class, carry the curvature, rows
+    drawn evenly would miss them, and steps would be too long.
+    """
+
+    def __init__(self, objective: Objective, size: int, rng: np.random.Generator) -> None:
+        self.objective, self.rng, self.size = objective, rng, size
+
+    @property
+    def exact(self) -> bool:
+        return self.size >= self.objective.design.n
+
+    @cached_property
+    def _lengths(self) -> Array:
+        """The squared length of each row, each column in units of its mean square, in units of the mean length."""
+        X, few = self.objective.design.X, -(-self.objective.design.n // 2000)
+        part = X[::few]
+        part = part.toarray() if self.objective.design.sparse else part
+        square = np.maximum(np.einsum("ij,ij->j", part, part, dtype=np.float64) / len(part), 1e-300)
+        scale = (1.0 / square / len(square)).astype(X.dtype)
+        if self.objective.design.sparse:
+            return np.asarray(X.multiply(X) @ scale) + 1.0
+        return np.concatenate([X[a : a + _BLOCK] ** 2 @ scale for a in range(0, len(X), _BLOCK)]) + 1.0
+
+    def hessian(self, look: Look) -> Array:
+        """The Hessian (r p, r p) with the same rows cut."""
+        objective = self.objective
+        penalty = np.tile(objective.penalty_diagonal() + 1e-9, objective.n_outputs)
+        if hasattr(objective.loss, "margins"):
+            return np.diag(penalty)
+        # With several scores the curvature of each row would cost more to know than it is worth.
+        h = look.q * (objective.loss.curvature(objective.y, look.Z[0]) if objective.n_outputs == 1 else 1.0)
+        rows, scale = np.arange(len(h)), np.ones(1)
+        if not self.exact:
+            chance = h * self._lengths
+            chance *= 0.9 * self.size / max(float(chance.sum()), 1e-300)
+            chance += h * (0.1 * self.size / max(float(h.sum()), 1e-300))
+            rows = np.flatnonzero(self.rng.random(len(h), dtype=np.float32) < chance)
+            scale = 1.0 / np.minimum(chance[rows], 1.0)
+        if objective.n_outputs > 1:
+            matrix = self._of_several(look, rows, h[rows] * scale)
+        elif self.exact:
+            matrix = objective.design.gram(h)
+        else:
+            matrix = objective.design.gram(h[rows] * scale, rows)
+        matrix /= objective.kept
+        matrix[np.diag_indices_from(matrix)] += penalty
+        return matrix
+
+    def _of_several(self, look: Look, rows: Array, weights: Array) -> Array:
+        """The sum over these rows of weights times (the Hessian of the loss in its r scores) x (x x')."""
+        objective, r, p = self.objective, self.objective.n_outputs, self.objective.design.p
+        bend = objective.loss.hessian_operator(objective.y[rows], look.Z[:, rows].T)
+        X = rows_of(objective.design, rows)
+        total = np.zeros((r, p, r, p))
+        for b in range(r):
+            unit = np.zeros((len(rows), r))
+            unit[:, b] = 1.0
+            column = bend(unit) * weights[:, None]
+            for a in range(b + 1):
+                block = (X * column[:, a : a + 1]).T @ X
+                total[a, :, b], total[b, :, a] = block, block.T
+        return total.reshape(r * p, r * p)
+
+
+def balancing_shift(objective: Objective, Z: Array, q: Array) -> float:
+    """What to take off all scores so that the slopes with weights q add up to zero, as a free intercept asks.
+
+    With several scores the bound takes care of that itself.
+    """
+    shift = 0.0
+    for _ in range(4 if objective.design.fit_intercept and objective.n_outputs == 1 else 0):
+        excess, size, bend = 0.0, 0.0, 0.0
+        for start in range(0, len(q), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            moved = Z[0, block] - Z.dtype.type(shift)
+            pull = q[block] * objective.loss.value_and_derivative(objective.y[block], moved)[1].astype(np.float64)
+            excess += float(pull.sum())
+            size += float(np.abs(pull).sum())
+            bend += float(q[block] @ objective.loss.curvature(objective.y[block], moved))
+        if abs(excess) <= 1e-9 * size or bend <= 0:
+            break
+        shift += excess / bend
+    return shift
+
+
+def lower_bound(objective: Objective, Z: Array, q: Array) -> float:
+    """The bound of `tangents_at` alone."""
+    return tangents_at(objective, Z, q)[0]
+
+
+def tangents_at(objective: Objective, Z: Array, q: Array) -> tuple[float, Array]:
+    """A bound on the least value with the same rows cut: each loss is at least its tangent at the scores Z.
+
+    q are feasible weights. The second value is the gradient (r, p) of the weighted losses at Z.
+    """
+    design, kept = objective.design, objective.kept
+    if objective.n_outputs > 1:
+        q = q.astype(np.float64)
+        fixed = TopSum(design, objective.y, objective.loss, objective.C, len(Z), float(q.sum()), kept, q)
+        return Bounds(fixed).bound_of_weights(Z), design.adjoint(objective.losses_and_slopes(Z)[1] * q) / kept
+    heights, flows = np.zeros(2), np.zeros((2, design.p))
+    for start in range(0, design.n, _BLOCK):
+        block = slice(start, start + _BLOCK)
+        s, u = objective.loss.value_and_derivative(objective.y[block], Z[0, block])
+        s, u, weight = (a.astype(np.float64, copy=False) for a in (s, u, q[block]))
+        above = weight * (s - u * Z[0, block])
+        rising = u > 0
+        heights += np.array([float(above.sum()), 0.0]) + float(above @ rising) * np.array([-1.0, 1.0])
+        pull = weight * u
+        sides = np.stack([pull * ~rising, pull * rising])
+        flows += Design(design.X[block], design.fit_intercept).adjoint(sides)
+    return _balanced(objective, heights, flows), flows.sum(axis=0)[None] / kept
+
+
+def _balanced(objective: Objective, heights: Array, flows: Array) -> float:
+    """The least value of lines and penalty, from the sums over lines that fall and those that rise.
+
+    The slopes must add up to zero, because the intercept is free; the heavier side is scaled down, which keeps each
+    line below its loss because losses are not negative.
+    """
+    keep = np.ones(2)
+    if objective.design.fit_intercept:
+        size = np.abs(flows[:, -1])
+        keep = np.divide(size.min(), size, out=np.zeros(2), where=size > 0)
+    v = (keep @ flows)[: objective.design.d] / objective.kept
+    return float(keep @ heights) / objective.kept - 0.5 * objective.C * float(v @ v)

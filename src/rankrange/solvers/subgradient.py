@@ -11,8 +11,8 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..core.objective import Objective
-from .majorise import certify, finish
-from .result import Log, Result
+from .descent import Log, Result, finish
+from .majorise import certify
 
 
 def subgradient(
@@ -27,7 +27,32 @@ def subgradient(
     tol: float = 1e-6,
     log: Log | None = None,
 ) -> Result:
-    """`outer` linearisations of phi_m, `inner` steps on each; all rows a step, or `batch_size` rows drawn by `rng`."""
+    """Run Algorithm 1 of the paper as printed, corrected: `outer` linearisations of phi_m, `inner` steps on each.
+
+    Parameters
+    ----------
+    objective : Objective
+        What to minimise.
+    W : ndarray of shape (outputs, p)
+        Where to start.
+    outer, inner : int
+        Linearisations, and steps on each.
+    rate : float
+        The length of a step.
+    batch_size : int, optional
+        Rows per step; all of them by default.
+    rng : numpy.random.Generator, optional
+        Where random numbers come from.
+    tol : float
+        The relative gap to reach.
+    log : Log, optional
+        Where to report.
+
+    Returns
+    -------
+    Result
+        Where it ended.
+    """
     log = Log() if log is None else log
     rng = np.random.default_rng(0) if rng is None else rng
     total, n = objective.total, objective.design.n

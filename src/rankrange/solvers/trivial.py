@@ -1,6 +1,5 @@
-"""Two minima that need no search: one class is left after the cut, or nothing beats scores of zero.
+"""A minimum that needs no search: nothing beats scores of zero.
 
-Where all rows of the other classes fit into the cut, F falls to zero along the intercept of the class that is left.
 Where m = 0 and k is below about twice the number of errors, scores of zero are best; there all losses tie, which makes
 every other method slow. Zero is the minimum where weights between 0 and 1 with the mass k balance the gradients of the
 rows; they are found near equal weights, as the projection onto these conditions (semismooth Newton on its dual).
@@ -13,41 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from ..core.aggregates import Ranked
 from ..core.arrays import Array
 from ..core.objective import Objective
-from .descent import Metric
-from .majorise import finish
-from .passes import lower_bound
-from .result import Log, Result, relative
+from .descent import Log, Metric, Result, finish, relative
+from .newton import lower_bound
 
-# Far enough for losses next to nothing, and no further than float32 can tell them from nothing.
-_FAR = 80.0
 _BLOCK = 1 << 12
-
-
-def one_class_left(objective: Objective, log: Log) -> Result | None:
-    """The minimum where the cut takes all rows of all classes but one; None where it does not."""
-    if objective.m <= 0 or not objective.design.fit_intercept or objective.loss.targets not in ("binary", "classes"):
-        return None
-    if not isinstance(objective.aggregate, Ranked):
-        return None
-    codes = (objective.y > 0).astype(np.intp) if objective.loss.targets == "binary" else objective.y
-    masses = np.bincount(codes, weights=objective.sample_weight)
-    if objective.total - float(masses.max()) > objective.m:
-        return None
-    left = int(masses.argmax())
-    W = np.zeros((objective.n_outputs, objective.design.p))
-    if objective.n_outputs == 1:
-        W[0, -1] = _FAR if left else -_FAR
-    else:
-        W[:, -1] = -_FAR / 2
-        W[left, -1] = _FAR / 2
-    value = objective.value(W)
-    log("trivial", value)
-    message = "one class is left after the cut: any other fit is worse"
-    # F is not negative, so its value bounds what is left to gain.
-    return Result(W, value, 0, True, message, log.history, relative(value, value))
 
 
 def zero_is_best(objective: Objective, rng: np.random.Generator, tol: float, log: Log) -> Result | None:
@@ -62,7 +32,7 @@ def zero_is_best(objective: Objective, rng: np.random.Generator, tol: float, log
             rows = np.sort(rng.choice(n, size, replace=False, shuffle=False))
             part = _Balance(objective.rows(rows, 0, max(1, round(objective.k * size / n))))
             dual, missed = part.solve(dual, 8, 1e-3)
-            if missed > 0.06:  # more than sampling explains
+            if missed > max(0.06, 0.6 * np.sqrt(p / size)):  # more than sampling explains
                 return None
             if missed > 1e-3:  # this part can not be balanced, and its dual point only leads astray
                 dual = np.zeros(p + 1)
@@ -73,7 +43,7 @@ def zero_is_best(objective: Objective, rng: np.random.Generator, tol: float, log
     dual, missed = balance.solve(dual, 12, enough)
     if missed > enough:
         return None
-    scores = np.zeros(n, dtype=objective.design.X.dtype)
+    scores = np.zeros((1, n), dtype=objective.design.X.dtype)
     certificate = relative(value - lower_bound(objective, scores, balance.weights(dual)), value)
     if certificate > tol:
         return None

@@ -8,8 +8,7 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..core.objective import Objective
-from .descent import descend
-from .result import Result
+from .descent import Result, descend
 
 
 def descend_from_starts(objective: Objective, W: Array | None, settings: Any) -> Result:

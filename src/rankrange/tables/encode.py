@@ -1,9 +1,10 @@
 """From the columns of a table to the numbers of a linear model.
 
 Numbers are standardised after values far outside are brought in; texts become one 0/1 column per value, rare values
-together in one; dates become days, yes and no become 1 and 0; a missing cell is the median, or a value of its own, with
-a 0/1 column that says so. What cannot help is left out: constant columns, and columns in which nearly every row has its
-own value.
+together in one; where there are many values, columns with what the target usually is beside each, learnt from other
+rows; prose becomes a few dozen directions of its words (`texts`); dates become days, money and percent numbers
+(`forms`), yes and no become 1 and 0; a missing cell is the median, or a value of its own, with a 0/1 column that says
+so. What cannot help is left out: constant columns, and columns of identifiers.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..core.arrays import Array
 from ..errors import UserError
+from ..pages.text import visible
+from .forms import typed
+from .texts import as_texts, encode_texts, encode_usual, is_prose, learn_texts, learn_usual
 
 # Values of a text column that get their own 0/1 column: so many at most, each in so many rows at least.
 MOST_LEVELS, LEAST_ROWS = 25, 5
@@ -54,6 +58,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     A table is a pyarrow Table, a pandas or polars data frame, or a dict of columns.
 
+    Parameters
+    ----------
+    dates, decimal : str or None
+        What 03/04/2025 and 1,234 mean, where a column does not say it itself; see `forms.typed`.
+
     Attributes
     ----------
     report_ : list of ColumnReport
@@ -66,6 +75,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         A name for each feature.
     """
 
+    def __init__(self, dates: str | None = None, decimal: str | None = None) -> None:
+        self.dates = dates
+        self.decimal = decimal
+
     def fit(self, X: Any, y: Any = None) -> TableEncoder:
         """Look at the columns of a table and decide how each is encoded.
 
@@ -73,8 +86,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         ----------
         X : table
             The columns, without the target.
-        y : ignored
-            For scikit-learn's interface.
+        y : ndarray or None
+            Codes of classes or numbers, for columns with many values; None leaves what the target usually is out.
 
         Returns
         -------
@@ -86,11 +99,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         UserError
             Where no column is of use.
         """
-        table = as_table(X)
+        table, self.forms_ = typed(as_table(X), dates=self.dates, decimal=self.decimal)
         self.columns_: list[dict[str, Any]] = []
         self.report_: list[ColumnReport] = []
         for name in table.column_names:
-            settings, report = _learn(name, table.column(name))
+            settings, report = _learn(name, table.column(name), y)
             self.report_.append(report)
             if settings is not None:
                 self.columns_.append(settings)
@@ -116,7 +129,27 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             float64, or float32 where it is large.
         """
         check_is_fitted(self, "columns_")
-        table = as_table(X)
+        return self._encoded(X, None)
+
+    def fit_transform(self, X: Any, y: Any = None) -> Array:
+        """Learn from a table, and encode it: what the target usually is beside a value comes from other rows alone.
+
+        Parameters
+        ----------
+        X : table
+            The columns, without the target.
+        y : ndarray or None
+            As in `fit`.
+
+        Returns
+        -------
+        ndarray of shape (rows, features)
+            float64, or float32 where it is large.
+        """
+        return self.fit(X, y)._encoded(X, y)
+
+    def _encoded(self, X: Any, y: Any) -> Array:
+        table, _ = typed(as_table(X), self.forms_)
         absent = [c["name"] for c in self.columns_ if c["name"] not in table.column_names]
         if absent:
             raise ValueError(f"X must have the columns of the fit, got none named {absent[0]!r}; add it")
@@ -125,8 +158,13 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         start = 0
         for column in self.columns_:
             stop = start + len(column["features"])
-            encode = _encode_text if column["kind"] == "text" else _encode_numbers
-            encode(column, table.column(column["name"]), result[:, start:stop])
+            cells, out = table.column(column["name"]), result[:, start:stop]
+            if column["kind"] == "text":
+                _encode_text(column, cells, out, y)
+            elif column["kind"] == "prose":
+                out[:] = encode_texts(column, as_texts(cells))
+            else:
+                _encode_numbers(column, cells, out)
             start = stop
         return result
 
@@ -146,14 +184,14 @@ def as_table(data: Any) -> Any:
     return pyarrow.table(data)
 
 
-def _learn(name: str, column: Any) -> tuple[dict[str, Any] | None, ColumnReport]:
+def _learn(name: str, column: Any, y: Any = None) -> tuple[dict[str, Any] | None, ColumnReport]:
     numbers, kind, strays = numbers_of(column)
     if numbers is not None:
         settings, missing, how = _learn_numbers(name, numbers, kind)
         if strays and settings is not None:
             how += f"; {strays:,} cells that are no numbers count as missing"
     else:
-        kind, (settings, missing, how) = "text", _learn_text(name, column)
+        kind, (settings, missing, how) = "text", _learn_text(name, column, y)
     return settings, ColumnReport(name, kind, missing, settings is not None, how)
 
 
@@ -356,13 +394,15 @@ def _same_kind(settings: dict[str, Any], column: Any) -> Array:
 # ---- texts -----------------------------------------------------------------------------------------------------------
 
 
-def _learn_text(name: str, column: Any) -> tuple[dict[str, Any] | None, int, str]:
+def _learn_text(name: str, column: Any, y: Any = None) -> tuple[dict[str, Any] | None, int, str]:
     try:
         codes, levels = codes_of(column)
     except (TypeError, ValueError, NotImplementedError):
         return None, int(column.null_count), f"left out: cells of the type {column.type} are neither numbers nor text"
     counts = np.bincount(codes[codes >= 0], minlength=len(levels))
     known, missing = int(counts.sum()), int((codes < 0).sum())
+    if len(levels) > MOST_LEVELS and is_prose(levels):
+        return _learn_prose(name, column, missing)
     if len(levels) > _FEW and len(levels) > _IDENTIFIER * known:
         return None, missing, f"left out: nearly every row has its own value ({len(levels):,} of {known:,})"
     if len(levels) < 2 and not missing:
@@ -375,15 +415,26 @@ def _learn_text(name: str, column: Any) -> tuple[dict[str, Any] | None, int, str
     # Two values are one question; with a penalty, more of them are told apart best by a column each.
     slots = slots[:1] if len(slots) == 2 else slots
     said = {_OTHER: OTHER, _MISSING: MISSING}
-    features = [f"{name} = {said[slot] if slot < 0 else chosen[slot]}" for slot in slots]
-    settings = {"name": name, "kind": "text", "levels": chosen, "slots": slots, "features": features}
+    features = [f"{name} = {said[slot] if slot < 0 else visible(chosen[slot], 60)}" for slot in slots]
+    usual = learn_usual(codes, levels, y) if len(levels) > MOST_LEVELS else {}
+    features += [f"{name} (what the target usually is)"] * usual.get("width", 0)
+    settings = {"name": name, "kind": "text", "levels": chosen, "slots": slots, "features": features, "usual": usual}
     how = f"{len(own)} values, a 0/1 column each"
     how += f"; {pooled:,} rare ones together in one" if pooled else ""
+    how += "; what the target usually is beside each value, from other rows" if usual else ""
     how += f"; {missing:,} missing are a value of their own" if missing else ""
     return settings, missing, how
 
 
-def _encode_text(settings: dict[str, Any], column: Any, out: Array) -> None:
+def _learn_prose(name: str, column: Any, missing: int) -> tuple[dict[str, Any], int, str]:
+    learnt = learn_texts(as_texts(column))
+    features = [f"{name}, words {i + 1}" for i in range(learnt["width"])]
+    how = f"prose: words and runs of characters, reduced to {learnt['width']} numbers"
+    how += f"; {missing:,} missing have none" if missing else ""
+    return {"name": name, "kind": "prose", "features": features, **learnt}, missing, how
+
+
+def _encode_text(settings: dict[str, Any], column: Any, out: Array, y: Any = None) -> None:
     codes, levels = codes_of(column)
     place = {level: i for i, level in enumerate(settings["levels"])}
     if levels and str(column.type) == "bool" and not set(levels) & set(place):
@@ -394,3 +445,5 @@ def _encode_text(settings: dict[str, Any], column: Any, out: Array) -> None:
     slot_of = np.array([place.get(level, _OTHER) for level in levels] + [_MISSING])[codes]
     for j, slot in enumerate(settings["slots"]):
         out[:, j] = slot_of == slot
+    if settings.get("usual"):
+        encode_usual(settings["usual"], codes, levels, y, out[:, len(settings["slots"]) :])

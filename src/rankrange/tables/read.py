@@ -1,4 +1,6 @@
-"""Tables from files: CSV (also gzip), Parquet and Arrow, told apart by their content, checked before they are used.
+"""Tables from files, told apart by their content and checked before they are used.
+
+CSV (also gzip), Parquet and Arrow are read here, JSON, Excel, ORC and standard input in `formats`.
 
 `open_table(path)` looks at the file and names its columns, `Source.read()` gives typed columns, `Source.text_batches()`
 gives every cell as it is written, for output. Whatever is wrong with a file is a `UserError`: one sentence with the
@@ -8,7 +10,6 @@ remedy. Files are only ever read.
 from __future__ import annotations
 
 import csv
-import difflib
 import gzip
 import importlib
 import io
@@ -19,22 +20,25 @@ import struct
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
 from ..pages.text import visible
+from .columns import DELIMITERS, nearest, shown
+from .columns import find_column as find_column
+from .formats import is_workbook, kind_of_text, load, saved_input
 
 # More columns than this would need more memory than most machines have, one-hot columns not yet counted.
 MOST_COLUMNS = 10_000
 # What counts as missing, besides an empty cell. "none" and "-" are often values.
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "?", "#N/A", "<NA>")
 _HEAD = 1 << 22
-_DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar", " ": "space", ":": "colon"}
+# Rows that are held at a time where a table is read in parts.
+_ROWS_AT_A_TIME = 1 << 15
 _OTHER_KINDS = {
-    b"PK\x03\x04": "an Excel or zip file",
-    b"\xd0\xcf\x11\xe0": "an old Excel file",
+    b"PK\x03\x04": "a zip file",
     b"%PDF": "a PDF file",
     b"\x89PNG": "a picture",
     b"\xff\xd8\xff": "a picture",
@@ -52,13 +56,15 @@ class Source:
     """A table in a file: where, in which format, and its column names in order."""
 
     path: Path
-    kind: str  # "csv", "parquet", "arrow" or "stream" (Arrow without its footer)
+    kind: str  # "csv", "parquet", "arrow", "stream" (Arrow without its footer), or a format of `formats`
     names: list[str]
     delimiter: str = ","
     encoding: str = "utf-8"
     zipped: bool = False
     n_bytes: int = 0  # unpacked, where that is known without reading all
     header_lines: int = 1
+    held: Any = None  # the table itself, of a format that is read whole
+    parts: tuple[Source, ...] = ()  # of several files of one schema
 
     def read(self, columns: Sequence[str] | None = None) -> Any:
         """Read the columns, or some of them, as a pyarrow Table with types; cells of `MISSING` are null."""
@@ -73,8 +79,28 @@ class Source:
             raise UserError(f"a table needs rows, got only a header in {self.path}; add rows below it")
         return table
 
+    def packed_batches(self, columns: Sequence[str] | None = None) -> Iterator[Any]:
+        """Record batches of a Parquet or Arrow file, some rows at a time, so that it is never held whole."""
+        wanted = list(self.names if columns is None else columns)
+        try:
+            if self.kind == "parquet":
+                with _arrow("parquet")[1].ParquetFile(self.path) as file:
+                    for batch in file.iter_batches(_ROWS_AT_A_TIME, columns=wanted, use_threads=False):
+                        yield batch.select(wanted)
+                return
+            reader = _open_arrow(self.path, self.kind)
+            stream = reader if self.kind == "stream" else map(reader.get_batch, range(reader.num_record_batches))
+            for batch in stream:
+                yield batch.select(wanted)
+        except (OSError, ValueError, MemoryError) as error:
+            raise self._unreadable(error) from error
+
     def text_batches(self) -> Iterator[Any]:
         """Record batches of all columns, every cell as text just as it is written; a missing one of Parquet is ''."""
+        for part in self.parts:
+            yield from (batch.select(self.names) for batch in part.text_batches())
+        if self.parts:
+            return
         arrow, arrow_csv = _arrow("csv")
         if self.kind == "csv":
             types = {name: arrow.string() for name in self.names}
@@ -82,11 +108,15 @@ class Source:
             with self._stream() as file:
                 yield from arrow_csv.open_csv(file, self._read_options(), self._parse_options(), convert)
             return
-        for batch in self.read().to_batches(max_chunksize=10_000):
+        for batch in self.packed_batches():
             cells = [arrow.array(["" if v is None else str(v) for v in column.to_pylist()]) for column in batch.columns]
             yield arrow.record_batch(cells, names=self.names)
 
     def _read(self, columns: list[str]) -> Any:
+        if self.parts:
+            return self._joined(columns)
+        if self.held is not None:
+            return self.held.select(columns)
         if self.kind == "parquet":
             _, parquet = _arrow("parquet")
             return parquet.read_table(self.path, columns=columns, use_pandas_metadata=False).select(columns)
@@ -98,6 +128,24 @@ class Source:
         )
         with self._stream() as file:
             return arrow_csv.read_csv(file, self._read_options(), self._parse_options(), convert)
+
+    def _joined(self, columns: list[str]) -> Any:
+        arrow, _ = _arrow("csv")
+        tables = [part.read(columns) for part in self.parts]
+        try:
+            return arrow.concat_tables(tables, promote_options="permissive")
+        except arrow.ArrowInvalid as error:
+            for name in columns:
+                kinds = {
+                    str(table.schema.field(name).type): part.path
+                    for table, part in zip(tables, self.parts, strict=True)
+                }
+                if len(kinds) > 1:
+                    said = " and ".join(f"{kind} in {path}" for kind, path in list(kinds.items())[:2])
+                    raise UserError(
+                        f"a column must hold the same in all files, got {said} in {shown(name)}; mend one of them"
+                    ) from error
+            raise
 
     def _stream(self) -> Any:
         arrow, _ = _arrow("csv")
@@ -160,17 +208,26 @@ class Source:
 # ---- looking at a file -----------------------------------------------------------------------------------------------
 
 
-def open_table(path: str | os.PathLike[str], *, delimiter: str | None = None, encoding: str = "utf-8") -> Source:
-    """Look at a file, and say its format and the names of its columns; nothing else is read yet.
+def open_table(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    delimiter: str | None = None,
+    encoding: str = "utf-8",
+    sheet: str | None = None,
+) -> Source:
+    """Look at a file, and say its format and the names of its columns; large formats are not read yet.
 
     Parameters
     ----------
-    path : path
-        A CSV (also gzip), Parquet or Arrow file; told apart by its content.
+    path : path, or sequence of paths
+        CSV, JSON lines, a JSON array (all also as gzip), Parquet, Arrow, Feather, ORC or Excel, told apart by content.
+        "-" is standard input. Several files must have the same columns.
     delimiter : str or None
         What separates columns of CSV; None is the comma, or the tab for .tsv.
     encoding : str
         Of CSV.
+    sheet : str or None
+        The sheet of a workbook that has several.
 
     Returns
     -------
@@ -182,9 +239,15 @@ def open_table(path: str | os.PathLike[str], *, delimiter: str | None = None, en
     UserError
         Whatever is wrong with the file, in one sentence with the remedy.
     """
-    place = Path(path)
+    if not isinstance(path, str | os.PathLike):
+        parts = [open_table(one, delimiter=delimiter, encoding=encoding, sheet=sheet) for one in path]
+        return parts[0] if len(parts) == 1 else _of_one_schema(parts)
+    place = saved_input() if str(path) == "-" else Path(path)
     head, zipped, size = _head_of(place)
     kind = _kind_of(place, head)
+    if kind in ("lines", "json", "excel", "orc"):
+        held = load(place, kind, zipped, sheet)
+        return _checked(Source(place, kind, list(held.schema.names), n_bytes=max(size, held.nbytes), held=held))
     if kind == "csv":
         return _open_csv(place, head, zipped, size, delimiter, encoding)
     if zipped:
@@ -201,6 +264,21 @@ def open_table(path: str | os.PathLike[str], *, delimiter: str | None = None, en
             f"{place} starts like {kind.title()} but cannot be read ({visible(str(error), 100)}); copy it anew"
         ) from error
     return _checked(Source(place, kind, names, n_bytes=size))
+
+
+def _of_one_schema(parts: list[Source]) -> Source:
+    """Several files as one, after their columns were compared with those of the first."""
+    if not parts:
+        raise UserError("a table comes from at least one file, got none; name a file")
+    first = parts[0]
+    for part in parts[1:]:
+        odd = sorted(set(part.names) ^ set(first.names))
+        if odd:
+            raise UserError(
+                f"files that are read together must have the same columns, got {shown(odd[0])} in only one of "
+                f"{first.path} and {part.path}; rename or drop it"
+            )
+    return replace(first, kind="several", n_bytes=sum(part.n_bytes for part in parts), parts=tuple(parts))
 
 
 def _head_of(path: Path) -> tuple[bytes, bool, int]:
@@ -220,7 +298,7 @@ def _head_of(path: Path) -> tuple[bytes, bool, int]:
         with gzip.open(path) as packed:
             return packed.read(_HEAD), True, size
     except FileNotFoundError as error:
-        near = _nearest(path.name, [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else [])
+        near = nearest(path.name, [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else [])
         hint = f"did you mean {path.parent / near}?" if near else "check the path"
         raise UserError(f"there is no file {path}; {hint}") from error
     except PermissionError as error:
@@ -246,12 +324,16 @@ def _kind_of(path: Path, head: bytes) -> str:
         return "arrow"
     if head[:4] == b"\xff\xff\xff\xff":
         return "stream"
+    if head[:3] == b"ORC":
+        return "orc"
+    if (head[:4] == b"PK\x03\x04" and is_workbook(path)) or head[:4] == b"\xd0\xcf\x11\xe0":
+        return "excel"
     for start, what in _OTHER_KINDS.items():
         if head.startswith(start):
             raise UserError(
-                f"a table is CSV (also gzip), Parquet or Arrow, got {what} in {path}; export it as CSV or Parquet"
+                f"a table is CSV, JSON, Excel, Parquet, Arrow or ORC, got {what} in {path}; export it as CSV or Parquet"
             )
-    return "csv"
+    return kind_of_text(head) or "csv"
 
 
 def _open_csv(path: Path, head: bytes, zipped: bool, size: int, delimiter: str | None, encoding: str) -> Source:
@@ -261,7 +343,8 @@ def _open_csv(path: Path, head: bytes, zipped: bool, size: int, delimiter: str |
         if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
             raise UserError(f"a CSV file must be UTF-8 text, got UTF-16 in {path}; pass encoding='utf-16'")
         raise UserError(
-            f"a table is CSV (also gzip), Parquet or Arrow, got a binary file in {path}; export it as CSV or Parquet"
+            f"a table is CSV, JSON, Excel, Parquet, Arrow or ORC, got a binary file in {path}; export it as "
+            "CSV or Parquet"
         )
     delimiter = "\t" if delimiter in ("tab", "\\t") else delimiter
     if delimiter is not None and (len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n'):
@@ -309,12 +392,12 @@ def _header(path: Path, text: str, delimiter: str) -> tuple[list[str], int, bool
 
 def _one_column(path: Path, text: str, delimiter: str) -> UserError:
     lines = [line for line in text.splitlines()[:20] if line.strip()]
-    for other, name in _DELIMITERS.items():
+    for other, name in DELIMITERS.items():
         counts = {line.count(other) for line in lines}
         if other != delimiter and len(lines) > 1 and counts and min(counts) > 0:
             written = "'tab'" if other == "\t" else f"'{other}'"
             return UserError(
-                f"columns must be separated by the {_DELIMITERS.get(delimiter, repr(delimiter))}, but in {path} they "
+                f"columns must be separated by the {DELIMITERS.get(delimiter, repr(delimiter))}, but in {path} they "
                 f"seem to be by the {name}; pass delimiter={written}"
             )
     return UserError(
@@ -348,53 +431,6 @@ def _too_many(path: Path, count: str) -> UserError:
         f"at most {MOST_COLUMNS:,} columns are audited, got {count} in {path}; keep those that matter, or make fewer "
         "of them (for example by PCA)"
     )
-
-
-# ---- names -----------------------------------------------------------------------------------------------------------
-
-
-def find_column(names: Sequence[str], wanted: str, path: Path, option: str = "target") -> str:
-    """The column of that name, or an error that suggests the one that was meant.
-
-    Parameters
-    ----------
-    names : sequence of str
-        The columns that there are.
-    wanted : str
-        The name that was given.
-    path : Path
-        The file, for the message.
-    option : str
-        What the message calls the option.
-
-    Returns
-    -------
-    str
-        `wanted` itself.
-    """
-    if wanted in names:
-        return wanted
-    near = _nearest(wanted, names)
-    if near:
-        hint = f"did you mean {shown(near)}?"
-    elif any(wanted in names[0].split(other) for other in _DELIMITERS):
-        hint = "the header seems to have another delimiter; name it with delimiter="
-    elif all(re.fullmatch(r"\s*[-+]?[\d.]+(e[-+]?\d+)?\s*", name) for name in names):
-        hint = "the first line must hold the names of the columns, and here it holds numbers; add a header"
-    else:
-        hint = f"it has {', '.join(shown(n) for n in names[:6])}{' ...' if len(names) > 6 else ''}"
-    raise UserError(f"{option} must name a column, got {shown(wanted)}, which {path} does not have; {hint}")
-
-
-def _nearest(wanted: str, names: Sequence[str]) -> str | None:
-    folded = {name.strip().casefold(): name for name in names}
-    near = difflib.get_close_matches(wanted.strip().casefold(), list(folded)[:20_000], n=1, cutoff=0.7)
-    return folded[near[0]] if near else None
-
-
-def shown(name: str) -> str:
-    """A name from the data as a message shows it: in quotes, short, nothing hidden."""
-    return "'" + visible(name, 60) + "'"
 
 
 def _open_arrow(path: Path, kind: str) -> Any:

@@ -7,11 +7,13 @@ dot file that ends in `.tmp` and cannot be taken for an output.
 
 from __future__ import annotations
 
+import gzip
 import os
+import re
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from ..errors import UserError
 
@@ -72,3 +74,26 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def packed(path: Path, write: Writer) -> Writer:
+    """The writer itself, or one that packs what it writes where the name ends in .gz."""
+    if path.suffix.lower() != ".gz":
+        return write
+
+    def zipped(file: BinaryIO) -> None:
+        with gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0) as inner:
+            write(inner)  # type: ignore[arg-type]
+
+    return zipped
+
+
+def csv_lines(rows: Iterable[Iterable[Any]], delimiter: str) -> bytes:
+    """Lines of CSV. Python's csv module leaves a carriage return without quotes, which would end the line there."""
+    special = re.compile(f'["\r\n{re.escape(delimiter)}]')
+
+    def quoted(cell: str) -> str:
+        return '"' + cell.replace('"', '""') + '"' if special.search(cell) else cell
+
+    text = "".join(delimiter.join(quoted(str(cell)) for cell in row) + "\n" for row in rows)
+    return text.encode("utf-8", "replace")

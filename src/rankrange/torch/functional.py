@@ -39,12 +39,31 @@ def ranked_range(
 ) -> Tensor:
     """Mean (or sum) of the losses ranked m+1..k, rank 1 the largest: over all of them, or along `dim`.
 
-    m and k are counts (int) or fractions (float); one `RankedRange` may stand for both. The gradient is the weight of
-    each loss, ties at a cut sharing what is left of it equally. No losses at all give 0.
+    Parameters
+    ----------
+    losses : Tensor
+        Losses of any shape, float64 to float16. No losses at all give 0.
+    m, k : int, float or RankedRange
+        Counts (int) or fractions (float); one `RankedRange` may stand for both.
+    dim : int, optional
+        Rank along this dimension; without it all losses are ranked together.
+    reduction : {"mean", "sum"}, default="mean"
+        What to take of the kept losses.
+    group : torch.distributed process group, optional
+        The losses of all its processes are ranked together, exactly: every process returns the value of the joined
+        batch, with a gradient scaled so that the average over processes (what DistributedDataParallel takes) is the
+        gradient of the joined batch.
 
-    With `group`, a torch.distributed process group, the losses of all its processes are ranked together, exactly:
-    every process returns the value of the joined batch, with a gradient scaled so that the average over processes
-    (what DistributedDataParallel takes) is the gradient of the joined batch.
+    Returns
+    -------
+    Tensor
+        The mean or sum. Its gradient is the weight of each loss, ties at a cut sharing what is left of it equally.
+
+    Examples
+    --------
+    >>> import torch
+    >>> ranked_range(torch.tensor([9.0, 2.0, 1.0, 0.0]), 1, 3)
+    tensor(1.5000)
     """
     if reduction not in ("mean", "sum"):
         raise ValueError(f"reduction must be 'mean' or 'sum', got {reduction!r}; choose one of the two")
@@ -125,14 +144,39 @@ def weighted_sum(rows: Tensor, weights: Tensor, scale: float | Tensor) -> Tensor
 def tkml(scores: Tensor, target: Tensor, top_k: int, *, two_sided: bool = True, reduction: str = "mean") -> Tensor:
     """Top-k multi-label loss of scores (B, L): the true labels should be among the top_k highest scores.
 
-    paper:     [1 + f_[k+1] - lowest true score]_+, with f_[k+1] the (k+1)-th largest of all scores of the row.
-    two-sided: the same for a row of at most k true labels; for one of more, which k labels cannot hold,
-               [1 + highest false score - k-th largest true score]_+.
+    Parameters
+    ----------
+    scores : Tensor of shape (B, L)
+        One score per label.
+    target : Tensor
+        A 0/1 mask (B, L), or label indices (B, P) padded with -1, or one index per row (B,). A target of the scores'
+        own shape is always a mask.
+    top_k : int
+        How many labels will be predicted.
+    two_sided : bool, default=True
+        False is the paper's loss, max(0, 1 + the (k+1)-th largest score - the lowest true score). True is the same for
+        a row of at most k true labels; for one of more, which k labels cannot hold, it is
+        max(0, 1 + the highest false score - the k-th largest true score).
+    reduction : {"mean", "sum", "none"}, default="mean"
+        Over the rows.
 
-    `target` is a 0/1 mask (B, L), or label indices (B, P) padded with -1, or one index a row (B,). A target of the
-    scores' own shape is always a mask. A row without true labels costs 0, one without false labels costs 0 in the
-    two-sided form. Scores tied at a selected value share its gradient equally (a Clarke subgradient: the mean over
-    all ways to break the tie); at the kink of the hinge the gradient is 0.
+    Returns
+    -------
+    Tensor
+        The loss. A row without true labels costs 0, one without false labels costs 0 in the two-sided form.
+
+    Notes
+    -----
+    Scores tied at a selected value share its gradient equally (a Clarke subgradient: the mean over all ways to break
+    the tie); at the kink of the hinge the gradient is 0.
+
+    Examples
+    --------
+    >>> import torch
+    >>> tkml(torch.tensor([[3.0, 1.0, 0.5]]), torch.tensor([[1, 0, 0]]), 1)
+    tensor(0.)
+    >>> tkml(torch.tensor([[3.0, 1.0, 0.5]]), torch.tensor([[0, 1, 0]]), 1)
+    tensor(1.)
     """
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}; choose one of the three")

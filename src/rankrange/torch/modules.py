@@ -280,7 +280,23 @@ def _split_index(
 
 
 class TKMLLoss(nn.Module):
-    """Top-k multi-label loss: the true labels of a row should be among its top_k highest scores. See `tkml`."""
+    """Top-k multi-label loss: the true labels of a row should be among its top_k highest scores. See `tkml`.
+
+    Parameters
+    ----------
+    top_k : int
+        How many labels will be predicted.
+    two_sided : bool, default=True
+        Whether rows with more than top_k true labels ask that the best top_k are all true; False is the paper's loss.
+    reduction : {"mean", "sum", "none"}, default="mean"
+        "none" inside `AoRRLoss`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> TKMLLoss(1)(torch.tensor([[3.0, 1.0, 0.5]]), torch.tensor([[0, 1, 0]]))
+    tensor(1.)
+    """
 
     def __init__(self, top_k: int, *, two_sided: bool = True, reduction: str = "mean") -> None:
         super().__init__()
@@ -298,10 +314,20 @@ class TKMLLoss(nn.Module):
 
 
 class AccuracySchedule:
-    """Sets a loss's k by the training accuracy, as ordered SGD does: once most samples are right, learn from the rest.
+    """Set a loss's k by the training accuracy, as ordered SGD does: once most samples are right, learn from the rest.
 
-    `levels` maps an accuracy to the k used from there on, for example {0.8: 0.5, 0.9: 0.25}; below the lowest level k
-    is what it was at the start. Call `step(accuracy)` once an epoch.
+    Parameters
+    ----------
+    loss : AoRRLoss
+        The loss whose k is set.
+    levels : mapping of float to int or float
+        An accuracy, and the k to use from there on. Below the lowest level k is what it was at the start.
+
+    Examples
+    --------
+    >>> schedule = AccuracySchedule(AoRRLoss(k=1.0), {0.8: 0.5, 0.9: 0.25})
+    >>> schedule.step(0.85)  # once per epoch
+    0.5
     """
 
     def __init__(self, loss: AoRRLoss, levels: Mapping[float, Rank]) -> None:

@@ -1,6 +1,6 @@
 "use strict";
 // Everything that comes from the data goes through textContent: it is shown, never parsed.
-(() => {
+const page = (() => {
   const byId = (id) => document.getElementById(id);
   const data = JSON.parse(byId("audit-data").textContent);
   const number = (value) => value.toLocaleString("en-US", { maximumSignificantDigits: 4 });
@@ -12,6 +12,8 @@
     if (className) node.className = className;
     return node;
   };
+
+  const decisions = new Map(); // by row, filled by the review
 
   // ---- the cut: the slider runs along the axis of the chart, so its left end cuts most rows
   const { curve, axis } = data;
@@ -73,8 +75,8 @@
     const kept = data.suspects.filter((s, i) => (!action || s.action === action) && (!given || s.given === given)
       && (!wanted || texts[i].includes(wanted)) && s.loss >= least * (1 - 1e-3));
     const sign = state.down ? -1 : 1, key = state.key;
-    const order = (a, b) => numeric.has(key) ? a[key] - b[key]
-      : a[key].localeCompare(b[key], "en", { numeric: true });
+    const order = (a, b) => numeric.has(key) && typeof a[key] === "number" ? a[key] - b[key]
+      : String(a[key]).localeCompare(String(b[key]), "en", { numeric: true });
     return kept.sort((a, b) => sign * order(a, b) || a.rank - b.rank);
   };
 
@@ -92,8 +94,9 @@
       row.append(cell);
       body.append(row);
     }
-    byId("shown").textContent = rows.length === data.suspects.length
-      ? `${whole(rows.length)} suspects` : `${whole(rows.length)} of ${whole(data.suspects.length)} suspects`;
+    const all = data.total > data.suspects.length
+      ? `the first ${whole(data.suspects.length)} of ${whole(data.total)} suspects` : `${whole(data.suspects.length)} suspects`;
+    byId("shown").textContent = rows.length === data.suspects.length ? all : `${whole(rows.length)} of ${all}`;
     byId("page-says").textContent = rows.length
       ? `${whole(from + 1)} to ${whole(Math.min(from + perPage, rows.length))} of ${whole(rows.length)}` : "";
     byId("back").disabled = state.page === 0;
@@ -118,25 +121,34 @@
       return node;
     };
     cell("rank", String(suspect.rank), true);
-    cell("row", whole(suspect.row), true);
+    cell("row", typeof suspect.row === "number" ? whole(suspect.row) : suspect.row, true);
     cell("given", suspect.given);
     cell("suggested", suspect.suggested);
     cell("p", suspect.p > 0.995 ? ">99%" : percent(suspect.p), true);
     cell("loss", number(suspect.loss), true);
     const action = cell("action", "");
     action.replaceChildren(make("span", suspect.action, "tag " + (suspect.action === "look" ? "soft" : "cut")));
+    const made = decisions.get(String(suspect.row));
+    if (made) action.append(" ", make("span", made.decision, "tag good"));
     const why = cell("why", suspect.why);
     if (suspect.image) why.prepend(drawImage(suspect));
+    const decide = make("button", "Decide", "small no-print");
+    decide.type = "button";
+    decide.setAttribute("aria-label", `Decide row ${suspect.row}`);
+    decide.addEventListener("click", () => document.dispatchEvent(new CustomEvent("rankrange-review", { detail: suspect.row })));
+    why.append(" ", decide);
     if (!suspect.cells) return [row];
     const more = make("tr", undefined, "values");
     more.hidden = !state.open.has(suspect.rank);
     const button = make("button", more.hidden ? "Show values" : "Hide values", "small");
     button.type = "button";
     button.setAttribute("aria-expanded", String(!more.hidden));
-    button.setAttribute("aria-label", `values of row ${suspect.row}`);
+    const name = () => button.setAttribute("aria-label", `${button.textContent} of row ${suspect.row}`);
+    name();
     button.addEventListener("click", () => {
       more.hidden = !more.hidden;
       button.textContent = more.hidden ? "Show values" : "Hide values";
+      name();
       button.setAttribute("aria-expanded", String(!more.hidden));
       if (more.hidden) state.open.delete(suspect.rank);
       else state.open.add(suspect.rank);
@@ -145,7 +157,7 @@
     const wide = make("td"), list = make("dl", undefined, "cells");
     wide.colSpan = 8;
     suspect.cells.forEach((text, i) => {
-      const pair = make("div"), term = make("dt"), value = make("dd");
+      const pair = make("div"), term = make("dt"), value = make("dd", undefined, Object.hasOwn(suspect.marks || {}, String(i)) ? "odd" : "");
       term.append(make("bdi", data.columns[i]));
       value.append(make("bdi", text === "" ? "(missing)" : text));
       pair.append(term, value);
@@ -215,4 +227,6 @@
     draw(0);
   }
   showCut();
+  document.addEventListener("rankrange-decided", () => { if (table) draw(state.page); });
+  return { byId, data, make, percent, whole, drawImage, decisions };
 })();

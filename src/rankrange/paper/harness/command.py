@@ -13,9 +13,10 @@ from types import ModuleType
 from ...errors import UserError
 from .. import EXPERIMENTS, experiment
 from .cells import PROTOCOLS, Cell, Plan
+from .printed import Row, moved
 from .runner import run_cells
 from .store import Store
-from .tables_page import write_pages
+from .tables_page import read_record, write_pages
 
 DESCRIPTION = """\
 Run the paper's experiments and write results.json, results.md and results.html,
@@ -53,6 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="say what there is to run and which data it needs")
     parser.add_argument("--pages-only", action="store_true", help="run nothing: write the pages of what is finished")
     parser.add_argument("--pages", type=Path, metavar="FOLDER", help="where to write the pages (default: --out)")
+    parser.add_argument(
+        "--compare",
+        type=Path,
+        metavar="FILE",
+        help="a results.json of an earlier run: list the numbers that differ by more than noise",
+    )
     parser.add_argument("--readme", type=Path, metavar="FILE", help="put the summary between the marks in this file")
 
 
@@ -79,9 +86,13 @@ def _run(arguments: argparse.Namespace) -> int:
         return _list(modules, arguments.download)
     store = Store(arguments.out)
     pages = arguments.pages or arguments.out
+    if arguments.compare is not None:
+        earlier = read_record(arguments.compare)  # before any work: a file that cannot be read ends it here
     if arguments.pages_only:
-        write_pages(store, pages, arguments.readme)
+        report = write_pages(store, pages, arguments.readme)
         _tell(f"pages are in {pages.resolve()}")
+        if arguments.compare is not None:
+            _compare(earlier, report.rows)
         return 0
     size = "smoke" if arguments.smoke else "quick" if arguments.quick else "full"
     plan = Plan(arguments.protocol, size)
@@ -95,11 +106,22 @@ def _run(arguments: argparse.Namespace) -> int:
     what = f"{' '.join(modules) if len(modules) < len(EXPERIMENTS) else 'all experiments'}, {plan.protocol} protocol:"
     store.note(time.perf_counter() - started, what=what, jobs=arguments.jobs, cells=len(cells), failed=len(failures))
     if len(failures) < len(cells) or not cells:
-        write_pages(store, pages, arguments.readme)
+        report = write_pages(store, pages, arguments.readme)
+        if arguments.compare is not None:
+            _compare(earlier, report.rows)
         _tell(f"done in {time.perf_counter() - started:.0f} s; pages are in {pages.resolve()}")
     for failure in failures:
         _tell(f"failed: {failure.cell.key}: {failure.reason}")
     return 1 if failures or len(cells) < len(wanted) else 0
+
+
+def _compare(earlier: list[Row], rows: list[Row]) -> None:
+    """Print what moved, of the experiments and protocols that this run has."""
+    there = {(row.experiment, row.protocol) for row in rows}
+    moves = moved((row for row in earlier if (row.experiment, row.protocol) in there), rows)
+    for move in moves:
+        print(move)
+    print(f"{len(moves)} of {len(rows)} numbers differ by more than noise, or stand in one of the two runs alone.")
 
 
 def _tell(text: str) -> None:

@@ -123,3 +123,39 @@ def _verdict(row: Row) -> str:
     difference = row.mean - row.paper_mean
     units = row.units if row.units is not None else math.copysign(math.inf, difference) if difference else 0.0
     return "same" if abs(units) <= 1.0 else "better" if (units > 0) == up else "worse"
+
+
+@dataclass(frozen=True)
+class Move:
+    """A number that two runs do not have alike: its place, both means (None where a run lacks it), and the noise."""
+
+    key: tuple[str, ...]
+    before: float | None
+    after: float | None
+    noise: float
+
+    def __str__(self) -> str:
+        shown = ["absent" if value is None else f"{value:.4g}" for value in (self.before, self.after)]
+        return f"{', '.join(self.key)}: {shown[0]} -> {shown[1]}" + (f" (noise {self.noise:.2g})" if self.noise else "")
+
+
+def moved(before: Iterable[Row], after: Iterable[Row]) -> list[Move]:
+    """What differs between two runs by more than two standard errors of the difference, and what only one of them has.
+
+    The errors are those of independent splits; runs on the same splits differ by less, so that what is listed did move.
+    """
+    old, new = ({_key(row): row for row in rows} for rows in (before, after))
+    found = []
+    for key in [*old, *(key for key in new if key not in old)]:
+        one, other = old.get(key), new.get(key)
+        if one is None or other is None:
+            found.append(Move(key, None if one is None else one.mean, None if other is None else other.mean, 0.0))
+            continue
+        noise = 2.0 * math.hypot(*((row.sd or 0.0) / math.sqrt(row.n) for row in (one, other)))
+        if abs(other.mean - one.mean) > max(noise, 1e-9 * abs(one.mean)):
+            found.append(Move(key, one.mean, other.mean, noise))
+    return found
+
+
+def _key(row: Row) -> tuple[str, ...]:
+    return row.experiment, row.dataset, row.method, row.setting, row.metric, row.protocol

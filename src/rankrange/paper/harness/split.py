@@ -32,11 +32,11 @@ class Split:
     test: Part
 
 
-def halves_and_quarters(dataset: str, seed: int) -> Split:
-    """The split of this seed. Means and deviations are those of the training part."""
+def halves_and_quarters(dataset: str, seed: int, *, scale_on: str = "train") -> Split:
+    """The split of this seed. Means and deviations are those of the training part, or of "all" rows."""
     data = load(dataset)
     n = len(data.target)
     order, first, second = np.random.default_rng(seed).permutation(n), n // 2, n // 2 + (n - n // 2) // 2
-    scale = StandardScaler().fit(data.data[order[:first]]).transform
+    scale = StandardScaler().fit(data.data if scale_on == "all" else data.data[order[:first]]).transform
     parts = (order[:first], order[first:second], order[second:])
     return Split(*(Part(scale(data.data[rows]), data.target[rows]) for rows in parts))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import platform
+import subprocess
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from importlib import metadata
@@ -32,6 +33,17 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+def commit() -> str | None:
+    """The commit of the checkout that the package runs from, with a plus where files differ; None outside of one."""
+    here = Path(__file__).resolve().parent
+    asked = ["git", "-C", str(here), "describe", "--always", "--abbrev=12", "--dirty=+"]
+    try:
+        found = subprocess.run(asked, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip() or None
 
 
 @dataclass(frozen=True)
@@ -67,7 +79,8 @@ class Store:
             left.unlink(missing_ok=True)
         manifest = self.manifest()
         if manifest is None:
-            self._write(self.folder / "run.json", {"size": size, "versions": versions(), "passes": []})
+            begun: dict[str, Any] = {"size": size, "versions": versions(), "commit": commit(), "passes": []}
+            self._write(self.folder / "run.json", begun)
             return
         for what, there, now in (("size", manifest["size"], size), ("versions", manifest["versions"], versions())):
             if there != now:

@@ -24,6 +24,7 @@ PROTOCOL_NOTES = {
     "are too good, and stand here for comparison only.",
 }
 _MARKS = ("<!-- results: made by `rankrange reproduce --pages-only`, do not edit -->", "<!-- end of results -->")
+FORMAT = 2  # of results.json
 # The method that each experiment is about.
 OWN = {
     "binary": "AoRR",
@@ -83,7 +84,7 @@ def write_pages(store: Store, folder: Path, readme: Path | None = None) -> Repor
             old.unlink()
     claims = [{"experiment": f.experiment, "protocol": f.protocol, **asdict(f.claim)} for f in report.findings]
     for name, text in (
-        ("results.json", _json([row.as_dict() for row in report.rows])),
+        ("results.json", _json(as_record(report))),
         ("claims.json", _json(claims)),
         ("results.md", as_markdown(report)),
         ("results.html", as_html(report)),
@@ -92,6 +93,21 @@ def write_pages(store: Store, folder: Path, readme: Path | None = None) -> Repor
     if readme is not None:
         write_whole({readme: with_summary(readme.read_text(encoding="utf-8"), folder).encode()})
     return report
+
+
+def as_record(report: Report) -> dict[str, Any]:
+    """All numbers, with what they were made by: what `rankrange reproduce --compare` reads."""
+    made = {name: report.about.get(name) for name in ("size", "commit", "versions")}
+    return {"format": FORMAT, **made, "rows": [row.as_dict() for row in report.rows]}
+
+
+def read_record(path: Path) -> list[Row]:
+    """The rows of a results.json; before format 2 it was a bare list of them."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return [Row(**row) for row in (found["rows"] if isinstance(found, dict) else found)]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"a results.json of `rankrange reproduce` is needed, got {path}: {error}") from error
 
 
 def build(store: Store) -> Report:
@@ -342,7 +358,7 @@ def _summary_line(name: str, protocol: str, compared: list[Row], claims: list[st
 
 def summary(folder: Path) -> str:
     """The README's block, from results.json and claims.json alone."""
-    rows = [Row(**row) for row in json.loads((folder / "results.json").read_text(encoding="utf-8"))]
+    rows = read_record(folder / "results.json")
     entries = json.loads((folder / "claims.json").read_text(encoding="utf-8"))
     findings = [Finding(e["experiment"], e["protocol"], Claim(e["text"], e["verdict"], e["evidence"])) for e in entries]
     return "\n".join([_MARKS[0], headline(rows, findings), "", *summary_table(rows, findings), _MARKS[1]])

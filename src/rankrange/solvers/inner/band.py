@@ -1,22 +1,130 @@
-"""The small problem near the lower cut: a quadratic plus the sum of the K largest of a few lines, by interior points.
+"""The rows near the lower cut, or near a kink, that are free to change sides, and the small problem that they make.
 
-    minimise over d   g . d + d' H d / 2 + max over 0 <= q <= caps, sum q = K of q . (values + A d)
-
-The maximum equals the least of K t + caps . xi over t and xi >= 0, xi >= values + A d - t, so this is a quadratic
-program with one constraint pair per line. Its multipliers are the weights q, the share of each row near the cut: what
-a certificate needs. Predictor and corrector steps (Mehrotra); 10 to 15 of them, each a p x p factorisation.
+It is a quadratic plus the sum of the K largest of a few lines, solved by interior points (`solve_band`).
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ...core.arrays import Array
+from ...core.objective import Design, Objective
 from ..descent import Metric
 
-_STEPS = 40
+if TYPE_CHECKING:
+    from ..newton import Look
+
+# Steps at most; 10 to 15 are usual.
+_BAND_STEPS = 40
+# Lines weighted at a time, so that they stay in a cache.
+_BLOCK = 1 << 12
+
+
+def rows_of(design: Design, rows: Array) -> Array:
+    """Some rows with the one of the intercept, dense and in float64."""
+    X = design.X[rows]
+    out = np.ones((len(rows), design.p))
+    out[:, : design.d] = X.toarray() if design.sparse else X
+    return out
+
+
+class Band(NamedTuple):
+    """The rows near the lower cut, or near a kink; in units of F their lines are `values` + `A` d.
+
+    `rest` is the gradient of all that is not a line; `idle` is the mass that rests on no row now, where it may,
+    which costs nothing: margins may be negative, losses are not.
+    """
+
+    rows: Array
+    A: Array
+    values: Array
+    caps: Array
+    weights: Array
+    rest: Array
+    idle: float | None = None
+
+    def solve(self, hessian: Array, enough: float) -> tuple[Array, Array, float]:
+        """The step, the weights of the lines at its end, and what it gains."""
+        A, values, caps = self.A, self.values, self.caps
+        K = float(self.weights.sum()) + (self.idle or 0.0)
+        if self.idle is not None:
+            A, values, caps = np.vstack([A, np.zeros((1, A.shape[1]))]), np.append(values, 0.0), np.append(caps, K)
+        solved = solve_band(self.rest, hessian, A, values, caps, K, enough)
+        gain = float(self.weights @ self.values) - solved.value
+        return solved.step, solved.weights[: len(self.rows)], gain
+
+
+def _nearest(distance: Array, width: int) -> Array:
+    """About `width` rows, those of the least distances, and all that tie with them."""
+    few = distance[:: max(1, len(distance) // 20_000)]  # their quantile is near enough
+    place = min(len(few) - 1, int(np.ceil(width * len(few) / len(distance))))
+    return np.flatnonzero(distance <= np.partition(few, place)[place])
+
+
+def near_cut(objective: Objective, look: Look, gradient: Array, width: int) -> Band:
+    """The rows whose losses are nearest the lower cut, by their tangents."""
+    rows = _nearest(np.abs(look.s - look.lam), width)
+    caps = objective.caps_at(look.s, rows)
+    rows, caps = rows[caps > 0], caps[caps > 0]
+    X, slopes = rows_of(objective.design, rows), look.U[:, rows].astype(np.float64).T
+    A = (slopes[:, :, None] * X[:, None, :]).reshape(len(rows), gradient.size)
+    weights = look.q[rows].astype(np.float64) / objective.kept
+    rest = gradient.ravel() - weights @ A
+    return Band(rows, A, look.s[rows].astype(np.float64), caps / objective.kept, weights, rest)
+
+
+class Lines(NamedTuple):
+    """Losses of one margin as weights on their margins: those of all rows now, and of the rows in a band.
+
+    A row of the band weighs `base` + `factor` times what the small problem says.
+    """
+
+    margins: Array
+    slopes: Array  # of the margins in the scores
+    weights: Array
+    base: Array
+    factor: Array
+
+    def sums(self, objective: Objective, look: Look, rows: Array, found: Array) -> tuple[Array, Array]:
+        """Heights and slopes of lines below the losses, those that fall and those that rise summed apart."""
+        weights = self.weights.copy()
+        weights[rows] = self.base + self.factor * found
+        pull = weights * self.slopes
+        offsets = weights * self.margins - pull * look.Z[0]
+        rising = pull > 0
+        sides = np.stack([pull * ~rising, pull * rising])
+        heights = np.array([offsets[~rising].sum(), offsets[rising].sum()])
+        return heights, objective.design.adjoint(sides)
+
+
+def near_kink(objective: Objective, look: Look, gradient: Array, width: int) -> tuple[Band, Lines]:
+    """The rows near the lower cut, or near zero where nothing that costs is cut below."""
+    loss, y, Z = objective.loss, objective.y, look.Z[0]
+    margins = loss.margins(y, Z)[:, 0].astype(np.float64)
+    slopes = loss.margins_adjoint(y, np.ones((len(y), 1))).astype(np.float64)
+    signed = getattr(loss, "signed_margins", False)
+    whole = signed and objective.k >= objective.total
+    q = look.q.astype(np.float64)
+    weights = q * (np.sign(margins) if signed else margins > 0)
+    heights = np.abs(margins) if signed else margins
+    rows = _nearest(np.abs(heights - (0.0 if whole else max(look.lam, 0.0))), width)
+    caps = objective.caps_at(look.s, rows)
+    rows, caps = rows[caps > 0], caps[caps > 0]
+    # |r| is -r plus the larger of 2 r and nothing; away from zero it is a line.
+    factor = np.full(len(rows), 2.0) if whole else np.sign(margins[rows]) if signed else np.ones(len(rows))
+    base = -caps if whole else np.zeros(len(rows))
+    now = np.where(margins[rows] > 0, caps, 0.0) if whole else np.abs(weights[rows])
+    A = rows_of(objective.design, rows) * (factor * slopes[rows])[:, None]
+    rest = (
+        gradient[0] - ((look.U[0, rows] * q[rows] - base * slopes[rows]) / factor / slopes[rows]) @ A / objective.kept
+    )
+    left = float(caps.sum()) if whole else max(objective.kept - float(weights.sum()), 0.0)
+    idle = None if signed and not whole else left / objective.kept
+    values = factor * margins[rows]
+    band = Band(rows, A, values, caps / objective.kept, now / objective.kept, rest, idle)
+    return band, Lines(margins, slopes, weights, base, factor)
 
 
 class BandStep(NamedTuple):
@@ -44,13 +152,20 @@ class _Point(NamedTuple):
 
     def reach(self, by: _Point) -> float:
         """How far the positive unknowns may go along `by`, at most 1."""
-        now, change = np.concatenate(self[2:]), np.concatenate(by[2:])
-        falling = change < 0
-        return min(1.0, float((now[falling] / -change[falling]).min(initial=np.inf)))
+        fastest = min(float((change / now).min()) for now, change in zip(self[2:], by[2:], strict=True))
+        return 1.0 if fastest >= 0 else min(1.0, -1.0 / fastest)
 
 
 def solve_band(g: Array, H: Array, A: Array, values: Array, caps: Array, K: float, enough: float) -> BandStep:
-    """Minimise until the products of slacks and multipliers add up to at most `enough`."""
+    """The least value of a quadratic plus the sum of the K largest of a few lines.
+
+        minimise over d   g . d + d' H d / 2 + max over 0 <= q <= caps, sum q = K of q . (values + A d)
+
+    The maximum equals the least of K t + caps . xi over t and xi >= 0, xi >= values + A d - t, so this is a quadratic
+    program with one constraint pair per line, for interior points: predictor and corrector steps (Mehrotra), each a
+    p x p factorisation, until the products of slacks and multipliers add up to at most `enough`. The multipliers are
+    the weights q, the share of each row near the cut: what a certificate needs.
+    """
     whole = float(caps.sum())
     if 1e-12 * whole >= K or whole * (1.0 - 1e-12) <= K:  # no row is free to change sides, or there is none
         fixed = np.zeros_like(caps) if 1e-12 * whole >= K else caps
@@ -61,20 +176,29 @@ def solve_band(g: Array, H: Array, A: Array, values: Array, caps: Array, K: floa
     width = max(float(np.abs(s).mean()), 1e-12)
     q = caps * (K / caps.sum())
     point = _Point(np.zeros(len(g)), 0.0, q, caps - q, np.maximum(-s, 0) + width, np.maximum(s, 0) + width)
-    for _ in range(_STEPS):
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        point = _followed(point, g, H, A, enough)
+    q = point.q * min(1.0, K / float(point.q.sum()))
+    return BandStep(point.d, q, _value(point.d, g, H, A, values, caps, K))
+
+
+def _followed(point: _Point, g: Array, H: Array, A: Array, enough: float) -> _Point:
+    """Steps along the central path until the products are small enough, or rounding ends them."""
+    for _ in range(_BAND_STEPS):
         total = point.complementarity()
         pull = g + H @ point.d + point.q @ A
         if total <= enough and float(np.abs(pull).max()) <= 1e-9 * (1.0 + float(np.abs(g).max())):
             break
         newton = _Newton(H, A, point, pull)
-        mean = total / (2 * len(s))
+        mean = total / (2 * len(point.q))
         first = newton.direction(point, 0.0)
         ahead = point.moved(first, point.reach(first)).complementarity()
         centre = mean * (max(ahead, 0.0) / total) ** 3
         second = newton.direction(point, centre, first)
+        if not (np.isfinite(second.d).all() and np.isfinite(second.q).all()):  # as exact as rounding allows
+            break
         point = point.moved(second, min(1.0, 0.995 * point.reach(second)))
-    q = point.q * min(1.0, K / float(point.q.sum()))
-    return BandStep(point.d, q, _value(point.d, g, H, A, values, caps, K))
+    return point
 
 
 def _value(d: Array, g: Array, H: Array, A: Array, values: Array, caps: Array, K: float) -> float:
@@ -90,10 +214,13 @@ class _Newton:
     def __init__(self, H: Array, A: Array, point: _Point, pull: Array) -> None:
         self.A, self.pull = A, pull
         self.D = 1.0 / (point.below / point.q + point.over / point.room)
-        weighted = A * np.sqrt(self.D)[:, None]
+        gram, root = np.zeros_like(H), np.sqrt(self.D)
+        for start in range(0, len(A), _BLOCK):
+            weighted = A[start : start + _BLOCK] * root[start : start + _BLOCK, None]
+            gram += weighted.T @ weighted
         self.total = max(float(self.D.sum()), 1e-300)
         self.drift = self.D @ A
-        matrix = H + weighted.T @ weighted - np.outer(self.drift, self.drift) / self.total
+        matrix = H + gram - np.outer(self.drift, self.drift) / self.total
         self.metric = Metric(matrix, 1e-13)
 
     def direction(self, point: _Point, centre: float, first: _Point | None = None) -> _Point:

@@ -15,8 +15,7 @@ import numpy as np
 from ...core.arrays import Array
 from ...core.losses import needs
 from ...core.objective import Design, TopSum
-from ..passes import rows_of
-from .band import solve_band
+from .band import rows_of, solve_band
 
 _BLOCK = 1 << 15
 
@@ -83,6 +82,10 @@ class Bounds:
         if self.exact and self.problem.tilt is None:
             return value - self._blockwise_bound(Z)
         return value - self._lower_bound(Z, self.answer(Z))
+
+    def bound_of_weights(self, Z: Array) -> float:
+        """The bound with the caps as weights and tangents at the scores Z, shifted to balance the intercepts."""
+        return self._blockwise_bound(Z)
 
     def _blockwise_bound(self, Z: Array, rho: Array | None = None) -> float:
         """`_lower_bound` of a loss of one piece, block by block, so that no vector of length n is made.
@@ -224,3 +227,40 @@ def weighted(rho: Array, values: Array) -> Array:
     if values.shape[1] == 1:
         return rho[:, 0] * values[:, 0]
     return (rho * np.where(np.isfinite(values), values, 0.0)).sum(axis=1)
+
+
+def onto_simplex(rows: Array) -> Array:
+    """The nearest points of the simplex {x >= 0, sum x = 1}, row by row."""
+    if not len(rows):
+        return rows
+    order = -np.sort(-rows, axis=1)
+    excess = (np.cumsum(np.where(np.isfinite(order), order, 0.0), axis=1) - 1.0) / np.arange(1, rows.shape[1] + 1)
+    last = (order > excess).sum(axis=1) - 1
+    return np.maximum(rows - excess[np.arange(len(rows)), last][:, None], 0.0)
+
+
+def level_of_mass(pushed: Array, caps: Array, K: float, guess: float = 0.0) -> float:
+    """The least level >= 0 at which weights [pushed - level]_+, at most 1 a row, have at most the mass K.
+
+    Newton, kept in a bracket. A guess near the answer, such as the level of the last step, saves most of the search.
+    """
+    if _excess(pushed, caps, K, 0.0)[0] <= 0:
+        return 0.0
+    low, high, level = 0.0, float(pushed.max()), guess
+    for _ in range(200):
+        if not low < level < high:
+            level = 0.5 * (low + high)
+        excess, moving = _excess(pushed, caps, K, level)
+        if abs(excess) <= 1e-14 * K or high - low <= 1e-15 * high:
+            break
+        low, high = (level, high) if excess > 0 else (low, level)
+        level += excess / moving if moving > 0 else np.inf
+    return level
+
+
+def _excess(pushed: Array, caps: Array, K: float, level: float) -> tuple[float, float]:
+    """The mass above K at this level, and how fast it falls as the level rises."""
+    positive = np.maximum(pushed - level, 0.0)
+    sums = positive.sum(axis=1) if pushed.shape[1] > 1 else positive[:, 0]
+    counts = (positive > 0).sum(axis=1) if pushed.shape[1] > 1 else sums > 0
+    return float(caps @ np.minimum(sums, 1.0)) - K, float(caps @ ((sums < 1.0) * counts))

@@ -19,10 +19,8 @@ import scipy.sparse.linalg
 
 from ...core.arrays import Array
 from ...core.objective import TopSum
-from ..descent import Metric, descend
-from ..result import relative
-from .bounds import Answer, Bounds, weighted
-from .simplex import level_of_mass, onto_simplex
+from ..descent import Metric, descend, relative
+from .bounds import Answer, Bounds, level_of_mass, onto_simplex, weighted
 
 # Newton steps factor a p x p Hessian built from all rows; beyond this much work, quasi-Newton steps are quicker.
 _NEWTON_WORK = 1e10

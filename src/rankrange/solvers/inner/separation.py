@@ -19,9 +19,8 @@ import scipy.sparse.linalg
 
 from ...core.arrays import Array
 from ...core.objective import Objective
-from ..descent import Metric, descend
-from ..result import relative
-from .simplex import level_of_mass, onto_simplex
+from ..descent import Metric, descend, relative
+from .bounds import level_of_mass, onto_simplex
 
 # Smoothing relative to the margin, which is 1. Below the least mu, Newton steps gain less than a new centre does.
 _MU, _SHRINK, _LEAST_MU = 0.15, 0.4, 0.02

@@ -1,0 +1,204 @@
+"""Draw the tables and plots of the page of benchmarks from benchmarks/results: `python docs/draw_benchmarks.py`.
+
+Nothing is measured here. The CSV files are what `benchmarks/*.py` recorded, one row per run, with commit, device
+and versions.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+HERE = Path(__file__).parent
+RESULTS = HERE.parent / "benchmarks" / "results"
+OUT = HERE / "benchmarks" / "generated"
+BLUE, ORANGE, GREEN, GREY = "#3b74c4", "#d95f02", "#1b9e77", "#7f8fa6"
+Runs = list[dict[str, str]]
+
+
+def runs_of(name: str) -> Runs:
+    """All recorded runs of a benchmark."""
+    with (RESULTS / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def grouped(runs: Iterable[dict[str, str]], key: Callable[[dict[str, str]], Any]) -> dict[Any, Runs]:
+    """Runs by a key, in the order in which keys appear."""
+    groups: dict[Any, Runs] = defaultdict(list)
+    for run in runs:
+        groups[key(run)].append(run)
+    return groups
+
+
+def column(runs: Runs, name: str) -> np.ndarray:
+    """One column as numbers; empty cells are left out."""
+    return np.array([float(run[name]) for run in runs if run.get(name) not in (None, "")])
+
+
+def table(head: list[str], rows: Iterable[list[str]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def _spread(values: np.ndarray, digits: int = 1) -> list[str]:
+    return [f"{np.mean(values):+.{digits}f}", f"{np.median(values):+.{digits}f}", f"{values.min():+.{digits}f}"]
+
+
+def _save(figure: Any, name: str) -> None:
+    for axis in figure.axes:
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.savefig(OUT / f"{name}.png", dpi=130)
+    plt.close(figure)
+
+
+def suspects() -> str:
+    """`find_label_issues` against cleanlab: average precision of planted errors."""
+    runs = runs_of("label_issues")
+    figure, axis = plt.subplots(figsize=(5.6, 5), layout="constrained")
+    for (kind, group), colour in zip(
+        grouped(runs, lambda run: run["kind"]).items(), [BLUE, ORANGE, GREEN], strict=False
+    ):
+        axis.plot(
+            column(group, "cleanlab"), column(group, "rankrange"), "o", ms=4, alpha=0.55, color=colour, label=kind
+        )
+    axis.plot([0, 1], [0, 1], color="0.3", lw=1)
+    axis.set(
+        xlabel="cleanlab",
+        ylabel="rankrange",
+        title="Average precision, one dot per run",
+        xlim=(0, 1.02),
+        ylim=(0, 1.02),
+    )
+    axis.legend(frameon=False, title="wrong labels")
+    _save(figure, "suspects")
+    rows = []
+    for (name, kind), group in grouped(runs, lambda run: (run["set"], run["kind"])).items():
+        gain = column(group, "rankrange") - column(group, "cleanlab")
+        rows.append([name, kind, str(len(group)), *_spread(gain, 3)])
+    return table(["set", "wrong labels", "runs", "mean difference", "median", "worst"], rows)
+
+
+def chosen() -> str:
+    """`m="auto"` against an ordinary logistic regression on binary sets."""
+    runs = runs_of("auto_tabular")
+    groups = grouped(
+        runs, lambda run: "no errors" if float(run["rate"]) == 0 else f"{run['kind']} {float(run['rate']):g}"
+    )
+    names = sorted(groups)
+    figure, axis = plt.subplots(figsize=(8.4, 4), layout="constrained")
+    for i, name in enumerate(names):
+        gain = column(groups[name], "auto") - column(groups[name], "LR")
+        places = i + 0.13 * np.random.default_rng(0).standard_normal(len(gain)).clip(-2, 2)
+        axis.plot(places, gain, "o", ms=3, alpha=0.4, color=BLUE)
+        axis.plot([i - 0.3, i + 0.3], [gain.mean()] * 2, color=ORANGE, lw=3)
+    axis.axhline(0, color="0.4", lw=0.8)
+    axis.set(ylabel="gain in accuracy on clean rows (points)", title="One dot per run, the bar is the mean")
+    axis.set_xticks(range(len(names)), names, rotation=20, ha="right")
+    _save(figure, "chosen")
+    rows = [
+        [name, str(len(groups[name])), *_spread(column(groups[name], "auto") - column(groups[name], "LR"))]
+        for name in names
+    ]
+    return table(["wrong labels", "runs", "mean gain", "median", "worst"], rows)
+
+
+def any_model() -> str:
+    """Share of the gap between wrong and right labels that is won back, by base model and kind of noise."""
+    rows = []
+    for (base, kind, rate), group in grouped(runs_of("any_model"), lambda r: (r["base"], r["kind"], r["rate"])).items():
+        plain, clean = column(group, "plain"), column(group, "clean")
+        gap = (clean - plain).sum()
+        if float(rate) == 0 or gap <= 0:
+            continue
+        parts = []
+        for method in ("ensemble", "single", "cleanlab"):
+            reached = [run for run in group if run.get(method)]
+            got = column(reached, method) - column(reached, "plain")
+            whole = (column(reached, "clean") - column(reached, "plain")).sum()
+            parts.append(f"{100 * got.sum() / whole:.0f}" if reached and whole > 0 else "")
+        rows.append([base, f"{kind} {float(rate):g}", str(len(group)), f"{gap / len(group):.1f}", *parts])
+    head = ["model", "wrong labels", "runs", "points lost to them", "won back: ensemble, %", "single, %", "cleanlab, %"]
+    return table(head, rows)
+
+
+def fits() -> str:
+    """What a linear fit costs, in ordinary fits of the same data."""
+    groups = grouped(runs_of("linear_suite_after"), lambda run: run["loss"])
+    figure, axis = plt.subplots(figsize=(8.4, 3.8), layout="constrained")
+    colours = plt.get_cmap("tab10").colors
+    rows = []
+    for (loss, group), colour in zip(groups.items(), colours, strict=False):
+        ratio = np.sort(column(group, "ratio"))
+        axis.step(ratio, np.arange(1, len(ratio) + 1) / len(ratio), color=colour, lw=2, label=loss, where="post")
+        worst = max(group, key=lambda run: float(run["ratio"]))
+        case = f"{worst['size']}, {worst['kind']}, m={worst['m']}, k={worst['k']}"
+        rows.append(
+            [loss, str(len(ratio)), *(f"{v:.1f}" for v in (np.median(ratio), np.quantile(ratio, 0.9), ratio[-1])), case]
+        )
+    axis.set(
+        xscale="log",
+        xlabel="cost in ordinary fits",
+        ylabel="share of problems",
+        title="How much dearer than one ordinary fit?",
+    )
+    axis.legend(frameon=False, fontsize=9)
+    _save(figure, "fits")
+    return table(["loss", "problems", "median", "90%", "worst", "the worst"], rows)
+
+
+def networks() -> str:
+    """Accuracy of networks trained on noisy labels."""
+    rows = []
+    for (data, kind), group in grouped(runs_of("torch_noise"), lambda run: (run["data"], run["column"])).items():
+        for method, runs in grouped(group, lambda run: run["method"]).items():
+            values = column(runs, "accuracy")
+            error = f" ± {values.std(ddof=1) / len(values) ** 0.5:.1f}" if len(values) > 1 else ""
+            share = column(runs, "wrong").mean() if runs[0].get("wrong") else float("nan")
+            rows.append([data, kind, f"{share:.2f}", method, str(len(values)), f"{values.mean():.1f}{error}"])
+    return table(["data", "labels", "share wrong", "loss", "seeds", "clean test accuracy, %"], rows)
+
+
+def scale() -> str:
+    """Core seconds against rows, by where the rows are."""
+    runs = [run for run in runs_of("scale") if run["m"] == "0.1" and run["k"] == "1.0" and run["core_seconds"]]
+    figure, axis = plt.subplots(figsize=(7, 3.8), layout="constrained")
+    rows = []
+    for method, group in sorted(grouped(runs, lambda run: run["method"]).items()):
+        sizes = grouped(group, lambda run: int(run["n"]))
+        medians = {n: float(np.median(column(sizes[n], "core_seconds"))) for n in sorted(sizes)}
+        axis.plot(list(medians), list(medians.values()), "o-", label=method)
+        rows += [[method, f"{n:,}", str(len(sizes[n])), f"{seconds:.1f}"] for n, seconds in medians.items()]
+    axis.set(xscale="log", yscale="log", xlabel="rows", ylabel="core seconds", title="30 columns, m = 0.1, k = 1")
+    axis.legend(frameon=False, fontsize=9)
+    _save(figure, "scale")
+    return table(["rows are", "rows", "runs", "core seconds (median)"], rows)
+
+
+PARTS = {
+    "suspects": suspects,
+    "chosen": chosen,
+    "any_model": any_model,
+    "fits": fits,
+    "networks": networks,
+    "scale": scale,
+}
+
+
+def main() -> None:
+    OUT.mkdir(parents=True, exist_ok=True)
+    for name, draw in PARTS.items():
+        (OUT / f"{name}.txt").write_text(draw(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

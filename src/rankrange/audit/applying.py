@@ -1,0 +1,365 @@
+"""Decisions carried out on a table: all of them or none, each on the very row that was looked at.
+
+Rows about which nothing was decided keep their bytes in CSV: their quotes, their spaces and their line ends.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from ..core.arrays import Array
+from ..errors import UserError
+from ..issues.views import index_of
+from ..pages.text import csv_safe, visible
+from ..tables.encode import as_table
+from ..tables.read import Source, find_column
+from ..tables.write import Writer, csv_lines, packed
+from .decisions import (
+    NO_LABELS,
+    Decision,
+    Decisions,
+    Held,
+    RowNames,
+    contents_of_row,
+    given_of,
+    same_number,
+    same_text,
+    says_yes,
+    split_labels,
+)
+
+Cells = dict[int, dict[int, str]]  # new texts by row and column, both from 0
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What decisions do to a table: new texts of cells by row and column, and the rows that go."""
+
+    cells: Cells
+    gone: Array
+    counts: dict[str, int]
+
+    def in_words(self) -> str:
+        """What is done, as one sentence."""
+        relabelled, dropped, kept, unsure = (
+            self.counts.get(choice, 0) for choice in ("relabel", "drop", "keep", "unsure")
+        )
+        stay = f"{kept:,} kept as they are" + (f", {unsure:,} left because of doubt" if unsure else "")
+        return f"{relabelled:,} rows relabelled, {dropped:,} dropped, {stay}"
+
+
+def apply_decisions(table: Any, decisions: Decisions, *, new_labels: bool = False) -> Any:
+    """Carry out decisions on a table in memory: all of them or none, each on the very row that was looked at.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame, pyarrow.Table or dict of columns
+        The table that was audited; it is not changed itself.
+    decisions : Decisions
+        `Audit.decisions`.
+    new_labels : bool, default=False
+        Whether a row may get a label that no row of the table has.
+
+    Returns
+    -------
+    table
+        Of the same kind, with the rows that were relabelled, and without those that were dropped.
+
+    Examples
+    --------
+    >>> from rankrange.audit import apply_decisions, audit_table
+    >>> table = {"x": [i % 7 + i // 20 * 9 for i in range(40)], "kind": ["a"] * 20 + ["b"] * 20}
+    >>> table["kind"][3] = "b"  # among the a's
+    >>> audit = audit_table(table, "kind")
+    >>> audit.decide(3, "relabel")
+    >>> apply_decisions(table, audit.decisions)["kind"][3]
+    'a'
+    """
+    held, names = Held(as_table(table)), RowNames(index_of(table))
+    labels = {str(names.name(place)): place for place in range(held.table.num_rows)}
+    changes = changes_of(decisions, held, new_labels=new_labels, place_of=lambda made: labels.get(made.row, -1))
+    if type(table).__module__.split(".")[0] == "pandas":
+        fixed = table.copy()
+        for row, new in changes.cells.items():
+            for place, text in new.items():
+                fixed.iloc[row, place] = _typed(text, held.table.schema.field(place).type)
+        return fixed[~changes.gone]
+    result = changed(held.table, changes.cells, changes.gone)
+    return result.to_pydict() if isinstance(table, dict) else result
+
+
+def changes_of(
+    decisions: Decisions,
+    source: Source | Held,
+    *,
+    new_labels: bool = False,
+    place_of: Callable[[Decision], int] | None = None,
+) -> Changes:
+    """What decisions do to the table of a source, after each of them was compared with the row that it is about.
+
+    Parameters
+    ----------
+    decisions : Decisions
+        What was decided.
+    source : Source
+        The table.
+    new_labels : bool, default=False
+        Whether a row may get a label that no row of the table has.
+    place_of : callable or None
+        The place of the row that a decision names, from 0; by default its number in a file.
+
+    Returns
+    -------
+    Changes
+        Nothing of it is carried out yet.
+
+    Raises
+    ------
+    UserError
+        Where a decision is about another row than the one that the table has there, or its label is not one.
+    """
+    for name in decisions.target:
+        find_column(source.names, name, source.path, "the target of the decisions")
+    places = [source.names.index(name) for name in decisions.target]
+    wanted = [(place_of or _place_of)(made) for made in decisions.made]
+    rows, seen, n_rows = _scan(source, wanted, places)
+    cells: Cells = {}
+    gone = np.zeros(n_rows, dtype=bool)
+    for row, made in zip(wanted, decisions.made, strict=True):
+        if row not in rows:
+            raise UserError(
+                f"decisions must be about rows of the table, got row {made.row} of a table of {n_rows:,} rows; "
+                "give the decisions that were made on this table"
+            )
+        _check_row(made, rows[row], places, decisions, source)
+        if made.choice == "relabel":
+            cells[row] = _new_cells(made, rows[row], places, seen, decisions, new_labels)
+        gone[row] = made.choice == "drop"
+    counts = Counter(made.choice for made in decisions.made)
+    return Changes(cells, gone, dict(counts))
+
+
+def _place_of(made: Decision) -> int:
+    if not made.row.isascii() or not made.row.isdecimal() or not 1 <= int(made.row) < 2**62:
+        raise UserError(
+            f"a row of a file is a number from 1 on, counted below the header, got '{visible(made.row, 40)}'; mend it"
+        )
+    return int(made.row) - 1
+
+
+def _scan(
+    source: Source | Held, wanted: list[int], places: list[int]
+) -> tuple[dict[int, list[str]], list[set[str]], int]:
+    """The wanted rows, the different texts of each target column, and the number of rows: in one pass."""
+    sought, start = np.unique(np.array(wanted, dtype=np.int64)), 0
+    rows: dict[int, list[str]] = {}
+    seen: list[set[str]] = [set() for _ in places]
+    for batch in source.text_batches():
+        here = sought[(sought >= start) & (sought < start + batch.num_rows)]
+        taken = batch.take(here - start)
+        rows.update(zip(here.tolist(), map(list, zip(*taken.to_pydict().values(), strict=True)), strict=False))
+        for texts, place in zip(seen, places, strict=True):
+            texts.update(batch.column(place).unique().to_pylist())
+        start += batch.num_rows
+    return rows, seen, start
+
+
+def _check_row(
+    made: Decision, cells: list[str], places: list[int], decisions: Decisions, source: Source | Held
+) -> None:
+    if contents_of_row(cells, places) != made.contents:
+        raise UserError(
+            f"a decision holds for the row that was looked at, but row {made.row} of {source.path} has other cells "
+            "now: the table has changed, or the decisions belong to another; audit it again with --decisions"
+        )
+    now = given_of(cells, places, decisions.target)
+    if not same_text(now, made.given):
+        raise UserError(
+            f"a decision holds for the label that was looked at, '{visible(made.given, 60)}', but row {made.row} of "
+            f"{source.path} says '{visible(now, 60)}' now; were the decisions applied already?"
+        )
+
+
+def _new_cells(
+    made: Decision,
+    cells: list[str],
+    places: list[int],
+    seen: list[set[str]],
+    decisions: Decisions,
+    new_labels: bool,
+) -> dict[int, str]:
+    """The target cells of a relabelled row, spelt as the table spells them."""
+    if len(places) > 1:
+        return _yes_and_no(made, cells, places, seen, decisions.target)
+    label, known = made.new_label, seen[0]
+    spelt = [text for text in sorted(known) if same_text(text, label)] or [
+        text for text in sorted(known) if decisions.task == "classes" and same_number(text, label)
+    ]
+    if spelt:
+        return {places[0]: spelt[0]}
+    if decisions.task == "numbers" and not same_number(label, label):
+        raise UserError(f"row {made.row} needs a number for its target, got '{visible(label, 60)}'; mend the decision")
+    if decisions.task == "classes" and not new_labels:
+        some = ", ".join(f"'{visible(text, 30)}'" for text in sorted(known)[:5])
+        raise UserError(
+            f"a new label must be one that the table has ({some}{' ...' if len(known) > 5 else ''}), got "
+            f"'{visible(label, 60)}' for row {made.row}; mend the decision, or allow it with --new-labels"
+        )
+    if csv_safe(label) != label:
+        raise UserError(
+            f"a new label must not look like a formula, got '{visible(label, 60)}' for row {made.row}; mend it"
+        )
+    return {places[0]: "" if label == NO_LABELS else label}
+
+
+def _yes_and_no(
+    made: Decision, cells: list[str], places: list[int], seen: list[set[str]], target: list[str]
+) -> dict[int, str]:
+    """Columns of yes and no: those of the new labels say yes, in the words that the column uses."""
+    labels = split_labels(made.new_label)
+    odd = [label for label in labels if label not in target]
+    if odd:
+        raise UserError(
+            f"new labels must be names of the target columns, got '{visible(odd[0], 60)}' for row {made.row}; mend it"
+        )
+    new = {}
+    for place, name, texts in zip(places, target, seen, strict=True):
+        if says_yes(cells[place]) != (name in labels):
+            words = sorted(text for text in texts if text and says_yes(text) == (name in labels))
+            new[place] = words[0] if words else str(int(name in labels))
+    return new
+
+
+def fixed_contents(source: Source, changes: Changes, path: Path) -> Writer:
+    """What goes into the file with the decisions carried out; CSV stays CSV to the byte where nothing was decided.
+
+    Parameters
+    ----------
+    source : Source
+        The table.
+    changes : Changes
+        What is done to it.
+    path : Path
+        Where it goes; .parquet, .arrow and .feather keep types, anything else is CSV, and .gz packs.
+    """
+    suffix = path.suffix.lower()
+    if suffix in (".parquet", ".arrow", ".feather"):
+        return lambda file: write_typed(source.read(), changes.cells, changes.gone, file, suffix)
+    write = _fixed_csv if source.kind == "csv" else _fixed_texts
+    return packed(path, lambda file: write(source, changes, file))
+
+
+def _fixed_texts(source: Source, changes: Changes, file: BinaryIO) -> None:
+    """A table that is no CSV as CSV, every cell as text."""
+    file.write(csv_lines([list(map(csv_safe, source.names))], source.delimiter))
+    row = 0
+    for batch in source.text_batches():
+        lines = []
+        for cells in map(list, zip(*(column.to_pylist() for column in batch.columns), strict=True)):
+            for place, text in changes.cells.get(row, {}).items():
+                cells[place] = text
+            lines += [] if changes.gone[row] else [list(map(csv_safe, cells))]
+            row += 1
+        file.write(csv_lines(lines, source.delimiter))
+
+
+def _fixed_csv(source: Source, changes: Changes, file: BinaryIO) -> None:
+    """The file's own text, but for the cells that change and the rows that go."""
+    opener: Any = gzip.open if source.zipped else open
+    with opener(source.path, "rt", encoding=source.encoding, newline="") as text:
+        for _ in range(source.header_lines):
+            file.write(next(text).encode(source.encoding))
+        row = 0
+        for record, cells in _records(text, source.delimiter):
+            if not cells:  # an empty line is no row
+                file.write(record.encode(source.encoding))
+                continue
+            if row < len(changes.gone) and not changes.gone[row]:
+                new = changes.cells.get(row)
+                record = _with_cells(record, source.delimiter, new) if new else record
+                file.write(record.encode(source.encoding))
+            row += 1
+    if row != len(changes.gone):
+        raise UserError(
+            f"the lines of {source.path} could not be told apart: {row:,} by their quotes and {len(changes.gone):,} by "
+            "the reader; check the quotes in it, or give --out a name that ends in .parquet"
+        )
+
+
+def _records(text: Iterable[str], delimiter: str) -> Iterator[tuple[str, list[str]]]:
+    """Each record of CSV as it is written, its line end included, and its cells."""
+    lines: list[str] = []
+
+    def noted() -> Iterator[str]:
+        for line in text:
+            lines.append(line)
+            yield line
+
+    for cells in csv.reader(noted(), delimiter=delimiter):
+        yield "".join(lines), cells
+        lines.clear()
+
+
+def _with_cells(record: str, delimiter: str, new: dict[int, str]) -> str:
+    """A record with some of its cells replaced; the others, and the line end, stay as they are written."""
+    body = record.rstrip("\r\n")
+    fields, start, inside = [], 0, False
+    for i, character in enumerate(body):
+        if character == '"' and body[start] == '"':  # in a cell that starts without one, a quote is a character
+            inside = not inside
+        elif character == delimiter and not inside:
+            fields.append(body[start:i])
+            start = i + 1
+    fields.append(body[start:])
+    for place, label in new.items():
+        fields[place] = csv_lines([[label]], delimiter).decode("utf-8").removesuffix("\n")
+    return delimiter.join(fields) + record[len(body) :]
+
+
+def write_typed(table: Any, cells: Cells, gone: Array, file: BinaryIO, suffix: str) -> None:
+    """A table with its types, some of its cells changed and some of its rows gone, as Parquet or Arrow."""
+    import pyarrow.parquet
+
+    table = changed(table, cells, gone)
+    if suffix == ".parquet":
+        pyarrow.parquet.write_table(table, file)
+        return
+    with pyarrow.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+
+
+def changed(table: Any, cells: Cells, gone: Array) -> Any:
+    """The table with some of its cells changed and some of its rows gone."""
+    import pyarrow
+
+    for place in sorted({place for new in cells.values() for place in new}):
+        kind = table.schema.field(place).type
+        values = table.column(place).to_pylist()
+        for row, new in cells.items():
+            if place in new:
+                values[row] = _typed(new[place], kind)
+        table = table.set_column(place, table.schema.field(place), pyarrow.array(values, type=kind))
+    return table.filter(pyarrow.array(~gone))
+
+
+def _typed(text: str, kind: Any) -> Any:
+    """A label as a value of the type of its column."""
+    import pyarrow
+
+    if pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind):
+        return split_labels(text)
+    kind = kind.value_type if pyarrow.types.is_dictionary(kind) else kind
+    try:
+        return pyarrow.array([text]).cast(kind)[0].as_py()
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as error:
+        raise UserError(
+            f"a new label must be of the type of its column, {kind}, got '{visible(text, 60)}'; mend the decision"
+        ) from error

@@ -1,0 +1,284 @@
+"""Audits of tables that would not fit into memory: `audit_source` decides, and reads in parts where it must.
+
+The table is read twice: a sample of its rows decides what the columns are and how they are encoded, then all rows are
+written as plain numbers into a temporary folder. Fits and judgement are passes over these (`rankrange.shards`). What
+stays in memory is some sixty bytes per row.
+"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import tempfile
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.pipeline import Pipeline
+
+from .. import __version__
+from ..core.arrays import Array
+from ..errors import UserError
+from ..shards.scanned import scan
+from ..shards.shard_kernels import hashed
+from ..tables.encode import TableEncoder, numbers_of
+from ..tables.in_parts import batches, count_rows
+from ..tables.read import Source
+from .decisions import RowNames
+from .findings import Audit
+from .footprint import free_memory, memory_needed, sized
+from .in_passes import FOLDS, judge_classes_in_passes, judge_numbers_in_passes
+from .judgement import Judgement, Tell
+from .study import SHOWN, _cells, _words_of, audit_table
+from .target import Target, _classes, find_target
+
+# Rows that decide what the columns are; bytes in memory per row of the table.
+SAMPLE_ROWS = 100_000
+# Options of `audit_table` that an audit in passes does not know: with one of them the table is read into memory.
+_NEED_ALL_ROWS = ("labels_by", "decisions", "group", "time", "estimator", "pred_probs", "embeddings", "images")
+
+
+def fits_memory(source: Source) -> bool:
+    """Whether an audit of the file would fit into the memory that is free."""
+    free = free_memory()
+    return free is None or memory_needed(source) <= free
+
+
+def audit_source(
+    source: Source,
+    target: Sequence[str],
+    *,
+    check: Callable[[str], None] = lambda task: None,
+    tell: Tell,
+    **options: Any,
+) -> Audit:
+    """Audit a file, in memory where it fits, else in passes over the file.
+
+    Parameters
+    ----------
+    source : Source
+        The file.
+    target : sequence of str
+        The column to predict, or several.
+    check : callable
+        Is told the task before anything is fitted, and may raise an error.
+    tell : callable
+        Is told a few words before each part of the work.
+    **options
+        Those of `audit_table`.
+
+    Returns
+    -------
+    Audit
+        Everything that was found.
+    """
+    if _can_be_read_in_passes(source, target, options) and not fits_memory(source):
+        found = _Beyond(source, target[0], tell, **options).audit(check)
+        if found is not None:
+            return found
+    tell(f"reading {source.path.name}")
+    table = source.read()
+    check(find_target(table, target, options.get("task", "auto"), options.get("labels_by")).task)
+    return audit_table(table, target, name=source.path.name, source=source, tell=tell, **options)
+
+
+def _can_be_read_in_passes(source: Source, target: Sequence[str], options: dict[str, Any]) -> bool:
+    """One file of a format that comes in batches, one target, and no option that needs all rows at once."""
+    in_batches = source.kind in ("csv", "parquet", "arrow", "stream") and not source.parts
+    held = any(options.get(name) is not None for name in _NEED_ALL_ROWS)
+    return in_batches and len(target) == 1 and options.get("task") != "labels" and not held
+
+
+class _Beyond:
+    """An audit in parts: what the table is, its rows as numbers on disk, and what passes over them find."""
+
+    def __init__(
+        self,
+        source: Source,
+        column: str,
+        tell: Tell,
+        *,
+        task: str = "auto",
+        ignore: Sequence[str] = (),
+        seed: int = 0,
+        dates: str | None = None,
+        decimal: str | None = None,
+        **of_memory: Any,
+    ) -> None:
+        self.source, self.column, self.tell, self.task, self.seed = source, column, tell, task, seed
+        self.ignore, self.forms = list(ignore), (dates, decimal)
+        self.rest = [name for name in source.names if name != column and name not in set(ignore)]
+        self.start = time.perf_counter()
+        if not self.rest:
+            raise UserError(f"a table needs a column besides the target, got only {column} in {source.path}; add one")
+
+    def audit(self, check: Callable[[str], None]) -> Audit | None:
+        """The whole audit; None where the target is one of label sets, which need the table in memory."""
+        self.tell(f"reading {self.source.path.name}: counting its rows")
+        n, types = count_rows(self.source)
+        sample, numbers = self._sampled(n, types)
+        found = find_target(sample, [self.column], self.task)
+        if found.task == "labels":
+            return None
+        check(found.task)
+        self.rest = [name for name in self.rest if not _counts_rows(sample.column(name), numbers)]
+        encoder = TableEncoder(*self.forms).fit(sample.select(self.rest))
+        folder = tempfile.mkdtemp(prefix="rankrange-")
+        try:
+            with warnings.catch_warnings(record=True) as raised:
+                warnings.simplefilter("always")
+                target = self._encoded(encoder, found, types, n, Path(folder))
+                rows = _Told(scan(f"{folder}/X.npy", target=f"{folder}/y.npy"), self.tell)
+                judge = judge_classes_in_passes if target.task == "classes" else judge_numbers_in_passes
+                judgement = judge(rows, target, Path(folder) / "X.npy", self.seed)
+            result = self._result(target, judgement, encoder, types, n, _words_of(raised))
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        # The reasons of the suspects are read from the folder when they are asked for.
+        weakref.finalize(result, shutil.rmtree, folder, ignore_errors=True)
+        return result
+
+    def _sampled(self, n: int, types: dict[str, Any]) -> tuple[Any, Array]:
+        import pyarrow
+
+        self.tell(f"reading {self.source.path.name}: a sample of its {n:,} rows")
+        threshold = np.uint64(min(int(SAMPLE_ROWS / max(n, 1) * 2.0**64), 2**64 - 1))
+        parts, numbers, at = [], [], 0
+        for batch in batches(self.source, [*self.rest, self.column], types):
+            chosen = np.flatnonzero(hashed(self.seed, at, batch.num_rows) <= threshold)
+            parts.append(batch.take(pyarrow.array(chosen)))
+            numbers.append(at + chosen)
+            at += batch.num_rows
+        if not parts:
+            raise UserError(f"a table needs rows, got none in {self.source.path}; add rows")
+        return pyarrow.Table.from_batches(parts), np.concatenate(numbers)
+
+    def _encoded(self, encoder: TableEncoder, found: Target, types: dict[str, Any], n: int, folder: Path) -> Target:
+        """All rows with a target as X.npy and y.npy; the target of all rows."""
+        import pyarrow
+
+        width = len(encoder.owner_)
+        room, needed = shutil.disk_usage(folder).free, 4 * n * width + 8 * n
+        if room < 1.1 * needed:
+            raise UserError(
+                f"an audit beyond memory needs {sized(needed)} of disk in {folder.parent}, got {sized(room)}; make "
+                "room, or name another folder by TMPDIR"
+            )
+        self.tell(f"reading {self.source.path.name}: {n:,} rows as {width:,} numbers each, {sized(needed)} on disk")
+        kept_y, kept_rows, at = [], [], 0
+        with open(folder / "X.npy", "wb") as file:
+            _write_header(file, (n, width))
+            for batch in batches(self.source, [*self.rest, self.column], types):
+                table = pyarrow.Table.from_batches([batch])
+                y = _target_of(table.column(self.column), found)
+                known = np.flatnonzero(~np.isnan(y) if found.task == "numbers" else y >= 0)
+                X = encoder.transform(table.select(self.rest))
+                file.write(np.ascontiguousarray(X[known], dtype=np.float32).data)
+                kept_y.append(y[known])
+                kept_rows.append(at + known)
+                at += batch.num_rows
+            rows, y = np.concatenate(kept_rows), np.concatenate(kept_y)
+            file.seek(0)
+            _write_header(file, (len(rows), width))
+        np.save(folder / "y.npy", y)
+        gone = at - len(rows)
+        notes = [f"{gone:,} rows without a target, or of classes that a sample of the rows does not have, are left out"]
+        return replace(found, y=y, rows=rows, notes=notes if gone else [])
+
+    def _result(
+        self, target: Target, judgement: Judgement, encoder: TableEncoder, types: Any, n: int, words: list[str]
+    ) -> Audit:
+        shown = target.rows[judgement.order[:SHOWN]]
+        beyond = (
+            f"The table would not fit into memory ({sized(memory_needed(self.source))} needed), so it was audited in "
+            f"passes over the file. What is told of its columns comes from a sample of {min(n, SAMPLE_ROWS):,} rows."
+        )
+        return Audit(
+            name=self.source.path.name,
+            n_rows=n,
+            target=target,
+            judgement=judgement,
+            columns=encoder.report_,
+            feature_columns=[encoder.columns_[place]["name"] for place in encoder.owner_],
+            pipeline=Pipeline([("encode", encoder), ("model", judgement.model)]),
+            settings=self._settings(target, encoder, n),
+            notes=[beyond, *target.notes, *judgement.notes, *words],
+            cells=_cells(_picked(self.source, self.rest, shown, types), self.rest, np.arange(len(shown))),
+            seconds=time.perf_counter() - self.start,
+            source=self.source,
+            row_names=RowNames(None, 1),
+        )
+
+    def _settings(self, target: Target, encoder: TableEncoder, n: int) -> dict[str, str]:
+        return {
+            "task": target.task,
+            "target": self.column,
+            "ignored columns": ", ".join(dict.fromkeys(self.ignore)) or "none",
+            "rows and columns": f"{n:,} x {len(self.source.names):,}, {len(encoder.owner_):,} features after encoding",
+            "cross-validation": f"{FOLDS} folds by row number",
+            "read": "in passes, because it would not fit into memory",
+            "m chosen on": "a sample, confirmed on all other rows",
+            "seed": str(self.seed),
+            "rankrange": __version__,
+            "Python": platform.python_version(),
+        }
+
+
+class _Told:
+    """Shards that say each pass."""
+
+    def __init__(self, rows: Any, tell: Tell) -> None:
+        self.rows, self.tell, self.count = rows, tell, 0
+        self.columns, self.n_rows, self.n_columns = rows.columns, rows.n_rows, rows.n_columns
+
+    def reduce(self, kernel: Any, message: Any) -> Any:
+        """Say the pass, and run it."""
+        self.count += 1
+        fits = len(getattr(message, "requests", ())) or 1
+        what = f"{kernel.__name__.replace('_', ' ')}{f', {fits} fits' if fits > 1 else ''}"
+        self.tell(f"pass {self.count} over {self.n_rows:,} rows ({what})")
+        return self.rows.reduce(kernel, message)
+
+    def map_lazy(self, kernel: Any, message: Any) -> Any:
+        """One result per shard."""
+        return self.rows.map_lazy(kernel, message)
+
+
+def _counts_rows(column: Any, numbers: Array) -> bool:
+    """Whether the column numbers the rows, which the sample alone would not tell the encoder."""
+    values, kind, _ = numbers_of(column)
+    return kind == "whole numbers" and values is not None and len(set((values - numbers).tolist())) == 1
+
+
+def _target_of(column: Any, found: Target) -> Array:
+    """Codes of the names that the sample has, -1 for others; or numbers, NaN where there is none."""
+    numbers, kind, _ = numbers_of(column)
+    if found.task == "numbers":
+        return np.full(len(column), np.nan) if numbers is None else numbers
+    here = _classes(found.columns[0], column, numbers, kind)
+    place = {name: code for code, name in enumerate(found.names)}
+    return np.array([*(place.get(name, -1) for name in here.names), -1], dtype=np.int32)[here.y]
+
+
+def _write_header(file: Any, shape: tuple[int, int]) -> None:
+    header = {"descr": np.dtype(np.float32).str, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
+
+
+def _picked(source: Source, columns: list[str], rows: Array, types: Any) -> Any:
+    """These rows of the file, in their order."""
+    import pyarrow
+
+    order, parts, at = np.argsort(rows, kind="stable"), [], 0
+    wanted = rows[order]
+    for batch in batches(source, columns, types):
+        here = wanted[(wanted >= at) & (wanted < at + batch.num_rows)] - at
+        parts.append(batch.take(pyarrow.array(here)))
+        at += batch.num_rows
+    return pyarrow.Table.from_batches(parts).take(pyarrow.array(np.argsort(order, kind="stable")))

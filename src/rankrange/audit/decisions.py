@@ -1,0 +1,393 @@
+"""What a reviewer decided about rows: a small CSV that names each row so that it cannot be taken for another.
+
+A decision names its row by number and by a fingerprint of its cells, the target apart. So a decision is never carried
+out on another row than the one that was looked at, and it is found again in a table from which rows are gone. Cells are
+compared as the file writes them, not as their types are guessed.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ..core.arrays import Array
+from ..errors import UserError
+from ..issues.suspects import CHOICES
+from ..pages.text import csv_safe, visible
+
+if TYPE_CHECKING:
+    from .findings import Audit
+
+COLUMNS = ("row", "given", "decision", "new_label", "p_wrong", "contents", "table", "target", "task")
+NO_LABELS = "(none)"
+# More rows than anybody decides; a larger file is something else.
+_MOST_BYTES = 200_000_000
+# Rows that, with the names and the number of rows, tell one table from another.
+_SAMPLED = 200
+
+
+class Decision(NamedTuple):
+    """What was decided about one row.
+
+    Attributes
+    ----------
+    row : str
+        The row's name: its number in a file, counted from 1 below the header, or its label in a data frame.
+    given : str
+        The target as the table had it.
+    choice : str
+        "relabel", "keep", "drop" or "unsure".
+    new_label : str
+        The target that it gets, where it is relabelled.
+    p_wrong : float
+        What the audit had said; NaN where it is not known.
+    contents : str
+        A fingerprint of the other cells.
+    """
+
+    row: str
+    given: str
+    choice: str
+    new_label: str = ""
+    p_wrong: float = float("nan")
+    contents: str = ""
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """Decisions about one table, and what the table was.
+
+    Parameters
+    ----------
+    target : list of str
+        The columns that were judged.
+    task : str
+        "classes", "numbers" or "labels".
+    table : str
+        A fingerprint of the table.
+    made : list of Decision
+        In the order in which they are written.
+    """
+
+    target: list[str]
+    task: str
+    table: str
+    made: list[Decision] = field(default_factory=list)
+
+    def as_csv(self) -> bytes:
+        """The decisions as CSV, in which nothing can be taken for a formula."""
+        target = self.target[0] if len(self.target) == 1 and self.target[0][:1] != "[" else json.dumps(self.target)
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for made in self.made:
+            p = "" if np.isnan(made.p_wrong) else f"{made.p_wrong:.4f}"
+            cells = (made.row, made.given, made.choice, made.new_label, p, made.contents, self.table, target, self.task)
+            writer.writerow([csv_safe(cell) for cell in cells])
+        return text.getvalue().encode("utf-8", "replace")
+
+
+# ---- names of rows ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RowNames:
+    """How rows are named: by the index of a data frame, by their number in a file from 1 below the header, or from 0.
+
+    Parameters
+    ----------
+    index : ndarray or None
+        The labels of all rows, where the table has its own.
+    first : int
+        The number of the first row otherwise: 1 in files, 0 in memory.
+    """
+
+    index: Array | None = None
+    first: int = 0
+
+    def name(self, place: int) -> Any:
+        """The name of the row at a place."""
+        return place + self.first if self.index is None else self.index[place]
+
+    def place(self, name: Any, n_rows: int) -> int:
+        """The place of the row of that name; an error where there is none, or more than one."""
+        if self.index is None:
+            place = int(name) - self.first if isinstance(name, int | np.integer) else -1
+            fits = [place] if 0 <= place < n_rows else []
+        else:
+            fits = np.flatnonzero(self.index == name).tolist()
+        if len(fits) != 1:
+            many = f"{len(fits)} rows have that name" if fits else f"rows are named {self.in_words()}"
+            raise UserError(f"a decision needs the name of one row, got {name!r}; {many}")
+        return int(fits[0])
+
+    def numbers(self, rows: Array) -> Array:
+        """The rows' names where these are whole numbers, else their numbers from 0."""
+        if self.index is not None and self.index.dtype.kind in "iu":
+            return self.index[rows]
+        return rows + self.first
+
+    def in_words(self) -> str:
+        """How rows are counted."""
+        if self.index is not None:
+            return "by the index of the data frame"
+        return "by their number, counted from 1 below the header" if self.first else "by their number, counted from 0"
+
+
+def row_said(row: Any) -> str:
+    """The name of a row as it is written: numbers with commas, labels in quotes."""
+    return f"{row:,}" if isinstance(row, int | np.integer) else f"'{visible(row, 60)}'"
+
+
+def plain_name(name: Any) -> Any:
+    """The name of a row as JSON has it."""
+    return int(name) if isinstance(name, int | np.integer) else str(name)
+
+
+# ---- reading ---------------------------------------------------------------------------------------------------------
+
+
+def as_decisions(given: Any) -> Decisions:
+    """Decisions themselves, or those of the file that a path names."""
+    return given if isinstance(given, Decisions) else read_decisions(Path(given))
+
+
+def read_decisions(path: Path) -> Decisions:
+    """Read decisions from the CSV that the page or `Audit.decisions` gave, as spreadsheet programs may have saved it.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+
+    Returns
+    -------
+    Decisions
+        All of them, checked as far as that is possible without the table.
+
+    Raises
+    ------
+    UserError
+        For anything that is no list of decisions; the message names the line.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from rankrange.audit import Decision, Decisions, read_decisions
+    >>> written = Decisions(["kind"], "classes", "0123", [Decision("3", "b", "drop")])
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "decisions.csv")
+    ...     _ = path.write_bytes(written.as_csv())
+    ...     read_decisions(path).made[0].choice
+    'drop'
+    """
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise UserError(f"decisions are a small CSV, got {path.stat().st_size:,} bytes in {path}; is it the table?")
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise UserError(f"cannot read {path} ({error.strerror}); check its name") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"decisions must be UTF-8 text, got other bytes in {path}; save it as CSV in UTF-8") from error
+    first = text.partition("\n")[0]
+    reader = csv.DictReader(
+        io.StringIO(text, newline=""), delimiter=";" if first.count(";") > first.count(",") else ","
+    )
+    absent = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+    if absent:
+        raise UserError(
+            f"decisions need the columns {', '.join(COLUMNS)}, got none named '{absent[0]}' in {path}; download them "
+            "from the page of the audit again"
+        )
+    try:
+        lines = [(reader.line_num, line) for line in reader]
+    except csv.Error as error:
+        raise UserError(f"cannot read {path} as CSV ({visible(str(error), 80)}); check its quotes") from error
+    return _gathered(lines, path)
+
+
+def _gathered(lines: list[tuple[int, dict[str, Any]]], path: Path) -> Decisions:
+    if not lines:
+        raise UserError(f"a list of decisions needs at least one, got only a header in {path}; decide a row first")
+    made: dict[str, Decision] = {}
+    for number, line in lines:
+        decision = _one(line, f"line {number} of {path}")
+        if made.setdefault(decision.row, decision) != decision:
+            raise UserError(f"a row has one decision, got two for row {visible(decision.row, 40)} in {path}; drop one")
+    about = {tuple(str(line[name]) for name in ("table", "target", "task")) for _, line in lines}
+    if len(about) > 1:
+        raise UserError(f"decisions must be about one table and one target, got several in {path}; keep one file each")
+    table, target, task = about.pop()
+    names = json.loads(target) if target.startswith("[") else [target]
+    return Decisions(names, task, table, list(made.values()))
+
+
+def _one(line: dict[str, Any], where: str) -> Decision:
+    if any(line[name] is None for name in COLUMNS) or None in line:
+        raise UserError(f"a decision has {len(COLUMNS)} cells, got another number in {where}; mend that line")
+    choice = line["decision"].strip().casefold()
+    if choice not in CHOICES:
+        raise UserError(
+            f"a decision is one of {', '.join(CHOICES)}, got '{visible(choice, 40)}' in {where}; mend that line"
+        )
+    if choice == "relabel" and line["new_label"] == "":
+        raise UserError(f"a row that is relabelled needs a new_label, got none in {where}; fill it in, or say drop")
+    try:
+        p = float(line["p_wrong"].replace(",", ".") or "nan")
+    except ValueError as error:
+        raise UserError(f"p_wrong must be a number, got '{visible(line['p_wrong'], 40)}' in {where}") from error
+    return Decision(line["row"].strip(), line["given"], choice, line["new_label"], p, line["contents"].strip())
+
+
+# ---- rows as the file writes them ------------------------------------------------------------------------------------
+
+
+class Held:
+    """A table in memory as a source of texts, as `tables.read.Source` is one for a file."""
+
+    def __init__(self, table: Any) -> None:
+        self.table, self.names, self.path = table, list(table.column_names), Path("the table")
+
+    def text_batches(self) -> Iterator[Any]:
+        """Record batches of all columns with every cell as text; a missing one is ''."""
+        import pyarrow
+
+        for batch in self.table.to_batches(max_chunksize=10_000):
+            texts = [["" if v is None else str(v) for v in column.to_pylist()] for column in batch.columns]
+            yield pyarrow.record_batch([pyarrow.array(cells, pyarrow.string()) for cells in texts], names=self.names)
+
+
+def rows_as_text(source: Any, rows: Sequence[int] | Array) -> list[list[str]]:
+    """The cells of these rows as the source writes them, in the order asked for; [] for a row that is not there."""
+    wanted = np.unique(np.asarray(rows, dtype=np.int64))
+    found: dict[int, list[str]] = {}
+    start = 0
+    for batch in source.text_batches():
+        here = wanted[(wanted >= start) & (wanted < start + batch.num_rows)]
+        if len(here):
+            columns = [column.to_pylist() for column in batch.take(here - start).columns]
+            found.update(zip(here.tolist(), map(list, zip(*columns, strict=True)), strict=True))
+        start += batch.num_rows
+    return [found.get(int(row), []) for row in rows]
+
+
+class Looked(NamedTuple):
+    """What decisions need to know of some rows."""
+
+    cells: list[list[str]]
+    contents: list[str]  # fingerprints
+    given: list[str]
+    table: str  # the fingerprint of the whole table
+
+
+def look_at(source: Any, target: Sequence[str], n_rows: int, rows: Sequence[int] | Array) -> Looked:
+    """Look at some rows of a source, in one pass over it.
+
+    Parameters
+    ----------
+    source : Source or Held
+        The table.
+    target : sequence of str
+        The columns that are judged.
+    n_rows : int
+        How many rows it has.
+    rows : sequence of int
+        Their places, from 0.
+    """
+    sample = np.unique(np.linspace(0, n_rows - 1, min(n_rows, _SAMPLED)).astype(int))
+    cells = rows_as_text(source, [*rows, *sample])
+    places = [source.names.index(name) for name in target]
+    return Looked(
+        cells[: len(rows)],
+        [contents_of_row(row, places) for row in cells[: len(rows)]],
+        [given_of(row, places, target) for row in cells[: len(rows)]],
+        _print([source.names, n_rows, cells[len(rows) :]]),
+    )
+
+
+def contents_of_row(cells: list[str], target_places: Sequence[int]) -> str:
+    """The fingerprint of a row, its target apart."""
+    return _print([cell for place, cell in enumerate(cells) if place not in target_places])
+
+
+def _print(data: Any) -> str:
+    return "r" + hashlib.blake2b(json.dumps(data).encode(), digest_size=7).hexdigest()
+
+
+def given_of(cells: list[str], places: Sequence[int], target: Sequence[str]) -> str:
+    """The target as the file writes it; of several columns of 0 and 1 the names of those that say yes."""
+    if len(places) == 1 or not cells:
+        return cells[places[0]] if cells else ""
+    return join_labels([name for place, name in zip(places, target, strict=True) if says_yes(cells[place])])
+
+
+def says_yes(cell: str) -> bool:
+    """Whether a cell of a column of 0 and 1 says yes."""
+    return cell.strip().casefold().removesuffix(".0") in ("1", "true", "yes", "y", "t")
+
+
+def join_labels(labels: Sequence[str]) -> str:
+    """Several labels as one text, from which `split_labels` gets them back."""
+    return json.dumps(list(labels)) if any("," in label for label in labels) else ", ".join(labels) or NO_LABELS
+
+
+def split_labels(text: str) -> list[str]:
+    """The labels of a text that `join_labels` made."""
+    if text in ("", NO_LABELS):
+        return []
+    if text.startswith("["):
+        try:
+            return [str(label) for label in json.loads(text)]
+        except ValueError:
+            pass
+    return [label.strip() for label in text.split(",")]
+
+
+def same_text(cell: str, said: str) -> bool:
+    """Whether a cell of the table is what a decision says, which may have a quote before a formula."""
+    return said in (cell, csv_safe(cell))
+
+
+def same_number(one: str, other: str) -> bool:
+    """Whether both texts are one number; of a text and itself: whether it is a number."""
+    try:
+        return float(one) == float(other)
+    except ValueError:
+        return False
+
+
+def decisions_of(audit: Audit) -> Decisions:
+    """The decisions that were made with `Audit.decide`, with the fingerprints of their rows."""
+    places = list(audit.decided)
+    looked = look_at(audit.source, audit.target.columns, audit.n_rows, places)
+    made = [
+        audit.decided[place]._replace(given=looked.given[i], contents=looked.contents[i])
+        for i, place in enumerate(places)
+    ]
+    return Decisions(audit.target.columns, audit.target.task, looked.table, made)
+
+
+def record(audit: Audit, row: Any, decision: str, label: str | None) -> None:
+    """Record a decision in an audit after it was checked; arguments as in `Audit.decide`."""
+    target, judgement = audit.target, audit.judgement
+    place = audit.row_names.place(row, audit.n_rows)
+    suspects = dict(zip(target.rows[judgement.order].tolist(), judgement.suggested, strict=True))
+    new = (suspects.get(place) if label is None else str(label)) if decision == "relabel" else ""
+    if decision not in CHOICES:
+        raise UserError(f"a decision is one of {', '.join(CHOICES)}, got {decision!r}; choose one of them")
+    if new is None:
+        raise UserError(f"row {row} is no suspect, so no label is suggested for it; pass the label it should have")
+    if target.task == "classes" and new and new not in target.names:
+        raise UserError(f"a label is one of {', '.join(target.names[:5])}, got {new!r}; choose one of them")
+    at = np.flatnonzero(target.rows == place)
+    p = float(judgement.wrong[at[0]]) if len(at) else float("nan")
+    audit.decided[place] = Decision(str(row), "", decision, new, p)

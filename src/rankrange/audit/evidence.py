@@ -1,0 +1,345 @@
+"""What a reviewer wants to see beside a suspect, and of the table as a whole: values, what is usual, the nearest rows.
+
+Reasons are sentences with values: what stands in the row, and what stands in the other rows with its label. Shares come
+from at most 20,000 rows with each label, drawn at random. `pictures` has the numbers of the charts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..core.arrays import Array
+from ..core.flips import POSSIBLE
+from ..pages.text import number
+from ..tables.encode import codes_of, numbers_of
+from .judgement import Judgement
+from .pictures import ColumnPicture, colours, column_picture, points_of
+from .target import Target
+
+# Suspects with their nearest rows, of each label; rows among which these are looked for.
+WITH_NEIGHBOURS, WITH_IMAGES, _NEAREST, _SEARCHED = 250, 100, 2, 30_000
+_SAMPLE = 20_000
+_TAILS = ((0.01, 0.99), (0.05, 0.95), (0.10, 0.90), (0.25, 0.75))
+_RARE = 0.02
+
+
+@dataclass(frozen=True)
+class Near:
+    """A row beside a suspect: its place in the table, its target, and its cells or its pixels."""
+
+    row: int
+    said: str
+    cells: list[str]
+    image: bytes = b""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What there is to see.
+
+    Attributes
+    ----------
+    reasons : list of str
+        For each suspect, worst first: the columns that speak most against its target, with values.
+    marks : list of dict
+        For each suspect that is shown: why the cell of a column is unusual, by the name of the column.
+    near : list of list of Near
+        For the first suspects: the nearest rows that are no suspects, with its own label and with the suggested one.
+    columns : list of ColumnPicture
+        The overview.
+    labels : list of str
+        What the colours of the pictures stand for.
+    points : dict
+        The map: "x" and "y" from 0 to 1, the "label" of each point, and its "rank" among the suspects (0: none);
+        empty where the model gives no scores.
+    axes : tuple of str
+        What x and y of the map are.
+    """
+
+    reasons: list[str] = field(default_factory=list)
+    marks: list[dict[str, str]] = field(default_factory=list)
+    near: list[list[Near]] = field(default_factory=list)
+    columns: list[ColumnPicture] = field(default_factory=list)
+    labels: list[str] = field(default_factory=list)
+    points: dict[str, list[Any]] = field(default_factory=dict)
+    axes: tuple[str, str] = ("", "")
+
+
+class Values:
+    """One column: numbers or texts, and what is usual among the rows of a group."""
+
+    def __init__(self, name: str, column: Any, groups: Groups) -> None:
+        self.name, self.groups = name, groups
+        self.numbers, self.kind, _ = numbers_of(column)
+        self.codes: Array | None = None
+        self.levels: list[str] = []
+        if self.numbers is None:
+            self.codes, self.levels = codes_of(column)
+        self._usual: dict[int, Any] = {}
+
+    def text(self, i: int) -> str:
+        """The cell of a row as it is said in a sentence."""
+        if self.numbers is None:
+            code = int(self.codes[i])  # type: ignore[index]
+            return "missing" if code < 0 else f"'{self.levels[code][:40]}'"
+        value = float(self.numbers[i])
+        if np.isnan(value):
+            return "missing"
+        if self.kind == "dates":
+            return str(np.datetime64(int(value), "D"))
+        return number(value, 4)
+
+    def said(self, value: float) -> str:
+        """A number or a date as it is said in a sentence."""
+        return str(np.datetime64(int(value), "D")) if self.kind == "dates" else number(value, 4)
+
+    def usual(self, group: int) -> Any:
+        """Quantiles of the numbers of a group, or the share of each text in it; last the share that is missing."""
+        if group not in self._usual:
+            rows = self.groups.sample(group)
+            if self.numbers is not None:
+                values = self.numbers[rows]
+                known = values[~np.isnan(values)]
+                levels = [q for pair in _TAILS for q in pair]
+                quantiles = np.quantile(known, levels) if len(known) else np.full(len(levels), np.nan)
+                self._usual[group] = np.append(quantiles, np.isnan(values).mean())
+            else:
+                codes = self.codes[rows]  # type: ignore[index]
+                counts = np.bincount(np.where(codes < 0, len(self.levels), codes), minlength=len(self.levels) + 1)
+                self._usual[group] = counts / max(len(rows), 1)
+        return self._usual[group]
+
+    def unusual(self, i: int, group: int, other: int | None) -> tuple[float, str]:
+        """How rare the cell of a row is in a group (a share), and that in words."""
+        usual, of = self.usual(group), self.groups.of(group)
+        if self.numbers is None or np.isnan(self.numbers[i]):
+            code = -1 if self.numbers is not None else int(self.codes[i])  # type: ignore[index]
+            share = float(usual[code])
+            said = f"{_percent(share)} of {of}"
+            if other is None:
+                return share, said
+            return share, f"{said}, {_percent(float(self.usual(other)[code]))} of those {self.groups.of(other, True)}"
+        value = float(self.numbers[i])
+        for t, (low, high) in enumerate(_TAILS):
+            if value > usual[2 * t + 1]:
+                return 1.0 - high, f"{high:.0%} of {of} are at or below {self.said(usual[2 * t + 1])}"
+            if value < usual[2 * t]:
+                return low, f"{high:.0%} of {of} are at or above {self.said(usual[2 * t])}"
+        middle = f"{self.said(usual[-3])} to {self.said(usual[-2])}"
+        return 0.5, f"the middle half of {of} is {middle}"
+
+
+class Groups:
+    """The rows that a row is compared with: those with its label, or all."""
+
+    def __init__(self, target: Target, rng: np.random.Generator) -> None:
+        self.target, self.rng = target, rng
+        self.by_class = target.task == "classes"
+        self._samples: dict[int, Array] = {}
+
+    @cached_property
+    def counts(self) -> Array:
+        """How many rows each group has."""
+        if not self.by_class:
+            return np.array([len(self.target.y)])
+        return np.bincount(self.target.y, minlength=len(self.target.names))
+
+    def group(self, i: int) -> int:
+        """The group of a row."""
+        return int(self.target.y[i]) if self.by_class else 0
+
+    def sample(self, group: int) -> Array:
+        """Some rows of a group, or all where they are few."""
+        if group not in self._samples:
+            rows = np.flatnonzero(self.target.y == group) if self.by_class else np.arange(len(self.target.y))
+            some = self.rng.choice(len(rows), _SAMPLE, replace=False) if len(rows) > _SAMPLE else slice(None)
+            self._samples[group] = rows[some]
+        return self._samples[group]
+
+    def of(self, group: int | None, short: bool = False) -> str:
+        """A group in words."""
+        if not self.by_class or group is None:
+            return f"the {int(self.counts[0]):,} rows"
+        label = f"labelled '{self.target.names[group][:40]}'"
+        return label if short else f"the {int(self.counts[group]):,} rows {label}"
+
+
+def gather(
+    features: Any,
+    X: Any,
+    target: Target,
+    judgement: Judgement,
+    owners: Sequence[str],
+    shown: Sequence[str],
+    seed: int,
+    pixels: Callable[[Array], list[bytes]] | None = None,
+) -> Evidence:
+    """Gather what there is to see beside the suspects and of the table.
+
+    Parameters
+    ----------
+    features : pyarrow.Table
+        The columns, of the rows that have a target.
+    X : ndarray or sparse matrix
+        The same rows, encoded.
+    target : Target
+        What is judged.
+    judgement : Judgement
+        What was found.
+    owners : sequence of str
+        The column that each feature belongs to.
+    shown : sequence of str
+        The columns whose cells are shown.
+    seed : int
+        Of the samples.
+    pixels : callable or None
+        The images of rows, where the columns are pixels.
+    """
+    rng = np.random.default_rng([seed, 15])
+    groups = Groups(target, rng)
+    columns: dict[str, Values] = {}
+
+    def values(name: str) -> Values:
+        if name not in columns:
+            columns[name] = Values(name, features.column(name), groups)
+        return columns[name]
+
+    others = _suggested_groups(target, judgement)
+    order = judgement.order
+    names, weight = _by_column(judgement.against, owners)
+    reasons = [
+        _reason([values(names[c]) for c in best], int(i), groups, other)
+        for i, other, best in zip(order, others, _strongest(weight), strict=True)
+    ]
+    usable = [name for name in shown if _comparable(features.column(name))]
+    marks = [_marks([values(name) for name in usable], int(i), groups) for i in order[:1000]]
+    labels = colours(target)
+    points, axes = points_of(X, target, judgement, labels, rng)
+    return Evidence(
+        reasons=reasons,
+        marks=marks,
+        near=_nearest((features, X, target, judgement), others, shown, rng, pixels),
+        columns=[column_picture(values(name), target, labels) for name in usable],
+        labels=labels,
+        points=points,
+        axes=axes,
+    )
+
+
+def _comparable(column: Any) -> bool:
+    """Whether the cells of a column can be compared: numbers, or texts of which some come again."""
+    if numbers_of(column)[0] is not None:
+        return True
+    try:
+        return len(codes_of(column)[1]) <= max(20, len(column) // 2)
+    except (TypeError, ValueError, NotImplementedError):
+        return False
+
+
+# ---- reasons ---------------------------------------------------------------------------------------------------------
+
+
+def _suggested_groups(target: Target, judgement: Judgement) -> list[int | None]:
+    """The group of the suggested label of each suspect, where labels are classes."""
+    if target.task != "classes":
+        return [None] * len(judgement.order)
+    place = {name: code for code, name in enumerate(target.names)}
+    return [place.get(name) for name in judgement.suggested]
+
+
+def _by_column(against: Any, owners: Sequence[str]) -> tuple[list[str], Array]:
+    """How much each column speaks against the target as given: its features summed."""
+    names = list(dict.fromkeys(owners))
+    place = {name: c for c, name in enumerate(names)}
+    total = np.zeros((against.shape[0], len(names)))
+    against = against.toarray() if hasattr(against, "toarray") else np.asarray(against)
+    for j, owner in enumerate(owners[: against.shape[1]]):
+        total[:, place[owner]] += against[:, j]
+    return names, total
+
+
+def _strongest(weight: Array, most: int = 3) -> list[list[int]]:
+    """For each row the columns that say most, and at least a tenth of what the first says."""
+    top = np.argsort(-weight, axis=1, kind="stable")[:, :most]
+    return [
+        [int(c) for c in best if row[c] > 0 and row[c] > 0.1 * row.max()] for row, best in zip(weight, top, strict=True)
+    ]
+
+
+def _reason(columns: list[Values], i: int, groups: Groups, other: int | None) -> str:
+    """The two rarest values among the columns that say most, the rarer first."""
+    if not columns:
+        return ""
+    found = sorted(((*column.unusual(i, groups.group(i), other), column) for column in columns), key=lambda one: one[0])
+    return "; ".join(f"{column.name[:60]} {column.text(i)}: {words}" for _, words, column in found[:2])
+
+
+def _marks(columns: list[Values], i: int, groups: Groups) -> dict[str, str]:
+    marks = {}
+    for column in columns:
+        share, words = column.unusual(i, groups.group(i), None)
+        if share <= _RARE:
+            marks[column.name] = words
+    return marks
+
+
+def _percent(share: float) -> str:
+    return "none" if share == 0 else "under 1%" if share < 0.01 else f"{share:.0%}"
+
+
+# ---- the nearest rows ------------------------------------------------------------------------------------------------
+
+
+def _nearest(
+    of: tuple[Any, Any, Target, Judgement],
+    others: list[int | None],
+    shown: Sequence[str],
+    rng: np.random.Generator,
+    pixels: Callable[[Array], list[bytes]] | None,
+) -> list[list[Near]]:
+    features, X, target, judgement = of
+    suspects = judgement.order[: WITH_NEIGHBOURS if pixels is None else WITH_IMAGES]
+    right = np.flatnonzero(judgement.wrong < POSSIBLE)
+    if not len(suspects) or not len(right):
+        return []
+    if len(right) > _SEARCHED:
+        right = np.sort(rng.choice(right, _SEARCHED, replace=False))
+    distance = _distances(X[suspects], X[right])
+    chosen = []
+    for place, i in enumerate(suspects):
+        pools = [np.arange(len(right))]
+        if target.task == "classes":
+            own, other = target.y[i], others[place]
+            pools = [np.flatnonzero(target.y[right] == code) for code in (own, other) if code is not None]
+        count = _NEAREST if len(pools) > 1 else 2 * _NEAREST
+        best = [pool[np.argsort(distance[place, pool], kind="stable")[:count]] for pool in pools]
+        chosen.append(right[np.concatenate(best)])
+    flat = np.unique(np.concatenate(chosen))
+    cells = features.select(list(shown)).take(flat).to_pydict()
+    images = [b""] * len(flat) if pixels is None else pixels(flat)
+    found = {
+        int(i): Near(
+            int(target.rows[i]), target.said(int(i)), [short_text(cells[name][k]) for name in shown], images[k]
+        )
+        for k, i in enumerate(flat)
+    }
+    return [[found[int(i)] for i in rows] for rows in chosen]
+
+
+def _distances(A: Any, B: Any) -> Array:
+    """Squared distances (rows of A, rows of B), up to what is the same for all of B."""
+    if hasattr(B, "multiply"):
+        return np.asarray(B.multiply(B).sum(axis=1)).ravel() - 2.0 * (A @ B.T).toarray()
+    A, B = (np.asarray(M, dtype=np.float32) for M in (A, B))
+    return np.einsum("ij,ij->i", B, B) - 2.0 * (A @ B.T)
+
+
+def short_text(value: Any, most: int = 60) -> str:
+    """A value of a cell as it is shown."""
+    text = "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= most else text[: most - 1] + "…"

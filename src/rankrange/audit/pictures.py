@@ -1,0 +1,185 @@
+"""The numbers behind the charts of an audit: losses, the cut, columns by label, the map of rows, confused labels.
+
+The page draws them; nothing here knows how.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..core.arrays import Array
+from .judgement import Judgement
+from .target import Target
+
+# Points of the slider, bars of the losses.
+_STEPS, _LOSS_BARS = 200, 48
+# Bars of a column of numbers and of one of texts, colours, points of the map, labels in the table of confusions.
+_BARS, _VALUES, MOST_COLOURS, _POINTS, _CONFUSED = 16, 8, 4, 1500, 12
+
+
+@dataclass(frozen=True)
+class ColumnPicture:
+    """How a column is spread, by label: counts (labels, bars) and what the first and the last bar stand for."""
+
+    name: str
+    counts: list[list[int]]
+    ends: tuple[str, str]
+    values: list[str]  # of text: what each bar stands for
+
+
+# ---- losses and the cut ----------------------------------------------------------------------------------------------
+
+
+def cut_curve(judgement: Judgement, n_likely: int) -> dict[str, list[float]]:
+    """What moving the cut does; `Audit.cut_curve` says more."""
+    order = np.argsort(-judgement.losses, kind="stable")
+    losses, wrong = judgement.losses[order], np.cumsum(judgement.wrong[order])
+    n, total = len(order), max(float(wrong[-1]), 1e-12)
+    most = max(20, int(0.6 * n))
+    counts = np.unique(np.concatenate([np.arange(1, 41), np.geomspace(1, most, _STEPS)]).round().astype(int))
+    counts = counts[counts <= most]
+    counts = np.union1d(counts, [c for c in (judgement.m, n_likely) if 0 < c <= most]).astype(int)
+    # Rows of one loss are cut together: the cut is at the last of them.
+    ends = np.unique(n - np.searchsorted(losses[::-1], losses[counts - 1], side="left"))
+    ends = ends[(ends >= 1) & (ends <= n)]
+    return {
+        "cut": losses[ends - 1].tolist(),
+        "count": ends.tolist(),
+        "precision": (wrong[ends - 1] / ends).tolist(),
+        "found": (wrong[ends - 1] / total).tolist(),
+    }
+
+
+def loss_bars(judgement: Judgement) -> dict[str, list[float]]:
+    """How the losses are spread; `Audit.distribution` says more."""
+    losses = judgement.losses
+    high = float(losses.max())
+    high = high if high > 0 else 1.0
+    # Losses of nearly zero would stretch the axis by decades that say nothing: the first bar holds them.
+    some = losses[losses > 1e-6 * (float(np.quantile(losses, 0.9)) or high)]
+    least, low = map(float, np.quantile(some, [0.005, 0.1])) if len(some) else (0.1, 0.1)
+    # Four decades, or more where outliers are so far out that nearly all rows would be in the first bar.
+    low = max(least, min(low, 1e-4 * high), 1e-12 * high)
+    edges = np.geomspace(low, max(high, 1.01 * low), _LOSS_BARS + 1)
+    place = np.clip(np.searchsorted(edges, losses, side="right") - 1, 0, _LOSS_BARS - 1)
+    return {
+        "edges": edges.tolist(),
+        "rows": np.bincount(place, minlength=_LOSS_BARS).tolist(),
+        "wrong": np.bincount(place, weights=judgement.wrong, minlength=_LOSS_BARS).tolist(),
+    }
+
+
+def found_curve(judgement: Judgement) -> dict[str, list[float]]:
+    """How many of the expected errors have been seen after so many suspects were reviewed, worst first.
+
+    Returns
+    -------
+    dict of list
+        "rows" that were reviewed, up to 100 places; and the "share" of all expected errors that are among them.
+    """
+    wrong = judgement.wrong[judgement.order]
+    total = max(float(judgement.wrong.sum()), 1e-12)
+    seen = np.cumsum(wrong) / total
+    places = np.unique(np.linspace(1, len(wrong), min(len(wrong), 100)).astype(int)) if len(wrong) else np.empty(0, int)
+    return {"rows": [0, *places.tolist()], "share": [0.0, *seen[places - 1].tolist()]}
+
+
+def confusions(target: Target, judgement: Judgement) -> tuple[list[str], list[list[int]]]:
+    """How many suspects of each given label have each suggested one: the labels that occur most, and the counts."""
+    if target.task != "classes":
+        return [], []
+    given = [target.names[target.y[i]] for i in judgement.order]
+    pairs = Counter(zip(given, judgement.suggested, strict=True))
+    often = Counter(label for pair, count in pairs.items() for label in pair for _ in range(count))
+    labels = sorted(label for label, _ in often.most_common(_CONFUSED))
+    return labels, [[pairs[one, other] for other in labels] for one in labels]
+
+
+# ---- columns and rows ------------------------------------------------------------------------------------------------
+
+
+def colours(target: Target) -> list[str]:
+    """The labels that have a colour of their own: the most frequent; the others share one."""
+    if target.task != "classes":
+        return ["rows"]
+    frequent = [target.names[code] for code, _ in Counter(target.y.tolist()).most_common(MOST_COLOURS)]
+    if len(target.names) > MOST_COLOURS:
+        return [*sorted(frequent[: MOST_COLOURS - 1]), "other labels"]
+    return sorted(frequent)
+
+
+def _colour_of(target: Target, labels: list[str]) -> Array:
+    """The colour of each row."""
+    if target.task != "classes":
+        return np.zeros(len(target.y), dtype=np.intp)
+    place = {name: c for c, name in enumerate(labels)}
+    return np.array([place.get(name, len(labels) - 1) for name in target.names])[target.y]
+
+
+def column_picture(column: Any, target: Target, labels: list[str]) -> ColumnPicture:
+    """How a column (`evidence.Values`) is spread, by label: bars of numbers, or the most frequent texts."""
+    colour = _colour_of(target, labels)
+    if column.numbers is not None:
+        known = ~np.isnan(column.numbers)
+        values = column.numbers[known]
+        low, high = np.quantile(values, [0.005, 0.995]) if len(values) else (0.0, 1.0)
+        bars = _BARS if low < high else 1
+        place = np.clip(((values - low) / max(high - low, 1e-300) * bars).astype(int), 0, bars - 1)
+        counts = [np.bincount(place[colour[known] == c], minlength=bars).tolist() for c in range(len(labels))]
+        return ColumnPicture(column.name, counts, (column.said(float(low)), column.said(float(high))), [])
+    codes = column.codes
+    assert codes is not None
+    order = np.argsort(-np.bincount(codes[codes >= 0], minlength=len(column.levels)), kind="stable")[:_VALUES]
+    shares = [
+        np.bincount(codes[(codes >= 0) & (colour == c)], minlength=len(column.levels)) for c in range(len(labels))
+    ]
+    names = [column.levels[i][:30] for i in order]
+    ends = (names[0], names[-1]) if names else ("", "")
+    return ColumnPicture(column.name, [share[order].tolist() for share in shares], ends, names)
+
+
+def points_of(
+    X: Any, target: Target, judgement: Judgement, labels: list[str], rng: np.random.Generator
+) -> tuple[dict[str, list[Any]], tuple[str, str]]:
+    """The map of rows: two components of the model's scores, or expected and given numbers."""
+    n = len(target.y)
+    rank = np.zeros(n, dtype=int)
+    rank[judgement.order] = np.arange(1, len(judgement.order) + 1)
+    others = np.flatnonzero(rank == 0)
+    if len(others) > _POINTS:
+        others = rng.choice(others, _POINTS, replace=False)
+    rows = np.concatenate([np.sort(others), judgement.order[: _POINTS // 3][::-1]])
+    try:
+        both, axes = _components(X[rows], target.y[rows], judgement.model, target.task)
+    except (AttributeError, ValueError, TypeError):  # a model without scores has no map
+        return {}, ("", "")
+    low, high = np.quantile(both, [0.005, 0.995], axis=0)
+    both = np.clip((both - low) / np.maximum(high - low, 1e-12), 0.0, 1.0)
+    colour = _colour_of(target, labels)[rows]
+    return {
+        "x": both[:, 0].round(3).tolist(),
+        "y": both[:, 1].round(3).tolist(),
+        "label": colour.tolist(),
+        "rank": rank[rows].tolist(),
+    }, axes
+
+
+def _components(X: Any, y: Array, model: Any, task: str) -> tuple[Array, tuple[str, str]]:
+    if task == "numbers":
+        return np.column_stack([np.asarray(model.predict(X)).ravel(), y]), ("expected", "given")
+    scores = np.asarray(model.decision_function(X), dtype=np.float64)
+    if scores.ndim > 1 and scores.shape[1] > 2:
+        centred = scores - scores.mean(axis=0)
+        _, _, V = np.linalg.svd(centred, full_matrices=False)
+        return centred @ V[:2].T, ("first component of the scores", "second component of the scores")
+    score = scores.ravel() if scores.ndim == 1 else scores[:, 1] - scores[:, 0]
+    dense = X.toarray() if hasattr(X, "toarray") else np.asarray(X, dtype=np.float64)
+    rest = dense - dense.mean(axis=0)
+    centred = score - score.mean()
+    rest = rest - np.outer(centred, centred @ rest) / max(float(centred @ centred), 1e-12)
+    _, _, V = np.linalg.svd(rest, full_matrices=False)
+    return np.column_stack([score, rest @ V[0]]), ("score of the model", "what varies most besides it")

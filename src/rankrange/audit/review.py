@@ -1,0 +1,231 @@
+"""What an audit learns from decisions: which rows are settled, and how far to believe what it says of the others.
+
+Relabelled rows are learnt with their new label, dropped rows are left out, kept rows stay with their label, and none of
+them is a suspect any more. Of the suspects that were looked at, the share that was wrong is compared with what had been
+expected, and the odds of all other rows are corrected by one factor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import expit, logit
+
+from ..core.flips import LIKELY, POSSIBLE, SURE
+from ..errors import UserError
+from ..pages.text import visible
+from .decisions import (
+    Decision,
+    Decisions,
+    as_decisions,
+    contents_of_row,
+    rows_as_text,
+    same_number,
+    same_text,
+    split_labels,
+)
+from .judgement import Judgement
+from .target import Target
+
+
+@dataclass(frozen=True)
+class Review:
+    """Decisions as they fit the table of an audit; places are those of all its rows, from 0.
+
+    Attributes
+    ----------
+    decided : dict of int to Decision
+        The decisions whose rows were found.
+    lost : int
+        Decisions whose rows were not found, those that dropped a row apart.
+    wrong, right : int
+        Suspects that were confirmed (relabelled or dropped), and suspects that were kept.
+    expected : float
+        How many of these the audit had expected to be wrong.
+    shift : float
+        What is added to the log odds of being wrong of all rows that are not decided.
+    """
+
+    decided: dict[int, Decision]
+    lost: int = 0
+    wrong: int = 0
+    right: int = 0
+    expected: float = float("nan")
+    shift: float = 0.0
+
+    def in_words(self, left: int) -> list[str]:
+        """What was decided, what was learnt, and how many rows are left, as sentences."""
+        if not (self.wrong or self.right or self.decided):
+            return []
+        said = [f"Decided so far: {self.wrong:,} suspects were wrong, {self.right:,} were right and stay as they are."]
+        if np.isfinite(self.expected) and self.wrong + self.right:
+            changed = f"odds of being wrong are multiplied by {np.exp(self.shift):.2g} for the rows that are left"
+            said.append(f"The audit had expected {self.expected:.1f} of these to be wrong, so the {changed}.")
+        more = f"{left:,} more rows are" if left != 1 else "One more row is"
+        said.append(f"{more} worth looking at (likely wrong)." if left else "No other row is likely wrong.")
+        if self.lost:
+            said.append(f"{self.lost:,} decisions fit no row of this table and are not used.")
+        return said
+
+
+def match(decisions: Decisions, source: Any, target: Target, n_rows: int) -> Review:
+    """Find the rows of decisions in a table, which may be the one they were made on or the one they were applied to.
+
+    Parameters
+    ----------
+    decisions : Decisions
+        What was decided.
+    source : Source or Held
+        The table.
+    target : Target
+        What is judged in it.
+    n_rows : int
+        How many rows it has.
+
+    Raises
+    ------
+    UserError
+        Where the decisions are about another target, or none of their rows is in the table.
+    """
+    if decisions.target != target.columns:
+        raise UserError(
+            f"decisions must be about the target of the audit, {', '.join(target.columns)}, got decisions about "
+            f"{visible(', '.join(decisions.target), 80)}; give the file that belongs to it"
+        )
+    places = [source.names.index(name) for name in target.columns]
+    candidates = _candidates(decisions.made)
+    cells = rows_as_text(source, [row for pair in candidates for row in pair])
+    prints = [contents_of_row(row, places) if row else "" for row in cells]
+    decided: dict[int, Decision] = {}
+    missing = []
+    for i, made in enumerate(decisions.made):
+        fits = [candidates[i][j] for j in (0, 1) if prints[2 * i + j] == made.contents]
+        fits = [row for row in fits if row not in decided]
+        if fits:
+            decided[fits[0]] = made
+        else:
+            missing.append(made)
+    if any(made.choice != "drop" for made in missing):
+        missing = _search(missing, source, places, decided)
+    lost = sum(made.choice != "drop" for made in missing)
+    if lost == len(decisions.made):
+        raise UserError(
+            f"decisions must be about rows of the table, got {lost:,} of which none is in it; give the decisions that "
+            "were made on this table, or leave them out"
+        )
+    return _learnt(decisions, Review(decided, lost))
+
+
+def _candidates(made: list[Decision]) -> list[tuple[int, int]]:
+    """Where each row may be: where it was, and where it is when the rows to be dropped are gone. -1 is nowhere."""
+    numbers = np.array([int(one.row) if one.row.isdecimal() and len(one.row) < 18 else 0 for one in made])
+    gone = np.sort(numbers[[one.choice == "drop" for one in made]])
+    after = numbers - np.searchsorted(gone, numbers)
+    return list(zip((numbers - 1).tolist(), (after - 1).tolist(), strict=True))
+
+
+def _search(missing: list[Decision], source: Any, places: list[int], decided: dict[int, Decision]) -> list[Decision]:
+    """Look for rows by their contents in the whole table; put those found into `decided`, and return the others."""
+    wanted: dict[str, list[Decision]] = {}
+    for made in missing:
+        wanted.setdefault(made.contents, []).append(made)
+    row = 0
+    for batch in source.text_batches():
+        for cells in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            waiting = wanted.get(contents_of_row(list(cells), places))
+            if waiting and row not in decided:
+                decided[row] = waiting.pop(0)
+            row += 1
+    return [made for waiting in wanted.values() for made in waiting]
+
+
+def _learnt(decisions: Decisions, review: Review) -> Review:
+    """Compare what was decided with what had been said, and correct the log odds by what both differ in.
+
+    The correction is one number. It has a normal prior of mean 0 and standard deviation 1, so that a few decisions do
+    not move much, and its most probable value is taken.
+    """
+    judged = [made for made in decisions.made if made.choice != "unsure"]
+    wrong = sum(made.choice != "keep" for made in judged)
+    known = [made for made in judged if 0 <= made.p_wrong <= 1]
+    if not known:
+        return replace(review, wrong=wrong, right=len(judged) - wrong)
+    odds = logit(np.clip([made.p_wrong for made in known], 0.005, 0.995))
+    was_wrong = np.array([made.choice != "keep" for made in known])
+
+    def cost(shift: float) -> float:
+        p = expit(odds + shift)
+        return float(-np.log(np.where(was_wrong, p, 1.0 - p)).sum() + 0.5 * shift**2)
+
+    shift = float(minimize_scalar(cost, bounds=(-6.0, 6.0), method="bounded").x)
+    return replace(review, wrong=wrong, right=len(judged) - wrong, expected=float(expit(odds).sum()), shift=shift)
+
+
+def with_decisions(target: Target, review: Review) -> Target:
+    """The target with relabelled rows as decided and dropped rows left out: what the models learn from."""
+    y, keep = target.y.copy(), np.ones(len(target.rows), dtype=bool)
+    place = {int(row): i for i, row in enumerate(target.rows)}
+    for row, made in review.decided.items():
+        if row not in place:
+            continue
+        if made.choice == "drop":
+            keep[place[row]] = False
+        elif made.choice == "relabel":
+            coded = _coded(target, made.new_label)
+            if coded is not None:
+                y[place[row]] = coded
+    return replace(target, y=y[keep], rows=target.rows[keep])
+
+
+def _coded(target: Target, label: str) -> Any:
+    """The label as y has it; None where the audit does not know it, as for a class that is too rare."""
+    if target.task == "numbers":
+        try:
+            return float(label)
+        except ValueError:
+            return None
+    if target.task == "classes":
+        fits = [code for code, name in enumerate(target.names) if same_text(name, label) or same_number(name, label)]
+        return fits[0] if fits else None
+    labels = [part.strip() for part in label.split(target.separator)] if target.separator else split_labels(label)
+    return np.array([any(same_text(name, one) for one in labels) for name in target.names])
+
+
+def reviewed(target: Target, decisions: Any, source: Any, n_rows: int) -> tuple[Target, Review | None]:
+    """The target after decisions, given as such or as the path of their file, and how they fit the table."""
+    if decisions is None:
+        return target, None
+    review = match(as_decisions(decisions), source, target, n_rows)
+    return with_decisions(target, review), review
+
+
+def taught(judgement: Judgement, target: Target, review: Review | None) -> Judgement:
+    """The judgement after the decisions: decided rows are no suspects, and the others are as likely as was learnt.
+
+    Rows that were looked at and kept or relabelled are right; what the reviewer is unsure of stays a suspect.
+    """
+    if review is None:
+        return judgement
+    sure = {row for row, made in review.decided.items() if made.choice in ("keep", "relabel")}
+    settled = np.array([int(row) in sure for row in target.rows], dtype=bool)
+    before = judgement.wrong[judgement.order]
+    wrong = expit(logit(np.clip(judgement.wrong, 0.0, 1.0)) + review.shift)
+    wrong[settled] = 0.0
+    after = wrong[judgement.order]
+    stays = np.flatnonzero((after >= POSSIBLE) & ~settled[judgement.order])
+    order = judgement.order[stays]
+    grade = np.where(after >= LIKELY, "drop", "look")
+    mend = (judgement.actions == "relabel") & (after >= (SURE if review.shift else np.minimum(before, SURE)))
+    actions = np.where(mend, "relabel", grade)
+    return replace(
+        judgement,
+        wrong=wrong,
+        order=order,
+        actions=actions[stays],
+        suggested=[judgement.suggested[i] for i in stays],
+        expected=[judgement.expected[i] for i in stays],
+        against=judgement.against[stays],
+    )

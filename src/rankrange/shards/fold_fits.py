@@ -1,0 +1,171 @@
+"""Fits to the rows outside each fold, over all shards: they share their passes, eight of them at a time.
+
+Rows belong to folds by the hash of their number. Eight fits in one pass cost about half of eight passes with one each.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from ..core.arrays import Array
+from ..core.losses import LOSSES
+from ..core.objective import Design, Objective
+from ..solvers import Log
+from .fit import _first_pass, _Passes, _rank
+from .look import FullData
+from .row_blocks import one_thread
+from .seam import Shards
+from .shard_kernels import Evaluation, Fold, Model, Partial, Request, evaluate, fold_numbers
+from .shard_steps import Descent
+
+# A judgement needs no more than this of a fit: the labels of single rows hardly depend on its last digits.
+_TOL, _STEPS = 1e-4, 4
+
+
+class SharedPasses:
+    """Evaluations of several fits gathered into common passes: each fit runs in a thread until it needs the data."""
+
+    def __init__(self, shards: Shards, model: Model, on_pass: Callable[[str], None]) -> None:
+        self.shards, self.model, self.on_pass = shards, model, on_pass
+        self._changed = threading.Condition()
+        self._asked: dict[int, Request] = {}
+        self._answers: dict[int, Any] = {}
+        self._running = 0
+
+    def run(self, fits: Sequence[Callable[[Callable[[Request], Partial]], Any]]) -> list[Any]:
+        """The results of all fits, each called with the function that evaluates a request."""
+        results: list[Any] = [None] * len(fits)
+        self._running = len(fits)
+
+        def work(place: int) -> None:
+            try:
+                results[place] = fits[place](lambda request: self._ask(place, request))
+            except BaseException as error:  # it is raised where the fits were asked for
+                results[place] = error
+            with self._changed:
+                self._running -= 1
+                self._changed.notify_all()
+
+        threads = [threading.Thread(target=work, args=(place,), daemon=True) for place in range(len(fits))]
+        for thread in threads:
+            thread.start()
+        self._serve()
+        for thread in threads:
+            thread.join()
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return results
+
+    def _ask(self, place: int, request: Request) -> Partial:
+        with self._changed:
+            self._asked[place] = request
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: place in self._answers)
+            answer = self._answers.pop(place)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def _serve(self) -> None:
+        """One pass for all requests, as soon as every fit that still runs has asked."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: len(self._asked) == self._running)
+                if not self._running:
+                    return
+                places = sorted(self._asked)
+                requests = tuple(self._asked.pop(place) for place in places)
+            try:
+                self.on_pass(f"{len(requests)} fits")
+                found = self.shards.reduce(evaluate, Evaluation(self.model, requests)).parts
+                answers: list[Any] = [part.pack() for part in found]
+            except BaseException as error:  # each fit ends with it
+                answers = [error] * len(places)
+            with self._changed:
+                self._answers.update(zip(places, answers, strict=True))
+                self._changed.notify_all()
+
+
+def fit_folds(
+    shards: Shards,
+    data: Any,
+    parts: list[Objective],
+    starts: Array,
+    share: float,
+    C: float,
+    passes: Callable[[str], None],
+) -> Array:
+    """Parameters (2, folds, r, p) of the fits to all rows outside each fold, ordinary and trimmed.
+
+    Parameters
+    ----------
+    shards : Shards
+        The rows.
+    data : _Data
+        What the first pass says.
+    parts : list of Objective
+        The sample without the rows of each fold.
+    starts : ndarray of shape (2, folds, r, p)
+        Where the fits start.
+    share : float
+        What the trimmed fits cut; with 0 they are the ordinary ones.
+    C : float
+        scikit-learn's.
+    passes : callable
+        Is told each pass.
+    """
+    masses, n_folds = data.description.mass.total()[1:], len(parts)
+
+    def fit(v: int, number: int) -> Callable[..., Array]:
+        total, part = data.total - float(masses[number]), parts[number]
+        m = v * share * total
+        m = round(m) if data.whole else m
+        at = replace(part, m=_rank(m * part.total / total, part), k=part.total, C=C * (total - m))
+        fold = Fold(data.sampling.seed, n_folds, number)
+        n = round(data.description.n * total / data.total)
+
+        def run(ask: Callable[[Request], Partial]) -> Array:
+            def without(request: Request) -> Partial:
+                return ask(replace(request, without=fold))
+
+            full = FullData(shards, data.model, at, n, total, m, total, evaluate_one=without)
+            full.limit = max(full.limit // (2 * n_folds), 1000)
+            return Descent(full, tol=_TOL, max_iter=_STEPS, log=Log(None)).run(starts[v, number])[0].W
+
+        return run
+
+    together = SharedPasses(shards, data.model, passes)
+    ends = together.run([fit(v, number) for v in ((0, 1) if share else (0,)) for number in range(n_folds)])
+    found = np.array(ends).reshape(-1, n_folds, *ends[0].shape)
+    return found if share else np.concatenate([found, found])
+
+
+def regress_folds(shards: Shards, models: tuple[Any, Any], n_folds: int, random_state: Any) -> tuple[Array, int]:
+    """Parameters (2, folds, 1, p) of an ordinary and a robust regressor, fitted to the rows outside each fold.
+
+    Both are fitted to all rows already, which is where these fits start. The second result is the seed of the folds.
+    """
+    rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
+    with one_thread():
+        passes = _Passes(0)
+        data = _first_pass(shards, models[1], int(rng.integers(2**63)), passes, n_folds)
+        rows, y, weight = data.sample
+        design = Design(rows, bool(models[1].fit_intercept))
+        objective = Objective(design, y, LOSSES[data.model.loss](), 1.0, 1, m=0, k=len(y), sample_weight=weight)
+        fold = fold_numbers(data.sampling.seed, n_folds, np.concatenate(data.description.numbers), len(y))
+        parts = [objective.rows(np.flatnonzero(fold != number), 0, 1) for number in range(n_folds)]
+        starts = np.array([[_parameters(model)] * n_folds for model in models])
+        share = float(models[1].m_) / data.total
+        return fit_folds(shards, data, parts, starts, share, float(models[1].C_), passes), data.sampling.seed
+
+
+def _parameters(model: Any) -> Array:
+    coef = np.atleast_2d(model.coef_).astype(np.float64)
+    return np.column_stack([coef, np.atleast_1d(model.intercept_)]) if model.fit_intercept else coef

@@ -1,0 +1,312 @@
+"""Formats besides CSV and Parquet: JSON, Excel, ORC, standard input, folders of images. All are read whole."""
+
+from __future__ import annotations
+
+import atexit
+import gzip
+import importlib.util
+import json
+import shutil
+import sys
+import tempfile
+import zipfile
+import zlib
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import UserError
+from ..pages.text import visible
+
+# A picture becomes so many grey values on each side.
+_SIDE = 16
+_LIMIT = 2_000_000_000
+
+
+def saved_input() -> Path:
+    """Standard input as a file, which is gone when the program ends."""
+    folder = Path(tempfile.mkdtemp(prefix="rankrange-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    place = folder / "standard input"
+    if sys.stdin is None or sys.stdin.isatty():
+        raise UserError(
+            "'-' reads the table from standard input, got a terminal; try: cat table.csv | rankrange audit -"
+        )
+    with place.open("wb") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+    return place
+
+
+def kind_of_text(head: bytes) -> str | None:
+    """ "lines" for JSON with one object per line, "json" for other JSON, None for anything else."""
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    if start[:1] == b"[":
+        return "json" if start[1:].lstrip()[:1] in (b"{", b"]", b"[") else None
+    if start[:1] != b"{" or start[1:].lstrip()[:1] not in (b'"', b"}"):
+        return None
+    first = start.splitlines()[0].rstrip()
+    return "lines" if first.endswith(b"}") and len(start.splitlines()) > 1 else "json"
+
+
+def load(path: Path, kind: str, zipped: bool, sheet: str | None = None) -> Any:
+    """Read a file of one of the formats of this module.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    kind : str
+        "lines", "json", "excel" or "orc".
+    zipped : bool
+        Whether it is a gzip.
+    sheet : str or None
+        The sheet of a workbook; needed where several hold something.
+
+    Returns
+    -------
+    pyarrow.Table
+        Its columns.
+    """
+    if kind == "excel":
+        return _load_excel(path, sheet)
+    if kind == "orc":
+        import pyarrow.orc
+
+        try:
+            return pyarrow.orc.read_table(path)
+        except (OSError, ValueError) as error:
+            raise _damaged(path, "ORC", error) from error
+    if path.stat().st_size > _LIMIT:
+        raise UserError(f"JSON of up to 2 GB is read, got more in {path}; save it as Parquet or CSV")
+    try:
+        data = path.read_bytes()
+        text = (gzip.decompress(data) if zipped else data).decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise _damaged(path, "JSON", error) from error
+    return _flat(_of_records(path, _json_lines(path, text) if kind == "lines" else _json_rows(path, text)))
+
+
+def _damaged(path: Path, kind: str, error: BaseException) -> UserError:
+    return UserError(
+        f"{path} starts like {kind} but cannot be read ({visible(str(error), 100)}); check the file, or copy it anew"
+    )
+
+
+# ---- JSON ------------------------------------------------------------------------------------------------------------
+
+
+def _json_lines(path: Path, text: str) -> list[dict[str, Any]]:
+    rows = []
+    for place, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise UserError(
+                f"each line of JSON lines must be one whole object, got a damaged line {place} in {path} "
+                f"({visible(str(error), 80)}); mend that line"
+            ) from error
+        if not isinstance(row, dict):
+            raise UserError(
+                f"each line of JSON lines must be an object, got line {place} of {path} without names; add them"
+            )
+        rows.append(row)
+    return rows
+
+
+def _json_rows(path: Path, text: str) -> list[dict[str, Any]]:
+    """An array of objects, or one object of columns of equal length."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(
+            f"JSON must be whole, got {path}, which is damaged ({visible(str(error), 80)}); copy it anew"
+        ) from error
+    if isinstance(found, dict) and found and all(isinstance(column, list) for column in found.values()):
+        if len({len(column) for column in found.values()}) > 1:
+            raise UserError(f"columns of JSON must have the same length, got different ones in {path}; export it anew")
+        return [dict(zip(found, cells, strict=True)) for cells in zip(*found.values(), strict=True)]
+    if not isinstance(found, list) or not found or not all(isinstance(row, dict) for row in found):
+        raise UserError(f"JSON must be an array of objects, one per row, got something else in {path}; export it so")
+    return found
+
+
+def _of_records(path: Path, rows: list[dict[str, Any]]) -> Any:
+    import pyarrow as pa
+
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    if not rows:
+        raise UserError(f"a table needs rows, got none in {path}; check the export")
+    columns = {}
+    for name in names:
+        values = [row.get(name) for row in rows]
+        try:
+            columns[name] = pa.array(values)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            columns[name] = _mixed(values)
+    return pa.table(columns)
+
+
+def _mixed(values: list[Any]) -> Any:
+    """Values of several types: whole numbers and others as floats, anything else as texts."""
+    import pyarrow as pa
+
+    if all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values):
+        return pa.array([None if value is None else float(value) for value in values], type=pa.float64())
+    return pa.array([None if v is None else v if isinstance(v, str) else json.dumps(v, default=str) for v in values])
+
+
+def _flat(table: Any) -> Any:
+    import pyarrow as pa
+
+    for _ in range(5):
+        if not any(pa.types.is_struct(field.type) for field in table.schema):
+            break
+        table = table.flatten()
+    return table
+
+
+# ---- Excel -----------------------------------------------------------------------------------------------------------
+
+
+def is_workbook(path: Path) -> bool:
+    """Whether a zip file is a workbook of Excel or of another program."""
+    try:
+        with zipfile.ZipFile(path) as packed:
+            names = set(packed.namelist())
+    except (zipfile.BadZipFile, OSError):
+        return path.suffix.lower() in (".xlsx", ".xlsm", ".xlsb", ".ods")
+    return bool(names & {"xl/workbook.xml", "xl/workbook.bin", "content.xml"})
+
+
+def _load_excel(path: Path, sheet: str | None) -> Any:
+    sheets = _sheets(path)
+    full = {name: rows for name, rows in sheets.items() if len(rows) > 1}
+    if sheet is not None and sheet not in sheets:
+        raise UserError(f"sheet must name a sheet, got {sheet!r}, and {path} has {', '.join(sheets)}; name one of them")
+    if sheet is None and len(full) != 1:
+        if not full:
+            raise UserError(f"a table needs a header and rows, got no sheet with them in {path}; check the file")
+        raise UserError(
+            f"a workbook with one sheet is read as it is, got {', '.join(visible(name, 40) for name in full)} in "
+            f"{path}; name one with sheet="
+        )
+    rows = sheets[sheet] if sheet is not None else next(iter(full.values()))
+    header = [str(cell).strip() for cell in rows[0]]
+    names = [name or f"column {place}" for place, name in enumerate(header, 1)]
+    cells = [list(row) + [None] * (len(names) - len(row)) for row in rows[1:]]
+    wide = next((place for place, row in enumerate(cells, 2) if len(row) > len(names)), None)
+    if wide is not None:
+        raise UserError(
+            f"every row needs the {len(names)} cells of the header, got more in row {wide} of {path}; mend it"
+        )
+    return _of_cells(names, cells)
+
+
+def _of_cells(names: list[str], rows: list[list[Any]]) -> Any:
+    import pyarrow as pa
+
+    arrays = []
+    for j in range(len(names)):
+        values = [None if row[j] in ("", None) else row[j] for row in rows]
+        known = [value for value in values if value is not None]
+        if known and all(isinstance(v, float) and abs(v) < 1e15 and v == int(v) for v in known):
+            values = [None if v is None else int(v) for v in values]
+        elif known and all(isinstance(v, date) for v in known):
+            values = [None if v is None else _moment(v) for v in values]
+        try:
+            arrays.append(pa.array(values))
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            arrays.append(
+                pa.array([None if v is None else f"{v:g}" if isinstance(v, float) else str(v) for v in values])
+            )
+    return pa.Table.from_arrays(arrays, names)
+
+
+def _moment(value: date) -> datetime:
+    return value if isinstance(value, datetime) else datetime(value.year, value.month, value.day)
+
+
+def _sheets(path: Path) -> dict[str, list[list[Any]]]:
+    """The rows of each sheet, by the reader that is installed."""
+    try:
+        if importlib.util.find_spec("python_calamine"):
+            import python_calamine
+
+            book = python_calamine.CalamineWorkbook.from_path(str(path))
+            return {name: book.get_sheet_by_name(name).to_python() for name in book.sheet_names}
+        if importlib.util.find_spec("openpyxl"):
+            import openpyxl
+
+            book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+            return {sheet.title: [list(row) for row in sheet.iter_rows(values_only=True)] for sheet in book.worksheets}
+    except Exception as error:  # whatever a reader of another package raises, the file is to blame
+        raise _damaged(path, "Excel", error) from error
+    raise UserError(
+        f"Excel needs a reader, got {path} and none is installed; run: pip install 'rankrange[excel]', or save CSV"
+    )
+
+
+# ---- images ----------------------------------------------------------------------------------------------------------
+
+
+def with_images(table: Any, folder: Path) -> Any:
+    """Put the grey values of images in the place of the column that names their files.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        One row per image; some column holds the names of files in the folder.
+    folder : Path
+        Where the images lie.
+
+    Returns
+    -------
+    pyarrow.Table
+        The other columns, then 256 columns of grey values from 0 to 255.
+    """
+    import pyarrow as pa
+
+    if importlib.util.find_spec("PIL") is None:
+        raise UserError("images need the package pillow, which is not installed; run: pip install pillow")
+    if not folder.is_dir():
+        raise UserError(f"images must lie in a folder, got {folder}; check the path")
+    column = _file_column(table, folder)
+    pixels = np.stack([_grey(folder / name) for name in table.column(column).to_pylist()])
+    rest = table.drop_columns([column])
+    for place in range(pixels.shape[1]):
+        rest = rest.append_column(f"pixel {place + 1}", pa.array(pixels[:, place]))
+    return rest
+
+
+def _file_column(table: Any, folder: Path) -> str:
+    """The column whose cells are names of files in the folder."""
+    from .encode import is_text
+
+    inside = folder.resolve()
+    best = ("", 0)
+    for name in table.column_names:
+        if is_text(table.column(name).type):
+            cells = table.column(name).to_pylist()
+            there = [c for c in cells if c and (folder / c).resolve().is_relative_to(inside) and (folder / c).is_file()]
+            if len(there) == table.num_rows:
+                return str(name)
+            best = max(best, (str(name), len(there)), key=lambda pair: pair[1])
+    said = f"; in '{visible(best[0], 60)}' only {best[1]:,} of {table.num_rows:,} are" if best[1] else ""
+    raise UserError(f"some column must name a file in {folder} in each row, got none{said}; check the names")
+
+
+def _grey(path: Path) -> Any:
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(path) as image:
+            small = image.convert("L").resize((_SIDE, _SIDE))
+            return np.asarray(small, dtype=np.uint8).ravel()
+    except (UnidentifiedImageError, OSError, Image.DecompressionBombError) as error:
+        raise UserError(
+            f"an image must be readable, got {path}, which is not ({visible(str(error), 80)}); copy it anew"
+        ) from error

@@ -1,0 +1,223 @@
+"""RankedRangeClassifier and RankedRangeRegressor around models of many kinds, other packages' among them."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.datasets import load_diabetes, load_wine
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import Ridge
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from rankrange import (
+    AoRRClassifier,
+    AoRRRegressor,
+    RankedRangeClassifier,
+    RankedRangeRegressor,
+    find_label_issues,
+    noise,
+)
+from test_any_model import columns, mixed, texts
+
+
+def lightgbm(kind):
+    package = pytest.importorskip("lightgbm")
+    return getattr(package, f"LGBM{kind}")(n_estimators=20, verbose=-1, n_jobs=1)
+
+
+def xgboost(kind):
+    package = pytest.importorskip("xgboost")
+    return getattr(package, f"XGB{kind}")(n_estimators=20, n_jobs=1)
+
+
+def catboost(kind):
+    package = pytest.importorskip("catboost")
+    return getattr(package, f"CatBoost{kind}")(iterations=30, verbose=0, thread_count=1, allow_writing_files=False)
+
+
+def perceptron(_kind):
+    return make_pipeline(StandardScaler(), MLPClassifier((10,), solver="lbfgs", alpha=1.0, max_iter=5_000, tol=1e-2))
+
+
+def linear(kind):
+    return make_pipeline(StandardScaler(), AoRRClassifier(m=0) if kind == "Classifier" else AoRRRegressor(m=0))
+
+
+KINDS = [lightgbm, xgboost, catboost, perceptron, linear]
+
+
+@pytest.mark.parametrize("refit", ["ensemble", "single"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_classifiers_of_any_package(kind, refit):
+    X, y = load_wine(return_X_y=True)
+    given = noise.symmetric(y, 0.15, 0)
+    base = kind("Classifier")
+    model = RankedRangeClassifier(base, refit=refit, n_repeats=2, random_state=0).fit(X, given)
+    assert model.dropped_[given != y].mean() > 0.7
+    assert model.dropped_[given == y].mean() < 0.06
+    assert model.predict(X).shape == (len(y),)
+    assert model.score(X, y) > 0.93
+    P = model.predict_proba(X)
+    np.testing.assert_allclose(P.sum(axis=1), 1.0)
+    np.testing.assert_array_equal(model.classes_[P.argmax(axis=1)], model.predict(X))
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))
+    assert not hasattr(clone(model), "classes_")
+
+
+@pytest.mark.parametrize("kind", [lightgbm, xgboost, catboost, linear])
+def test_regressors_of_any_package(kind):
+    X, y = load_diabetes(return_X_y=True)
+    bad = np.random.default_rng(0).choice(len(y), 22, replace=False)
+    given = y.copy()
+    given[bad] += 900.0
+    model = RankedRangeRegressor(kind("Regressor"), n_repeats=2, random_state=0).fit(X, given)
+    assert model.dropped_[bad].mean() > 0.9
+    assert model.dropped_.sum() <= 26
+    assert model.predict(X).shape == (len(y),)
+    assert abs(model.predict(X) - y).mean() < 60.0
+
+
+@pytest.mark.parametrize("kind", [xgboost, catboost, lightgbm])
+def test_boosting_of_other_packages_takes_weights_missing_values_and_categories(kind):
+    frame, y, given = mixed()
+    codes = np.unique(given, return_inverse=True)[1]
+    base = kind("Classifier")
+    if kind is xgboost:
+        base.set_params(enable_categorical=True, tree_method="hist")
+    if kind is catboost:
+        base.set_params(cat_features=["colour", "shop"])
+    table = frame.astype({"shop": "category"})
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, len(y))
+    model = RankedRangeClassifier(base, n_repeats=1, random_state=0).fit(table, codes, sample_weight=weight)
+    assert model.dropped_[given != y].mean() > 0.5
+    assert model.dropped_[given == y].mean() < 0.1
+    if kind is not xgboost:  # which takes codes alone, by itself as well
+        named = RankedRangeClassifier(base, refit="single", n_repeats=1, random_state=0).fit(table, given)
+        assert (named.predict(table) == y).mean() > 0.85
+
+
+class Strict(ClassifierMixin, BaseEstimator):
+    """Takes the labels 0, 1, ... without gaps and no others, as XGBoost does."""
+
+    def fit(self, X, y):
+        self.classes_ = np.unique(y)
+        if not np.array_equal(self.classes_, np.arange(len(self.classes_))):
+            raise ValueError(f"expected 0..{len(self.classes_) - 1}, got {self.classes_}")
+        self.model_ = GaussianNB().fit(X, y)
+        return self
+
+    def predict(self, X):
+        return self.model_.predict(X)
+
+    def predict_proba(self, X):
+        return self.model_.predict_proba(X)
+
+
+def test_a_fold_that_lacks_a_class_is_renumbered_for_models_that_insist():
+    X, y = load_wine(return_X_y=True)
+    order = np.argsort(y, kind="stable")  # folds by position lack the first class, or the last
+    thirds = np.array_split(order, 3)
+    cv = [(np.concatenate([t for t in thirds if t is not test]), test) for test in thirds]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # folds without a class cannot vouch for it
+        model = RankedRangeClassifier(Strict(), m=5, cv=cv, random_state=0).fit(X, y)
+    assert any(not hasattr(part, "model_") for part in model.estimators_)
+    lacking = model.estimators_[0]
+    np.testing.assert_array_equal(lacking.classes_, np.unique(y[cv[0][0]]))
+    assert set(lacking.predict(X)) <= set(lacking.classes_)
+    assert lacking.predict_proba(X).shape == (len(y), len(lacking.classes_))
+    pickle.loads(pickle.dumps(model)).predict(X)
+
+
+@pytest.mark.parametrize("kind", [xgboost, catboost, perceptron])
+def test_label_issues_by_models_of_any_package(kind):
+    X, y = load_wine(return_X_y=True)
+    given = noise.symmetric(y, 0.1, 0)
+    issues = find_label_issues(X, given, estimator=kind("Classifier"), random_state=0)
+    assert (given != y)[np.argsort(-issues.score)[:10]].mean() > 0.8
+
+
+def test_label_issues_of_tables_with_missing_values_categories_and_texts():
+    frame, y, given = mixed()
+    frame["note"] = np.resize(texts()[0], len(frame))
+    frame.loc[::7, "size"] = np.nan
+    issues = find_label_issues(frame, given, estimator=columns(), random_state=0)
+    assert (given != y)[issues["row"][:20]].mean() > 0.6
+    lists = find_label_issues(list(texts()[0]), texts()[1].tolist(), estimator=words(), random_state=0)
+    assert len(lists["row"]) < 12
+    series = pd.Series(texts()[0], index=[f"row {i}" for i in range(240)])
+    assert len(find_label_issues(series, texts()[1], estimator=words(), random_state=0)["row"]) < 12
+
+
+def words():
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+
+    return make_pipeline(TfidfVectorizer(), LogisticRegression(C=10.0))
+
+
+def test_given_m_and_k_around_a_pipeline_of_mixed_columns():
+    frame, _, given = mixed()
+    model = RankedRangeClassifier(columns(), m=0.1, k=0.9, n_repeats=1, random_state=0).fit(frame, given)
+    assert model.dropped_.sum() == model.m_ == round(0.1 * len(given))
+    assert (np.diff(model.tuning_["objective"])[:-1] < 0).all()
+    regressor = RankedRangeRegressor(Ridge(), m=3, n_repeats=1, random_state=0)
+    X, y = load_diabetes(return_X_y=True)
+    assert regressor.fit(pd.DataFrame(X), y).dropped_.sum() == 3
+
+
+class Bare:
+    """Nothing but fit and predict: the class of the nearest row."""
+
+    def fit(self, X, y):
+        self.X, self.y = np.asarray(X), np.asarray(y)
+        return self
+
+    def predict(self, X):
+        distance = ((np.asarray(X)[:, None] - self.X[None]) ** 2).sum(axis=2)
+        return self.y[distance.argmin(axis=1)]
+
+
+def test_a_model_with_nothing_but_fit_and_predict():
+    X, y = load_wine(return_X_y=True)
+    X = StandardScaler().fit_transform(X)
+    given = noise.symmetric(y, 0.15, 0)
+    model = RankedRangeClassifier(Bare(), n_repeats=2, random_state=0).fit(X, given)
+    assert model.dropped_[given != y].mean() > 0.7
+    assert model.score(X, y) > 0.93
+    assert not hasattr(model, "predict_proba")
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (RankedRangeClassifier(Ridge()), "RankedRangeClassifier needs a classifier, got the regressor Ridge"),
+        (RankedRangeRegressor(GaussianNB()), "RankedRangeRegressor needs a regressor, got the classifier GaussianNB"),
+        (RankedRangeClassifier("trees"), "estimator must be a model with a method fit, got 'trees'"),
+        (RankedRangeClassifier(GaussianNB), "estimator must be a model with a method fit, got <class"),
+    ],
+)
+def test_models_of_the_wrong_kind_are_named(model, message):
+    X, y = load_wine(return_X_y=True)
+    with pytest.raises(ValueError, match=message):
+        model.fit(X, y)
+
+
+def test_boosted_trees_learn_from_a_hundred_rows():
+    """Half of what is left would not make a single split: 20 rows on either side."""
+    X, y = load_wine(return_X_y=True)
+    scores = []
+    for seed in range(2):
+        rows = np.random.default_rng(seed).permutation(len(y))
+        train, test = rows[:80], rows[80:]
+        given = noise.symmetric(y[train], 0.2, seed)
+        models = (RankedRangeClassifier(random_state=0), HistGradientBoostingClassifier(random_state=0))
+        scores.append([model.fit(X[train], given).score(X[test], y[test]) for model in models])
+    ours, plain = np.mean(scores, axis=0)
+    assert ours > max(0.85, plain + 0.03)

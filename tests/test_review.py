@@ -1,0 +1,480 @@
+"""The review: decisions are made on the page, carried out on the file, and learnt from by the next audit."""
+
+import csv
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import expit, logit
+from sklearn.linear_model import LogisticRegression
+
+from rankrange import cli, find_label_issues
+
+pa = pytest.importorskip("pyarrow")
+for package in ("jinja2", "rich"):
+    pytest.importorskip(package)
+
+from rankrange.audit import Decision, Decisions, apply_decisions, audit_file, audit_table, read_decisions  # noqa: E402
+from rankrange.audit.applying import _records, _with_cells  # noqa: E402
+from rankrange.audit.decisions import COLUMNS, contents_of_row, join_labels, split_labels  # noqa: E402
+from rankrange.audit.review import Review, _learnt  # noqa: E402
+from rankrange.errors import UserError  # noqa: E402
+from test_report import browser, open_page  # noqa: E402, F401
+
+YES, NO = "=yes()", "<b>no</b>"
+QUICK = {"models": "linear", "calibrate": False}  # how well rows are judged is tested elsewhere
+N = 420
+
+
+def odd_lines(seed=0):
+    """Lines of a CSV as no program of ours writes it: some cells quoted for nothing, spaces, both line ends."""
+    rng = np.random.default_rng(seed)
+    x, z = rng.normal(size=(2, N))
+    colour = rng.choice(["red", "green", "blue"], N)
+    true = x + 0.5 * z + (colour == "red") > 0.3
+    label = np.where(true ^ (rng.random(N) < 0.12), YES, NO)
+    lines = ['"x",z,colour,note,label\r\n']
+    for i in range(N):
+        note = [f'"a ""note"", {i}"', f" spaced {i}", f'"two\nlines {i}"', str(i)][i % 4]
+        given = f'"{label[i]}"' if i % 3 else label[i]
+        lines.append(f'"{x[i]:.3f}",{z[i]:.4f},{colour[i]},{note},{given}' + ("\r\n" if i % 2 else "\n"))
+    return lines
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory):
+    """A folder with the table and the page of its audit."""
+    folder = tmp_path_factory.mktemp("review")
+    (folder / "table.csv").write_bytes("".join(odd_lines()).encode())
+    audit = audit_file(folder / "table.csv", "label", **QUICK)
+    (folder / "report.html").write_text(audit.report(), encoding="utf-8")
+    return folder, audit
+
+
+# ---- the whole loop in a browser -------------------------------------------------------------------------------------
+
+
+def press(browser, keys):  # noqa: F811
+    for key in keys:
+        browser.switch_to.active_element.send_keys(key)
+
+
+def test_thirty_suspects_are_decided_reloaded_downloaded_applied_and_learnt_from(browser, audited, capsys):  # noqa: F811
+    folder, audit = audited
+    suspects = audit.suspects(30)
+    assert len(suspects) == 30
+    choices = "rkdu" * 8
+    open_page(browser, folder / "report.html")
+    browser.execute_script("localStorage.clear()")
+    browser.find_element("id", "start").click()
+    press(browser, choices[:16])
+    open_page(browser, folder / "report.html")
+    assert browser.find_element("id", "decided-says").text.startswith("16 of ")
+    browser.find_element("id", "start").click()  # goes on at the first that is not decided
+    assert browser.find_element("id", "card-row").text == f"Row {suspects[16].row}"
+    press(browser, choices[16:30])
+    press(browser, "zu")  # the last one is taken back and decided anew
+    assert browser.execute_script("return [window.hacked, document.querySelectorAll('main b').length]") == [None, 0]
+    downloads = {"behavior": "allow", "downloadPath": str(folder)}
+    browser.execute_cdp_cmd("Browser.setDownloadBehavior", downloads)
+    browser.find_element("id", "download").click()
+    for _ in range(100):
+        if (folder / "decisions.csv").exists():
+            break
+        time.sleep(0.05)
+    assert browser.get_log("browser") == []
+    made = read_decisions(folder / "decisions.csv").made
+    names = {"r": "relabel", "k": "keep", "d": "drop", "u": "unsure"}
+    assert [(int(d.row), d.choice) for d in made] == [
+        (s.row, names[c]) for s, c in zip(suspects, [*choices[:29], "u"], strict=True)
+    ]
+    # The file comes back into a browser that has forgotten.
+    browser.execute_script("localStorage.clear()")
+    open_page(browser, folder / "report.html")
+    browser.find_element("id", "load").send_keys(str(folder / "decisions.csv"))
+    for _ in range(100):
+        if says := browser.find_element("id", "load-says").text:
+            break
+        time.sleep(0.05)
+    assert says == "30 decisions loaded."
+    assert browser.find_element("id", "decided-says").text.startswith("30 of ")
+    check_applied(folder, {int(d.row): d for d in made}, capsys)
+
+
+def check_applied(folder, made, capsys):
+    table, decisions, fixed = (str(folder / name) for name in ("table.csv", "decisions.csv", "fixed.csv"))
+    assert cli.main(["apply", table, decisions, "--out", fixed]) == 0
+    lines = odd_lines()
+    kept = [row for row in range(1, N + 1) if row not in made or made[row].choice != "drop"]
+    expected = [lines[0]]
+    for row in kept:
+        line = lines[row]
+        if row in made and made[row].choice == "relabel":
+            body = line.rstrip("\r\n")
+            old = YES if YES in body else NO
+            ending = f'"{old}"' if body.endswith('"') else old
+            line = body.removesuffix(ending) + (NO if old == YES else YES) + line[len(body) :]
+        expected.append(line)
+    assert (folder / "fixed.csv").read_bytes().decode() == "".join(expected)
+    capsys.readouterr()
+    assert (
+        cli.main(["audit", fixed, "-t", "label", "--decisions", decisions, "--json", "-q", "--models", "linear"]) == 0
+    )
+    again = json.loads(capsys.readouterr().out)
+    settled = {kept.index(row) + 1 for row, d in made.items() if d.choice in ("keep", "relabel")}
+    assert not settled & {suspect["row"] for suspect in again["suspects"]}
+    right = sum(d.choice == "keep" for d in made.values())
+    wrong = sum(d.choice in ("relabel", "drop") for d in made.values())
+    said = f"Decided so far: {wrong} suspects were wrong, {right} were right and stay as they are."
+    assert again["review"][0] == said
+    assert f"{again['n_likely_wrong']} more row" in " ".join(again["review"])
+
+
+def test_the_keys_do_nothing_outside_the_frame_and_not_while_typing(browser, audited):  # noqa: F811
+    folder, _ = audited
+    open_page(browser, folder / "report.html")
+    browser.execute_script("localStorage.clear()")
+    open_page(browser, folder / "report.html")
+    browser.find_element("id", "start").click()
+    browser.find_element("id", "search").send_keys("rkdu")
+    browser.find_element("tag name", "body").send_keys("rkdu")
+    assert browser.find_element("id", "decided-says").text.startswith("0 of ")
+
+
+def test_unusual_cells_are_marked_and_the_nearest_rows_stand_beside(browser, audited):  # noqa: F811
+    folder, audit = audited
+    open_page(browser, folder / "report.html")
+    place = next(i for i, marks in enumerate(audit.evidence.marks[:25]) if marks)
+    buttons = browser.find_elements("css selector", "#suspects button[aria-label^='Decide']")
+    buttons[place].click()
+    heads = [head.text for head in browser.find_elements("css selector", "#card-cells thead th")]
+    near = audit.evidence.near[place]
+    assert heads == ["column", "this row", *(f"{n.said} (row {n.row + 1})" for n in near)]
+    assert {n.said for n in near} == {YES, NO}
+    first = browser.find_element("css selector", "#card-cells tbody tr")
+    name = first.find_element("tag name", "th").text
+    assert audit.evidence.marks[place][name] in first.text
+    assert "▲" in first.text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_serious_fault(browser, audited, scheme):  # noqa: F811
+    script = os.environ.get("AXE_CORE", "")
+    if not os.path.isfile(script):
+        pytest.skip("needs axe-core: npm install axe-core, and AXE_CORE=node_modules/axe-core/axe.min.js")
+    feature = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", feature)
+    open_page(browser, audited[0] / "report.html")
+    browser.find_element("id", "start").click()
+    browser.execute_script("for (const one of document.querySelectorAll('details')) one.open = true")
+    with open(script, encoding="utf-8") as file:
+        browser.execute_cdp_cmd("Runtime.evaluate", {"expression": file.read()})
+    found = browser.execute_async_script("axe.run(document).then((r) => arguments[0](r.violations))")
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    assert [fault["id"] for fault in found if fault["impact"] in ("serious", "critical")] == []
+
+
+# ---- what the page says ----------------------------------------------------------------------------------------------
+
+
+def test_the_reasons_are_true_of_the_table(audited):
+    """Each share that a reason names is counted again in the file."""
+    _, audit = audited
+    cells = list(csv.DictReader(io.StringIO("".join(odd_lines()), newline="")))
+    counted = 0
+    for suspect in audit.suspects(40):
+        pattern = r"(x|z) (\S+): (\d+)% of the ([\d,]+) rows labelled '([^']+)' are at or (above|below) (\S+?)(?:;|$)"
+        for name, value, percent, rows, label, side, limit in re.findall(pattern, suspect.why):
+            group = np.array([float(row[name]) for row in cells if row["label"] == label])
+            assert (len(group), label) == (int(rows), suspect.given)
+            assert float(value) == pytest.approx(float(cells[suspect.row - 1][name]), abs=1e-3)
+            inside = group <= float(limit) if side == "below" else group >= float(limit)
+            assert 100 * inside.mean() == pytest.approx(int(percent), abs=1.5)
+            assert (float(value) > float(limit)) == (side == "below")
+            counted += 1
+    assert counted > 20
+
+
+def test_the_curve_says_how_many_of_the_expected_errors_have_been_seen(audited):
+    folder, audit = audited
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    rows, percent, total = re.search(r"After (\d+) rows you have seen (\d+)% of the (\S+) errors", page).groups()
+    wrong = audit.judgement.wrong
+    assert float(total) == pytest.approx(wrong.sum(), rel=0.01)
+    first = [wrong[np.flatnonzero(audit.target.rows == s.row - 1)[0]] for s in audit.suspects(int(rows))]
+    assert int(percent) == pytest.approx(100 * sum(first) / wrong.sum(), abs=0.51)
+
+
+# ---- carrying out ----------------------------------------------------------------------------------------------------
+
+SMALL = "x,label\n1,a\n2,b\n3,a\n4,b\n"
+
+
+def decisions_csv(path, *made, target="label", task="classes", contents=None):
+    """Decisions about SMALL: (row, given, choice, new label)."""
+    rows = list(csv.reader(io.StringIO(SMALL)))[1:]
+    listed = []
+    for row, said, choice, new in made:
+        known = str(row).isdecimal() and 1 <= int(row) <= 4
+        cells = rows[int(row) - 1] if known else ["", ""]
+        listed.append(Decision(str(row), said, choice, new, 0.9, contents or contents_of_row(cells, [1])))
+    path.write_bytes(Decisions([target], task, "r0", listed).as_csv())
+    return path
+
+
+def applied(folder, *made, options=(), out="fixed.csv", **about):
+    (folder / "t.csv").write_text(SMALL)
+    decisions_csv(folder / "d.csv", *made, **about)
+    return cli.main(["apply", str(folder / "t.csv"), str(folder / "d.csv"), "--out", str(folder / out), *options])
+
+
+def test_relabel_and_drop_are_carried_out_and_the_rest_stays(tmp_path, capsys):
+    made = [(1, "a", "relabel", "b"), (2, "b", "drop", ""), (3, "a", "keep", ""), (4, "b", "unsure", "")]
+    assert applied(tmp_path, *made) == 0
+    assert (tmp_path / "fixed.csv").read_text() == "x,label\n1,b\n3,a\n4,b\n"
+    said = "1 rows relabelled, 1 dropped, 1 kept as they are, 1 left because of doubt"
+    assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("made", "about", "message"),
+    [
+        ((9, "a", "keep", ""), {}, "rows of the table, got row 9 of a table of 4 rows"),
+        (("x", "a", "keep", ""), {}, "a number from 1 on, counted below the header, got 'x'"),
+        ((1, "a", "drop", ""), {"contents": "r123"}, "row 1 of .* has other cells now"),
+        ((1, "b", "drop", ""), {}, "looked at, 'b', but row 1 of .* says 'a' now; were the decisions applied already"),
+        ((1, "a", "relabel", "c"), {}, r"one that the table has \('a', 'b'\), got 'c' for row 1.*--new-labels"),
+        ((1, "a", "relabel", "<script>alert(1)</script>"), {}, "got '<script>alert"),
+        ((1, "a", "explode", ""), {}, "one of relabel, keep, drop, unsure, got 'explode' in line 2"),
+        ((1, "a", "relabel", ""), {}, "needs a new_label, got none in line 2"),
+        ((1, "a", "keep", ""), {"target": "other"}, "must name a column, got 'other'"),
+        ((1, "1", "relabel", "many"), {"task": "numbers", "target": "x"}, "has other cells|needs a number"),
+    ],
+)
+def test_a_decision_that_does_not_fit_the_table_changes_nothing(tmp_path, capsys, made, about, message):
+    (tmp_path / "fixed.csv").write_text("old")
+    assert applied(tmp_path, made, **about) == 2
+    assert re.search(message, capsys.readouterr().err)
+    assert (tmp_path / "fixed.csv").read_text() == "old"
+
+
+def test_a_new_label_needs_leave_and_is_never_a_formula(tmp_path, capsys):
+    assert applied(tmp_path, (1, "a", "relabel", "c"), options=["--new-labels"]) == 0
+    assert "1,c\n" in (tmp_path / "fixed.csv").read_text()
+    bare = decisions_csv(tmp_path / "d.csv", (1, "a", "relabel", "=1+1"))
+    assert b",'=1+1," in bare.read_bytes()  # as the page and Python write it
+    bare.write_bytes(bare.read_bytes().replace(b"'=1+1", b"=1+1"))
+    command = ["apply", str(tmp_path / "t.csv"), str(bare), "--out", str(tmp_path / "f2.csv"), "--new-labels"]
+    assert cli.main(command) == 2
+    assert "must not look like a formula" in capsys.readouterr().err
+    assert not (tmp_path / "f2.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b\n1,2\n", "need the columns row, given, .* got none named 'row'"),
+        (",".join(COLUMNS) + "\n", "at least one, got only a header"),
+        (",".join(COLUMNS) + "\n1,a,keep\n", "has 9 cells, got another number in line 2"),
+        (",".join(COLUMNS) + "\n1,a,keep,,x,r,r,label,classes\n", "p_wrong must be a number, got 'x'"),
+        (
+            ",".join(COLUMNS) + "\n1,a,keep,,,r,r,l,classes\n1,a,drop,,,r,r,l,classes\n",
+            "one decision, got two for row 1",
+        ),
+        (",".join(COLUMNS) + "\n1,a,keep,,,r,r,l,classes\n2,a,drop,,,r,r,m,classes\n", "one table and one target"),
+        ("\xff\xfe", "UTF-8 text"),
+    ],
+)
+def test_a_file_that_holds_no_decisions_is_refused_with_its_line(tmp_path, text, message):
+    path = tmp_path / "d.csv"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(UserError, match=message):
+        read_decisions(path)
+
+
+def test_decisions_that_a_spreadsheet_program_saved_with_semicolons_are_read(tmp_path):
+    path = decisions_csv(tmp_path / "d.csv", (1, "a", "relabel", "b"))
+    made = read_decisions(path).made
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b",", b";"))
+    assert read_decisions(path).made == made
+
+
+def test_a_kill_while_the_table_is_written_leaves_the_old_file(tmp_path):
+    (tmp_path / "t.csv").write_text(SMALL)
+    (tmp_path / "fixed.csv").write_text("old")
+    decisions_csv(tmp_path / "d.csv", (2, "b", "drop", ""))
+    slow = (
+        "import os, sys, time\n"
+        "def wait(handle):\n"
+        "    print('written', flush=True)\n"
+        "    time.sleep(60)\n"
+        "os.fsync = wait\n"
+        "from rankrange import cli\n"
+        "cli.main(['apply', 't.csv', 'd.csv', '--out', 'fixed.csv'])\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", slow], cwd=tmp_path, stdout=subprocess.PIPE)
+    assert process.stdout.readline().strip() == b"written"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    assert (tmp_path / "fixed.csv").read_text() == "old"
+    assert [path.name for path in tmp_path.glob("*.csv")] == [
+        p.name for p in tmp_path.glob("*.csv") if p.stat().st_size
+    ]
+
+
+cell = st.text(alphabet="ab \"',;\n\r=é", max_size=6)
+
+
+@given(st.lists(cell, min_size=2, max_size=5), st.data())
+def test_replacing_a_cell_leaves_the_bytes_of_the_others(cells, data):
+    """Whatever the quoting: read back, just that cell is another, and what stood before and after it is untouched."""
+    fields = []
+    for text in cells:
+        special = re.search('["\r\n,]', text)
+        quote = special or data.draw(st.booleans())
+        fields.append('"' + text.replace('"', '""') + '"' if quote else text)
+    record = ",".join(fields) + "\n"
+    place, new = data.draw(st.integers(0, len(cells) - 1)), data.draw(cell.filter(bool))
+    changed = _with_cells(record, ",", {place: new})
+    expected = [*cells[:place], new, *cells[place + 1 :]]
+    assert next(csv.reader(io.StringIO(changed, newline=""))) == expected
+    assert changed.startswith(",".join(fields[:place]))
+    assert changed.endswith(",".join(fields[place + 1 :]) + "\n")
+
+
+@given(st.lists(st.lists(cell, min_size=2, max_size=3), min_size=1, max_size=5))
+def test_records_are_told_apart_and_keep_their_bytes(rows):
+    text = io.StringIO(newline="")
+    csv.writer(text, quoting=csv.QUOTE_ALL).writerows(rows)
+    found = list(_records(io.StringIO(text.getvalue(), newline=""), ","))
+    assert "".join(record for record, _ in found) == text.getvalue()
+    assert [cells for _, cells in found] == rows
+
+
+@given(
+    st.lists(st.text(alphabet="ab,[] ", min_size=1, max_size=4).map(str.strip).filter(bool), unique=True, max_size=4)
+)
+def test_several_labels_come_back_from_one_text(labels):
+    if labels != ["(none)"] and not join_labels(labels).startswith("[ ") and not any("[" in label for label in labels):
+        assert split_labels(join_labels(labels)) == labels
+
+
+def test_parquet_keeps_its_types(tmp_path):
+    import pyarrow.parquet
+
+    table = pa.table({"x": [1.5, 2.5, None, 4.5], "when": pa.array([1, 2, 3, 4], pa.date32()), "label": [0, 1, 0, 1]})
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
+    texts = [["" if v is None else str(v) for v in row.values()] for row in table.to_pylist()]
+    made = [
+        Decision("1", "0", "relabel", "1", 0.9, contents_of_row(texts[0], [2])),
+        Decision("3", "0", "drop", "", 0.9, contents_of_row(texts[2], [2])),
+    ]
+    (tmp_path / "d.csv").write_bytes(Decisions(["label"], "classes", "r0", made).as_csv())
+    command = ["apply", str(tmp_path / "t.parquet"), str(tmp_path / "d.csv"), "--out", str(tmp_path / "f.parquet")]
+    assert cli.main(command) == 0
+    fixed = pyarrow.parquet.read_table(tmp_path / "f.parquet")
+    assert fixed.schema == table.schema
+    assert fixed.column("label").to_pylist() == [1, 1, 1]
+    assert fixed.column("x").to_pylist() == [1.5, 2.5, 4.5]
+
+
+def test_columns_of_yes_and_no_are_set_in_their_own_words(tmp_path):
+    (tmp_path / "t.csv").write_text("x,happy,sad\n1,yes,no\n2,no,yes\n")
+    made = [Decision("1", "happy", "relabel", "sad", 0.9, contents_of_row(["1", "yes", "no"], [1, 2]))]
+    (tmp_path / "d.csv").write_bytes(Decisions(["happy", "sad"], "labels", "r0", made).as_csv())
+    assert cli.main(["apply", *(str(tmp_path / n) for n in ("t.csv", "d.csv")), "-o", str(tmp_path / "f.csv")]) == 0
+    assert (tmp_path / "f.csv").read_text() == "x,happy,sad\n1,no,yes\n2,no,yes\n"
+
+
+# ---- learning --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("choices", ["kkkkkkkk", "rrrrrrrr", "rkrkrkrk"])
+def test_the_correction_is_the_most_probable_one(choices):
+    p = np.linspace(0.3, 0.95, len(choices))
+    wrong = np.array([c == "r" for c in choices])
+    made = [
+        Decision(str(i), "a", "relabel" if w else "keep", "b" if w else "", q)
+        for i, (q, w) in enumerate(zip(p, wrong, strict=True))
+    ]
+    found = _learnt(Decisions(["y"], "classes", "r0", made), Review({}))
+    grid = np.linspace(-5, 5, 20001)
+    after = expit(logit(p) + grid[:, None])
+    cost = -np.log(np.where(wrong, after, 1 - after)).sum(axis=1) + grid**2 / 2
+    assert found.shift == pytest.approx(grid[cost.argmin()], abs=1e-3)
+    assert found.expected == pytest.approx(p.sum())
+    assert (found.wrong, found.right) == (wrong.sum(), (~wrong).sum())
+
+
+def test_what_is_kept_lowers_what_is_said_of_the_others(audited):
+    folder, audit = audited
+    for suspect in audit.suspects(12):
+        audit.decide(suspect.row, "keep")
+    audit.save_decisions(folder / "kept.csv")
+    audit.decided.clear()
+    again = audit_file(folder / "table.csv", "label", decisions=folder / "kept.csv", **QUICK)
+    assert again.review.shift < -0.5
+    kept = {suspect.row for suspect in audit.suspects(12)}
+    assert not kept & {suspect.row for suspect in again.suspects()}
+    assert again.judgement.wrong.sum() < audit.judgement.wrong.sum() - 12
+
+
+# ---- names of rows ---------------------------------------------------------------------------------------------------
+
+
+def test_rows_are_named_by_the_index_of_a_data_frame():
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    x, wrong = rng.normal(size=300), rng.random(300) < 0.1
+    y = np.where((x > 0) ^ wrong, "up", "down")
+    frame = pandas.DataFrame({"x": x, "z": rng.normal(size=300), "y": y}, index=[f"id{i}" for i in range(300)])
+    audit = audit_table(frame, "y", **QUICK)
+    worst = audit.suspects(1)[0]
+    place = int(worst.row.removeprefix("id"))
+    assert wrong[place]
+    assert worst.given == y[place]
+    audit.decide(worst.row, "relabel")
+    made = audit.decisions.made[0]
+    assert (made.row, made.given, made.new_label) == (worst.row, y[place], worst.suggested)
+    with pytest.raises(UserError, match="the name of one row, got 7; rows are named by the index of the data frame"):
+        audit.decide(7, "keep")
+    with pytest.raises(UserError, match="one of relabel, keep, drop, unsure, got 'erase'"):
+        audit.decide(worst.row, "erase")
+    fixed = apply_decisions(frame, audit.decisions)
+    assert fixed.loc[worst.row, "y"] == made.new_label
+    assert fixed.drop(worst.row).equals(frame.drop(worst.row))
+    again = audit_table(fixed, "y", decisions=audit.decisions, **QUICK)
+    assert worst.row not in [suspect.row for suspect in again.suspects()]
+
+
+def test_issues_name_rows_by_the_index_and_take_decisions():
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    x, wrong = rng.normal(size=200), rng.random(200) < 0.1
+    y = np.where((x > 0) ^ wrong, "up", "down")
+    frame = pandas.DataFrame({"x": x, "z": rng.normal(size=200)}, index=np.arange(1000, 1200))
+    options = {"estimator": LogisticRegression(), "neighbours": False, "random_state": 0}
+    issues, plain = find_label_issues(frame, y, **options), find_label_issues(frame.to_numpy(), y, **options)
+    assert len(issues) > 3
+    assert (issues["row"] == plain["row"] + 1000).all()
+    first, second = issues["row"][:2].tolist()
+    issues.decide(first, "relabel")
+    issues.decide(second, "drop")
+    labels, kept = issues.decided()
+    assert np.flatnonzero(labels != y).tolist() == [first - 1000]
+    assert np.flatnonzero(~kept).tolist() == [second - 1000]
+    with pytest.raises(ValueError, match="the name of one row, got 3, which 0 rows have"):
+        issues.decide(3, "keep")
+    with pytest.raises(ValueError, match="one of those in y, got 'sideways'"):
+        issues.decide(first, "relabel", "sideways")

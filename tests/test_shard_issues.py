@@ -1,0 +1,129 @@
+"""find_label_issues on shards: folds by hash, fits that share passes, rows by their number, the same bits always."""
+
+import concurrent.futures
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from sklearn.metrics import average_precision_score
+
+import rankrange
+from rankrange import AoRRClassifier, find_label_issues
+from rankrange.shards import ShardList, array_shards, fit, label_issues
+from rankrange.shards.shard_kernels import fold_numbers
+
+N, D = 24_000, 4
+
+
+@pytest.fixture(autouse=True)
+def _small_sample(monkeypatch):
+    monkeypatch.setattr(fit, "SAMPLE_ROWS", 5_000)
+
+
+def table(classes=2, seed=0):
+    """Rows with their true labels, the labels as given, a tenth of them wrong."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(N, D))
+    true = (4 * X @ rng.normal(size=(D, classes)) + rng.gumbel(size=(N, classes))).argmax(axis=1)
+    given = true.copy()
+    wrong = rng.random(N) < 0.1
+    given[wrong] = (given[wrong] + rng.integers(1, classes, wrong.sum())) % classes
+    return X, given, wrong
+
+
+def sharded(X, y, edges=(0, 1_000, 9_000, 9_000, 20_001, N), ordered_map=map):
+    pairs = list(pairwise(edges))
+    return ShardList(array_shards([X[a:b] for a, b in pairs], [y[a:b] for a, b in pairs]), ordered_map)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_wrong_labels_are_found_as_well_as_in_memory(classes):
+    X, given, wrong = table(classes)
+    outside = find_label_issues(sharded(X, given), random_state=0)
+    inside = find_label_issues(X, given, neighbours=False, random_state=0)
+    scores = [average_precision_score(wrong, np.asarray(found.score)) for found in (outside, inside)]
+    assert scores[0] > scores[1] - 0.01
+    assert outside.noise_interval[0] - 0.01 < 0.1 < outside.noise_interval[1] + 0.01
+    assert np.mean(wrong[outside["row"][:500]]) > 0.97
+    assert len(outside.p_wrong) == len(np.asarray(outside.p_wrong)) == N
+    np.testing.assert_array_equal(np.asarray(outside.given), given)
+    np.testing.assert_allclose(np.asarray(outside.p_wrong)[outside["row"]], outside["p_wrong"], rtol=1e-6)
+    assert (np.asarray(outside.p_wrong) >= 0.2).sum() == len(outside)
+
+
+def test_a_row_is_judged_by_fits_to_the_rows_outside_its_fold():
+    """Each fit of the judgement is the fit in memory to the rows whose hash gives them another fold."""
+    X, given, _ = table()
+    found = label_issues.judge_shards(sharded(X, given), AoRRClassifier(C=0.01), 3, False, 0, 0)
+    fold = fold_numbers(found.judging.seed, 3, 0, N)
+    for number in range(3):
+        rows = np.flatnonzero(fold != number)
+        share = round(found.share * len(rows))
+        for v, m in ((0, 0), (1, share)):
+            inside = AoRRClassifier(m, 1.0, C=0.01, random_state=0).fit(X[rows], given[rows])
+            W = np.append(inside.coef_[0], inside.intercept_)
+            np.testing.assert_allclose(found.judging.ends[v, number, 0], W, atol=0.02 * np.abs(W).max())
+    opinion = label_issues.opinion_of(found.judging, 0, X, 2.0 * given - 1.0)
+    own = found.judging.ends[0, fold, 0]
+    scores = (X * own[:, :D]).sum(axis=1) + own[:, D]
+    np.testing.assert_allclose(opinion.logs[0][:, 1], -np.logaddexp(0, -scores), atol=1e-9)
+
+
+def test_the_judgement_has_the_same_bits_however_the_rows_are_cut_and_whoever_runs_them():
+    X, given, _ = table()
+    plain = find_label_issues(sharded(X, given), random_state=0)
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        other = find_label_issues(sharded(X, given, (0, 13_333, N), pool.map), random_state=0)
+    np.testing.assert_array_equal(plain.table, other.table)
+
+
+def test_eight_fits_share_their_passes(capsys):
+    X, given, _ = table()
+    find_label_issues(sharded(X, given), random_state=0, verbose=1)
+    told = capsys.readouterr().out
+    assert "pass 2 over the data (8 fits)" in told
+    assert told.count("over the data") <= 7
+
+
+def test_trees_judge_where_they_predict_better():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(N, D))
+    true = (X[:, 0] * X[:, 1] > 0).astype(int)  # no linear model sees it
+    wrong = rng.random(N) < 0.1
+    issues = find_label_issues(sharded(X, true ^ wrong), random_state=0)
+    assert average_precision_score(wrong, np.asarray(issues.score)) > 0.8
+
+
+def test_rows_of_a_file_are_named_by_their_number(tmp_path):
+    X, given, wrong = table()
+    np.save(tmp_path / "X.npy", X), np.save(tmp_path / "y.npy", np.array(["no", "yes"])[given])
+    issues = find_label_issues(rankrange.scan(tmp_path / "X.npy", target=str(tmp_path / "y.npy")), random_state=0)
+    worst = issues["row"][:100]
+    assert wrong[worst].mean() > 0.95
+    np.testing.assert_array_equal(issues["given"][:100], np.array(["no", "yes"])[given[worst]])
+    pytest.importorskip("pandas")
+    assert issues.to_cleanlab()["is_label_issue"].sum() == (issues["p_wrong"] >= 0.5).sum()
+
+
+def test_what_cannot_judge_shards_is_said():
+    from sklearn.linear_model import LogisticRegression
+
+    X, given, _ = table()
+    with pytest.raises(ValueError, match=r"needs an AoRRClassifier with loss='logistic'.*got LogisticRegression"):
+        find_label_issues(sharded(X, given), estimator=LogisticRegression())
+    with pytest.raises(ValueError, match="cv must be at least 2"):
+        find_label_issues(sharded(X, given), cv=1)
+
+
+def test_an_error_in_a_shared_pass_ends_the_judgement_and_does_not_hang():
+    X, given, _ = table()
+    calls = []
+
+    def breaks(function, shards):
+        calls.append(1)
+        if len(calls) == 2:
+            raise OSError("the disk is gone")
+        return map(function, shards)
+
+    with pytest.raises(OSError, match="the disk is gone"):
+        find_label_issues(sharded(X, given, ordered_map=breaks), random_state=0)

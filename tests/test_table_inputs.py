@@ -1,0 +1,384 @@
+"""Any table in: formats good and damaged, prose, many values, dates, money, groups, time; files that others made."""
+
+import datetime
+import gzip
+import io
+import json
+import sys
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+import sklearn
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rankrange import cli
+from rankrange.errors import UserError
+
+pa = pytest.importorskip("pyarrow")
+for package in ("jinja2", "rich", "skops"):
+    pytest.importorskip(package)
+
+from rankrange.audit.study import audit_file, audit_table  # noqa: E402
+from rankrange.audit.target import find_target, parts_by_group, parts_by_time  # noqa: E402
+from rankrange.tables.columns import find_columns  # noqa: E402
+from rankrange.tables.encode import TableEncoder  # noqa: E402
+from rankrange.tables.forms import typed  # noqa: E402
+from rankrange.tables.read import open_table  # noqa: E402
+
+ROWS = [{"a": i, "b": f"x{i % 3}", "c": i / 2, "y": ["no", "yes"][i % 2]} for i in range(40)]
+
+
+# ---- formats ---------------------------------------------------------------------------------------------------------
+
+
+def save_excel(path):
+    openpyxl = pytest.importorskip("openpyxl")
+    pytest.importorskip("python_calamine")
+    book = openpyxl.Workbook()
+    book.active.append(list(ROWS[0]))
+    for row in ROWS:
+        book.active.append(list(row.values()))
+    book.save(path)
+
+
+def save_arrow_formats(path):
+    import pyarrow.feather
+    import pyarrow.orc
+
+    table = pa.Table.from_pylist(ROWS)
+    if path.suffix == ".orc":
+        pyarrow.orc.write_table(table, path)
+    else:
+        pyarrow.feather.write_feather(table, path)
+
+
+def lines():
+    return "\n".join(map(json.dumps, ROWS))
+
+
+SAVE = {
+    "t.jsonl": lambda path: path.write_text(lines()),
+    "t.ndjson.gz": lambda path: path.write_bytes(gzip.compress(lines().encode())),
+    "t.json": lambda path: path.write_text(json.dumps(ROWS, indent=1)),
+    "columns.json": lambda path: path.write_text(json.dumps({k: [row[k] for row in ROWS] for k in ROWS[0]})),
+    "t.xlsx": save_excel,
+    "t.orc": save_arrow_formats,
+    "t.feather": save_arrow_formats,
+}
+
+
+@pytest.mark.parametrize("name", SAVE)
+def test_every_format_gives_the_same_values_whatever_the_file_is_called(name, tmp_path):
+    path = tmp_path / name
+    SAVE[name](path)
+    other = path.rename(tmp_path / "unnamed")
+    source = open_table(other)
+    assert source.read().to_pylist() == ROWS
+    cells = [row for batch in source.text_batches() for row in batch.to_pylist()]
+    assert [row["b"] for row in cells] == [row["b"] for row in ROWS]
+
+
+@pytest.mark.parametrize("name", [name for name in SAVE if name != "t.jsonl"])
+def test_half_of_a_file_is_an_error_with_a_remedy(name, tmp_path):
+    path = tmp_path / name
+    SAVE[name](path)
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    with pytest.raises(UserError, match=r"; .*(copy|mend|check)"):
+        open_table(path).read()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"a": 1, "y": 2}\n{"a": 1, "y"\n', "one whole object, got a damaged line 2"),
+        ('{"a": 1, "y": 2}\n[1, 2]\n', "must be an object, got line 2"),
+        ("[[1, 2], [3, 4]]", "array of objects"),
+        ('{"a": [1, 2], "y": [1]}', "same length"),
+        ("[]", "array of objects"),
+    ],
+)
+def test_json_that_is_no_table_is_told(text, message, tmp_path):
+    path = tmp_path / "t.json"
+    path.write_text(text)
+    with pytest.raises(UserError, match=message):
+        open_table(path).read()
+
+
+def test_json_of_several_types_and_of_objects_in_objects_becomes_columns(tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"a": 1, "in": {"x": 1, "y": "u"}}\n{"a": "two", "in": {"x": 2.5, "y": null}}\n{"in": {"x": 3}}\n')
+    assert open_table(path).read().to_pydict() == {
+        "a": ["1", "two", None],
+        "in.x": [1, 2.5, 3],
+        "in.y": ["u", None, None],
+    }
+
+
+def test_a_workbook_of_two_sheets_is_asked_about_and_dates_are_dates(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    pytest.importorskip("python_calamine")
+    book = openpyxl.Workbook()
+    for sheet, value in ((book.active, datetime.date(2025, 3, 4)), (book.create_sheet("other"), 7)):
+        sheet.append(["a", "y"])
+        sheet.append([value, "x"])
+    path = tmp_path / "t.xlsx"
+    book.save(path)
+    with pytest.raises(UserError, match=r"got Sheet, other .*sheet="):
+        open_table(path)
+    assert open_table(path, sheet="Sheet").read()["a"].to_pylist() == [datetime.datetime(2025, 3, 4)]
+    assert open_table(path, sheet="other").read()["a"].to_pylist() == [7]
+
+
+def test_several_files_are_one_table_and_must_have_the_same_columns(tmp_path):
+    one, two, odd = (tmp_path / name for name in ("1.csv", "2.csv", "3.csv"))
+    one.write_text("a,y\n1,u\n")
+    two.write_text("y,a\nv,2.5\n")
+    odd.write_text("a,z\n1,u\n")
+    source = open_table([one, two])
+    assert source.read().to_pylist() == [{"a": 1.0, "y": "u"}, {"a": 2.5, "y": "v"}]
+    assert [row for batch in source.text_batches() for row in batch.to_pylist()][1] == {"a": "2.5", "y": "v"}
+    with pytest.raises(UserError, match=r"same columns, got 'y' in only one"):
+        open_table([one, odd])
+
+
+def test_standard_input_is_read_once_and_kept_until_the_end(capsys):
+    text = "a,y\n" + "1,u\n2,v\n" * 30
+    with mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode()))):
+        assert cli.main(["audit", "-", "--target", "y", "--quiet", "--json", "--models", "linear"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == 60
+
+
+def test_images_in_a_folder_become_pixels(tmp_path):
+    Image = pytest.importorskip("PIL.Image")
+    for i in range(4):
+        Image.new("L", (20, 30), color=60 * i).save(tmp_path / f"{i}.png")
+    table = pa.table({"file": [f"{i}.png" for i in range(4)], "y": ["u", "v"] * 2})
+    from rankrange.tables.formats import with_images
+
+    wide = with_images(table, tmp_path)
+    assert wide.num_columns == 257
+    assert wide["pixel 256"].to_pylist() == [0, 60, 120, 180]
+    (tmp_path / "2.png").write_bytes(b"no image")
+    with pytest.raises(UserError, match=r"2\.png, which is not"):
+        with_images(table, tmp_path)
+    with pytest.raises(UserError, match="name a file"):
+        with_images(pa.table({"file": ["../x.png"], "y": ["u"]}), tmp_path)
+
+
+# ---- cells -----------------------------------------------------------------------------------------------------------
+
+DAYS = st.dates(datetime.date(1970, 1, 1), datetime.date(2060, 12, 31))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(DAYS, min_size=1, max_size=20), st.sampled_from(["%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d"]))
+def test_dates_come_back_in_every_order_or_are_asked_about(days, form):
+    cells = [day.strftime(form) for day in days]
+    order = "day-first" if form.startswith("%d") else "month-first" if form.startswith("%m") else None
+    table, _ = typed(pa.table({"when": cells}), dates=order)
+    assert [moment.date() for moment in table["when"].to_pylist()] == days
+    clear = form in ("%d.%m.%Y", "%Y/%m/%d") or any(day.day > 12 for day in days)
+    if clear:
+        assert typed(pa.table({"when": cells}))[0]["when"].equals(table["when"])
+    else:
+        with pytest.raises(UserError, match=r"two ways; pass dates='day-first' or dates='month-first'"):
+            typed(pa.table({"when": cells}))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.decimals(-(10**7), 10**7, places=2), min_size=1, max_size=20), st.sampled_from(["$", "€", "%"]))
+def test_money_and_percent_come_back_with_point_or_comma(values, unit):
+    points = [f"-{unit}{-v:,.2f}" if v < 0 and unit == "$" else f"{v:,.2f} {unit}" for v in values]
+    swap = str.maketrans(",.", ".,")
+    for cells in (points, [cell.translate(swap) for cell in points]):
+        table, _ = typed(pa.table({"price": cells}))
+        np.testing.assert_allclose(table["price"].to_pylist(), [float(v) for v in values])
+
+
+def test_numbers_that_can_be_read_in_two_ways_are_asked_about():
+    table = pa.table({"price": ["1,234", "5,678 €"]})
+    with pytest.raises(UserError, match=r"pass decimal='point' or decimal='comma'"):
+        typed(table)
+    assert typed(table, decimal="comma")[0]["price"].to_pylist() == [1.234, 5.678]
+    assert typed(table, decimal="point")[0]["price"].to_pylist() == [1234.0, 5678.0]
+
+
+@pytest.mark.parametrize(
+    "cells", [["1.2.3", "2.0.1"], ["99/99/2020"], ["a-b"], ["12:30"], ["3", "4e5"], ["31/31/2020"]]
+)
+def test_what_is_neither_date_nor_money_stays_as_it_is(cells):
+    table = pa.table({"x": cells})
+    assert typed(table)[0].equals(table)
+
+
+def test_a_model_reads_a_new_table_in_the_form_of_the_first():
+    when = [f"{day:02d}/{1 + day % 12:02d}/2024" for day in range(1, 29)]
+    encoder = TableEncoder().fit(pa.table({"when": when}))
+    early, late = encoder.transform(pa.table({"when": ["01/02/2024", "01/03/2024"]}))[:, 0]
+    assert late > early  # February and March, not 2 and 3 January
+    assert late - early == pytest.approx(29 / encoder.columns_[0]["scale"])
+
+
+# ---- prose and many values -------------------------------------------------------------------------------------------
+
+GOOD = ["great phone works well", "really nice and good quality", "excellent product love it"]
+POOR = ["terrible waste of money", "bad quality broke at once", "awful do not buy it"]
+
+
+def reviews(n, rng):
+    y = rng.integers(0, 2, n)
+    extra = ["the", "item", "bought", "last", "week", "from", "shop", "town"]
+    return y, [
+        f"{(GOOD if v else POOR)[rng.integers(3)]} {' '.join(rng.choice(extra, 4))} {i}" for i, v in enumerate(y)
+    ]
+
+
+def test_prose_becomes_numbers_that_tell_its_meaning():
+    from sklearn.linear_model import LogisticRegression
+
+    y, texts = reviews(300, np.random.default_rng(0))
+    encoder = TableEncoder().fit(pa.table({"review": texts[:200]}))
+    X = [encoder.transform(pa.table({"review": part})) for part in (texts[:200], texts[200:])]
+    assert LogisticRegression().fit(X[0], y[:200]).score(X[1], y[200:]) > 0.95
+    assert np.isfinite(encoder.transform(pa.table({"review": ["", "???", None]}))).all()
+
+
+def test_names_and_numbers_of_rows_are_no_prose():
+    names = [f"row {i:05d}" for i in range(100)]
+    keys = [f"{i * 7919 % 10007:x}-{i:x}" for i in range(100)]
+    encoder = TableEncoder().fit(pa.table({"x": np.arange(100.0) ** 2, "name": names, "key": keys}))
+    assert [report.used for report in encoder.report_] == [True, False, False]
+
+
+def test_what_the_target_usually_is_beside_a_value_does_not_come_from_the_row_itself():
+    """With labels at random a value tells nothing; an encoding that has seen the row's own label would tell it."""
+    rng = np.random.default_rng(0)
+    n = 4000
+    values = [f"v{i}" for i in rng.integers(0, 900, n)]
+    y = rng.integers(0, 2, n)
+    table = pa.table({"value": values})
+    encoder = TableEncoder()
+    seen = encoder.fit_transform(table, y)[:, -1]
+    assert "usually" in encoder.feature_names_[-1]
+    assert abs(np.corrcoef(seen, y)[0, 1]) < 0.1
+    assert np.corrcoef(encoder.transform(table)[:, -1], y)[0, 1] > 0.3  # as a new table would be encoded
+
+
+# ---- groups, time, columns -------------------------------------------------------------------------------------------
+
+
+def a_target(n=60):
+    return find_target(pa.table({"y": ["u", "v"] * (n // 2)}), ["y"])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, 12), min_size=60, max_size=60))
+def test_a_group_is_never_in_two_parts(groups):
+    target = find_target(pa.table({"y": np.arange(60.0)}), ["y"])
+    column = pa.chunked_array([[f"g{g}" for g in groups]])
+    if len(set(groups)) < 5:
+        with pytest.raises(UserError, match="needs at least 5 groups"):
+            parts_by_group(column, "g", target, 5, np.random.default_rng(0))
+        return
+    parts = parts_by_group(column, "g", target, 5, np.random.default_rng(0))
+    assert all(len(set(parts[np.array(groups) == g])) == 1 for g in set(groups))
+    assert set(parts) == set(range(5))
+
+
+def test_time_parts_are_in_order_and_the_past_judges_the_future():
+    from rankrange.audit.judgement import Plan
+
+    rng = np.random.default_rng(0)
+    when = rng.permutation(60)
+    parts = parts_by_time(pa.chunked_array([when]), "when", a_target(), 5)
+    assert all(when[parts == f].max() < when[parts == f + 1].min() for f in range(4))
+    plan = Plan(5, 100, 100, 1, 0, fold_of=parts, forward=True)
+    for f in range(1, 5):
+        assert when[plan.train_of(parts == f)].max() < when[parts == f].min()
+
+
+def test_a_pattern_names_all_columns_that_match_it(tmp_path):
+    names = ["x", "label:a", "label:b", "odd*name"]
+    assert find_columns(names, ["label:*"], tmp_path) == ["label:a", "label:b"]
+    assert find_columns(names, ["odd*name"], tmp_path) == ["odd*name"]
+    with pytest.raises(UserError, match=r"must match some column, got 'genre:\*'"):
+        find_columns(names, ["genre:*"], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pred_probs": np.full((39, 2), 0.5)}, "with the 40 rows of the table"),
+        ({"pred_probs": np.full((40, 3), 0.5)}, "a column per class"),
+        ({"embeddings": np.full((40, 2), np.nan)}, "must be finite"),
+        ({"group": "a", "time": "c"}, "by group or by time, got both"),
+        ({"time": "b"}, "time needs a date or a number in each row, got texts"),
+        ({"models": "forest"}, "models is one of all, linear, trees"),
+        ({"dates": "american"}, "dates is one of day-first, month-first"),
+    ],
+)
+def test_options_that_cannot_be_used_are_told_before_anything_is_fitted(options, message):
+    with mock.patch("rankrange.audit.study._JUDGES", {}), pytest.raises(UserError, match=message):
+        audit_table(pa.Table.from_pylist(ROWS), "y", **options)
+
+
+# ---- whole audits ----------------------------------------------------------------------------------------------------
+
+
+def test_a_table_with_everything_is_audited_with_no_preparation(tmp_path):
+    rng = np.random.default_rng(1)
+    n = 240
+    y, texts = reviews(n, rng)
+    rows = ["review;city;price;discount;when;patient;verdict"]
+    for i in range(n):
+        day = f"{rng.integers(1, 29):02d}.{rng.integers(1, 13):02d}.2025"
+        price = f"{rng.integers(1, 9)}.{rng.integers(100, 999)},{rng.integers(10, 99)} €"
+        rows.append(
+            f"{texts[i]};city{rng.integers(60)};{price};{rng.integers(60)}%;{day};p{i // 3};{['poor', 'good'][y[i]]}"
+        )
+    path = tmp_path / "visits.csv"
+    path.write_text("\n".join(rows), encoding="utf-8")
+    audit = audit_file(path, "verdict", delimiter=";", group="patient", models="linear", calibrate=False)
+    assert [(c.name, c.kind, c.used) for c in audit.columns] == [
+        ("review", "text", True),
+        ("city", "text", True),
+        ("price", "numbers", True),
+        ("discount", "numbers", True),
+        ("when", "dates", True),
+    ]
+    assert audit.judgement.measures[0].robust.value > 0.95
+    assert audit.report().startswith("<!DOCTYPE html>")
+
+
+SHIPPED = Path(sklearn.__file__).parent / "datasets" / "data"
+
+
+def test_tables_that_scikit_learn_ships_are_read_or_refused_with_the_reason():
+    """The first line of some holds counts and names of classes, fewer than there are columns."""
+    import sklearn.datasets
+
+    table = open_table(SHIPPED / "iris.csv").read()
+    assert TableEncoder().fit_transform(table).shape[0] == 150
+    frame = sklearn.datasets.load_diabetes(as_frame=True, scaled=False).frame
+    assert TableEncoder().fit_transform(frame).shape == frame.shape
+    for name, width in (("wine_data.csv", 14), ("breast_cancer.csv", 31)):
+        with pytest.raises(UserError, match=rf"got {width} in line 2 of .*{name}; mend that line"):
+            open_table(SHIPPED / name).read()
+
+
+def test_a_table_that_matplotlib_ships_has_dates_with_names_of_months():
+    matplotlib = pytest.importorskip("matplotlib")
+    path = Path(matplotlib.get_data_path()) / "sample_data" / "msft.csv"
+    if not path.exists():
+        pytest.skip("this matplotlib ships no tables")
+    table = open_table(path).read()
+    read, forms = typed(table)
+    assert forms == {"Date": "month-named"}
+    days = read["Date"].to_pylist()
+    assert days[0] == datetime.datetime(2003, 9, 19)
+    assert table["Date"].to_pylist()[0] == "19-Sep-03"
+    assert None not in days
