@@ -209,8 +209,9 @@ def test_a_stream_needs_fractions_and_classes():
         AoRRClassifier(**FIXED).partial_fit(X, Y)
     with pytest.raises(ValueError, match="as fractions"):
         AoRRClassifier(m=5, k=50).partial_fit(X, Y, classes=["no", "yes"])
-    with pytest.raises(ValueError, match="cannot cut class by class, got stratify=True"):
+    with pytest.raises(AttributeError, match="has no attribute 'partial_fit'") as error:
         AoRRClassifier(m=0.1, k=1.0, stratify=True).partial_fit(X, Y, classes=["no", "yes"])
+    assert "cannot cut class by class, got stratify=True" in str(error.value.__cause__)
 
 
 @pytest.mark.parametrize("keep", [RankedRange.median(), RankedRange.kth(0.3), RankedRange.robust_maximum(0.1)])
@@ -315,3 +316,14 @@ def test_far_rows_with_wrong_labels_do_not_cost_the_others_their_probabilities()
     Z_bad[:100], y_bad[:100] = 10 * Z[:100], ~y[:100]
     fit = AoRRClassifier(m=0.1, k=1.0, random_state=0).fit(Z_bad, y_bad)
     assert log_loss(y, fit.predict_proba(Z)) < 0.25  # that of saying 1/2 of all is 0.69
+
+
+def test_a_data_frame_is_fitted_and_scored_without_a_warning():
+    """The columns of the frame have names, which rows that were checked inside a fit have lost."""
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    for target in (Y, np.digitize(REAL, [-1.0, 1.0])):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            fit = AoRRClassifier(**FIXED).fit(frame, target)
+            assert fit.predict_proba(frame).shape == (N, len(set(target)))
+        assert fit.temperature_ == AoRRClassifier(**FIXED).fit(X, target).temperature_

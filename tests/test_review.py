@@ -430,6 +430,45 @@ def test_what_is_kept_lowers_what_is_said_of_the_others(audited):
     assert again.judgement.wrong.sum() < audit.judgement.wrong.sum() - 12
 
 
+@pytest.mark.parametrize("task", ["classes", "numbers", "labels"])
+def test_after_half_of_the_errors_are_mended_the_others_are_still_found(task):
+    """The rows that nobody has looked at are as often wrong as before, whether or not the decisions were applied."""
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    n, X = 240, rng.normal(size=(240, 4))
+    columns = {f"x{j}": X[:, j] for j in range(4)}
+    wrong = rng.permutation(n)[:20]
+    flipped = np.isin(np.arange(n), wrong)
+    if task == "classes":
+        true = np.array(["low", "mid", "high"])[np.digitize(X[:, 0] + X[:, 1], [-0.8, 0.8])]
+        columns["y"] = np.where(flipped, np.where(true == "low", "high", "low"), true)
+        truth, targets = true, "y"
+    elif task == "numbers":
+        true = X[:, 0] + 0.1 * rng.normal(size=n)
+        columns["y"] = true + 3.0 * flipped
+        truth, targets = [repr(float(v)) for v in true], "y"
+    else:
+        true = np.column_stack([X[:, 0] > 0, X[:, 1] > 0, X[:, 2] > 0]).astype(int)
+        for j, name in enumerate(("p", "q", "r")):
+            columns[name] = true[:, j] ^ (flipped & (j == 0))
+        truth = [join_labels([name for name, yes in zip("pqr", row, strict=True) if yes]) for row in true]
+        targets = ["p", "q", "r"]
+    frame = pandas.DataFrame(columns)
+    first = audit_table(frame, targets, **QUICK)
+    looked = [suspect.row for suspect in first.suspects() if flipped[suspect.row]][:10]
+    for row in looked:
+        first.decide(row, "relabel", truth[row])
+    found = set(wrong) & {suspect.row for suspect in first.suspects() if suspect.p_wrong >= 0.5}
+    applied = apply_decisions(frame, first.decisions)
+    for table in (frame, applied) if task == "classes" else (applied,):
+        again = audit_table(table, targets, decisions=first.decisions, **QUICK)
+        likely = {suspect.row for suspect in again.suspects() if suspect.p_wrong >= 0.5}
+        assert len(found) > 12
+        assert found - set(looked) <= likely
+        assert not set(looked) & likely
+        assert again.judgement.noise.value < first.judgement.noise.value
+
+
 # ---- names of rows ---------------------------------------------------------------------------------------------------
 
 

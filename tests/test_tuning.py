@@ -274,3 +274,17 @@ def test_the_same_seed_gives_the_same_choice():
     one, two = (AoRRClassifier(random_state=7).fit(X, y) for _ in range(2))
     assert (one.m_, one.noise_estimate_, one.noise_interval_) == (two.m_, two.noise_estimate_, two.noise_interval_)
     np.testing.assert_array_equal(one.coef_, two.coef_)
+
+
+@pytest.mark.parametrize(("law", "seed"), [("laplace", 11), ("standard_t", 13)])
+def test_few_gross_errors_cost_few_rows(law, seed):
+    """Scores are flat once the errors are cut; the luckiest of them cut 45% and 35% of these rows."""
+    rng = np.random.default_rng(seed)
+    X, w = rng.normal(size=(2000, 5)), rng.normal(size=5)
+    rng.normal(size=2000)
+    y = X @ w + (rng.laplace(size=2000) if law == "laplace" else rng.standard_t(3, 2000))
+    bad = rng.choice(2000, 16, replace=False)
+    y[bad] += rng.choice([-1, 1], 16) * rng.uniform(10, 100, 16) * np.std(y) / 3
+    fit = AoRRRegressor(random_state=0).fit(X, y)
+    assert fit.dropped_[bad].all()
+    assert fit.m_ <= 0.05 * 2000

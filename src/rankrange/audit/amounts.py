@@ -71,7 +71,8 @@ def judge_numbers(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
     tell("looking for wrong numbers")
     best = _best_guess(X, y, masks, guess[1], plan)
     residual = y.astype(np.float64) - best
-    wrong, noise = outlying(residual)
+    wrong, noise = outlying(scaler.transform(target.judged[:, None])[:, 0] - best)
+    wrong, noise = np.where(target.mended, 0.0, wrong), noise.without(float(target.mended.mean()))
     order = np.argsort(-np.abs(residual), kind="stable")
     order = order[wrong[order] >= POSSIBLE]
     expected = scaler.center_[0] + scaler.scale_[0] * best[order]

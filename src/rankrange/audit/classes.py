@@ -79,9 +79,10 @@ def judge_classes(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
     model = fit_robust(AoRRClassifier, X, labels, penalty, plan, plan.folds)
     tell("looking for wrong labels")
     # The same penalty judges labels and fits the model: what is told of one holds for the other.
-    issues = _issues(X, codes, AoRRClassifier(C=penalty), plan, logs)
-    order = issues.table["row"]
-    wrong = np.asarray(issues.p_wrong)
+    issues = _issues(X, target, AoRRClassifier(C=penalty), plan, logs)
+    stays = ~target.mended[issues.table["row"]]
+    order = issues.table["row"][stays]
+    wrong = np.where(target.mended, 0.0, issues.p_wrong)
     mean: Array = np.asarray(sum(weight * P for _, weight, P in issues.opinions))
     suggested = _others(np.asarray(issues.suggested), codes, mean)
     place = {name: c for c, name in enumerate(model.classes_.tolist())}
@@ -98,20 +99,21 @@ def judge_classes(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
         losses=-np.log(np.clip(mean[np.arange(n), codes].astype(np.float64), 1e-30, 1.0)),
         wrong=wrong,
         order=order,
-        actions=np.asarray(issues.table["action"]),
+        actions=np.asarray(issues.table["action"])[stays],
         suggested=[names[c] for c in suggested[order]],
         expected=[_said(issues.opinions, i, (codes[i], suggested[i]), wrong[i], names) for i in order],
         against=X[order] * (weights[suggested[order]] - weights[codes[order]]),
         groups=groups,
-        noise=Interval(issues.noise_estimate, *map(float, issues.noise_interval)),
+        noise=Interval(issues.noise_estimate, *map(float, issues.noise_interval)).without(float(target.mended.mean())),
         loss_name="log loss",
         notes=[*lost_groups(groups), *_trust(issues, codes)],
     )
     return blinded(judgement, 1.0 / K, judgement.measures[1])
 
 
-def _issues(X: Array, codes: Array, judge: AoRRClassifier, plan: Plan, logs: Array) -> LabelIssues:
+def _issues(X: Array, target: Target, judge: AoRRClassifier, plan: Plan, logs: Array) -> LabelIssues:
     """Wrong labels by the models that the plan names; along time, by the fits on earlier rows alone."""
+    codes = target.judged
     # On many rows the fits that give the scores judge the labels too: others of the same kind would say the same.
     scored = plan.forward or (plan.models == "linear" and len(codes) > _JUDGED_ANEW)
     if plan.pred_probs is not None or scored:
@@ -129,6 +131,7 @@ def _issues(X: Array, codes: Array, judge: AoRRClassifier, plan: Plan, logs: Arr
         neighbours=plan.models == "all" and plan.fold_of is None,
         trees=plan.models != "linear",
         calibrate=plan.calibrate and plan.models != "linear",
+        learn_from=target.y,
         random_state=plan.seed,
     )
 

@@ -99,6 +99,10 @@ class Interval:
         mean, error = float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
         return cls(mean, mean - _NORMAL * error, mean + _NORMAL * error)
 
+    def without(self, share: float) -> Interval:
+        """What is left of a share of wrong targets when so many of them were mended."""
+        return Interval(*(max(0.0, end - share) for end in (self.value, self.low, self.high)))
+
     def within(self, low: float, high: float) -> Interval:
         """The same value, with the ends of the interval brought into [low, high]."""
         return Interval(self.value, max(low, self.low), min(high, self.high))

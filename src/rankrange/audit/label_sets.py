@@ -59,7 +59,9 @@ def judge_labels(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement:
     tell("fitting the model on all rows")
     model = _fit_robust(X, Y, names, top_k, penalty, plan, plan.folds)
     tell("looking for wrong labels")
-    cells, noise = _wrong_cells(X, Y, expit(scores[0]), plan)
+    cells, noise = _wrong_cells(X, target.judged, expit(scores[0]), plan)
+    noise = noise.without(float((target.judged != Y).mean()))
+    cells[target.mended] = 0.0
     wrong = cells.max(axis=1)
     order = np.argsort(-wrong, kind="stable")
     order = order[wrong[order] >= POSSIBLE]

@@ -165,8 +165,8 @@ def _learnt(decisions: Decisions, review: Review) -> Review:
 
 
 def with_decisions(target: Target, review: Review) -> Target:
-    """The target with relabelled rows as decided and dropped rows left out: what the models learn from."""
-    y, keep = target.y.copy(), np.ones(len(target.rows), dtype=bool)
+    """The target with relabelled rows as decided, what the models learn from, and as given; without dropped rows."""
+    y, given, keep = target.y.copy(), target.y.copy(), np.ones(len(target.rows), dtype=bool)
     place = {int(row): i for i, row in enumerate(target.rows)}
     for row, made in review.decided.items():
         if row not in place:
@@ -174,10 +174,12 @@ def with_decisions(target: Target, review: Review) -> Target:
         if made.choice == "drop":
             keep[place[row]] = False
         elif made.choice == "relabel":
-            coded = _coded(target, made.new_label)
-            if coded is not None:
-                y[place[row]] = coded
-    return replace(target, y=y[keep], rows=target.rows[keep])
+            # The table may be the one that the decisions were applied to, so that both labels come from the decision.
+            for labels, label in ((y, made.new_label), (given, made.given)):
+                coded = _coded(target, label)
+                if coded is not None:
+                    labels[place[row]] = coded
+    return replace(target, y=y[keep], rows=target.rows[keep], given=given[keep])
 
 
 def _coded(target: Target, label: str) -> Any:

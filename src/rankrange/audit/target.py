@@ -30,7 +30,9 @@ _NO = {"0", "false", "no", "n", "f"}
 class Target:
     """y for the rows that have one: codes of `names` (classes), floats (numbers), or a mask (rows, labels).
 
-    `rows` are the places in the file of the rows that are kept. `separator` stands between labels of one cell.
+    `rows` are the places in the file of the rows that are kept. `separator` stands between labels of one cell. `given`
+    is y before decisions, where there are some: how many targets are wrong is estimated on it, because those that
+    nobody has looked at are as often wrong as before, however many of the worst were mended.
     """
 
     task: str
@@ -40,6 +42,18 @@ class Target:
     rows: Array
     notes: list[str] = field(default_factory=list)
     separator: str = ""
+    given: Array | None = None
+
+    @property
+    def judged(self) -> Array:
+        """What the share of wrong targets is estimated on: y as it was before decisions."""
+        return self.y if self.given is None else self.given
+
+    @property
+    def mended(self) -> Array:
+        """Which of the kept rows have another target than they were given."""
+        differs = self.judged != self.y
+        return differs.any(axis=1) if differs.ndim == 2 else differs
 
     def said(self, i: int) -> str:
         """The target of the i-th kept row in words."""

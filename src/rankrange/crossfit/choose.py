@@ -4,7 +4,8 @@ Without clean data, fits at a grid of m are scored by cross-validation against t
 score is balanced accuracy: where labels of one class are wrong more often than those of another, it is still an
 increasing function of the balanced accuracy on clean labels, which plain accuracy is not. The best m must beat m = 0 by
 one standard error (more on few rows), or nothing is cut. For numbers the score is a squared error that stops growing at
-three robust standard deviations, so that an outlier that is not fitted costs the same however far out it is.
+three robust standard deviations, so that an outlier that is not fitted costs the same however far out it is; of all m
+that score as well as the best within one standard error, the smallest is taken.
 
 On many rows the scores around the best m are flat, and the share of errors can be estimated well: there m is that share
 if it scores as well as the best, within two standard errors.
@@ -331,6 +332,7 @@ def _gate(
 ) -> tuple[int, dict[str, Array], str]:
     """The best candidate if it beats the ordinary fit by a standard error, else the ordinary fit.
 
+    For numbers that is, of all that score as well as the best within a standard error, the one that cuts least.
     A candidate that is `preferred` counts as best where it scores worse by less than two standard errors.
     """
     seen = ~np.isnan(scores[0])
@@ -343,6 +345,11 @@ def _gate(
         return np.sqrt(((gain - gain @ mass[:, None] / mass.sum()) ** 2) @ mass) / mass.sum()
 
     best = int(mean.argmax())
+    if objective.loss.targets == "numbers" and fits.shares.any():
+        # Once all outliers are cut the scores are flat in m, and the highest is the luckiest: cut no more than needed.
+        as_good = mean[best] - mean <= error(value[[best]] - value)
+        as_good[0] = best == 0
+        best = min(np.flatnonzero(as_good).tolist(), key=lambda i: (fits.shares[i], -mean[i]))
     if preferred is not None and mean[best] - mean[preferred] <= 2.0 * error(value[[best]] - value[preferred])[0]:
         best = preferred
     errors = error(value - value[0])

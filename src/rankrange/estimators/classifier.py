@@ -276,6 +276,16 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
         advice = "it may be rare, not wrong; stratify=True cuts the same share of each class"
         warn_of_lost_class(self.classes_, codes, objective.mass.astype(np.float64), self.dropped_, advice, 4)
 
+    def _follows_a_stream(self) -> bool:
+        """Not class by class: asking for `partial_fit` is then an AttributeError, as scikit-learn expects."""
+        if self.stratify:
+            raise AttributeError(
+                "partial_fit follows one pair of cuts for all classes and cannot cut class by class, got "
+                "stratify=True; use fit, or stratify=False"
+            )
+        return True
+
+    @available_if(_follows_a_stream)
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> AoRRClassifier:
         """Learn from one more part of a stream.
 
@@ -299,11 +309,6 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
             The model itself.
         """
         self._check_params()
-        if self.stratify:
-            raise ValueError(
-                "partial_fit follows one pair of cuts for all classes and cannot cut class by class, got "
-                "stratify=True; use fit, or stratify=False"
-            )
         first = not hasattr(self, "stream_")
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], reset=first)
         if classes is not None and first:

@@ -41,6 +41,7 @@ def find_label_issues(
     neighbours: bool = True,
     trees: bool = True,
     calibrate: bool = True,
+    learn_from: Any = None,
     random_state: Any = None,
     n_jobs: int | None = None,
     verbose: int = 0,
@@ -72,6 +73,10 @@ def find_label_issues(
         Whether p_wrong is corrected by a trial: errors of the estimated kinds are planted among rows thought right,
         judged the same way, and counted. It costs about as much again on small tables, and nothing where no label
         seems wrong.
+    learn_from : array_like of shape (n_samples,), optional
+        Labels that the fits learn from in the place of y: y after a review, for example. Judged are the labels of y
+        still, and how many are wrong is estimated on them, because the share of wrong labels among those that nobody
+        has looked at cannot be seen from labels of which the worst were mended.
     random_state : int, RandomState or None, default=None
         A seed for the folds.
     n_jobs : int or None, default=None
@@ -103,7 +108,7 @@ def find_label_issues(
         )
         return judged
     own = estimator is None or isinstance(estimator, AoRRClassifier)
-    data = Data.checked(X, y, pred_probs is not None, any_X=not own)
+    data = Data.checked(X, y, pred_probs is not None, any_X=not own, learn_from=learn_from)
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
     report: Report = print if verbose else (lambda message: None)
     nowhere = np.zeros(len(data.codes), dtype=bool)
@@ -111,17 +116,17 @@ def find_label_issues(
         views = given_views(pred_probs, data)
         return _judge(data, views, {"model": views.opinion(0)}, nowhere, neighbours, rng, report)
     few = len(data.classes) == 2 and len(data.codes) <= 4000
-    tests, repeats = test_parts(data.codes, cv, (2 if few else 1) if n_repeats is None else n_repeats, rng)
+    tests, repeats = test_parts(data.learnt, cv, (2 if few else 1) if n_repeats is None else n_repeats, rng)
     if not own:
         views = foreign_views(data, X, estimator, tests, repeats, n_jobs, report)
         return _judge(data, views, {"model": views.opinion(0)}, nowhere, neighbours, rng, report)
-    far = far_rows(data.X, data.codes)
+    far = far_rows(data.X, data.learnt)
     views = trimmed_views(data, estimator, tests, repeats, far, report)
     opinions = {"ordinary": views.opinion(0), "robust": views.opinion(views.best)}
     dense, settled = _written_out(data.X) if trees else None, None
     if dense is not None:
         once = tests[repeats == 0]
-        found, settled = tree_opinions(dense, data.codes, len(data.classes), Folds(~once & ~far, once), rng)
+        found, settled = tree_opinions(dense, data.learnt, len(data.classes), Folds(~once & ~far, once), rng)
         opinions.update(found)
         report(f"{2 * len(once)} fits of trees; boosting stops at round {settled.stop}")
     stack = Stack(data.X if dense is None else dense, len(data.classes), float(views.C or 1.0), settled, neighbours)
@@ -135,6 +140,15 @@ def _written_out(X: Any) -> Array | None:
     return np.asarray(X.toarray()) if X.shape[0] * X.shape[1] <= _WRITTEN_OUT else None
 
 
+def _weighed(data: Data, opinions: dict[str, Array], far: Array) -> Weighed:
+    """What the opinions say together; where some labels were mended, that no label is wrong is out of the question."""
+    weighed = weigh(opinions, data.codes, far)
+    others = float(weighed.stories[1:].sum())
+    if (data.learnt == data.codes).all() or others == 0.0:
+        return weighed
+    return weigh(opinions, data.codes, far, np.array([0.0, *weighed.stories[1:]]) / others)
+
+
 def _judge(
     data: Data,
     views: Views,
@@ -145,12 +159,12 @@ def _judge(
     report: Report,
     stack: Stack | None = None,
 ) -> LabelIssues:
-    weighed = weigh(opinions, data.codes, far)
+    weighed = _weighed(data, opinions, far)
     if neighbours and data.X is not None:
         near = neighbour_view(data, weighed.mean, far, rng)
         if near is not None:
             opinions = {**opinions, "neighbours": near}
-            weighed = weigh(opinions, data.codes, far)
+            weighed = _weighed(data, opinions, far)
     told = ", ".join(f"{name} {weight:.2f}" for name, weight in weighed.weights.items())
     report(f"how much each opinion counts: {told}")
     correction = Correction()

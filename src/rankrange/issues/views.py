@@ -35,15 +35,19 @@ def index_of(table: Any) -> Array | None:
 
 @dataclass(frozen=True)
 class Data:
-    """Rows and labels, checked: codes 0..K-1 of the sorted classes; and the index of a data frame, if it has one."""
+    """Rows and labels, checked: codes 0..K-1 of the sorted classes; and the index of a data frame, if it has one.
+
+    `codes` are judged, `learnt` is what the fits learn from: the same, unless labels were mended since.
+    """
 
     X: Any
     codes: Array
     classes: Array
+    learnt: Array
     index: Array | None = None
 
     @classmethod
-    def checked(cls, X: Any, y: Any, fitted: bool, any_X: bool) -> Data:
+    def checked(cls, X: Any, y: Any, fitted: bool, any_X: bool, learn_from: Any = None) -> Data:
         """Check X and y as users give them; `fitted` says that probabilities are given and nothing is to be fitted.
 
         With a model of the user's own (`any_X`), X is what that model takes; what is kept of it are numbers, or None.
@@ -66,7 +70,21 @@ class Data:
         if not fitted and counts.min() < 2:
             rare = classes.tolist()[int(counts.argmin())]
             raise ValueError(f"each class needs two rows to be judged by the others, got one of {rare!r}; drop it")
-        return cls(X, codes, classes, index)
+        return cls(X, codes, classes, codes if learn_from is None else _mended(learn_from, classes, len(y)), index)
+
+
+def _mended(learn_from: Any, classes: Array, n: int) -> Array:
+    """The codes of labels that stand in for y in all fits, checked."""
+    labels = column_or_1d(learn_from)
+    if len(labels) != n:
+        raise ValueError(f"learn_from must have one label per row of y, got {len(labels)} for {n} rows; pass all labels")
+    unknown = np.setdiff1d(labels, classes)
+    if len(unknown):
+        raise ValueError(f"learn_from must hold classes of y only, got {unknown[:5].tolist()}; add them to y")
+    codes = np.searchsorted(classes, labels)
+    if np.bincount(codes, minlength=len(classes)).min() < 2:
+        raise ValueError("learn_from must have two rows of each class of y, got fewer; drop the rare class from both")
+    return codes
 
 
 @dataclass(frozen=True)
@@ -135,7 +153,7 @@ def foreign_views(
         raise ValueError(
             f"estimator must have predict_proba, got {type(estimator).__name__}; wrap it in CalibratedClassifierCV"
         )
-    task = Task(X, data.codes, np.arange(len(data.classes)))
+    task = Task(X, data.learnt, np.arange(len(data.classes)))
     found = fit_folds(estimator, task, Folds(~tests, tests), n_jobs=n_jobs)
     logs = np.empty((repeats[-1] + 1, len(data.codes), len(data.classes)))
     for repeat, test, P in zip(repeats, tests, found.parts, strict=True):
@@ -165,9 +183,9 @@ def trimmed_views(
     if estimator is not None and estimator.loss != "logistic":
         raise ValueError(f"an AoRRClassifier needs loss='logistic' to give probabilities, got {estimator.loss!r}")
     n, K = len(data.codes), len(data.classes)
-    objective = logistic_objective(data.X, data.codes, K, estimator is None or bool(estimator.fit_intercept))
+    objective = logistic_objective(data.X, data.learnt, K, estimator is None or bool(estimator.fit_intercept))
     C = None if estimator is None or estimator.C == "auto" else float(estimator.C)
-    fits, parts, _ = trimmed_fits(objective, data.codes, Folds(~tests & ~far, tests), C, report)
+    fits, parts, _ = trimmed_fits(objective, data.learnt, Folds(~tests & ~far, tests), C, report)
     logs = np.empty((len(fits.W), repeats[-1] + 1, n, K), dtype=np.float32)
     cuts = np.empty((repeats[-1] + 1, n))
     for repeat, limit, (rows, scores) in zip(repeats, fits.cuts(2), parts, strict=True):
@@ -207,7 +225,7 @@ def neighbour_view(data: Data, plain: Array, far: Array, rng: np.random.Generato
         X, mass = X / np.maximum(X[~far].std(axis=0), 1e-12), (~far).astype(np.float64)
     some = np.sort(rng.choice(n, min(n, _ASKED), replace=False))
     for rows in (some, np.arange(n)) if len(some) < n else (some,):
-        near = label_shares(X, data.codes, len(data.classes), rows, rng, mass)
+        near = label_shares(X, data.learnt, len(data.classes), rows, rng, mass)
         own = np.stack([plain[rows, data.codes[rows]], near[np.arange(len(rows)), data.codes[rows]]])
         own = np.clip(own[:, ~far[rows]], 1e-4, 1.0)
         share = mixture_weights(own, np.full(own.shape[1], 1.0 / own.shape[1]))
