@@ -77,7 +77,9 @@ def _mended(learn_from: Any, classes: Array, n: int) -> Array:
     """The codes of labels that stand in for y in all fits, checked."""
     labels = column_or_1d(learn_from)
     if len(labels) != n:
-        raise ValueError(f"learn_from must have one label per row of y, got {len(labels)} for {n} rows; pass all labels")
+        raise ValueError(
+            f"learn_from must have one label per row of y, got {len(labels)} for {n} rows; pass all labels"
+        )
     unknown = np.setdiff1d(labels, classes)
     if len(unknown):
         raise ValueError(f"learn_from must hold classes of y only, got {unknown[:5].tolist()}; add them to y")
