@@ -77,8 +77,8 @@ def rankings(probabilities: Any, labels: Any) -> dict[str, Any]:
     return found
 
 
-def judged(path: Path) -> list[dict[str, Any]]:
-    """The rows of one run with m="auto", and of the folds with the same labels where there are any."""
+def judged(path: Path) -> dict[str, Any]:
+    """The row of one run with m="auto"."""
     saved = np.load(path)
     _, data, column, seed = path.stem.split("_")
     found = suspects_of(saved)
@@ -86,13 +86,19 @@ def judged(path: Path) -> list[dict[str, Any]]:
     row = {"data": data, "column": column, "seed": seed, "wrong": round(float(wrong.mean()), 4)}
     claimed = float(found.p_wrong[likely].mean()) if likely.any() else 0.0
     true = float(wrong[likely].mean()) if likely.any() else 0.0
-    estimate = round(found.noise_estimate, 4)
-    counts = {"likely": int(likely.sum()), "claimed": round(claimed, 3), "true": round(true, 3), "estimate": estimate}
-    rows = [row | {"ranking": "suspects()", "ap": _precision(wrong, found.score)} | counts]
-    folds = sorted(path.parent.glob(f"folds_{data}_{column}_*.npz"))
-    for name, score in rankings(*(np.load(folds[0])[key] for key in ("p", "labels"))).items() if folds else ():
-        rows.append(row | {"ranking": name, "ap": _precision(wrong, score)} | dict.fromkeys(counts, ""))
-    return rows
+    row |= {"ranking": "suspects()", "ap": _precision(wrong, found.score), "likely": int(likely.sum())}
+    return row | {"claimed": round(claimed, 3), "true": round(true, 3), "estimate": round(found.noise_estimate, 4)}
+
+
+def ranked(path: Path) -> list[dict[str, Any]]:
+    """The rows of one set of cross-validated probabilities: one per way to rank them."""
+    saved = np.load(path)
+    _, data, column, seed = path.stem.split("_")
+    wrong = saved["labels"] != saved["clean"]
+    row = {"data": data, "column": column, "seed": seed, "wrong": round(float(wrong.mean()), 4)}
+    blank = dict.fromkeys(("likely", "claimed", "true", "estimate"), "")
+    scores = rankings(saved["p"], saved["labels"].astype(np.int64))
+    return [row | {"ranking": name, "ap": _precision(wrong, score)} | blank for name, score in scores.items()]
 
 
 def _precision(wrong: Any, score: Any) -> float | str:
@@ -112,7 +118,8 @@ def main() -> None:
         os.makedirs(given.train, exist_ok=True)
         train(given.train, given.columns, given.seed, given.tiny)
     if given.judge is not None:
-        rows = [row for path in sorted(given.judge.glob("auto_*.npz")) for row in judged(path)]
+        rows = [judged(path) for path in sorted(given.judge.glob("auto_*.npz"))]
+        rows += [row for path in sorted(given.judge.glob("folds_*.npz")) for row in ranked(path)]
         for row in rows:
             print(*row.values(), sep="\t")
         if given.record:

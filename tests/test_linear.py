@@ -11,6 +11,7 @@ import skops.io
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -183,13 +184,34 @@ def test_a_stream_learns_to_cut_wrong_labels():
     assert share_above == pytest.approx(0.15, abs=0.03)
 
 
+def test_a_stream_after_a_fit_forgets_how_sure_the_fit_was():
+    """The factor of the probabilities belongs to the rows of that fit: a stream has one of its own, which is 1."""
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(600, 3))
+    truth = (Z[:, 0] > 0).astype(int)
+    noisy = np.where(rng.random(600) < 0.2, 1 - truth, truth)
+    fit = AoRRClassifier(m=0.2, k=1.0).fit(Z, noisy)
+    assert fit.temperature_ < 0.9
+    fit.partial_fit(Z, truth)
+    expected = 1 / (1 + np.exp(-fit.decision_function(Z)))
+    np.testing.assert_allclose(fit.predict_proba(Z)[:, 1], expected, rtol=1e-12)
+
+
+def test_a_stream_after_a_fit_goes_on_from_that_fit_and_not_from_an_older_stream():
+    fresh = AoRRClassifier(**FIXED).fit(X, Y).partial_fit(X, Y)
+    older = AoRRClassifier(**FIXED).partial_fit(X[:, :1], Y, classes=np.unique(Y))
+    again = older.fit(X, Y).partial_fit(X, Y)
+    np.testing.assert_array_equal(again.coef_, fresh.coef_)
+
+
 def test_a_stream_needs_fractions_and_classes():
     with pytest.raises(ValueError, match="must name all classes"):
         AoRRClassifier(**FIXED).partial_fit(X, Y)
     with pytest.raises(ValueError, match="as fractions"):
         AoRRClassifier(m=5, k=50).partial_fit(X, Y, classes=["no", "yes"])
-    with pytest.raises(ValueError, match="cannot cut class by class, got stratify=True"):
+    with pytest.raises(AttributeError, match="has no attribute 'partial_fit'") as error:
         AoRRClassifier(m=0.1, k=1.0, stratify=True).partial_fit(X, Y, classes=["no", "yes"])
+    assert "cannot cut class by class, got stratify=True" in str(error.value.__cause__)
 
 
 @pytest.mark.parametrize("keep", [RankedRange.median(), RankedRange.kth(0.3), RankedRange.robust_maximum(0.1)])
@@ -267,21 +289,33 @@ def test_one_class_is_an_error():
 
 
 def test_probabilities_of_a_fit_that_drops_rows_are_those_of_the_likeliest_scale():
-    """At temperature_ the derivative of the log loss of all rows in the scale is zero; the decisions stay."""
+    """At temperature_ the log loss is least in the scale, over rows as near as 99% of the kept; decisions stay."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 3))
     y = (X[:, 0] + rng.logistic(size=400) > 0).astype(int)
     fit = AoRRClassifier(m=0.2, k=1.0, random_state=0).fit(X, y)
     scores = fit.decision_function(X)
 
+    near = np.abs(scores) <= np.quantile(np.abs(scores)[~fit.dropped_], 0.99, method="inverted_cdf")
+
     def cost(factor):
-        return np.logaddexp(0.0, -factor * np.where(y == 1, 1, -1) * scores).mean()
+        return np.logaddexp(0.0, -factor * np.where(y == 1, 1, -1) * scores)[near].mean()
 
     assert 0 < fit.temperature_ < 1
     assert all(cost(fit.temperature_) <= cost(fit.temperature_ * by) for by in (0.99, 1.01))
     np.testing.assert_allclose(fit.predict_proba(X)[:, 1], 1 / (1 + np.exp(-fit.temperature_ * scores)))
     np.testing.assert_array_equal(fit.predict_proba(X).argmax(axis=1), fit.predict(X))
     assert AoRRClassifier(m=0, k=1.0, random_state=0).fit(X, y).temperature_ == 1.0
+
+
+def test_far_rows_with_wrong_labels_do_not_cost_the_others_their_probabilities():
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(1000, 5))
+    y = Z[:, 0] + 0.5 * Z[:, 1] > 0
+    Z_bad, y_bad = Z.copy(), y.copy()
+    Z_bad[:100], y_bad[:100] = 10 * Z[:100], ~y[:100]
+    fit = AoRRClassifier(m=0.1, k=1.0, random_state=0).fit(Z_bad, y_bad)
+    assert log_loss(y, fit.predict_proba(Z)) < 0.25  # that of saying 1/2 of all is 0.69
 
 
 def test_a_data_frame_is_fitted_and_scored_without_a_warning():

@@ -1,6 +1,7 @@
 """Every solver with every loss and every aggregate, from the tables: a new one meets all the others untouched."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,10 +10,12 @@ from rankrange.core.aggregates import AGGREGATES, Aggregate, Soft
 from rankrange.core.cuts import select
 from rankrange.core.losses import LOSSES
 from rankrange.core.objective import Design, Objective
-from rankrange.solvers import SOLVERS, Settings, solve
+from rankrange.solvers import SOLVERS, Settings, Solver, solve
 
 N, D = 60, 3
-CONVEX = [name for name, loss in LOSSES.items() if loss().targets != "labels"]
+ALL = [name for name, loss in LOSSES.items() if loss().targets != "labels"]  # `tests/test_tkml_solvers.py` has those
+CONVEX = [name for name in ALL if getattr(LOSSES[name], "convex", True)]
+WITH_CAPS = [name for name, make in AGGREGATES.items() if hasattr(make(np.arange(N) % 2), "caps")]
 
 
 def objective_of(loss_name, aggregate_name, m=6, k=48, weights=None, seed=0):
@@ -37,7 +40,7 @@ def objective_of(loss_name, aggregate_name, m=6, k=48, weights=None, seed=0):
 
 
 @pytest.mark.parametrize("aggregate", AGGREGATES)
-@pytest.mark.parametrize("loss", CONVEX)
+@pytest.mark.parametrize("loss", ALL)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_the_weights_are_the_derivative_of_the_aggregate(loss, aggregate, weighted):
     weights = np.random.default_rng(1).uniform(0.5, 2.0, N) if weighted else None
@@ -55,7 +58,7 @@ def test_the_weights_are_the_derivative_of_the_aggregate(loss, aggregate, weight
 
 
 @pytest.mark.parametrize("aggregate", AGGREGATES)
-@pytest.mark.parametrize("loss", CONVEX)
+@pytest.mark.parametrize("loss", ALL)
 def test_the_gradient_is_the_finite_difference(loss, aggregate):
     problem = objective_of(loss, aggregate)
     rng = np.random.default_rng(4)
@@ -82,15 +85,24 @@ def lacks(solver, problem):
     return [name for name in SOLVERS[solver].aggregate if not hasattr(problem.aggregate, name)]
 
 
+def refused(solver, problem):
+    """The error that is due, or None: what the aggregate lacks, or a bend that an exact method cannot follow."""
+    if lacks(solver, problem):
+        return ValueError, f"solver='{solver}' needs an aggregate"
+    exact = SOLVERS[solver].exact and solver != "auto"
+    return (TypeError, "needs a convex loss") if exact and not getattr(problem.loss, "convex", True) else None
+
+
 @pytest.mark.parametrize("aggregate", AGGREGATES)
-@pytest.mark.parametrize("loss", CONVEX)
+@pytest.mark.parametrize("loss", ALL)
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_a_solver_descends_or_says_what_it_lacks(solver, loss, aggregate):
     problem = objective_of(loss, aggregate)
     start = np.random.default_rng(6).normal(size=(problem.n_outputs, D + 1))
     settings = Settings(max_iter=60, tol=1e-5, n_starts=2)
-    if lacks(solver, problem):
-        with pytest.raises(ValueError, match=f"solver='{solver}' needs an aggregate"):
+    due = refused(solver, problem)
+    if due is not None:
+        with pytest.raises(due[0], match=due[1]):
             solve(solver, problem, start, settings)
         return
     result = solve(solver, problem, start, settings)
@@ -102,8 +114,17 @@ def test_a_solver_descends_or_says_what_it_lacks(solver, loss, aggregate):
         assert all(later <= earlier * (1 + 1e-9) for earlier, later in itertools.pairwise(values[1:]))
 
 
+def provable(problem):
+    """Whether a certificate is promised: the loss bends or has margins, and its slopes in a row add up to zero."""
+    loss, W = problem.loss, np.random.default_rng(7).normal(size=(problem.n_outputs, D + 1))
+    Z = problem.design.scores(W)
+    if problem.n_outputs > 1:
+        return np.abs(problem.losses_and_slopes(Z)[1].sum(axis=0)).max() < 1e-9
+    return hasattr(loss, "margins") or bool(loss.curvature(problem.y, Z[0]).any())
+
+
 @pytest.mark.parametrize("loss", CONVEX)
-@pytest.mark.parametrize("aggregate", ["ranked", "stratified"])
+@pytest.mark.parametrize("aggregate", WITH_CAPS)
 def test_a_certificate_bounds_what_any_other_solver_finds(loss, aggregate):
     """m = 0: one minimum, so that nothing may lie below the bound of any solver."""
     problem = objective_of(loss, aggregate, m=0, k=45)
@@ -112,8 +133,9 @@ def test_a_certificate_bounds_what_any_other_solver_finds(loss, aggregate):
     for result in results:
         assert result.value * (1 - result.certificate) <= best * (1 + 1e-9)
     certified = [result for result in results if result.certificate <= 1e-6]
-    if loss != "one_vs_rest_squared_hinge":  # of which nothing is proved with an intercept
+    if provable(problem):
         assert certified
+    if certified:
         assert certified[0].value == pytest.approx(best, rel=1e-5)
 
 
@@ -135,6 +157,43 @@ def test_a_loss_that_lacks_something_is_named_before_anything_runs():
         solve("dca", problem)
     with pytest.raises(ValueError, match="solver must be one of auto"):
         solve("newton", problem)
+
+
+class GemanMcClure:
+    """r^2 / (1 + r^2) with r = z - y: far rows pull less and less, so that it bends both ways."""
+
+    targets = "numbers"
+    convex = False
+
+    def value(self, y, z):
+        return (z - y) ** 2 / (1 + (z - y) ** 2)
+
+    def value_and_derivative(self, y, z):
+        return self.value(y, z), 2 * (z - y) / (1 + (z - y) ** 2) ** 2
+
+    def curvature(self, y, z):
+        return (2 - 6 * (z - y) ** 2) / (1 + (z - y) ** 2) ** 3
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_loss_that_is_not_convex_is_descended_or_refused_and_nothing_is_proved(solver):
+    problem = replace(objective_of("squared", "ranked"), loss=GemanMcClure())
+    start = np.random.default_rng(6).normal(size=(1, D + 1))
+    due = refused(solver, problem)
+    if due is not None:
+        with pytest.raises(due[0], match="GemanMcClure is not convex"):
+            solve(solver, problem, start)
+        return
+    result = solve(solver, problem, start, Settings(max_iter=60))
+    assert result.value < problem.value(start)
+    assert result.certificate == np.inf
+
+
+def test_a_solver_may_ask_the_aggregate_for_any_method(monkeypatch):
+    picky = Solver(SOLVERS["auto"].run, exact=True, aggregate=("blurred",))
+    monkeypatch.setitem(SOLVERS, "picky", picky)
+    with pytest.raises(ValueError, match="solver='picky' needs an aggregate that tells `blurred`; the 'soft'"):
+        solve("picky", objective_of("logistic", "soft"))
 
 
 @pytest.mark.parametrize("temperature", [1e-6, 1e-3])

@@ -115,6 +115,18 @@ def test_m_by_itself(capsys):
     assert "suspects among 3840 rows" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("task", ["in regression", "with many labels"])
+def test_m_by_itself_without_classes(task):
+    generator = torch.Generator().manual_seed(0)
+    x, wild = torch.randn(1280, 20, generator=generator), torch.arange(1280) % 10 == 0
+    scores = x @ torch.randn(20, 5, generator=generator)
+    y = torch.where(wild, 40.0, scores[:, 0]) if task == "in regression" else (scores > 3.0) ^ wild[:, None]
+    torch.manual_seed(0)
+    weights = run_section(f"m by itself {task}", dataset=torch.utils.data.TensorDataset(x, y))["weights"]
+    assert weights[wild].mean() < weights[~wild].mean() - 0.3
+    assert weights[~wild].mean() > 0.9
+
+
 def test_m_by_itself_in_lightning(monkeypatch):
     monkeypatch.setitem(sys.modules, "lightning", types.SimpleNamespace(LightningModule=StandInModule))
     dataset, clean = noisy_dataset()

@@ -237,6 +237,66 @@ def test_suspects_are_the_table_of_find_label_issues_with_rows_that_are_sample_i
     assert abs(found.noise_estimate - 0.2) < 0.1
 
 
+def test_claims_are_as_often_right_as_they_say():
+    x, y = make_problem(spread=1.2)
+    noisy = flipped(y, 0.2)
+    criterion = automatic()
+    train(x, noisy, criterion)
+    found = criterion.suspects()
+    likely = found.p_wrong >= 0.5
+    assert likely.sum() > 150
+    assert abs(found.p_wrong[likely].mean() - (noisy != y).numpy()[likely].mean()) < 0.1
+    assert (found.table["p_wrong"] == found.p_wrong[found.table["row"]]).all()
+    np.testing.assert_allclose(found.table["fdr"][-1], 1 - found.table["p_wrong"].mean())
+
+
+def test_of_a_network_that_wavers_nothing_is_claimed():
+    """Its objections are sure of themselves, but other ones at each visit."""
+    generator = torch.Generator().manual_seed(0)
+    criterion, target = automatic(), torch.arange(500) % CLASSES
+    for _ in range(12):
+        output = 12 * nn.functional.one_hot(torch.randint(CLASSES, (500,), generator=generator), CLASSES).float()
+        output[100:] = 12 * nn.functional.one_hot(target[100:], CLASSES).float()  # a fifth of the samples is in doubt
+        criterion(output, target, torch.arange(500))
+    assert len(criterion.suspects()) == 0
+
+
+def launches(step):
+    """Operations on tensors, views not counted, of a loss and its gradient."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Counter(TorchDispatchMode):
+        n = 0
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            launched = not any(
+                tag in str(function) for tag in ("view", "detach", "empty", "alias", "select.int", "expand")
+            )
+            self.n += launched
+            return function(*args, **(kwargs or {}))
+
+    output = torch.randn(16, CLASSES, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    with Counter() as counter:
+        torch.autograd.grad(step(output, torch.arange(16) % CLASSES, torch.arange(16)), output)
+    return counter.n
+
+
+def test_where_the_kernel_runs_a_step_has_at_most_eight_launches_more_than_cross_entropy(monkeypatch):
+    kernels, runs = importlib.import_module("rankrange.torch.kernels"), []
+
+    def launch(name, grid_0, grid_1, given, constants, warps):
+        runs.append(name)
+        given[1].fill_(1 / 16)  # the weights over their sum; counted as a launch
+
+    monkeypatch.setattr(kernels, "fits_memory", lambda losses, output: True)
+    monkeypatch.setattr(kernels, "_launch", launch)
+    criterion = automatic(n_samples=16)
+    launches(criterion)
+    ours, plain = launches(criterion), launches(lambda output, target, index: nn.CrossEntropyLoss()(output, target))
+    assert runs == ["remember"] * 2
+    assert ours <= plain + 8
+
+
 @pytest.mark.parametrize("task", ["regression", "many labels"])
 def test_losses_without_classes_are_judged_by_themselves(task):
     generator = torch.Generator().manual_seed(0)
@@ -340,6 +400,21 @@ def test_a_class_that_is_being_cut_away_is_protected_with_a_warning():
         batches()
     for c in range(4):
         assert criterion.last_weights[target == c].sum() == pytest.approx(15)
+
+
+def test_protection_lasts_until_every_class_would_keep_its_share():
+    from rankrange.torch.protect import ENOUGH, LEAST
+
+    criterion = rrt.AoRRLoss(m=0.5)
+    guard, target = criterion.guard, torch.arange(400) % 4
+    guard.prepare(4, target.device)
+    states = []
+    for kept in (1.0, LEAST + 0.05, LEAST - 0.05, LEAST + 0.05, ENOUGH + 0.05, LEAST + 0.05):
+        weights = torch.where(target == 0, 0.5 * kept, 0.5)
+        for _ in range(20):  # long enough for the past to be forgotten
+            guard(weights, target, 0.5)
+        states.append(bool(guard.on))
+    assert states == [False, False, True, True, False, False]
 
 
 @pytest.mark.parametrize("m", [0.3, 0.5])

@@ -69,8 +69,13 @@ class PiecewiseLinear(Loss, Protocol):
         """The derivative in z of the sum of the margins with weights a (n, J)."""
 
 
+def is_convex(loss: Loss) -> bool:
+    """Whether the loss is convex in its scores, as all are that do not say `convex = False`."""
+    return bool(getattr(loss, "convex", True))
+
+
 def needs(loss: Loss, n_outputs: int, who: str, remedy: str) -> None:
-    """Raise a TypeError that names what the loss lacks for an exact solver: margins, or else curvature.
+    """Raise a TypeError that names what the loss lacks for an exact solver: convexity, margins, or else curvature.
 
     Parameters
     ----------
@@ -81,6 +86,8 @@ def needs(loss: Loss, n_outputs: int, who: str, remedy: str) -> None:
     who, remedy : str
         Who asks, and what to do instead, for the message.
     """
+    if not is_convex(loss):
+        raise TypeError(f"{who} needs a convex loss; {type(loss).__name__} is not convex. {remedy}")
     wanted: tuple[str, ...]
     if isinstance(loss, PiecewiseLinear):
         wanted = ("margins_change",) if n_outputs > 1 else ()

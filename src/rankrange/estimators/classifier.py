@@ -103,7 +103,8 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
     dropped_ : ndarray of bool of shape (n_samples,)
         The training rows that were dropped.
     temperature_ : float
-        The factor, at most 1, by which scores are multiplied for probabilities; 1 where no row was dropped.
+        The factor, at most 1, by which scores are multiplied for probabilities; 1 where no row was dropped, for streams
+        and for shards.
     objective_ : float
         C times the sum of the kept losses + ||coef_||^2 / 2.
     certificate_ : float
@@ -200,6 +201,7 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
             The fitted model itself.
         """
         if fitted_elsewhere(self, X, y, sample_weight, X_val, y_val):
+            self.temperature_ = 1.0
             return self
         self._check_params()
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
@@ -224,17 +226,21 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
         return self
 
     def _temperature(self, X: Any, y: Array, weight: Array | None) -> float:
-        """The factor of the scores, at most 1, under which all labels as they are become most likely: Newton's method.
+        """The factor of the scores, at most 1, under which labels as they are become most likely: Newton's method.
 
         A fit without the rows that contradict it is too sure of itself. One factor for all scores changes no decision.
+        Rows count up to the scores that kept rows have: a far row that was dropped would cost all others their
+        probabilities.
         """
         if self.loss != "logistic" or self.m_ == 0:
             return 1.0
-        scores = np.asarray(self._scores(X), dtype=np.float64)
-        scores = scores[:, 0] if len(self.classes_) == 2 else scores
-        Z = np.stack([np.zeros_like(scores), scores], axis=1) if scores.ndim == 1 else scores
-        own = Z[np.arange(len(Z)), ((y > 0) if scores.ndim == 1 else y).astype(np.intp)]
+        # Not `decision_function`, which would miss the names of the columns of a frame.
+        Z = np.asarray(X @ self.coef_.T + self.intercept_, dtype=np.float64)
+        two = Z.shape[1] == 1
+        Z = np.hstack([np.zeros_like(Z), Z]) if two else Z
+        own = Z[np.arange(len(Z)), ((y > 0) if two else y).astype(np.intp)]
         mass = np.ones(len(Z)) if weight is None else np.asarray(weight, dtype=np.float64)
+        mass = mass * _within_reach(np.ptp(Z, axis=1), mass * ~self.dropped_)
         factor = 1.0
         for _ in range(50):
             P = softmax(factor * Z, axis=1)
@@ -270,6 +276,16 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
         advice = "it may be rare, not wrong; stratify=True cuts the same share of each class"
         warn_of_lost_class(self.classes_, codes, objective.mass.astype(np.float64), self.dropped_, advice, 4)
 
+    def _follows_a_stream(self) -> bool:
+        """Not class by class: asking for `partial_fit` is then an AttributeError, as scikit-learn expects."""
+        if self.stratify:
+            raise AttributeError(
+                "partial_fit follows one pair of cuts for all classes and cannot cut class by class, got "
+                "stratify=True; use fit, or stratify=False"
+            )
+        return True
+
+    @available_if(_follows_a_stream)
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> AoRRClassifier:
         """Learn from one more part of a stream.
 
@@ -293,11 +309,6 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
             The model itself.
         """
         self._check_params()
-        if self.stratify:
-            raise ValueError(
-                "partial_fit follows one pair of cuts for all classes and cannot cut class by class, got "
-                "stratify=True; use fit, or stratify=False"
-            )
         first = not hasattr(self, "stream_")
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], reset=first)
         if classes is not None and first:
@@ -311,6 +322,7 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
         self._check_classes(np.arange(len(self.classes_)))
         loss, n_outputs = self._loss()
         self._learn(X, self._encode(codes, X.dtype), self._mass(X, codes, sample_weight), loss, n_outputs)
+        self.temperature_ = 1.0  # that of a fit before belongs to its rows
         return self
 
     def _mass(self, X: Any, codes: Array, sample_weight: Any) -> Array | None:
@@ -371,3 +383,10 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
     def predict_log_proba(self, X: Any) -> Array:
         """Logarithms of the probabilities of the classes, (n, n_classes); only with loss="logistic"."""
         return np.log(self.predict_proba(X))
+
+
+def _within_reach(sizes: Array, mass: Array) -> Array:
+    """Which sizes are at most that of 99% of the mass."""
+    order = np.argsort(sizes, kind="stable")
+    below = np.cumsum(mass[order])
+    return np.asarray(sizes <= sizes[order[np.searchsorted(below, 0.99 * below[-1])]])

@@ -117,6 +117,7 @@ class AoRRLinear(BaseEstimator):
         self.m_: float = int(objective.m) if whole else float(objective.m)
         self.k_: float = int(objective.k) if whole else float(objective.k)
         self._store(result, objective)
+        self.__dict__.pop("stream_", None)  # a stream after this goes on from here, not from where an older one was
         given = Design(X, design.fit_intercept)
         as_given = self._by_class(replace(objective, design=given, y=y, sample_weight=weight))
         losses = result.losses if rows is X else None

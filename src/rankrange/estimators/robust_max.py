@@ -143,6 +143,10 @@ class RobustMaxClassifier(AoRRClassifier):
         if not self.converged_:
             warnings.warn(f"stopped after max_iter={self.max_iter} iterations", ConvergenceWarning, stacklevel=3)
 
+    def _temperature(self, X: Any, y: Array, weight: Array | None) -> float:
+        """No row is dropped, so the scores are left as they are."""
+        return 1.0
+
     @property
     def partial_fit(self) -> Any:
         """There is none: asking for it is an AttributeError, as scikit-learn expects where nothing can be streamed."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.arrays import Array
-from ..core.losses import needs
+from ..core.losses import is_convex, needs
 from ..core.objective import Objective
 from .descent import Log, Result
 from .label_ranking import by_separation
@@ -86,7 +86,7 @@ class Solver(NamedTuple):
 
 
 def _search(objective: Objective, start: Array | None, settings: Settings) -> Result:
-    if not hasattr(objective.aggregate, "caps"):
+    if _nothing_to_prove(objective):
         return descend_from_starts(objective, start, settings)
     return multistart(
         objective,
@@ -97,6 +97,11 @@ def _search(objective: Objective, start: Array | None, settings: Settings) -> Re
         max_iter=settings.max_iter,
         log=settings.log,
     )
+
+
+def _nothing_to_prove(objective: Objective) -> bool:
+    """Whether no exact method fits: what an aggregate without `caps` keeps, or a loss that is not convex."""
+    return not hasattr(objective.aggregate, "caps") or not is_convex(objective.loss)
 
 
 def _bilevel(objective: Objective, start: Array | None, settings: Settings) -> Result:
@@ -154,9 +159,14 @@ def solve(name: str, objective: Objective, start: Array | None = None, settings:
 
     Examples
     --------
-    >>> from rankrange.solvers import SOLVERS
-    >>> sorted(SOLVERS)
-    ['auto', 'bilevel', 'dca', 'subgradient']
+    >>> import numpy as np
+    >>> from rankrange.core.losses import Squared
+    >>> from rankrange.core.objective import Design, Objective
+    >>> from rankrange.solvers import solve
+    >>> X, y = np.arange(6.0)[:, None], np.array([0.0, 2.0, 4.0, 6.0, 8.0, 99.0])
+    >>> line = solve("auto", Objective(Design(X, True), y, Squared(), 1e6, 1, m=1, k=6)).w
+    >>> print(line.round(3) + 0.0)  # the slope and the intercept of all points but one
+    [[2. 0.]]
     """
     if name not in SOLVERS:
         raise ValueError(f"solver must be one of {', '.join(SOLVERS)}, got {name!r}")
@@ -164,10 +174,11 @@ def solve(name: str, objective: Objective, start: Array | None = None, settings:
     others = ", ".join(repr(other) for other in SOLVERS if other != name)
     for method in solver.aggregate:
         if not hasattr(objective.aggregate, method):
+            told, given = _WHAT.get(method, f"`{method}`"), objective.aggregate.name
             raise ValueError(
-                f"solver={name!r} needs an aggregate that tells {_WHAT[method]}; the {objective.aggregate.name!r} "
-                f"aggregate does not. Use solver='auto'."
+                f"solver={name!r} needs an aggregate that tells {told}; the {given!r} aggregate does not. "
+                "Use solver='auto'."
             )
-    if solver.exact:
+    if solver.exact and not (solver.run is _search and _nothing_to_prove(objective)):
         needs(objective.loss, objective.n_outputs, f"solver={name!r}", f"Try one of {others}.")
     return solver.run(objective, start, Settings() if settings is None else settings)

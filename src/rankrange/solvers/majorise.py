@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..core.arrays import Array
+from ..core.losses import is_convex
 from ..core.objective import Objective
 from .descent import Log, Metric, Result, cut_is_clean, finish
 from .inner import convex
@@ -125,8 +126,10 @@ def certify(objective: Objective, W: Array) -> float:
     Returns
     -------
     float
-        The relative gap; infinite where ties blur the cut.
+        The relative gap; infinite where ties blur the cut, and for a loss that is not convex.
     """
+    if not is_convex(objective.loss):
+        return np.inf
     s = objective.losses(objective.design.scores(W))
     if objective.m > 0 and not cut_is_clean(objective, s):
         return np.inf

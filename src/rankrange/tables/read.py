@@ -80,8 +80,11 @@ class Source:
         return table
 
     def packed_batches(self, columns: Sequence[str] | None = None) -> Iterator[Any]:
-        """Record batches of a Parquet or Arrow file, some rows at a time, so that it is never held whole."""
+        """Record batches of a file that is not CSV; of Parquet and Arrow some rows at a time, never held whole."""
         wanted = list(self.names if columns is None else columns)
+        if self.held is not None:
+            yield from self.held.select(wanted).to_batches()
+            return
         try:
             if self.kind == "parquet":
                 with _arrow("parquet")[1].ParquetFile(self.path) as file:
