@@ -517,3 +517,20 @@ def test_issues_name_rows_by_the_index_and_take_decisions():
         issues.decide(3, "keep")
     with pytest.raises(ValueError, match="one of those in y, got 'sideways'"):
         issues.decide(first, "relabel", "sideways")
+
+
+def test_issues_read_named_probabilities_by_name_and_say_what_takes_texts():
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    true = rng.integers(0, 3, 200)
+    y = np.array(["category_a", "category_b", "category_c"])[np.where(rng.random(200) < 0.1, (true + 1) % 3, true)]
+    P = np.full((200, 3), 0.02)
+    P[np.arange(200), true] = 0.96
+    plain = find_label_issues(y=y, pred_probs=P)
+    frame = pandas.DataFrame(P, columns=["category_a", "category_b", "category_c"])
+    turned = find_label_issues(y=y, pred_probs=frame[["category_c", "category_a", "category_b"]])
+    assert len(plain) > 5
+    np.testing.assert_array_equal(plain.p_wrong, turned.p_wrong)
+    assert all(name in repr(plain) for name in ("category_a", "category_b"))
+    with pytest.raises(ValueError, match=r"X must be numbers where no estimator is given.*audit_table"):
+        find_label_issues(pandas.DataFrame({"text": ["a b"] * 200}), y)

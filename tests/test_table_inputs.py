@@ -4,6 +4,7 @@ import datetime
 import gzip
 import io
 import json
+import re
 import sys
 from pathlib import Path
 from unittest import mock
@@ -382,3 +383,47 @@ def test_a_table_that_matplotlib_ships_has_dates_with_names_of_months():
     assert days[0] == datetime.datetime(2003, 9, 19)
     assert table["Date"].to_pylist()[0] == "19-Sep-03"
     assert None not in days
+
+
+@pytest.fixture(scope="module")
+def tickets():
+    """Texts of two queues, with an amount that is money, and every thirteenth label wrong."""
+    rng = np.random.default_rng(0)
+    queue = np.where(np.arange(260) % 2, "refund", "tech")
+    said = {
+        "refund": ["charged twice", "money back", "invoice wrong"],
+        "tech": ["black screen", "app crashes", "no login"],
+    }
+    fill = ["the", "a", "my", "your", "on", "in", "today", "yesterday", "really", "since", "order", "phone"]
+    texts = [" ".join([*rng.choice(said[q], 2), *rng.choice(fill, 7)]) for q in queue]
+    amount = 1500 + 1000 * (queue == "refund") + rng.normal(0, 50, 260)
+    given = queue.copy()
+    given[::13] = np.where(queue[::13] == "tech", "refund", "tech")
+    return pa.table({"text": texts, "amount": [f"${value:,.2f}" for value in amount], "queue": given})
+
+
+def test_the_reason_of_a_text_is_a_word_that_its_label_hardly_has(tickets):
+    audit = audit_table(tickets.drop(["amount"]), "queue", models="linear", calibrate=False)
+    texts, queue = (np.array(tickets.column(name).to_pylist()) for name in ("text", "queue"))
+    suspects = audit.suspects()
+    assert len(suspects) > 10
+    for place, suspect in enumerate(suspects):
+        word = re.search(r"the word '(\w+)' is in", audit.evidence.reasons[place]).group(1)
+        has = np.array([word in text.split() for text in texts])
+        assert has[suspect.row]
+        assert has[queue == suspect.given].mean() < has[queue == suspect.suggested].mean()
+
+
+@pytest.mark.parametrize("task", ["auto", "numbers"])
+def test_money_is_a_target_of_numbers(tickets, task):
+    target = find_target(tickets, ["amount"], task)
+    plain = [float(cell.replace("$", "").replace(",", "")) for cell in tickets.column("amount").to_pylist()]
+    assert target.task == "numbers"
+    np.testing.assert_allclose(target.y, plain)
+
+
+def test_rows_in_time_are_judged_by_one_model_that_nobody_gave(tickets):
+    table = tickets.drop(["amount"]).append_column("when", pa.array(np.arange(260)))
+    audit = audit_table(table, "queue", time="when", models="linear")
+    assert any("judged by the linear model alone" in note for note in audit.notes)
+    assert not any("given model" in note for note in audit.notes)

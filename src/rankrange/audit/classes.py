@@ -106,7 +106,7 @@ def judge_classes(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
         groups=groups,
         noise=Interval(issues.noise_estimate, *map(float, issues.noise_interval)).without(float(target.mended.mean())),
         loss_name="log loss",
-        notes=[*lost_groups(groups), *_trust(issues, codes)],
+        notes=[*lost_groups(groups), *_trust(issues, codes, plan.pred_probs is None and _scored(plan, n))],
     )
     return blinded(judgement, 1.0 / K, judgement.measures[1])
 
@@ -115,8 +115,7 @@ def _issues(X: Array, target: Target, judge: AoRRClassifier, plan: Plan, logs: A
     """Wrong labels by the models that the plan names; along time, by the fits on earlier rows alone."""
     codes = target.judged
     # On many rows the fits that give the scores judge the labels too: others of the same kind would say the same.
-    scored = plan.forward or (plan.models == "linear" and len(codes) > _JUDGED_ANEW)
-    if plan.pred_probs is not None or scored:
+    if plan.pred_probs is not None or _scored(plan, len(codes)):
         given = np.exp(logs.astype(np.float64)).mean(axis=0) if plan.pred_probs is None else plan.pred_probs
         given = given / given.sum(axis=1, keepdims=True)
         return find_label_issues(X, codes, pred_probs=given, neighbours=False, random_state=plan.seed)
@@ -136,6 +135,11 @@ def _issues(X: Array, target: Target, judge: AoRRClassifier, plan: Plan, logs: A
     )
 
 
+def _scored(plan: Plan, n: int) -> bool:
+    """Whether the fits that give the scores judge the labels too."""
+    return plan.forward or (plan.models == "linear" and n > _JUDGED_ANEW)
+
+
 _NAMES = {
     "ordinary": "the linear model",
     "robust": "the linear model that ignores the worst rows",
@@ -146,14 +150,16 @@ _NAMES = {
 }
 
 
-def _trust(issues: LabelIssues, codes: Array) -> list[str]:
+def _trust(issues: LabelIssues, codes: Array, by_scores: bool) -> list[str]:
     """How good the best model is, what the interval leaves out, and what the trial with planted errors found."""
     right = {name: float((P.argmax(axis=1) == codes).mean()) for name, _, P in issues.opinions}
     best = max(right, key=lambda name: right[name])
+    name = "the linear model" if by_scores else _NAMES[best]
+    who = f"{len(right)} kinds of models. The best, {name}," if len(right) > 1 else f"{name} alone, which"
     notes = [
-        f"Labels were judged by {len(right)} kinds of models. The best, {_NAMES[best]}, agrees with {right[best]:.1%} "
-        "of the labels of rows that it has not seen. The interval of the share of wrong labels holds what these models "
-        "cannot tell from chance; it leaves out errors that look right to all of them."
+        f"Labels were judged by {who} agrees with {right[best]:.1%} of the labels of rows that it has not seen. The "
+        "interval of the share of wrong labels holds what these models cannot tell from chance; it leaves out errors "
+        "that look right to all of them."
     ]
     trial = issues.trial
     if trial is not None and trial.rows and np.isfinite(trial.found):

@@ -6,6 +6,8 @@ from at most 20,000 rows with each label, drawn at random. `pictures` has the nu
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,7 +18,8 @@ import numpy as np
 from ..core.arrays import Array
 from ..core.flips import POSSIBLE
 from ..pages.text import number
-from ..tables.encode import codes_of, numbers_of
+from ..tables.encode import MOST_LEVELS, codes_of, numbers_of
+from ..tables.texts import is_prose
 from .judgement import Judgement
 from .pictures import ColumnPicture, colours, column_picture, points_of
 from .target import Target
@@ -26,6 +29,7 @@ WITH_NEIGHBOURS, WITH_IMAGES, _NEAREST, _SEARCHED = 250, 100, 2, 30_000
 _SAMPLE = 20_000
 _TAILS = ((0.01, 0.99), (0.05, 0.95), (0.10, 0.90), (0.25, 0.75))
 _RARE = 0.02
+_WORD = re.compile(r"\w{2,}")
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,8 @@ class Values:
         if self.numbers is None:
             self.codes, self.levels = codes_of(column)
         self._usual: dict[int, Any] = {}
+        self._word_shares: dict[int, dict[str, float]] = {}
+        self.prose = self.numbers is None and len(self.levels) > MOST_LEVELS and is_prose(self.levels)
 
     def text(self, i: int) -> str:
         """The cell of a row as it is said in a sentence."""
@@ -116,6 +122,8 @@ class Values:
 
     def unusual(self, i: int, group: int, other: int | None) -> tuple[float, str]:
         """How rare the cell of a row is in a group (a share), and that in words."""
+        if self.prose:
+            return self._unusual_word(i, group, other)
         usual, of = self.usual(group), self.groups.of(group)
         if self.numbers is None or np.isnan(self.numbers[i]):
             code = -1 if self.numbers is not None else int(self.codes[i])  # type: ignore[index]
@@ -132,6 +140,31 @@ class Values:
                 return low, f"{high:.0%} of {of} are at or above {self.said(usual[2 * t])}"
         middle = f"{self.said(usual[-3])} to {self.said(usual[-2])}"
         return 0.5, f"the middle half of {of} is {middle}"
+
+    def _unusual_word(self, i: int, group: int, other: int | None) -> tuple[float, str]:
+        """The word of a text that sets the other group most apart, and how often both have it; texts hardly repeat."""
+        words = set() if other is None else self._words(i)
+        if other is None or not words:
+            return 1.0, ""
+        own, others = self._shares(group), self._shares(other)
+        best = max(sorted(words), key=lambda word: others.get(word, 0.0) - own.get(word, 0.0))
+        share, of = own.get(best, 0.0), self.groups.of(group)
+        if others.get(best, 0.0) <= share:
+            return 1.0, ""
+        beside = f"{_percent(others[best])} of those {self.groups.of(other, True)}"
+        return share, f"the word '{best[:40]}' is in {_percent(share)} of {of}, {beside}"
+
+    def _words(self, i: int) -> set[str]:
+        code = int(self.codes[i])  # type: ignore[index]
+        return set() if code < 0 else set(_WORD.findall(self.levels[code].casefold()))
+
+    def _shares(self, group: int) -> dict[str, float]:
+        """The share of the rows of a group that have each word."""
+        if group not in self._word_shares:
+            rows = self.groups.sample(group).tolist()
+            counts = Counter(word for i in rows for word in self._words(i))
+            self._word_shares[group] = {word: count / len(rows) for word, count in counts.items()}
+        return self._word_shares[group]
 
 
 class Groups:
@@ -276,6 +309,7 @@ def _reason(columns: list[Values], i: int, groups: Groups, other: int | None) ->
     if not columns:
         return ""
     found = sorted(((*column.unusual(i, groups.group(i), other), column) for column in columns), key=lambda one: one[0])
+    found = [one for one in found if one[1]]
     return "; ".join(f"{column.name[:60]} {column.text(i)}: {words}" for _, words, column in found[:2])
 
 

@@ -12,6 +12,7 @@ from ..core.arrays import Array
 from ..errors import UserError
 from ..pages.text import number, visible
 from ..tables.encode import codes_of, is_text, numbers_of
+from ..tables.forms import typed
 
 TASKS = ("classes", "numbers", "labels")
 # Fewer rows say nothing; a class needs this many to be in every fold.
@@ -70,7 +71,15 @@ class Target:
         ) or "(none)"
 
 
-def find_target(table: Any, columns: Sequence[str], task: str = "auto", separator: str | None = None) -> Target:
+def find_target(
+    table: Any,
+    columns: Sequence[str],
+    task: str = "auto",
+    separator: str | None = None,
+    *,
+    dates: str | None = None,
+    decimal: str | None = None,
+) -> Target:
     """Find out what is to be learnt.
 
     Parameters
@@ -83,6 +92,8 @@ def find_target(table: Any, columns: Sequence[str], task: str = "auto", separato
         "classes", "numbers" or "labels"; "auto" decides by the values.
     separator : str or None
         What stands between the labels of one cell.
+    dates, decimal : str or None
+        How dates and amounts of money are to be read where that is open, as in `tables.forms.typed`.
 
     Returns
     -------
@@ -99,7 +110,10 @@ def find_target(table: Any, columns: Sequence[str], task: str = "auto", separato
     if len(columns) > 1:
         target = _indicators(table, list(columns))
     else:
-        target = _one_column(table.column(columns[0]), columns[0], task, separator)
+        column = table.column(columns[0])
+        if is_text(column.type) and (task == "numbers" or (task == "auto" and separator is None and _many(column))):
+            column = typed(table.select(list(columns)), dates=dates, decimal=decimal)[0].column(0)
+        target = _one_column(column, columns[0], task, separator)
     target = _without_missing(target, table.num_rows)
     if target.task == "classes":
         target = _without_rare(target)
@@ -110,6 +124,11 @@ def find_target(table: Any, columns: Sequence[str], task: str = "auto", separato
             f"a target must vary, got {target.y[0]:g} in all rows of {_quoted(columns)}; choose another column"
         )
     return target
+
+
+def _many(column: Any) -> bool:
+    """Whether texts have too many values for classes, and no labels between separators: amounts of money, say."""
+    return len(codes_of(column)[1]) > _MOST_CLASSES and _separator_in(column) is None
 
 
 def _one_column(column: Any, name: str, task: str, separator: str | None) -> Target:

@@ -158,10 +158,9 @@ class LabelIssues:
         return self.table[key]
 
     def __repr__(self) -> str:
-        names = self.table.dtype.names or ()
-        lines = ["  ".join(f"{name:>9}" for name in names)]
-        for suspect in self.table[:10]:
-            lines.append("  ".join(f"{_shown(value):>9}" for value in suspect.tolist()))
+        rows = [list(self.table.dtype.names or ()), *([_shown(v) for v in row.tolist()] for row in self.table[:10])]
+        widths = [max(9, *map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
         low, high = self.noise_interval
         head = f"{len(self)} suspects among {len(self.score)} rows; wrong labels: about {self.noise_estimate:.1%}"
         return "\n".join([f"{head} ({low:.1%} to {high:.1%})", *lines, *(["..."] if len(self) > 10 else [])])
@@ -215,8 +214,9 @@ class LabelIssues:
         )
 
 
-def _shown(value: Any, limit: int | None = 9) -> str:
-    return f"{value:.3f}" if isinstance(value, float) else str(value)[:limit]
+def _shown(value: Any, limit: int | None = 24) -> str:
+    text = f"{value:.3f}" if isinstance(value, float) else str(value)
+    return text if limit is None or len(text) <= limit else text[: limit - 3] + "..."  # never another label's name
 
 
 def _pandas(purpose: str) -> Any:

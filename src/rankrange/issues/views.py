@@ -57,7 +57,7 @@ class Data:
         index = index_of(X)
         y = column_or_1d(y)
         if X is not None:
-            X = X if any_X else check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
+            X = X if any_X else _as_numbers(X)
             rows = _num_samples(X)
             if rows != len(y):
                 raise ValueError(
@@ -71,6 +71,19 @@ class Data:
             rare = classes.tolist()[int(counts.argmin())]
             raise ValueError(f"each class needs two rows to be judged by the others, got one of {rare!r}; drop it")
         return cls(X, codes, classes, codes if learn_from is None else _mended(learn_from, classes, len(y)), index)
+
+
+def _as_numbers(X: Any) -> Any:
+    """X checked; where it holds texts, the error says what takes them."""
+    try:
+        return check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
+    except ValueError as error:
+        if "could not convert string" not in str(error) and "dtype='numeric'" not in str(error):
+            raise
+        raise ValueError(
+            f"X must be numbers where no estimator is given, got texts ({str(error)[:99]}); pass estimator= a pipeline "
+            "that takes them, or use rankrange.audit.audit_table for a table of any columns"
+        ) from error
 
 
 def _mended(learn_from: Any, classes: Array, n: int) -> Array:
@@ -109,7 +122,7 @@ class Views:
 
 def given_views(pred_probs: Any, data: Data) -> Views:
     """Views made of ready-made probabilities, checked."""
-    P = check_array(pred_probs, dtype=np.float64)
+    P = check_array(_in_order(pred_probs, data.classes), dtype=np.float64)
     shape = (len(data.codes), len(data.classes))
     if P.shape != shape:
         raise ValueError(
@@ -121,6 +134,17 @@ def given_views(pred_probs: Any, data: Data) -> Views:
             "pred_probs must be probabilities: none negative, and each row must sum to 1; divide each row by its sum"
         )
     return _views_of(np.log(np.maximum(P, 1e-12))[None, None], data)
+
+
+def _in_order(pred_probs: Any, classes: Array) -> Any:
+    """A data frame whose columns are named by the classes, with these sorted; anything else as it is."""
+    names = list(getattr(pred_probs, "columns", ()))
+    wanted = classes.tolist()
+    return (
+        pred_probs[wanted]
+        if names != wanted and len(names) == len(wanted) and set(names) == set(wanted)
+        else pred_probs
+    )
 
 
 def _views_of(logs: Array, data: Data) -> Views:
