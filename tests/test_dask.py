@@ -111,6 +111,24 @@ def test_sparse_chunks_give_what_they_give_in_memory(client):
     np.testing.assert_array_equal(model.predict(sparse).compute(), model.to_local().predict(X))
 
 
+def test_a_folder_of_parquet_files_is_cut_alike_for_features_and_target(tmp_path):
+    """Dask reads several files at once, the more the fewer columns: the target came in other chunks."""
+    pytest.importorskip("pyarrow")
+    pd, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(700, 4)), columns=list("abcd"))
+    table["label"] = (table["a"] + rng.normal(size=700) > 0).astype(int)
+    for part in range(7):
+        table[part * 100 : (part + 1) * 100].to_parquet(tmp_path / f"{part}.parquet", index=False)
+    frame = dd.read_parquet(str(tmp_path))
+    model = AoRRClassifier(m=0.1, k=1.0, random_state=0).fit(frame.drop(columns="label"), frame["label"])
+    plain = rankrange.AoRRClassifier(m=0.1, k=1.0, random_state=0).fit(rankrange.scan(tmp_path, target="label"))
+    np.testing.assert_array_equal(model.coef_, plain.coef_)
+    np.testing.assert_array_equal(model.predict(frame.drop(columns="label")), plain.predict(table[list("abcd")]))
+    alone = AoRRClassifier(m=0.1, k=1.0, random_state=0).fit(frame[["a"]], frame["label"])
+    assert len(alone.predict(frame[["a"]]).compute()) == 700
+
+
 def test_a_dataframe_of_unknown_lengths_with_an_empty_partition(client):
     pd, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
     X, y = table()

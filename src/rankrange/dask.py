@@ -27,7 +27,7 @@ except ImportError as error:  # pragma: no cover - the tests have Dask
     ) from error
 
 from . import estimators as _local
-from .shards.dask_engine import DaskShards, LostDataError
+from .shards.dask_engine import DaskShards, LostDataError, frame_chunks
 from .shards.fit import fit_on_shards
 
 __all__ = ["AoRRClassifier", "AoRRRegressor", "LostDataError", "find_label_issues"]
@@ -111,7 +111,7 @@ class _OnDask:
             return getattr(local, method)(X)
         frame = hasattr(X, "columns")
         lengths = [np.nan] * X.npartitions if frame else X.chunks[0]
-        chunks = X.to_delayed() if frame else X.to_delayed().ravel()
+        chunks = frame_chunks(X) if frame else X.to_delayed().ravel()
         apply = dask.delayed(_applied, pure=True)
         model = dask.delayed(local)
         width = () if n_columns is None else (n_columns,)

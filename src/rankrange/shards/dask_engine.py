@@ -201,6 +201,18 @@ def _default_client() -> Any:
         return None
 
 
+def frame_chunks(frame: Any) -> list[Any]:
+    """The partitions of a dataframe or series as delayed objects, as many as it says that it has.
+
+    Dask reads several Parquet files at once, the more the fewer columns are asked for: X and y of one table would be
+    cut at different rows. Then the plan is taken before that step; it still reads the columns that are asked for only.
+    """
+    chunks = list(frame.to_delayed())
+    if len(chunks) == frame.npartitions:
+        return chunks
+    return list(frame.simplify().to_delayed(optimize_graph=False))
+
+
 def _chunks(collection: Any, name: str) -> list[Any]:
     """The chunks of rows as delayed objects."""
     if not hasattr(collection, "__dask_graph__"):
@@ -209,7 +221,7 @@ def _chunks(collection: Any, name: str) -> list[Any]:
             "estimator for data in memory, or dask.array.from_array"
         )
     if hasattr(collection, "npartitions") and not hasattr(collection, "numblocks"):
-        return list(collection.to_delayed())
+        return frame_chunks(collection)
     if collection.ndim == 2 and collection.numblocks[1] > 1:
         raise ValueError(
             f"{name} must be cut into chunks of whole rows, got {collection.numblocks[1]} chunks side by side; use "
