@@ -220,9 +220,7 @@ def audit_table(
     table = _widened(table, embeddings, images)
     columns = find_columns(table.column_names, [target] if isinstance(target, str) else target, Path(name))
     rest = _other_columns(table, columns, {"ignore": ignore, "group": group, "time": time}, name)
-    found, review = reviewed(
-        find_target(table, columns, task, labels_by, dates=dates, decimal=decimal), decisions, held, n_rows
-    )
+    found, review = reviewed(find_target(table, columns, task, labels_by, (dates, decimal)), decisions, held, n_rows)
     table = table if len(found.rows) == table.num_rows else table.take(found.rows)
     features = table.select(rest)
     tell(f"encoding {len(rest):,} columns")

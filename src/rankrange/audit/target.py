@@ -76,9 +76,7 @@ def find_target(
     columns: Sequence[str],
     task: str = "auto",
     separator: str | None = None,
-    *,
-    dates: str | None = None,
-    decimal: str | None = None,
+    reading: tuple[str | None, str | None] = (None, None),
 ) -> Target:
     """Find out what is to be learnt.
 
@@ -92,8 +90,8 @@ def find_target(
         "classes", "numbers" or "labels"; "auto" decides by the values.
     separator : str or None
         What stands between the labels of one cell.
-    dates, decimal : str or None
-        How dates and amounts of money are to be read where that is open, as in `tables.forms.typed`.
+    reading : tuple of str or None
+        How dates and amounts of money are read where that is open: `dates` and `decimal` of `tables.forms.typed`.
 
     Returns
     -------
@@ -112,7 +110,7 @@ def find_target(
     else:
         column = table.column(columns[0])
         if is_text(column.type) and (task == "numbers" or (task == "auto" and separator is None and _many(column))):
-            column = typed(table.select(list(columns)), dates=dates, decimal=decimal)[0].column(0)
+            column = typed(table.select(list(columns)), dates=reading[0], decimal=reading[1])[0].column(0)
         target = _one_column(column, columns[0], task, separator)
     target = _without_missing(target, table.num_rows)
     if target.task == "classes":

@@ -248,10 +248,6 @@ class AoRRLinear(BaseEstimator):
         """Scores (n, r) of the rows of X."""
         check_is_fitted(self, "coef_")
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
-        return self._scores(X)
-
-    def _scores(self, X: Any) -> Array:
-        """The same for rows that were checked already: they have lost the names of their columns by then."""
         return X @ np.atleast_2d(self.coef_).T + self.intercept_
 
     def __sklearn_tags__(self) -> Any:
