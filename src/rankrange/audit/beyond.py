@@ -24,15 +24,12 @@ from sklearn.pipeline import Pipeline
 from .. import __version__
 from ..core.arrays import Array
 from ..errors import UserError
-from ..shards.scanned import scan
-from ..shards.shard_kernels import hashed
 from ..tables.encode import TableEncoder, numbers_of
 from ..tables.in_parts import batches, count_rows
 from ..tables.read import Source
 from .decisions import RowNames
 from .findings import Audit
 from .footprint import free_memory, memory_needed, sized
-from .in_passes import FOLDS, judge_classes_in_passes, judge_numbers_in_passes
 from .judgement import Judgement, Tell
 from .study import SHOWN, _cells, _words_of, audit_table
 from .target import Target, _classes, find_target
@@ -126,6 +123,10 @@ class _Beyond:
         if found.task == "labels":
             return None
         check(found.task)
+        # Imported only now: most audits fit into memory and need nothing of shards.
+        from ..shards.scanned import scan
+        from .in_passes import judge_classes_in_passes, judge_numbers_in_passes
+
         self.rest = [name for name in self.rest if not _counts_rows(sample.column(name), numbers)]
         encoder = TableEncoder(*self.forms).fit(sample.select(self.rest))
         folder = tempfile.mkdtemp(prefix="rankrange-")
@@ -146,6 +147,8 @@ class _Beyond:
 
     def _sampled(self, n: int, types: dict[str, Any]) -> tuple[Any, Array]:
         import pyarrow
+
+        from ..shards.shard_kernels import hashed
 
         self.tell(f"reading {self.source.path.name}: a sample of its {n:,} rows")
         threshold = np.uint64(min(int(SAMPLE_ROWS / max(n, 1) * 2.0**64), 2**64 - 1))
@@ -216,6 +219,8 @@ class _Beyond:
         )
 
     def _settings(self, target: Target, encoder: TableEncoder, n: int) -> dict[str, str]:
+        from .in_passes import FOLDS
+
         return {
             "task": target.task,
             "target": self.column,

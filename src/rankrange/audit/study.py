@@ -231,10 +231,7 @@ def audit_table(
     plan = _plan_for(found, X, jobs, seed, calibrate)
     plan = _directed(plan, found, None if group is None else table.select([group]), clock)
     plan = replace(plan, **_judged_by(found, models, estimator, pred_probs, n_rows))
-    # One thread per product: parts are fitted side by side, and results do not depend on how many there are.
-    with threadpool_limits(1), warnings.catch_warnings(record=True) as raised:
-        warnings.simplefilter("always")
-        judgement = _JUDGES[found.task](X, found, plan, tell)
+    judgement, words = _judged(X, found, plan, tell)
     judgement = taught(judgement, found, review)
     tell("looking for other problems of rows")
     looked_at = features if time is None else features.append_column(time, clock.column(0))
@@ -253,7 +250,7 @@ def audit_table(
         feature_columns=owners,
         pipeline=Pipeline([("encode", encoder), ("model", judgement.model)]),
         settings=_settings(found, plan, X, table, ignore),
-        notes=[*found.notes, *judgement.notes, *_words_of(raised)],
+        notes=[*found.notes, *judgement.notes, *words],
         cells={} if side else _cells(table, rest, shown),
         images=_pixels(features, shown, side),
         image_side=side,
@@ -264,6 +261,15 @@ def audit_table(
         review=review,
         evidence=gather(features, X, found, judgement, owners, [] if side else rest[:SHOWN_COLUMNS], seed, pixels),
     )
+
+
+def _judged(X: Array, found: Target, plan: Plan, tell: Tell) -> tuple[Judgement, list[str]]:
+    """The judgement of the target, and what fits warned of."""
+    # One thread per product: parts are fitted side by side, and results do not depend on how many there are.
+    with threadpool_limits(1), warnings.catch_warnings(record=True) as raised:
+        warnings.simplefilter("always")
+        judgement = _JUDGES[found.task](X, found, plan, tell)
+    return judgement, _words_of(raised)
 
 
 def _plan_for(found: Target, X: Array, jobs: int | None, seed: int, calibrate: bool) -> Plan:
