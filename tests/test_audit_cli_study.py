@@ -166,6 +166,36 @@ def test_outliers_among_normal_residuals_are_told_and_normal_ones_are_not():
     assert share.low <= 0.05 <= share.high
 
 
+@pytest.mark.parametrize(
+    "right",
+    [
+        pytest.param(lambda rng: rng.laplace(size=3000), id="laplace"),
+        pytest.param(lambda rng: rng.exponential(size=3000) - 0.7, id="exponential"),
+        pytest.param(lambda rng: rng.gamma(2.0, size=3000) - 2.0, id="gamma"),
+        pytest.param(lambda rng: np.exp(0.6 * rng.normal(size=3000)) - 1.0, id="lognormal"),
+    ],
+)
+def test_skewed_amounts_and_long_tails_are_no_errors_and_hide_none(right):
+    rng = np.random.default_rng(0)
+    residual = right(rng)
+    assert (outlying(residual)[0] >= 0.5).mean() < 0.005
+    assert (outlying(-residual)[0] >= 0.5).mean() < 0.005
+    residual[:60] += rng.choice([-1.0, 1.0], 60) * rng.uniform(8, 20, 60) * residual.std()
+    wrong, share = outlying(residual)
+    assert (wrong[:60] >= 0.5).mean() > 0.95
+    assert (wrong[60:] >= 0.5).mean() < 0.005
+    assert share.low <= 0.025
+
+
+def test_errors_of_one_side_do_not_widen_it():
+    """A fifth of all rows, which is a third of the side that they are on."""
+    residual = np.random.default_rng(0).normal(size=2000)
+    residual[:400] = 15.0 + residual[:400]
+    wrong, _ = outlying(residual)
+    assert (wrong[:400] >= 0.5).all()
+    assert (wrong[400:] >= 0.5).mean() < 0.01
+
+
 def test_an_interval_of_a_mean_covers_it_at_its_rate():
     draws = RNG.normal(1.0, 3.0, size=(2000, 50))
     inside = [i.low <= 1.0 <= i.high for i in map(Interval.of_mean, draws)]

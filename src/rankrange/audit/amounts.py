@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.special import gammaincinv, gammaln, softmax
 from scipy.stats import norm
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.ensemble import HistGradientBoostingRegressor
@@ -31,6 +32,10 @@ from .judgement import (
 from .target import Target
 
 _GROUPS = 5
+# Shapes of right residuals: 2 is the normal, 1 has exponential tails.
+_SHAPES = (2.0, 1.4, 1.0, 0.7)
+# One side is at most so many times as wide as the other, and has a width of its own from so many rows on.
+_SKEWED, _FEW = 3.0, 10
 # Trees judge in place of the line where the middle of their errors is below this share of the line's.
 _BETTER = 0.95
 _BOOSTED_ON = 40_000
@@ -141,14 +146,46 @@ def _middle(errors: Array) -> float:
 def outlying(residual: Array) -> tuple[Array, Interval]:
     """The probability that each residual is an outlier, and the share of outliers.
 
-    Residuals are a mixture of a narrow normal and one at least three times as wide. The narrow width comes from the
-    middle 70% of the residuals, which outliers cannot move; the wide width and the share are fitted by EM.
+    Right residuals lie within a generalised normal, from the normal itself to tails longer than exponential, and
+    outliers in a normal at least three times as wide. Each side of zero has a width and a shape of its own, because
+    amounts are skewed: the width comes from the smaller 70% of its residuals, which outliers cannot move, the wide
+    width and the share from EM, and shapes count with the likelihood that they give to the residuals.
     """
-    z = np.abs(residual) / core_of(residual)
+    size, up = np.abs(residual), residual >= 0
+    usual = [_usual(size, side) for side in (up, ~up)]
+    wrong, least = np.zeros(len(size)), max(1e-9 * float(size.max()), 1e-300)
+    for side, own, other in zip((up, ~up), usual, usual[::-1], strict=True):
+        if side.any():
+            # Outliers may be most of what is far on one side: the other side bounds what is usual.
+            wrong[side] = _outlying_of_side(size[side], max(min(own, _SKEWED * other), least))
+    found = Interval.of_mean(wrong)
+    spread = max(found.high - found.value, 3.0 / len(wrong))
+    return wrong, Interval(found.value, max(0.0, found.low), min(1.0, found.value + spread))
+
+
+def _usual(size: Array, side: Array) -> float:
+    """The 70% quantile of the residuals of one side; of all, where that side has next to none."""
+    return float(np.quantile(size[side] if side.sum() >= _FEW else size, 0.7))
+
+
+def _outlying_of_side(size: Array, usual: float) -> Array:
+    """The probability that each residual of one side is an outlier, averaged over shapes."""
+    fits = [_two_widths(size, usual, shape) for shape in _SHAPES]
+    weights = softmax(np.array([likelihood for likelihood, _ in fits]))
+    return np.asarray(weights @ np.stack([wrong for _, wrong in fits]))
+
+
+def _two_widths(size: Array, usual: float, shape: float) -> tuple[float, Array]:
+    """The log likelihood of the residuals of one side under one shape, and the probability of each to be an outlier."""
+    width = usual / float(gammaincinv(1.0 / shape, 0.7)) ** (1.0 / shape)
+    core = width * float(np.exp(0.5 * (gammaln(3.0 / shape) - gammaln(1.0 / shape))))  # its standard deviation
+    z = size / core
+    right = np.log(shape / width) - gammaln(1.0 / shape) - (size / width) ** shape
     share, wide = 0.05, 6.0
     for _ in range(200):
-        inside, outside = (1.0 - share) * norm.pdf(z), share * norm.pdf(z / wide) / wide
-        wrong = outside / np.maximum(inside + outside, 1e-300)
+        outside = np.log(max(share, 1e-300)) + np.log(2.0 / (wide * core)) + norm.logpdf(z / wide)
+        total = np.logaddexp(np.log1p(-min(share, 1.0 - 1e-12)) + right, outside)
+        wrong = np.exp(outside - total)
         wrong[z > 30] = 1.0
         new = float(wrong.mean())
         wide = max(3.0, float(np.sqrt((wrong * z**2).sum() / max(wrong.sum(), 1e-12))))
@@ -156,9 +193,7 @@ def outlying(residual: Array) -> tuple[Array, Interval]:
             break
         share = new
     wrong[z < 2.0] = 0.0  # the wide normal covers the middle too, but nothing there can be told to be wrong
-    found = Interval.of_mean(wrong)
-    spread = max(found.high - found.value, 3.0 / len(wrong))
-    return wrong, Interval(found.value, max(0.0, found.low), min(1.0, found.value + spread))
+    return float(total.sum()), wrong
 
 
 def core_of(residual: Array) -> float:
