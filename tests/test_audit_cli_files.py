@@ -58,7 +58,7 @@ BAD = {
     "UTF-16": (GOOD.decode().encode("utf-16"), "got UTF-16 in .*; pass --encoding utf-16"),
     "binary": (bytes(range(256)) * 20, "got a binary file in .*; export it as CSV or Parquet"),
     "nothing but zeros": (bytes(1000), "got a binary file"),
-    "spreadsheet": (b"PK\x03\x04" + bytes(100), "got an Excel or zip file in .*; export it"),
+    "spreadsheet": (b"PK\x03\x04" + bytes(100), "got a zip file in .*; export it"),
     "gzip cut short": (gzip.compress(GOOD * 999)[:-30], "gzip file must be whole, got .*; copy it anew"),
     "gzip of nothing": (gzip.compress(b""), "got the empty file"),
     "broken Parquet": (b"PAR1 nothing PAR1", "starts like Parquet but cannot be read .*; copy it anew"),
