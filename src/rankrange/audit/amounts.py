@@ -80,24 +80,78 @@ def judge_numbers(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
     wrong, noise = np.where(target.mended, 0.0, wrong), noise.without(float(target.mended.mean()))
     order = np.argsort(-np.abs(residual), kind="stable")
     order = order[wrong[order] >= POSSIBLE]
-    expected = scaler.center_[0] + scaler.scale_[0] * best[order]
-    against = -np.sign(residual[order])[:, None] * X[order] * fitted.coef_
-    scale = float(scaler.scale_[0])
+    return as_judgement(
+        target,
+        scaler,
+        fitted,
+        fold_m,
+        errors=y - guess,
+        residual=residual,
+        wrong=wrong,
+        order=order,
+        noise=noise,
+        rows=X[order],
+    )
+
+
+def as_judgement(
+    target: Target,
+    scaler: RobustScaler,
+    fitted: AoRRRegressor,
+    fold_m: list[int],
+    *,
+    errors: Array,
+    residual: Array,
+    wrong: Array,
+    order: Array,
+    noise: Interval,
+    rows: Array,
+) -> Judgement:
+    """What is told of numbers; errors (of both models) and residuals are in the units that the models were fitted in.
+
+    Parameters
+    ----------
+    target : Target
+        The numbers.
+    scaler : RobustScaler
+        Takes numbers into the units of the fits.
+    fitted : AoRRRegressor
+        The robust fit of all rows.
+    fold_m : list of int
+        How many rows the fit of each part left out.
+    errors : ndarray of shape (2, n)
+        Of the ordinary and of the robust model, on rows that they have not seen.
+    residual, wrong : ndarray of shape (n,)
+        How far each number is from what is expected, and the probability that it is wrong.
+    order : ndarray
+        The suspects, worst first.
+    noise : Interval
+        The share of wrong numbers.
+    rows : ndarray of shape (suspects, features)
+        The encoded rows of the suspects.
+
+    Returns
+    -------
+    Judgement
+        In the units of the numbers.
+    """
+    scale, off = float(scaler.scale_[0]), residual[order]
+    expected = target.y[order] - scale * off.astype(np.float64)
     return Judgement(
         task="numbers",
         ordinary_name="least squares, all rows",
         robust_name="AoRR, worst rows ignored",
         model=_in_units(fitted, scaler),
         **facts_of(fitted, fold_m),
-        measures=_measures(scale * (y - guess), wrong < LIKELY),
+        measures=_measures(scale * errors, wrong < LIKELY),
         losses=residual**2,
         wrong=wrong,
         order=order,
         actions=actions_of(wrong[order]),
         suggested=[number(value) for value in expected.tolist()],
         residuals=scale * residual,
-        expected=_said(expected, scale * residual[order], scale * core_of(residual)),
-        against=against,
+        expected=_said(expected, scale * off, scale * core_of(residual)),
+        against=-np.sign(off)[:, None] * rows * fitted.coef_,
         groups=_groups(target.y, fitted.dropped_, wrong),
         noise=noise,
         loss_name=f"squared error, in units of {number(scale, 4)} squared",

@@ -11,16 +11,13 @@ from sklearn.preprocessing import RobustScaler
 from ..core.arrays import Array
 from ..core.flips import LIKELY, POSSIBLE, SURE
 from ..estimators import AoRRClassifier, AoRRRegressor
-from ..pages.text import number
 from ..shards.fit import fit_on_shards
 from ..shards.fold_fits import regress_folds
 from ..shards.label_issues import judge_shards
 from ..shards.shard_kernels import fold_numbers
-from .amounts import _groups as groups_of_numbers
-from .amounts import _in_units, _said, core_of, outlying
-from .amounts import _measures as measures_of_numbers
+from .amounts import as_judgement, outlying
 from .classes import _gives, _weights
-from .judgement import Group, Interval, Judgement, Measure, actions_of, blinded, facts_of, lost_groups
+from .judgement import Group, Interval, Judgement, Measure, blinded, facts_of, lost_groups
 from .target import Target
 
 # Fits of two models for each fold share their passes, eight in all.
@@ -161,28 +158,17 @@ def judge_numbers_in_passes(rows: Any, target: Target, X: Path, seed: int) -> Ju
     wrong = np.interp(np.abs(residual), some, np.maximum.accumulate(of_some)).astype(np.float32)
     order = np.flatnonzero(wrong >= POSSIBLE)
     order = order[np.argsort(-np.abs(residual[order]), kind="stable")]
-    scale = float(scaler.scale_[0])
-    expected = scaler.center_[0] + scale * guess[1][order]
-    sign = -np.sign(residual[order])[:, None] * fitted.coef_
-    return Judgement(
-        task="numbers",
-        ordinary_name="least squares, all rows",
-        robust_name="AoRR, worst rows ignored",
-        model=_in_units(fitted, scaler),
-        **facts_of(fitted, [round(fitted.m_ * (1 - 1 / FOLDS))] * FOLDS),
-        measures=measures_of_numbers(scale * (y - guess), wrong < LIKELY),
-        losses=residual**2,
+    return as_judgement(
+        target,
+        scaler,
+        fitted,
+        [round(fitted.m_ * (1 - 1 / FOLDS))] * FOLDS,
+        errors=y - guess,
+        residual=residual,
         wrong=wrong,
         order=order,
-        actions=actions_of(wrong[order]),
-        suggested=[number(value) for value in expected.tolist()],
-        residuals=scale * residual,
-        expected=_said(expected, scale * residual[order], scale * core_of(residual)),
-        against=sign * np.load(X, mmap_mode="r")[order],
-        groups=groups_of_numbers(target.y, fitted.dropped_, wrong),
         noise=noise,
-        loss_name=f"squared error, in units of {number(scale, 4)} squared",
-        notes=["For numbers, wrong means too far from what the other rows lead to expect: it may be rare instead."],
+        rows=np.load(X, mmap_mode="r")[order],
     )
 
 

@@ -11,7 +11,7 @@ from sklearn.svm import SVC
 
 from ... import RankedRangeClassifier
 from ..harness.candidates import Bench, Candidate, Grid, choose
-from ..harness.cells import Cell, Claim, Measure, Outcome, Plan, Results, TableSpec, decided
+from ..harness.cells import Cell, Claim, Measure, Outcome, Plan, Results, TableSpec, decided, every_split
 from ..harness.split import halves_and_quarters
 
 NAME = "binary"
@@ -87,12 +87,7 @@ def cells(plan: Plan) -> list[Cell]:
     """One cell for each data set, loss and split."""
     datasets = ("monk",) if plan.size == "smoke" else DATASETS
     splits = (PAPER_SPLITS if plan.protocol == "paper" else SPLITS)[plan.size]
-    return [
-        Cell(NAME, dataset, loss, split, plan.protocol, plan.size)
-        for dataset in datasets
-        for loss in LOSSES
-        for split in range(splits)
-    ]
+    return every_split(NAME, plan, datasets, LOSSES, splits)
 
 
 def cost(cell: Cell) -> float:

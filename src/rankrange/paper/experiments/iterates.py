@@ -17,7 +17,18 @@ from scipy.special import expit
 from ... import AoRRClassifier
 from ...core.arrays import Array
 from ...estimators.robust_max import robust_maximum
-from ..harness.cells import Cell, Claim, Measure, Outcome, Plan, Results, TableSpec, decided, scikit_learns_C
+from ..harness.cells import (
+    Cell,
+    Claim,
+    Measure,
+    Outcome,
+    Plan,
+    Results,
+    TableSpec,
+    decided,
+    every_split,
+    scikit_learns_C,
+)
 from ..harness.printed import printed
 from ..harness.split import Split, halves_and_quarters
 from .binary import DATASETS, LOSSES, METHODS, SETTINGS
@@ -79,12 +90,7 @@ def cells(plan: Plan) -> list[Cell]:
     if plan.protocol != "paper":
         return []
     datasets = ("monk",) if plan.size == "smoke" else DATASETS
-    return [
-        Cell(NAME, dataset, loss, split, plan.protocol, plan.size)
-        for dataset in datasets
-        for loss in LOSSES
-        for split in range(SPLITS[plan.size])
-    ]
+    return every_split(NAME, plan, datasets, LOSSES, SPLITS[plan.size])
 
 
 def cost(cell: Cell) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..harness.candidates import Bench, Candidate, Grid, choose
-from ..harness.cells import Cell, Claim, Measure, Outcome, Plan, Results
+from ..harness.cells import Cell, Claim, Measure, Outcome, Plan, Results, every_split
 from ..harness.split import halves_and_quarters
 from .binary import DATASETS, LOSSES, METRIC
 
@@ -31,12 +31,7 @@ _GRIDS = {
 def cells(plan: Plan) -> list[Cell]:
     """One cell for each data set, loss and split."""
     datasets = ("monk",) if plan.size == "smoke" else DATASETS
-    return [
-        Cell(NAME, dataset, loss, split, plan.protocol, plan.size)
-        for dataset in datasets
-        for loss in LOSSES
-        for split in range(SPLITS[plan.size])
-    ]
+    return every_split(NAME, plan, datasets, LOSSES, SPLITS[plan.size])
 
 
 def cost(cell: Cell) -> float:

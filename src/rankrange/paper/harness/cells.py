@@ -20,7 +20,7 @@ Modules use the public API of rankrange alone and import matplotlib inside `figu
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,6 +66,16 @@ class Cell:
     def seed(self) -> int:
         """The same for all methods and parts of a split, so that differences are paired."""
         return 1000 + self.split
+
+
+def every_split(name: str, plan: Plan, datasets: Sequence[str], parts: Sequence[str], splits: int) -> list[Cell]:
+    """A cell of an experiment for each data set, part and split, in that order."""
+    return [
+        Cell(name, dataset, part, split, plan.protocol, plan.size)
+        for dataset in datasets
+        for part in parts
+        for split in range(splits)
+    ]
 
 
 @dataclass(frozen=True)
