@@ -1,6 +1,6 @@
-"""The audit of a table: judge its rows, and show the one result as a page, in the terminal or as files.
+"""The audit of a table: judge its rows, and show the one result as a page or as files.
 
-May import: everything above it, from `core` to `tables`; only the command line imports it.
+May import: everything above it, from `core` to `tables`; only the command line imports it, which prints the result.
 """
 
 from .applying import apply_decisions
