@@ -7,7 +7,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from rankrange.shards.sums import TreeSum
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
@@ -15,7 +14,7 @@ import rankrange
 from rankrange import AoRRClassifier, AoRRRegressor, RankedRange
 from rankrange.shards import BLOCK_ROWS, ShardList, array_shards, fit, look
 from rankrange.shards.boxqp import best_shares
-from rankrange.shards.row_blocks import aligned_ranges
+from rankrange.shards.row_blocks import TreeSum, aligned_ranges
 from rankrange.shards.shard_kernels import hashed
 
 N, D = 30_000, 5
