@@ -7,7 +7,7 @@ from .applying import apply_decisions
 from .decisions import Decision, Decisions, read_decisions
 from .export import load_model
 from .findings import Audit, Suspect
-from .row_problems import RowProblem
+from .problems import RowProblem
 from .study import audit_file, audit_table
 from .target import TASKS
 

@@ -17,8 +17,8 @@ from .decisions import Decision, Decisions, decisions_of, record
 from .evidence import Evidence
 from .judgement import Judgement
 from .pictures import cut_curve, loss_bars
+from .problems import RowProblem, count_problems, problems_in_words
 from .review import Review
-from .row_problems import RowProblem, count_problems, problems_in_words
 from .target import RowNames, Target, plain_name, row_said
 
 _WORDS = {"classes": "labels", "numbers": "values", "labels": "labels"}

@@ -16,7 +16,7 @@ from .decisions import Looked, look_at
 from .evidence import Near
 from .findings import Audit, Suspect, show, show_gain, show_range, unit
 from .pictures import confusions, found_curve
-from .row_problems import count_problems
+from .problems import count_problems
 from .target import plain_name
 
 # A page stays below 2 MB whatever the table holds: suspects are left off its end until it does.

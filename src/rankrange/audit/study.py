@@ -235,7 +235,9 @@ def audit_table(
     judgement = judgement if review is None else taught(judgement, found, review)
     tell("looking for other problems of rows")
     looked_at = features if time is None else features.append_column(time, clock.column(0))
-    problems = find_row_problems(looked_at, X, found, time=time, row_numbers=names.numbers(found.rows))
+    problems = find_row_problems(
+        looked_at, found, time=time, row_numbers=names.numbers(found.rows), jobs=plan.jobs or 1
+    )
     side = image_side(features)
     shown = judgement.order[: SHOWN_IMAGES if side else SHOWN]
     owners = [encoder.columns_[place]["name"] for place in encoder.owner_]
