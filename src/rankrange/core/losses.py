@@ -115,7 +115,7 @@ class Logistic:
         np.negative(t, out=t)
         e = np.abs(t)
         np.exp(np.negative(e, out=e), out=e)  # in (0, 1]: it cannot overflow
-        slope = np.where(t > 0, 1, e)
+        slope = np.maximum(e, t > 0)  # 1 where t > 0; np.where is several times as slow on a mask without a pattern
         slope /= 1 + e
         slope *= y
         np.negative(slope, out=slope)
