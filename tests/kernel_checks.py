@@ -17,10 +17,10 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if INTERPRETED else "cuda"
 # Sizes at which small inputs meet every path: many tiles, lists that overflow, histograms too coarse to decide.
 TINY = kernels.Plan(
-    small=64, alone=0, sample=64, tile=128, list=32, replicas=2, bins=64,
+    small=64, joint=0, sample=64, tile=128, list=32, replicas=2, bins=64,
     weigh_tile=64, short=16, label_tile=16,
 )  # fmt: skip
-PLANS = [TINY, TINY._replace(alone=1 << 20, list=256)] if INTERPRETED else [None]
+PLANS = [TINY, TINY._replace(joint=1 << 20, list=256)] if INTERPRETED else [None]
 SIZES = [401] if INTERPRETED else [16385, 65535, 65537, 131073, 10**6 + 3, 1 << 24, (1 << 24) + 1, 1 << 26]
 
 
@@ -71,8 +71,8 @@ def check_large():
             for name, losses in losses_of_many_kinds(n, DEVICE):
                 chosen = ranks_for(n)
                 if INTERPRETED:  # which takes its time: other ranks for every kind
-                    turn = hash_of(name) + n + plan.alone % 7
-                    chosen = [chosen[turn % len(chosen)]] + ([] if plan.alone else [chosen[2]])
+                    turn = hash_of(name) + n + plan.joint % 7
+                    chosen = [chosen[turn % len(chosen)]] + ([] if plan.joint else [chosen[2]])
                 for m, k in chosen:
                     what = f"{name}, n={n}, m={m}, k={k}"
                     value, cut, _ = kernels.find_range(losses, m, k, 1 / (k - m), plan=plan)

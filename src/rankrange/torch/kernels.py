@@ -18,7 +18,7 @@ from torch import Tensor
 try:
     import triton
 
-    from . import _label_kernels, _large_kernels, _memory_kernels, _select_kernels
+    from . import _joint_kernels, _label_kernels, _large_kernels, _memory_kernels, _select_kernels
 except ImportError:
     triton = None
 
@@ -41,7 +41,7 @@ class Plan(NamedTuple):
     """Sizes of the launches, all powers of two. Tests use small ones, so that small inputs take every path."""
 
     small: int = 1 << 14  # losses a row that one program takes
-    alone: int = 1 << 16  # losses up to which one launch does everything
+    joint: int = 1 << 20  # losses up to which one launch does everything
     sample: int = 1 << 12
     tile: int = 1 << 12
     list: int = 1 << 12
@@ -124,29 +124,51 @@ def fits_memory(losses: Tensor, output: Tensor) -> bool:
 
 
 def find_range(
-    rows: Tensor, m: int, k: int, scale: float, plan: Plan | None = None, keep_weights: bool = False
+    rows: Tensor, m: int, k: int, scale: float, plan: Plan | None = None, keep_weights: bool = False, own: bool = True
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Value and cut of each row, and scale times its weights if they are to be kept and the row is small."""
+    """Value and cut of each row, and scale times its weights if they are to be kept and the losses are not too many.
+
+    With `own` False the workspace may be the one kept for the current stream.
+    """
     shape = rows.shape
     n = shape[-1]
     plan = plan or _plan_for(n)
     rows = rows.contiguous()
     value = torch.empty(shape[:-1], dtype=rows.dtype, device=rows.device)
     cut = torch.empty((*shape[:-1], 4), dtype=torch.float32, device=rows.device)
+    keep_weights = keep_weights and n <= max(plan.small, plan.joint if _JOINT else 0)
+    weights = torch.empty(shape, dtype=torch.float32, device=rows.device) if keep_weights else None
     if n <= plan.small:
-        weights = torch.empty(shape, dtype=torch.float32, device=rows.device) if keep_weights else cut
-        _launch_small(rows.numel() // n, (rows, value, cut, weights, n, m, k, scale), keep_weights, True)
-        return value, cut, weights if keep_weights else None
-    alone = n <= plan.alone
-    words = 64 + 1024 + plan.list + 4 * plan.replicas * plan.bins
-    workspace = torch.zeros(words, dtype=torch.int32, device=rows.device)
+        given = rows, value, cut, cut if weights is None else weights, n, m, k, scale
+        _launch_small(rows.numel() // n, given, keep_weights, True)
+        return value, cut, weights
     programs = min(-(-n // plan.tile), _processors(rows.device), 1024)
-    given = rows, workspace, value, cut, n, m, k, scale
     sizes = plan.tile, plan.list, plan.replicas, plan.bins
-    _launch("narrow", programs, 1, given, (plan.sample, *sizes, alone), plan.warps)
-    if not alone:
-        _launch("finish", programs, 1, given, sizes, plan.warps)
+    if _JOINT and n <= plan.joint:
+        workspace = _workspace(plan, rows.device, own)
+        to_fill = rows, workspace, value, cut, cut if weights is None else weights, n, m, k, scale
+        constants = plan.sample, *sizes, keep_weights
+        _launch("joint", 1 if _INTERPRETED else programs, 1, to_fill, constants, plan.warps, launch_cooperative_grid=True)
+        return value, cut, weights
+    given = rows, _workspace(plan, rows.device, True), value, cut, n, m, k, scale
+    _launch("narrow", programs, 1, given, (plan.sample, *sizes), plan.warps)
+    _launch("finish", programs, 1, given, sizes, plan.warps)
     return value, cut, None
+
+
+def _workspace(plan: Plan, device: torch.device, own: bool) -> Tensor:
+    """Zeros for a launch: its own, or those kept for the current stream, which every `joint` on it leaves at zero.
+
+    What runs in a CUDA graph may be replayed beside any stream, and has a workspace of its own.
+    """
+    words = 64 + 1024 + plan.list + 4 * plan.replicas * plan.bins
+    if own or _INTERPRETED or torch.cuda.is_current_stream_capturing():
+        return torch.zeros(words, dtype=torch.int32, device=device)
+    key = words, torch.cuda.current_stream(device).cuda_stream, device
+    kept = _WORKSPACES.get(key)
+    if kept is None:
+        kept = _WORKSPACES[key] = torch.zeros(words, dtype=torch.int32, device=device)
+    return kept
 
 
 def _launch_small(n_rows: int, given: tuple[Any, ...], keep_weights: bool, keep_cut: bool) -> None:
@@ -231,14 +253,16 @@ def remember(batch: MemoryBatch, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 # Where the arguments of each kernel hold the size that Triton specializes.
 _SIZE_AT = {"small": 4, "narrow": 4, "finish": 4, "weigh": 4, "short_rows": 4, "spread": 5}
-_SIZE_AT |= {"long_rows_by_mask": 5, "long_rows_by_index": 5, "remember": 10}
+_SIZE_AT |= {"joint": 5, "long_rows_by_mask": 5, "long_rows_by_index": 5, "remember": 10}
 _KERNELS: dict[str, Any] = {}
 if triton is not None:
-    for module in (_label_kernels, _large_kernels, _memory_kernels, _select_kernels):
+    for module in (_joint_kernels, _label_kernels, _large_kernels, _memory_kernels, _select_kernels):
         _KERNELS |= {name: getattr(module, name) for name in _SIZE_AT if hasattr(module, name)}
 # How a compiled kernel is run is Triton's own business: known of these versions, the usual way for all others.
 _LAUNCH_COMPILED = triton is not None and not _INTERPRETED and (3, 6) <= _version(triton.__version__) <= (3, 9)
 _COMPILED: dict[Any, Any] = {}
+_JOINT = _INTERPRETED or (_LAUNCH_COMPILED and torch.version.cuda is not None)
+_WORKSPACES: dict[Any, Tensor] = {}
 
 
 def _launch(
@@ -300,9 +324,13 @@ class _RankedRange(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, asked: _Asked) -> Tensor:
         n, device = rows.shape[-1], rows.device
-        ctx.few = n <= PLAN.small and rows.dim() == 1
-        if not ctx.few:
-            value, asked.cut, _ = find_range(rows, asked.m, asked.k, asked.scale)
+        ctx.few = n <= (PLAN.joint if _JOINT else PLAN.small) and rows.dim() == 1
+        if n > PLAN.small or not ctx.few:
+            value, asked.cut, ctx.weights = find_range(
+                rows, asked.m, asked.k, asked.scale, keep_weights=ctx.few, own=False
+            )
+            if ctx.few:
+                return value
             ctx.scale = asked.scale
             ctx.save_for_backward(rows, asked.cut)
             return value
