@@ -75,8 +75,10 @@ def check_large():
                     chosen = [chosen[turn % len(chosen)]] + ([] if plan.joint else [chosen[2]])
                 for m, k in chosen:
                     what = f"{name}, n={n}, m={m}, k={k}"
-                    value, cut, _ = kernels.find_range(losses, m, k, 1 / (k - m), plan=plan)
+                    value, cut, kept = kernels.find_range(losses, m, k, 1 / (k - m), plan, keep_weights=True, own=False)
                     expected, expected_cut, weights = by_sorting(losses, m, k)
+                    if kept is not None:
+                        compare(f"weights of {what}", kept * (k - m), weights)
                     compare(f"cut of {what}", cut, expected_cut)
                     compare(f"value of {what}", value, expected)
                     gradient = kernels.weigh(losses, cut, torch.tensor(3.0, device=DEVICE), 0.5, plan=plan)
@@ -359,6 +361,84 @@ def check_graph():
             step()
             assert torch.equal(replayed[0], losses.grad)
             assert torch.equal(replayed[1], scores.grad)
+
+
+def check_workspaces():
+    """What is kept from one launch to the next is as good as new: after every kind of losses, with other ranks."""
+    found = []
+    original, kernels.workspace = kernels.workspace, lambda *asked: found.append(original(*asked)) or found[-1]
+    plan, n = (TINY._replace(joint=1 << 20), 300) if INTERPRETED else (kernels.PLAN, 40_000)
+    try:
+        for number, (name, losses) in enumerate(losses_of_many_kinds(n, DEVICE)):
+            ranks = ranks_for(n)
+            for m, k in ranks[number % len(ranks) :][:1] if INTERPRETED else ranks:
+                value = kernels.find_range(losses, m, k, 1 / (k - m), plan, own=False)[0]
+                left = found.pop().clone()
+                assert left[4] > 0, "no program has waited: this was not the joint kernel"
+                for start, end in (
+                    (4, 5),
+                    (16, 24),
+                    (48, 52),
+                    (64, 64 + 1024 + plan.list),
+                ):  # overwritten, not added to
+                    left[start:end] = 0
+                assert not left.any(), f"{name}, m={m}, k={k} left something at {left.nonzero()[:, 0].tolist()[:9]}"
+                bare, no_cut, _ = kernels.find_range(losses, m, k, 1 / (k - m), plan, keep_cut=False, own=False)
+                assert no_cut is None
+                assert torch.equal(bare, value)
+    finally:
+        kernels.workspace = original
+
+
+def check_streams():
+    """Streams, threads, graphs and what runs beside them do not share a workspace (a GPU alone can tell)."""
+    if INTERPRETED:
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    devices = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    sizes = [20_000, 65_537, 300_000, 1 << 20]
+    losses = [
+        kind(n, device=device, generator=torch.Generator(device).manual_seed(n)).requires_grad_()
+        for n in sizes
+        for kind in (torch.randn, torch.rand)
+        for device in devices
+    ]
+
+    def both_ways(number):
+        value = rrt.ranked_range(losses[number], 0.1, 0.9)
+        return value.detach(), *torch.autograd.grad(value, losses[number])
+
+    def many(number):
+        with torch.cuda.device(losses[number].device), torch.cuda.stream(torch.cuda.Stream(losses[number].device)):
+            found = [both_ways(number) for _ in range(50)]
+            torch.cuda.current_stream().synchronize()
+        return found
+
+    def same(found, number):
+        return all(torch.equal(one, other) for one, other in zip(found, expected[number], strict=True))
+
+    expected = [both_ways(number) for number in range(len(losses))]
+    torch.cuda.synchronize()
+    with ThreadPoolExecutor(len(losses)) as pool:
+        for number, found in enumerate(pool.map(many, range(len(losses)))):
+            assert all(same(one, number) for one in found), f"{losses[number].shape} on a stream of its own"
+    numbers = [number for number in range(len(losses)) if losses[number].device.index == torch.cuda.current_device()]
+    graphs = []
+    for number in numbers:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            found = both_ways(number)
+        graphs.append((graph, torch.cuda.Stream(), found))
+    for _ in range(20):
+        for graph, stream, _ in graphs:
+            with torch.cuda.stream(stream):
+                graph.replay()
+        for number in numbers:
+            assert same(both_ways(number), number), "beside graphs"
+    torch.cuda.synchronize()
+    for number, (_, _, found) in zip(numbers, graphs, strict=True):
+        assert same(found, number), "in a graph, beside others"
 
 
 def remembered(n_classes, size, dtype, fused):

@@ -1,9 +1,9 @@
 """The Triton kernel for the ranked range of some thousands to a million losses: one launch for cuts, value and weights.
 
-The two passes of `_large_kernels` are short then, and what costs is to launch them from Python, to clear their workspace
-and to launch the gradient. Here all programs run at once (a cooperative launch) and wait for each other where those two
-launches end; each then writes the weights of its own losses, so that the gradient is a plain product. The kernel leaves
-the workspace as it found it, ready for the next launch on the same stream.
+The two passes of `_large_kernels` are short then, and what costs is to launch them from Python, to clear their
+workspace and to launch the gradient. Here all programs run at once (a cooperative launch) and wait for each other where
+those two launches end; each then writes the weights of its own losses, so that the gradient is a plain product. The
+kernel leaves the workspace as it found it, ready for the next launch on the same stream.
 """
 
 # mypy: ignore-errors
@@ -14,6 +14,7 @@ import triton.language as tl
 
 from ._large_kernels import (
     COUNTS,
+    CUT,
     LISTED,
     N_NAN,
     TICKETS,
@@ -77,13 +78,15 @@ def clear_counts(
 def joint(
     x_ptr, ws_ptr, value_ptr, cut_ptr, weight_ptr, n, m, k, scale,
     SAMPLE: tl.constexpr, TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr,
-    KEEP_WEIGHTS: tl.constexpr,
+    KEEP_WEIGHTS: tl.constexpr, KEEP_CUT: tl.constexpr,
 ):  # fmt: skip
     """`narrow`, `finish` and the weights scale * q; the programs, which must all run at once, wait for each other.
 
     The workspace is left as it was found: zero but for TURN, which counts the waits.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
+    if not KEEP_CUT:  # the programs tell it each other all the same
+        cut_ptr = ws_ptr.to(tl.pointer_type(tl.float32)) + CUT
     turn = tl.load(ws_ptr + TURN, volatile=True)
     k_lo, k_hi, k_shift, m_lo, m_hi, m_shift, shared = brackets(x_ptr, n, m, k, SAMPLE, N_BINS)
     narrow_pass(

@@ -37,6 +37,7 @@ COUNTS = tl.constexpr(8)  # losses at or above the low pivot, and above the high
 BINS = tl.constexpr(16)  # low key, high key (exclusive), losses above, losses inside
 LISTED = tl.constexpr(32)  # losses in the list
 N_NAN = tl.constexpr(40)
+CUT = tl.constexpr(48)  # where `joint` is asked for no cut
 PARTS = tl.constexpr(64)  # the sum of each program
 MAX_PROGRAMS = tl.constexpr(1024)
 LIST = tl.constexpr(64 + 1024)
