@@ -83,6 +83,9 @@ def ranked_range(
 def select(rows: Tensor, m: int, k: int, reduction: str, want_cut: bool = True) -> tuple[Tensor, Any]:
     """(value, cut) of each row, 0 <= m < k <= n given; only the value carries a gradient."""
     scale = 1.0 / (k - m) if reduction == "mean" else 1.0
+    found = kernels.again(rows, m, k, scale, want_cut)
+    if found is not None:
+        return found
     if kernels.fits_ranked_range(rows):
         return kernels.ranked_range(rows, m, k, scale, want_cut)
     cut = cut_at_ranks(rows.detach(), m, k)

@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .launching import INTERPRETED, JOINT, TRITON, launch, processors, workspace
+from .launching import INTERPRETED, JOINT, TRITON, current_device, current_stream, launch, processors, workspace
+
+_transforms_active: Any = torch._C._are_functorch_transforms_active
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _MOST = 1 << 30  # of losses: offsets and counts are 32-bit
@@ -44,6 +46,27 @@ class Plan(NamedTuple):
         """Of the workspace; `_large_kernels` says what they hold."""
         return 64 + 1024 + self.list + 4 * self.replicas * self.bins
 
+    def programs(self, n: int, device: torch.device) -> int:
+        """How many share a pass over n losses."""
+        return min(-(-n // self.tile), processors(device), 1024)
+
+
+class _Ready(NamedTuple):
+    """A launch that was made before, all but its tensors."""
+
+    run: Any
+    function: Any
+    metadata: Any
+    programs: int
+    device: int
+    words: int
+    want_cut: bool
+    numbers: tuple[Any, ...]
+
+
+_READY: dict[Any, _Ready] = {}
+_MOST_READY = 1 << 10  # sizes and ranks; where they change all the time, all are forgotten at once
+
 
 class MemoryBatch(NamedTuple):
     """A batch of samples with classes, the memory and class sums that it changes, and the constants of the rule."""
@@ -72,6 +95,20 @@ def fits_ranked_range(rows: Tensor) -> bool:
     return rows.shape[-1] <= PLAN.small or rows.numel() == rows.shape[-1]
 
 
+def again(rows: Tensor, m: int, k: int, scale: float, want_cut: bool) -> tuple[Tensor, Tensor | None] | None:
+    """`ranked_range` of losses like those of an earlier call, which is all but its launch; None if there was none."""
+    if torch.compiler.is_compiling() or type(rows) is not Tensor:
+        return None
+    ready = _READY.get((rows.shape, rows.dtype, rows.device, m, k, scale, want_cut))
+    if ready is None or not rows.requires_grad or not torch.is_grad_enabled() or _transforms_active():
+        return None
+    if rows.data_ptr() % 16 or not rows.is_contiguous() or ready.device != current_device():
+        return None
+    cuts: list[Tensor] = []
+    value = _apply(rows, ready, cuts)
+    return value, cuts[0] if want_cut else None
+
+
 def ranked_range(rows: Tensor, m: int, k: int, scale: float, want_cut: bool) -> tuple[Tensor, Tensor | None]:
     """(value, cut) of each row: `functional.select` by kernels; the cut may be None unless it is wanted."""
     if torch.compiler.is_compiling():
@@ -79,8 +116,8 @@ def ranked_range(rows: Tensor, m: int, k: int, scale: float, want_cut: bool) -> 
         return value, cut.detach()
     if not (rows.requires_grad and torch.is_grad_enabled()):
         return find_range(rows, m, k, scale, keep_cut=want_cut, own=False)[:2]
-    asked = _Asked(m, k, scale, want_cut)
-    return _RankedRange.apply(rows, asked), asked.cut
+    cuts: list[Tensor] = []
+    return _RankedRange.apply(rows, (m, k, scale, want_cut), cuts), cuts[0]
 
 
 def fits_tkml(scores: Tensor, target: Tensor, top_k: int) -> bool:
@@ -133,31 +170,43 @@ def find_range(
     plan = plan or _plan_for(n)
     rows = rows.contiguous()
     value = rows.new_empty(shape[:-1])
-    many = n > (plan.joint if JOINT else plan.small)
-    cut = rows.new_empty((*shape[:-1], 4), dtype=torch.float32) if keep_cut or many else None
-    weights = torch.empty_like(rows, dtype=torch.float32) if keep_weights and not many else None
+    if n > (plan.joint if JOINT else plan.small):
+        cut = rows.new_empty((*shape[:-1], 4), dtype=torch.float32)
+        _launch_twice(plan, rows, value, cut, n, m, k, scale)
+        return value, cut, None
+    cut = rows.new_empty((*shape[:-1], 4), dtype=torch.float32) if keep_cut else None
+    weights = torch.empty_like(rows, dtype=torch.float32) if keep_weights else None
     # What is not kept still needs a pointer, which the kernel does not follow.
     given = value, value if cut is None else cut, value if weights is None else weights, n, m, k, scale
-    kept = weights is not None, cut is not None
-    if n <= plan.small:
-        block = 1 << (n - 1).bit_length()
-        warps = min(max(block // 256, 1), 8 if block < 16384 else 16)
-        launch("small", rows.numel() // n, 1, (rows, *given), (block, *kept), warps)
-    else:
-        _launch_large(plan, (rows, workspace(plan.words, rows, own or many), *given), kept, many)
+    words, programs, constants, warps = _one_launch(plan, n, rows, (keep_weights, keep_cut))
+    if words:
+        given = workspace(words, rows, own), *given
+    compiled = launch("joint" if words else "small", programs, 1, (rows, *given), constants, warps, words > 0)
+    if compiled is not None and keep_weights and len(shape) == 1 and rows.data_ptr() % 16 == 0:
+        if len(_READY) >= _MOST_READY:
+            _READY.clear()
+        _READY[shape, rows.dtype, rows.device, m, k, scale, keep_cut] = _Ready(
+            *compiled, programs, rows.get_device(), words, keep_cut, (n, m, k, scale, *constants)
+        )
     return value, cut, weights
 
 
-def _launch_large(plan: Plan, given: tuple[Any, ...], kept: tuple[bool, bool], twice: bool) -> None:
+def _one_launch(plan: Plan, n: int, rows: Tensor, kept: tuple[bool, bool]) -> tuple[int, int, tuple[Any, ...], int]:
+    """Words of the workspace, if there is one, programs, constants and warps of the launch that does everything."""
+    if n <= plan.small:
+        block = 1 << (n - 1).bit_length()
+        return 0, rows.numel() // n, (block, *kept), min(max(block // 256, 1), 8 if block < 16384 else 16)
+    constants = plan.sample, plan.tile, plan.list, plan.replicas, plan.bins, *kept
+    # The interpreter runs one program after the other, which must not wait.
+    return plan.words, 1 if INTERPRETED else plan.programs(n, rows.device), constants, plan.warps
+
+
+def _launch_twice(plan: Plan, rows: Tensor, *given: Any) -> None:
     sizes = plan.tile, plan.list, plan.replicas, plan.bins
-    programs = min(-(-given[5] // plan.tile), processors(given[0].device), 1024)
-    if twice:
-        given = given[:4] + given[5:]  # no weights
-        launch("narrow", programs, 1, given, (plan.sample, *sizes), plan.warps)
-        launch("finish", programs, 1, given, sizes, plan.warps)
-    else:
-        programs = 1 if INTERPRETED else programs  # which would wait for programs that follow it
-        launch("joint", programs, 1, given, (plan.sample, *sizes, *kept), plan.warps, launch_cooperative_grid=True)
+    programs = plan.programs(rows.shape[-1], rows.device)
+    to_fill = rows, workspace(plan.words, rows, True), *given
+    launch("narrow", programs, 1, to_fill, (plan.sample, *sizes), plan.warps)
+    launch("finish", programs, 1, to_fill, sizes, plan.warps)
 
 
 def weigh(rows: Tensor, cut: Tensor, gradient: Tensor, scale: float, plan: Plan | None = None) -> Tensor:
@@ -248,37 +297,50 @@ def _prepared(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor, bool]:
 # In eager mode a Function calls the launches directly: the operators below cost some tens of microseconds a call.
 
 
-class _Asked:
-    """What is asked of a ranked range, and its cut: every argument and output of a Function costs time."""
-
-    __slots__ = ("cut", "k", "m", "scale", "want_cut")
-
-    def __init__(self, m: int, k: int, scale: float, want_cut: bool) -> None:
-        self.m, self.k, self.scale, self.want_cut = m, k, scale, want_cut
-        self.cut: Tensor | None = None
-
-
 class _RankedRange(torch.autograd.Function):
+    """The value of (m, k, scale, want_cut); the cut goes into a list, because every output of a Function costs time."""
+
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, asked: _Asked) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, asked: tuple[int, int, float, bool], cuts: list[Tensor]) -> Tensor:
+        m, k, scale, want_cut = asked
         alone = rows.dim() == 1
-        value, asked.cut, ctx.weights = find_range(
-            rows, asked.m, asked.k, asked.scale,
-            keep_weights=alone, keep_cut=asked.want_cut or not alone, own=False,
-        )  # fmt: skip
-        if ctx.weights is None:
-            ctx.scale = asked.scale
-            ctx.save_for_backward(rows, asked.cut)
+        value, cut, weights = find_range(
+            rows, m, k, scale, keep_weights=alone, keep_cut=want_cut or not alone, own=False
+        )
+        cuts.append(cut)
+        ctx.weights, ctx.scale = weights, scale
+        if weights is None:
+            ctx.save_for_backward(rows, cut)
         return value
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         weights = ctx.weights
-        if weights is not None:  # they were kept, and to multiply them costs less than a launch
-            product = gradient * weights
-            return product if gradient.dtype == torch.float32 else product.to(gradient.dtype), None
-        run: Any = torch.ops.rankrange.weigh if torch.is_grad_enabled() else weigh
-        return run(*ctx.saved_tensors, gradient, ctx.scale), None
+        if weights is None:
+            run: Any = torch.ops.rankrange.weigh if torch.is_grad_enabled() else weigh
+            return run(*ctx.saved_tensors, gradient, ctx.scale), None, None
+        product = gradient * weights  # they were kept, and to multiply them costs less than a launch
+        return product if gradient.dtype == torch.float32 else product.to(gradient.dtype), None, None
+
+
+class _Again(_RankedRange):
+    """The same for losses like those of an earlier call, with as little Python as can be."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, ready: _Ready, cuts: list[Tensor]) -> Tensor:
+        run, function, metadata, programs, device, words, want_cut, numbers = ready
+        value = cut = rows.new_empty(())
+        ctx.weights = weights = torch.empty_like(rows, dtype=torch.float32)
+        if want_cut:
+            cut = rows.new_empty(4, dtype=torch.float32)
+            cuts.append(cut)
+        given = (rows, workspace(words, rows, False), value, cut, weights) if words else (rows, value, cut, weights)
+        run(programs, 1, 1, current_stream(device), function, metadata, None, None, None, *given, *numbers)
+        return value
+
+
+# What Function.apply does beside this is to look for transforms of torch.func, which `again` does.
+_apply = super(torch.autograd.Function, _Again).apply
 
 
 class _TKML(torch.autograd.Function):

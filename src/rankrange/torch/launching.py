@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -37,31 +37,61 @@ if TRITON:
 _LAUNCH_COMPILED = TRITON and not INTERPRETED and _known(triton.__version__)
 # Whether programs that wait for each other can be launched; the interpreter has one program, which never waits.
 JOINT = INTERPRETED or (_LAUNCH_COMPILED and torch.version.cuda is not None)
-_COMPILED: dict[Any, Any] = {}
+
+
+class Compiled(NamedTuple):
+    """A compiled kernel: run(*grid, stream, function, metadata, None, None, None, *arguments)."""
+
+    run: Any
+    function: Any
+    metadata: Any
+
+
+_COMPILED: dict[Any, Compiled] = {}
 _WORKSPACES: dict[tuple[int, int, int], Tensor] = {}
 
 
+def current_device() -> int:
+    return -1 if INTERPRETED else torch.cuda.current_device()
+
+
+def current_stream(device: int) -> int:
+    return 0 if INTERPRETED else triton.runtime.driver.active.get_current_stream(device)
+
+
 def launch(
-    name: str, grid_0: int, grid_1: int, given: tuple[Any, ...], constants: tuple[Any, ...], warps: int, **options: int
-) -> None:
+    name: str,
+    grid_0: int,
+    grid_1: int,
+    given: tuple[Any, ...],
+    constants: tuple[Any, ...],
+    warps: int,
+    together: bool = False,
+) -> Compiled | None:
     """Launch a kernel: all its tensors on one device, the first of them the only one whose alignment may vary.
 
     Triton looks up the compiled kernel by all its arguments, at more than the cost of the launch itself; what the
-    code depends on is known here, so that the second launch of a kind goes straight to it.
+    code depends on is known here, so that the second launch of a kind goes straight to it. Returned is how to.
+    With `together` the programs all run at once, or the launch fails.
     """
     first, n = given[0], given[_SIZE_AT[name]]
     device = first.get_device()
     key = name, device, first.dtype, first.data_ptr() % 16, n % 16, n == 1, given[1].dtype, constants, warps
     compiled = _COMPILED.get(key)
-    if compiled is not None and device == torch.cuda.current_device():
-        run, function, metadata = compiled
-        stream = triton.runtime.driver.active.get_current_stream(device)
-        run(grid_0, grid_1, 1, stream, function, metadata, None, None, None, *given, *constants)
-        return
+    if compiled is not None and device == current_device():
+        compiled.run(
+            grid_0, grid_1, 1, current_stream(device), compiled.function, compiled.metadata, None, None, None,
+            *given, *constants,
+        )  # fmt: skip
+        return compiled
     with torch.cuda.device(device) if first.is_cuda else contextlib.nullcontext():
+        options = {"launch_cooperative_grid": True} if together else {}
         kernel = _KERNELS[name][(grid_0, grid_1, 1)](*given, *constants, num_warps=warps, **options)
-    if _LAUNCH_COMPILED and not hasattr(kernel, "result"):
-        _COMPILED[key] = kernel.run, kernel.function, kernel.packed_metadata
+    if INTERPRETED:
+        _COMPILED[key] = Compiled(lambda *grid_and_more: _KERNELS[name][grid_and_more[:3]](*grid_and_more[9:]), 0, 0)
+    elif _LAUNCH_COMPILED and not hasattr(kernel, "result"):
+        _COMPILED[key] = Compiled(kernel.run, kernel.function, kernel.packed_metadata)
+    return _COMPILED.get(key)
 
 
 def workspace(words: int, beside: Tensor, own: bool) -> Tensor:
@@ -71,10 +101,9 @@ def workspace(words: int, beside: Tensor, own: bool) -> Tensor:
     a workspace of its own.
     """
     device = beside.get_device()
-    own = own or INTERPRETED or device != torch.cuda.current_device()
-    if own or torch.cuda.is_current_stream_capturing():
+    if own or device != current_device() or (device >= 0 and torch.cuda.is_current_stream_capturing()):
         return torch.zeros(words, dtype=torch.int32, device=beside.device)
-    key = words, device, triton.runtime.driver.active.get_current_stream(device)
+    key = words, device, current_stream(device)
     kept = _WORKSPACES.get(key)
     if kept is None:
         kept = _WORKSPACES[key] = torch.zeros(words, dtype=torch.int32, device=beside.device)
