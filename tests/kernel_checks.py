@@ -364,6 +364,47 @@ def check_graph():
             assert torch.equal(replayed[1], scores.grad)
 
 
+def check_again():
+    """Calls like an earlier one give the same bits as the first, and what differs is not taken for one."""
+    started = []
+    original, kernels._apply = kernels._apply, lambda *given: started.append(given[0]) or original(*given)
+    module = rrt.AoRRLoss(m=0.1, k=0.8)
+    try:
+        for n in (48, 300) if INTERPRETED else (48, 300, 5000, 40_000, 200_000, 1 << 20, (1 << 20) + 16):
+            for dtype in (torch.float32,) if INTERPRETED and n > 48 else (torch.float32, torch.bfloat16):
+                losses = torch.randn(n, device=DEVICE).to(dtype).requires_grad_()
+                calls = [
+                    lambda s: rrt.ranked_range(s, 0.1, 0.8),
+                    lambda s: rrt.ranked_range(s, 1, 8, reduction="sum"),
+                    module,
+                ]
+                for call in calls:
+                    kernels._READY.clear()
+                    found = []
+                    for _ in range(3):
+                        value = call(losses)
+                        gradient = torch.autograd.grad(-2.0 * value, losses, retain_graph=True)[0]
+                        assert torch.equal(gradient, torch.autograd.grad(-2.0 * value, losses)[0])
+                        found.append((value.detach(), gradient, module.lam if call is module else value.detach()))
+                    assert all(map(torch.equal, found[0], found[1]))
+                    assert all(map(torch.equal, found[0], found[2]))
+                    assert len(started) == (2 if n <= kernels.PLAN.joint else 0)
+                    started.clear()
+    finally:
+        kernels._apply = original
+    losses = torch.arange(64.0, device=DEVICE, requires_grad=True)
+    for m, k, expected in ((0, 1, 63.0), (0.0, 1.0, 31.5), (0, 1, 63.0), (0, 1.0, 31.5), (1, 2, 62.0)):
+        assert rrt.ranked_range(losses, m, k) == expected
+    ready = len(kernels._READY)
+    assert ready
+    assert rrt.ranked_range(torch.arange(65.0, device=DEVICE, requires_grad=True)[1:], 0, 1) == 64  # aligned otherwise
+    assert rrt.ranked_range(torch.arange(128.0, device=DEVICE, requires_grad=True)[::2], 0, 1) == 126
+    with torch.no_grad():
+        assert not rrt.ranked_range(losses, 0, 1).requires_grad
+    assert rrt.ranked_range(losses.detach(), 0, 1) == 63
+    assert len(kernels._READY) == ready
+
+
 def check_workspaces():
     """What is kept from one launch to the next is as good as new: after every kind of losses, with other ranks."""
     found = []

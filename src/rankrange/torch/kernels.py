@@ -12,7 +12,20 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .launching import INTERPRETED, JOINT, TRITON, current_device, current_stream, launch, processors, workspace
+from .launching import (
+    INTERPRETED,
+    JOINT,
+    PLAN,
+    TRITON,
+    Plan,
+    compiled_for,
+    current_device,
+    current_stream,
+    kept_workspace,
+    launch,
+    plan_for,
+    workspace,
+)
 
 _transforms_active: Any = torch._C._are_functorch_transforms_active
 
@@ -25,32 +38,6 @@ _MOST_READ_AGAIN = 1 << 14  # scores of a long row; 64 ranks of a million labels
 _MOST_ENTRIES = 128  # of a row's list of labels, beyond which it becomes a mask
 
 
-class Plan(NamedTuple):
-    """Sizes of the launches, all powers of two. Tests use small ones, so that small inputs take every path."""
-
-    small: int = 1 << 14  # losses a row that one program takes
-    joint: int = 1 << 20  # losses up to which one launch does everything
-    sample: int = 1 << 12
-    tile: int = 1 << 12
-    list: int = 1 << 12
-    replicas: int = 8
-    bins: int = 1 << 11
-    warps: int = 16
-    weigh_tile: int = 1 << 12
-    short: int = 1 << 12  # labels a row that one program takes at once
-    label_tile: int = 1 << 11
-    per_thread: int = 8
-
-    @property
-    def words(self) -> int:
-        """Of the workspace; `_large_kernels` says what they hold."""
-        return 64 + 1024 + self.list + 4 * self.replicas * self.bins
-
-    def programs(self, n: int, device: torch.device) -> int:
-        """How many share a pass over n losses."""
-        return min(-(-n // self.tile), processors(device), 1024)
-
-
 class _Ready(NamedTuple):
     """A launch that was made before, all but its tensors."""
 
@@ -59,8 +46,8 @@ class _Ready(NamedTuple):
     metadata: Any
     programs: int
     device: int
+    only: bool  # whether there is no other device
     words: int
-    want_cut: bool
     numbers: tuple[Any, ...]
 
 
@@ -78,16 +65,6 @@ class MemoryBatch(NamedTuple):
     constants: tuple[float, ...]
 
 
-PLAN = Plan()
-# As measured on an H200: from these numbers of losses on, larger tiles and samples pay.
-_LARGER = PLAN._replace(tile=1 << 13, warps=32, sample=1 << 13)
-_LARGEST = _LARGER._replace(sample=1 << 14, list=1 << 13, bins=1 << 12)
-
-
-def _plan_for(n: int) -> Plan:
-    return PLAN if n < 1 << 22 else _LARGER if n < 1 << 25 else _LARGEST
-
-
 def fits_ranked_range(rows: Tensor) -> bool:
     """Whether the kernels take these rows: one of any length, or many that fit a program each."""
     if not TRITON or rows.dtype not in _DTYPES or not (rows.is_cuda or INTERPRETED) or rows.numel() > _MOST:
@@ -95,18 +72,33 @@ def fits_ranked_range(rows: Tensor) -> bool:
     return rows.shape[-1] <= PLAN.small or rows.numel() == rows.shape[-1]
 
 
-def again(rows: Tensor, m: int, k: int, scale: float, want_cut: bool) -> tuple[Tensor, Tensor | None] | None:
-    """`ranked_range` of losses like those of an earlier call, which is all but its launch; None if there was none."""
-    if torch.compiler.is_compiling() or type(rows) is not Tensor:
+def again(losses: Tensor, call: tuple[Any, ...], cuts: list[Tensor] | None = None) -> Tensor | None:
+    """The value of losses like those of an earlier `call`, its cut into `cuts`; None if there was none, or it differs.
+
+    From Python a launch takes less time than to find out what to launch.
+    """
+    ready = _READY.get(call)
+    if ready is None or not (losses.requires_grad and torch.is_grad_enabled()) or _transforms_active():
         return None
-    ready = _READY.get((rows.shape, rows.dtype, rows.device, m, k, scale, want_cut))
-    if ready is None or not rows.requires_grad or not torch.is_grad_enabled() or _transforms_active():
+    if losses.data_ptr() % 16 or not losses.is_contiguous() or not (ready.only or ready.device == current_device()):
         return None
-    if rows.data_ptr() % 16 or not rows.is_contiguous() or ready.device != current_device():
-        return None
-    cuts: list[Tensor] = []
-    value = _apply(rows, ready, cuts)
-    return value, cuts[0] if want_cut else None
+    return _apply(losses, ready, cuts)
+
+
+def keep_ready(call: tuple[Any, ...], losses: Tensor, m: int, k: int, scale: float, want_cut: bool) -> None:
+    """Let `again` know of a call that was just made; it must name all that m, k, scale and the kernel depend on."""
+    n = losses.shape[-1]
+    fits = losses.dim() == 1 and n <= (PLAN.joint if JOINT else PLAN.small) and fits_ranked_range(losses)
+    if not (fits and losses.requires_grad and losses.is_contiguous() and losses.data_ptr() % 16 == 0):
+        return
+    words, programs, constants, warps = _one_launch(PLAN, n, losses, (True, want_cut))
+    name, second = ("joint", torch.int32) if words else ("small", losses.dtype)
+    compiled = compiled_for(name, losses, n, second, constants, warps)
+    if compiled is not None:
+        if len(_READY) >= _MOST_READY:
+            _READY.clear()
+        only, numbers = losses.is_cpu or torch.cuda.device_count() == 1, (n, m, k, scale, *constants)
+        _READY[call] = _Ready(*compiled, programs, losses.get_device(), only, words, numbers)
 
 
 def ranked_range(rows: Tensor, m: int, k: int, scale: float, want_cut: bool) -> tuple[Tensor, Tensor | None]:
@@ -160,16 +152,17 @@ def find_range(
     keep_weights: bool = False,
     keep_cut: bool = True,
     own: bool = True,
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
+) -> tuple[Tensor, Any, Any]:
     """Value and cut of each row, and scale times its weights if they are wanted and the losses are not too many.
 
     With `own` False the workspace may be the one that is kept for the current stream.
     """
     shape = rows.shape
     n = shape[-1]
-    plan = plan or _plan_for(n)
+    plan = plan or plan_for(n)
     rows = rows.contiguous()
     value = rows.new_empty(shape[:-1])
+    cut: Any
     if n > (plan.joint if JOINT else plan.small):
         cut = rows.new_empty((*shape[:-1], 4), dtype=torch.float32)
         _launch_twice(plan, rows, value, cut, n, m, k, scale)
@@ -177,17 +170,11 @@ def find_range(
     cut = rows.new_empty((*shape[:-1], 4), dtype=torch.float32) if keep_cut else None
     weights = torch.empty_like(rows, dtype=torch.float32) if keep_weights else None
     # What is not kept still needs a pointer, which the kernel does not follow.
-    given = value, value if cut is None else cut, value if weights is None else weights, n, m, k, scale
+    given: Any = value, value if cut is None else cut, value if weights is None else weights, n, m, k, scale
     words, programs, constants, warps = _one_launch(plan, n, rows, (keep_weights, keep_cut))
     if words:
         given = workspace(words, rows, own), *given
-    compiled = launch("joint" if words else "small", programs, 1, (rows, *given), constants, warps, words > 0)
-    if compiled is not None and keep_weights and len(shape) == 1 and rows.data_ptr() % 16 == 0:
-        if len(_READY) >= _MOST_READY:
-            _READY.clear()
-        _READY[shape, rows.dtype, rows.device, m, k, scale, keep_cut] = _Ready(
-            *compiled, programs, rows.get_device(), words, keep_cut, (n, m, k, scale, *constants)
-        )
+    launch("joint" if words else "small", programs, 1, (rows, *given), constants, warps, words > 0)
     return value, cut, weights
 
 
@@ -301,7 +288,7 @@ class _RankedRange(torch.autograd.Function):
     """The value of (m, k, scale, want_cut); the cut goes into a list, because every output of a Function costs time."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, asked: tuple[int, int, float, bool], cuts: list[Tensor]) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, asked: Any, cuts: Any) -> Tensor:
         m, k, scale, want_cut = asked
         alone = rows.dim() == 1
         value, cut, weights = find_range(
@@ -327,15 +314,22 @@ class _Again(_RankedRange):
     """The same for losses like those of an earlier call, with as little Python as can be."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, ready: _Ready, cuts: list[Tensor]) -> Tensor:
-        run, function, metadata, programs, device, words, want_cut, numbers = ready
+    def forward(ctx: Any, rows: Tensor, ready: Any, cuts: Any) -> Tensor:
+        run, function, metadata, programs, device, _, words, numbers = ready
         value = cut = rows.new_empty(())
-        ctx.weights = weights = torch.empty_like(rows, dtype=torch.float32)
-        if want_cut:
+        ctx.weights = weights = rows.new_empty(numbers[0], dtype=torch.float32)
+        if cuts is not None:
             cut = rows.new_empty(4, dtype=torch.float32)
             cuts.append(cut)
-        given = (rows, workspace(words, rows, False), value, cut, weights) if words else (rows, value, cut, weights)
-        run(programs, 1, 1, current_stream(device), function, metadata, None, None, None, *given, *numbers)
+        stream = current_stream(device)
+        if words:
+            kept = kept_workspace(words, device, stream)
+            run(
+                programs, 1, 1, stream, function, metadata, None, None, None,
+                rows, kept, value, cut, weights, *numbers,
+            )  # fmt: skip
+        else:
+            run(1, 1, 1, stream, function, metadata, None, None, None, rows, value, cut, weights, *numbers)
         return value
 
 
