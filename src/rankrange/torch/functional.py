@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 LAM, LAM_HAT, AT_LAM, AT_LAM_HAT = range(4)
-_PLAIN = (int, float)
 
 
 def ranked_range(
@@ -66,9 +65,8 @@ def ranked_range(
     >>> ranked_range(torch.tensor([9.0, 2.0, 1.0, 0.0]), 1, 3)
     tensor(1.5000)
     """
-    call = None if dim is not None or group is not None else _named(losses, m, k, reduction)
-    if call is not None:
-        value = kernels.again(losses, call)
+    if dim is None and group is None:
+        value = kernels.again(losses, m, k, reduction)
         if value is not None:
             return value
     if reduction not in ("mean", "sum"):
@@ -83,42 +81,36 @@ def ranked_range(
     if rows.shape[-1] == 0:
         _as_range(m, k)
         return rows.sum(-1)
-    return select(rows, *_counts(m, k, rows.shape[-1]), reduction, call)[0]
+    m_and_k = _counts(m, k, rows.shape[-1])
+    value = select(rows, *m_and_k, reduction, want_cut=False)[0]
+    if losses is rows:
+        kernels.keep_ready(losses, m, k, reduction, m_and_k, scale_of(*m_and_k, reduction), False)
+    return value
 
 
-def select(
-    rows: Tensor, m: int, k: int, reduction: str, call: tuple[Any, ...] | None = None, want_cut: bool = False
-) -> tuple[Tensor, Any]:
-    """(value, cut) of each row, 0 <= m < k <= n given; only the value carries a gradient.
-
-    What names the `call` is remembered with how it was answered, for `kernels.again`.
-    """
-    scale = 1.0 / (k - m) if reduction == "mean" else 1.0
+def select(rows: Tensor, m: int, k: int, reduction: str, want_cut: bool = True) -> tuple[Tensor, Any]:
+    """(value, cut) of each row, 0 <= m < k <= n given; only the value carries a gradient."""
+    scale = scale_of(m, k, reduction)
     if kernels.fits_ranked_range(rows):
-        found = kernels.ranked_range(rows, m, k, scale, want_cut)
-        if call is not None:
-            kernels.keep_ready(call, rows, m, k, scale, want_cut)
-        return found
+        return kernels.ranked_range(rows, m, k, scale, want_cut)
     cut = cut_at_ranks(rows.detach(), m, k)
     return weighted_sum(rows, cut_weights(rows.detach(), cut), scale), cut
 
 
+def scale_of(m: int, k: int, reduction: str) -> float:
+    return 1.0 / (k - m) if reduction == "mean" else 1.0
+
+
 def select_in_batch(losses: Tensor, keep: RankedRange) -> tuple[Tensor, Any]:
     """(value, cut) of the losses of one batch, at least one, by `counts_in_batch`."""
-    call = _named(losses, keep.m, keep.k, "batch")
-    if call is not None:
-        cuts: list[Tensor] = []
-        value = kernels.again(losses, call, cuts)
-        if value is not None:
-            return value, cuts[0]
-    return select(losses, *counts_in_batch(keep, losses.shape[0]), "mean", call, want_cut=True)
-
-
-def _named(losses: Tensor, m: Any, k: Any, how: str) -> tuple[Any, ...] | None:
-    """What a call depends on beside the values of the losses; None where that is not all. 1 is not 1.0."""
-    if type(m) not in _PLAIN or type(k) not in _PLAIN or type(losses) is not Tensor or torch.compiler.is_compiling():
-        return None
-    return losses.shape, losses.dtype, losses.get_device(), m, k, type(m), type(k), how
+    cuts: list[Tensor] = []
+    value = kernels.again(losses, keep.m, keep.k, "batch", cuts)
+    if value is not None:
+        return value, cuts[0]
+    m_and_k = counts_in_batch(keep, losses.shape[0])
+    found = select(losses, *m_and_k, "mean")
+    kernels.keep_ready(losses, keep.m, keep.k, "batch", m_and_k, scale_of(*m_and_k, "mean"), True)
+    return found
 
 
 def cut_at_ranks(rows: Tensor, m: int, k: int) -> Tensor:

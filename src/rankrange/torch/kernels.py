@@ -27,7 +27,7 @@ from .launching import (
     workspace,
 )
 
-_transforms_active: Any = torch._C._are_functorch_transforms_active
+_transforms_active: Any = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _MOST = 1 << 30  # of losses: offsets and counts are 32-bit
@@ -51,6 +51,7 @@ class _Ready(NamedTuple):
     numbers: tuple[Any, ...]
 
 
+_PLAIN = (int, float)
 _READY: dict[Any, _Ready] = {}
 _MOST_READY = 1 << 10  # sizes and ranks; where they change all the time, all are forgotten at once
 
@@ -72,24 +73,28 @@ def fits_ranked_range(rows: Tensor) -> bool:
     return rows.shape[-1] <= PLAN.small or rows.numel() == rows.shape[-1]
 
 
-def again(losses: Tensor, call: tuple[Any, ...], cuts: list[Tensor] | None = None) -> Tensor | None:
-    """The value of losses like those of an earlier `call`, its cut into `cuts`; None if there was none, or it differs.
+def again(losses: Tensor, m: Any, k: Any, how: str, cuts: list[Tensor] | None = None) -> Tensor | None:
+    """The value of losses like those of an earlier call, its cut into `cuts`; None if there was none, or it differs.
 
     From Python a launch takes less time than to find out what to launch.
     """
-    ready = _READY.get(call)
+    if type(losses) is not Tensor or type(m) not in _PLAIN or type(k) not in _PLAIN or torch.compiler.is_compiling():
+        return None
+    ready = _READY.get((losses.shape, losses.dtype, losses.get_device(), m, k, type(m), type(k), how))
     if ready is None or not (losses.requires_grad and torch.is_grad_enabled()) or _transforms_active():
         return None
     if losses.data_ptr() % 16 or not losses.is_contiguous() or not (ready.only or ready.device == current_device()):
         return None
-    return _apply(losses, ready, cuts)
+    return _apply(losses, (ready, cuts))
 
 
-def keep_ready(call: tuple[Any, ...], losses: Tensor, m: int, k: int, scale: float, want_cut: bool) -> None:
-    """Let `again` know of a call that was just made; it must name all that m, k, scale and the kernel depend on."""
+def keep_ready(losses: Tensor, m: Any, k: Any, how: str, counts: tuple[int, int], scale: float, want_cut: bool) -> None:
+    """Let `again` know of a call that was just made, and of the counts and the scale that it led to."""
+    if torch.compiler.is_compiling() or not (losses.requires_grad and fits_ranked_range(losses)):
+        return
     n = losses.shape[-1]
-    fits = losses.dim() == 1 and n <= (PLAN.joint if JOINT else PLAN.small) and fits_ranked_range(losses)
-    if not (fits and losses.requires_grad and losses.is_contiguous() and losses.data_ptr() % 16 == 0):
+    fits = losses.dim() == 1 and n <= (PLAN.joint if JOINT else PLAN.small) and losses.data_ptr() % 16 == 0
+    if not fits or type(m) not in _PLAIN or type(k) not in _PLAIN:
         return
     words, programs, constants, warps = _one_launch(PLAN, n, losses, (True, want_cut))
     name, second = ("joint", torch.int32) if words else ("small", losses.dtype)
@@ -97,8 +102,9 @@ def keep_ready(call: tuple[Any, ...], losses: Tensor, m: int, k: int, scale: flo
     if compiled is not None:
         if len(_READY) >= _MOST_READY:
             _READY.clear()
-        only, numbers = losses.is_cpu or torch.cuda.device_count() == 1, (n, m, k, scale, *constants)
-        _READY[call] = _Ready(*compiled, programs, losses.get_device(), only, words, numbers)
+        only, numbers = losses.is_cpu or torch.cuda.device_count() == 1, (n, *counts, scale, *constants)
+        ready = _Ready(*compiled, programs, losses.get_device(), only, words, numbers)
+        _READY[losses.shape, losses.dtype, losses.get_device(), m, k, type(m), type(k), how] = ready  # 1 is not 1.0
 
 
 def ranked_range(rows: Tensor, m: int, k: int, scale: float, want_cut: bool) -> tuple[Tensor, Tensor | None]:
@@ -109,7 +115,7 @@ def ranked_range(rows: Tensor, m: int, k: int, scale: float, want_cut: bool) -> 
     if not (rows.requires_grad and torch.is_grad_enabled()):
         return find_range(rows, m, k, scale, keep_cut=want_cut, own=False)[:2]
     cuts: list[Tensor] = []
-    return _RankedRange.apply(rows, (m, k, scale, want_cut), cuts), cuts[0]
+    return _RankedRange.apply(rows, (m, k, scale, want_cut, cuts)), cuts[0]
 
 
 def fits_tkml(scores: Tensor, target: Tensor, top_k: int) -> bool:
@@ -288,36 +294,38 @@ class _RankedRange(torch.autograd.Function):
     """The value of (m, k, scale, want_cut); the cut goes into a list, because every output of a Function costs time."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, asked: Any, cuts: Any) -> Tensor:
-        m, k, scale, want_cut = asked
+    def forward(ctx: Any, rows: Tensor, asked: Any) -> Tensor:
+        m, k, ctx.scale, want_cut, cuts = asked
         alone = rows.dim() == 1
         value, cut, weights = find_range(
-            rows, m, k, scale, keep_weights=alone, keep_cut=want_cut or not alone, own=False
+            rows, m, k, ctx.scale, keep_weights=alone, keep_cut=want_cut or not alone, own=False
         )
         cuts.append(cut)
-        ctx.weights, ctx.scale = weights, scale
         if weights is None:
             ctx.save_for_backward(rows, cut)
+        else:
+            ctx.save_for_backward(weights)
         return value
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        weights = ctx.weights
-        if weights is None:
-            run: Any = torch.ops.rankrange.weigh if torch.is_grad_enabled() else weigh
-            return run(*ctx.saved_tensors, gradient, ctx.scale), None, None
-        product = gradient * weights  # they were kept, and to multiply them costs less than a launch
-        return product if gradient.dtype == torch.float32 else product.to(gradient.dtype), None, None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        saved = ctx.saved_tensors
+        if len(saved) == 1:  # the weights were kept, and to multiply them costs less than a launch
+            product = gradient * saved[0]
+            return product if gradient.dtype == torch.float32 else product.to(gradient.dtype), None
+        run: Any = torch.ops.rankrange.weigh if torch.is_grad_enabled() else weigh
+        return run(*saved, gradient, ctx.scale), None
 
 
 class _Again(_RankedRange):
     """The same for losses like those of an earlier call, with as little Python as can be."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, ready: Any, cuts: Any) -> Tensor:
-        run, function, metadata, programs, device, _, words, numbers = ready
+    def forward(ctx: Any, rows: Tensor, asked: Any) -> Tensor:
+        (run, function, metadata, programs, device, _, words, numbers), cuts = asked
         value = cut = rows.new_empty(())
-        ctx.weights = weights = rows.new_empty(numbers[0], dtype=torch.float32)
+        weights = rows.new_empty(numbers[0], dtype=torch.float32)
+        ctx.save_for_backward(weights)
         if cuts is not None:
             cut = rows.new_empty(4, dtype=torch.float32)
             cuts.append(cut)
