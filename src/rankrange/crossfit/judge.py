@@ -37,8 +37,9 @@ _HOPELESS = 0.3
 _FAR, _FEW_FAR = 2.5, 0.25
 # A value that so many rows have is not far out in its column.
 _COMMON_ROWS = 2
-# How often labels of far rows may be wrong; before anything is seen, not at all with probability one half.
+# How often labels of far rows may be wrong; before anything is seen, not at all with probability one half, else mostly.
 _FAR_RATES = np.linspace(0.0, 0.99, 34)
+_FAR_MOSTLY = 3.0
 
 
 @dataclass(frozen=True)
@@ -227,7 +228,9 @@ def weigh(
     silent = (found.none > _UNTOLD) & (mean[near, codes[near]] > _IMPOSSIBLE)
     p_wrong[near] = np.where(silent, np.minimum(found.wrong, _SILENT), found.wrong)
     ranking[near], true[near] = found.ranking, found.true
-    rate, interval, none = found.rate, found.interval, found.none
+    # Errors among rows that are hard anyway look like them: as many labels as are not predicted may be wrong.
+    unlike = _unlike(mean[near].argmax(axis=1), codes[near], np.full(len(near), 1.0 / len(near)))
+    rate, interval, none = found.rate, (found.interval[0], max(found.interval[1], unlike)), found.none
     if far is not None and far.any():
         rows = np.flatnonzero(far)
         p_wrong[rows], outer, no_far = _far_labels(mean[rows, codes[rows]], K)
@@ -246,8 +249,8 @@ def _far_labels(own: Array, n_classes: int) -> tuple[Array, tuple[float, float, 
     """p(wrong) of far rows, whose labels have these probabilities; their rate between its limits; p(none is wrong)."""
     other = (1.0 - own) / (n_classes - 1)
     right, wrong = (1.0 - _FAR_RATES[:, None]) * own, _FAR_RATES[:, None] * other
-    prior = np.full(len(_FAR_RATES), 0.5 / (len(_FAR_RATES) - 1))
-    prior[0] = 0.5
+    prior = _FAR_RATES**_FAR_MOSTLY
+    prior[0] = prior[1:].sum()
     weights = softmax(np.log(np.maximum(right + wrong, 1e-300)).sum(axis=1) + np.log(prior))
     p_wrong = weights @ (wrong / np.maximum(right + wrong, 1e-300))
     low, high = _FAR_RATES[np.searchsorted(np.cumsum(weights), [0.025, 0.975]).clip(0, len(weights) - 1)]

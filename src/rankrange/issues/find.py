@@ -58,7 +58,8 @@ def find_label_issues(
     estimator : None, AoRRClassifier or classifier with predict_proba, default=None
         The model that judges. None is an AoRRClassifier whose C is chosen by cross-validated log loss, and trees beside
         it. Any other classifier, a pipeline for example, may take whatever it likes for X: texts, tables with
-        categories and missing values. Its nearest rows are asked where X can be read as numbers.
+        categories and missing values. Where X can be read as numbers, trees and the nearest rows are asked beside it:
+        what they explain and your model does not is no error of the labels.
     cv : int, splitter or iterable of (train, test), default=5
         Folds. Each must train on the rows that it does not test, and all rows must be left out equally often.
     n_repeats : int, optional
@@ -68,7 +69,8 @@ def find_label_issues(
     neighbours : bool, default=True
         Whether the labels of the nearest rows of X may judge as well; they do only where they add to the likelihood.
     trees : bool, default=True
-        Whether boosted trees and a forest judge beside the linear fits. A classifier of your own judges without them.
+        Whether boosted trees and a forest judge beside the linear fits, or beside a classifier of your own where X can
+        be read as numbers.
     calibrate : bool, default=True
         Whether p_wrong is corrected by a trial: errors of the estimated kinds are planted among rows thought right,
         judged the same way, and counted. It costs about as much again on small tables, and nothing where no label
@@ -119,16 +121,19 @@ def find_label_issues(
     tests, repeats = test_parts(data.learnt, cv, (2 if few else 1) if n_repeats is None else n_repeats, rng)
     if not own:
         views = foreign_views(data, X, estimator, tests, repeats, n_jobs, report)
-        return _judge(data, views, {"model": views.opinion(0)}, nowhere, neighbours, rng, report)
-    far = far_rows(data.X, data.learnt)
-    views = trimmed_views(data, estimator, tests, repeats, far, report)
-    opinions = {"ordinary": views.opinion(0), "robust": views.opinion(views.best)}
-    dense, settled = _written_out(data.X) if trees else None, None
+        opinions, far = {"model": views.opinion(0)}, nowhere
+    else:
+        far = far_rows(data.X, data.learnt)
+        views = trimmed_views(data, estimator, tests, repeats, far, report)
+        opinions = {"ordinary": views.opinion(0), "robust": views.opinion(views.best)}
+    dense, settled = _written_out(data.X) if trees and data.X is not None else None, None
     if dense is not None:
         once = tests[repeats == 0]
         found, settled = tree_opinions(dense, data.learnt, len(data.classes), Folds(~once & ~far, once), rng)
         opinions.update(found)
         report(f"{2 * len(once)} fits of trees; boosting stops at round {settled.stop}")
+    if not own:
+        return _judge(data, views, opinions, far, neighbours, rng, report)
     stack = Stack(data.X if dense is None else dense, len(data.classes), float(views.C or 1.0), settled, neighbours)
     return _judge(data, views, opinions, far, neighbours, rng, report, stack if calibrate else None)
 
