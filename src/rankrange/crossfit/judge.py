@@ -40,6 +40,9 @@ _COMMON_ROWS = 2
 # How often labels of far rows may be wrong; before anything is seen, not at all with probability one half, else mostly.
 _FAR_RATES = np.linspace(0.0, 0.99, 34)
 _FAR_MOSTLY = 3.0
+# Columns of at most so many levels; in how many of them a row that does not belong has a level of its own; how sure
+# that is; and rows that show whether a column may be one of these.
+_LEVELS, _ODD_LEVELS, _ODD, _SHOWN = 20, 3, 0.95, 2000
 
 
 @dataclass(frozen=True)
@@ -172,7 +175,7 @@ class Weighed:
     rate, interval : float and tuple of float
         The share of wrong labels, and its 95% interval.
     none : float
-        The probability that no label is wrong. Where it is above 5% nothing is claimed.
+        The probability that no label of the rows that are not far is wrong. Above 5% nothing is claimed of them.
     transition : ndarray of shape (classes, classes)
         How often a row of one true class (rows) is given each label (columns).
     stories : ndarray
@@ -192,12 +195,16 @@ class Weighed:
 
     @property
     def told(self) -> bool:
-        """Whether the labels show that some of them are wrong."""
+        """Whether the labels of rows that are not far show that some of them are wrong."""
         return self.none <= _UNTOLD
 
 
 def weigh(
-    opinions: Mapping[str, Array], codes: Array, far: Array | None = None, stories: Array | None = None
+    opinions: Mapping[str, Array],
+    codes: Array,
+    far: Array | None = None,
+    stories: Array | None = None,
+    odd: Array | None = None,
 ) -> Weighed:
     """Mix opinions by the likelihood of the labels, and average over the rates at which labels may be wrong.
 
@@ -211,6 +218,8 @@ def weigh(
         Rows that lie far out: their labels are wrong at a rate of their own.
     stories : ndarray, optional
         The probability of each story, where it is known: that of another result.
+    odd : ndarray of shape (n,), optional
+        Those of the far rows that do not belong, whatever is expected of their labels.
     """
     n, K = len(codes), next(iter(opinions.values())).shape[1]
     P = np.stack([np.asarray(opinion, dtype=np.float64) for opinion in opinions.values()])
@@ -230,23 +239,25 @@ def weigh(
     ranking[near], true[near] = found.ranking, found.true
     # Errors among rows that are hard anyway look like them: as many labels as are not predicted may be wrong.
     unlike = _unlike(mean[near].argmax(axis=1), codes[near], np.full(len(near), 1.0 / len(near)))
-    rate, interval, none = found.rate, (found.interval[0], max(found.interval[1], unlike)), found.none
+    rate, interval = found.rate, (found.interval[0], max(found.interval[1], unlike))
     if far is not None and far.any():
         rows = np.flatnonzero(far)
-        p_wrong[rows], outer, no_far = _far_labels(mean[rows, codes[rows]], K)
+        p_wrong[rows], outer = _far_labels(mean[rows, codes[rows]], K)
+        if odd is not None and odd.any():
+            p_wrong[odd] = np.maximum(p_wrong[odd], _ODD)
+            outer = np.maximum(outer, _ODD * float(odd[rows].mean()))
         # Where most of them are wrong, the others are not to be trusted either.
         ranking[rows] = np.maximum(p_wrong[rows], outer[1])
         true[rows] = _others_of(mean[rows], codes[rows], p_wrong[rows])
         share = len(rows) / n
         rate = (1.0 - share) * rate + share * outer[1]
         interval = ((1.0 - share) * interval[0] + share * outer[0], (1.0 - share) * interval[1] + share * outer[2])
-        none = none * no_far
     told = dict(zip(opinions, weights.tolist(), strict=True))
-    return Weighed(p_wrong, ranking, mean, true, told, rate, interval, none, found.transition, found.stories)
+    return Weighed(p_wrong, ranking, mean, true, told, rate, interval, found.none, found.transition, found.stories)
 
 
-def _far_labels(own: Array, n_classes: int) -> tuple[Array, tuple[float, float, float], float]:
-    """p(wrong) of far rows, whose labels have these probabilities; their rate between its limits; p(none is wrong)."""
+def _far_labels(own: Array, n_classes: int) -> tuple[Array, Array]:
+    """p(wrong) of far rows, whose labels have these probabilities; and their rate between its limits (3,)."""
     other = (1.0 - own) / (n_classes - 1)
     right, wrong = (1.0 - _FAR_RATES[:, None]) * own, _FAR_RATES[:, None] * other
     prior = _FAR_RATES**_FAR_MOSTLY
@@ -257,7 +268,7 @@ def _far_labels(own: Array, n_classes: int) -> tuple[Array, tuple[float, float, 
     middle = float(p_wrong.mean())
     if weights[0] > _UNTOLD:
         p_wrong = np.minimum(p_wrong, _SILENT)
-    return p_wrong, (min(float(low), middle), middle, max(float(high), middle)), float(weights[0])
+    return p_wrong, np.array([min(float(low), middle), middle, max(float(high), middle)])
 
 
 def _others_of(P: Array, codes: Array, p_wrong: Array) -> Array:
@@ -267,6 +278,26 @@ def _others_of(P: Array, codes: Array, p_wrong: Array) -> Array:
     true *= (p_wrong / np.maximum(true.sum(axis=1), 1e-300))[:, None]
     true[np.arange(len(P)), codes] = 1.0 - p_wrong
     return true
+
+
+def odd_rows(X: Any) -> Array:
+    """Which rows have levels of their own where all others share a few: they do not belong, whatever their label.
+
+    Asked are the columns of 2 to 20 levels that several rows have. A row is odd that has a value of its own in at least
+    three of them, and in half of them.
+    """
+    n = X.shape[0]
+    alone, asked = np.zeros(n, dtype=np.intp), 0
+    for column in () if sp.issparse(X) else X.T:
+        shown = column[:: 1 + n // _SHOWN]
+        if len(np.unique(shown)) > _LEVELS + _FEW_FAR * len(shown):
+            continue
+        values, counts = np.unique(column, return_counts=True)
+        single = values[counts == 1]
+        if 2 <= len(values) - len(single) <= _LEVELS and len(single) <= _FEW_FAR * n:
+            alone[np.isin(column, single)] += 1
+            asked += 1
+    return np.asarray(alone >= max(_ODD_LEVELS, asked / 2.0))
 
 
 def far_rows(X: Any, codes: Array) -> Array:
