@@ -34,7 +34,7 @@ _SHARED = np.array([0.003, 0.01, 0.02, 0.035, 0.05, 0.075, *np.arange(0.1, 0.46,
 _SINGLE = np.array([0.0, 0.01, 0.03, 0.07, 0.12, 0.2, 0.28, 0.36, 0.45, 0.6])
 _MOST_WRONG = 0.8  # of two rates together; at 1 the labels would say nothing
 # Before anything is seen: no label is wrong; all classes share a rate; and rates fall off as exp(-rate / fall).
-_NONE, _TOGETHER, _FALL = 0.35, 0.6, 0.15
+_NONE, _TOGETHER, _FALL = 0.35, 0.5, 0.3
 # The same where only the order of the rows is asked for, and nothing is claimed.
 _RANKING = (0.05, 0.6, 2.0)
 # How much the order of the rows counts as a witness of the stories: for claims, and where only the order is asked for.
@@ -44,7 +44,7 @@ _STEEP = 0.7
 _SCALE_WIDTH, _SHIFT_WIDTH = 1.0, 2.0
 _SURE = 1e-3  # no opinion is surer than this of a label being wrong
 _STEPS = 30
-_PARTS = 60  # slices of the scores of each class that the curves are fitted to
+_PARTS = 40  # slices of the scores of each class that the curves are fitted to
 # Units of log likelihood that one rate must gain, where classes are more than two; a rate for each, one more per class.
 _GAIN = 3.0
 _GRID_ERROR = 0.004
@@ -173,12 +173,15 @@ def _two_classes(scores: list[Array], codes: Array, stories: Array | None) -> Av
 
 
 def _by_rank(z: Array) -> Array:
-    """Scores made of the order alone: log(n / rank) of the surest row and so on, with the sign of z.
+    """Scores made of the order alone: on each side log(n / rank) of the surest row and so on, with the sign of z.
 
-    sigmoid(a z) is then a probability of error that falls as a power of the rank.
+    sigmoid(a z) is then a probability of error that falls as a power of the rank. Sides are apart because labels that
+    are wrong in one class make all rows of the other side less sure.
     """
-    n = len(z)
-    return np.asarray(np.sign(z) * np.log((n + 1.0) / rankdata(-np.abs(z))))
+    found = np.zeros(len(z))
+    for side in (z > 0, z < 0):
+        found[side] = np.sign(z[side]) * np.log((side.sum() + 1.0) / rankdata(-np.abs(z[side])))
+    return found
 
 
 class _Curves:

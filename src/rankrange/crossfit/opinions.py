@@ -43,7 +43,7 @@ _BOOSTED_ON, _RICH_ON, _FOREST_ON, _STOP_ON = 40_000, 150_000, 5_000, 4_000
 # On fewer rows more rounds and more leaves cost more than they explain.
 _RICH_FROM = 5_000
 _LEAST_GAIN = 0.01
-_TREES = 40
+_TREES = 30
 
 
 def logistic_objective(
