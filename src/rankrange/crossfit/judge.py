@@ -29,8 +29,9 @@ _ROUNDS = 300
 # Units of log likelihood that an opinion must gain over the shares of the classes to be one.
 _ANYTHING = 3.0
 _WIDTH = 1.96
-# Above this probability that no label is wrong nothing is claimed: p_wrong is not told above the second number.
-_UNTOLD, _SILENT, _IMPOSSIBLE = 0.05, POSSIBLE - 0.01, 0.03
+# Above this probability that no label is wrong nothing is claimed: p_wrong is not told above the second number, unless
+# a label has a probability below the first of these: it may be looked at; or below the second: then p_wrong stands.
+_UNTOLD, _SILENT, _UNLIKELY, _IMPOSSIBLE = 0.05, POSSIBLE - 0.01, 0.03, 0.003
 # Of two classes, the share of labels that the mixture may miss where something is claimed.
 _HOPELESS = 0.3
 # Rows whose distance from the middle is so many times that of three quarters of the rows are far, if they are few.
@@ -234,8 +235,9 @@ def weigh(
         found = replace(found, none=max(found.none, LIKELY), interval=(0.0, found.interval[1]))
     p_wrong, ranking, true = np.zeros(n), np.zeros(n), np.zeros((n, K))
     # Where the rate is in doubt, a label that is all but impossible may still be told: its p_wrong knows of the doubt.
-    silent = (found.none > _UNTOLD) & (mean[near, codes[near]] > _IMPOSSIBLE)
-    p_wrong[near] = np.where(silent, np.minimum(found.wrong, _SILENT), found.wrong)
+    given = mean[near, codes[near]]
+    most = np.select([given > _UNLIKELY, given > _IMPOSSIBLE], [_SILENT, LIKELY - 0.01], 1.0)
+    p_wrong[near] = np.minimum(found.wrong, most) if found.none > _UNTOLD else found.wrong
     ranking[near], true[near] = found.ranking, found.true
     # Errors among rows that are hard anyway look like them: as many labels as are not predicted may be wrong.
     unlike = _unlike(mean[near].argmax(axis=1), codes[near], np.full(len(near), 1.0 / len(near)))
