@@ -166,6 +166,14 @@ EDGES = {
 }
 
 
+@pytest.mark.parametrize("seed", [4, 5, 8, 22])
+def test_the_rounding_of_float32_does_not_end_a_fit_above_its_tolerance(seed):
+    X, y = table(3, np.float32)
+    X = sp.csr_array(np.where(np.abs(X) < 0.5, 0, X).astype(np.float32))
+    fit = AoRRClassifier(0.12, 0.9, C=0.05, random_state=seed).fit(sharded(X, y, weights("parts"), EDGES["one"]))
+    assert fit.certificate_ <= fit.tol
+
+
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("classes", [2, 3])

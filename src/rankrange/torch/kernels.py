@@ -27,6 +27,7 @@ from .launching import (
     workspace,
 )
 
+_compiling, _grad_enabled = torch.compiler.is_compiling, torch.is_grad_enabled  # looked up once
 _transforms_active: Any = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -78,10 +79,11 @@ def again(losses: Tensor, m: Any, k: Any, how: str, cuts: list[Tensor] | None = 
 
     From Python a launch takes less time than to find out what to launch.
     """
-    if type(losses) is not Tensor or type(m) not in _PLAIN or type(k) not in _PLAIN or torch.compiler.is_compiling():
+    type_m, type_k = type(m), type(k)
+    if _compiling() or type(losses) is not Tensor or type_m not in _PLAIN or type_k not in _PLAIN:
         return None
-    ready = _READY.get((losses.shape, losses.dtype, losses.get_device(), m, k, type(m), type(k), how))
-    if ready is None or not (losses.requires_grad and torch.is_grad_enabled()) or _transforms_active():
+    ready = _READY.get((losses.shape, losses.dtype, losses.get_device(), m, k, type_m, type_k, how))
+    if ready is None or not (losses.requires_grad and _grad_enabled()) or _transforms_active():
         return None
     if losses.data_ptr() % 16 or not losses.is_contiguous() or not (ready.only or ready.device == current_device()):
         return None
