@@ -1,6 +1,7 @@
 """The reproduction of the paper: its numbers, its cells, its protocols, and pages that say what the cells say."""
 
 import json
+import math
 import os
 import re
 import signal
@@ -18,11 +19,23 @@ from rankrange.paper.experiments import binary, iterates
 from rankrange.paper.harness import command
 from rankrange.paper.harness import tables_page as pages
 from rankrange.paper.harness.candidates import Candidate, Grid, choose
-from rankrange.paper.harness.cells import PROTOCOLS, SIZES, Cell, Measure, Outcome, Plan, Results, TableSpec, decided
+from rankrange.paper.harness.cells import (
+    PROTOCOLS,
+    SIZES,
+    Cell,
+    Measure,
+    Outcome,
+    Plan,
+    Results,
+    TableSpec,
+    decided,
+    splits_to_decide,
+    what_it_would_take,
+)
 from rankrange.paper.harness.printed import Row, expected, moved, printed, rows_of
 from rankrange.paper.harness.runner import run_cells
 from rankrange.paper.harness.split import Part, Split
-from rankrange.paper.harness.store import Store, versions
+from rankrange.paper.harness.store import Store, commit, versions
 
 ROOT = Path(__file__).parent.parent
 DATA = os.environ.get("RANKRANGE_DATA")
@@ -307,6 +320,37 @@ def test_differences_are_paired_over_splits():
     assert decided(difference, error) == "holds"
     assert decided(-difference, error) == "does not hold"
     assert decided(0.1, 1.0) == "not decided"
+
+
+def test_that_many_splits_decide_a_difference_in_four_of_five_runs():
+    """Drawn: differences of mean 0.5 and deviation 2, over as many splits as the rule asks for."""
+    rng = np.random.default_rng(0)
+    n = splits_to_decide(0.5, 2.0 / 10**0.5, 10)
+    assert n == math.ceil((2.84 * 2.0 / 0.5) ** 2)
+    runs = rng.normal(0.5, 2.0, (4000, int(n)))
+    errors = runs.std(axis=1, ddof=1) / n**0.5
+    won = [decided(-mean, error) == "holds" for mean, error in zip(runs.mean(axis=1), errors, strict=True)]
+    assert np.mean(won) == pytest.approx(0.8, abs=0.03)
+    assert splits_to_decide(12.0, 2.0, 10, bar=10.0) == splits_to_decide(-2.0, 2.0, 10)
+    assert splits_to_decide(0.0, 0.0, 10) == math.inf
+
+
+def test_what_is_open_says_how_many_splits_it_would_take():
+    text = what_it_would_take({"one": (1.0, 0.1, 10), "two": (0.1, 0.1, 10), "three": (0.0, 0.0, 10)})
+    assert "one" not in text
+    assert "two 81;" in text
+    assert "three above 100,000" in text
+    assert what_it_would_take({"one": (1.0, 0.1, 10), "alone": (1.0, math.nan, 1)}) == ""
+
+
+def test_results_name_the_commit_of_every_cell(tmp_path):
+    store = Store(tmp_path)
+    store.open("smoke", resume=False)
+    made = finished(1.0, split=0)
+    store.write(*made, 1.0, 1.0)
+    here = commit()
+    assert store.commits() == {"binary (honest)": [here or "unknown"]}
+    assert pages.as_record(pages.build(store))["commits"] == store.commits()
 
 
 def test_a_table_has_its_lines_and_columns():

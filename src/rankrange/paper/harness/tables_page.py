@@ -97,7 +97,7 @@ def write_pages(store: Store, folder: Path, readme: Path | None = None) -> Repor
 
 def as_record(report: Report) -> dict[str, Any]:
     """All numbers, with what they were made by: what `rankrange reproduce --compare` reads."""
-    made = {name: report.about.get(name) for name in ("size", "commit", "versions")}
+    made = {name: report.about.get(name) for name in ("size", "commit", "versions", "commits")}
     return {"format": FORMAT, **made, "rows": [row.as_dict() for row in report.rows]}
 
 
@@ -131,7 +131,7 @@ def build(store: Store) -> Report:
     work = {key: 0.0 for key in pictures if key[0] != "illustrations"}
     for cell, _, seconds in finished:
         work[cell.experiment, cell.protocol] += seconds
-    return Report(rows, findings, pictures, {**manifest, "work": work})
+    return Report(rows, findings, pictures, {**manifest, "work": work, "commits": store.commits()})
 
 
 def _read_off(module: ModuleType, results: Results, suffix: str) -> tuple[list[Claim], dict[str, bytes]]:
@@ -273,10 +273,18 @@ def about(report: Report) -> list[str]:
         wall = f" Wall time: {passes[0]['seconds'] / 60:.1f} min, {passes[0]['jobs']} processes."
     return [
         *_left_out(report),
-        f"Size: {facts['size']}. Made with {packages}. Seeds: 1000 + number of the split.",
+        f"Size: {facts['size']}. Made with {packages}. Seeds: 1000 + number of the split. {_made_by(facts['commits'])}",
         f"Work, in minutes of one core: {each}. All of the honest protocol: {honest:.1f}, or {honest / 2:.1f} on two "
         f"cores; figures and pages take a few seconds more.{wall}",
     ]
+
+
+def _made_by(commits: dict[str, list[str]]) -> str:
+    """The commits behind the numbers: one for all, or one list per experiment where they differ."""
+    found = sorted({commit for made_by in commits.values() for commit in made_by})
+    if len(found) == 1:
+        return f"Commit: {found[0]}."
+    return "Commits: " + "; ".join(f"{name} {', '.join(made_by)}" for name, made_by in commits.items()) + "."
 
 
 def _left_out(report: Report) -> list[str]:
