@@ -422,7 +422,7 @@ def test_choices_among_equal_numbers_of_candidates_are_means_over_subsets():
     """Where the subset is the whole grid, the choice is that of the whole grid."""
     candidates = [Candidate({"C": float(i)}, [float(i), 10.0 * i]) for i in range(6)]
     found = dict.fromkeys(binary.METHODS, candidates)
-    measures = binary._equal_choices(Cell("binary", "monk", "logistic", 0), found, 0)
+    measures = binary._equal_choices(Cell("binary", "monk", "logistic", 0), found)
     assert {measure.method for measure in measures} == {f"{method} of 6" for method in binary.METHODS}
     assert all(measure.value == 0.0 for measure in measures)
 
@@ -454,7 +454,8 @@ def test_smoke_of_each_experiment(name, protocol, tmp_path):
     assert all(f"figures/{figure.name}" in text for figure in figures)
     assert html.count("data:image/png") == len(figures)
     for spec in experiment(name).TABLES:
-        assert spec.title in text
+        # Our own tables are about choices that see no test row.
+        assert spec.title in text or (protocol == "paper" and spec.title.startswith("Ours"))
     assert "need all of its cells" not in text
 
 

@@ -53,6 +53,7 @@ TABLES = (
     ),
 )
 SPLITS = {"full": 10, "quick": 2, "smoke": 1}
+PAPER_SPLITS = {"full": 3, "quick": 1, "smoke": 1}
 CS = {"full": (3.0, 10.0, 30.0), "quick": (10.0,), "smoke": (10.0,)}
 TOPS = {"full": (1.0, 0.8), "quick": (1.0, 0.8), "smoke": (1.0,)}  # k as a share of the rows
 CUTS = {"full": (0.0, 0.1, 0.2, 0.3), "quick": (0.0, 0.1, 0.3), "smoke": (0.0, 0.2)}  # m, likewise
@@ -69,7 +70,7 @@ def cells(plan: Plan) -> list[Cell]:
     return [
         Cell(NAME, "yeast", f"noise={rate:g}", split, plan.protocol, plan.size)
         for rate in rates
-        for split in range(SPLITS[plan.size])
+        for split in range((PAPER_SPLITS if plan.protocol == "paper" else SPLITS)[plan.size])
     ]
 
 
