@@ -383,7 +383,7 @@ def test_a_comparison_reads_both_formats_and_refuses_others(tmp_path, capsys):
     store.write(*finished(12.0, split=0), 1.0, 1.0)
     pages.write_pages(store, tmp_path / "run")
     new = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert new["format"] == 2
+    assert new["format"] == pages.FORMAT
     assert new["versions"] == versions()
     (tmp_path / "old.json").write_text(json.dumps([{**row, "mean": 11.0} for row in new["rows"]]))
     reproduce("--pages-only", "--out", tmp_path / "run", "--compare", tmp_path / "old.json")
@@ -457,6 +457,32 @@ def test_smoke_of_each_experiment(name, protocol, tmp_path):
         # Our own tables are about choices that see no test row.
         assert spec.title in text or (protocol == "paper" and spec.title.startswith("Ours"))
     assert "need all of its cells" not in text
+
+
+def test_earlier_pages_hold_the_place_of_what_is_not_whole(tmp_path):
+    """An experiment of two cells: with one of them finished the earlier number stays, with both the new one stands."""
+
+    def wrote(store, value, parts):
+        for part in parts:
+            cell = Cell("binary", "monk", part, 0, "honest", "smoke")
+            store.write(cell, Outcome([Measure("AoRR", part, "error %", value)]), 1.0, 1.0)
+
+    before, after = Store(tmp_path / "before"), Store(tmp_path / "after")
+    for store in (before, after):
+        store.open("smoke", resume=False)
+    wrote(before, 1.0, ("logistic", "hinge"))
+    pages.write_pages(before, tmp_path / "pages")
+    earlier = pages.earlier(tmp_path / "pages")
+    earlier_figures = earlier.pictures["binary", "honest"]
+    wrote(after, 2.0, ("logistic",))
+    half = pages.write_pages(after, tmp_path / "new", keep=tmp_path / "pages")
+    assert {row.mean for row in half.rows} == {1.0}
+    assert half.pictures["binary", "honest"] == earlier_figures
+    wrote(after, 2.0, ("hinge",))
+    assert {row.mean for row in pages.write_pages(after, tmp_path / "new", keep=tmp_path / "pages").rows} == {2.0}
+    (tmp_path / "pages" / "results.json").write_text(json.dumps({"format": 2, "rows": []}))
+    with pytest.raises(UserError, match="pages to keep need"):
+        pages.earlier(tmp_path / "pages")
 
 
 def test_pages_of_nothing_are_an_error(tmp_path):
