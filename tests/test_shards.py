@@ -14,9 +14,8 @@ import rankrange
 from rankrange import AoRRClassifier, AoRRRegressor, RankedRange
 from rankrange.shards import BLOCK_ROWS, ShardList, array_shards, fit, look
 from rankrange.shards.boxqp import best_shares
-from rankrange.shards.row_blocks import aligned_ranges
+from rankrange.shards.row_blocks import TreeSum, aligned_ranges
 from rankrange.shards.shard_kernels import hashed
-from rankrange.shards.sums import TreeSum
 
 N, D = 30_000, 5
 TIGHT = {"C": 0.002, "tol": 1e-13, "random_state": 0, "max_iter": 200}
