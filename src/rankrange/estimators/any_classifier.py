@@ -24,6 +24,10 @@ from .linear import warn_of_lost_class
 _LEAST_OF_CLASS = 5
 # Rows, or groups of 25, from which on a quarter of them makes a fit as well.
 _LEAST_TO_QUARTER = 600
+# Wrong labels have the upper hand of a model that knows less than the first share of what all opinions know together,
+# and of all models where that is less than the second share of what there is to know. It must be more than luck: so
+# many units of log likelihood. Opinions that would take more of a class than the last share know only that it is small.
+_OVERWHELMED, _HARDLY_KNOWN, _LUCK, _MOST_OF_CLASS = 0.6, 0.07, 5.0, 0.75
 
 
 class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
@@ -137,7 +141,12 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         folds = None if plan.free else plan.folds
         opinions.update(simple_opinions(task.X, codes, n_classes, plan.rng, folds, weight))
         verdict = judge(opinions, codes, weight)
-        self.tuning_ = {"source": np.array(verdict.sources), "weight": verdict.weights, "rate": verdict.rates}
+        self.tuning_ = {
+            "source": np.array(verdict.sources),
+            "weight": verdict.weights,
+            "rate": verdict.rates,
+            "gain": verdict.gains,
+        }
         return verdict, bool(verdict.readings[0] < LIKELY), fits.get("fifths")
 
     def _tells_probabilities(self) -> bool:
@@ -169,13 +178,21 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         if rows < LEAST_TO_HALVE:
             return {"fifths": plan.larger(task)}
         if rows < _LEAST_TO_QUARTER:
-            return {"halves": plan.first(max(1, repeats - 2))}
+            return {"halves": plan.first(max(1, repeats - 3))}
         return {"fifths": plan.larger(task), "quarters": plan.quarters(task.codes, max(1, repeats // 4))}
 
-    def _cut(self, task: Task, p_wrong: Array, mass: Array) -> Array:
-        """Probably wrong; but no class that is too small to judge, and never all rows of a class."""
+    def _cut(self, task: Task, verdict: Verdict | Outliers, mass: Array) -> Array:
+        """Probably wrong; but no class that is too small to judge, and never all rows of a class.
+
+        Where wrong labels have the upper hand of the model, all that the opinions together would not have given: which
+        of these rows are wrong and which are hard can then not be told, and the model learns from neither.
+        """
         assert task.classes is not None
-        cut = super()._cut(task, p_wrong, mass)
+        assert task.codes is not None
+        assert isinstance(verdict, Verdict)
+        cut, p_wrong = super()._cut(task, verdict, mass), verdict.p_wrong
+        if _overwhelmed(verdict, task.codes, mass):
+            cut = verdict.unlike.copy()
         for label in task.classes:
             rows = np.flatnonzero(task.y == label)
             spared = len(rows) if mass[rows].sum() < _LEAST_OF_CLASS else 2
@@ -200,3 +217,13 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
     def predict_log_proba(self, X: Any) -> Array:
         """Logarithms of `predict_proba`."""
         return np.log(np.maximum(self.predict_proba(X), 1e-300))
+
+
+def _overwhelmed(verdict: Verdict, codes: Array, mass: Array) -> bool:
+    """Whether so many labels are wrong, or rows hard, that the model itself, the first source, hardly learns of them."""
+    sizes = np.bincount(codes, weights=mass)
+    shares = sizes[sizes > 0] / sizes.sum()
+    whole = -float(sizes.sum() * shares @ np.log(shares))
+    lost = np.bincount(codes, weights=mass * verdict.unlike) / np.maximum(sizes, 1e-12)
+    little = verdict.gains[0] < _OVERWHELMED * verdict.gain or verdict.gain < _HARDLY_KNOWN * whole
+    return bool(little and verdict.gain > _LUCK and lost.max() <= _MOST_OF_CLASS)
