@@ -220,7 +220,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
 
 
 def _overwhelmed(verdict: Verdict, codes: Array, mass: Array) -> bool:
-    """Whether so many labels are wrong, or rows hard, that the model itself, the first source, hardly learns of them."""
+    """Whether so many labels are wrong, or rows hard, that the model itself, the first source, hardly learns."""
     sizes = np.bincount(codes, weights=mass)
     shares = sizes[sizes > 0] / sizes.sum()
     whole = -float(sizes.sum() * shares @ np.log(shares))
