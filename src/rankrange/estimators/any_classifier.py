@@ -34,11 +34,12 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
     """Any classifier, trained without the rows whose labels are probably wrong.
 
     Copies of the model fitted on four fifths of the rows judge the other fifth, and copies fitted on a quarter judge
-    the rest; beside them stand a linear fit, one that cuts what seems wrong, and the nearest rows, where X can be read
-    as numbers. From what they say about the labels as they are follow the share of wrong labels, class by class, and
-    for each row the probability that its label is wrong. Rows of one half or more are dropped, unless they are less
-    than 1% of the rows and the share of wrong labels may well be zero; and the model is fitted again without them. On
-    clean labels next to nothing is dropped.
+    the rest; beside them stand a linear fit, one that cuts what seems wrong, the nearest rows and two forests, where X
+    can be read as numbers. From what they say about the labels as they are follow the share of wrong labels, class by
+    class, and for each row the probability that its label is wrong. Rows of one half or more are dropped, unless they
+    are less than 1% of the rows and the share of wrong labels may well be zero; where so many labels are wrong that the
+    model itself hardly learns, all rows are whose label the opinions together would not give. The model is fitted again
+    without them. On clean labels next to nothing is dropped.
 
     Parameters
     ----------
@@ -47,7 +48,8 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         any package, pipelines, `AoRRClassifier`. X is handed to it as it is; its random states are set for each fit.
     m : "auto", int or float
         How many rows to drop: an int is a count, a float in [0, 1] a share. "auto" drops those with a probability of at
-        least one half of being wrong. A given m drops the m rows with the largest out-of-fold loss; see Notes.
+        least one half of being wrong, and more where wrong labels overwhelm the model. A given m drops the m rows with
+        the largest out-of-fold loss; see Notes.
     k : int or float, default=1.0
         With a given m, the last rank that counts: rows beyond rank k are easy and do not train either.
     refit : "ensemble" or "single"
@@ -55,7 +57,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         the speed of the model itself.
     n_repeats : int
         How often the rows are cut into halves (or into `cv` folds). Five repeats are 5 fits of four fifths and 4 of
-        quarters (below 600 rows 6 of halves) to judge, and 10 of halves to keep; or 5 of four fifths and one of all
+        quarters (below 600 rows 4 of halves) to judge, and 10 of halves to keep; or 5 of four fifths and one of all
         rows, where less than 1% of the rows are dropped.
     cv : None, int, splitter, or list of (train, test)
         None is halves. A splitter may leave rows unjudged, as TimeSeriesSplit does; those are never dropped.
@@ -72,7 +74,8 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
     noise_estimate_, noise_interval_ : the share of wrong labels and its 95% interval (m="auto")
         The upper end is at least the share of labels that are not predicted: wrong ones may hide among hard rows.
     tuning_ : dict of arrays
-        m="auto": the "source" of each opinion, its "weight", and the share of wrong labels that it sees ("rate").
+        m="auto": the "source" of each opinion, its "weight", the share of wrong labels that it sees ("rate"),
+        and by how many units of log likelihood it makes the labels more likely than the class shares do ("gain").
         Given m: for each "round" the "objective", the ranked range of the out-of-fold losses.
     losses_, lam_, lam_hat_ : with a given m, the out-of-fold losses that were ranked, and the cuts s_[k] and s_[m]
     estimators_, estimator_weights_, or estimator_ : the fitted models and how much each counts, or the one model
