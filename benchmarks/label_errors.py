@@ -280,12 +280,14 @@ def main() -> None:
     import label_errors_real as others
 
     parts = {name: getattr(others, name) for name in ("sizes", "real", "numbers", "aqua", "log_loss")}
-    asked = [part for name, part in (parts | {"summary": summary}).items() if getattr(arguments, name)]
+    asked = [part for name, part in parts.items() if getattr(arguments, name)]
     for part in asked:
-        part()
+        part(arguments.sets or ())
     if arguments.probs:
         others.probabilities(arguments.probs)
-    elif not asked:
+    if arguments.summary:
+        summary()
+    if not (asked or arguments.probs or arguments.summary):
         run(arguments)
 
 

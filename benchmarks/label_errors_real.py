@@ -8,6 +8,7 @@
 - `--aqua`: four sets in AQuA's protocol beside its printed figures. The measure is the weighted F1 of the flags, the
   mean over rates .1 and .4, and flagging nothing scores 65.
 - `--log-loss`: AoRRClassifier beside logistic regression on clean tables.
+`--sets` names some of the sets of these.
 - `--probs FOLDER`: probabilities of CIFAR-10N labels by networks that have not seen the image (the files that
   `torch_suspects.py --train FOLDER` leaves), with nothing but them.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +37,15 @@ from any_model import TABLES, table
 from label_errors import LEVELS, MADE, made, of_cleanlab
 from rankrange import AoRRClassifier, find_label_issues, noise
 
+NUMBERS = ("airquality_co", "airquality_nmhc", "telomere_cq_telo", "telomere_ts", "metaphor_novelty", "politeness_wiki")
+CLEAN = ("monk", "australian", "phoneme", "titanic", "splice", "breast cancer", "compas", "mushrooms")
+Sets = Collection[str]
 
-def sizes() -> None:
+
+def sizes(sets: Sets) -> None:
     """Tables that trees can learn, without planted errors: how many rows are flagged, and in what time."""
-    for name, n in [(name, n) for n in (5000, 100_000) for name in MADE] + [("colours", 245_000)]:
+    cases = [(name, n) for n in (5000, 100_000) for name in MADE] + [("colours", 245_000)]
+    for name, n in (case for case in cases if not sets or case[0] in sets):
         X, y = made(name, n, np.random.default_rng([0, len(name)]))
         start, cpu = time.perf_counter(), time.process_time()
         issues = find_label_issues(X, y, random_state=0)
@@ -67,7 +74,7 @@ def claims(p_wrong: Any, wrong: Any) -> dict[str, Any]:
     return found
 
 
-def real() -> None:
+def real(_: Sets) -> None:
     """Crowd labels of songs: AP of the 213 wrong ones, claims, and test accuracy after cleaning by itself."""
     frame, test = folder("music_genre_train"), folder("music_genre_test")
     wrong = (frame["given_label"] != frame["true_label"]).to_numpy()
@@ -102,14 +109,13 @@ def real() -> None:
     record.append("label_errors_real", [row])
 
 
-def numbers() -> None:
+def numbers(sets: Sets) -> None:
     """Numeric targets with known errors: AP of the audit's p(wrong) and of cleanlab's regression module."""
     from cleanlab.regression.learn import CleanLearning
 
     from rankrange.audit import audit_table
 
-    names = ("airquality_co", "airquality_nmhc", "telomere_cq_telo", "telomere_ts", "metaphor_novelty")
-    for name in (*names, "politeness_wiki"):
+    for name in sets or NUMBERS:
         frame = folder(name).sample(frac=1.0, random_state=0).head(3000).reset_index(drop=True)
         wrong = frame.pop("is_error").astype(bool).to_numpy()
         frame = frame.drop(columns=["true_label"])
@@ -130,17 +136,16 @@ def numbers() -> None:
         row |= {"ap": round(average_precision_score(wrong, score), 4)}
         row |= {"ap_cleanlab": round(average_precision_score(wrong, 1 - theirs["label_quality"]), 4)}
         row |= {"ap_residual": round(average_precision_score(wrong, np.abs(judged.residuals)), 4)}
-        row |= {"estimate": round(judged.noise.value, 4)} if hasattr(judged.noise, "value") else {}
         row |= {**claims(judged.wrong, wrong), "seconds": round(seconds, 1)}
         row["seconds_cleanlab"] = round(time.process_time() - start, 1)
         print(row, flush=True)
         record.append("label_errors_numbers", [row])
 
 
-def aqua() -> None:
+def aqua(sets: Sets) -> None:
     """AQuA's protocol: weighted F1 of the flags, mean over rates .1 and .4, beside its printed figures."""
     printed = pd.read_csv(os.path.join(os.environ["RANKRANGE_DATA"], "label_errors", "aqua_published.csv"))
-    for name in TABLES:
+    for name in sets or TABLES:
         X, y = table(name)
         X = label_errors.numbers(X)
         X, _, y, _ = train_test_split(X, y, test_size=0.15, stratify=y, random_state=1)
@@ -161,9 +166,9 @@ def aqua() -> None:
             record.append("label_errors_aqua", [row])
 
 
-def log_loss() -> None:
+def log_loss(sets: Sets) -> None:
     """AoRRClassifier with its defaults beside logistic regression on clean tables, three splits."""
-    for name in ("monk", "australian", "phoneme", "titanic", "splice", "breast cancer", "compas", "mushrooms"):
+    for name in sets or CLEAN:
         values = []
         for seed in range(3):
             X, y, T, target = label_errors.data(name, seed, 800)
