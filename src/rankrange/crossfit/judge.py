@@ -147,8 +147,15 @@ def _unlike(told: Array, codes: Array, share: Array) -> float:
     return min(1.0, unlike + _WIDTH * float(np.sqrt(unlike * (1.0 - unlike) * (share**2).sum())))
 
 
+# So many rows tell the weights of a mixture to one or two hundredths, where it is flat around them; more take time.
+_MIXED_ON = 200_000
+
+
 def mixture_weights(likelihood: Array, share: Array) -> Array:
     """The weights of the sources (S,) whose mixture makes the labels most likely: EM on likelihoods (S, n)."""
+    if len(share) > _MIXED_ON:
+        some = np.sort(np.random.default_rng(0).choice(len(share), _MIXED_ON, replace=False))
+        likelihood, share = likelihood[:, some], share[some] / share[some].sum()
     weights = np.full(len(likelihood), 1.0 / len(likelihood))
     for _ in range(_ROUNDS):
         parts = weights[:, None] * likelihood

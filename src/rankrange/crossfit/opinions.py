@@ -21,9 +21,8 @@ from ..core.flips import WrongLabels, wrong_labels
 from ..core.losses import Logistic, Softmax
 from ..core.objective import Design, Objective
 from .fits import Fits
-from .folds import Folds, Report, draw_folds, mass_of, silent
+from .folds import CrossFit, Folds, Report, draw_folds, silent
 from .numeric import numeric_view, standardised
-from .service import CrossFit
 
 Parts = list[tuple[Array, Array]]
 _MOST_CUT = 0.45
@@ -64,7 +63,7 @@ def trimmed_fits(
 
     The scores of the rows that each fold tests come with them. C is scikit-learn's; None chooses it.
     """
-    mass = mass_of(objective)
+    mass = objective.mass
     cross = CrossFit(objective, folds.test, C, train=folds.train if mass.dtype == bool else folds.train * mass)
     fits = cross.ordinary
     report(f"{len(folds)} ordinary fits, C = {cross.C:g}")
