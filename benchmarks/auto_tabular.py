@@ -32,8 +32,7 @@ from corrupted import BINARY, corrupt, load, scaled
 from rankrange import AoRRClassifier
 from rankrange.crossfit import fits as paths
 from rankrange.crossfit.choose import on_all_rows
-from rankrange.crossfit.folds import mass_of
-from rankrange.crossfit.service import CrossFit
+from rankrange.crossfit.folds import CrossFit
 
 CELLS = (
     *(("symmetric", rate) for rate in (0.0, 0.1, 0.2, 0.3)),
@@ -76,7 +75,7 @@ def with_clean_labels(kept: list[Any], X: Any, given: Any, y: Any, seed: int) ->
         right += np.where(Z[:, 0] > 0, ones[rows], 1.0 - ones[rows]) @ test[rows]
     best = int(right.argmax())
     if best == 0:
-        sets = paths.Sets.of(objective, mass_of(objective)[None], fits.sets.C)
+        sets = paths.Sets.of(objective, objective.mass[None], fits.sets.C)
         return paths.ordinary(sets)[0, 0], 0.0
     shares = np.unique(fits.shares[1:])
     rng = np.random.default_rng(seed)

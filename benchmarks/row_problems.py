@@ -156,7 +156,7 @@ def problems_of(frame):
     table = as_table(frame)
     target = find_target(table, ["TARGET"])
     features = table.select([c for c in table.column_names if c != "TARGET"]).take(target.rows)
-    return find_row_problems(features, None, target)
+    return find_row_problems(features, target)
 
 
 def accused(problems):

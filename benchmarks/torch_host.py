@@ -24,6 +24,7 @@ import torch
 
 import rankrange.torch as rrt
 import record
+from torch_kernels import event_times, replayed
 
 SIZES = [1 << power for power in (10, 12, 14, 15, 16, 17, 18, 20)]
 TARGET = 1.3
@@ -88,26 +89,11 @@ def loop_time(call: Call, count: int) -> float:
 
 
 def event_time(call: Call, count: int) -> float:
-    pairs = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(count)]
-    for start, end in pairs:
-        start.record()
-        call()
-        end.record()
-    _wait()
-    return 1e3 * statistics.median(start.elapsed_time(end) for start, end in pairs)
+    return 1e3 * statistics.median(event_times(call, count))
 
 
 def graph_time(call: Call, count: int) -> float:
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            call()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    return event_time(graph.replay, count)
+    return event_time(replayed(call), count)
 
 
 def _wait() -> None:

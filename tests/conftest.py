@@ -1,6 +1,7 @@
-"""For every test: the same examples and numbers on every run, and nothing written into the checkout."""
+"""For every test: the same examples and numbers on every run, nothing written into the checkout, and one browser."""
 
 import os
+import shutil
 import sys
 import tempfile
 
@@ -16,6 +17,38 @@ _COMMON = {"deadline": None, "database": None, "suppress_health_check": [HealthC
 settings.register_profile("repeatable", derandomize=True, max_examples=100, **_COMMON)
 settings.register_profile("explore", derandomize=False, max_examples=1000, print_blob=True, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+FLAGS = (
+    "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync --disable-dev-shm-usage --window-size=1200,900 "
+    "--force-prefers-reduced-motion"
+)
+
+
+@pytest.fixture(scope="module")
+def browser(request):
+    """Chromium with the network off; a module adds flags of its own as BROWSER_FLAGS, the later of two counts."""
+    webdriver = pytest.importorskip("selenium.webdriver")
+    if not (CHROMIUM and DRIVER):
+        pytest.skip("no Chromium with its driver on this machine: apt-get install chromium chromium-driver")
+    profile = tempfile.mkdtemp()
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    own = getattr(request.module, "BROWSER_FLAGS", ())
+    for flag in [*FLAGS.split(), *own, f"--user-data-dir={profile}"]:
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    driver.set_page_load_timeout(90)
+    driver.execute_cdp_cmd("Network.enable", {})
+    offline = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
+    driver.execute_cdp_cmd("Network.emulateNetworkConditions", offline)
+    yield driver
+    driver.quit()
+    shutil.rmtree(profile, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

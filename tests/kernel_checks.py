@@ -17,10 +17,10 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if INTERPRETED else "cuda"
 # Sizes at which small inputs meet every path: many tiles, lists that overflow, histograms too coarse to decide.
 TINY = kernels.Plan(
-    small=64, alone=0, sample=64, tile=128, list=32, replicas=2, bins=64,
+    small=64, joint=0, sample=64, tile=128, list=32, replicas=2, bins=64,
     weigh_tile=64, short=16, label_tile=16,
 )  # fmt: skip
-PLANS = [TINY, TINY._replace(alone=1 << 20, list=256)] if INTERPRETED else [None]
+PLANS = [TINY, TINY._replace(joint=1 << 20, list=256)] if INTERPRETED else [None]
 SIZES = [401] if INTERPRETED else [16385, 65535, 65537, 131073, 10**6 + 3, 1 << 24, (1 << 24) + 1, 1 << 26]
 
 
@@ -71,12 +71,14 @@ def check_large():
             for name, losses in losses_of_many_kinds(n, DEVICE):
                 chosen = ranks_for(n)
                 if INTERPRETED:  # which takes its time: other ranks for every kind
-                    turn = hash_of(name) + n + plan.alone % 7
-                    chosen = [chosen[turn % len(chosen)]] + ([] if plan.alone else [chosen[2]])
+                    turn = hash_of(name) + n + plan.joint % 7
+                    chosen = [chosen[turn % len(chosen)]] + ([] if plan.joint else [chosen[2]])
                 for m, k in chosen:
                     what = f"{name}, n={n}, m={m}, k={k}"
-                    value, cut, _ = kernels.find_range(losses, m, k, 1 / (k - m), plan=plan)
+                    value, cut, kept = kernels.find_range(losses, m, k, 1 / (k - m), plan, keep_weights=True, own=False)
                     expected, expected_cut, weights = by_sorting(losses, m, k)
+                    if kept is not None:
+                        compare(f"weights of {what}", kept * (k - m), weights)
                     compare(f"cut of {what}", cut, expected_cut)
                     compare(f"value of {what}", value, expected)
                     gradient = kernels.weigh(losses, cut, torch.tensor(3.0, device=DEVICE), 0.5, plan=plan)
@@ -169,7 +171,8 @@ def check_public():
     for n in (50,) if INTERPRETED else (50, 5000, 200_003):
         losses = torch.randn(n, device=DEVICE, requires_grad=True)
         m, k = n // 10, n - n // 5
-        value = rrt.ranked_range(losses, m, k)
+        rrt.ranked_range(losses, m, k)
+        value = rrt.ranked_range(losses, m, k)  # the second call is made from what the first has left
         (gradient,) = torch.autograd.grad(-3.0 * value, losses, retain_graph=True)
         _, _, weights = by_sorting(losses.detach(), m, k)
         compare(f"upstream gradient, n={n}", gradient, -3.0 * weights / (k - m))
@@ -359,6 +362,125 @@ def check_graph():
             step()
             assert torch.equal(replayed[0], losses.grad)
             assert torch.equal(replayed[1], scores.grad)
+
+
+def check_again():
+    """Calls like an earlier one give the same bits as the first, and what differs is not taken for one."""
+    started = []
+    original, kernels._apply = kernels._apply, lambda *given: started.append(given[0]) or original(*given)
+    module = rrt.AoRRLoss(m=0.1, k=0.8)
+    try:
+        for n in (48, 300) if INTERPRETED else (48, 300, 5000, 40_000, 200_000, 1 << 20, (1 << 20) + 16):
+            for dtype in (torch.float32,) if INTERPRETED and n > 48 else (torch.float32, torch.bfloat16):
+                losses = torch.randn(n, device=DEVICE).to(dtype).requires_grad_()
+                calls = [
+                    lambda s: rrt.ranked_range(s, 0.1, 0.8),
+                    lambda s: rrt.ranked_range(s, 1, 8, reduction="sum"),
+                    module,
+                ]
+                for call in calls:
+                    kernels._READY.clear()
+                    found = []
+                    for _ in range(3):
+                        value = call(losses)
+                        gradient = torch.autograd.grad(-2.0 * value, losses, retain_graph=True)[0]
+                        assert torch.equal(gradient, torch.autograd.grad(-2.0 * value, losses)[0])
+                        found.append((value.detach(), gradient, module.lam if call is module else value.detach()))
+                    assert all(map(torch.equal, found[0], found[1]))
+                    assert all(map(torch.equal, found[0], found[2]))
+                    assert len(started) == (2 if n <= kernels.PLAN.joint else 0)
+                    started.clear()
+    finally:
+        kernels._apply = original
+    losses = torch.arange(64.0, device=DEVICE, requires_grad=True)
+    for m, k, expected in ((0, 1, 63.0), (0.0, 1.0, 31.5), (0, 1, 63.0), (0, 1.0, 31.5), (1, 2, 62.0)):
+        assert rrt.ranked_range(losses, m, k) == expected
+    ready = len(kernels._READY)
+    assert ready
+    assert rrt.ranked_range(torch.arange(65.0, device=DEVICE, requires_grad=True)[1:], 0, 1) == 64  # aligned otherwise
+    assert rrt.ranked_range(torch.arange(128.0, device=DEVICE, requires_grad=True)[::2], 0, 1) == 126
+    with torch.no_grad():
+        assert not rrt.ranked_range(losses, 0, 1).requires_grad
+    assert rrt.ranked_range(losses.detach(), 0, 1) == 63
+    assert len(kernels._READY) == ready
+
+
+def check_workspaces():
+    """What is kept from one launch to the next is as good as new: after every kind of losses, with other ranks."""
+    found = []
+    original, kernels.workspace = kernels.workspace, lambda *asked: found.append(original(*asked)) or found[-1]
+    plan, n = (TINY._replace(joint=1 << 20), 300) if INTERPRETED else (kernels.PLAN, 40_000)
+    try:
+        for number, (name, losses) in enumerate(losses_of_many_kinds(n, DEVICE)):
+            ranks = ranks_for(n)
+            for m, k in ranks[number % len(ranks) :][:1] if INTERPRETED else ranks:
+                value = kernels.find_range(losses, m, k, 1 / (k - m), plan, own=False)[0]
+                left = found.pop().clone()
+                assert left[4] > 0, "no program has waited: this was not the joint kernel"
+                for start, end in (
+                    (4, 5),
+                    (16, 24),
+                    (48, 52),
+                    (64, 64 + 1024 + plan.list),
+                ):  # overwritten, not added to
+                    left[start:end] = 0
+                assert not left.any(), f"{name}, m={m}, k={k} left something at {left.nonzero()[:, 0].tolist()[:9]}"
+                bare, no_cut, _ = kernels.find_range(losses, m, k, 1 / (k - m), plan, keep_cut=False, own=False)
+                assert no_cut is None
+                assert torch.equal(bare, value)
+    finally:
+        kernels.workspace = original
+
+
+def check_streams():
+    """Streams, threads, graphs and what runs beside them do not share a workspace (a GPU alone can tell)."""
+    if INTERPRETED:
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    devices = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    sizes = [20_000, 65_537, 300_000, 1 << 20]
+    losses = [
+        kind(n, device=device, generator=torch.Generator(device).manual_seed(n)).requires_grad_()
+        for n in sizes
+        for kind in (torch.randn, torch.rand)
+        for device in devices
+    ]
+
+    def both_ways(number):
+        value = rrt.ranked_range(losses[number], 0.1, 0.9)
+        return value.detach(), *torch.autograd.grad(value, losses[number])
+
+    def many(number):
+        with torch.cuda.device(losses[number].device), torch.cuda.stream(torch.cuda.Stream(losses[number].device)):
+            found = [both_ways(number) for _ in range(50)]
+            torch.cuda.current_stream().synchronize()
+        return found
+
+    def same(found, number):
+        return all(torch.equal(one, other) for one, other in zip(found, expected[number], strict=True))
+
+    expected = [both_ways(number) for number in range(len(losses))]
+    torch.cuda.synchronize()
+    with ThreadPoolExecutor(len(losses)) as pool:
+        for number, found in enumerate(pool.map(many, range(len(losses)))):
+            assert all(same(one, number) for one in found), f"{losses[number].shape} on a stream of its own"
+    numbers = [number for number in range(len(losses)) if losses[number].device.index == torch.cuda.current_device()]
+    graphs = []
+    for number in numbers:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            found = both_ways(number)
+        graphs.append((graph, torch.cuda.Stream(), found))
+    for _ in range(20):
+        for graph, stream, _ in graphs:
+            with torch.cuda.stream(stream):
+                graph.replay()
+        for number in numbers:
+            assert same(both_ways(number), number), "beside graphs"
+    torch.cuda.synchronize()
+    for number, (_, _, found) in zip(numbers, graphs, strict=True):
+        assert same(found, number), "in a graph, beside others"
 
 
 def remembered(n_classes, size, dtype, fused):

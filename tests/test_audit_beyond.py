@@ -8,7 +8,7 @@ import tempfile
 import numpy as np
 import pytest
 
-from rankrange.audit import audit_file, beyond, footprint, in_passes
+from rankrange.audit import audit_file, beyond, in_passes
 from rankrange.cli.entry import main
 from rankrange.shards import fit, label_issues
 
@@ -22,8 +22,7 @@ N = 12_000
 @pytest.fixture(autouse=True)
 def _no_memory(monkeypatch):
     """A machine with one byte of free memory, and a sample that is smaller than the table."""
-    for module in (beyond, footprint):
-        monkeypatch.setattr(module, "free_memory", lambda: 1)
+    monkeypatch.setattr(beyond, "free_memory", lambda: 1)
     monkeypatch.setattr(beyond, "SAMPLE_ROWS", 4_000)
     monkeypatch.setattr(in_passes, "_SOME_ROWS", 4_000)
     monkeypatch.setattr(fit, "SAMPLE_ROWS", 4_000)
@@ -127,8 +126,7 @@ def test_no_room_on_the_disk_is_one_sentence(tmp_path, monkeypatch, capsys):
 
 
 def test_a_table_that_fits_is_read_whole(tmp_path, monkeypatch):
-    for module in (beyond, footprint):
-        monkeypatch.setattr(module, "free_memory", lambda: 10**12)
+    monkeypatch.setattr(beyond, "free_memory", lambda: 10**12)
     monkeypatch.setattr(beyond, "audit_table", lambda table, target, **options: table.num_rows)
     path, _ = written(tmp_path, "parquet")
     assert audit_file(path, "price", ignore=["label"]) == N

@@ -248,7 +248,7 @@ def test_label_issues_without_pandas_say_what_to_install(monkeypatch):
 
 
 def test_the_time_that_is_left_falls_inside_a_step_and_grows_when_a_step_takes_too_long():
-    from rankrange.audit.terminal import _PARTS, Clock
+    from rankrange.cli.entry import _PARTS, Clock
 
     now = [0.0]
     clock = Clock(lambda: now[0])
@@ -269,10 +269,10 @@ def test_the_time_that_is_left_falls_inside_a_step_and_grows_when_a_step_takes_t
 
 
 def test_where_nothing_moves_a_long_step_says_that_it_goes_on(monkeypatch, capsys):
-    from rankrange.audit import terminal
+    from rankrange.cli import entry
 
-    monkeypatch.setattr(terminal, "_STILL", 0.02)
-    with terminal.Progress() as progress:
+    monkeypatch.setattr(entry, "_STILL", 0.02)
+    with entry.Progress() as progress:
         progress("reading a long file")
         for _ in range(200):
             if progress.over.wait(0.01) or "still at it" in (said := capsys.readouterr().err):

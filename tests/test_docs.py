@@ -2,7 +2,7 @@
 
 import ast
 import contextlib
-import importlib
+import importlib.util
 import io
 import os
 import re
@@ -119,3 +119,27 @@ def test_the_examples_of_the_audit_guide_run(tmp_path, monkeypatch):
     new = {name: rows["X_clean"][:, i] for i, name in enumerate(columns)}
     for block in blocks("audit.md"):
         exec(compile(block, "audit.md", "exec"), {"new_table": new})
+
+
+@pytest.fixture(scope="module")
+def benchmark_page():
+    pytest.importorskip("matplotlib")
+    spec = importlib.util.spec_from_file_location("draw_benchmarks", ROOT / "docs" / "draw_benchmarks.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    "part", re.findall(r"generated/(\w+)\.txt", (ROOT / "docs/benchmarks/index.md").read_text("utf-8"))
+)
+def test_every_table_of_the_benchmarks_has_rows_and_no_empty_column(benchmark_page, part, tmp_path, monkeypatch):
+    monkeypatch.setattr(benchmark_page, "OUT", tmp_path)
+    head, _, *rows = [line.strip("| ").split(" | ") for line in benchmark_page.PARTS[part]().splitlines()]
+    assert rows
+    for i, name in enumerate(head):
+        assert any(len(row) > i and row[i].strip() for row in rows), name
+
+
+def test_the_evidence_of_the_readme_is_what_was_recorded(benchmark_page):
+    assert benchmark_page.evidence() in (ROOT / "README.md").read_text(encoding="utf-8")

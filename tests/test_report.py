@@ -2,8 +2,6 @@
 
 import dataclasses
 import re
-import shutil
-import tempfile
 
 import numpy as np
 import pytest
@@ -19,34 +17,6 @@ from rankrange.audit.judgement import Group  # noqa: E402
 from rankrange.pages.shell import asset, embed, page  # noqa: E402
 from rankrange.pages.text import csv_safe, visible  # noqa: E402
 from test_audit_cli_files import HARM, harmful_csv  # noqa: E402
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
-FLAGS = (
-    "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --disable-dev-shm-usage --window-size=1200,900 "
-    "--force-prefers-reduced-motion"
-)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    webdriver = pytest.importorskip("selenium.webdriver")
-    if not (CHROMIUM and DRIVER):
-        pytest.skip("no Chromium with its driver on this machine: apt-get install chromium chromium-driver")
-    profile = tempfile.mkdtemp()
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in [*FLAGS.split(), f"--user-data-dir={profile}"]:
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    driver.execute_cdp_cmd("Network.enable", {})
-    offline = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
-    driver.execute_cdp_cmd("Network.emulateNetworkConditions", offline)
-    yield driver
-    driver.quit()
-    shutil.rmtree(profile, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ from rankrange.audit.applying import _records, _with_cells  # noqa: E402
 from rankrange.audit.decisions import COLUMNS, contents_of_row, join_labels, split_labels  # noqa: E402
 from rankrange.audit.review import Review, _learnt  # noqa: E402
 from rankrange.errors import UserError  # noqa: E402
-from test_report import browser, open_page  # noqa: E402, F401
+from test_report import open_page  # noqa: E402
 
 YES, NO = "=yes()", "<b>no</b>"
 QUICK = {"models": "linear", "calibrate": False}  # how well rows are judged is tested elsewhere
@@ -63,12 +63,12 @@ def audited(tmp_path_factory):
 # ---- the whole loop in a browser -------------------------------------------------------------------------------------
 
 
-def press(browser, keys):  # noqa: F811
+def press(browser, keys):
     for key in keys:
         browser.switch_to.active_element.send_keys(key)
 
 
-def test_thirty_suspects_are_decided_reloaded_downloaded_applied_and_learnt_from(browser, audited, capsys):  # noqa: F811
+def test_thirty_suspects_are_decided_reloaded_downloaded_applied_and_learnt_from(browser, audited, capsys):
     folder, audit = audited
     suspects = audit.suspects(30)
     assert len(suspects) == 30
@@ -139,7 +139,7 @@ def check_applied(folder, made, capsys):
     assert f"{again['n_likely_wrong']} more row" in " ".join(again["review"])
 
 
-def test_the_keys_do_nothing_outside_the_frame_and_not_while_typing(browser, audited):  # noqa: F811
+def test_the_keys_do_nothing_outside_the_frame_and_not_while_typing(browser, audited):
     folder, _ = audited
     open_page(browser, folder / "report.html")
     browser.execute_script("localStorage.clear()")
@@ -150,7 +150,7 @@ def test_the_keys_do_nothing_outside_the_frame_and_not_while_typing(browser, aud
     assert browser.find_element("id", "decided-says").text.startswith("0 of ")
 
 
-def test_unusual_cells_are_marked_and_the_nearest_rows_stand_beside(browser, audited):  # noqa: F811
+def test_unusual_cells_are_marked_and_the_nearest_rows_stand_beside(browser, audited):
     folder, audit = audited
     open_page(browser, folder / "report.html")
     place = next(i for i, marks in enumerate(audit.evidence.marks[:25]) if marks)
@@ -168,7 +168,7 @@ def test_unusual_cells_are_marked_and_the_nearest_rows_stand_beside(browser, aud
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_no_serious_fault(browser, audited, scheme):  # noqa: F811
+def test_axe_finds_no_serious_fault(browser, audited, scheme):
     script = os.environ.get("AXE_CORE", "")
     if not os.path.isfile(script):
         pytest.skip("needs axe-core: npm install axe-core, and AXE_CORE=node_modules/axe-core/axe.min.js")

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 pa = pytest.importorskip("pyarrow")
 
-from rankrange.audit.row_problems import KINDS, count_problems, find_row_problems, problems_in_words, tail_limit  # noqa: E402
+from rankrange.audit.problems import KINDS, count_problems, problems_in_words  # noqa: E402
+from rankrange.audit.row_problems import find_row_problems, tail_limit  # noqa: E402
 from rankrange.audit.target import find_target  # noqa: E402
 
 
@@ -31,7 +32,7 @@ def a_table(n=600, seed=0):
 def problems(table, task="auto", **options):
     table = pa.table(table)
     target = find_target(table, ["y"], task)
-    return find_row_problems(table.drop_columns(["y"]).take(target.rows), None, target, **options)
+    return find_row_problems(table.drop_columns(["y"]).take(target.rows), target, **options)
 
 
 def rows_of(found, kind):

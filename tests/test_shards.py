@@ -14,9 +14,8 @@ import rankrange
 from rankrange import AoRRClassifier, AoRRRegressor, RankedRange
 from rankrange.shards import BLOCK_ROWS, ShardList, array_shards, fit, look
 from rankrange.shards.boxqp import best_shares
-from rankrange.shards.row_blocks import aligned_ranges
+from rankrange.shards.row_blocks import TreeSum, aligned_ranges
 from rankrange.shards.shard_kernels import hashed
-from rankrange.shards.sums import TreeSum
 
 N, D = 30_000, 5
 TIGHT = {"C": 0.002, "tol": 1e-13, "random_state": 0, "max_iter": 200}
@@ -165,6 +164,14 @@ EDGES = {
     "many": (*range(0, N, 1_237), N),
     "blocks": (*range(0, N, BLOCK_ROWS), N),
 }
+
+
+@pytest.mark.parametrize("seed", [4, 5, 8, 22])
+def test_the_rounding_of_float32_does_not_end_a_fit_above_its_tolerance(seed):
+    X, y = table(3, np.float32)
+    X = sp.csr_array(np.where(np.abs(X) < 0.5, 0, X).astype(np.float32))
+    fit = AoRRClassifier(0.12, 0.9, C=0.05, random_state=seed).fit(sharded(X, y, weights("parts"), EDGES["one"]))
+    assert fit.certificate_ <= fit.tol
 
 
 @pytest.mark.parametrize("sparse", [False, True])

@@ -4,8 +4,6 @@
 """
 
 import os
-import shutil
-import tempfile
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urldefrag
@@ -22,12 +20,8 @@ pytestmark = [
     pytest.mark.site,
     pytest.mark.skipif(not (SITE / "index.html").is_file(), reason="the site is not built: make docs"),
 ]
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
-FLAGS = (
-    "--headless=new --no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-sync "
-    "--disable-dev-shm-usage --window-size=1280,900 --allow-file-access-from-files --force-prefers-reduced-motion"
-)
+# Search reads its index from files beside the page.
+BROWSER_FLAGS = ("--window-size=1280,900", "--allow-file-access-from-files")
 TYPICAL = [
     "index.html",
     "start/sklearn.html",
@@ -85,26 +79,6 @@ def test_no_page_asks_the_network_for_a_script_a_style_or_a_picture():
         assert 'src="http' not in text, path
         assert 'rel="stylesheet" href="http' not in text, path
         assert "Traceback (most recent call last)" not in text or "gallery" not in path.parts, path
-
-
-@pytest.fixture(scope="module")
-def browser():
-    webdriver = pytest.importorskip("selenium.webdriver")
-    if not (CHROMIUM and DRIVER):
-        pytest.skip("no Chromium with its driver on this machine: apt-get install chromium chromium-driver")
-    profile = tempfile.mkdtemp()
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in [*FLAGS.split(), f"--user-data-dir={profile}"]:
-        options.add_argument(flag)
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    driver.set_page_load_timeout(90)
-    driver.execute_cdp_cmd("Network.enable", {})
-    offline = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
-    driver.execute_cdp_cmd("Network.emulateNetworkConditions", offline)
-    yield driver
-    driver.quit()
-    shutil.rmtree(profile, ignore_errors=True)
 
 
 def show(browser, page, query=""):

@@ -24,9 +24,8 @@ for package in ("jinja2", "rich", "skops"):
 
 from rankrange.audit.study import audit_file, audit_table  # noqa: E402
 from rankrange.audit.target import find_target, parts_by_group, parts_by_time  # noqa: E402
-from rankrange.tables.columns import find_columns  # noqa: E402
+from rankrange.tables.columns import find_columns, typed  # noqa: E402
 from rankrange.tables.encode import TableEncoder  # noqa: E402
-from rankrange.tables.forms import typed  # noqa: E402
 from rankrange.tables.read import open_table  # noqa: E402
 
 ROWS = [{"a": i, "b": f"x{i % 3}", "c": i / 2, "y": ["no", "yes"][i % 2]} for i in range(40)]

@@ -289,7 +289,7 @@ def test_where_the_kernel_runs_a_step_has_at_most_eight_launches_more_than_cross
         given[1].fill_(1 / 16)  # the weights over their sum; counted as a launch
 
     monkeypatch.setattr(kernels, "fits_memory", lambda losses, output: True)
-    monkeypatch.setattr(kernels, "_launch", launch)
+    monkeypatch.setattr(kernels, "launch", launch)
     criterion = automatic(n_samples=16)
     launches(criterion)
     ours, plain = launches(criterion), launches(lambda output, target, index: nn.CrossEntropyLoss()(output, target))
@@ -349,6 +349,35 @@ def test_evaluation_changes_nothing_and_a_nan_is_loud_but_forgotten():
     criterion.train()
     assert criterion(torch.full_like(output, torch.nan), target, index).isnan()
     assert criterion(output, target, index).isfinite()
+
+
+@pytest.mark.parametrize(("n_samples", "wrong"), [(10, 10), (10, 25), (10, -1), (None, -2)])
+def test_an_index_that_no_sample_has_is_an_error(n_samples, wrong):
+    criterion = automatic(n_samples=n_samples)
+    index = torch.tensor([0, 9, 4])
+    criterion(torch.zeros(3, 2), torch.zeros(3, dtype=torch.long), index)
+    before = {name: buffer.clone() for name, buffer in criterion.state_dict().items()}
+    index[1] = wrong
+    with pytest.raises(ValueError, match=r"indices must be at least 0.*got .*n_samples=len\(dataset\)"):
+        criterion(torch.zeros(3, 2), torch.zeros(3, dtype=torch.long), index)
+    for name, buffer in criterion.state_dict().items():
+        assert torch.equal(buffer, before[name]), name
+
+
+@pytest.mark.parametrize(
+    ("n_samples", "n_classes", "used", "message"),
+    [(7, 3, False, "n_samples=7"), (7, 3, True, "n_samples=7"), (10, 4, True, "width 3 after outputs of width 4")],
+)
+def test_a_state_of_another_size_is_an_error(n_samples, n_classes, used, message):
+    saved, other = automatic(n_samples=10), automatic(n_samples=n_samples)
+    saved(torch.zeros(5, 3), torch.zeros(5, dtype=torch.long), torch.arange(5))
+    if used:
+        other(torch.zeros(5, n_classes), torch.zeros(5, dtype=torch.long), torch.arange(5))
+    with pytest.raises(RuntimeError, match=message):
+        other.load_state_dict(saved.state_dict())
+    grows = automatic()
+    grows.load_state_dict(saved.state_dict())  # which takes any number
+    grows.load_state_dict(automatic().state_dict())  # and one that was never used
 
 
 def test_mistakes_in_the_call_say_what_to_do():

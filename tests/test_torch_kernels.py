@@ -31,7 +31,7 @@ def run(checks, interpreted):
         ["dtypes", "label_dtypes", "repeats"],
         ["public", "public_labels"],
         ["compile"],
-        ["memory"],
+        ["memory", "again", "workspaces"],
     ],
     ids=" ".join,
 )

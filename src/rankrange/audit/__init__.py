@@ -1,13 +1,13 @@
-"""The audit of a table: judge its rows, and show the one result as a page, in the terminal or as files.
+"""The audit of a table: judge its rows, and show the one result as a page or as files.
 
-May import: everything above it, from `core` to `tables`; only the command line imports it.
+May import: everything above it, from `core` to `tables`; only the command line imports it, which prints the result.
 """
 
 from .applying import apply_decisions
 from .decisions import Decision, Decisions, read_decisions
 from .export import load_model
 from .findings import Audit, Suspect
-from .row_problems import RowProblem
+from .problems import RowProblem
 from .study import audit_file, audit_table
 from .target import TASKS
 

@@ -19,15 +19,14 @@ from ..core.arrays import Array
 from ..errors import UserError
 from ..issues.views import index_of
 from ..pages.text import csv_safe, visible
+from ..tables.columns import find_column
 from ..tables.encode import as_table
-from ..tables.read import Source, find_column
+from ..tables.read import Held, Source
 from ..tables.write import Writer, csv_lines, packed
 from .decisions import (
     NO_LABELS,
     Decision,
     Decisions,
-    Held,
-    RowNames,
     contents_of_row,
     given_of,
     same_number,
@@ -35,6 +34,7 @@ from .decisions import (
     says_yes,
     split_labels,
 )
+from .target import RowNames
 
 Cells = dict[int, dict[int, str]]  # new texts by row and column, both from 0
 

@@ -11,7 +11,7 @@ import csv
 import hashlib
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,6 +22,7 @@ from ..core.arrays import Array
 from ..errors import UserError
 from ..issues.suspects import CHOICES
 from ..pages.text import csv_safe, visible
+from ..tables.read import rows_as_text
 
 if TYPE_CHECKING:
     from .findings import Audit
@@ -96,60 +97,6 @@ class Decisions:
 
 
 # ---- names of rows ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class RowNames:
-    """How rows are named: by the index of a data frame, by their number in a file from 1 below the header, or from 0.
-
-    Parameters
-    ----------
-    index : ndarray or None
-        The labels of all rows, where the table has its own.
-    first : int
-        The number of the first row otherwise: 1 in files, 0 in memory.
-    """
-
-    index: Array | None = None
-    first: int = 0
-
-    def name(self, place: int) -> Any:
-        """The name of the row at a place."""
-        return place + self.first if self.index is None else self.index[place]
-
-    def place(self, name: Any, n_rows: int) -> int:
-        """The place of the row of that name; an error where there is none, or more than one."""
-        if self.index is None:
-            place = int(name) - self.first if isinstance(name, int | np.integer) else -1
-            fits = [place] if 0 <= place < n_rows else []
-        else:
-            fits = np.flatnonzero(self.index == name).tolist()
-        if len(fits) != 1:
-            many = f"{len(fits)} rows have that name" if fits else f"rows are named {self.in_words()}"
-            raise UserError(f"a decision needs the name of one row, got {name!r}; {many}")
-        return int(fits[0])
-
-    def numbers(self, rows: Array) -> Array:
-        """The rows' names where these are whole numbers, else their numbers from 0."""
-        if self.index is not None and self.index.dtype.kind in "iu":
-            return self.index[rows]
-        return rows + self.first
-
-    def in_words(self) -> str:
-        """How rows are counted."""
-        if self.index is not None:
-            return "by the index of the data frame"
-        return "by their number, counted from 1 below the header" if self.first else "by their number, counted from 0"
-
-
-def row_said(row: Any) -> str:
-    """The name of a row as it is written: numbers with commas, labels in quotes."""
-    return f"{row:,}" if isinstance(row, int | np.integer) else f"'{visible(row, 60)}'"
-
-
-def plain_name(name: Any) -> Any:
-    """The name of a row as JSON has it."""
-    return int(name) if isinstance(name, int | np.integer) else str(name)
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------
@@ -248,36 +195,7 @@ def _one(line: dict[str, Any], where: str) -> Decision:
     return Decision(line["row"].strip(), line["given"], choice, line["new_label"], p, line["contents"].strip())
 
 
-# ---- rows as the file writes them ------------------------------------------------------------------------------------
-
-
-class Held:
-    """A table in memory as a source of texts, as `tables.read.Source` is one for a file."""
-
-    def __init__(self, table: Any) -> None:
-        self.table, self.names, self.path = table, list(table.column_names), Path("the table")
-
-    def text_batches(self) -> Iterator[Any]:
-        """Record batches of all columns with every cell as text; a missing one is ''."""
-        import pyarrow
-
-        for batch in self.table.to_batches(max_chunksize=10_000):
-            texts = [["" if v is None else str(v) for v in column.to_pylist()] for column in batch.columns]
-            yield pyarrow.record_batch([pyarrow.array(cells, pyarrow.string()) for cells in texts], names=self.names)
-
-
-def rows_as_text(source: Any, rows: Sequence[int] | Array) -> list[list[str]]:
-    """The cells of these rows as the source writes them, in the order asked for; [] for a row that is not there."""
-    wanted = np.unique(np.asarray(rows, dtype=np.int64))
-    found: dict[int, list[str]] = {}
-    start = 0
-    for batch in source.text_batches():
-        here = wanted[(wanted >= start) & (wanted < start + batch.num_rows)]
-        if len(here):
-            columns = [column.to_pylist() for column in batch.take(here - start).columns]
-            found.update(zip(here.tolist(), map(list, zip(*columns, strict=True)), strict=True))
-        start += batch.num_rows
-    return [found.get(int(row), []) for row in rows]
+# ---- what decisions know of rows -------------------------------------------------------------------------------------
 
 
 class Looked(NamedTuple):

@@ -17,11 +17,10 @@ import numpy as np
 from ..core.arrays import Array
 from ..errors import UserError
 from ..pages.text import csv_safe, visible
-from ..tables.in_parts import batches
-from ..tables.read import Source
+from ..tables.formats import batches
+from ..tables.read import Source, rows_as_text
 from ..tables.write import Writer, csv_lines, packed
 from .applying import changed, write_typed
-from .decisions import rows_as_text
 
 if TYPE_CHECKING:
     from .findings import Audit, Suspect

@@ -13,13 +13,13 @@ from ..core.flips import LIKELY
 from ..pages.text import number
 from ..tables.encode import ColumnReport
 from ..tables.write import write_whole
-from .decisions import Decision, Decisions, RowNames, decisions_of, plain_name, record, row_said
+from .decisions import Decision, Decisions, decisions_of, record
 from .evidence import Evidence
 from .judgement import Judgement
 from .pictures import cut_curve, loss_bars
+from .problems import RowProblem, count_problems, problems_in_words
 from .review import Review
-from .row_problems import RowProblem, count_problems, problems_in_words
-from .target import Target
+from .target import RowNames, Target, plain_name, row_said
 
 _WORDS = {"classes": "labels", "numbers": "values", "labels": "labels"}
 

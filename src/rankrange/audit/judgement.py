@@ -12,8 +12,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from ..core.arrays import Array
 from ..core.flips import LIKELY
 from ..core.objective import Objective
-from ..crossfit.folds import deal, split, strata_of
-from ..crossfit.service import CrossFit
+from ..crossfit.folds import CrossFit, deal, split
 from ..estimators import AoRRClassifier, AoRRRegressor
 
 Tell = Callable[[str], None]
@@ -259,7 +258,7 @@ def choose_penalty(objective: Objective, plan: Plan) -> float:
     rng = plan.rng(1)
     if objective.design.n > plan.penalty_rows:
         objective = objective.rows(np.sort(rng.choice(objective.design.n, plan.penalty_rows, replace=False)), 0, 1)
-    tests = split(objective, strata_of(objective), rng, (1, 5, 5 if objective.design.n < 20_000 else 1))
+    tests = split(objective, objective.strata, rng, (1, 5, 5 if objective.design.n < 20_000 else 1))
     return CrossFit(objective, tests).C
 
 

@@ -11,8 +11,7 @@ from scipy.stats import rankdata
 from ..core.arrays import Array
 from ..core.flips import LIKELY, POSSIBLE, wrong_labels
 from ..core.losses import TKML
-from ..crossfit.folds import deal
-from ..crossfit.service import PENALTIES
+from ..crossfit.folds import PENALTIES, deal
 from ..estimators import TKMLClassifier
 from ..estimators.baselines import LogisticPerLabel
 from ..issues.find import find_label_issues

@@ -12,11 +12,12 @@ from markupsafe import Markup
 from ..pages.charts import histogram, rising, scatter, stacked, whiskers
 from ..pages.shell import asset, embed, fragment, page
 from ..pages.text import number, visible
-from .decisions import Looked, look_at, plain_name
+from .decisions import Looked, look_at
 from .evidence import Near
 from .findings import Audit, Suspect, show, show_gain, show_range, unit
 from .pictures import confusions, found_curve
-from .row_problems import count_problems
+from .problems import count_problems
+from .target import plain_name
 
 # A page stays below 2 MB whatever the table holds: suspects are left off its end until it does.
 _MOST_BYTES = 1_900_000

@@ -17,12 +17,12 @@ from scipy.special import expit, logit
 from ..core.flips import LIKELY, POSSIBLE, SURE
 from ..errors import UserError
 from ..pages.text import visible
+from ..tables.read import rows_as_text
 from .decisions import (
     Decision,
     Decisions,
     as_decisions,
     contents_of_row,
-    rows_as_text,
     same_number,
     same_text,
     split_labels,
@@ -196,21 +196,17 @@ def _coded(target: Target, label: str) -> Any:
     return np.array([any(same_text(name, one) for one in labels) for name in target.names])
 
 
-def reviewed(target: Target, decisions: Any, source: Any, n_rows: int) -> tuple[Target, Review | None]:
+def reviewed(target: Target, decisions: Any, source: Any, n_rows: int) -> tuple[Target, Review]:
     """The target after decisions, given as such or as the path of their file, and how they fit the table."""
-    if decisions is None:
-        return target, None
     review = match(as_decisions(decisions), source, target, n_rows)
     return with_decisions(target, review), review
 
 
-def taught(judgement: Judgement, target: Target, review: Review | None) -> Judgement:
+def taught(judgement: Judgement, target: Target, review: Review) -> Judgement:
     """The judgement after the decisions: decided rows are no suspects, and the others are as likely as was learnt.
 
     Rows that were looked at and kept or relabelled are right; what the reviewer is unsure of stays a suspect.
     """
-    if review is None:
-        return judgement
     sure = {row for row, made in review.decided.items() if made.choice in ("keep", "relabel")}
     settled = np.array([int(row) in sure for row in target.rows], dtype=bool)
     before = judgement.wrong[judgement.order]

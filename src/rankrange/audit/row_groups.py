@@ -7,7 +7,7 @@ from scipy.special import ndtri
 
 from ..core.arrays import Array
 from ..pages.text import visible
-from .row_problems import MOST_COLUMNS, Column, RowProblem, said_value
+from .problems import BLOCK, MOST_COLUMNS, Column, RowProblem, covariance, each, median, quantiles, said_value
 from .target import Target
 
 # A mean of neighbouring rows is off from this many standard deviations of single rows on.
@@ -34,19 +34,22 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 # ---- repeated rows ---------------------------------------------------------------------------------------------------
 
 
-def find_repeats(columns: list[Column], target: Target, numbers: Array) -> list[RowProblem]:
+def find_repeats(columns: list[Column], target: Target, numbers: Array, jobs: int = 1) -> list[RowProblem]:
     """Rows that are equal to an earlier one, with the same target or another."""
-    marks = [_marks(column, j) for j, column in enumerate(columns)]
     total: Array = np.zeros(len(numbers), dtype=np.uint64)
-    for mark in marks:
-        total = total + mark
+    chances = np.zeros(len(columns))
+    for j, column in enumerate(columns):
+        marks = _marks(column, j)
+        total += marks
+        chances[j] = _chance(marks[:_TOLD_ON])
+    # What tells rows most: columns in which they hardly ever agree, and the rows without each of these.
+    telling = np.argsort(chances)[:_LEFT_OUT].tolist()
     groups = _groups_of(total)
-    chances = np.array([_chance(mark[:_TOLD_ON]) for mark in marks])
     y = _codes_of_target(target)
     found = []
-    if groups and not _by_chance(chances, marks, total):
+    if groups and not _by_chance(columns, telling, chances, total, jobs):
         found = [_repeat(rows, bool((y[rows] == y[rows[0]]).all()), target, numbers) for rows in groups]
-    return found + _nearly_equal(columns, marks, total, chances, numbers)
+    return found + _nearly_equal(columns, telling, total, chances, numbers, jobs)
 
 
 def _chance(marks: Array) -> float:
@@ -55,17 +58,19 @@ def _chance(marks: Array) -> float:
 
 
 def _nearly_equal(
-    columns: list[Column], marks: list[Array], total: Array, chances: Array, numbers: Array
+    columns: list[Column], telling: list[int], total: Array, chances: Array, numbers: Array, jobs: int
 ) -> list[RowProblem]:
     """Rows that are equal in all columns but one, where the others have so many values that chance explains none."""
-    n, telling = len(total), chances < _TELLING
-    found: dict[tuple[int, ...], RowProblem] = {}
-    for j in np.argsort(chances)[:_LEFT_OUT].tolist():
-        others = telling & (np.arange(len(chances)) != j)
+    n, rare = len(total), chances < _TELLING
+
+    def without(j: int) -> list[Array]:
+        others = rare & (np.arange(len(chances)) != j)
         if others.sum() < 3 or np.log(chances[others]).sum() > np.log(1e-4) - 2.0 * np.log(n):
-            continue
-        with np.errstate(over="ignore"):
-            groups = [rows for rows in _groups_of(total - marks[j]) if len(np.unique(total[rows])) > 1]
+            return []
+        return [rows for rows in _groups_of(total - _marks(columns[j], j)) if len(np.unique(total[rows])) > 1]
+
+    found: dict[tuple[int, ...], RowProblem] = {}
+    for j, groups in zip(telling, each(without, telling, jobs), strict=True):
         for rows in groups if len(groups) <= _MOST_NEAR * n else []:
             shown = tuple(int(numbers[i]) for i in rows)
             values = " and ".join(dict.fromkeys(columns[j].said(int(i)) for i in rows[:4]))
@@ -99,7 +104,14 @@ def _marks(column: Column, j: int) -> Array:
 
 def _groups_of(marks: Array) -> list[Array]:
     """The rows of equal marks, where there is more than one, in the order of the table."""
-    order = np.argsort(marks, kind="stable")
+    # Sorting values is faster than sorting places, and half of the digits are enough to leave out most rows.
+    half = marks.astype(np.uint32)
+    ordered = np.sort(half)
+    again = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    if not len(again):
+        return []
+    few = np.flatnonzero(again[np.minimum(np.searchsorted(again, half), len(again) - 1)] == half)
+    order = few[np.argsort(marks[few], kind="stable")]
     ordered = marks[order]
     edges = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
     sizes = np.diff(np.append(edges, len(order)))
@@ -117,18 +129,16 @@ def _pairs(marks: Array) -> float:
     return float((sizes * (sizes - 1) / 2).sum())
 
 
-def _by_chance(chances: Array, marks: list[Array], total: Array) -> bool:
+def _by_chance(columns: list[Column], telling: list[int], chances: Array, total: Array, jobs: int) -> bool:
     """Whether as many rows would be equal if each column were independent of the others: columns of few values.
 
     Pairs that differ in one column alone, times the odds that this column agrees by chance, are the pairs to expect.
     Columns with many values tell most, so only these are asked.
     """
     equal = _pairs(total)
-    expected = 0.0
-    for j in np.argsort(chances)[:_LEFT_OUT].tolist():
-        with np.errstate(over="ignore"):
-            others = _pairs(total - marks[j]) - equal
-        expected = max(expected, others * chances[j] / max(1.0 - chances[j], 1e-9))
+    pairs = each(lambda j: _pairs(total - _marks(columns[j], j)), telling, jobs)
+    odds = chances[telling] / np.maximum(1.0 - chances[telling], 1e-9)
+    expected = float(((np.array(pairs) - equal) * odds).max(initial=0.0))
     return equal < 4.0 * expected + 0.5
 
 
@@ -153,32 +163,44 @@ def _repeat(rows: Array, same: bool, target: Target, numbers: Array) -> RowProbl
 # ---- batches ---------------------------------------------------------------------------------------------------------
 
 
-def find_batches(amounts: list[Column], far: dict[str, Array], target: Target, numbers: Array) -> list[RowProblem]:
+def find_batches(
+    amounts: list[Column], far: list[Array], target: Target, numbers: Array, jobs: int = 1
+) -> list[RowProblem]:
     """Neighbouring rows in which a column is off together.
 
     Signs are far cells one after the other, cells with more digits than the others have, one value again and again, and
     means of neighbouring rows, of the values, of their distances from the median, and of what the other columns do not
-    tell. Values are compared within their class: a table sorted by its target is no batch.
+    tell. Values are compared within their class: a table sorted by its target is no batch. `far` are the far cells of
+    each column, -1 below and 1 above.
     """
     if not amounts or len(amounts) > MOST_COLUMNS:
         return []
     kinds = _kinds(target)
-    levels = np.stack([_within(_levels(column), kinds, 5.0) for column in amounts], axis=1)
-    rest = _without_each_other(levels, kinds)
-    found = []
-    for j, column in enumerate(amounts):
-        assert column.values is not None
-        runs = _constant_runs(column)
-        found += [_stuck(column, run, numbers) for run in runs]
-        spans = _together_in(far[column.name] > 0) + _together_in(far[column.name] < 0)
-        odd = _odd_digits(column)  # converted values differ from each other
-        spans += [(a, b) for a, b in _together_in(odd) if len(np.unique(column.values[a:b][odd[a:b]])) > 3]
-        if levels[:, j].any():
-            for x in (levels[:, j], rest[:, j], np.log(np.abs(levels[:, j]) + 0.05)):
-                spans += _off_together(x, 3 * len(amounts))
-        for span in _apart(spans, [(run.start, run.stop) for run in runs]):
-            found.append(_off(column, slice(*span), numbers))
-    return found
+    levels = np.stack(each(lambda column: _within(_levels(column), kinds, 5.0), amounts, jobs))
+    rest = _without_each_other(levels, kinds, jobs)
+
+    def batches(j: int) -> list[RowProblem]:
+        return _batches_in(amounts[j], far[j], (levels[j], rest[j]), 3 * len(amounts), numbers)
+
+    return [problem for found in each(batches, range(len(amounts)), jobs) for problem in found]
+
+
+def _batches_in(
+    column: Column, far: Array, levels: tuple[Array, Array], tests: int, numbers: Array
+) -> list[RowProblem]:
+    """The batches of one column, its values given as distances within the class and as what other columns leave."""
+    assert column.values is not None
+    runs = _constant_runs(column)
+    spans = _together_in(far > 0) + _together_in(far < 0)
+    odd = _odd_digits(column)  # converted values differ from each other
+    spans += [(a, b) for a, b in _together_in(odd) if len(np.unique(column.values[a:b][odd[a:b]])) > 3]
+    own, rest = levels
+    if own.any():
+        for x in (own, rest, np.log(np.abs(own) + 0.05)):
+            spans += _off_together(x, tests)
+    found = [_stuck(column, run, numbers) for run in runs]
+    apart = _apart(spans, [(run.start, run.stop) for run in runs])
+    return found + [_off(column, slice(*span), numbers) for span in apart]
 
 
 def _levels(column: Column) -> Array:
@@ -188,10 +210,13 @@ def _levels(column: Column) -> Array:
     known = ~np.isnan(x)
     if not known.any():
         return np.zeros(len(x), dtype=np.float32)
-    low, high = np.quantile(x[known], [0.1, 0.9])
-    if low > 0 and high > 3 * low and x[known].min() > 0:
+    x = x if known.all() else x[known]
+    low, high = quantiles(x, [0.1, 0.9])
+    if low > 0 and high > 3 * low and x.min() > 0:
         x = np.log(x)
-    return np.where(known, x, np.median(x[known])).astype(np.float32)
+    levels = np.full(len(known), median(x), dtype=np.float32)
+    levels[known] = x
+    return levels
 
 
 def _kinds(target: Target) -> list[Array]:
@@ -208,12 +233,13 @@ def _kinds(target: Target) -> list[Array]:
 def _within(x: Array, kinds: list[Array], most: float) -> Array:
     """Distances from the median of the row's kind, in robust standard deviations of it, brought in to `most`."""
     out = np.zeros_like(x)
-    whole = 1.4826 * float(np.median(np.abs(x - np.median(x))))
+    whole = 1.4826 * median(np.abs(x - np.float32(median(x))))
     if whole == 0:  # most cells have one value
         return out
     for rows in kinds:
-        own = x[rows] - np.median(x[rows])
-        spread = 1.4826 * float(np.median(np.abs(own))) if len(rows) >= 20 else whole
+        own = x[rows]
+        own -= np.float32(median(own))
+        spread = 1.4826 * median(np.abs(own)) if len(rows) >= 20 else whole
         out[rows] = own / max(spread, 0.1 * whole)
     return np.clip(out, -most, most)
 
@@ -223,11 +249,17 @@ def _odd_digits(column: Column) -> Array:
     x = column.values
     assert x is not None
     for digits in range(5):
-        scaled = x * 10.0**digits
-        odd = np.abs(scaled - np.round(scaled)) > 1e-6 * np.maximum(1.0, np.abs(scaled))
+        if _has_more_digits(x[:: max(1, len(x) // 10_000)], digits).mean() > 0.2:
+            continue  # not worth looking at all cells
+        odd = _has_more_digits(x, digits)
         if odd.sum() <= 0.1 * len(x):
             return odd
     return np.zeros(len(x), dtype=bool)
+
+
+def _has_more_digits(x: Array, digits: int) -> Array:
+    scaled = x * 10.0**digits
+    return np.abs(scaled - np.round(scaled)) > 1e-6 * np.maximum(1.0, np.abs(scaled))
 
 
 def _together_in(mask: Array) -> list[tuple[int, int]]:
@@ -242,16 +274,16 @@ def _together_in(mask: Array) -> list[tuple[int, int]]:
     return [(int(piece[0]), int(piece[-1]) + 1) for piece in pieces if len(piece) >= least]
 
 
-def _without_each_other(z: Array, kinds: list[Array]) -> Array:
-    """What the other columns do not tell of each: residuals of linear fits."""
-    n, p = z.shape
+def _without_each_other(z: Array, kinds: list[Array], jobs: int) -> Array:
+    """(columns, rows): what the other columns do not tell of each, residuals of linear fits."""
+    p, n = z.shape
     if n < 5 * p or p < 2:
         return z
-    inverse = np.linalg.inv(np.cov(z.astype(np.float64), rowvar=False) + 1e-3 * np.eye(p))
-    rest = (z @ (inverse / np.diag(inverse))).astype(z.dtype)
-    for j in range(p):  # brought in: one wild cell must not make its neighbours a batch
-        rest[:, j] = _within(rest[:, j], kinds, 3.0)
-    return rest
+    inverse = np.linalg.inv(covariance(z) + 1e-3 * np.eye(p))
+    weights = inverse / np.diag(inverse)[:, None]
+    rest = np.concatenate([weights @ z[:, a : a + BLOCK] for a in range(0, n, BLOCK)], axis=1, dtype=z.dtype)
+    # Brought in: one wild cell must not make its neighbours a batch.
+    return np.stack(each(lambda x: _within(x, kinds, 3.0), rest, jobs))
 
 
 def _off_together(x: Array, tests: int) -> list[tuple[int, int]]:
@@ -267,18 +299,18 @@ def _off_together(x: Array, tests: int) -> list[tuple[int, int]]:
     )  # 1 where rows are sorted
     length, levels, spread = 8, np.array([0.75, 0.9, 0.95]), float(x.std())
     while length <= n // 8:
-        starts = np.arange(0, n - length + 1, length // 4)
-        means = (sums[starts + length] - sums[starts]) / length
-        centre = float(np.median(means))
-        for sign in (-1.0, 1.0):
-            d = sign * (means - centre)
-            usual = float(np.median(np.quantile(d, levels) / ndtri(levels)))
+        step = length // 4
+        means = (sums[length::step] - sums[: n - length + 1 : step]) / length
+        *low, centre, third, ninth, last = quantiles(means, [0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95]).tolist()
+        for sign, ends in ((-1.0, low[::-1]), (1.0, [third, ninth, last])):
+            usual = float(np.median(sign * (np.array(ends) - centre) / ndtri(levels)))
             scale = max(usual, spread / length**0.5)  # means are nearly normal, unless the rows have an order
-            far = d > max((1.25 + 2.0 * order) * scale * -ndtri(0.05 / (len(d) * tests)), _LEAST_OFF)
-            if 0 < far.sum() <= max(12, 0.15 * len(d)):
+            least = max((1.25 + 2.0 * order) * scale * -ndtri(0.05 / (len(means) * tests)), _LEAST_OFF)
+            far = np.flatnonzero(sign * (means - centre) > least)
+            if 0 < len(far) <= max(12, 0.15 * len(means)):
                 spans += [
-                    (float(d[i]) * length**0.5, sign, centre, int(starts[i]), length)
-                    for i in np.flatnonzero(far).tolist()
+                    (sign * (float(means[i]) - centre) * length**0.5, sign, centre, i * step, length)
+                    for i in far.tolist()
                 ]
         length *= 2
     return _best_of(x, spans)

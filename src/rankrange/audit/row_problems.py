@@ -3,108 +3,46 @@
 Nothing here needs a model of the target. Values far outside are told from heavy tails by fitting the tail of each
 column to its own inner quantiles (Tukey's h), and a gap must lie before them; rows whose columns do not go together are
 found by predicting each column from the others on robust ranks. `row_groups` finds repeated rows and batches,
-`column_problems` leaks and drift. All of it is linear in the rows, up to sorting.
+`problems` leaks and drift. All of it is linear in the rows, up to sorting; beyond 200,000 rows quantiles are those of a
+sample.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
 from ..core.arrays import Array
-from ..pages.text import number, visible
-from ..tables.encode import codes_of, numbers_of
+from ..pages.text import visible
+from .problems import (
+    BLOCK,
+    EXACT_UP_TO,
+    KINDS,
+    MOST_COLUMNS,
+    Column,
+    RowProblem,
+    covariance,
+    each,
+    find_drift,
+    find_leaks,
+    quantiles,
+    said_value,
+)
+from .row_groups import find_batches, find_repeats
 from .target import Target
 
-KINDS = ("far", "impossible", "duplicate", "conflicting duplicate", "batch", "leak", "drift")
-_SAID = {
-    "far": ("row far outside", "rows far outside"),
-    "impossible": ("row with an impossible value", "rows with impossible values"),
-    "duplicate": ("repeated row", "repeated rows"),
-    "conflicting duplicate": ("row equal to another but for its target", "rows equal to others but for their target"),
-    "batch": ("row in a batch that is off", "rows in batches that are off"),
-    "leak": ("column that gives the target away", "columns that give the target away"),
-    "drift": ("column that drifts along time", "columns that drift along time"),
-}
 # Fewer cells tell no tail; a larger share far outside is a part of the table, not an accident; so many are listed.
 _LEAST, _MOST_FAR, MOST_LISTED = 20, 0.03, 1000
 # Up to so many rows the ranks are exact; beyond, they are those among 2,000 of them.
 _RANKED_ALL = 100_000
-# More columns than this are not predicted from each other.
-MOST_COLUMNS = 150
-
-
-@dataclass(frozen=True)
-class RowProblem:
-    """Something that is wrong with a row or with several, other than a wrong target.
-
-    Attributes
-    ----------
-    kind : str
-        "far", "impossible", "duplicate", "conflicting duplicate", "batch", "leak" or "drift".
-    rows : tuple of int
-        The rows it is about, numbered as the audit shows them; of repeated rows the first is the original. Empty for
-        "leak" and "drift", which are about a whole column.
-    column : str or None
-        The column that shows it; None where it is the row as a whole.
-    value : str
-        What stands there.
-    usual : str
-        What usually stands there.
-    sentence : str
-        The evidence in plain English, with values.
-    strength : float
-        From 0 to 1: how sure it is that something is wrong.
-    action : str
-        "look", "drop" or "fix": what to do about it.
-    """
-
-    kind: str
-    rows: tuple[int, ...]
-    column: str | None
-    value: str
-    usual: str
-    sentence: str
-    strength: float
-    action: str = "look"
-
-    def to_dict(self) -> dict[str, Any]:
-        """The problem as plain values, for JSON."""
-        return {**asdict(self), "rows": list(self.rows)}
-
-
-def count_problems(problems: Sequence[RowProblem]) -> dict[str, int]:
-    """How many rows (of "leak" and "drift": columns) have each kind of problem; kinds that do not occur are left out.
-
-    Of repeated rows the first does not count: it is the original.
-    """
-    counts = {}
-    for kind in KINDS:
-        found = [problem for problem in problems if problem.kind == kind]
-        if kind in ("leak", "drift"):
-            counts[kind] = len(found)
-        else:
-            skipped = int(kind == "duplicate")
-            counts[kind] = len({row for problem in found for row in problem.rows[skipped:]})
-    return {kind: count for kind, count in counts.items() if count}
-
-
-def problems_in_words(problems: Sequence[RowProblem]) -> str:
-    """One sentence that counts the problems by kind; empty where there are none."""
-    counts = count_problems(problems)
-    parts = [f"{count:,} {_SAID[kind][count > 1]}" for kind, count in counts.items()]
-    if not parts:
-        return ""
-    listed = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
-    return f"Besides the target, there {'is' if parts[0].startswith('1 ') else 'are'} {listed}."
+_STEPS = 1 << 14
 
 
 def find_row_problems(
-    table: Any, encoded: Array | None, target: Target, *, time: str | None = None, row_numbers: Array | None = None
+    table: Any, target: Target, *, time: str | None = None, row_numbers: Array | None = None, jobs: int = 1
 ) -> list[RowProblem]:
     """Find everything besides a wrong target that is wrong with the rows of a table.
 
@@ -112,86 +50,35 @@ def find_row_problems(
     ----------
     table : pyarrow.Table
         The columns that are used, without the target; one row per row of `target`.
-    encoded : ndarray of shape (rows, features) or None
-        The same rows as numbers, where they were encoded already.
     target : Target
         What is to be predicted.
     time : str or None
         The column along which drift is looked for.
     row_numbers : ndarray of int or None
         How the audit numbers these rows; by default their place in the table, from 1.
+    jobs : int, default=1
+        Columns looked at side by side; the result does not depend on it.
 
     Returns
     -------
     list of RowProblem
         The surest first within each kind, in the order of `KINDS`.
     """
-    from .column_problems import find_drift, find_leaks
-    from .row_groups import find_batches, find_repeats
-
     numbers = target.rows + 1 if row_numbers is None else np.asarray(row_numbers)
-    columns = [Column.of(name, table.column(name)) for name in table.column_names]
+    columns = each(lambda name: Column.of(name, table.column(name)), table.column_names, jobs)
     amounts = [column for column in columns if column.values is not None]
     found = [problem for column in amounts for problem in _impossible(column, numbers)]
-    both = {column.name: _far_cells(column, len(amounts)) for column in amounts}
-    masks = {name: few for name, (few, _) in both.items()}
-    batches = find_batches(amounts, {name: many for name, (_, many) in both.items()}, target, numbers)
-    found += batches
-    found += _far(amounts, masks, numbers)
-    found += _strange_together(amounts, normal_scores(amounts), masks, numbers)
-    found += find_repeats(columns, target, numbers)
+    far = each(partial(_far_cells, tests=len(amounts)), amounts, jobs)
+    found += find_batches(amounts, [many for _, many in far], target, numbers, jobs)
+    few = {column.name: sides for column, (sides, _) in zip(amounts, far, strict=True)}
+    found += _far(amounts, few, numbers)
+    found += _strange_together(amounts, normal_scores(amounts, jobs), few, numbers, jobs)
+    found += find_repeats(columns, target, numbers, jobs)
     found += find_leaks(columns, target)
     if time is not None:
         found += find_drift(columns, time)
     place = {kind: i for i, kind in enumerate(KINDS)}
     return sorted(found, key=lambda problem: (place[problem.kind], -problem.strength))
-
-
-# ---- columns ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column as the checks read it: numbers, or the codes of texts.
-
-    `values` has NaN for missing cells and is None for texts; `codes` is then the number of the text of each cell.
-    """
-
-    name: str
-    kind: str
-    values: Array | None
-    codes: Array | None
-    levels: list[str]
-    strays: Array | None = None
-
-    @classmethod
-    def of(cls, name: str, column: Any) -> Column:
-        """Read a column of a pyarrow Table."""
-        values, kind, strays = numbers_of(column)
-        if values is not None:
-            odd = np.isnan(values) & ~np.asarray(column.is_null()) if strays else None
-            return cls(name, kind, values, None, [], odd)
-        try:
-            codes, levels = codes_of(column)
-        except (TypeError, ValueError, NotImplementedError):
-            codes, levels = np.zeros(len(column), dtype=np.int64), [""]
-        return cls(name, "text", None, codes, levels)
-
-    def said(self, row: int) -> str:
-        """The value of a row in words."""
-        if self.values is None:
-            assert self.codes is not None
-            return "" if self.codes[row] < 0 else visible(self.levels[self.codes[row]], 60)
-        return said_value(self, float(self.values[row]))
-
-
-def said_value(column: Column, value: float) -> str:
-    """A number of a column in words: dates as dates."""
-    if np.isnan(value):
-        return "(missing)"
-    if column.kind == "dates" and abs(value) < 2e6:
-        return str(np.datetime64(0, "D") + np.timedelta64(int(np.floor(value)), "D"))
-    return number(value, 5)
 
 
 # ---- far outside -----------------------------------------------------------------------------------------------------
@@ -207,7 +94,7 @@ def tail_limit(distances: tuple[float, float, float], n: int, tests: int = 1, he
     z = ndtri(np.array([0.75, 0.9, 0.95]))
     logs = np.log(np.maximum(distances, 1e-300) / z)
     slopes = [(logs[j] - logs[i]) / (0.5 * (z[j] ** 2 - z[i] ** 2)) for i, j in ((0, 1), (0, 2), (1, 2))]
-    h = min(max(0.0, float(min(slopes))) + 1.0 / np.sqrt(n), heaviest)
+    h = min(max(0.0, float(min(slopes))) + 1.0 / np.sqrt(min(n, EXACT_UP_TO // 2)), heaviest)
     end = -float(ndtri(min(0.01, 0.05 / (n * tests))))
     inner = logs - 0.5 * h * z**2
     return float(np.exp(np.median(inner)) * end * np.exp(min(0.5 * h * end**2, 600.0)))
@@ -236,11 +123,12 @@ def _far_cells(column: Column, tests: int) -> tuple[Array, Array]:
     if len(known) < _LEAST or column.kind in ("yes or no", "empty"):
         return sides[0], sides[1]
     for rows, x, heaviest in _scales(values, known):
-        centre = float(np.median(x))
-        for sign in (-1, 1):
-            far = _far_side(sign * (x - centre), tests, heaviest)
+        *low, centre, third, ninth, last = quantiles(x, [0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95]).tolist()
+        for sign, ends in ((-1, low[::-1]), (1, [third, ninth, last])):
+            q = sign * (np.array(ends) - centre)
+            far = np.flatnonzero(_far_side(sign * (x - centre), q, tests, heaviest))
             sides[1, rows[far]] = sign
-            if far.sum() <= _MOST_FAR * len(known):
+            if len(far) <= _MOST_FAR * len(known):
                 sides[0, rows[far]] = sign
     return sides[0], sides[1]
 
@@ -251,21 +139,24 @@ def _scales(values: Array, known: Array) -> list[tuple[Array, Array, float]]:
     With each comes the heaviest tail to allow for: logarithms of heavy tails are no heavier than an exponential one.
     """
     x = values[known]
-    low, high = np.quantile(x, [0.1, 0.9])
+    least = x.min()
+    if least < 0:
+        return [(known, x, 1.5)]
     positive = known[x > 0]
-    logs = [(positive, np.log(values[positive]), 0.2)] if x.min() >= 0 and len(positive) >= 0.5 * len(x) else []
-    return logs if logs and x.min() > 0 and high > 5 * low else [(known, x, 1.5), *logs]
+    logs = [(positive, np.log(values[positive]), 0.2)] if len(positive) >= 0.5 * len(x) else []
+    low, high = quantiles(x, [0.1, 0.9])
+    return logs if logs and least > 0 and high > 5 * low else [(known, x, 1.5), *logs]
 
 
-def _far_side(d: Array, tests: int, heaviest: float) -> Array:
-    """Which signed distances from the median are far on the positive side."""
+def _far_side(d: Array, q: Array, tests: int, heaviest: float) -> Array:
+    """Which signed distances from the median are far on the positive side; q are their 75%, 90% and 95% quantiles."""
     n = len(d)
-    q = np.quantile(d, [0.75, 0.9, 0.95])
     if q[0] <= 0 < q[2] or (q[2] <= 0 and (d > 0).sum() >= _LEAST * 2):
         inner = d[d > 0]  # most cells have one value: the others are looked at by themselves
-        q = np.quantile(inner, [0.5, 0.8, 0.9])
+        q = quantiles(inner, [0.5, 0.8, 0.9])
     if q[0] > 0:
-        few = len(np.unique(d[d > 0][:2000])) < 10
+        some = d[:: max(1, n // 20_000)]
+        few = len(np.unique(some[some > 0][:2000])) < 10
         limit = max(tail_limit((q[0], q[1], q[2]), n, tests, heaviest), 3.0 * q[2] if few else 0.0)
         return beyond(d, 1.25 * limit, 1.25)
     values, counts = np.unique(d, return_counts=True)
@@ -284,7 +175,7 @@ def _far(amounts: list[Column], masks: dict[str, Array], numbers: Array) -> list
         if not len(rows):
             continue
         inner = values[(sides == 0) & ~np.isnan(values)]
-        low, middle, high = np.quantile(inner, [0.01, 0.5, 0.99])
+        low, middle, high = quantiles(inner, [0.01, 0.5, 0.99])
         span = max(high - low, 1e-300)
         for i in rows[np.argsort(-np.abs(values[rows] - middle))][:MOST_LISTED].tolist():
             size = abs(float(values[i]) - middle) / span
@@ -324,83 +215,129 @@ def _impossible(column: Column, numbers: Array) -> list[RowProblem]:
 # ---- columns that do not go together ---------------------------------------------------------------------------------
 
 
-def normal_scores(amounts: list[Column]) -> Array:
-    """(rows, columns): each value as the normal quantile of its rank, ties at their mean rank, missing cells 0.
+def normal_scores(amounts: list[Column], jobs: int = 1) -> Array:
+    """(columns, rows): each value as the normal quantile of its rank, ties at their mean rank, missing cells 0.
 
     Ranks bound what a wild cell can do to the correlations.
     """
-    kept = amounts[:MOST_COLUMNS]
-    n = len(kept[0].values) if kept and kept[0].values is not None else 0
-    z = np.zeros((n, len(kept)), dtype=np.float32)
-    for j, column in enumerate(kept):
-        assert column.values is not None
-        if n > _RANKED_ALL:
-            z[:, j] = _score_on(_grid(column), column.values)
-            continue
-        known = ~np.isnan(column.values)
-        _, places, counts = np.unique(column.values[known], return_inverse=True, return_counts=True)
-        upto = np.cumsum(counts)
-        z[known, j] = ndtri((upto - 0.5 * counts) / max(known.sum(), 1))[places]
-    return z
+    found = each(_scores_of, amounts[:MOST_COLUMNS], jobs)
+    return np.stack(found) if found else np.zeros((0, 0), dtype=np.float32)
 
 
-def _strange_together(amounts: list[Column], z: Array, masks: dict[str, Array], numbers: Array) -> list[RowProblem]:
+def _scores_of(column: Column) -> Array:
+    values = column.values
+    assert values is not None
+    if len(values) > _RANKED_ALL:
+        return _score_on(_grid(column), values)
+    scores, known = np.zeros(len(values), dtype=np.float32), ~np.isnan(values)
+    _, places, counts = np.unique(values[known], return_inverse=True, return_counts=True)
+    scores[known] = ndtri((np.cumsum(counts) - 0.5 * counts) / max(known.sum(), 1))[places]
+    return scores
+
+
+def _strange_together(
+    amounts: list[Column], z: Array, masks: dict[str, Array], numbers: Array, jobs: int
+) -> list[RowProblem]:
     """Rows whose columns do not go together, or fit better when moved by one column, though each value is usual."""
-    n, p = z.shape
+    p, n = z.shape
     if n < 5 * p or n < _LEAST or p < 2 or len(amounts) > p:
         return []
-    alone = np.any([masks[column.name] != 0 for column in amounts], axis=0)
     inverse = np.linalg.inv(_robust_correlation(z))
-    residuals = (z @ inverse).astype(np.float32)
-    size = np.sqrt(np.maximum(np.einsum("ij,ij->i", residuals, z), 0.0))
-    residuals /= np.sqrt(np.diag(inverse)).astype(np.float32)
+    residuals, size = _explained(z, inverse)
+    residuals /= np.sqrt(np.diag(inverse)).astype(np.float32)[:, None]
+    many = [len(np.unique(scores[:10_000])) > 10 for scores in z]
     far = _far_above(size)
-    worst = np.abs(residuals).argmax(axis=1)
-    for j in np.flatnonzero([len(np.unique(z[:10_000, j])) > 10 for j in range(p)]).tolist():
-        far |= _far_above(residuals[:, j], p) | _far_above(-residuals[:, j], p)
-    moved = _moved_by_one(amounts, size, inverse)
-    far &= ~alone & (moved == 0)
+    for rows in each(partial(_far_rows, tests=p), residuals[many], jobs):
+        far[rows] = True
+    moved = _moved_by_one(amounts, size, inverse, jobs)
+    for column in amounts:
+        far[np.flatnonzero(masks[column.name])] = False  # a cell that is far alone is told as such
+    far &= moved == 0
     found = [_moved(int(moved[i]), int(numbers[i])) for i in np.flatnonzero(moved)[:MOST_LISTED].tolist()]
     if far.sum() > _MOST_FAR * n:
         return found
     rows = np.flatnonzero(far)[:MOST_LISTED]
-    return found + [_together(amounts, i, int(worst[i]), z, residuals, inverse, int(numbers[i])) for i in rows.tolist()]
+    worst = np.abs(residuals[:, rows]).argmax(axis=0)
+    ordered = {j: _ordered(amounts[j]) for j in set(worst.tolist())}
+    return found + [
+        _together(amounts[j], i, (z[j, i], residuals[j, i], inverse[j, j]), ordered[j], int(numbers[i]))
+        for i, j in zip(rows.tolist(), worst.tolist(), strict=True)
+    ]
 
 
-def _moved_by_one(amounts: list[Column], size: Array, inverse: Array) -> Array:
+def _explained(z: Array, inverse: Array) -> tuple[Array, Array]:
+    """inverse @ z, and the length of each column of z as the inverse measures it; a part of the rows at a time."""
+    product, size = np.empty_like(z), np.empty(z.shape[1], dtype=np.float32)
+    for start in range(0, z.shape[1], BLOCK):
+        part = slice(start, start + BLOCK)
+        product[:, part] = inverse @ z[:, part]
+        size[part] = np.sqrt(np.maximum(np.einsum("ji,ji->i", product[:, part], z[:, part]), 0.0))
+    return product, size
+
+
+def _far_rows(residuals: Array, tests: int) -> Array:
+    return np.flatnonzero(_far_above(residuals, tests) | _far_above(-residuals, tests))
+
+
+def _moved_by_one(amounts: list[Column], size: Array, inverse: Array, jobs: int) -> Array:
     """Rows that fit much better when their numbers move by one column: 1 to the right, -1 to the left, else 0."""
     n, p = len(size), len(inverse)
     moved = np.zeros(n, dtype=np.int8)
     if p < 3:
         return moved
-    rows = np.flatnonzero(size >= np.quantile(size, 0.8)) if n > 200_000 else np.arange(n)
+    rows = np.flatnonzero(size >= quantiles(size, [0.8])[0]) if n > EXACT_UP_TO else np.arange(n)
+    values = [column.values[rows] for column in amounts[:p] if column.values is not None]
     grids = [_grid(column) for column in amounts[:p]]
     for step in (1, -1):
-        z = np.empty((len(rows), p), dtype=np.float32)
-        for j, grid in enumerate(grids):
-            values = amounts[(j - step) % p].values
-            assert values is not None
-            z[:, j] = _score_on(grid, values[rows])
-        other = np.sqrt(np.maximum(np.einsum("ij,ij->i", z @ inverse, z), 0.0))
-        gain = size[rows] - other
+        z = np.stack(each(_score_on, grids, jobs, values[-step:] + values[:-step]))
+        gain = size[rows] - _explained(z, inverse)[1]
         moved[rows[_far_above(gain) & (gain > 1.0)]] = step
     return moved
 
 
-def _grid(column: Column) -> Array:
-    """Up to 2,000 sorted values of a column, which stand for all."""
+def _ordered(column: Column, most: int = EXACT_UP_TO) -> Array:
+    """About so many values of a column at most, evenly taken and sorted, which stand for all."""
     assert column.values is not None
     known = column.values[~np.isnan(column.values)]
-    return np.sort(known[:: max(1, len(known) // 2000)])
+    return np.sort(known[:: max(1, len(known) // most)])
+
+
+def _grid(column: Column) -> Array:
+    return _ordered(column, 2000)
 
 
 def _score_on(grid: Array, values: Array) -> Array:
     """The normal scores that values would have in a column; missing ones 0."""
+    scores = np.zeros(len(values), dtype=np.float32)
     if not len(grid):
-        return np.zeros(len(values))
-    middle = 0.5 * (np.searchsorted(grid, values, "left") + np.searchsorted(grid, values, "right"))
-    scores = ndtri((middle + 0.5) / (len(grid) + 1.0))
-    return np.where(np.isnan(values), 0.0, scores)
+        return scores
+    # A value has the score of its place, or where the grid holds it, of the middle of its places there.
+    places = _places_in(grid, values)
+    steps, repeats = np.arange(len(grid) + 1), np.searchsorted(grid, grid, "right") - np.arange(len(grid))
+    between = ndtri((steps + 0.5) / (len(grid) + 1.0)).astype(np.float32)
+    within = ndtri((steps[:-1] + 0.5 * repeats + 0.5) / (len(grid) + 1.0)).astype(np.float32)
+    scores[:] = between[places]
+    held = np.flatnonzero(grid[np.minimum(places, len(grid) - 1)] == values)
+    scores[held] = within[places[held]]
+    scores[np.isnan(values)] = 0.0
+    return scores
+
+
+def _places_in(grid: Array, values: Array) -> Array:
+    """`np.searchsorted(grid, values)`, faster for many values: most of many equal steps hold no value of the grid."""
+    width = float(grid[-1] - grid[0]) / _STEPS
+    if len(values) < _STEPS or not 0.0 < width < np.inf:
+        return np.searchsorted(grid, values)
+
+    def steps(x: Array) -> Array:
+        return np.clip(np.nan_to_num((x - grid[0]) / width), 0, _STEPS).astype(np.intp)
+
+    held = np.bincount(steps(grid), minlength=_STEPS + 1)
+    mine = steps(values)
+    places = (np.cumsum(held) - held)[mine]
+    unsure = np.flatnonzero(held[mine])  # some value of the grid lies in the same step
+    places[unsure] = np.searchsorted(grid, values[unsure])
+    return places
 
 
 def _moved(step: int, row: int) -> RowProblem:
@@ -411,7 +348,7 @@ def _moved(step: int, row: int) -> RowProblem:
 
 def _robust_correlation(z: Array) -> Array:
     """Correlations of normal scores, brought in a little so that copies of a column can be inverted."""
-    C = np.cov(z.astype(np.float64), rowvar=False)
+    C = covariance(z)
     spread = np.sqrt(np.maximum(np.diag(C), 1e-12))  # a constant column correlates with none
     R = C / spread[:, None] / spread
     np.fill_diagonal(R, 1.0)
@@ -419,21 +356,18 @@ def _robust_correlation(z: Array) -> Array:
 
 
 def _far_above(values: Array, tests: int = 1) -> Array:
-    centre = float(np.median(values))
-    q = np.quantile(values, [0.75, 0.9, 0.95]) - centre
-    if q[0] <= 0:
+    centre, *q = quantiles(values, [0.5, 0.75, 0.9, 0.95]).tolist()
+    if q[0] <= centre:
         return np.zeros(len(values), dtype=bool)
-    return beyond(values - centre, 1.25 * tail_limit((q[0], q[1], q[2]), len(values), tests), 1.1)
+    ends = (q[0] - centre, q[1] - centre, q[2] - centre)
+    return beyond(values - centre, 1.25 * tail_limit(ends, len(values), tests), 1.1)
 
 
-def _together(
-    amounts: list[Column], i: int, j: int, z: Array, residuals: Array, inverse: Array, row: int
-) -> RowProblem:
-    column = amounts[j]
-    assert column.values is not None
-    spread = 1.0 / np.sqrt(inverse[j, j])
-    expected = z[i, j] - residuals[i, j] * spread
-    known = np.sort(column.values[~np.isnan(column.values)])
+def _together(column: Column, i: int, told: tuple[float, float, float], known: Array, row: int) -> RowProblem:
+    """`told`: the score of the cell, how far it is from what the other columns tell, and how sure these are."""
+    score, residual, precision = told
+    spread = 1.0 / np.sqrt(precision)
+    expected = score - residual * spread
     ends = np.clip((ndtr(expected + np.array([-2.0, 2.0]) * spread) * len(known)).astype(int), 0, len(known) - 1)
     first, last = (said_value(column, float(known[end])) for end in ends)
     said = column.said(i)

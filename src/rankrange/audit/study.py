@@ -25,14 +25,13 @@ from .. import __version__
 from ..core.arrays import Array
 from ..errors import UserError
 from ..issues.views import index_of
-from ..tables.columns import find_columns
+from ..tables.columns import find_columns, typed
 from ..tables.encode import TableEncoder, as_table, numbers_of
 from ..tables.formats import with_images
-from ..tables.forms import typed
-from ..tables.read import open_table
+from ..tables.read import Held, open_table
 from .amounts import judge_numbers
 from .classes import judge_classes
-from .decisions import Decisions, Held, RowNames
+from .decisions import Decisions
 from .evidence import gather, short_text
 from .export import load_model
 from .findings import Audit, Suspect
@@ -40,7 +39,7 @@ from .judgement import Judgement, Plan
 from .label_sets import judge_labels
 from .review import reviewed, taught
 from .row_problems import find_row_problems
-from .target import TASKS, Target, find_target, parts_by_group, parts_by_time
+from .target import TASKS, RowNames, Target, find_target, parts_by_group, parts_by_time
 
 __all__ = ["TASKS", "Audit", "Suspect", "audit_file", "audit_table", "load_model"]
 
@@ -220,7 +219,8 @@ def audit_table(
     table = _widened(table, embeddings, images)
     columns = find_columns(table.column_names, [target] if isinstance(target, str) else target, Path(name))
     rest = _other_columns(table, columns, {"ignore": ignore, "group": group, "time": time}, name)
-    found, review = reviewed(find_target(table, columns, task, labels_by, (dates, decimal)), decisions, held, n_rows)
+    found = find_target(table, columns, task, labels_by, (dates, decimal))
+    found, review = (found, None) if decisions is None else reviewed(found, decisions, held, n_rows)
     table = table if len(found.rows) == table.num_rows else table.take(found.rows)
     features = table.select(rest)
     tell(f"encoding {len(rest):,} columns")
@@ -232,10 +232,12 @@ def audit_table(
     plan = _directed(plan, found, None if group is None else table.select([group]), clock)
     plan = replace(plan, **_judged_by(found, models, estimator, pred_probs, n_rows))
     judgement, words = _judged(X, found, plan, tell)
-    judgement = taught(judgement, found, review)
+    judgement = judgement if review is None else taught(judgement, found, review)
     tell("looking for other problems of rows")
     looked_at = features if time is None else features.append_column(time, clock.column(0))
-    problems = find_row_problems(looked_at, X, found, time=time, row_numbers=names.numbers(found.rows))
+    problems = find_row_problems(
+        looked_at, found, time=time, row_numbers=names.numbers(found.rows), jobs=plan.jobs or 1
+    )
     side = image_side(features)
     shown = judgement.order[: SHOWN_IMAGES if side else SHOWN]
     owners = [encoder.columns_[place]["name"] for place in encoder.owner_]

@@ -11,8 +11,8 @@ import numpy as np
 from ..core.arrays import Array
 from ..errors import UserError
 from ..pages.text import number, visible
+from ..tables.columns import typed
 from ..tables.encode import codes_of, is_text, numbers_of
-from ..tables.forms import typed
 
 TASKS = ("classes", "numbers", "labels")
 # Fewer rows say nothing; a class needs this many to be in every fold.
@@ -91,7 +91,7 @@ def find_target(
     separator : str or None
         What stands between the labels of one cell.
     reading : tuple of str or None
-        How dates and amounts of money are read where that is open: `dates` and `decimal` of `tables.forms.typed`.
+        How dates and amounts of money are read where that is open: `dates` and `decimal` of `tables.columns.typed`.
 
     Returns
     -------
@@ -380,3 +380,60 @@ def _with_all_classes(parts: Array, target: Target, option: str, seen: Any) -> A
                     f"{int(counts.min())} times; leave its rows out, or audit without this option"
                 )
     return parts
+
+
+# ---- names of rows ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RowNames:
+    """How rows are named: by the index of a data frame, by their number in a file from 1 below the header, or from 0.
+
+    Parameters
+    ----------
+    index : ndarray or None
+        The labels of all rows, where the table has its own.
+    first : int
+        The number of the first row otherwise: 1 in files, 0 in memory.
+    """
+
+    index: Array | None = None
+    first: int = 0
+
+    def name(self, place: int) -> Any:
+        """The name of the row at a place."""
+        return place + self.first if self.index is None else self.index[place]
+
+    def place(self, name: Any, n_rows: int) -> int:
+        """The place of the row of that name; an error where there is none, or more than one."""
+        if self.index is None:
+            place = int(name) - self.first if isinstance(name, int | np.integer) else -1
+            fits = [place] if 0 <= place < n_rows else []
+        else:
+            fits = np.flatnonzero(self.index == name).tolist()
+        if len(fits) != 1:
+            many = f"{len(fits)} rows have that name" if fits else f"rows are named {self.in_words()}"
+            raise UserError(f"a decision needs the name of one row, got {name!r}; {many}")
+        return int(fits[0])
+
+    def numbers(self, rows: Array) -> Array:
+        """The rows' names where these are whole numbers, else their numbers from 0."""
+        if self.index is not None and self.index.dtype.kind in "iu":
+            return self.index[rows]
+        return rows + self.first
+
+    def in_words(self) -> str:
+        """How rows are counted."""
+        if self.index is not None:
+            return "by the index of the data frame"
+        return "by their number, counted from 1 below the header" if self.first else "by their number, counted from 0"
+
+
+def row_said(row: Any) -> str:
+    """The name of a row as it is written: numbers with commas, labels in quotes."""
+    return f"{row:,}" if isinstance(row, int | np.integer) else f"'{visible(row, 60)}'"
+
+
+def plain_name(name: Any) -> Any:
+    """The name of a row as JSON has it."""
+    return int(name) if isinstance(name, int | np.integer) else str(name)

@@ -1,4 +1,4 @@
-"""The `rankrange` command: `entry` finds the subcommand, one file for each says what it takes and does.
+"""The `rankrange` command: `entry` finds the subcommand and has what all share, one file for each says what it does.
 
 May import: everything. Only the command that is called is imported.
 """

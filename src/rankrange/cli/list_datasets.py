@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from .entry import add_file
+
 HELP = "list the data sets of the paper, and which are at hand"
 DESCRIPTION = """\
 List the data sets that rankrange.datasets.load knows: which are at hand, where they are looked for, how to get them.
@@ -18,9 +20,7 @@ Nothing is downloaded.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `rankrange datasets`."""
-    from . import arguments as types
-
-    types.add_file(
+    add_file(
         parser,
         "--data-home",
         metavar="DIR",

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
-from . import arguments as types
+from .entry import add_file, add_file_options
 
 HELP = "carry out decisions about the rows of a table"
 DESCRIPTION = """\
@@ -26,9 +25,9 @@ exit codes: 0 done, 2 bad input, 130 interrupted. The output appears whole or no
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `rankrange apply`."""
-    types.add_file(parser, "file", metavar="FILE", help="the table that was audited")
-    types.add_file(parser, "decisions", metavar="DECISIONS", help="the CSV that the page of the audit gave")
-    types.add_file(
+    add_file(parser, "file", metavar="FILE", help="the table that was audited")
+    add_file(parser, "decisions", metavar="DECISIONS", help="the CSV that the page of the audit gave")
+    add_file(
         parser,
         "--out",
         "-o",
@@ -41,15 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_file_options(parser)
     parser.add_argument("--quiet", "-q", action="store_true", help="say nothing")
-
-
-def add_file_options(group: Any) -> None:
-    """How files are read."""
-    group.add_argument(
-        "--delimiter", metavar="CHAR", help="what separates columns of CSV (default: comma; tab for .tsv)"
-    )
-    group.add_argument("--encoding", default="utf-8", metavar="NAME", help="the encoding of CSV (default: utf-8)")
-    group.add_argument("--sheet", metavar="NAME", help="the sheet of a workbook that has several")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import arguments as types
-from .run_apply import add_file_options
+from .entry import Progress, add_file, add_file_options, count, jobs, print_audit, seed, share
 
 if TYPE_CHECKING:
     from ..audit import Audit
@@ -39,7 +38,7 @@ exit codes: 0 done, 2 bad input, 130 interrupted. Outputs appear whole or not at
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `rankrange audit`."""
-    types.add_file(
+    add_file(
         parser,
         "file",
         metavar="FILE",
@@ -55,14 +54,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the column to predict; several times, or as 'label:*', for columns of 0 and 1 (multi-label)",
     )
     outputs = parser.add_argument_group("what to write")
-    types.add_file(outputs, "--report", metavar="HTML", help="a page to read: one file, works offline")
-    types.add_file(outputs, "--out", "-o", metavar="CSV", help="all suspects with their values, worst first")
-    types.add_file(
+    add_file(outputs, "--report", metavar="HTML", help="a page to read: one file, works offline")
+    add_file(outputs, "--out", "-o", metavar="CSV", help="all suspects with their values, worst first")
+    add_file(
         outputs, "--clean", metavar="CSV", help="the table without the rows that are almost surely wrong (--clean-if)"
     )
     outputs.add_argument(
         "--clean-if",
-        type=types.share,
+        type=share,
         metavar="P",
         help="how probably wrong a row must be for --clean to touch it (default: 0.9; look at the others yourself)",
     )
@@ -72,12 +71,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="drop",
         help="drop these rows (default), or relabel those for which one other label fits and drop the others",
     )
-    types.add_file(
-        outputs, "--model", metavar="SKOPS", help="the robust model, in a format that loads without running code"
-    )
-    types.add_file(outputs, "--problems", metavar="CSV", help="what else is wrong with rows: far outside, repeated")
+    add_file(outputs, "--model", metavar="SKOPS", help="the robust model, in a format that loads without running code")
+    add_file(outputs, "--problems", metavar="CSV", help="what else is wrong with rows: far outside, repeated")
     outputs.add_argument("--json", action="store_true", help="print the findings as JSON instead of tables")
-    types.add_file(
+    add_file(
         parser.add_argument_group("what was decided before"),
         "--decisions",
         metavar="CSV",
@@ -103,8 +100,8 @@ def _add_reading(how: Any) -> None:
     how.add_argument("--decimal", choices=("point", "comma"), help="what 1,234 means, where it is open")
     how.add_argument("--group", metavar="COL", help="rows with the same value here are judged by fits without them all")
     how.add_argument("--time", metavar="COL", help="rows are judged by fits on rows that are earlier by this column")
-    types.add_file(how, "--embeddings", metavar="NPY", help="more columns: an array of one row per row of the table")
-    types.add_file(how, "--images", metavar="FOLDER", help="the images whose files some column names")
+    add_file(how, "--embeddings", metavar="NPY", help="more columns: an array of one row per row of the table")
+    add_file(how, "--images", metavar="FOLDER", help="the images whose files some column names")
 
 
 def _add_running(run_group: Any) -> None:
@@ -114,25 +111,23 @@ def _add_running(run_group: Any) -> None:
         default="all",
         help="which kinds of models judge labels (default: all; linear is the fastest)",
     )
-    types.add_file(
+    add_file(
         run_group,
         "--pred-probs",
         metavar="NPY",
         help="probabilities of your own model: a row per row, a column per class",
     )
-    run_group.add_argument(
-        "--seed", type=types.seed, default=0, help="the same seed gives the same result (default: 0)"
-    )
+    run_group.add_argument("--seed", type=seed, default=0, help="the same seed gives the same result (default: 0)")
     run_group.add_argument(
         "--jobs",
         "-j",
-        type=types.jobs,
+        type=jobs,
         default=None,
         metavar="N",
         help="how many parts to fit at a time (default: one per core)",
     )
     run_group.add_argument(
-        "--top", type=types.count, default=10, metavar="N", help="how many suspects to print (default: 10)"
+        "--top", type=count, default=10, metavar="N", help="how many suspects to print (default: 10)"
     )
     run_group.add_argument("--quiet", "-q", action="store_true", help="show no progress")
 
@@ -144,7 +139,6 @@ def run(arguments: argparse.Namespace) -> int:
     from ..audit.beyond import audit_source
     from ..audit.decisions import read_decisions
     from ..audit.export import CLEAN_IF, check_relabel, contents_of
-    from ..audit.terminal import Progress, print_audit
     from ..tables.write import write_whole
 
     decisions = None if arguments.decisions is None else read_decisions(arguments.decisions)
@@ -212,7 +206,7 @@ def _checked(arguments: argparse.Namespace) -> tuple[dict[str, Path], Source]:
 
 def _up_front(source: Source) -> str:
     """Size and memory, before the work begins."""
-    from ..audit.footprint import free_memory, memory_needed, sized
+    from ..audit.beyond import free_memory, memory_needed, sized
 
     needed, free = memory_needed(source), free_memory()
     size = f"{sized(source.n_bytes or source.path.stat().st_size)}, {len(source.names):,} columns"

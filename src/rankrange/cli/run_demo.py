@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import arguments as types
+from .entry import Progress, add_file, print_audit, seed
 
 if TYPE_CHECKING:
     from ..audit import Audit
@@ -24,21 +24,20 @@ _DIGITS, _ROWS, _SHARE, _DECIDED = (3, 5, 8, 9), 500, 0.08, 15
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `rankrange demo`."""
-    types.add_file(
+    add_file(
         parser,
         "--report",
         metavar="HTML",
         default=Path(REPORT),
         help=f"where to write the report (default: {REPORT} in this folder)",
     )
-    parser.add_argument("--seed", type=types.seed, default=0, help="which labels are made wrong (default: 0)")
+    parser.add_argument("--seed", type=seed, default=0, help="which labels are made wrong (default: 0)")
     parser.add_argument("--quiet", "-q", action="store_true", help="show no progress")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Audit the digits, write the report, review, apply and audit again, and return the exit code."""
     from ..audit import audit_table
-    from ..audit.terminal import Progress, print_audit
     from ..tables.write import check_places, write_whole
 
     check_places({"--report": arguments.report}, {})

@@ -12,7 +12,7 @@ for users.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
@@ -23,6 +23,10 @@ from .arrays import Array
 # Below this many values np.partition alone is quicker than sampling pivots first.
 _SAMPLED_FROM = 1 << 14
 _SAMPLE_SIZE = 1 << 15  # at most; a smaller set is sampled more sparsely
+# Where the last cuts lay, and how far they had moved: {(number of values, rank): (value, move)}.
+Trail = dict[tuple[int, int], tuple[float, float]]
+_REACH = 5.0  # moves to either side of a last cut within which the next one is looked for
+_FORGET = 0.5  # of a move is remembered at the next one
 # Blocks that stay in a core's cache: several passes over a block cost little more than one over memory.
 BLOCK = 1 << 15
 
@@ -56,6 +60,7 @@ def select(
     k: float,
     sample_weight: Array | None = None,
     out: Array | None = None,
+    trail: Trail | None = None,
 ) -> Selection:
     """Weights, total and cuts of one set of losses: what every solver iteration calls.
 
@@ -69,13 +74,15 @@ def select(
         The mass of each value.
     out : ndarray of shape (n,) or None
         Where to write the weights.
+    trail : dict or None
+        As in `cuts_of`.
 
     Returns
     -------
     Selection
         Its weights sum to k - m.
     """
-    lower, upper = cuts_of(values, m, k, sample_weight)
+    lower, upper = cuts_of(values, m, k, sample_weight, trail)
     weights = np.empty_like(values) if out is None else out
     # Most values lie strictly inside or outside. A cut kept whole counts as inside; only a shared one is written apart.
     at_lower, at_upper = _kept_of_ties(lower, upper)
@@ -98,7 +105,9 @@ def select(
     return Selection(weights, total, lower.value, upper.value)
 
 
-def cuts_of(values: Array, m: float, k: float, sample_weight: Array | None = None) -> tuple[Cut, Cut]:
+def cuts_of(
+    values: Array, m: float, k: float, sample_weight: Array | None = None, trail: Trail | None = None
+) -> tuple[Cut, Cut]:
     """The lower cut (rank k) and the upper cut (rank m) of one set.
 
     Parameters
@@ -109,6 +118,9 @@ def cuts_of(values: Array, m: float, k: float, sample_weight: Array | None = Non
         Counts, or masses where there are weights.
     sample_weight : ndarray of shape (n,) or None
         The mass of each value.
+    trail : dict or None
+        Where earlier cuts of as many values lay, written anew by each call. It changes how long the search takes where
+        values move little from call to call, as in the steps of a solver, and never what is found.
 
     Returns
     -------
@@ -118,18 +130,27 @@ def cuts_of(values: Array, m: float, k: float, sample_weight: Array | None = Non
     if sample_weight is not None:
         return _mass_cut(values, sample_weight, k), _NO_CUT if m == 0 else _mass_cut(values, sample_weight, m)
     if k == len(values):  # nothing is cut below: no selection is needed to find the smallest
-        lower = _cut_at(values, float(values.min()), len(values))
-        return lower, _NO_CUT if m == 0 else cuts_of(values, 0, m)[0]
+        lower = _cut_of(values, float(values.min()), len(values))
+        return lower, _NO_CUT if m == 0 else cuts_of(values, 0, m, None, trail)[0]
     ranks = [int(k), int(m)] if m else [int(k)]
-    cuts = _sampled_cuts(values, ranks) if len(values) >= _SAMPLED_FROM else None
+    cuts = None
+    if len(values) >= _SAMPLED_FROM:
+        cuts = _sampled_cuts(values, ranks) if trail is None else _followed_cuts(values, ranks, trail)
     if cuts is None:
         positions = [len(values) - rank for rank in ranks]  # ascending: rank r stands at position n - r
         part = np.partition(values, positions)
-        cuts = [_cut_at(values, float(part[p]), rank) for p, rank in zip(positions, ranks, strict=True)]
+        cuts = [_cut_of(values, float(part[p]), rank) for p, rank in zip(positions, ranks, strict=True)]
     return cuts[0], cuts[1] if m else _NO_CUT
 
 
 _NO_CUT = Cut(math.inf, 0.0, 1.0)
+
+
+def _cut_of(values: Array, value: float, rank: int) -> Cut:
+    """The cut at a value that is known to have this rank: mostly nothing ties with it, and one count tells."""
+    if len(values) <= BLOCK and np.count_nonzero(values == value) == 1:
+        return Cut(value, 1, 1)
+    return _cut_at(values, value, rank)
 
 
 def _cut_at(values: Array, value: float, rank: int) -> Cut:
@@ -176,8 +197,10 @@ def cuts_of_rows(values: Array, m: int, k: int) -> tuple[Cut, Cut]:
     for i, rank in enumerate((k, m)):
         if rank:
             value = part[:, n - rank].copy() if rank < n else values.min(axis=1)
-            above, tied = (test(values, value[:, None]).sum(axis=1) for test in (np.greater, np.equal))
-            cuts[i] = Cut(value, rank - above, tied)
+            tied = (values == value[:, None]).sum(axis=1)
+            # Where nothing ties, all others of its rank are above it.
+            above = rank - 1 if (tied == 1).all() else (values > value[:, None]).sum(axis=1)
+            cuts[i] = Cut(value, rank - above + 0 * tied, tied)
     return cuts[0], cuts[1]
 
 
@@ -188,7 +211,28 @@ def _sampled_cuts(values: Array, ranks: list[int]) -> list[Cut] | None:
     """
     n = len(values)
     sample = np.sort(values[_sampled_rows(n)])
-    brackets = [_bracket(sample, 1.0 - rank / n) for rank in ranks]
+    return _cuts_between(values, ranks, [_bracket(sample, 1.0 - rank / n) for rank in ranks])
+
+
+def _followed_cuts(values: Array, ranks: list[int], trail: Trail) -> list[Cut] | None:
+    """A bracket of some moves around each last cut; a sample where it is wide, or where the cut has left it."""
+    n, number = len(values), values.dtype.type
+    last = [trail.get((n, rank), (math.nan, math.nan)) for rank in ranks]
+    brackets = [(number(value - _REACH * moved), number(value + _REACH * moved)) for value, moved in last]
+    few = values[:: -(-n // 256)]
+    narrow = all(np.count_nonzero((few > low) & (few < high)) <= 20 for low, high in brackets)
+    cuts = _cuts_between(values, ranks, brackets) if narrow and not np.isnan(brackets).any() else None
+    cuts = _sampled_cuts(values, ranks) if cuts is None else cuts
+    for rank, (value, moved), cut in zip(ranks, last, cuts or [], strict=False):
+        move = abs(cut.value - value)
+        # The first move is not known yet, and one that was short by chance is not trusted.
+        trail[n, rank] = (cut.value, max(move, _FORGET * moved) if math.isfinite(moved) else move)
+    return cuts
+
+
+def _cuts_between(values: Array, ranks: list[int], brackets: list[tuple[Any, Any]]) -> list[Cut] | None:
+    """The cuts, if each lies in its bracket; one pass over the values collects what lies between."""
+    n = len(values)
     below, over = [0] * len(ranks), [0] * len(ranks)
     between: list[list[Array]] = [[] for _ in ranks]
     for start in range(0, n, BLOCK):
@@ -303,10 +347,11 @@ class Ranked:
 
     name: ClassVar[str] = "ranked"
     linear: ClassVar[bool] = True
+    _trail: Trail = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def select(self, s: Array, m: float, k: float, mass: Array | None) -> Selection:
         """Weights, total and cuts of the ranked range."""
-        return select(s, m, k, mass)
+        return select(s, m, k, mass, trail=self._trail)
 
     def take(self, rows: Array) -> Ranked:
         """The ranked range knows nothing about single rows, so it stays the same."""

@@ -113,12 +113,11 @@ class Logistic:
         """The losses, and -y / (1 + exp(y z))."""
         t = y * z
         np.negative(t, out=t)
-        e = np.abs(t)
-        np.exp(np.negative(e, out=e), out=e)  # in (0, 1]: it cannot overflow
-        slope = np.where(t > 0, 1, e)
-        slope /= 1 + e
+        e = np.copysign(t, -1)
+        np.exp(e, out=e)  # of -|t|, in (0, 1]: it cannot overflow
+        slope = np.maximum(e, t > 0)  # 1 where t > 0; np.where is several times as slow on a mask without a pattern
+        slope /= -1 - e
         slope *= y
-        np.negative(slope, out=slope)
         np.maximum(t, 0, out=t)
         t += np.log1p(e, out=e)
         return t, slope

@@ -144,8 +144,8 @@ class _Problem:
     def gap_left(self, gradients: Array) -> Array:
         """The duality gap that gradients (S, r, p) leave where no losses tie: tangents and the penalty, minimised."""
         d = self.design.d
-        coef = np.einsum("srp,srp->s", gradients[:, :, :d], gradients[:, :, :d])
-        return 0.5 * self.C * coef + 2.0 * (gradients[:, :, d:] ** 2).sum(axis=(1, 2))
+        coef, free = (np.einsum("srp,srp->s", part, part) for part in (gradients[:, :, :d], gradients[:, :, d:]))
+        return 0.5 * self.C * coef + 2.0 * free
 
     def penalty_diagonal(self) -> Array:
         """The second derivative of the penalty, one entry per column of W."""
@@ -242,8 +242,11 @@ class Objective(_Problem):
 
     def batch(self, Ws: Array) -> tuple[Array, Array]:
         """Values (S,) and gradients (S, r, p) of S parameter sets; one product with X where there is one score."""
+        if len(Ws) == 1:
+            value, gradient = self.value_and_gradient(Ws[0])
+            return np.array([value]), gradient[None]
         together = isinstance(self.aggregate, Ranked) and self.sample_weight is None
-        if self.n_outputs > 1 or not together or len(Ws) == 1:
+        if self.n_outputs > 1 or not together:
             points = [self.value_and_gradient(W) for W in Ws]
             return np.array([value for value, _ in points]), np.array([gradient for _, gradient in points])
         W = Ws[:, 0]

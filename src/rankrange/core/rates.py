@@ -8,6 +8,12 @@ the scale a and the shift b fitted to each and their width put in by Laplace's m
 three: no label is wrong, one rate for all classes, a rate for each pair of them. No rate at all has a probability of
 its own, `none`: where it stays above a few percent, the labels do not show that any of them is wrong. Several opinions
 are averaged the same way: a line shows a rate of wrong labels that trees, which fit the labels closely, have taken in.
+
+With two classes two witnesses are heard about the stories, and each counts one half. The first takes the scores at
+their size. But a model that has learned wrong labels at a constant rate knows how often it will be contradicted, and
+its sizes show nothing. The second therefore takes the order of the rows alone, the surest first: where labels are
+right, the surest rows are contradicted least, and where they are wrong at random, as often as others. Rows that differ
+in nothing that is known can look that way too, so that one witness is not enough.
 """
 
 from __future__ import annotations
@@ -18,6 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit, ndtr, softmax
+from scipy.stats import rankdata
 
 from .arrays import Array
 from .flips import TIED, _coarse, wrong_labels
@@ -27,13 +34,17 @@ _SHARED = np.array([0.003, 0.01, 0.02, 0.035, 0.05, 0.075, *np.arange(0.1, 0.46,
 _SINGLE = np.array([0.0, 0.01, 0.03, 0.07, 0.12, 0.2, 0.28, 0.36, 0.45, 0.6])
 _MOST_WRONG = 0.8  # of two rates together; at 1 the labels would say nothing
 # Before anything is seen: no label is wrong; all classes share a rate; and rates fall off as exp(-rate / fall).
-_NONE, _TOGETHER, _FALL = 0.35, 0.6, 0.15
+_NONE, _TOGETHER, _FALL = 0.35, 0.5, 0.3
 # The same where only the order of the rows is asked for, and nothing is claimed.
-_RANKING = (0.05, 0.3, 2.0)
+_RANKING = (0.05, 0.6, 2.0)
+# How much the order of the rows counts as a witness of the stories: for claims, and where only the order is asked for.
+_ORDER_SAYS, _ORDER_SAYS_RANKING = 0.5, 0.3
+# The logarithm of how steeply errors become rarer among surer rows where labels are right, before anything is seen.
+_STEEP = 0.7
 _SCALE_WIDTH, _SHIFT_WIDTH = 1.0, 2.0
 _SURE = 1e-3  # no opinion is surer than this of a label being wrong
 _STEPS = 30
-_PARTS = 60  # slices of the scores of each class that the curves are fitted to
+_PARTS = 40  # slices of the scores of each class that the curves are fitted to
 # Units of log likelihood that one rate must gain, where classes are more than two; a rate for each, one more per class.
 _GAIN = 3.0
 _GRID_ERROR = 0.004
@@ -105,6 +116,11 @@ def _weights(evidence: Array, prior: Array, stories: Array | None = None) -> Arr
     return np.asarray(softmax(total.ravel()).reshape(total.shape))
 
 
+def _both_witnesses(evidence: Array, order: Array, prior: Array, share: float) -> Array:
+    """(stories,): their probabilities by the sizes of the scores and by the order of the rows, which counts `share`."""
+    return np.asarray(share * softmax(order + prior) + (1.0 - share) * _weights(evidence, prior).sum(axis=0))
+
+
 # ---- two classes: a grid of rates ------------------------------------------------------------------------------------
 
 
@@ -128,10 +144,14 @@ def _prior(none: float, together: float, fall: float) -> Array:
 
 def _two_classes(scores: list[Array], codes: Array, stories: Array | None) -> AveragedLabels:
     n, pairs = len(codes), _pairs()
-    fits = [_Curves.of(z, codes, pairs) for z in scores]
+    centre = -np.log(1.0 - pairs.sum(axis=1))  # a model of the labels as they are is too flat for the true classes
+    fits = [_Curves.of(z, codes, pairs, centre) for z in scores]
     evidence = np.stack([fit.evidence() for fit in fits])
-    weights = _weights(evidence, _prior(_NONE, _TOGETHER, _FALL), stories)
-    loose = _weights(evidence, _prior(*_RANKING))
+    order = _Curves.of(_by_rank(scores[0]), codes, pairs, np.full(len(pairs), _STEEP)).evidence()
+    prior, open_prior = _prior(_NONE, _TOGETHER, _FALL), _prior(*_RANKING)
+    stories = _both_witnesses(evidence, order, prior, _ORDER_SAYS) if stories is None else stories
+    weights = _weights(evidence, prior, stories)
+    loose = _weights(evidence, prior, _both_witnesses(evidence, order, open_prior, _ORDER_SAYS_RANKING))
     told = np.argwhere(np.maximum(weights, loose) > 1e-3)
     known, open_minded = (w[tuple(told.T)] / w[tuple(told.T)].sum() for w in (weights, loose))
     p, rates, errors = np.zeros((2, n)), np.zeros(len(told)), np.zeros(len(told))
@@ -152,26 +172,36 @@ def _two_classes(scores: list[Array], codes: Array, stories: Array | None) -> Av
     )
 
 
+def _by_rank(z: Array) -> Array:
+    """Scores made of the order alone: on each side log(n / rank) of the surest row and so on, with the sign of z.
+
+    sigmoid(a z) is then a probability of error that falls as a power of the rank. Sides are apart because labels that
+    are wrong in one class make all rows of the other side less sure.
+    """
+    found = np.zeros(len(z))
+    for side in (z > 0, z < 0):
+        found[side] = np.sign(z[side]) * np.log((side.sum() + 1.0) / rankdata(-np.abs(z[side])))
+    return found
+
+
 class _Curves:
     """For each pair of rates the most likely scale and shift of sigmoid(exp(scale) z + shift), by damped Newton steps.
 
-    The score of a model that predicts the labels as they are is too flat for the true classes by the factor that the
-    rates leave of the difference between them: the prior of the scale is centred there.
+    `centre` (pairs,) is where the logarithm of the scale is thought to be before anything is seen.
     """
 
-    def __init__(self, z: Array, ones: Array, zeros: Array, pairs: Array) -> None:
-        self.z, self.ones, self.zeros, self.pairs = z, ones, zeros, pairs
+    def __init__(self, z: Array, ones: Array, zeros: Array, pairs: Array, centre: Array) -> None:
+        self.z, self.ones, self.zeros, self.pairs, self.centre = z, ones, zeros, pairs, centre
         self.up, self.slope = pairs[:, :1], 1.0 - pairs.sum(axis=1, keepdims=True)
-        self.centre = -np.log(self.slope[:, 0])
         self.scale, self.shift = self.centre.copy(), np.zeros(len(pairs))
         self._climb()
 
     @classmethod
-    def of(cls, z: Array, codes: Array, pairs: Array) -> _Curves:
+    def of(cls, z: Array, codes: Array, pairs: Array, centre: Array) -> _Curves:
         """Fit to the mean scores of slices of the rows: with two parameters nothing is lost."""
         n = len(codes)
         points, labels, share = _coarse(np.column_stack([-z / 2, z / 2]), codes, np.full(n, 1.0 / n), _PARTS)
-        return cls(points[:, 1] - points[:, 0], n * share * (labels == 1), n * share * (labels == 0), pairs)
+        return cls(points[:, 1] - points[:, 0], n * share * (labels == 1), n * share * (labels == 0), pairs, centre)
 
     def wrong(self, i: int, z: Array, codes: Array) -> Array:
         """(n,): the probability that each label is wrong under one pair of rates."""

@@ -1,5 +1,6 @@
 """Fits that have not seen the rows they judge: folds, many trimmed fits at once, and the choice of m, k and C.
 
+`folds` deals out the rows and makes penalty and scores of one data set once (`CrossFit`), on the fits of `fits`.
 `choose` works without clean rows, `with_clean` with some (Algorithm 2), `grid` is scikit-learn's grid search. `models`
 fits any model on `folds`, `opinions` are simple ones beside it, `judge` and `residuals` say which rows are wrong, and
 `alternate` is the ranked range by ranking and fitting in turn.

@@ -25,8 +25,7 @@ from ..core.objective import Objective
 from ..solvers import Result
 from . import fits as paths
 from .fits import Fits
-from .folds import FOLDS_UP_TO, PART_FROM, TWICE_UP_TO, Report, mass_of, plan_of, silent, split, strata_of
-from .service import PENALTIES, CrossFit
+from .folds import FOLDS_UP_TO, PART_FROM, PENALTIES, TWICE_UP_TO, CrossFit, Report, plan_of, silent, split
 
 # Shares that are tried. More than half of the labels can be wrong only where there are more than two.
 SHARES = np.array([0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6])
@@ -111,7 +110,7 @@ def choose_m(
         reason = f"fewer than {_LEAST_ROWS} rows: nothing is cut"
         return Choice(0, None, {}, reason, (0.0, 0.0, 1.0), C=1.0 if C is None else C)
     part = _some_rows(objective, rng)
-    strata = strata_of(part)
+    strata = part.strata
     # Where m is chosen on some of the rows, they are penalised as all of them are.
     known = None if C is None else C * objective.total / part.total
     cross = CrossFit(part, split(part, strata, rng, plan_of(part)), known, n_jobs=n_jobs)
@@ -153,7 +152,7 @@ def choose_C(objective: Objective, rng: np.random.Generator, n_jobs: int = 1) ->
     if objective.total < _LEAST_ROWS:
         return 1.0
     part = _some_rows(objective, rng)
-    cross = CrossFit(part, split(part, strata_of(part), rng, plan_of(part)), n_jobs=n_jobs)
+    cross = CrossFit(part, split(part, part.strata, rng, plan_of(part)), n_jobs=n_jobs)
     share = objective.m / objective.total
     if share == 0:
         return cross.C
@@ -183,7 +182,7 @@ def weaker_penalty(cross: CrossFit, fits: Fits, chosen: int, k_share: float) -> 
     Fits
         The same fits, with the chosen one under its best penalty.
     """
-    objective, strata = cross.objective, strata_of(cross.objective)
+    objective, strata = cross.objective, cross.objective.strata
     m, k = paths.masses_of(fits.sets, fits.shares[[chosen]], k_share)
     every, found, W = np.arange(len(fits.sets.masses)), [(fits.sets, fits.W[chosen])], fits.W[chosen]
     for C in [C for C in PENALTIES if 1.01 * fits.sets.C / objective.total < C]:
@@ -236,7 +235,7 @@ def on_all_rows(
     m, start : float and ndarray
         m as a mass, and the fit there.
     """
-    sets = paths.Sets.of(objective, mass_of(objective)[None], C)
+    sets = paths.Sets.of(objective, objective.mass[None], C)
     shares = np.union1d(shares, fits.shares[chosen])
     m, k = paths.masses_of(sets, shares, k_share)
     level = int(np.flatnonzero(shares == fits.shares[chosen])[0])
@@ -292,7 +291,7 @@ def _noise(
         total[:, rows] += Z[chosen] * test[rows]
         seen[rows] += test[rows]
     rows = np.flatnonzero(seen)
-    scores, mass = (total[:, rows] / seen[rows]).T, mass_of(objective)[rows].astype(np.float64)
+    scores, mass = (total[:, rows] / seen[rows]).T, objective.mass[rows].astype(np.float64)
     if objective.loss.targets == "numbers":
         return outlier_share(scores[:, 0] - objective.y[rows], mass)
     found = wrong_labels(scores[:, 0] if objective.n_outputs == 1 else scores, strata[rows], mass)
@@ -314,7 +313,7 @@ def outlier_share(residual: Array, mass: Array) -> tuple[float, float, float]:
 
 def _right(objective: Objective, strata: Array, parts: list[tuple[Array, Array]]) -> list[Array]:
     """1 where the class is predicted, in units that make the mean over rows the mean over classes."""
-    mass = np.bincount(strata, weights=mass_of(objective).astype(np.float64))
+    mass = np.bincount(strata, weights=objective.mass.astype(np.float64))
     present = mass > 0
     worth = np.divide(mass.sum() / present.sum(), mass, out=np.zeros_like(mass), where=present)
     found = []
@@ -344,7 +343,7 @@ def _gate(
     A candidate that is `preferred` counts as best where it scores worse by less than two standard errors.
     """
     seen = ~np.isnan(scores[0])
-    mass = mass_of(objective)[seen].astype(np.float64)
+    mass = objective.mass[seen].astype(np.float64)
     value = scores[:, seen]
     # Rounded: sums of the same terms may differ in their last digit, and where nothing changes the error is 0.
     mean = np.round(value @ mass / mass.sum(), 12)
@@ -406,5 +405,5 @@ def adapt_k(
 def _training_accuracy(objective: Objective, W: Array) -> float:
     Z = objective.design.scores(W)
     guess = (Z[0] > 0).astype(np.intp) if objective.n_outputs == 1 else Z.argmax(axis=0)
-    mass = mass_of(objective).astype(np.float64)
-    return float(mass @ (guess == strata_of(objective)) / mass.sum())
+    mass = objective.mass.astype(np.float64)
+    return float(mass @ (guess == objective.strata) / mass.sum())

@@ -20,7 +20,6 @@ from ..core.cuts import cuts_of, top_weights
 from ..core.losses import Softmax
 from ..core.objective import Objective
 from ..solvers.descent import Metric, descend
-from .folds import Report, mass_of, silent
 
 # Columns are worked on in parts of about this many numbers, which stay in a core's cache.
 _PART = 1 << 18
@@ -31,6 +30,7 @@ _FAR = 0.25
 _TOL = 1e-5
 _MEDIAN_ROWS = 4000
 _METRIC_ROWS = 20_000
+Report = Callable[[str], None]  # is told a few words before each part of the work
 
 
 @dataclass(frozen=True, eq=False)
@@ -349,7 +349,7 @@ def _scaled(sets: Sets, W: Array) -> Array:
 
 def training_sets(objective: Objective, tests: Array, C: float) -> Sets:
     """For each test part (a row of masses that are left out) the rows that are not in it; C is relative to the mean."""
-    mass = mass_of(objective)
+    mass = objective.mass
     train = ~tests if mass.dtype == bool else mass - tests
     if len(train) == 1:  # a hold-out: no need to carry its rows along
         rows = np.flatnonzero(train[0])
@@ -386,7 +386,7 @@ class Fits:
         k_share: float,
         rng: np.random.Generator,
         n_random: int,
-        report: Report = silent,
+        report: Report,
     ) -> Fits:
         """All fits that a choice of m compares: fits that cut more and more, and a search at each share.
 

@@ -29,16 +29,21 @@ _ROUNDS = 300
 # Units of log likelihood that an opinion must gain over the shares of the classes to be one.
 _ANYTHING = 3.0
 _WIDTH = 1.96
-# Above this probability that no label is wrong nothing is claimed: p_wrong is not told above the second number.
-_UNTOLD, _SILENT, _IMPOSSIBLE = 0.05, POSSIBLE - 0.01, 0.03
+# Above this probability that no label is wrong nothing is claimed: p_wrong is not told above the second number, unless
+# a label has a probability below the first of these: it may be looked at; or below the second: then p_wrong stands.
+_UNTOLD, _SILENT, _UNLIKELY, _IMPOSSIBLE = 0.05, POSSIBLE - 0.01, 0.03, 0.003
 # Of two classes, the share of labels that the mixture may miss where something is claimed.
 _HOPELESS = 0.3
 # Rows whose distance from the middle is so many times that of three quarters of the rows are far, if they are few.
 _FAR, _FEW_FAR = 2.5, 0.25
 # A value that so many rows have is not far out in its column.
 _COMMON_ROWS = 2
-# How often labels of far rows may be wrong; before anything is seen, not at all with probability one half.
+# How often labels of far rows may be wrong; before anything is seen, not at all with probability one half, else mostly.
 _FAR_RATES = np.linspace(0.0, 0.99, 34)
+_FAR_MOSTLY = 3.0
+# Columns of at most so many levels; in how many of them a row that does not belong has a level of its own; how sure
+# that is; and rows that show whether a column may be one of these.
+_LEVELS, _ODD_LEVELS, _ODD, _SHOWN = 20, 3, 0.95, 2000
 
 
 @dataclass(frozen=True)
@@ -177,8 +182,15 @@ def _most(unlike: Array, share: Array) -> float:
     return min(1.0, part + _WIDTH * float(np.sqrt(part * (1.0 - part) * (share**2).sum())))
 
 
+# So many rows tell the weights of a mixture to one or two hundredths, where it is flat around them; more take time.
+_MIXED_ON = 200_000
+
+
 def mixture_weights(likelihood: Array, share: Array) -> Array:
     """The weights of the sources (S,) whose mixture makes the labels most likely: EM on likelihoods (S, n)."""
+    if len(share) > _MIXED_ON:
+        some = np.sort(np.random.default_rng(0).choice(len(share), _MIXED_ON, replace=False))
+        likelihood, share = likelihood[:, some], share[some] / share[some].sum()
     weights = np.full(len(likelihood), 1.0 / len(likelihood))
     for _ in range(_ROUNDS):
         parts = weights[:, None] * likelihood
@@ -206,7 +218,7 @@ class Weighed:
     rate, interval : float and tuple of float
         The share of wrong labels, and its 95% interval.
     none : float
-        The probability that no label is wrong. Where it is above 5% nothing is claimed.
+        The probability that no label of the rows that are not far is wrong. Above 5% nothing is claimed of them.
     transition : ndarray of shape (classes, classes)
         How often a row of one true class (rows) is given each label (columns).
     stories : ndarray
@@ -226,12 +238,16 @@ class Weighed:
 
     @property
     def told(self) -> bool:
-        """Whether the labels show that some of them are wrong."""
+        """Whether the labels of rows that are not far show that some of them are wrong."""
         return self.none <= _UNTOLD
 
 
 def weigh(
-    opinions: Mapping[str, Array], codes: Array, far: Array | None = None, stories: Array | None = None
+    opinions: Mapping[str, Array],
+    codes: Array,
+    far: Array | None = None,
+    stories: Array | None = None,
+    odd: Array | None = None,
 ) -> Weighed:
     """Mix opinions by the likelihood of the labels, and average over the rates at which labels may be wrong.
 
@@ -245,6 +261,8 @@ def weigh(
         Rows that lie far out: their labels are wrong at a rate of their own.
     stories : ndarray, optional
         The probability of each story, where it is known: that of another result.
+    odd : ndarray of shape (n,), optional
+        Those of the far rows that do not belong, whatever is expected of their labels.
     """
     n, K = len(codes), next(iter(opinions.values())).shape[1]
     P = np.stack([np.asarray(opinion, dtype=np.float64) for opinion in opinions.values()])
@@ -259,37 +277,42 @@ def weigh(
         found = replace(found, none=max(found.none, LIKELY), interval=(0.0, found.interval[1]))
     p_wrong, ranking, true = np.zeros(n), np.zeros(n), np.zeros((n, K))
     # Where the rate is in doubt, a label that is all but impossible may still be told: its p_wrong knows of the doubt.
-    silent = (found.none > _UNTOLD) & (mean[near, codes[near]] > _IMPOSSIBLE)
-    p_wrong[near] = np.where(silent, np.minimum(found.wrong, _SILENT), found.wrong)
+    given = mean[near, codes[near]]
+    most = np.select([given > _UNLIKELY, given > _IMPOSSIBLE], [_SILENT, LIKELY - 0.01], 1.0)
+    p_wrong[near] = np.minimum(found.wrong, most) if found.none > _UNTOLD else found.wrong
     ranking[near], true[near] = found.ranking, found.true
-    rate, interval, none = found.rate, found.interval, found.none
+    # Errors among rows that are hard anyway look like them: as many labels as are not predicted may be wrong.
+    unlike = _most(mean[near].argmax(axis=1) != codes[near], np.full(len(near), 1.0 / len(near)))
+    rate, interval = found.rate, (found.interval[0], max(found.interval[1], unlike))
     if far is not None and far.any():
         rows = np.flatnonzero(far)
-        p_wrong[rows], outer, no_far = _far_labels(mean[rows, codes[rows]], K)
+        p_wrong[rows], outer = _far_labels(mean[rows, codes[rows]], K)
+        if odd is not None and odd.any():
+            p_wrong[odd] = np.maximum(p_wrong[odd], _ODD)
+            outer = np.maximum(outer, _ODD * float(odd[rows].mean()))
         # Where most of them are wrong, the others are not to be trusted either.
         ranking[rows] = np.maximum(p_wrong[rows], outer[1])
         true[rows] = _others_of(mean[rows], codes[rows], p_wrong[rows])
         share = len(rows) / n
         rate = (1.0 - share) * rate + share * outer[1]
         interval = ((1.0 - share) * interval[0] + share * outer[0], (1.0 - share) * interval[1] + share * outer[2])
-        none = none * no_far
     told = dict(zip(opinions, weights.tolist(), strict=True))
-    return Weighed(p_wrong, ranking, mean, true, told, rate, interval, none, found.transition, found.stories)
+    return Weighed(p_wrong, ranking, mean, true, told, rate, interval, found.none, found.transition, found.stories)
 
 
-def _far_labels(own: Array, n_classes: int) -> tuple[Array, tuple[float, float, float], float]:
-    """p(wrong) of far rows, whose labels have these probabilities; their rate between its limits; p(none is wrong)."""
+def _far_labels(own: Array, n_classes: int) -> tuple[Array, Array]:
+    """p(wrong) of far rows, whose labels have these probabilities; and their rate between its limits (3,)."""
     other = (1.0 - own) / (n_classes - 1)
     right, wrong = (1.0 - _FAR_RATES[:, None]) * own, _FAR_RATES[:, None] * other
-    prior = np.full(len(_FAR_RATES), 0.5 / (len(_FAR_RATES) - 1))
-    prior[0] = 0.5
+    prior = _FAR_RATES**_FAR_MOSTLY
+    prior[0] = prior[1:].sum()
     weights = softmax(np.log(np.maximum(right + wrong, 1e-300)).sum(axis=1) + np.log(prior))
     p_wrong = weights @ (wrong / np.maximum(right + wrong, 1e-300))
     low, high = _FAR_RATES[np.searchsorted(np.cumsum(weights), [0.025, 0.975]).clip(0, len(weights) - 1)]
     middle = float(p_wrong.mean())
     if weights[0] > _UNTOLD:
         p_wrong = np.minimum(p_wrong, _SILENT)
-    return p_wrong, (min(float(low), middle), middle, max(float(high), middle)), float(weights[0])
+    return p_wrong, np.array([min(float(low), middle), middle, max(float(high), middle)])
 
 
 def _others_of(P: Array, codes: Array, p_wrong: Array) -> Array:
@@ -299,6 +322,26 @@ def _others_of(P: Array, codes: Array, p_wrong: Array) -> Array:
     true *= (p_wrong / np.maximum(true.sum(axis=1), 1e-300))[:, None]
     true[np.arange(len(P)), codes] = 1.0 - p_wrong
     return true
+
+
+def odd_rows(X: Any) -> Array:
+    """Which rows have levels of their own where all others share a few: they do not belong, whatever their label.
+
+    Asked are the columns of 2 to 20 levels that several rows have. A row is odd that has a value of its own in at least
+    three of them, and in half of them.
+    """
+    n = X.shape[0]
+    alone, asked = np.zeros(n, dtype=np.intp), 0
+    for column in () if sp.issparse(X) else X.T:
+        shown = column[:: 1 + n // _SHOWN]
+        if len(np.unique(shown)) > _LEVELS + _FEW_FAR * len(shown):
+            continue
+        values, counts = np.unique(column, return_counts=True)
+        single = values[counts == 1]
+        if 2 <= len(values) - len(single) <= _LEVELS and len(single) <= _FEW_FAR * n:
+            alone[np.isin(column, single)] += 1
+            asked += 1
+    return np.asarray(alone >= max(_ODD_LEVELS, asked / 2.0))
 
 
 def far_rows(X: Any, codes: Array) -> Array:

@@ -21,9 +21,8 @@ from ..core.flips import WrongLabels, wrong_labels
 from ..core.losses import Logistic, Softmax
 from ..core.objective import Design, Objective
 from .fits import Fits
-from .folds import Folds, Report, draw_folds, mass_of, silent
+from .folds import CrossFit, Folds, Report, draw_folds, silent
 from .numeric import numeric_view, standardised
-from .service import CrossFit
 
 Parts = list[tuple[Array, Array]]
 _MOST_CUT = 0.45
@@ -40,8 +39,10 @@ _ROUNDS = (5, 10, 20, 40, 70, 100)
 _MORE_ROUNDS = (100, 200, 300)
 # Rows that boosted trees, richer ones, and each tree of a forest are fitted to at most; and rows that settle a stop.
 _BOOSTED_ON, _RICH_ON, _FOREST_ON, _STOP_ON = 40_000, 150_000, 5_000, 4_000
+# On fewer rows more rounds and more leaves cost more than they explain.
+_RICH_FROM = 5_000
 _LEAST_GAIN = 0.01
-_TREES = 40
+_TREES = 30
 # Forests of large leaves, which average wrong labels out: how many trees, and the share of the rows that each sees.
 _SMOOTH_TREES, _SEEN = 50, 0.5
 
@@ -64,7 +65,7 @@ def trimmed_fits(
 
     The scores of the rows that each fold tests come with them. C is scikit-learn's; None chooses it.
     """
-    mass = mass_of(objective)
+    mass = objective.mass
     cross = CrossFit(objective, folds.test, C, train=folds.train if mass.dtype == bool else folds.train * mass)
     fits = cross.ordinary
     report(f"{len(folds)} ordinary fits, C = {cross.C:g}")
@@ -225,8 +226,8 @@ def tree_opinions(
     """Out-of-fold probabilities (n, n_classes) of boosted trees and of a forest, and the settings of the former.
 
     Each fit has at most so many rows, and judges all that its fold leaves out. Boosting stops at the round at which the
-    labels left out are most likely: later rounds learn the wrong ones. Where they are still gaining at the last, a
-    richer kind on more rows takes over, so that what more of a model explains is not called wrong.
+    labels left out are most likely: later rounds learn the wrong ones. Where they are still gaining at the last and
+    rows are many, a richer kind takes over, so that what more of a model explains is not called wrong.
 
     Parameters
     ----------
@@ -247,7 +248,7 @@ def tree_opinions(
     if settled is None:
         boosted, stop, gaining = task.boosted(_ROUNDS, rich=False)
         settled = TreeSettings(stop)
-        if gaining:
+        if gaining and len(codes) >= _RICH_FROM:
             richer, stop, _ = task.boosted(_MORE_ROUNDS, rich=True)
             if task.log_likelihood(richer) > task.log_likelihood(boosted) + _LEAST_GAIN:
                 boosted, settled = richer, TreeSettings(stop, rich=True)

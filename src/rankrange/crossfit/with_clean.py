@@ -28,7 +28,7 @@ from ..core.objective import Objective
 from . import fits as paths
 from .choose import Choice
 from .fits import training_sets
-from .folds import Report, mass_of, silent, split, strata_of
+from .folds import Report, silent, split
 
 Operation = Callable[[Array], float]
 _STEPS = 10  # between two looks at the validation set
@@ -102,7 +102,7 @@ def choose_with_validation(
         With a start to go on from.
     """
     upper, lower = operations_of(operations)
-    sets = paths.Sets.of(objective, mass_of(objective)[None], objective.C_of_sum * objective.total)
+    sets = paths.Sets.of(objective, objective.mass[None], objective.C_of_sum * objective.total)
     warm = W = _warm_up(sets, clean)
     m, k, looks = objective.m, objective.k, []
     for _ in range(_ROUNDS):
@@ -151,7 +151,7 @@ def _error(clean: Objective, W: Array) -> float:
     if clean.loss.targets == "numbers":
         return float(clean.losses(Z).mean())
     guess = (Z[0] > 0).astype(np.intp) if clean.n_outputs == 1 else Z.argmax(axis=0)
-    return float((guess != strata_of(clean)).mean())
+    return float((guess != clean.strata).mean())
 
 
 def _warm_up(sets: paths.Sets, clean: Objective) -> Array:
@@ -170,7 +170,7 @@ def _warm_up(sets: paths.Sets, clean: Objective) -> Array:
 
 def _counts(objective: Objective, W: Array, lam_hat: float, lam: float) -> tuple[float, float]:
     s = objective.losses(objective.design.scores(W))
-    mass = mass_of(objective)
+    mass = objective.mass
     return float(mass[s > lam_hat].sum()), float(mass[s > lam].sum())
 
 
@@ -194,7 +194,7 @@ def _confusions(objective: Objective, clean: Objective, W: Array, share: float, 
     many rows one half is enough.
     """
     folds = 2 if objective.design.n <= _BOTH_HALVES_UP_TO else 1
-    tests = split(objective, strata_of(objective), np.random.default_rng(0), (1, 2, folds))
+    tests = split(objective, objective.strata, np.random.default_rng(0), (1, 2, folds))
     sets = training_sets(objective, tests, objective.C_of_sum * objective.total)
     m, k = paths.masses_of(sets, np.array([share]), 1.0)
     starts = np.repeat(W[None], folds, axis=0)
@@ -209,10 +209,10 @@ def _confusions(objective: Objective, clean: Objective, W: Array, share: float, 
 
 def _table(objective: Objective, W: Array, K: int, mass: Array | None = None) -> Array:
     """Mass by (predicted, given)."""
-    mass = mass_of(objective).astype(np.float64) if mass is None else mass
+    mass = objective.mass.astype(np.float64) if mass is None else mass
     Z = objective.design.scores(W)
     guess = (Z[0] > 0).astype(np.intp) if objective.n_outputs == 1 else Z.argmax(axis=0)
-    cells = guess * K + strata_of(objective)
+    cells = guess * K + objective.strata
     return np.bincount(cells, weights=mass, minlength=K * K).reshape(K, K)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +21,8 @@ from ..core.objective import Design, Objective
 from ..solvers import SOLVERS
 from .linear import AoRRLinear, clean_rows, fitted_elsewhere, warn_of_lost_class
 
+# Rows among which a temperature is looked for first.
+_MANY = 5_000
 # By name: the loss of two classes and that of more.
 _LOSSES: dict[str, tuple[Any, Any]] = {
     "logistic": (Logistic, Softmax),
@@ -205,8 +208,9 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
             return self
         self._check_params()
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
-        check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
+        if y.dtype.kind not in "biu" or 2 * len(self.classes_) > len(y):  # a few whole numbers are classes for certain
+            check_classification_targets(y)
         weight = self._mass(X, codes, sample_weight)
         self._check_classes(codes if weight is None else codes[weight > 0])
         loss, n_outputs = self._loss()
@@ -236,22 +240,16 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
             return 1.0
         # Not `decision_function`, which would miss the names of the columns of a frame.
         Z = np.asarray(X @ self.coef_.T + self.intercept_, dtype=np.float64)
-        two = Z.shape[1] == 1
-        Z = np.hstack([np.zeros_like(Z), Z]) if two else Z
-        own = Z[np.arange(len(Z)), ((y > 0) if two else y).astype(np.intp)]
-        mass = np.ones(len(Z)) if weight is None else np.asarray(weight, dtype=np.float64)
-        mass = mass * _within_reach(np.ptp(Z, axis=1), mass * ~self.dropped_)
-        factor = 1.0
-        for _ in range(50):
-            P = softmax(factor * Z, axis=1)
-            mean = (P * Z).sum(axis=1)
-            bend = float(mass @ ((P * Z**2).sum(axis=1) - mean**2))
-            step = float(mass @ (mean - own)) / max(bend, 1e-300)
-            new = min(1.0, max(factor - step, 0.2 * factor, 1e-3))
-            if abs(new - factor) <= 1e-12:
-                break
-            factor = new
-        return factor
+        if Z.shape[1] == 1:  # of the scores 0 and z one is the largest, and the other one lies below it by |z|
+            spread, own = np.abs(Z[:, 0]), np.minimum(y * Z[:, 0], 0.0)
+            below = -spread[:, None]
+        else:
+            top = Z.max(axis=1)
+            spread, own = top - Z.min(axis=1), Z[np.arange(len(Z)), y.astype(np.intp)] - top
+            below = np.subtract(Z, top[:, None], out=Z)
+        near = _within_reach(spread, ~self.dropped_, weight)
+        mass = np.ones(len(near)) if weight is None else np.asarray(weight, dtype=np.float64)
+        return _best_factor(below[near], own[near], mass[near])
 
     def _by_class(self, objective: Objective) -> Objective:
         if not self.stratify:
@@ -385,8 +383,33 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
         return np.log(self.predict_proba(X))
 
 
-def _within_reach(sizes: Array, mass: Array) -> Array:
-    """Which sizes are at most that of 99% of the mass."""
+def _within_reach(sizes: Array, kept: Array, mass: Array | None) -> Array:
+    """Which sizes are at most that of 99% of the mass that is kept."""
+    if mass is None:
+        rank = max(math.ceil(0.99 * np.count_nonzero(kept)) - 1, 0)
+        return np.asarray(sizes <= np.partition(sizes[kept], rank)[rank])
     order = np.argsort(sizes, kind="stable")
-    below = np.cumsum(mass[order])
-    return np.asarray(sizes <= sizes[order[np.searchsorted(below, 0.99 * below[-1])]])
+    reached = np.cumsum((mass * kept)[order])
+    return np.asarray(sizes <= sizes[order[np.searchsorted(reached, 0.99 * reached[-1])]])
+
+
+def _best_factor(below: Array, own: Array, mass: Array) -> float:
+    """The factor of the scores, from .001 to 1, under which the labels are most likely: Newton's method.
+
+    `below` (n, classes) says how far each score is below the largest of its row, with two classes that of the other
+    one alone; `own` (n,) says it of the label's own score. Of many rows, some lead nearly there.
+    """
+    factor = 1.0
+    for every in sorted({1, -(-len(own) // _MANY)}, reverse=True):
+        few, own_score, count = below[::every], own[::every], mass[::every]
+        others = 1.0 if few.shape[1] == 1 else 0.0  # the largest of two, whose exponential is 1, is not among them
+        for _ in range(50):
+            E = np.exp(factor * few)
+            total = E.sum(axis=1) + others
+            mean = np.einsum("ij,ij->i", E, few) / total
+            bend = float(count @ (np.einsum("ij,ij,ij->i", E, few, few) / total - mean**2))
+            step = float(count @ (mean - own_score)) / max(bend, 1e-300)
+            last, factor = factor, min(1.0, max(factor - step, 0.2 * factor, 1e-3))
+            if abs(last - factor) <= 1e-7:  # and the digits double with each step
+                break
+    return factor

@@ -17,7 +17,7 @@ from ..core.cuts import cuts_of
 from ..core.losses import TKML
 from ..core.objective import Design
 from ..core.ranges import RankedRange
-from ..crossfit.service import PENALTIES
+from ..crossfit.folds import PENALTIES
 from ..metrics import top_k_labels
 from ..solvers.blocks import Blocks
 from ..solvers.descent import Log, Result

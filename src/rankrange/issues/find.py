@@ -19,7 +19,7 @@ from sklearn.utils import check_random_state
 from ..core.arrays import Array
 from ..core.flips import LIKELY, POSSIBLE, SURE
 from ..crossfit.folds import Folds, test_parts
-from ..crossfit.judge import Weighed, far_rows, weigh
+from ..crossfit.judge import Weighed, far_rows, odd_rows, weigh
 from ..crossfit.opinions import tree_opinions
 from ..estimators import AoRRClassifier
 from .suspects import LabelIssues
@@ -40,7 +40,7 @@ def find_label_issues(
     pred_probs: Any = None,
     neighbours: bool = True,
     trees: bool = True,
-    calibrate: bool = True,
+    calibrate: bool = False,
     learn_from: Any = None,
     random_state: Any = None,
     n_jobs: int | None = None,
@@ -58,7 +58,8 @@ def find_label_issues(
     estimator : None, AoRRClassifier or classifier with predict_proba, default=None
         The model that judges. None is an AoRRClassifier whose C is chosen by cross-validated log loss, and trees beside
         it. Any other classifier, a pipeline for example, may take whatever it likes for X: texts, tables with
-        categories and missing values. Its nearest rows are asked where X can be read as numbers.
+        categories and missing values. Where X can be read as numbers, trees and the nearest rows are asked beside it:
+        what they explain and your model does not is no error of the labels.
     cv : int, splitter or iterable of (train, test), default=5
         Folds. Each must train on the rows that it does not test, and all rows must be left out equally often.
     n_repeats : int, optional
@@ -68,11 +69,12 @@ def find_label_issues(
     neighbours : bool, default=True
         Whether the labels of the nearest rows of X may judge as well; they do only where they add to the likelihood.
     trees : bool, default=True
-        Whether boosted trees and a forest judge beside the linear fits. A classifier of your own judges without them.
-    calibrate : bool, default=True
-        Whether p_wrong is corrected by a trial: errors of the estimated kinds are planted among rows thought right,
-        judged the same way, and counted. It costs about as much again on small tables, and nothing where no label
-        seems wrong.
+        Whether boosted trees and a forest judge beside the linear fits, or beside a classifier of your own where X can
+        be read as numbers.
+    calibrate : bool, default=False
+        Whether the claims are tried: errors of the estimated kinds are planted among rows thought right, judged the
+        same way, and counted (`LabelIssues.trial`). It costs about as much again on small tables, nothing where no
+        label seems wrong, and moves p_wrong by little; the audit does it unless told otherwise.
     learn_from : array_like of shape (n_samples,), optional
         Labels that the fits learn from in the place of y: y after a review, for example. Judged are the labels of y
         still, and how many are wrong is estimated on them, because the share of wrong labels among those that nobody
@@ -119,16 +121,19 @@ def find_label_issues(
     tests, repeats = test_parts(data.learnt, cv, (2 if few else 1) if n_repeats is None else n_repeats, rng)
     if not own:
         views = foreign_views(data, X, estimator, tests, repeats, n_jobs, report)
-        return _judge(data, views, {"model": views.opinion(0)}, nowhere, neighbours, rng, report)
-    far = far_rows(data.X, data.learnt)
-    views = trimmed_views(data, estimator, tests, repeats, far, report)
-    opinions = {"ordinary": views.opinion(0), "robust": views.opinion(views.best)}
-    dense, settled = _written_out(data.X) if trees else None, None
+        opinions, far = {"model": views.opinion(0)}, nowhere
+    else:
+        far = far_rows(data.X, data.learnt) | odd_rows(data.X)
+        views = trimmed_views(data, estimator, tests, repeats, far, report)
+        opinions = {"ordinary": views.opinion(0), "robust": views.opinion(views.best)}
+    dense, settled = _written_out(data.X) if trees and data.X is not None else None, None
     if dense is not None:
         once = tests[repeats == 0]
         found, settled = tree_opinions(dense, data.learnt, len(data.classes), Folds(~once & ~far, once), rng)
         opinions.update(found)
         report(f"{2 * len(once)} fits of trees; boosting stops at round {settled.stop}")
+    if not own:
+        return _judge(data, views, opinions, far, neighbours, rng, report)
     stack = Stack(data.X if dense is None else dense, len(data.classes), float(views.C or 1.0), settled, neighbours)
     return _judge(data, views, opinions, far, neighbours, rng, report, stack if calibrate else None)
 
@@ -142,11 +147,12 @@ def _written_out(X: Any) -> Array | None:
 
 def _weighed(data: Data, opinions: dict[str, Array], far: Array) -> Weighed:
     """What the opinions say together; where some labels were mended, that no label is wrong is out of the question."""
-    weighed = weigh(opinions, data.codes, far)
+    odd = odd_rows(data.X) if far.any() else far
+    weighed = weigh(opinions, data.codes, far, odd=odd)
     others = float(weighed.stories[1:].sum())
     if (data.learnt == data.codes).all() or others == 0.0:
         return weighed
-    return weigh(opinions, data.codes, far, np.array([0.0, *weighed.stories[1:]]) / others)
+    return weigh(opinions, data.codes, far, np.array([0.0, *weighed.stories[1:]]) / others, odd)
 
 
 def _judge(
@@ -187,6 +193,7 @@ def _tabulate(
 ) -> LabelIssues:
     rows, codes = np.arange(len(data.codes)), data.codes
     score = (2.0 * weighed.ranking + 1.0 - weighed.mean[rows, codes]) / 3.0
+    score[far] = np.maximum(score, p_wrong)[far]  # what models expect far out is worth little
     losses = -views.logs[views.best][:, rows, codes].astype(np.float64)
     suggested = weighed.true.argmax(axis=1)
     other = weighed.mean.copy()

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .fit import fit_on_shards
-    from .lazy import LazyRows
     from .row_blocks import BLOCK_ROWS, Batch
     from .scanned import Scan, scan
-    from .seam import ArrayShard, Shard, ShardList, Shards, array_shards
+    from .seam import ArrayShard, LazyRows, Shard, ShardList, Shards, array_shards
 
 _HOME_OF = {
     "ArrayShard": "seam",
     "BLOCK_ROWS": "row_blocks",
     "Batch": "row_blocks",
-    "LazyRows": "lazy",
+    "LazyRows": "seam",
     "Scan": "scanned",
     "Shard": "seam",
     "ShardList": "seam",

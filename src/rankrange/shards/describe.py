@@ -10,10 +10,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..core.arrays import Array
-from .row_blocks import BLOCK_ROWS, Batch, aligned_blocks, as_rows, joined, one_thread
+from .row_blocks import BLOCK_ROWS, Batch, TreeSum, aligned_blocks, as_rows, joined, one_thread
 from .seam import Shard
 from .shard_kernels import MOST_CLASSES, Sampling, fold_numbers
-from .sums import TreeSum
 
 
 @dataclass

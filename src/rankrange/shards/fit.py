@@ -27,10 +27,9 @@ from ..solvers import Log, Result, multistart
 from ..solvers.descent import Metric, descend
 from ..solvers.multistart import hessian
 from .describe import Description, describe
-from .lazy import LazyRows
 from .look import FullData, Look
 from .row_blocks import one_thread
-from .seam import Shards
+from .seam import LazyRows, Shards
 from .shard_kernels import MOST_CLASSES, Cutting, Interval, Model, Sampling, Sides, dropped, n_sides
 from .shard_steps import Descent
 from .unseen import candidates, confirmed

@@ -24,9 +24,8 @@ from ..estimators import AoRRClassifier
 from ..issues.suspects import LabelIssues
 from .fit import _Data, _first_pass, _Passes
 from .fold_fits import fit_folds
-from .lazy import LazyRows
 from .row_blocks import aligned_blocks, as_rows, one_thread
-from .seam import Shard, Shards
+from .seam import LazyRows, Shard, Shards
 from .shard_kernels import Model, fold_numbers
 
 # Each fold has two fits, and a pass takes eight of them at not much more than half of their price one by one.

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from ..core.arrays import Array
 from .readers import FileShard, Layout, Npy, Part, pyarrow_module, readable
-from .row_blocks import split_rows
+from .row_blocks import Batch, split_rows
 from .seam import Kernel, ShardList
-from .spill import Spilling
 
 # Copies of fewer bytes than this save less than they cost.
 _LEAST_SPILL = 200_000_000
@@ -72,11 +72,9 @@ def scan(
     folder = None if automatic else _spill_folder(spill)
     files, kind = _files(Path(path))
     if kind == "csv":
-        from .csv_files import converted
-
         folder = folder or _spill_folder(True)
         assert folder is not None
-        files, kind = [converted(files[0], target, folder)], "arrow"
+        files, kind = [_as_arrow(files[0], target, folder)], "arrow"
     parts, layout = (
         _npy_layout(files, target, weight, columns)
         if kind == "npy"
@@ -316,3 +314,90 @@ def _npy_layout(
     y, mass = (None if c is None else int(c) if isinstance(c, int | np.integer) else str(c) for c in (target, weight))
     part = Part(str(files[0]), 0, 0, X.shape[0], str(files[0]))
     return (part,), Layout("npy", features, y, mass, dtype)
+
+
+class Spilling:
+    """A shard that leaves its rows in `folder` as X.npy, y.npy and weight.npy while they pass by.
+
+    Files are written under other names and take their own when all rows are there, so that a pass that ends early
+    leaves nothing behind that looks whole.
+    """
+
+    def __init__(self, shard: FileShard, folder: str, n: int, layout: Layout) -> None:
+        self.shard, self.folder, self.n, self.layout = shard, Path(folder), n, layout
+        self.start, self.stop = shard.start, shard.stop
+        self._codes: dict[Any, int] = {}
+        self._coded = False
+
+    def batches(self) -> Iterator[Batch]:
+        """The rows, batch by batch, written to the copy as they pass."""
+        files: dict[str, Any] = {}
+        try:
+            for batch in self.shard.batches():
+                for name, values in self._columns(batch):
+                    if name not in files:
+                        files[name] = self._open(name, values)
+                    files[name].write(np.ascontiguousarray(values).data)
+                yield batch
+        finally:
+            for file in files.values():
+                file.close()
+
+    def _columns(self, batch: Batch) -> Iterator[tuple[str, Array]]:
+        yield "X", np.asarray(batch.X, dtype=self.layout.dtype)
+        yield "y", self._plain(batch.y)
+        if batch.weight is not None:
+            yield "weight", batch.weight
+
+    def _plain(self, y: Array) -> Array:
+        """Labels that are not numbers as codes, in the order in which they come."""
+        if y.dtype.kind in "fiub" and not self._coded:
+            return y
+        self._coded = True
+        values, inverse = np.unique(y.astype(str), return_inverse=True)
+        return np.array([self._codes.setdefault(str(v), len(self._codes)) for v in values], dtype=np.int32)[inverse]
+
+    def _open(self, name: str, values: Array) -> Any:
+        file = open(self.folder / f"{name}.npy.part", "wb")  # noqa: SIM115 - closed when the pass ends
+        header = {"descr": values.dtype.str, "fortran_order": False, "shape": (self.n, *values.shape[1:])}
+        np.lib.format.write_array_header_1_0(file, header)
+        return file
+
+    def finish(self) -> tuple[tuple[Part, ...], Layout]:
+        """Give the files their names; the parts and the layout of the copy."""
+        names = ["X", "y"] + (["weight"] if self.layout.weight is not None else [])
+        paths = {name: str(self.folder / f"{name}.npy") for name in names}
+        for path in paths.values():
+            os.replace(path + ".part", path)
+        labels = np.array(list(self._codes)) if self._coded else None
+        features = tuple(self.layout.features)
+        layout = Layout("npy", features, paths["y"], paths.get("weight"), self.layout.dtype, labels)
+        return (Part(paths["X"], 0, 0, self.n, paths["X"]),), layout
+
+    def abandon(self) -> None:
+        """Remove what was begun."""
+        for name in ("X", "y", "weight"):
+            (self.folder / f"{name}.npy.part").unlink(missing_ok=True)
+
+
+_BLOCK_BYTES = 1 << 24
+
+
+def _as_arrow(path: Path, target: Any, folder: str) -> Path:
+    """The same table as an Arrow file in `folder`: features as float64, the target as it is."""
+    arrow_csv, pyarrow = pyarrow_module("csv"), pyarrow_module()
+    out = Path(folder) / (path.stem + ".arrow")
+    read = arrow_csv.ReadOptions(block_size=_BLOCK_BYTES)
+    with readable(str(path), str(path)):
+        with arrow_csv.open_csv(path, read) as head:
+            names = head.schema.names
+        kinds = {name: pyarrow.float64() for name in names if name != target}
+        convert = arrow_csv.ConvertOptions(column_types=kinds)
+        with (
+            arrow_csv.open_csv(path, read, convert_options=convert) as reader,
+            pyarrow.ipc.new_file(f"{out}.part", reader.schema) as writer,
+        ):
+            for batch in reader:
+                writer.write_batch(batch)
+    os.replace(f"{out}.part", out)
+    return out

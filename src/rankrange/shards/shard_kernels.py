@@ -11,9 +11,8 @@ import scipy.sparse as sp
 
 from ..core.arrays import Array
 from ..core.losses import LOSSES
-from .row_blocks import BLOCK_ROWS, aligned_blocks, as_rows, one_thread
+from .row_blocks import BLOCK_ROWS, TreeSum, aligned_blocks, as_rows, one_thread
 from .seam import Shard
-from .sums import TreeSum
 
 # More distinct labels than this are numbers, not classes.
 MOST_CLASSES = 10_000

@@ -8,6 +8,7 @@ certificate chooses their weights. Both are the same small problem (`boxqp`).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -355,11 +356,20 @@ class Descent:
                 self.pairs = []
                 moved = self._advance(local)
             if moved is None:
-                return local.look, local.gap, step
-            self._remember(local.look, moved.look)
+                if self.data.model.dtype == np.float64:
+                    return local.look, local.gap, step
+                self._sharpen()
+                moved = Local(self.data, self.data.look(local.look.W))
+            else:
+                self._remember(local.look, moved.look)
             local = moved
             self.log("pass", local.look.value)
         return local.look, local.gap, self.max_iter
+
+    def _sharpen(self) -> None:
+        """From here on in double precision: where float32 rounds away what is left to gain, its steps lead nowhere."""
+        self.data.model = replace(self.data.model, dtype=np.dtype(np.float64))
+        self.noise, self.pairs = 1e-14, []
 
     def _advance(self, local: Local) -> Local | None:
         direction, gain = local.step(self.pairs)

@@ -15,10 +15,9 @@ from ..core.arrays import Array
 from ..core.objective import Objective
 from ..solvers.descent import Metric, descend
 from ..solvers.multistart import hessian, multistart
-from .row_blocks import BLOCK_ROWS, aligned_blocks, as_rows, one_thread
+from .row_blocks import BLOCK_ROWS, TreeSum, aligned_blocks, as_rows, one_thread
 from .seam import Shard, Shards
 from .shard_kernels import Model, Sampling
-from .sums import TreeSum
 
 # Parameter sets that one pass scores.
 MOST_SETS = 8

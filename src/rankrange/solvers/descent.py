@@ -7,6 +7,9 @@ a run early.
 
 from __future__ import annotations
 
+import inspect
+import math
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -17,6 +20,8 @@ from ..core.arrays import Array
 from ..core.objective import Objective
 
 Batch = Callable[..., tuple[Array, Array]]
+# What looks for other array libraries around it costs as much as a short inner product, of which a fit takes thousands.
+_einsum = inspect.unwrap(np.einsum)
 
 
 @dataclass(frozen=True)
@@ -142,7 +147,7 @@ def _factor(matrix: Array, least: float) -> Array:
     """Cholesky with as little on the diagonal as rounding allows, and not less than `least`."""
     for ridge in (least, 1e-7, 1e-4, 1.0):
         raised = matrix.copy()
-        raised[np.diag_indices_from(raised)] += ridge
+        np.einsum("ii->i", raised)[:] += ridge
         factor, failed = scipy.linalg.lapack.dpotrf(raised, clean=False)
         if not failed:
             return factor
@@ -154,7 +159,7 @@ def add_diagonal(matrix: Array, diagonal: Array) -> Array:
     if matrix.ndim == 1:
         matrix += diagonal
     else:
-        matrix[np.diag_indices_from(matrix)] += diagonal
+        np.einsum("ii->i", matrix)[:] += diagonal
     return matrix
 
 
@@ -176,6 +181,8 @@ def descend(
     starts have objectives of their own: the batch is asked for batch(W, which), `which` being their numbers.
     """
     W = np.array(starts, dtype=np.float64)
+    if len(W) == 1 and not numbered:
+        return _descend_from_one(batch, W, metric, max_iter, memory, tol, left, on_step)
     evaluate = batch if numbered else lambda W, which: batch(W)
     values, gradients = evaluate(W, np.arange(len(W)))
     pairs: list[tuple[Array, Array, Array]] = []  # (step, change of gradient, 1 / <step, change>), oldest first
@@ -210,13 +217,11 @@ def descend(
 
 
 def _inner(a: Array, b: Array) -> Array:
-    return np.einsum("srp,srp->s", a, b)
+    return _einsum("srp,srp->s", a, b)
 
 
 def _inverse_hessian(G: Array, pairs: list[tuple[Array, Array, Array]], metric: Metric | None) -> Array:
     """The two-loop recursion, for all starts together; a pair of weight 0 changes nothing."""
-    if len(G) == 1:
-        return _inverse_hessian_of_one(G, pairs, metric)
     q = G.copy()
     alphas = []
     for s, y, rho in reversed(pairs):
@@ -236,22 +241,75 @@ def _inverse_hessian(G: Array, pairs: list[tuple[Array, Array, Array]], metric: 
     return r
 
 
-def _inverse_hessian_of_one(G: Array, pairs: list[tuple[Array, Array, Array]], metric: Metric | None) -> Array:
-    """The same for one start, bit for bit, where the arrays are short and each call counts."""
-    q = G.ravel().copy()
-    flat = [(s.ravel(), y.ravel(), rho[0]) for s, y, rho in pairs]
+def _descend_from_one(
+    batch: Batch,
+    W: Array,
+    metric: Metric | None,
+    max_iter: int,
+    memory: int,
+    tol: float,
+    left: Callable[[Array], Array] | None,
+    on_step: Callable[[float], None] | None,
+) -> tuple[Array, Array, int]:
+    """`descend` for one start, bit for bit, on vectors and plain numbers: what surrounds a pass costs as much as it."""
+    values, gradients = batch(W)
+    value, gradient, at = float(values[0]), gradients.ravel(), W.ravel()
+    pairs: deque[tuple[Array, Array, float]] = deque(maxlen=memory)
+
+    def solve(vector: Array) -> Array:
+        return vector if metric is None else metric.solve(vector.reshape(W.shape)).ravel()
+
+    for iteration in range(max_iter):
+        direction = -_quasi_newton(gradient, pairs, solve)
+        slope = _dot(direction, gradient)
+        if not (slope < 0 and math.isfinite(slope)):  # as above: stale or overflown curvature
+            direction = -solve(gradient)
+            slope = _dot(direction, gradient)
+        step = 1.0
+        if metric is None and not pairs:
+            step /= max(1.0, math.sqrt(_dot(gradient, gradient)))
+        old_value, old_gradient, old = value, gradient, at
+        for _ in range(25):
+            trial = old + step * direction
+            values, gradients = batch(trial.reshape(W.shape))
+            if values[0] <= old_value + 1e-4 * step * slope:
+                value, gradient, at = float(values[0]), gradients.ravel(), trial
+                break
+            step *= 0.4
+        if on_step is not None:
+            on_step(value)
+        still = old_value - value > tol * abs(value)
+        if left is not None:
+            still = still and bool(left(gradient.reshape(W.shape))[0] > 10 * tol * abs(value))
+        if not still:
+            return at.reshape(W.shape), np.array([value]), iteration + 1
+        s, y = at - old, gradient - old_gradient
+        curvature = _dot(s, y)
+        usable = curvature > max(1e-12 * math.sqrt(_dot(s, s)) * math.sqrt(_dot(y, y)), 1e-200)
+        pairs.append((s, y, 1.0 / curvature if usable else 0.0))
+    return at.reshape(W.shape), np.array([value]), max_iter
+
+
+def _dot(a: Array, b: Array) -> float:
+    """As `_inner` adds up, to the last bit; np.dot does not."""
+    return float(_einsum("i,i", a, b))
+
+
+def _quasi_newton(gradient: Array, pairs: deque[tuple[Array, Array, float]], solve: Callable[[Array], Array]) -> Array:
+    """The two-loop recursion for one start."""
+    q = gradient.copy()
     alphas = []
-    for s, y, rho in reversed(flat):
-        alphas.append(rho * np.einsum("i,i", s, q))
+    for s, y, rho in reversed(pairs):
+        alphas.append(rho * _dot(s, q))
         q -= alphas[-1] * y
-    r = q if metric is None else metric.solve(q.reshape(G.shape)).ravel()
-    if flat:
-        s, y, rho = flat[-1]
-        length = np.einsum("i,i", y, y if metric is None else metric.solve(y.reshape(G.shape)).ravel()) * rho
+    r = solve(q)
+    if pairs:
+        y, rho = pairs[-1][1:]
+        length = _dot(y, solve(y)) * rho
         r = r * (1.0 / length if length > 0 else 1.0)
-    for (s, y, rho), alpha in zip(flat, reversed(alphas), strict=True):
-        r += (alpha - rho * np.einsum("i,i", y, r)) * s
-    return r.reshape(G.shape)
+    for (s, y, rho), alpha in zip(pairs, reversed(alphas), strict=True):
+        r += (alpha - rho * _dot(y, r)) * s
+    return r
 
 
 def _backtrack(

@@ -92,12 +92,17 @@ class _Balance:
         return np.asarray(q * min(1.0, self.objective.kept / float(q.sum())))
 
     def _blocks(self, dual: Array) -> Iterator[tuple[Array, Any, Array]]:
-        """The gradients of the losses at zero, in units of their slope, with a column of ones; masses; weights."""
+        """The gradients of the losses at zero, in units of their slope, with a column of ones; masses; weights.
+
+        The gradients of the next block stand where those of the last one did.
+        """
         objective, d = self.objective, self.objective.design.d
+        room = np.empty((min(_BLOCK, objective.design.n), len(dual)))
         for start in range(0, objective.design.n, _BLOCK):
             block = slice(start, start + _BLOCK)
             X, y = objective.design.X[block], objective.y[block]
-            A = np.ones((len(y), len(dual)))
+            A = room[: len(y)]
+            A[:, d:] = 1.0
             np.multiply(X.toarray() if objective.design.sparse else X, y[:, None], out=A[:, :d])
             if objective.design.fit_intercept:
                 A[:, d] = y

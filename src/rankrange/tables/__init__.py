@@ -1,4 +1,4 @@
-"""Tables in and out: reading files, encoding columns as numbers, and writing files whole or not at all.
+"""Tables in and out: reading files, what columns mean, columns as numbers, and writing files whole or not at all.
 
-May import: `errors` and `pages.text`; it knows nothing of models.
+May import: `errors`, `core.arrays` and `pages.text`; it knows nothing of models.
 """

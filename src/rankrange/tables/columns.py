@@ -1,16 +1,25 @@
-"""Names of columns: the one that was meant, several by a pattern, and how a message shows them."""
+"""Columns: which one a name means, and what its texts mean where they are no plain numbers.
+
+Names are found by pattern, and the one that was probably meant is suggested. Texts may be dates of any country, money,
+percent, or numbers with decimal commas. A column is looked at as a whole: 03/04/2025 alone may be two days, but beside
+31/12/2025 it is one. What stays open is asked back, never guessed. `typed` gives a table in which such columns are
+dates and numbers, and the form of each, so that another table can be read the same way.
+"""
 
 from __future__ import annotations
 
 import difflib
 import fnmatch
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ..errors import UserError
 from ..pages.text import visible
 
+# What counts as missing, besides an empty cell. "none" and "-" are often values.
+MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "?", "#N/A", "<NA>")
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar", " ": "space", ":": "colon"}
 
 
@@ -91,3 +100,220 @@ def nearest(wanted: str, names: Sequence[str]) -> str | None:
 def shown(name: str) -> str:
     """A name from the data as a message shows it: in quotes, short, nothing hidden."""
     return "'" + visible(name, 60) + "'"
+
+
+DATES = ("day-first", "month-first")
+DECIMALS = ("point", "comma")
+# So many different texts are looked at first; most columns are no dates and no money, and say so at once.
+_FIRST = 200
+# So many cells at least must be of the form; the others count as missing.
+_MOSTLY = 0.95
+_DATE = re.compile(
+    r"(\d{1,4})([./-])(\d{1,2})\2(\d{1,4})(?:[T ]+(\d{1,2}):(\d\d)(?::(\d\d)(?:\.\d+)?)?\s*([AaPp][Mm])?)?"
+)
+_NAMED = re.compile(r"(?:(\d{1,2})[ .-]+([A-Za-z]{3,9})|([A-Za-z]{3,9})[ .]+(\d{1,2}))[ .,-]+(\d{4}|\d\d)")
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_CURRENCY = r"(?:[$€£¥₹₽₩₺₴¢]|USD|EUR|GBP|CHF|JPY|INR|CNY|CAD|AUD|SEK|NOK|DKK|PLN|BRL|Fr\.|kr|zł|R\$)"
+_AMOUNT = re.compile(
+    rf"(?P<minus>[-\u2212(])?\s*(?P<first>{_CURRENCY})?\s*(?P<sign>[-\u2212+])?\s*"
+    rf"(?P<digits>\d[\d.,'\u2019\s]*|[.,]\d+)\s*(?P<last>{_CURRENCY}|%)?\s*\)?"
+)
+
+
+def typed(
+    table: Any, forms: Mapping[str, str] | None = None, *, dates: str | None = None, decimal: str | None = None
+) -> tuple[Any, dict[str, str]]:
+    """Turn columns of texts that are dates, money, percent or numbers with decimal commas into dates and numbers.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        Any columns; those that hold no texts stay as they are.
+    forms : mapping of str to str, optional
+        The form of each column, as an earlier call found it; nothing is looked for then.
+    dates : {"day-first", "month-first"}, optional
+        What 03/04/2025 means, where the column does not say it itself.
+    decimal : {"point", "comma"}, optional
+        What 1,234 means, where the column does not say it itself.
+
+    Returns
+    -------
+    table : pyarrow.Table
+        The same columns, some of them with other types.
+    forms : dict
+        The form of each column that was turned.
+
+    Raises
+    ------
+    UserError
+        Where a column can be read in two ways, and nobody said which.
+    """
+    from .encode import is_text
+
+    for option, value, known in (("dates", dates, DATES), ("decimal", decimal, DECIMALS)):
+        if value is not None and value not in known:
+            raise UserError(f"{option} is one of {', '.join(known)}, got {value!r}; leave it out to have it found")
+    found: dict[str, str] = {}
+    for place, name in enumerate(table.column_names):
+        column = table.column(place)
+        if not is_text(_value_type(column)):
+            continue
+        if forms is None:
+            form = _form_of(name, column, dates, decimal)
+        else:
+            form = forms.get(name)
+        if form is not None:
+            found[name] = form
+            table = table.set_column(place, name, _read_as(column, form))
+    return table, found
+
+
+def _value_type(column: Any) -> Any:
+    import pyarrow as pa
+
+    return column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+
+
+def _form_of(name: str, column: Any, dates: str | None, decimal: str | None) -> str | None:
+    """The form of a column of texts: "day-first", "comma" and so on; None for texts."""
+    some = _texts(column.slice(0, 2000))[:_FIRST]
+    for pattern, decide in ((_DATE, _order_of_dates), (_NAMED, _named_dates), (_AMOUNT, _decimal_of)):
+        if some and sum(pattern.fullmatch(text) is not None for text in some) >= _MOSTLY * len(some):
+            texts = _texts(column)
+            matches = [match for match in map(pattern.fullmatch, texts) if match is not None]
+            if len(matches) < _MOSTLY * len(texts):
+                return None
+            return decide(name, matches, decimal if pattern is _AMOUNT else dates)
+    return None
+
+
+def _texts(column: Any) -> list[str]:
+    """The different texts of a column, without white space around them."""
+    import pyarrow.compute as pc
+
+    return [text for value in pc.unique(column).to_pylist() if value is not None and (text := str(value).strip())]
+
+
+# ---- dates -----------------------------------------------------------------------------------------------------------
+
+
+def _order_of_dates(name: str, matches: list[re.Match[str]], dates: str | None) -> str | None:
+    if all(len(match[1]) == 4 for match in matches):
+        return "year-first"
+    if not all(len(match[1]) <= 2 and len(match[4]) in (2, 4) for match in matches):
+        return None
+    first, second = max(int(match[1]) for match in matches), max(int(match[3]) for match in matches)
+    if max(first, second) > 31 or (first > 12 and second > 12):
+        return None
+    if first > 12:
+        return "day-first"
+    if second > 12:
+        return "month-first"
+    if all(match[2] == "." for match in matches):
+        return "day-first"  # nobody writes the month first with points
+    if dates is not None:
+        return dates
+    raise UserError(
+        f"a date must say which number is the day, got '{visible(matches[0][0], 40)}' and others like it in "
+        f"'{visible(name, 60)}', which can be read in two ways; pass dates='day-first' or dates='month-first', or "
+        "leave the column out with ignore="
+    )
+
+
+def _named_dates(name: str, matches: list[re.Match[str]], dates: str | None) -> str | None:
+    """19-Sep-03 and September 19, 2003: English names of months."""
+    return "month-named" if all((m[2] or m[3])[:3].lower() in _MONTHS for m in matches) else None
+
+
+def _milliseconds(text: str, form: str) -> int | None:
+    """Milliseconds since 1970 of a date in words, or None where it is none."""
+    from datetime import datetime, timezone
+
+    if form == "month-named" and (found := _NAMED.fullmatch(text.strip())):
+        month = _MONTHS.index((found[2] or found[3])[:3].lower()) + 1
+        text, form = f"{found[1] or found[4]}.{month}.{found[5]}", "day-first"
+    match = _DATE.fullmatch(text.strip())
+    if match is None:
+        return None
+    one, two, three = int(match[1]), int(match[3]), int(match[4])
+    year, month, day = {"day-first": (three, two, one), "month-first": (three, one, two)}.get(form, (one, two, three))
+    if len(match[4]) == 2 and form != "year-first":
+        year += 2000 if year < 69 else 1900
+    hour, minute, second = (int(match[i] or 0) for i in (5, 6, 7))
+    if match[8]:
+        hour = hour % 12 + (12 if match[8].lower() == "pm" else 0)
+    try:
+        moment = datetime(year, month, day, hour, minute, second, tzinfo=timezone.utc)
+    except ValueError:
+        return None
+    return int(moment.timestamp() * 1000)
+
+
+# ---- money, percent, decimal commas ----------------------------------------------------------------------------------
+
+
+def _decimal_of(name: str, matches: list[re.Match[str]], decimal: str | None) -> str | None:
+    """Which of point and comma comes before the decimals; None where all texts are plain numbers."""
+    plain = all(re.fullmatch(r"[-+]?\d*\.?\d*", match[0]) for match in matches)
+    if plain:
+        return None
+    said = {found for match in matches if (found := _says(match["digits"]))}
+    if len(said) == 2:
+        return None
+    if said:
+        return said.pop()
+    if not any("," in match["digits"] or "." in match["digits"] for match in matches):
+        return "point"
+    if decimal is not None:
+        return decimal
+    shown = next(match[0] for match in matches if "," in match["digits"] or "." in match["digits"])
+    raise UserError(
+        f"a number must say whether the comma or the point comes before its decimals, got '{visible(shown, 40)}' and "
+        f"others like it in '{visible(name, 60)}', which can be read in two ways; pass decimal='point' or "
+        "decimal='comma', or leave the column out with ignore="
+    )
+
+
+def _says(digits: str) -> str | None:
+    """What a number says of its decimals: 1,234.5 and 12.50 the point, 1.234,5 and 12,5 the comma, 1,234 nothing."""
+    marks = [c for c in digits if c in ".,"]
+    if not marks:
+        return None
+    last = marks[-1]
+    if len(set(marks)) == 2:
+        return "point" if last == "." else "comma"
+    other = "comma" if last == "." else "point"
+    if len(marks) > 1:
+        return other  # 1.234.567: one that comes again groups thousands
+    before, after = digits.strip().split(last)
+    if len(after.strip()) == 3 and 1 <= len(before.strip()) <= 3 and before.strip() != "0":
+        return None
+    return "point" if last == "." else "comma"
+
+
+def _amount(text: str, form: str) -> float | None:
+    match = _AMOUNT.fullmatch(text.strip())
+    if match is None:
+        return None
+    decimals, thousands = (".", ",") if form == "point" else (",", ".")
+    digits = re.sub(r"['\u2019\s]", "", match["digits"]).replace(thousands, "").replace(decimals, ".")
+    try:
+        value = float(digits)
+    except ValueError:
+        return None
+    minus = match["minus"] or (match["sign"] or "+") != "+"
+    return -value if minus else value
+
+
+def _read_as(column: Any, form: str) -> Any:
+    """The column with its texts read in this form; what is not of it is missing."""
+    import pyarrow as pa
+
+    kind = pa.float64() if form in DECIMALS else pa.timestamp("ms")
+    read = _amount if form in DECIMALS else _milliseconds
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    chunks = []
+    for chunk in encoded.chunks:
+        values = pa.array([None if t is None else read(str(t), form) for t in chunk.dictionary.to_pylist()], type=kind)
+        chunks.append(values.take(chunk.indices))
+    return pa.chunked_array(chunks, type=kind)

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..core.arrays import Array
 from ..errors import UserError
 from ..pages.text import visible
-from .forms import typed
+from .columns import typed
 from .texts import as_texts, encode_texts, encode_usual, is_prose, learn_texts, learn_usual
 
 # Values of a text column that get their own 0/1 column: so many at most, each in so many rows at least.

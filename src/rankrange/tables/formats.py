@@ -1,4 +1,9 @@
-"""Formats besides CSV and Parquet: JSON, Excel, ORC, standard input, folders of images. All are read whole."""
+"""Formats: which one a file has, those besides CSV and Parquet, and tables some rows at a time.
+
+JSON, Excel, ORC, standard input and folders of images are read whole. Of the others, which come some rows at a time,
+Parquet and Arrow say their types. CSV has to be read to its end to know them: a column of numbers may hold a text in
+its last row. `count_rows` does so once, and what it finds is given to `batches` from then on.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +18,34 @@ import zipfile
 import zlib
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import UserError
 from ..pages.text import visible
+from .columns import MISSING
+
+if TYPE_CHECKING:
+    from .read import Source
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
 # A picture becomes so many grey values on each side.
 _SIDE = 16
 _LIMIT = 2_000_000_000
+_OTHER_KINDS = {
+    b"PK\x03\x04": "a zip file",
+    b"%PDF": "a PDF file",
+    b"\x89PNG": "a picture",
+    b"\xff\xd8\xff": "a picture",
+    b"SQLite format": "an SQLite data base",
+    b"\x89HDF": "an HDF5 file",
+    b"\x93NUMPY": "a NumPy file",
+    b"BZh": "a bzip2 file",
+    b"\xfd7zXZ": "an xz file",
+    b"\x28\xb5\x2f\xfd": "a zstd file",
+}
 
 
 def saved_input() -> Path:
@@ -39,13 +62,33 @@ def saved_input() -> Path:
     return place
 
 
-def kind_of_text(head: bytes) -> str | None:
-    """ "lines" for JSON with one object per line, "json" for other JSON, None for anything else."""
+def kind_of(path: Path, head: bytes) -> str:
+    """The format of a file, by its first bytes."""
+    if head[:4] == b"PAR1":
+        return "parquet"
+    if head[:6] == b"ARROW1":
+        return "arrow"
+    if head[:4] == b"\xff\xff\xff\xff":
+        return "stream"
+    if head[:3] == b"ORC":
+        return "orc"
+    if (head[:4] == b"PK\x03\x04" and _is_workbook(path)) or head[:4] == b"\xd0\xcf\x11\xe0":
+        return "excel"
+    for start, what in _OTHER_KINDS.items():
+        if head.startswith(start):
+            raise UserError(
+                f"a table is CSV, JSON, Excel, Parquet, Arrow or ORC, got {what} in {path}; export it as CSV or Parquet"
+            )
+    return _kind_of_text(head)
+
+
+def _kind_of_text(head: bytes) -> str:
+    """ "lines" for JSON with one object per line, "json" for other JSON, "csv" for anything else."""
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     if start[:1] == b"[":
-        return "json" if start[1:].lstrip()[:1] in (b"{", b"]", b"[") else None
+        return "json" if start[1:].lstrip()[:1] in (b"{", b"]", b"[") else "csv"
     if start[:1] != b"{" or start[1:].lstrip()[:1] not in (b'"', b"}"):
-        return None
+        return "csv"
     first = start.splitlines()[0].rstrip()
     return "lines" if first.endswith(b"}") and len(start.splitlines()) > 1 else "json"
 
@@ -172,7 +215,7 @@ def _flat(table: Any) -> Any:
 # ---- Excel -----------------------------------------------------------------------------------------------------------
 
 
-def is_workbook(path: Path) -> bool:
+def _is_workbook(path: Path) -> bool:
     """Whether a zip file is a workbook of Excel or of another program."""
     try:
         with zipfile.ZipFile(path) as packed:
@@ -310,3 +353,65 @@ def _grey(path: Path) -> Any:
         raise UserError(
             f"an image must be readable, got {path}, which is not ({visible(str(error), 80)}); copy it anew"
         ) from error
+
+
+# ---- some rows at a time ---------------------------------------------------------------------------------------------
+
+
+class StrayCell(ValueError):
+    """A cell of CSV that is not of the type that the first rows of its column have; the argument is the column."""
+
+
+def batches(source: Source, columns: Sequence[str] | None = None, types: Mapping[str, Any] | None = None) -> Any:
+    """Record batches of typed columns, cells of `MISSING` being null.
+
+    Parameters
+    ----------
+    source : Source
+        The file.
+    columns : sequence of str, optional
+        Which columns; all of them by default.
+    types : mapping, optional
+        What `count_rows` found; it is asked where this is left out.
+
+    Returns
+    -------
+    iterator of pyarrow.RecordBatch
+        The rows, in their order.
+    """
+    if source.kind != "csv":
+        return source.packed_batches(columns)
+    found = count_rows(source)[1] if types is None else types
+    return _csv_batches(source, list(source.names if columns is None else columns), dict(found))
+
+
+def count_rows(source: Source) -> tuple[int, dict[str, Any]]:
+    """How many rows there are, and the columns of CSV that are text although their first rows are not."""
+    import pyarrow
+
+    if source.kind == "parquet":
+        import pyarrow.parquet
+
+        return int(pyarrow.parquet.read_metadata(source.path).num_rows), {}
+    types: dict[str, Any] = {}
+    while True:
+        try:
+            return sum(batch.num_rows for batch in batches(source, None, types)), types
+        except StrayCell as stray:
+            types[str(stray.args[0])] = pyarrow.string()
+
+
+def _csv_batches(source: Source, columns: list[str], types: dict[str, Any]) -> Iterator[Any]:
+    import pyarrow.csv
+
+    convert = pyarrow.csv.ConvertOptions(
+        null_values=list(MISSING), strings_can_be_null=True, include_columns=columns, column_types=types
+    )
+    try:
+        with source._stream() as file:
+            yield from pyarrow.csv.open_csv(file, source._read_options(), source._parse_options(), convert)
+    except (OSError, ValueError, EOFError, zlib.error, MemoryError) as error:
+        stray = re.search(r"In CSV column #(\d+).*conversion error", str(error))
+        if stray:
+            raise StrayCell(columns[int(stray.group(1))]) from error
+        raise source._unreadable(error) from error

@@ -24,31 +24,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from ..core.arrays import Array
 from ..errors import UserError
 from ..pages.text import visible
-from .columns import DELIMITERS, nearest, shown
+from .columns import DELIMITERS, MISSING, nearest, shown
 from .columns import find_column as find_column
-from .formats import is_workbook, kind_of_text, load, saved_input
+from .formats import kind_of, load, saved_input
 
 # More columns than this would need more memory than most machines have, one-hot columns not yet counted.
 MOST_COLUMNS = 10_000
-# What counts as missing, besides an empty cell. "none" and "-" are often values.
-MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "?", "#N/A", "<NA>")
 _HEAD = 1 << 22
 # Rows that are held at a time where a table is read in parts.
 _ROWS_AT_A_TIME = 1 << 15
-_OTHER_KINDS = {
-    b"PK\x03\x04": "a zip file",
-    b"%PDF": "a PDF file",
-    b"\x89PNG": "a picture",
-    b"\xff\xd8\xff": "a picture",
-    b"SQLite format": "an SQLite data base",
-    b"\x89HDF": "an HDF5 file",
-    b"\x93NUMPY": "a NumPy file",
-    b"BZh": "a bzip2 file",
-    b"\xfd7zXZ": "an xz file",
-    b"\x28\xb5\x2f\xfd": "a zstd file",
-}
 
 
 @dataclass(frozen=True)
@@ -247,7 +236,7 @@ def open_table(
         return parts[0] if len(parts) == 1 else _of_one_schema(parts)
     place = saved_input() if str(path) == "-" else Path(path)
     head, zipped, size = _head_of(place)
-    kind = _kind_of(place, head)
+    kind = kind_of(place, head)
     if kind in ("lines", "json", "excel", "orc"):
         held = load(place, kind, zipped, sheet)
         return _checked(Source(place, kind, list(held.schema.names), n_bytes=max(size, held.nbytes), held=held))
@@ -318,25 +307,6 @@ def _damaged_gzip(path: Path) -> UserError:
 
 def _no_permission(path: Path) -> UserError:
     return UserError(f"no permission to read {path}; ask its owner, or run: chmod u+r {path.name}")
-
-
-def _kind_of(path: Path, head: bytes) -> str:
-    if head[:4] == b"PAR1":
-        return "parquet"
-    if head[:6] == b"ARROW1":
-        return "arrow"
-    if head[:4] == b"\xff\xff\xff\xff":
-        return "stream"
-    if head[:3] == b"ORC":
-        return "orc"
-    if (head[:4] == b"PK\x03\x04" and is_workbook(path)) or head[:4] == b"\xd0\xcf\x11\xe0":
-        return "excel"
-    for start, what in _OTHER_KINDS.items():
-        if head.startswith(start):
-            raise UserError(
-                f"a table is CSV, JSON, Excel, Parquet, Arrow or ORC, got {what} in {path}; export it as CSV or Parquet"
-            )
-    return kind_of_text(head) or "csv"
 
 
 def _open_csv(path: Path, head: bytes, zipped: bool, size: int, delimiter: str | None, encoding: str) -> Source:
@@ -444,3 +414,35 @@ def _open_arrow(path: Path, kind: str) -> Any:
 
 def _arrow(module: str) -> tuple[Any, Any]:
     return importlib.import_module("pyarrow"), importlib.import_module(f"pyarrow.{module}")
+
+
+# ---- rows as the file writes them ------------------------------------------------------------------------------------
+
+
+class Held:
+    """A table in memory as a source of texts, as `Source` is one for a file."""
+
+    def __init__(self, table: Any) -> None:
+        self.table, self.names, self.path = table, list(table.column_names), Path("the table")
+
+    def text_batches(self) -> Iterator[Any]:
+        """Record batches of all columns with every cell as text; a missing one is ''."""
+        import pyarrow
+
+        for batch in self.table.to_batches(max_chunksize=10_000):
+            texts = [["" if v is None else str(v) for v in column.to_pylist()] for column in batch.columns]
+            yield pyarrow.record_batch([pyarrow.array(cells, pyarrow.string()) for cells in texts], names=self.names)
+
+
+def rows_as_text(source: Any, rows: Sequence[int] | Array) -> list[list[str]]:
+    """The cells of these rows as the source writes them, in the order asked for; [] for a row that is not there."""
+    wanted = np.unique(np.asarray(rows, dtype=np.int64))
+    found: dict[int, list[str]] = {}
+    start = 0
+    for batch in source.text_batches():
+        here = wanted[(wanted >= start) & (wanted < start + batch.num_rows)]
+        if len(here):
+            columns = [column.to_pylist() for column in batch.take(here - start).columns]
+            found.update(zip(here.tolist(), map(list, zip(*columns, strict=True)), strict=True))
+        start += batch.num_rows
+    return [found.get(int(row), []) for row in rows]

@@ -32,10 +32,12 @@ from ._select_kernels import (
 
 # Layout of the workspace, in 32-bit words, all zero at first. Where there are two entries, that of k comes first.
 TICKETS = tl.constexpr(0)  # programs that have finished `narrow`, and `finish`
+TURN = tl.constexpr(4)  # how often the programs of `joint` have waited for each other
 COUNTS = tl.constexpr(8)  # losses at or above the low pivot, and above the high one
 BINS = tl.constexpr(16)  # low key, high key (exclusive), losses above, losses inside
 LISTED = tl.constexpr(32)  # losses in the list
 N_NAN = tl.constexpr(40)
+CUT = tl.constexpr(48)  # where `joint` is asked for no cut
 PARTS = tl.constexpr(64)  # the sum of each program
 MAX_PROGRAMS = tl.constexpr(1024)
 LIST = tl.constexpr(64 + 1024)
@@ -192,14 +194,9 @@ def store_bins(
     store_bin(ws_ptr, 1, m_low, m_high, m_above, m_inside)
 
 
-@triton.jit(do_not_specialize=["x_ptr", "value_ptr", "cut_ptr", "m", "k", "scale"])
-def narrow(
-    x_ptr, ws_ptr, value_ptr, cut_ptr, n, m, k, scale,
-    SAMPLE: tl.constexpr, TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr,
-    ALONE: tl.constexpr,
-):  # fmt: skip
-    """Store the bin that holds each cut. With ALONE the last program does all the rest too: one launch."""
-    program, programs = tl.program_id(0), tl.num_programs(0)
+@triton.jit
+def brackets(x_ptr, n, m, k, SAMPLE: tl.constexpr, N_BINS: tl.constexpr):
+    """Keys around both cuts and the widths of their bins, the same in every program; whether they share one."""
     sample = sample_of(x_ptr, n, SAMPLE)
     lowest, highest = lowest_key(sample), highest_key(sample)
     k_lo, k_hi = pivots(sample, lowest, highest, k, n, SAMPLE)
@@ -210,7 +207,15 @@ def narrow(
     if shared:
         k_lo, k_hi = tl.minimum(k_lo, m_lo), tl.maximum(k_hi, m_hi)
         m_lo, m_hi = tl.full((), KEY_MAX + 1, tl.int64), tl.full((), KEY_MAX + 2, tl.int64)
-    k_shift, m_shift = shift_for(k_lo, k_hi, N_BINS), shift_for(m_lo, m_hi, N_BINS)
+    return k_lo, k_hi, shift_for(k_lo, k_hi, N_BINS), m_lo, m_hi, shift_for(m_lo, m_hi, N_BINS), shared
+
+
+@triton.jit
+def narrow_pass(
+    x_ptr, ws_ptr, n, k_lo, k_hi, k_shift, m_lo, m_hi, m_shift, program, programs,
+    TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr,
+):  # fmt: skip
+    """This program's part of the counts and the histograms."""
     # Several copies, so that ties do not queue at one word.
     hist_ptr = histograms(ws_ptr, 0, CAP, REPLICAS * N_BINS) + (program % REPLICAS) * N_BINS
     at_or_above = tl.zeros((TILE,), tl.int32)  # two counts a word: k in the low half, m in the high one
@@ -227,13 +232,21 @@ def narrow(
     tl.atomic_add(ws_ptr + COUNTS + 1, tl.sum(above & 0xFFFF, 0), sem="relaxed")
     tl.atomic_add(ws_ptr + COUNTS + 2, tl.sum((at_or_above >> 16) & 0xFFFF, 0), sem="relaxed")
     tl.atomic_add(ws_ptr + COUNTS + 3, tl.sum((above >> 16) & 0xFFFF, 0), sem="relaxed")
+
+
+@triton.jit(do_not_specialize=["x_ptr", "value_ptr", "cut_ptr", "m", "k", "scale"])
+def narrow(
+    x_ptr, ws_ptr, value_ptr, cut_ptr, n, m, k, scale,
+    SAMPLE: tl.constexpr, TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr,
+):  # fmt: skip
+    """Store the bin that holds each cut."""
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    k_lo, k_hi, k_shift, m_lo, m_hi, m_shift, shared = brackets(x_ptr, n, m, k, SAMPLE, N_BINS)
+    narrow_pass(
+        x_ptr, ws_ptr, n, k_lo, k_hi, k_shift, m_lo, m_hi, m_shift, program, programs, TILE, CAP, REPLICAS, N_BINS
+    )
     if last_to_arrive(ws_ptr + TICKETS, programs):
         store_bins(ws_ptr, m, k, n, k_lo, k_hi, k_shift, m_lo, m_hi, m_shift, shared, CAP, REPLICAS, N_BINS)
-        if ALONE:
-            tl.debug_barrier()
-            sum_and_collect(x_ptr, ws_ptr, n, scale, 0, 1, TILE, CAP, REPLICAS, N_BINS)
-            tl.debug_barrier()
-            resolve(x_ptr, ws_ptr, value_ptr, cut_ptr, n, m, k, scale, 1, TILE, CAP, REPLICAS, N_BINS)
 
 
 # --- finish

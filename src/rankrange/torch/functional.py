@@ -65,6 +65,10 @@ def ranked_range(
     >>> ranked_range(torch.tensor([9.0, 2.0, 1.0, 0.0]), 1, 3)
     tensor(1.5000)
     """
+    if dim is None and group is None:
+        value = kernels.again(losses, m, k, reduction)
+        if value is not None:
+            return value
     if reduction not in ("mean", "sum"):
         raise ValueError(f"reduction must be 'mean' or 'sum', got {reduction!r}; choose one of the two")
     rows = _as_rows(losses, dim)
@@ -77,16 +81,36 @@ def ranked_range(
     if rows.shape[-1] == 0:
         _as_range(m, k)
         return rows.sum(-1)
-    return select(rows, *_counts(m, k, rows.shape[-1]), reduction, want_cut=False)[0]
+    m_and_k = _counts(m, k, rows.shape[-1])
+    value = select(rows, *m_and_k, reduction, want_cut=False)[0]
+    if losses is rows:
+        kernels.keep_ready(losses, m, k, reduction, m_and_k, scale_of(*m_and_k, reduction), False)
+    return value
 
 
 def select(rows: Tensor, m: int, k: int, reduction: str, want_cut: bool = True) -> tuple[Tensor, Any]:
     """(value, cut) of each row, 0 <= m < k <= n given; only the value carries a gradient."""
-    scale = 1.0 / (k - m) if reduction == "mean" else 1.0
+    scale = scale_of(m, k, reduction)
     if kernels.fits_ranked_range(rows):
         return kernels.ranked_range(rows, m, k, scale, want_cut)
     cut = cut_at_ranks(rows.detach(), m, k)
     return weighted_sum(rows, cut_weights(rows.detach(), cut), scale), cut
+
+
+def scale_of(m: int, k: int, reduction: str) -> float:
+    return 1.0 / (k - m) if reduction == "mean" else 1.0
+
+
+def select_in_batch(losses: Tensor, keep: RankedRange) -> tuple[Tensor, Any]:
+    """(value, cut) of the losses of one batch, at least one, by `counts_in_batch`."""
+    cuts: list[Tensor] = []
+    value = kernels.again(losses, keep.m, keep.k, "batch", cuts)
+    if value is not None:
+        return value, cuts[0]
+    m_and_k = counts_in_batch(keep, losses.shape[0])
+    found = select(losses, *m_and_k, "mean")
+    kernels.keep_ready(losses, keep.m, keep.k, "batch", m_and_k, scale_of(*m_and_k, "mean"), True)
+    return found
 
 
 def cut_at_ranks(rows: Tensor, m: int, k: int) -> Tensor:

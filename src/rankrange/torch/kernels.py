@@ -7,22 +7,29 @@ PyTorch, which defines the results. With TRITON_INTERPRET=1 they also run on a C
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import os
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-try:
-    import triton
+from .launching import (
+    INTERPRETED,
+    JOINT,
+    PLAN,
+    TRITON,
+    Plan,
+    compiled_for,
+    current_device,
+    current_stream,
+    kept_workspace,
+    launch,
+    plan_for,
+    workspace,
+)
 
-    from . import _label_kernels, _large_kernels, _memory_kernels, _select_kernels
-except ImportError:
-    triton = None
+_compiling, _grad_enabled = torch.compiler.is_compiling, torch.is_grad_enabled  # looked up once
+_transforms_active: Any = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
 
-_INTERPRETED = os.environ.get("TRITON_INTERPRET", "0") == "1"
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _MOST = 1 << 30  # of losses: offsets and counts are 32-bit
 _REGISTERS = {"long_rows_by_mask": 128, "long_rows_by_index": 64}  # a thread; more would leave processors idle
@@ -32,26 +39,22 @@ _MOST_READ_AGAIN = 1 << 14  # scores of a long row; 64 ranks of a million labels
 _MOST_ENTRIES = 128  # of a row's list of labels, beyond which it becomes a mask
 
 
-def _version(text: str) -> tuple[int, int]:
-    major, minor = text.split(".")[:2]
-    return int(major), int(minor)
+class _Ready(NamedTuple):
+    """A launch that was made before, all but its tensors."""
+
+    run: Any
+    function: Any
+    metadata: Any
+    programs: int
+    device: int
+    only: bool  # whether there is no other device
+    words: int
+    numbers: tuple[Any, ...]
 
 
-class Plan(NamedTuple):
-    """Sizes of the launches, all powers of two. Tests use small ones, so that small inputs take every path."""
-
-    small: int = 1 << 14  # losses a row that one program takes
-    alone: int = 1 << 16  # losses up to which one launch does everything
-    sample: int = 1 << 12
-    tile: int = 1 << 12
-    list: int = 1 << 12
-    replicas: int = 8
-    bins: int = 1 << 11
-    warps: int = 16
-    weigh_tile: int = 1 << 12
-    short: int = 1 << 12  # labels a row that one program takes at once
-    label_tile: int = 1 << 11
-    per_thread: int = 8
+_PLAIN = (int, float)
+_READY: dict[Any, _Ready] = {}
+_MOST_READY = 1 << 10  # sizes and ranks; where they change all the time, all are forgotten at once
 
 
 class MemoryBatch(NamedTuple):
@@ -64,21 +67,46 @@ class MemoryBatch(NamedTuple):
     constants: tuple[float, ...]
 
 
-PLAN = Plan()
-# As measured on an H200: from these numbers of losses on, larger tiles and samples pay.
-_LARGER = PLAN._replace(tile=1 << 13, warps=32, sample=1 << 13)
-_LARGEST = _LARGER._replace(sample=1 << 14, list=1 << 13, bins=1 << 12)
-
-
-def _plan_for(n: int) -> Plan:
-    return PLAN if n < 1 << 22 else _LARGER if n < 1 << 25 else _LARGEST
-
-
 def fits_ranked_range(rows: Tensor) -> bool:
     """Whether the kernels take these rows: one of any length, or many that fit a program each."""
-    if triton is None or rows.dtype not in _DTYPES or not (rows.is_cuda or _INTERPRETED) or rows.numel() > _MOST:
+    if not TRITON or rows.dtype not in _DTYPES or not (rows.is_cuda or INTERPRETED) or rows.numel() > _MOST:
         return False
     return rows.shape[-1] <= PLAN.small or rows.numel() == rows.shape[-1]
+
+
+def again(losses: Tensor, m: Any, k: Any, how: str, cuts: list[Tensor] | None = None) -> Tensor | None:
+    """The value of losses like those of an earlier call, its cut into `cuts`; None if there was none, or it differs.
+
+    From Python a launch takes less time than to find out what to launch.
+    """
+    type_m, type_k = type(m), type(k)
+    if _compiling() or type(losses) is not Tensor or type_m not in _PLAIN or type_k not in _PLAIN:
+        return None
+    ready = _READY.get((losses.shape, losses.dtype, losses.get_device(), m, k, type_m, type_k, how))
+    if ready is None or not (losses.requires_grad and _grad_enabled()) or _transforms_active():
+        return None
+    if losses.data_ptr() % 16 or not losses.is_contiguous() or not (ready.only or ready.device == current_device()):
+        return None
+    return _apply(losses, (ready, cuts))
+
+
+def keep_ready(losses: Tensor, m: Any, k: Any, how: str, counts: tuple[int, int], scale: float, want_cut: bool) -> None:
+    """Let `again` know of a call that was just made, and of the counts and the scale that it led to."""
+    if torch.compiler.is_compiling() or not (losses.requires_grad and fits_ranked_range(losses)):
+        return
+    n = losses.shape[-1]
+    fits = losses.dim() == 1 and n <= (PLAN.joint if JOINT else PLAN.small) and losses.data_ptr() % 16 == 0
+    if not fits or type(m) not in _PLAIN or type(k) not in _PLAIN:
+        return
+    words, programs, constants, warps = _one_launch(PLAN, n, losses, (True, want_cut))
+    name, second = ("joint", torch.int32) if words else ("small", losses.dtype)
+    compiled = compiled_for(name, losses, n, second, constants, warps)
+    if compiled is not None:
+        if len(_READY) >= _MOST_READY:
+            _READY.clear()
+        only, numbers = losses.is_cpu or torch.cuda.device_count() == 1, (n, *counts, scale, *constants)
+        ready = _Ready(*compiled, programs, losses.get_device(), only, words, numbers)
+        _READY[losses.shape, losses.dtype, losses.get_device(), m, k, type(m), type(k), how] = ready  # 1 is not 1.0
 
 
 def ranked_range(rows: Tensor, m: int, k: int, scale: float, want_cut: bool) -> tuple[Tensor, Tensor | None]:
@@ -87,15 +115,14 @@ def ranked_range(rows: Tensor, m: int, k: int, scale: float, want_cut: bool) -> 
         value, cut = torch.ops.rankrange.ranked_range(rows, m, k, scale)
         return value, cut.detach()
     if not (rows.requires_grad and torch.is_grad_enabled()):
-        value, cut, _ = find_range(rows, m, k, scale)
-        return value, cut
-    asked = _Asked(m, k, scale, want_cut)
-    return _RankedRange.apply(rows, asked), asked.cut
+        return find_range(rows, m, k, scale, keep_cut=want_cut, own=False)[:2]
+    cuts: list[Tensor] = []
+    return _RankedRange.apply(rows, (m, k, scale, want_cut, cuts)), cuts[0]
 
 
 def fits_tkml(scores: Tensor, target: Tensor, top_k: int) -> bool:
     """Whether the kernels take these scores: in a long row not too many ranks may be asked for."""
-    if triton is None or scores.dtype not in _DTYPES or not (scores.is_cuda or _INTERPRETED) or scores.numel() == 0:
+    if not TRITON or scores.dtype not in _DTYPES or not (scores.is_cuda or INTERPRETED) or scores.numel() == 0:
         return False
     n_labels = scores.shape[1]
     if n_labels <= PLAN.short:
@@ -115,7 +142,7 @@ def tkml(scores: Tensor, target: Tensor, top_k: int, two_sided: bool) -> Tensor:
 
 def fits_memory(losses: Tensor, output: Tensor) -> bool:
     """Whether the kernel of m="auto" takes a batch: on a GPU, of a size that one program is done with in no time."""
-    if triton is None or not (losses.is_cuda or _INTERPRETED) or torch.compiler.is_compiling():
+    if not TRITON or not (losses.is_cuda or INTERPRETED) or torch.compiler.is_compiling():
         return False
     return losses.dtype in _DTYPES and output.dtype in _DTYPES and 0 < output.numel() <= _MOST_REMEMBERED
 
@@ -124,35 +151,57 @@ def fits_memory(losses: Tensor, output: Tensor) -> bool:
 
 
 def find_range(
-    rows: Tensor, m: int, k: int, scale: float, plan: Plan | None = None, keep_weights: bool = False
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Value and cut of each row, and scale times its weights if they are to be kept and the row is small."""
+    rows: Tensor,
+    m: int,
+    k: int,
+    scale: float,
+    plan: Plan | None = None,
+    *,
+    keep_weights: bool = False,
+    keep_cut: bool = True,
+    own: bool = True,
+) -> tuple[Tensor, Any, Any]:
+    """Value and cut of each row, and scale times its weights if they are wanted and the losses are not too many.
+
+    With `own` False the workspace may be the one that is kept for the current stream.
+    """
     shape = rows.shape
     n = shape[-1]
-    plan = plan or _plan_for(n)
+    plan = plan or plan_for(n)
     rows = rows.contiguous()
-    value = torch.empty(shape[:-1], dtype=rows.dtype, device=rows.device)
-    cut = torch.empty((*shape[:-1], 4), dtype=torch.float32, device=rows.device)
+    value = rows.new_empty(shape[:-1])
+    cut: Any
+    if n > (plan.joint if JOINT else plan.small):
+        cut = rows.new_empty((*shape[:-1], 4), dtype=torch.float32)
+        _launch_twice(plan, rows, value, cut, n, m, k, scale)
+        return value, cut, None
+    cut = rows.new_empty((*shape[:-1], 4), dtype=torch.float32) if keep_cut else None
+    weights = torch.empty_like(rows, dtype=torch.float32) if keep_weights else None
+    # What is not kept still needs a pointer, which the kernel does not follow.
+    given: Any = value, value if cut is None else cut, value if weights is None else weights, n, m, k, scale
+    words, programs, constants, warps = _one_launch(plan, n, rows, (keep_weights, keep_cut))
+    if words:
+        given = workspace(words, rows, own), *given
+    launch("joint" if words else "small", programs, 1, (rows, *given), constants, warps, words > 0)
+    return value, cut, weights
+
+
+def _one_launch(plan: Plan, n: int, rows: Tensor, kept: tuple[bool, bool]) -> tuple[int, int, tuple[Any, ...], int]:
+    """Words of the workspace, if there is one, programs, constants and warps of the launch that does everything."""
     if n <= plan.small:
-        weights = torch.empty(shape, dtype=torch.float32, device=rows.device) if keep_weights else cut
-        _launch_small(rows.numel() // n, (rows, value, cut, weights, n, m, k, scale), keep_weights, True)
-        return value, cut, weights if keep_weights else None
-    alone = n <= plan.alone
-    words = 64 + 1024 + plan.list + 4 * plan.replicas * plan.bins
-    workspace = torch.zeros(words, dtype=torch.int32, device=rows.device)
-    programs = min(-(-n // plan.tile), _processors(rows.device), 1024)
-    given = rows, workspace, value, cut, n, m, k, scale
+        block = 1 << (n - 1).bit_length()
+        return 0, rows.numel() // n, (block, *kept), min(max(block // 256, 1), 8 if block < 16384 else 16)
+    constants = plan.sample, plan.tile, plan.list, plan.replicas, plan.bins, *kept
+    # The interpreter runs one program after the other, which must not wait.
+    return plan.words, 1 if INTERPRETED else plan.programs(n, rows.device), constants, plan.warps
+
+
+def _launch_twice(plan: Plan, rows: Tensor, *given: Any) -> None:
     sizes = plan.tile, plan.list, plan.replicas, plan.bins
-    _launch("narrow", programs, 1, given, (plan.sample, *sizes, alone), plan.warps)
-    if not alone:
-        _launch("finish", programs, 1, given, sizes, plan.warps)
-    return value, cut, None
-
-
-def _launch_small(n_rows: int, given: tuple[Any, ...], keep_weights: bool, keep_cut: bool) -> None:
-    block = 1 << (given[4] - 1).bit_length()
-    warps = min(max(block // 256, 1), 8 if block < 16384 else 16)
-    _launch("small", n_rows, 1, given, (block, keep_weights, keep_cut), warps)
+    programs = plan.programs(rows.shape[-1], rows.device)
+    to_fill = rows, workspace(plan.words, rows, True), *given
+    launch("narrow", programs, 1, to_fill, (plan.sample, *sizes), plan.warps)
+    launch("finish", programs, 1, to_fill, sizes, plan.warps)
 
 
 def weigh(rows: Tensor, cut: Tensor, gradient: Tensor, scale: float, plan: Plan | None = None) -> Tensor:
@@ -162,7 +211,7 @@ def weigh(rows: Tensor, cut: Tensor, gradient: Tensor, scale: float, plan: Plan 
     out = torch.empty_like(rows)
     tile = min((plan or PLAN).weigh_tile, 1 << (n - 1).bit_length())
     given = rows, cut, gradient.contiguous(), out, n, scale
-    _launch("weigh", -(-n // tile) * (rows.numel() // n), 1, given, (tile,), 8 if tile >= 2048 else 4)
+    launch("weigh", -(-n // tile) * (rows.numel() // n), 1, given, (tile,), 8 if tile >= 2048 else 4)
     return out
 
 
@@ -178,18 +227,16 @@ def find_scores(
     if n_labels <= plan.short:
         block = 1 << (n_labels - 1).bit_length()
         given = scores, target, losses, marks, n_labels, n_entries, top_k
-        _launch("short_rows", n_rows, 1, given, (block, by_index, two_sided), min(max(block // 1024, 1), 8))
+        launch("short_rows", n_rows, 1, given, (block, by_index, two_sided), min(max(block // 1024, 1), 8))
         return losses, marks
     tile, chosen, depth = _lanes(n_labels, top_k, plan)
     lanes = torch.empty((n_rows, chosen), dtype=torch.int32, device=scores.device)
     to_fill = scores, target, losses, marks, lanes, n_labels, n_entries, top_k
     if by_index:
         sizes = tile, chosen, depth, two_sided, 1 << (n_entries - 1).bit_length()
-        _launch("long_rows_by_index", n_rows, 1, to_fill, sizes, tile // plan.per_thread // 32)
+        launch("long_rows_by_index", n_rows, 1, to_fill, sizes, tile // plan.per_thread // 32)
     else:
-        _launch(
-            "long_rows_by_mask", n_rows, 1, to_fill, (tile, chosen, depth, two_sided), tile // plan.per_thread // 32
-        )
+        launch("long_rows_by_mask", n_rows, 1, to_fill, (tile, chosen, depth, two_sided), tile // plan.per_thread // 32)
     return losses, marks
 
 
@@ -209,7 +256,7 @@ def spread(scores: Tensor, target: Tensor, marks: Tensor, gradient: Tensor, plan
     out = torch.empty_like(scores)
     tile = min(plan.label_tile, 1 << (n_labels - 1).bit_length())
     given = scores, target, marks, gradient.contiguous(), out, n_labels, target.shape[1]
-    _launch("spread", n_rows, -(-n_labels // tile), given, (tile, by_index), min(max(tile // 512, 1), 8))
+    launch("spread", n_rows, -(-n_labels // tile), given, (tile, by_index), min(max(tile // 512, 1), 8))
     return out
 
 
@@ -225,44 +272,8 @@ def remember(batch: MemoryBatch, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     )  # fmt: skip
     classes = max(1 << (n_classes - 1).bit_length(), 16)
     tile = min(max(1 << (n - 1).bit_length(), 32), 2048 // classes)
-    _launch("remember", 1, 1, given, (*batch.constants, classes, tile), 4)
+    launch("remember", 1, 1, given, (*batch.constants, classes, tile), 4)
     return weights, slopes
-
-
-# Where the arguments of each kernel hold the size that Triton specializes.
-_SIZE_AT = {"small": 4, "narrow": 4, "finish": 4, "weigh": 4, "short_rows": 4, "spread": 5}
-_SIZE_AT |= {"long_rows_by_mask": 5, "long_rows_by_index": 5, "remember": 10}
-_KERNELS: dict[str, Any] = {}
-if triton is not None:
-    for module in (_label_kernels, _large_kernels, _memory_kernels, _select_kernels):
-        _KERNELS |= {name: getattr(module, name) for name in _SIZE_AT if hasattr(module, name)}
-# How a compiled kernel is run is Triton's own business: known of these versions, the usual way for all others.
-_LAUNCH_COMPILED = triton is not None and not _INTERPRETED and (3, 6) <= _version(triton.__version__) <= (3, 9)
-_COMPILED: dict[Any, Any] = {}
-
-
-def _launch(
-    name: str, grid_0: int, grid_1: int, given: tuple[Any, ...], constants: tuple[Any, ...], warps: int, **options: int
-) -> None:
-    """Launch a kernel: all its tensors on one device, the first of them the only one whose alignment may vary.
-
-    Triton looks up the compiled kernel by all its arguments, at more than the cost of the launch itself; what the
-    code depends on is known here, so that the second launch of a kind goes straight to it.
-    """
-    first, n = given[0], given[_SIZE_AT[name]]
-    device = first.get_device()
-    key = name, device, first.dtype, first.data_ptr() % 16, n % 16, n == 1, given[1].dtype, constants, warps
-    compiled = _COMPILED.get(key)
-    if compiled is not None and device == torch.cuda.current_device():
-        stream = triton.runtime.driver.active.get_current_stream(device)
-        compiled.run(
-            grid_0, grid_1, 1, stream, compiled.function, compiled.packed_metadata, None, None, None, *given, *constants
-        )
-        return
-    with torch.cuda.device(device) if first.is_cuda else contextlib.nullcontext():
-        compiled = _KERNELS[name][(grid_0, grid_1, 1)](*given, *constants, num_warps=warps, **options)
-    if _LAUNCH_COMPILED and not hasattr(compiled, "result"):
-        _COMPILED[key] = compiled
 
 
 def _prepared(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor, bool]:
@@ -277,51 +288,63 @@ def _prepared(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor, bool]:
     return scores.contiguous(), target.contiguous(), by_index
 
 
-@functools.cache
-def _processors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 4
-
-
 # --- autograd -----------------------------------------------------------------------------------------------------
 # In eager mode a Function calls the launches directly: the operators below cost some tens of microseconds a call.
 
 
-class _Asked:
-    """What is asked of a ranked range, and its cut: every argument and output of a Function costs time."""
-
-    __slots__ = ("cut", "k", "m", "scale", "want_cut")
-
-    def __init__(self, m: int, k: int, scale: float, want_cut: bool) -> None:
-        self.m, self.k, self.scale, self.want_cut = m, k, scale, want_cut
-        self.cut: Tensor | None = None
-
-
 class _RankedRange(torch.autograd.Function):
+    """The value of (m, k, scale, want_cut); the cut goes into a list, because every output of a Function costs time."""
+
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, asked: _Asked) -> Tensor:
-        n, device = rows.shape[-1], rows.device
-        ctx.few = n <= PLAN.small and rows.dim() == 1
-        if not ctx.few:
-            value, asked.cut, _ = find_range(rows, asked.m, asked.k, asked.scale)
-            ctx.scale = asked.scale
-            ctx.save_for_backward(rows, asked.cut)
-            return value
-        value = torch.empty((), dtype=rows.dtype, device=device)
-        ctx.weights = torch.empty(n, dtype=torch.float32, device=device)
-        if asked.want_cut:
-            asked.cut = torch.empty(4, dtype=torch.float32, device=device)
-        cut = asked.cut if asked.want_cut else ctx.weights
-        given = rows.contiguous(), value, cut, ctx.weights, n, asked.m, asked.k, asked.scale
-        _launch_small(1, given, True, asked.want_cut)
+    def forward(ctx: Any, rows: Tensor, asked: Any) -> Tensor:
+        m, k, ctx.scale, want_cut, cuts = asked
+        alone = rows.dim() == 1
+        value, cut, weights = find_range(
+            rows, m, k, ctx.scale, keep_weights=alone, keep_cut=want_cut or not alone, own=False
+        )
+        cuts.append(cut)
+        if weights is None:
+            ctx.save_for_backward(rows, cut)
+        else:
+            ctx.save_for_backward(weights)
         return value
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        if ctx.few:  # the weights were kept, and to multiply them costs less than a launch
-            product = gradient * ctx.weights
+        saved = ctx.saved_tensors
+        if len(saved) == 1:  # the weights were kept, and to multiply them costs less than a launch
+            product = gradient * saved[0]
             return product if gradient.dtype == torch.float32 else product.to(gradient.dtype), None
         run: Any = torch.ops.rankrange.weigh if torch.is_grad_enabled() else weigh
-        return run(*ctx.saved_tensors, gradient, ctx.scale), None
+        return run(*saved, gradient, ctx.scale), None
+
+
+class _Again(_RankedRange):
+    """The same for losses like those of an earlier call, with as little Python as can be."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, asked: Any) -> Tensor:
+        (run, function, metadata, programs, device, _, words, numbers), cuts = asked
+        value = cut = rows.new_empty(())
+        weights = rows.new_empty(numbers[0], dtype=torch.float32)
+        ctx.save_for_backward(weights)
+        if cuts is not None:
+            cut = rows.new_empty(4, dtype=torch.float32)
+            cuts.append(cut)
+        stream = current_stream(device)
+        if words:
+            kept = kept_workspace(words, device, stream)
+            run(
+                programs, 1, 1, stream, function, metadata, None, None, None,
+                rows, kept, value, cut, weights, *numbers,
+            )  # fmt: skip
+        else:
+            run(1, 1, 1, stream, function, metadata, None, None, None, rows, value, cut, weights, *numbers)
+        return value
+
+
+# What Function.apply does beside this is to look for transforms of torch.func, which `again` does.
+_apply = super(torch.autograd.Function, _Again).apply
 
 
 class _TKML(torch.autograd.Function):

@@ -3,7 +3,8 @@
 A row is a running mean: the softmax of the sample where classes are few, else one or two numbers. Rows live on the
 device of the losses and in the state_dict. Nothing here waits for the device: an index beyond the rows there are goes
 to a spare last row, and where the size of the data set was not given, the rows grow some batches later, from a copy of
-the largest index that has long arrived.
+the largest index that has long arrived. Where it was given, an index beyond it is an error: at once where indices are
+on the host, some batches later where they are on a device.
 """
 
 from __future__ import annotations
@@ -14,18 +15,50 @@ import torch
 from torch import Tensor, nn
 
 _FIRST_ROWS = 1 << 12
+_LOOK_EVERY = 64  # batches
 _LAG = 8  # batches between asking the device for its largest index and reading the answer
 
 
+def ask(values: Tensor) -> tuple[Tensor, Any]:
+    """A copy on the host of what a device has found, and the event after which it is there; None on a host."""
+    if values.device.type != "cuda":
+        return values.cpu(), None
+    answer = torch.empty(values.shape, dtype=values.dtype, pin_memory=True).copy_(values, non_blocking=True)
+    event = torch.cuda.Event()
+    event.record()
+    return answer, event
+
+
+def arrived(event: Any) -> bool:
+    return event is None or event.query()
+
+
 class Resizable(nn.Module):
-    """A module whose buffers take the shape that a checkpoint has: what is remembered is not known at the start."""
+    """A module whose buffers take the shape that a checkpoint has: what is remembered is not known at the start.
+
+    Once it is known, a checkpoint of another shape is an error.
+    """
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         for name, buffer in list(self._buffers.items()):
             saved = state_dict.get(prefix + name)
-            if saved is not None and buffer is not None and saved.shape != buffer.shape:
-                setattr(self, name, torch.zeros_like(saved, device=buffer.device))
+            if saved is None or buffer is None or saved.shape == buffer.shape:
+                continue
+            reason = self._refusal(name, buffer, saved)
+            if reason:
+                args[-1].append(reason)  # error_msgs: load_state_dict raises them all together
+                return
+            setattr(self, name, torch.zeros_like(saved, device=buffer.device))
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def _refusal(self, name: str, buffer: Tensor, saved: Tensor) -> str:
+        """Why a buffer cannot take the shape of a saved one; empty where it can."""
+        if 0 in (len(buffer), len(saved)) and saved.dim() == buffer.dim() and saved.shape[1:] == buffer.shape[1:]:
+            return ""
+        return (
+            f"a loss that has seen batches loads states of its own shape, got {name} of shape {tuple(saved.shape)} for "
+            f"{tuple(buffer.shape)}; load the state into a new AoRRLoss, for the same number of classes"
+        )
 
 
 class Memory(Resizable):
@@ -57,6 +90,7 @@ class Memory(Resizable):
         self.register_buffer("cuts", torch.zeros(1, dtype=torch.int32))
         self.register_buffer("given", torch.full((1,), -1, dtype=torch.int64))
         self._asked: list[tuple[Tensor, Any]] = []
+        self._looks = 0
 
     @property
     def size(self) -> int:
@@ -64,6 +98,8 @@ class Memory(Resizable):
 
     def prepare(self, index: Tensor, width: int, device: torch.device) -> None:
         """Make room for what is about to come: rows of this width on this device, as many as are known to be needed."""
+        if len(index) and not torch.compiler.is_compiling():
+            self._check(index)
         rows = self.rows
         needed = self.n_samples or (self.size if torch.compiler.is_compiling() else self._largest(index) + 1)
         if needed < rows.shape[0] and rows.shape[1] == width and rows.device == device:
@@ -80,7 +116,7 @@ class Memory(Resizable):
         """The row of each index; the last one for indices that have none."""
         on_host = index.device.type == "cpu"
         index = index.to(device, non_blocking=True)
-        if on_host or self.n_samples is not None:
+        if on_host and not torch.compiler.is_compiling():  # `prepare` has looked at them
             return index
         return torch.where((index >= 0) & (index < self.size), index, self.size)
 
@@ -99,19 +135,50 @@ class Memory(Resizable):
             buffer[-1].zero_()  # many samples may have met there: what the last of them left is nobody's
         self.given[-1].fill_(-1)
 
+    def _check(self, index: Tensor) -> None:
+        """Raise for an index that no sample has; where a device knows, ask now and then, and read the answer later."""
+        if index.device.type == "cpu":
+            self._refuse(torch.stack(index.aminmax()))
+        elif self.n_samples is not None and not torch.cuda.is_current_stream_capturing():
+            if self._looks % _LOOK_EVERY == 0:
+                self._asked.append(ask(torch.stack(index.aminmax())))
+            self._looks += 1
+            if self._asked and arrived(self._asked[0][1]):
+                self._refuse(self._asked.pop(0)[0])
+
+    def _refuse(self, ends: Tensor) -> None:
+        low, high = ends.tolist()
+        if low < 0 or (self.n_samples is not None and high >= self.n_samples):
+            below = "" if self.n_samples is None else f" and below n_samples={self.n_samples}"
+            raise ValueError(
+                f"indices must be at least 0{below}, got {low} to {high}; pass the place of each sample in the data "
+                "set, and n_samples=len(dataset)"
+            )
+
+    def _refusal(self, name: str, buffer: Tensor, saved: Tensor) -> str:
+        known = self.n_samples + 1 if self.n_samples is not None else len(saved)
+        if saved.dim() != buffer.dim() or len(saved) not in (1, known):
+            return (
+                f"a memory for n_samples={self.n_samples} loads states of as many samples, got {name} of "
+                f"{max(len(saved) - 1, 0)}; pass the n_samples of the loss that was saved, or None"
+            )
+        if name == "rows" and 0 < buffer.shape[1] != saved.shape[1] > 0:
+            return (
+                f"a memory keeps one kind of row, got a state of width {saved.shape[1]} after outputs of width "
+                f"{buffer.shape[1]}; load it into a new AoRRLoss"
+            )
+        return ""
+
     def _largest(self, index: Tensor) -> int:
         if len(index) == 0:
             return -1
         if index.device.type == "cpu":
             return int(index.max())
-        answer = torch.empty((), dtype=torch.int64, pin_memory=True).copy_(index.max(), non_blocking=True)
-        arrived = torch.cuda.Event()
-        arrived.record()
-        self._asked.append((answer, arrived))
+        self._asked.append(ask(index.max()))
         if len(self._asked) <= _LAG:
             return _FIRST_ROWS - 1
-        answer, arrived = self._asked.pop(0)
-        arrived.synchronize()  # of a batch long ago: the device has the batches since then to work on
+        answer, event = self._asked.pop(0)
+        event.synchronize()  # of a batch long ago: the device has the batches since then to work on
         return int(answer)
 
     def _resize(self, size: int, width: int, device: torch.device) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..core.ranges import Rank, RankedRange
 from .auto import AutoCut, has_classes
-from .functional import LAM, LAM_HAT, counts_in_batch, cut_weights, open_cut, select, tkml, weighted_sum
+from .functional import LAM, LAM_HAT, counts_in_batch, cut_weights, open_cut, select_in_batch, tkml, weighted_sum
 from .protect import ClassGuard, weights_inside_classes
 from .stream import StreamingCuts
 
@@ -232,10 +232,9 @@ class AoRRLoss(nn.Module):
             from .distributed import joint_ranked_range
 
             return joint_ranked_range(losses, self._keep, "mean", self.group, in_batches=True, keep_all=warm)
-        n = losses.shape[0]
-        if n == 0:
+        if losses.shape[0] == 0:
             return losses.sum(), open_cut(losses)
-        value, cut = select(losses, *counts_in_batch(self._keep, n), "mean")
+        value, cut = select_in_batch(losses, self._keep)
         if warm is not None:
             value, cut = torch.where(warm, losses.mean(), value), torch.where(warm, open_cut(losses), cut)
         return value, cut

@@ -14,7 +14,7 @@ import warnings
 import torch
 from torch import Tensor
 
-from .memory import Resizable
+from .memory import Resizable, arrived, ask
 
 LEAST, ENOUGH = 0.7, 0.9
 _HALF_LIFE = 200.0  # samples of a class
@@ -60,7 +60,7 @@ class ClassGuard(Resizable):
         if self._warned:
             return
         self._looks += 1
-        if self._answer is not None and self._arrived(self._answer[1]):
+        if self._answer is not None and arrived(self._answer[1]):
             named = self._answer[0].nonzero()[:, 0].tolist()
             self._answer = None
             if named:
@@ -72,22 +72,11 @@ class ClassGuard(Resizable):
                     UserWarning,
                     stacklevel=4,
                 )
-        elif self._answer is None and self._looks % _LOOK_EVERY == 0:
-            self._answer = self._ask(self.cut_away(share))
+        elif self._answer is None and self._looks % _LOOK_EVERY == 0 and not self._captured():
+            self._answer = ask(self.cut_away(share))
 
-    def _ask(self, flags: Tensor) -> tuple[Tensor, object]:
-        if flags.device.type != "cuda":
-            return flags.cpu(), None
-        if torch.cuda.is_current_stream_capturing():
-            return torch.zeros(0), None
-        answer = torch.empty(flags.shape, dtype=flags.dtype, pin_memory=True).copy_(flags, non_blocking=True)
-        arrived = torch.cuda.Event()
-        arrived.record()
-        return answer, arrived
-
-    @staticmethod
-    def _arrived(event: object) -> bool:
-        return not isinstance(event, torch.cuda.Event) or event.query()
+    def _captured(self) -> bool:
+        return self.on.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def weights_inside_classes(losses: Tensor, target: Tensor, m: float, k: float) -> Tensor:

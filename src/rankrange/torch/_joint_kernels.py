@@ -1,0 +1,113 @@
+"""The Triton kernel for the ranked range of some thousands to a million losses: one launch for cuts, value and weights.
+
+The two passes of `_large_kernels` are short then, and what costs is to launch them from Python, to clear their
+workspace and to launch the gradient. Here all programs run at once (a cooperative launch) and wait for each other where
+those two launches end; each then writes the weights of its own losses, so that the gradient is a plain product. The
+kernel leaves the workspace as it found it, ready for the next launch on the same stream.
+"""
+
+# mypy: ignore-errors
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from ._large_kernels import (
+    COUNTS,
+    CUT,
+    LISTED,
+    N_NAN,
+    TICKETS,
+    TURN,
+    brackets,
+    histograms,
+    last_to_arrive,
+    load_bin,
+    load_tile,
+    narrow_pass,
+    resolve,
+    store_bins,
+    sum_and_collect,
+    to_collect,
+)
+from ._select_kernels import band_weight
+
+
+@triton.jit
+def let_go(ws_ptr, which: tl.constexpr):
+    """What this program wrote the others may read: they wait no longer. The next launch finds no ticket drawn."""
+    tl.store(ws_ptr + TICKETS + which, 0)
+    tl.debug_barrier()
+    tl.atomic_add(ws_ptr + TURN, 1, sem="release")
+
+
+@triton.jit
+def wait_while(ws_ptr, turn):
+    while tl.atomic_add(ws_ptr + TURN, 0, sem="acquire") == turn:
+        pass
+    tl.debug_barrier()
+
+
+@triton.jit
+def clear_histograms(
+    ws_ptr, level: tl.constexpr, program, programs,
+    TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr,
+):  # fmt: skip
+    hist_ptr = histograms(ws_ptr, level, CAP, REPLICAS * N_BINS)
+    for tile in range(program, tl.cdiv(2 * REPLICAS * N_BINS, TILE), programs):
+        offsets = tile * TILE + tl.arange(0, TILE)
+        tl.store(hist_ptr + offsets, tl.zeros((TILE,), tl.int32), mask=offsets < 2 * REPLICAS * N_BINS)
+
+
+@triton.jit
+def clear_counts(
+    ws_ptr, TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr
+):  # fmt: skip
+    """By the last program of all: what the next launch must find at zero, and no other program looks at any more."""
+    k_low, k_high, _, k_inside = load_bin(ws_ptr, 0)
+    m_low, m_high, _, m_inside = load_bin(ws_ptr, 1)
+    tl.debug_barrier()
+    tl.store(ws_ptr + COUNTS + tl.arange(0, 4), tl.zeros((4,), tl.int32))
+    tl.store(ws_ptr + LISTED, 0)
+    tl.store(ws_ptr + N_NAN, 0)
+    if to_collect(k_low, k_high, k_inside) + to_collect(m_low, m_high, m_inside) > CAP:
+        clear_histograms(ws_ptr, 1, 0, 1, TILE, CAP, REPLICAS, N_BINS)
+
+
+@triton.jit(do_not_specialize=["x_ptr", "value_ptr", "cut_ptr", "weight_ptr", "m", "k", "scale"])
+def joint(
+    x_ptr, ws_ptr, value_ptr, cut_ptr, weight_ptr, n, m, k, scale,
+    SAMPLE: tl.constexpr, TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr,
+    KEEP_WEIGHTS: tl.constexpr, KEEP_CUT: tl.constexpr,
+):  # fmt: skip
+    """`narrow`, `finish` and the weights scale * q; the programs, which must all run at once, wait for each other.
+
+    The workspace is left as it was found: zero but for TURN, which counts the waits.
+    """
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    if not KEEP_CUT:  # the programs tell it each other all the same
+        cut_ptr = ws_ptr.to(tl.pointer_type(tl.float32)) + CUT
+    turn = tl.load(ws_ptr + TURN, volatile=True)
+    k_lo, k_hi, k_shift, m_lo, m_hi, m_shift, shared = brackets(x_ptr, n, m, k, SAMPLE, N_BINS)
+    narrow_pass(
+        x_ptr, ws_ptr, n, k_lo, k_hi, k_shift, m_lo, m_hi, m_shift, program, programs, TILE, CAP, REPLICAS, N_BINS
+    )
+    if last_to_arrive(ws_ptr + TICKETS, programs):
+        store_bins(ws_ptr, m, k, n, k_lo, k_hi, k_shift, m_lo, m_hi, m_shift, shared, CAP, REPLICAS, N_BINS)
+        let_go(ws_ptr, 0)
+    wait_while(ws_ptr, turn)
+    sum_and_collect(x_ptr, ws_ptr, n, scale, program, programs, TILE, CAP, REPLICAS, N_BINS)
+    clear_histograms(ws_ptr, 0, program, programs, TILE, CAP, REPLICAS, N_BINS)
+    if last_to_arrive(ws_ptr + TICKETS + 1, programs):
+        resolve(x_ptr, ws_ptr, value_ptr, cut_ptr, n, m, k, scale, programs, TILE, CAP, REPLICAS, N_BINS)
+        clear_counts(ws_ptr, TILE, CAP, REPLICAS, N_BINS)
+        let_go(ws_ptr, 1)
+    if KEEP_WEIGHTS:
+        wait_while(ws_ptr, turn + 1)
+        lam, lam_hat = tl.load(cut_ptr, cache_modifier=".cg"), tl.load(cut_ptr + 1, cache_modifier=".cg")
+        at_lam, at_hat = tl.load(cut_ptr + 2, cache_modifier=".cg"), tl.load(cut_ptr + 3, cache_modifier=".cg")
+        for tile in range(program, tl.cdiv(n, TILE), programs):
+            x = load_tile(x_ptr, tile, n, TILE).to(tl.float32)
+            offsets = tile * TILE + tl.arange(0, TILE)
+            weights = scale * band_weight(x, lam, lam_hat, at_lam, at_hat)
+            tl.store(weight_ptr + offsets, weights, mask=offsets < n)

@@ -1,0 +1,170 @@
+"""How the kernels are started: sizes of the launches; and compiled kernels and workspaces, which are kept."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+try:
+    import triton
+
+    from . import _joint_kernels, _label_kernels, _large_kernels, _memory_kernels, _select_kernels
+except ImportError:
+    triton = None
+
+TRITON = triton is not None
+INTERPRETED = os.environ.get("TRITON_INTERPRET", "0") == "1"
+
+
+def _known(text: str) -> bool:
+    major, minor = text.split(".")[:2]
+    return (3, 6) <= (int(major), int(minor)) <= (3, 9)
+
+
+# Where the arguments of each kernel hold the size that Triton specializes.
+_SIZE_AT = {"small": 4, "narrow": 4, "finish": 4, "joint": 5, "weigh": 4, "short_rows": 4, "spread": 5}
+_SIZE_AT |= {"long_rows_by_mask": 5, "long_rows_by_index": 5, "remember": 10}
+_KERNELS: dict[str, Any] = {}
+if TRITON:
+    for module in (_joint_kernels, _label_kernels, _large_kernels, _memory_kernels, _select_kernels):
+        _KERNELS |= {name: getattr(module, name) for name in _SIZE_AT if hasattr(module, name)}
+# How a compiled kernel is run is Triton's own business: known of these versions, the usual way for all others.
+_LAUNCH_COMPILED = TRITON and not INTERPRETED and _known(triton.__version__)
+# Whether programs that wait for each other can be launched; the interpreter has one program, which never waits.
+JOINT = INTERPRETED or (_LAUNCH_COMPILED and torch.version.cuda is not None)
+
+
+class Compiled(NamedTuple):
+    """A compiled kernel: run(*grid, stream, function, metadata, None, None, None, *arguments)."""
+
+    run: Any
+    function: Any
+    metadata: Any
+
+
+_COMPILED: dict[Any, Compiled] = {}
+_WORKSPACES: dict[tuple[int, int, int], Tensor] = {}
+
+
+@functools.cache
+def processors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 4
+
+
+class Plan(NamedTuple):
+    """Sizes of the launches, all powers of two. Tests use small ones, so that small inputs take every path."""
+
+    small: int = 1 << 14  # losses a row that one program takes
+    joint: int = 1 << 20  # losses up to which one launch does everything
+    sample: int = 1 << 12
+    tile: int = 1 << 12
+    list: int = 1 << 12
+    replicas: int = 8
+    bins: int = 1 << 11
+    warps: int = 16
+    weigh_tile: int = 1 << 12
+    short: int = 1 << 12  # labels a row that one program takes at once
+    label_tile: int = 1 << 11
+    per_thread: int = 8
+
+    @property
+    def words(self) -> int:
+        """Of the workspace; `_large_kernels` says what they hold."""
+        return 64 + 1024 + self.list + 4 * self.replicas * self.bins
+
+    def programs(self, n: int, device: torch.device) -> int:
+        """How many share a pass over n losses."""
+        return min(-(-n // self.tile), processors(device), 1024)
+
+
+PLAN = Plan()
+# As measured on an H200: from these numbers of losses on, larger tiles and samples pay.
+_LARGER = PLAN._replace(tile=1 << 13, warps=32, sample=1 << 13)
+_LARGEST = _LARGER._replace(sample=1 << 14, list=1 << 13, bins=1 << 12)
+
+
+def plan_for(n: int) -> Plan:
+    return PLAN if n < 1 << 22 else _LARGER if n < 1 << 25 else _LARGEST
+
+
+def current_device() -> int:
+    return -1 if INTERPRETED else torch.cuda.current_device()
+
+
+# As a handle; inductor's code asks for it the same way.
+current_stream: Any = (lambda device: 0) if INTERPRETED else getattr(torch._C, "_cuda_getCurrentRawStream", None)
+_capturing: Any = (lambda: False) if INTERPRETED else torch.cuda.is_current_stream_capturing
+
+
+def launch(
+    name: str,
+    grid_0: int,
+    grid_1: int,
+    given: tuple[Any, ...],
+    constants: tuple[Any, ...],
+    warps: int,
+    together: bool = False,
+) -> None:
+    """Launch a kernel: all its tensors on one device, the first of them the only one whose alignment may vary.
+
+    Triton looks up the compiled kernel by all its arguments, at more than the cost of the launch itself; what the
+    code depends on is known here, so that the second launch of a kind goes straight to it.
+    With `together` the programs all run at once, or the launch fails.
+    """
+    first = given[0]
+    device = first.get_device()
+    key = _kind(name, first, given[_SIZE_AT[name]], given[1].dtype, constants, warps)
+    compiled = _COMPILED.get(key)
+    if compiled is not None and device == current_device():
+        compiled.run(
+            grid_0, grid_1, 1, current_stream(device), compiled.function, compiled.metadata, None, None, None,
+            *given, *constants,
+        )  # fmt: skip
+        return
+    with torch.cuda.device(device) if first.is_cuda else contextlib.nullcontext():
+        options = {"launch_cooperative_grid": True} if together else {}
+        kernel = _KERNELS[name][(grid_0, grid_1, 1)](*given, *constants, num_warps=warps, **options)
+    if INTERPRETED:
+        _COMPILED[key] = Compiled(lambda *grid_and_more: _KERNELS[name][grid_and_more[:3]](*grid_and_more[9:]), 0, 0)
+    elif _LAUNCH_COMPILED and not hasattr(kernel, "result"):
+        _COMPILED[key] = Compiled(kernel.run, kernel.function, kernel.packed_metadata)
+
+
+def _kind(
+    name: str, first: Tensor, n: int, second: torch.dtype, constants: tuple[Any, ...], warps: int
+) -> tuple[Any, ...]:
+    device, dtype, alignment = first.get_device(), first.dtype, first.data_ptr() % 16
+    return name, device, dtype, alignment, n % 16, n == 1, second, constants, warps
+
+
+def compiled_for(*kind: Any) -> Compiled | None:
+    """The kernel of an earlier `launch` of (name, first tensor, size, dtype of the second tensor, constants, warps)."""
+    return _COMPILED.get(_kind(*kind))
+
+
+def workspace(words: int, beside: Tensor, own: bool) -> Tensor:
+    """Zeros for one launch: its own, or those that are kept for the current stream."""
+    device = beside.get_device()
+    if own or device != current_device():
+        return torch.zeros(words, dtype=torch.int32, device=beside.device)
+    return kept_workspace(words, device, current_stream(device))
+
+
+def kept_workspace(words: int, device: int, stream: int) -> Tensor:
+    """Zeros for a launch of `joint`, which leaves them as it found them, on this stream, current on the device.
+
+    Launches on one stream follow each other. A CUDA graph may be replayed beside any of them: what is captured has
+    a workspace of its own.
+    """
+    kept = _WORKSPACES.get((words, device, stream))
+    capturing = _capturing()
+    if kept is None or capturing:
+        kept = torch.zeros(words, dtype=torch.int32, device="cpu" if device < 0 else f"cuda:{device}")
+        if not capturing:
+            _WORKSPACES[words, device, stream] = kept
+    return kept
