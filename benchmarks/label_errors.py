@@ -1,7 +1,8 @@
 """Wrong labels found and claimed: find_label_issues beside cleanlab, on planted errors and on real ones.
 
     RANKRANGE_DATA=... python benchmarks/label_errors.py [--full] [--seeds 1] [--first 0] [--sets ...] [--no-record]
-    RANKRANGE_DATA=... python benchmarks/label_errors.py --real | --numbers | --aqua | --sizes
+    RANKRANGE_DATA=... python benchmarks/label_errors.py --real | --numbers | --aqua | --sizes | --log-loss
+    python benchmarks/label_errors.py --probs FOLDER
     RANKRANGE_DATA=... python benchmarks/label_errors.py --summary
 
 A cell is a set, a kind of noise and a seed. For each of them, on the same rows and five folds:
@@ -14,19 +15,16 @@ A cell is a set, a kind of noise and a seed. For each of them, on the same rows 
 - core seconds of ours and of cleanlab with HGB.
 The default has 600 rows and one seed (six core minutes), `--full` up to 1,200 rows; both go on where they were stopped:
 cells that are in the results are not run again. Sets are those of docs/any_model.md, and circles,
-checkerboards, xor and two spirals; `--sizes` has these at 5,000 and 100,000 rows, and a colour rule at 245,000 rows,
-without planted errors.
+checkerboards, xor and two spirals.
 Noise as in benchmarks/any_model.py, and far: rows moved out 5 to 15 times along their own direction, label wrong.
-Real errors: `--real` music_genre (crowd labels with known truth); `--numbers` numeric targets with known errors beside
-cleanlab's regression module; `--aqua` four sets in AQuA's protocol beside its printed figures, where flagging nothing
-scores 65. Needs `pip install cleanlab`.
+The other flags are those of label_errors_real.py: sizes, real errors, numbers, AQuA, probabilities of networks. Needs
+`pip install cleanlab`.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import os
 import time
 import warnings
 from collections import defaultdict
@@ -34,10 +32,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import average_precision_score, f1_score
-from sklearn.model_selection import StratifiedKFold, train_test_split
+from sklearn.metrics import average_precision_score
+from sklearn.model_selection import StratifiedKFold
 
 import record
 from any_model import PAPER, TABLES, plant, table
@@ -193,156 +191,80 @@ def run(arguments: argparse.Namespace) -> None:
 
 def summary() -> None:
     rows = list(csv.DictReader((record.RESULTS / "label_errors.csv").open(encoding="utf-8")))
+    planted = [row for row in rows if row["kind"] != "none"]
     print(f"{len(rows)} cells, seeds {sorted({int(row['seed']) for row in rows})}")
-    _claims(rows)
+    print("\nclaim less truth among rows told, cells with ten rows or more: mean size, signed mean, share within .15")
+    _claims("all kinds of noise", planted)
+    _claims("all but boundary", [row for row in planted if row["kind"] != "boundary"])
+    for kind in ("symmetric", "one class", "far", "boundary"):
+        _claims(kind, [row for row in planted if row["kind"] == kind])
+    print("\nrows told, all cells together: mean claim, truth, rows")
+    for level in LEVELS:
+        told = [
+            [float(row[f"{c}_{level}"]) for c in ("claim", "truth", "rows")] for row in planted if row[f"claim_{level}"]
+        ]
+        claim, truth, count = np.array(told).T
+        print(f"{level}: {claim @ count / count.sum():.3f} {truth @ count / count.sum():.3f} {int(count.sum())}")
+    _precision(planted)
+    none = [row for row in rows if row["kind"] == "none"]
+    flagged = {(row["set"], row["seed"]): 100 * int(row["rows_0.5"]) / int(row["n"]) for row in none}
+    worst = max(flagged, key=lambda key: flagged[key])
+    above = sum(share > 0.5 for share in flagged.values())
+    print(f"\nno planted errors: {above} of {len(none)} cells above .5% flagged, most {flagged[worst]:.2f}% {worst}")
+    inside = np.array([float(row["low"]) <= float(row["wrong"]) <= float(row["high"]) for row in rows])
+    width = np.array([float(row["high"]) - float(row["low"]) for row in rows])
+    print(f"95% intervals hold the truth in {100 * inside.mean():.0f}% of cells; median width {np.median(width):.2f}")
+    ratios = [float(row["seconds"]) / float(row["seconds_hgb"]) for row in rows]
+    where = rows[int(np.argmax(ratios))]
+    print(
+        f"time over cleanlab's with HGB: median {np.median(ratios):.2f}, 90% {np.quantile(ratios, 0.9):.2f}, worst "
+        f"{max(ratios):.2f} ({where['set']}, {where['kind']})"
+    )
+    _cleaned()
+
+
+def _claims(name: str, rows: list[dict[str, Any]]) -> None:
+    for level in LEVELS:
+        off = np.array(
+            [
+                float(row[f"claim_{level}"]) - float(row[f"truth_{level}"])
+                for row in rows
+                if int(row[f"rows_{level}"]) >= 10
+            ]
+        )
+        if len(off):
+            print(
+                f"{name:>20} {level}: {np.abs(off).mean():.3f} {off.mean():+.3f} "
+                f"{100 * (np.abs(off) <= 0.15).mean():.0f}% of {len(off)} cells"
+            )
+
+
+def _precision(rows: list[dict[str, Any]]) -> None:
+    """Average precision by kind of noise; a cell is a set and a noise, its value the mean over seeds."""
     cells = defaultdict(list)
     for row in rows:
-        if row["ap_ours"]:
-            cells[row["kind"], row["rate"]].append([float(row[f"ap_{m}"]) for m in ("ours", "hgb", "lr")])
-    print("\nAverage precision: ours, cleanlab with HGB, with LR; ours less the better of both: mean, worst")
-    for key, values in cells.items():
-        ap = np.array(values)
-        gain = ap[:, 0] - ap[:, 1:].max(axis=1)
-        told = " ".join(f"{value:.3f}" for value in ap.mean(axis=0))
-        print(f"{key[0]:>10} {key[1]:>4}: {told}   {gain.mean():+.3f} {gain.min():+.3f}")
-    gain = np.concatenate([np.array(v)[:, 0] - np.array(v)[:, 1:].max(axis=1) for v in cells.values()])
-    print(f"all: {gain.mean():+.3f}, below -.005 in {100 * (gain < -0.005).mean():.0f}% of cells")
-    none = [row for row in rows if row["kind"] == "none"]
-    flagged = {row["set"]: int(row["rows_0.5"]) / int(row["n"]) for row in none}
-    worst = max(flagged, key=lambda name: flagged[name])
-    print(f"\nNo planted errors: flagged at most {100 * flagged[worst]:.2f}% ({worst})")
-    inside = [float(row["low"]) <= float(row["wrong"]) <= float(row["high"]) for row in rows]
-    print(f"95% intervals that hold the truth: {100 * np.mean(inside):.0f}% of cells")
-    times = [float(row["seconds"]) / float(row["seconds_hgb"]) for row in rows]
-    told = f"median {np.median(times):.2f}, 90% {np.quantile(times, 0.9):.2f}, worst {max(times):.2f}"
-    print(f"time over cleanlab's with HGB: {told}")
+        cells[row["kind"], row["rate"], row["set"]].append([float(row[f"ap_{m}"]) for m in ("ours", "hgb", "lr")])
+    means = {key: np.mean(values, axis=0) for key, values in cells.items()}
+    print("\naverage precision: ours, cleanlab with HGB, with LR; ours less the better of both: mean, worst set")
+    for kind in dict.fromkeys(key[:2] for key in means):
+        part = {key[2]: value for key, value in means.items() if key[:2] == kind}
+        gain = {name: value[0] - value[1:].max() for name, value in part.items()}
+        low = min(gain, key=lambda name: gain[name])
+        told = " ".join(f"{value:.3f}" for value in np.mean(list(part.values()), axis=0))
+        print(f"{kind[0]:>10} {kind[1]:>4}: {told}   {np.mean(list(gain.values())):+.3f} {gain[low]:+.3f} ({low})")
+    gain = np.array([value[0] - value[1:].max() for value in means.values()])
+    print(f"all: {gain.mean():+.3f}, below -.005 in {100 * (gain < -0.005).mean():.0f}% of {len(gain)} cells")
+    far = {key[2]: round(float(value[0]), 3) for key, value in means.items() if key[0] == "far"}
+    print(f"far rows by set: {far}")
+
+
+def _cleaned() -> None:
     path = record.RESULTS / "label_errors_cleaned.csv"
     rows = list(csv.DictReader(path.open(encoding="utf-8"))) if path.exists() else []
     for method in ("plain", "cleaned", "cleaned_cleanlab", "clean"):
         values = [float(row[method]) for row in rows if row["kind"] != "none"]
         if values:
-            print(f"accuracy on clean rows, {method}: {np.nanmean(values):.2f}")
-
-
-def _claims(rows: list[dict[str, Any]]) -> None:
-    print("claims less truth among rows told, cells with ten rows or more: mean size, signed mean, share within .15")
-    for tag in ("", "raw_"):
-        for level in LEVELS:
-            off = [
-                float(row[f"{tag}claim_{level}"]) - float(row[f"{tag}truth_{level}"])
-                for row in rows
-                if row["kind"] != "none" and int(row[f"{tag}rows_{level}"]) >= 10
-            ]
-            sizes = np.abs(off)
-            print(
-                f"{tag or 'tried '}{level}: {sizes.mean():.3f} {np.mean(off):+.3f} {100 * (sizes <= 0.15).mean():.0f}% "
-                f"of {len(off)} cells"
-            )
-
-
-# ---- sizes, real errors, numbers, AQuA -------------------------------------------------------------------------------
-
-
-def sizes() -> None:
-    """Tables that trees can learn, without planted errors: how many rows are flagged, and in what time."""
-    for name, n in [(name, n) for n in (5000, 100_000) for name in MADE] + [("colours", 245_000)]:
-        X, y = made(name, n, np.random.default_rng([0, len(name)]))
-        start, cpu = time.perf_counter(), time.process_time()
-        issues = find_label_issues(X, y, random_state=0)
-        wall, cpu = time.perf_counter() - start, time.process_time() - cpu
-        flagged = (issues.p_wrong >= 0.5).mean()
-        row = {"set": name, "n": n, "flagged": round(float(flagged), 5), "estimate": round(issues.noise_estimate, 5)}
-        row |= {"high": round(issues.noise_interval[1], 5), "wall": round(wall, 1), "core": round(cpu, 1)}
-        print(row, flush=True)
-        record.append("label_errors_sizes", [row])
-
-
-def folder(name: str) -> Any:
-    return pd.read_csv(os.path.join(os.environ["RANKRANGE_DATA"], "label_errors", f"{name}.csv.gz"))
-
-
-def real() -> None:
-    """Crowd labels of songs: AP of the 213 wrong ones, claims, and test accuracy after cleaning by itself."""
-    frame, test = folder("music_genre_train"), folder("music_genre_test")
-    wrong = (frame["given_label"] != frame["true_label"]).to_numpy()
-    columns = [c for c in frame.columns if c not in ("given_label", "true_label", "is_error")]
-    X, T = frame[columns].to_numpy(dtype=float), test[columns].to_numpy(dtype=float)
-    centre, spread = X.mean(axis=0), X.std(axis=0)
-    X, T = (X - centre) / spread, (T - centre) / spread
-    classes, given = np.unique(frame["given_label"], return_inverse=True)
-    target = np.searchsorted(classes, test["target"])
-    folds = list(StratifiedKFold(5, shuffle=True, random_state=0).split(X, given))
-    issues = find_label_issues(X, given, cv=folds, random_state=0)
-    for name, model in (
-        ("lr", LogisticRegression(C=0.1, max_iter=500)),
-        ("hgb", HistGradientBoostingClassifier(random_state=0)),
-    ):
-        print(f"cleanlab {name}: AP {average_precision_score(wrong, of_cleanlab(model, X, given, folds)[0]):.3f}")
-    print(f"ours: AP {average_precision_score(wrong, issues.score):.3f}, {issues.noise_estimate:.3f} wrong, ", end="")
-    print(f"interval {issues.noise_interval}, truth {wrong.mean():.3f}")
-    for level in LEVELS:
-        told = issues.p_wrong >= level
-        if told.any():
-            print(
-                f"  p_wrong >= {level}: {told.sum()} rows, {issues.p_wrong[told].mean():.2f} / {wrong[told].mean():.2f}"
-            )
-    plans = {
-        "as given": (given, np.ones(len(given), dtype=bool)),
-        "dropped": (given, issues.p_wrong < 0.5),
-        "relabelled": (np.where(issues.p_wrong >= 0.5, issues.suggested, given), np.ones(len(given), dtype=bool)),
-    }
-    for name, (labels, keep) in plans.items():
-        fit = LogisticRegression(C=0.1, max_iter=500).fit(X[keep], labels[keep])
-        print(f"  test accuracy {name}: {(fit.predict(T) == target).mean():.3f}")
-
-
-def real_numbers() -> None:
-    """Numeric targets with known errors: AP of the audit's p(wrong) and of cleanlab's regression module."""
-    from cleanlab.regression.learn import CleanLearning
-
-    from rankrange.audit import audit_table
-
-    for name in ("airquality_co", "airquality_nmhc", "telomere_cq_telo", "telomere_ts", "metaphor_novelty"):
-        frame = folder(name)
-        wrong = frame.pop("is_error").astype(bool).to_numpy()
-        frame = frame.drop(columns=["true_label"])
-        start = time.process_time()
-        judged = audit_table(frame, "given_label", task="numbers").judgement
-        seconds = time.process_time() - start
-        size = np.abs(judged.residuals)
-        X = pd.get_dummies(frame.drop(columns=["given_label"])).to_numpy(dtype=float)
-        start = time.process_time()
-        theirs = CleanLearning(HistGradientBoostingRegressor(random_state=0), seed=0).find_label_issues(
-            X, frame["given_label"].to_numpy()
-        )
-        told = judged.wrong >= 0.5
-        claim = f"{judged.wrong[told].mean():.2f} / {wrong[told].mean():.2f} of {told.sum()}" if told.any() else "none"
-        print(
-            f"{name}: AP ours {average_precision_score(wrong, judged.wrong + 1e-9 * size):.3f}, cleanlab's module "
-            f"{average_precision_score(wrong, 1 - theirs['label_quality']):.3f}; claim / truth {claim}; "
-            f"seconds {seconds:.1f} and {time.process_time() - start:.1f}",
-            flush=True,
-        )
-
-
-def aqua() -> None:
-    """AQuA's protocol: weighted F1 of the flags, mean over rates .1 and .4, beside its printed figures."""
-    printed = pd.read_csv(os.path.join(os.environ["RANKRANGE_DATA"], "label_errors", "aqua_published.csv"))
-    for name in TABLES:
-        X, y = table(name)
-        X = numbers(X)
-        X, _, y, _ = train_test_split(X, y, test_size=0.15, stratify=y, random_state=1)
-        for kind in ("uniform", "asymmetric"):
-            scores = []
-            for rate in (0.1, 0.4):
-                K = int(y.max()) + 1
-                flips = {c: (c + 1) % K for c in range(K)}
-                given = noise.symmetric(y, rate, 42) if kind == "uniform" else noise.asymmetric(y, flips, rate, 42)
-                flags = find_label_issues(X, given, calibrate=False, random_state=0).p_wrong >= 0.5
-                scores.append(100 * f1_score(given != y, flags, average="weighted"))
-            known = printed[(printed["dataset"] == name) & (printed["noise"] == kind)]
-            told = ", ".join(f"{m} {v}" for m, v in zip(known["method"], known["value"], strict=True))
-            print(f"{name} {kind}: ours {np.mean(scores):.1f} ({scores[0]:.1f}, {scores[1]:.1f}); {told}", flush=True)
+            print(f"accuracy on clean rows, {method}: {np.nanmean(values):.2f} ({len(values)} cells)")
 
 
 def main() -> None:
@@ -350,15 +272,22 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--sets", nargs="+")
-    for flag in ("full", "clean", "sizes", "real", "numbers", "aqua", "summary", "no-record"):
+    parser.add_argument("--probs", metavar="FOLDER")
+    for flag in ("full", "clean", "sizes", "real", "numbers", "aqua", "log-loss", "summary", "no-record"):
         parser.add_argument(f"--{flag}", action="store_true")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    parts = {"sizes": sizes, "real": real, "numbers": real_numbers, "aqua": aqua, "summary": summary}
+    import label_errors_real as others
+
+    parts = {name: getattr(others, name) for name in ("sizes", "real", "numbers", "aqua", "log_loss")}
     asked = [part for name, part in parts.items() if getattr(arguments, name)]
     for part in asked:
-        part()
-    if not asked:
+        part(arguments.sets or ())
+    if arguments.probs:
+        others.probabilities(arguments.probs)
+    if arguments.summary:
+        summary()
+    if not (asked or arguments.probs or arguments.summary):
         run(arguments)
 
 

@@ -89,6 +89,55 @@ def suspects() -> str:
     return table(["set", "wrong labels", "runs", "mean difference", "median", "worst"], rows)
 
 
+KINDS = ("symmetric", "one class", "far", "boundary")
+
+
+def claims() -> str:
+    """What is claimed of wrong labels against what was planted, by kind of noise."""
+    runs = [run for run in runs_of("label_errors") if run["kind"] != "none"]
+    figure, axis = plt.subplots(figsize=(5.6, 5), layout="constrained")
+    rows = []
+    for kind, colour in zip(KINDS, (BLUE, ORANGE, GREEN, GREY), strict=True):
+        group = [run for run in runs if run["kind"] == kind]
+        cells = [kind, str(len(group))]
+        for level in ("0.2", "0.5", "0.8"):
+            told = [run for run in group if int(run[f"rows_{level}"]) >= 10]
+            off = column(told, f"claim_{level}") - column(told, f"truth_{level}")
+            sizes = np.abs(off)
+            cells.append(f"{sizes.mean():.2f} ({off.mean():+.2f}), {100 * (sizes <= 0.15).mean():.0f}%" if told else "")
+            if level == "0.5":
+                cells.insert(2, str(len(told)))
+                axis.plot(column(told, "claim_0.5"), column(told, "truth_0.5"), "o", ms=5, alpha=0.55, color=colour)
+        axis.plot([], [], "o", color=colour, label=kind)
+        rows.append(cells)
+    axis.plot([0.4, 1], [0.4, 1], color="0.3", lw=1)
+    axis.set(
+        xlabel="mean claim", ylabel="share that was wrong", title="Rows with p_wrong of at least .5, one dot per run"
+    )
+    axis.legend(frameon=False, title="wrong labels")
+    _save(figure, "claims")
+    return table(["wrong labels", "runs", "with rows told", "at .2", "at .5", "at .8"], rows)
+
+
+def precision() -> str:
+    """Average precision of `find_label_issues` and of cleanlab's self-confidence on the same folds."""
+    rows = []
+    runs = [run for run in runs_of("label_errors") if run["ap_ours"]]
+    for (kind, rate), group in grouped(runs, lambda run: (run["kind"], run["rate"])).items():
+        values = [column(group, f"ap_{method}") for method in ("ours", "hgb", "lr")]
+        sets = grouped(group, lambda run: run["set"])
+        gains = {
+            name: column(part, "ap_ours").mean() - max(column(part, "ap_hgb").mean(), column(part, "ap_lr").mean())
+            for name, part in sets.items()
+        }
+        worst = min(gains, key=lambda name: gains[name])
+        cells = [f"{kind} {float(rate):g}", *(f"{value.mean():.2f}" for value in values)]
+        rows.append([*cells, f"{np.mean(list(gains.values())):+.2f}", f"{gains[worst]:+.2f} ({worst})"])
+    return table(
+        ["wrong labels", "rankrange", "cleanlab, HGB", "cleanlab, LR", "gain over the better", "worst set"], rows
+    )
+
+
 def chosen() -> str:
     """`m="auto"` against an ordinary logistic regression on binary sets."""
     runs = runs_of("auto_tabular")
@@ -269,6 +318,8 @@ def evidence() -> str:
 
 PARTS = {
     "suspects": suspects,
+    "claims": claims,
+    "precision": precision,
     "chosen": chosen,
     "any_model": any_model,
     "fits": fits,
