@@ -3,7 +3,8 @@
     python benchmarks/row_problems.py [--which develop|report] [--seeds 5] [--record]
 
 Kinds of junk: single cells times 1,000; rows whose numbers moved by one column; a run of rows in which one column is in
-another unit; a run of rows entered twice; rows entered again with another target; a column that gives the target away.
+another unit; a run of rows entered twice; rows entered again with another target, with other values in up to three
+cells, or with all numbers changed by next to nothing; a column that gives the target away.
 A planted row counts as found when some problem names it (a leak: when the column is named). A row of the clean table
 counts as false when some problem names it, whether or not it is really wrong: tables that people published have
 outliers of their own (rows that are repeated exactly are taken out first). Limits were chosen on the
@@ -142,12 +143,34 @@ def leak(frame, rng):
     return pd.concat([frame, pd.Series(column, name="outcome")], axis=1), "outcome"
 
 
+def altered(frame, rng):
+    """2% of the rows (three at least) come again with other values in up to three cells, a quarter of them at most."""
+    names = numeric(frame)
+    rows = rng.choice(len(frame), max(3, len(frame) // 50), replace=False)
+    again = frame.iloc[rows].reset_index(drop=True)
+    for i in range(len(again)):
+        for name in rng.choice(names, max(1, min(3, len(names) // 4)), replace=False):
+            again.loc[i, name] = frame[name].iloc[rng.integers(len(frame))]
+    return pd.concat([frame, again], ignore_index=True), np.arange(len(frame), len(frame) + len(rows))
+
+
+def remeasured(frame, rng):
+    """2% of the rows come again with all numbers changed by about a ten thousandth of their standard deviation."""
+    names = numeric(frame)
+    rows = rng.choice(len(frame), max(3, len(frame) // 50), replace=False)
+    again = frame.iloc[rows].copy()
+    again[names] = again[names] + 1e-4 * rng.normal(size=(len(rows), len(names))) * frame[names].std().to_numpy()
+    return pd.concat([frame, again], ignore_index=True), np.arange(len(frame), len(frame) + len(rows))
+
+
 PLANTS = {
     "cells x 1,000": cells,
     "shifted columns": shifted,
     "swapped units": units,
     "repeated block": block,
     "other targets": other_targets,
+    "altered copies": altered,
+    "remeasured copies": remeasured,
     "leaking column": leak,
 }
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from rankrange.audit import audit_file, beyond, in_passes
+from rankrange.audit.amounts import outlying
 from rankrange.cli.entry import main
 from rankrange.shards import fit, label_issues
 
@@ -130,3 +131,17 @@ def test_a_table_that_fits_is_read_whole(tmp_path, monkeypatch):
     monkeypatch.setattr(beyond, "audit_table", lambda table, target, **options: table.num_rows)
     path, _ = written(tmp_path, "parquet")
     assert audit_file(path, "price", ignore=["label"]) == N
+
+
+def test_beyond_memory_each_side_of_a_skewed_number_has_its_own_width(monkeypatch):
+    """As in memory: what is far below is told, though as much above is usual."""
+    rng = np.random.default_rng(0)
+    residual = rng.exponential(1.0, 20_000) - np.log(2.0)  # the median is 0, nothing lies below -0.7
+    residual[:20] = -4.0
+    monkeypatch.setattr(in_passes, "_SOME_ROWS", 5_000)
+    wrong, _ = in_passes._outlying_of_all(residual)
+    inside = outlying(residual)[0]
+    assert wrong[:20].min() > 0.9
+    assert np.abs(wrong - inside).mean() < 0.01
+    assert (wrong[residual > 0] > 0.5).mean() < 0.01
+    assert in_passes._outlying_of_all(np.abs(residual))[0].shape == residual.shape

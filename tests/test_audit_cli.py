@@ -288,6 +288,15 @@ def test_multi_label_tables_in_all_three_forms_are_the_same(form):
     np.testing.assert_array_equal(audit.target.y, Y)
     worst = set(audit.judgement.order[:10].tolist())
     assert len(worst & set(range(8))) >= 6
+    mended = [suspect for suspect in audit.suspects() if suspect.action == "relabel"]
+    assert {s.rank for s in mended} == {s.rank for s in audit.suspects() if s.p_wrong >= 0.8} != set()
+    told = [(s.row, *change) for s in mended for change in re.findall(r"(add|take away) '(\w+)'", s.why.lower())]
+    assert all((verb == "add") != Y[row, names.index(label)] for row, verb, label in told)
+    assert np.mean([row < 8 for row, _, _ in told]) > 0.8  # the planted ones
+    for s in mended:
+        suggested = [] if s.suggested == "(none)" else re.split(r"\W+", s.suggested)
+        changed = {name for name in names if (name in suggested) != Y[s.row, names.index(name)]}
+        assert changed == {label for row, _, label in told if row == s.row}
 
 
 def test_classes_from_numbers_texts_and_booleans():

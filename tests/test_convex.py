@@ -4,6 +4,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 from scipy.optimize import linprog
+from scipy.sparse import random_array
 from sklearn.linear_model import LogisticRegression, QuantileRegressor, Ridge
 from sklearn.svm import SVC, LinearSVC
 
@@ -146,3 +147,20 @@ def test_robust_maximum_equals_its_definition_with_slack_variables(slack):
     )
     problem.solve(solver=cp.CLARABEL)
     assert RobustMaxClassifier(slack, C=10.0).fit(X, SIGN).objective_ == pytest.approx(problem.value, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["logistic", "hinge", "squared", "absolute"])
+@pytest.mark.parametrize("K", [200, 300])
+def test_wide_sparse_rows_end_where_the_same_rows_do_when_they_are_dense(name, K):
+    """Steps by products with sparse rows prove the minimum that factored Hessians find."""
+    rng = np.random.default_rng(5)
+    sparse = random_array((300, 1100), density=0.03, format="csr", rng=rng)
+    score = sparse @ rng.normal(size=1100) + rng.normal(size=300)
+    y = np.sign(score) if name in ("logistic", "hinge") else score
+    problem = TopSum(Design(sparse, True), y, LOSSES[name](), 10.0, 1, K, K)
+    end = convex.solve(problem, np.zeros((1, 1101)), tol=1e-7, max_iter=200)
+    assert end.gap <= 1e-6
+    # By kernels: W is a sum of rows, so that the dense problem in as many columns as rows is the same one.
+    square, _ = np.linalg.qr(sparse.toarray().T)
+    small = TopSum(Design(sparse @ square, True), y, LOSSES[name](), 10.0, 1, K, K)
+    assert end.value == pytest.approx(convex.solve(small, np.zeros((1, 301)), tol=1e-7, max_iter=200).value, rel=2e-6)

@@ -26,6 +26,7 @@ for package in ("jinja2", "rich"):
 from rankrange.audit import Decision, Decisions, apply_decisions, audit_file, audit_table, read_decisions  # noqa: E402
 from rankrange.audit.applying import _records, _with_cells  # noqa: E402
 from rankrange.audit.decisions import COLUMNS, contents_of_row, join_labels, split_labels  # noqa: E402
+from rankrange.audit.report import _about  # noqa: E402
 from rankrange.audit.review import Review, _learnt  # noqa: E402
 from rankrange.errors import UserError  # noqa: E402
 from test_report import open_page  # noqa: E402
@@ -213,6 +214,7 @@ def test_the_curve_says_how_many_of_the_expected_errors_have_been_seen(audited):
     assert float(total) == pytest.approx(wrong.sum(), rel=0.01)
     first = [wrong[np.flatnonzero(audit.target.rows == s.row - 1)[0]] for s in audit.suspects(int(rows))]
     assert int(percent) == pytest.approx(100 * sum(first) / wrong.sum(), abs=0.51)
+    assert [_about(count) for count in (28_898.4, 1_000.0, 99.94, 3.14)] == ["28,898", "1,000", "99.9", "3.14"]
 
 
 # ---- carrying out ----------------------------------------------------------------------------------------------------

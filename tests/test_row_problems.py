@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 pa = pytest.importorskip("pyarrow")
 
-from rankrange.audit.problems import KINDS, count_problems, problems_in_words  # noqa: E402
-from rankrange.audit.row_problems import find_row_problems, tail_limit  # noqa: E402
+from rankrange.audit.problems import KINDS, count_problems, problems_in_words, quantiles  # noqa: E402
+from rankrange.audit.row_problems import _places_in, find_row_problems, tail_limit  # noqa: E402
 from rankrange.audit.target import find_target  # noqa: E402
 
 
@@ -125,6 +125,87 @@ def test_rows_that_are_equal_but_for_one_cell_are_found():
     assert (problem.kind, problem.rows, problem.column, problem.action) == ("duplicate", (21, 301), "x2", "look")
 
 
+def many_numbers(n=800, p=9, seed=0):
+    X = np.random.default_rng(seed).normal(size=(n, p))
+    return X @ (np.eye(p) + 0.3), np.array(["u", "v"])[np.arange(n) % 2]
+
+
+def as_columns(X, y):
+    return {**{f"c{j}": X[:, j] for j in range(X.shape[1])}, "y": y}
+
+
+def test_rows_that_are_equal_but_for_a_few_cells_are_found():
+    X, y = many_numbers()
+    X[700:705] = X[100:105]
+    for i, changed in enumerate(([0], [1, 2], [3, 7, 8], [0, 4], [2, 5, 6])):
+        X[700 + i, changed] = X[400 + i, changed]
+    found = [p for p in problems(as_columns(X, y)) if p.kind == "duplicate"]
+    assert {p.rows for p in found} == {(101 + i, 701 + i) for i in range(5)}
+    said = next(p.sentence for p in found if p.rows == (103, 703))
+    assert [j for j in range(9) if f"c{j} (" in said] == [3, 7, 8]
+
+
+def test_rows_that_were_measured_again_are_found():
+    X, y = many_numbers()
+    X[700:710] = X[100:110] + 1e-4 * np.random.default_rng(1).normal(size=(10, X.shape[1]))
+    found = problems(as_columns(X, y))
+    assert {p.rows for p in found if p.kind == "duplicate"} == {(101 + i, 701 + i) for i in range(10)}
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_rows_that_are_alike_by_nature_are_no_repetitions(seed):
+    rng = np.random.default_rng(seed)
+    walk = np.repeat(np.cumsum(rng.normal(size=(750, 6)), axis=0), 4, axis=0) + np.arange(3000)[:, None] % 4 * 1e-3
+    plane = rng.normal(size=(20_000, 2)) @ rng.normal(size=(2, 8))  # eight columns that two numbers tell
+    for X in (walk, plane):
+        assert rows_of(problems(as_columns(X, np.arange(len(X)) % 2)), "duplicate") == set()
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.floats(-1e6, 1e6) | st.integers(-3, 3).map(float), min_size=1, max_size=60),
+    st.lists(st.floats(0, 1), min_size=1, max_size=5),
+)
+def test_quantiles_are_those_of_numpy(values, levels):
+    x = np.array(values)
+    np.testing.assert_allclose(quantiles(x, levels), np.quantile(x, levels), rtol=1e-12, atol=1e-9)
+
+
+@settings(max_examples=30)
+@given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=50), st.integers(0, 2**31))
+def test_places_in_a_grid_are_those_of_searchsorted(grid, seed):
+    grid = np.sort(np.array(grid))
+    rng = np.random.default_rng(seed)
+    values = rng.choice([*grid, *rng.normal(scale=700, size=50), -np.inf, np.inf, 0.0], 20_000)
+    np.testing.assert_array_equal(_places_in(grid, values), np.searchsorted(grid, values))
+
+
+def test_problems_do_not_depend_on_how_many_columns_are_looked_at_at_a_time():
+    table = a_table()
+    table["weight"][77] *= 1000
+    table["height"][200:230] *= 2.54
+    found = problems(table)
+    assert {"far", "batch"} <= {p.kind for p in found}
+    assert problems(table, jobs=3) == found
+
+
+def test_many_rows_are_judged_by_the_quantiles_of_a_sample(monkeypatch):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(6000, 5)) @ (np.eye(5) + 0.4)
+    X[:, 1] += 20.0
+    X[50, 0], X[3000:3200, 1] = 900.0, X[3000:3200, 1] * 25.4
+    table = as_columns(X, np.arange(6000) % 2)
+    exact = problems(table)
+    monkeypatch.setattr("rankrange.audit.problems.EXACT_UP_TO", 4000)
+    monkeypatch.setattr("rankrange.audit.problems._DRAWN", 4000)
+    monkeypatch.setattr("rankrange.audit.row_problems._RANKED_ALL", 4000)
+    sampled = problems(table)
+    batch = set(range(3001, 3201))
+    assert rows_of(sampled, "far") - batch == rows_of(exact, "far") - batch == {51}
+    assert len(rows_of(sampled, "batch") ^ rows_of(exact, "batch")) <= 4
+    assert len(rows_of(exact, "batch") & batch) >= 195
+
+
 def test_equal_rows_of_columns_with_few_values_are_no_problem():
     rng = np.random.default_rng(0)
     table = {name: rng.integers(0, 3, 500) for name in ("a", "b", "c")} | {"y": rng.choice(["u", "v"], 500)}
@@ -158,7 +239,7 @@ def test_a_table_sorted_by_its_target_has_no_batches():
 
 
 def test_a_step_is_a_batch_to_its_edges_and_the_flank_of_a_rise_is_none():
-    from rankrange.audit.row_groups import _has_edges, _off_together
+    from rankrange.audit.column_problems import _has_edges, _off_together
 
     noise = np.random.default_rng(0).normal(0, 0.3, 4000)
     step = 4.0 * ((np.arange(4000) >= 1900) & (np.arange(4000) < 2100))

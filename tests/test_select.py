@@ -142,6 +142,27 @@ def test_large_sets_are_exact(kind, m, k):
     assert_is_ranked_range_of_many(LARGE[kind](np.random.default_rng(3)), m, k)
 
 
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(st.sampled_from([0.0, 1e-6, 0.01, 0.3, 5.0, -4.0]), min_size=2, max_size=8), st.integers(0, 3), st.data()
+)
+def test_cuts_that_are_followed_from_set_to_set_are_exact(moves, ties, data):
+    """However far values move from one call to the next, what is found is what a sort finds."""
+    dtype = data.draw(st.sampled_from([np.float64, np.float32]))
+    m, k = sorted(data.draw(st.lists(st.integers(1, 400), min_size=2, max_size=2, unique=True)))
+    rng = np.random.default_rng(len(moves))
+    values = rng.normal(size=400).astype(dtype)
+    values[: 100 * ties] = values[0]
+    ranked = module.Ranked()
+    with mock.patch.object(module, "_SAMPLED_FROM", 100):
+        for move in moves:
+            values = values + dtype(move) * rng.normal(size=400).astype(dtype) * (values != values[0])
+            found, ordered = ranked.select(values, m, k, None), np.sort(values)[::-1]
+            assert (found.lam, found.lam_hat) == (ordered[k - 1], ordered[m - 1])
+            assert found.total == pytest.approx(ordered[m:k].sum(dtype=np.float64), rel=1e-5, abs=1e-5)
+            assert found.weights.sum(dtype=np.float64) == pytest.approx(k - m)
+
+
 def test_an_unlucky_sample_falls_back_to_a_full_partition():
     values = LARGE["unlucky"](np.random.default_rng(3))
     assert module._sampled_cuts(values, [len(values) // 2]) is None

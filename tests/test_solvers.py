@@ -10,7 +10,7 @@ from rankrange import AoRRClassifier, AoRRRegressor, datasets
 from rankrange.core.losses import LOSSES
 from rankrange.core.objective import Design, Objective
 from rankrange.solvers import bilevel, certify, dca, multistart, subgradient
-from rankrange.solvers.descent import descend
+from rankrange.solvers.descent import Metric, descend
 
 RNG = np.random.default_rng(3)
 N, D = 120, 5
@@ -96,6 +96,22 @@ def test_batched_descent_equals_one_start_at_a_time():
         alone, alone_value, _ = descend(problem.batch, start[None], max_iter=5)
         np.testing.assert_allclose(end, alone[0], rtol=1e-8, atol=1e-8)
         assert value == pytest.approx(alone_value[0])
+
+
+@pytest.mark.parametrize("metric", [None, Metric(np.eye(5) + 0.1)])
+@pytest.mark.parametrize(("name", "outputs"), [("logistic", 1), ("hinge", 1), ("squared", 1), ("softmax", 3)])
+def test_one_start_alone_takes_the_steps_of_many_to_the_last_bit(name, outputs, metric):
+    """On rugged problems another last bit would be another minimum."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(200, 4))
+    y = rng.integers(0, 3, size=200) if outputs > 1 else np.where(X[:, 0] + rng.normal(size=200) > 0, 1.0, -1.0)
+    problem = Objective(Design(X, True), y, LOSSES[name](), 50.0, outputs, m=20, k=160)
+    start = rng.normal(size=(1, outputs, 5))
+    one = descend(problem.batch, start, metric, tol=1e-12, left=problem.gap_left)
+    many = descend(lambda W, which: problem.batch(W), start, metric, tol=1e-12, left=problem.gap_left, numbered=True)
+    assert one[2] == many[2] > 5
+    np.testing.assert_array_equal(one[0], many[0])
+    np.testing.assert_array_equal(one[1], many[1])
 
 
 def splits(X, y, n_splits, flipped=0.0):

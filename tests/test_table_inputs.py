@@ -1,5 +1,6 @@
 """Any table in: formats good and damaged, prose, many values, dates, money, groups, time; files that others made."""
 
+import csv
 import datetime
 import gzip
 import io
@@ -426,3 +427,79 @@ def test_rows_in_time_are_judged_by_one_model_that_nobody_gave(tickets):
     audit = audit_table(table, "queue", time="when", models="linear")
     assert any("judged by the linear model alone" in note for note in audit.notes)
     assert not any("given model" in note for note in audit.notes)
+
+
+# ---- whole audits of what an option brings ---------------------------------------------------------------------------
+
+
+def with_errors(truth, rng):
+    """Labels of which 6% are wrong, and the numbers of these rows as an audit of a file counts them."""
+    wrong = rng.random(len(truth)) < 0.06
+    return np.where(truth ^ wrong, "yes", "no"), set((np.flatnonzero(wrong) + 1).tolist())
+
+
+def audited(folder, columns, *options, target="kind"):
+    """What the command says of a table: rows that are likely wrong, and the problems besides."""
+    table, out, problems = (folder / name for name in ("table.csv", "suspects.csv", "problems.csv"))
+    with table.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([columns, *zip(*columns.values(), strict=True)])
+    order = ["audit", table, "--target", target, "--out", out, "--problems", problems, "--models", "linear", "--quiet"]
+    assert cli.main([str(word) for word in [*order, *options]]) == 0
+    with out.open(encoding="utf-8", newline="") as file:
+        likely = {int(row["row"]) for row in csv.DictReader(file) if float(row["p_wrong"]) >= 0.5}
+    return likely, problems.read_text(encoding="utf-8")
+
+
+def overlap(found, wanted):
+    """(the share of the wanted that was found, the share of what was found that is wanted)."""
+    return len(found & wanted) / len(wanted), len(found & wanted) / max(len(found), 1)
+
+
+def test_probabilities_from_elsewhere_judge_labels_that_the_columns_do_not_tell(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    truth = rng.random(400) < 0.5
+    given, wrong = with_errors(truth, rng)
+    sure = np.clip(np.where(truth, 0.95, 0.05) + 0.03 * rng.normal(size=400), 0.01, 0.99)
+    np.save(tmp_path / "p.npy", np.column_stack([1 - sure, sure]))  # columns in the order no, yes
+    columns = {"noise": rng.normal(size=400), "kind": given}
+    columns["kind"][[50, 51]] = ""  # rows without a label are not judged, and the others keep their probabilities
+    likely, _ = audited(tmp_path, columns, "--pred-probs", tmp_path / "p.npy")
+    assert overlap(likely, wrong - {51, 52}) == (1.0, 1.0)
+    assert audited(tmp_path, columns)[0] == set()
+
+
+def test_embeddings_are_columns_that_judge_like_others(tmp_path, capsys):
+    rng = np.random.default_rng(1)
+    E = rng.normal(size=(400, 3))
+    given, wrong = with_errors(E @ [3.0, -3.0, 2.0] > 0, rng)
+    np.save(tmp_path / "e.npy", E.astype(np.float32))
+    columns = {"noise": rng.normal(size=400), "kind": given}
+    found, right = overlap(audited(tmp_path, columns, "--embeddings", tmp_path / "e.npy")[0], wrong)
+    assert found > 0.6
+    assert right > 0.8
+
+
+def test_along_time_the_past_judges_the_future_and_drift_is_told(tmp_path, capsys):
+    rng = np.random.default_rng(2)
+    n = 400
+    x, when = rng.normal(size=n), rng.permutation(n)
+    given, wrong = with_errors(x > 0, rng)
+    sensor = 0.1 * rng.normal(size=n) + 5.0 * (when > 0.7 * n)
+    columns = {"x": x, "sensor": sensor, "when": when, "kind": given}
+    likely, problems = audited(tmp_path, columns, "--time", "when")
+    found, right = overlap(likely, wrong)
+    assert found > 0.6
+    assert right > 0.8
+    assert re.search(r"(?m)^drift,.*sensor", problems)
+
+
+def test_trees_judge_what_no_line_tells():
+    """Two columns whose signs say it together: linear models are at chance, and yet the labels are not blind."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(500, 2))
+    given, wrong = with_errors(X[:, 0] * X[:, 1] > 0, rng)
+    audit = audit_table({"a": X[:, 0], "b": X[:, 1], "kind": given}, "kind", models="trees", calibrate=False)
+    likely = {suspect.row + 1 for suspect in audit.suspects() if suspect.p_wrong >= 0.5}
+    found, right = overlap(likely, wrong)
+    assert found > 0.6
+    assert right > 0.7

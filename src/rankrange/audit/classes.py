@@ -108,7 +108,9 @@ def judge_classes(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
         loss_name="log loss",
         notes=[*lost_groups(groups), *_trust(issues, codes, plan.pred_probs is None and _scored(plan, n))],
     )
-    return blinded(judgement, 1.0 / K, judgement.measures[1])
+    # Trees, or probabilities that were given, may know what the two linear models do not.
+    judges = Interval.of_mean((mean.argmax(axis=1) == codes) * _worth(codes, K))
+    return blinded(judgement, 1.0 / K, judgement.measures[1], judges)
 
 
 def _issues(X: Array, target: Target, judge: AoRRClassifier, plan: Plan, logs: Array) -> LabelIssues:
@@ -191,9 +193,14 @@ def _fold(X: Array, codes: Array, test: Array, penalty: float, plan: Plan, f: in
     return np.stack(logs), int(robust.m_)
 
 
+def _worth(codes: Array, K: int) -> Array:
+    """What each row counts in balanced accuracy: classes count alike."""
+    return np.asarray((len(codes) / K / np.bincount(codes, minlength=K))[codes])
+
+
 def _measures(logs: Array, codes: Array, K: int, kept: Array) -> list[Measure]:
     right = logs.argmax(axis=2) == codes
-    worth = (len(codes) / K / np.bincount(codes, minlength=K))[codes]
+    worth = _worth(codes, K)
     own = logs[:, np.arange(len(codes)), codes]
     found = [
         Measure.of_rows("accuracy on labels as given", right[0], right[1], percent=True),

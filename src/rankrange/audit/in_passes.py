@@ -153,9 +153,7 @@ def judge_numbers_in_passes(rows: Any, target: Target, X: Path, seed: int) -> Ju
     fitted.dropped_ = np.asarray(fitted.dropped_)
     guess = _unseen_guesses(X, *regress_folds(rows, (ordinary, fitted), FOLDS, seed))
     residual = y - guess[1]
-    some = np.sort(np.abs(residual[:: 1 + len(residual) // _SOME_ROWS]).astype(np.float64))
-    of_some, noise = outlying(some)
-    wrong = np.interp(np.abs(residual), some, np.maximum.accumulate(of_some)).astype(np.float32)
+    wrong, noise = _outlying_of_all(residual)
     order = np.flatnonzero(wrong >= POSSIBLE)
     order = order[np.argsort(-np.abs(residual[order]), kind="stable")]
     return as_judgement(
@@ -170,6 +168,19 @@ def judge_numbers_in_passes(rows: Any, target: Target, X: Path, seed: int) -> Ju
         noise=noise,
         rows=np.load(X, mmap_mode="r")[order],
     )
+
+
+def _outlying_of_all(residual: Array) -> tuple[Array, Interval]:
+    """`outlying` of some of the residuals, and in between for the others: each side has a width of its own."""
+    some = residual[:: 1 + len(residual) // _SOME_ROWS].astype(np.float64)
+    of_some, noise = outlying(some)
+    wrong = np.zeros(len(residual), dtype=np.float32)
+    for side, told in ((residual >= 0, some >= 0), (residual < 0, some < 0)):
+        if told.any():
+            sizes, order = np.abs(some[told]), np.argsort(np.abs(some[told]))
+            farther = np.maximum.accumulate(of_some[told][order])
+            wrong[side] = np.interp(np.abs(residual[side]), sizes[order], farther)
+    return wrong, noise
 
 
 def _unseen_guesses(X: Path, ends: Array, seed: int) -> Array:

@@ -210,8 +210,8 @@ def facts_of(model: Any, fold_m: list[int]) -> dict[str, Any]:
     }
 
 
-def blinded(judgement: Judgement, chance: float, measure: Measure) -> Judgement:
-    """Take the suspects out of a judgement where neither model predicts better than chance.
+def blinded(judgement: Judgement, chance: float, measure: Measure, judges: Interval | None = None) -> Judgement:
+    """Take the suspects out of a judgement where no model predicts better than chance.
 
     There every row would look wrong.
 
@@ -223,10 +223,13 @@ def blinded(judgement: Judgement, chance: float, measure: Measure) -> Judgement:
         What `measure` would be without any knowledge.
     measure : Measure
         The score that is compared with chance.
+    judges : Interval, optional
+        The same score of whatever judges the rows besides the two models of the measure.
     """
-    if max(measure.ordinary.low, measure.robust.low) > chance:
+    scores = [measure.ordinary, measure.robust, *([] if judges is None else [judges])]
+    if max(score.low for score in scores) > chance:
         return judgement
-    best = max(measure.ordinary, measure.robust, key=lambda score: score.value)
+    best = max(scores, key=lambda score: score.value)
     value, low, high, by_chance = (f"{100 * v:.0f}%" for v in (best.value, best.low, best.high, chance))
     shares = f"{value}, {low} to {high}, where chance gives {by_chance}"
     return replace(

@@ -9,7 +9,7 @@ from scipy.special import expit, logit, xlog1py, xlogy
 from scipy.stats import rankdata
 
 from ..core.arrays import Array
-from ..core.flips import LIKELY, POSSIBLE, wrong_labels
+from ..core.flips import LIKELY, POSSIBLE, SURE, wrong_labels
 from ..core.losses import TKML
 from ..crossfit.folds import PENALTIES, deal
 from ..estimators import TKMLClassifier
@@ -64,7 +64,9 @@ def judge_labels(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement:
     wrong = cells.max(axis=1)
     order = np.argsort(-wrong, kind="stable")
     order = order[wrong[order] >= POSSIBLE]
-    flips = cells[order] >= np.minimum(LIKELY, wrong[order])[:, None]
+    # Where some label is surely wrong, it is mended, and only what is as sure with it: the row itself may stay.
+    sure = wrong[order] >= SURE
+    flips = cells[order] >= np.where(sure, SURE, np.minimum(LIKELY, wrong[order]))[:, None]
     suggested = Y[order] ^ flips
     worst = cells[order].argmax(axis=1)
     sign = np.where(Y[order, worst], -1.0, 1.0)
@@ -79,7 +81,7 @@ def judge_labels(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement:
         losses=np.asarray(TKML(top_k).value(Y, scores[1]), dtype=np.float64),
         wrong=wrong,
         order=order,
-        actions=actions_of(wrong[order]),
+        actions=np.where(sure, "relabel", actions_of(wrong[order])),
         suggested=[target.said_labels(mask) for mask in suggested],
         expected=[_said(Y[i], cells[i], names) for i in order],
         against=sign[:, None] * X[order] * model.coef_[place[worst]],
@@ -188,8 +190,12 @@ def _precision(Y: Array, scores: Array) -> Array:
 
 
 def _said(true: Array, wrong: Array, names: list[str]) -> str:
-    doubtful = [i for i in np.argsort(-wrong)[:3] if wrong[i] >= POSSIBLE]
-    parts = [f"'{names[i]}' {'should perhaps not' if true[i] else 'may'} be there ({wrong[i]:.0%})" for i in doubtful]
+    """Which labels to add or to take away where that is sure, and which others are in doubt."""
+    parts = []
+    for i in [i for i in np.argsort(-wrong) if wrong[i] >= SURE]:
+        parts.append(f"{'take away' if true[i] else 'add'} '{names[i]}' ({wrong[i]:.0%})")
+    for i in [i for i in np.argsort(-wrong)[:3] if POSSIBLE <= wrong[i] < SURE]:
+        parts.append(f"'{names[i]}' {'should perhaps not' if true[i] else 'may'} be there ({wrong[i]:.0%})")
     return "; ".join(parts)
 
 

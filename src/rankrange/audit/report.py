@@ -125,11 +125,14 @@ def _seen(audit: Audit) -> dict[str, Any]:
     stop = next((n for n in (10, 20, 50, 100, 200, 500, 1000, 2000, 5000) if enough <= n < last), last)
     wrong = audit.judgement.wrong
     seen = float(wrong[audit.judgement.order[:stop]].sum() / max(float(wrong.sum()), 1e-12))
-    says = (
-        f"After {stop:,} rows you have seen {seen:.0%} of the {number(float(wrong.sum()), 3)} errors that are expected"
-    )
+    says = f"After {stop:,} rows you have seen {seen:.0%} of the {_about(float(wrong.sum()))} errors that are expected"
     rest = f"; after all {last:,} suspects, {shares[-1]:.0%}." if stop < last else "."
     return {**rising(rows, shares), "says": says + rest}
+
+
+def _about(count: float) -> str:
+    """An expected count: 28,898, or with its decimals where they matter."""
+    return f"{count:,.0f}" if count >= 100 else number(count, 3)
 
 
 def _mapped(audit: Audit) -> dict[str, Any]:

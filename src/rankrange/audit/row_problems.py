@@ -2,9 +2,9 @@
 
 Nothing here needs a model of the target. Values far outside are told from heavy tails by fitting the tail of each
 column to its own inner quantiles (Tukey's h), and a gap must lie before them; rows whose columns do not go together are
-found by predicting each column from the others on robust ranks. `row_groups` finds repeated rows and batches,
-`problems` leaks and drift. All of it is linear in the rows, up to sorting; beyond 200,000 rows quantiles are those of a
-sample.
+found by predicting each column from the others on robust ranks. `problems` finds repeated rows,
+`column_problems` batches, leaks and drift. All of it is linear in the rows, up to sorting; beyond 200,000 rows
+quantiles are those of a sample.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from scipy.special import ndtr, ndtri
 
 from ..core.arrays import Array
 from ..pages.text import visible
+from .column_problems import find_batches, find_drift, find_leaks
 from .problems import (
     BLOCK,
     EXACT_UP_TO,
@@ -26,12 +27,10 @@ from .problems import (
     RowProblem,
     covariance,
     each,
-    find_drift,
-    find_leaks,
+    find_repeats,
     quantiles,
     said_value,
 )
-from .row_groups import find_batches, find_repeats
 from .target import Target
 
 # Fewer cells tell no tail; a larger share far outside is a part of the table, not an accident; so many are listed.

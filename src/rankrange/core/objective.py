@@ -16,6 +16,7 @@ the difference of two of them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +40,12 @@ class Design:
         self.n, self.d = X.shape
         self.p = self.d + fit_intercept
         self.sparse = sp.issparse(X)
+        self.factored = self.p <= _MOST_COLUMNS  # whether solvers build and factor p x p matrices
+
+    @cached_property
+    def _transposed(self) -> Any:
+        """A view; making one costs more than a product with few sparse rows."""
+        return self.X.T
 
     def scores(self, W: Array) -> Array:
         """Scores (r, n) of all rows for the parameters W (r, p), in the dtype of X."""
@@ -57,9 +64,9 @@ class Design:
         if not self.sparse and (self.X.dtype != R.dtype or R.dtype != np.float64):
             out[:, : self.d] = self._by_blocks(R)
         elif len(R) == 1:
-            out[0, : self.d] = self.X.T @ R[0]
+            out[0, : self.d] = self._transposed @ R[0]
         elif self.sparse:
-            out[:, : self.d] = (self.X.T @ R.T).T
+            out[:, : self.d] = (self._transposed @ R.T).T
         else:
             out[:, : self.d] = R @ self.X
         if self.fit_intercept:
@@ -92,11 +99,17 @@ class Design:
 
     def spread(self, h: Array) -> Array:
         """`gram`, or its diagonal alone (p,) where there are too many columns to factor the whole."""
-        if self.p <= _MOST_COLUMNS:
-            return self.gram(h)
-        squares = self.X.multiply(self.X) if self.sparse else self.X**2
-        diagonal = squares.T @ h
+        return self.gram(h) if self.factored else self.squares(h)
+
+    def squares(self, h: Array) -> Array:
+        """The diagonal of `gram` (p,)."""
+        diagonal = self._squared @ h if self.sparse else (self.X**2).T @ h
         return np.append(diagonal, h.sum()) if self.fit_intercept else np.asarray(diagonal)
+
+    @cached_property
+    def _squared(self) -> Any:
+        """The squares of sparse entries (d, n)."""
+        return self.X.multiply(self.X).T
 
     def take(self, rows: Array) -> Design:
         """The design of some of the rows."""

@@ -39,6 +39,9 @@ _RANDOM_STARTS = 6
 _OUTLYING = 3.0
 # The best of many scores is the luckier the fewer rows there are: with n rows it must gain 1 + 40/n standard errors.
 _CAUTION = 40.0
+# Of numbers no more is cut than this many times the share of outliers that there may be. Cutting a third of the rows
+# pays where noise has a peak, as Laplace's has, and nothing is wrong with the rows that it cuts.
+_NO_MORE = 1.5
 
 
 @dataclass(frozen=True)
@@ -129,8 +132,13 @@ def _best(
     """The candidate that is chosen, with the table it was chosen from, and the estimated share of errors."""
     part, tests = cross.objective, cross.tests
     parts = cross.scores(fits)
-    chosen, table, reason = _gate(row_scores(part, strata, parts, tests), part, fits)
+    scores = row_scores(part, strata, parts, tests)
+    chosen, table, reason = _gate(scores, part, fits)
     noise = _noise(part, strata, parts, tests, chosen)
+    if part.loss.targets == "numbers" and fits.shares[chosen] > _NO_MORE * noise[2]:
+        few = fits.shares <= _NO_MORE * noise[2]
+        chosen, _, reason = _gate(np.where(few[:, None], scores, scores[0]), part, fits)
+        noise = _noise(part, strata, parts, tests, chosen)
     if chosen and part.design.n > TWICE_UP_TO:  # on fewer rows the estimate is too rough to follow
         fits = fits.beside(chosen, min(noise[0], 0.9 * k_share), k_share)
         report(f"{len(tests)} more fits, at the estimated share of errors, m = {fits.shares[-1]:.3f} n")

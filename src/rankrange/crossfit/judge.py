@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -52,8 +52,10 @@ class Verdict:
 
     The upper end of the interval is at least the share of labels that differ from what the sources predict together.
 
-    `weights` and `rates` (a share of wrong labels) are one per source. `readings` is how much each reading counts:
-    nothing is known, one rate for all classes, a rate for each.
+    `weights`, `rates` (a share of wrong labels) and `gains` are one per source. A gain says by how many units of log
+    likelihood a source makes the labels more likely than the shares of the classes do; `gain` is that of all sources
+    together, and `unlike` (n,) are the labels that these would not have given. `readings` is how much each reading
+    counts: nothing is known, one rate for all classes, a rate for each.
     """
 
     p_wrong: Array
@@ -63,6 +65,9 @@ class Verdict:
     weights: Array
     rates: Array
     readings: Array
+    gains: Array
+    gain: float
+    unlike: Array
 
 
 def judge(opinions: Mapping[str, Array], codes: Array, mass: Array | None = None) -> Verdict:
@@ -76,17 +81,18 @@ def judge(opinions: Mapping[str, Array], codes: Array, mass: Array | None = None
     rows, weight = np.flatnonzero(known), worth[known] / worth[known].sum()
     readings = [Readings.of(opinion[rows], codes[rows], None if mass is None else mass[rows]) for opinion in P]
     merits = np.stack([reading.merits(codes[rows], worth[rows]) for reading in readings])
-    own = softmax(merits, axis=1)
-    likelihood = np.stack([r.likelihood(codes[rows], part) for r, part in zip(readings, own, strict=True)])
-    weights = mixture_weights(likelihood, weight)
+    labels = codes[rows]
+    expected = np.stack([r.expected(part) for r, part in zip(readings, softmax(merits, axis=1), strict=True)])
+    weights = mixture_weights(expected[:, np.arange(len(rows)), labels], weight)
     shares = softmax(weights @ merits)
     if shares[0] < LIKELY:
         shares = np.array([0.0, *shares[1:]]) / shares[1:].sum()
-    verdict = _joined(readings, weights, shares, rows, len(codes), tuple(opinions))
-    told = np.tensordot(weights, np.stack([opinion[rows] for opinion in P]), axes=1).argmax(axis=1)
-    return replace(
-        verdict, interval=(verdict.interval[0], max(verdict.interval[1], _unlike(told, codes[rows], weight)))
-    )
+    together = _together(expected, weights, labels, None if mass is None else mass[rows])
+    gain, *gains = (_gain(E, readings[0].idle, labels, worth[rows]) for E in (together, *expected))
+    unlike = np.zeros(len(codes), dtype=bool)
+    unlike[rows] = together.argmax(axis=1) != labels
+    told = _Told(tuple(opinions), weights, np.array(gains), gain, unlike, _most(unlike[rows], weight))
+    return _joined(readings, shares, rows, told)
 
 
 @dataclass(frozen=True)
@@ -111,17 +117,46 @@ class Readings:
         costs = np.array([0.0, _ANYTHING, _ANYTHING + further])
         return np.array([worth @ np.log(part) for part in self._parts(codes)]) - costs
 
-    def likelihood(self, codes: Array, shares: Array) -> Array:
-        """(n,) of the labels as they are, where the readings count with these shares."""
-        return np.asarray(shares @ np.stack(self._parts(codes)))
+    def expected(self, shares: Array) -> Array:
+        """(n, classes): the probability of each label, where the readings count with these shares."""
+        parts = zip(shares, (self.idle, self.tied.expected, self.free.expected), strict=True)
+        return np.asarray(sum(share * E for share, E in parts))
 
     def _parts(self, codes: Array) -> list[Array]:
         rows = np.arange(len(codes))
         return [np.maximum(E[rows, codes], 1e-12) for E in (self.idle, self.tied.expected, self.free.expected)]
 
 
-def _joined(readings: list[Readings], weights: Array, shares: Array, rows: Array, n: int, names: Any) -> Verdict:
-    one, each = shares[1:]
+def _together(expected: Array, weights: Array, codes: Array, mass: Array | None) -> Array:
+    """(n, classes): the probability of each label by what all sources expect (S, n, classes), averaged as logarithms.
+
+    A mixture believes the surest source; this one adds up what many weak ones say, which is all there is where many
+    labels are wrong. It is read once more, because sources that agree are surer together than each.
+    """
+    logs = np.tensordot(weights, np.log(np.clip(expected, _LEAST, 1.0)), axes=1)
+    reading = Readings.of(softmax(logs, axis=1), codes, mass)
+    return reading.expected(softmax(reading.merits(codes, np.ones(len(codes)) if mass is None else mass)))
+
+
+def _gain(E: Array, idle: Array, codes: Array, worth: Array) -> float:
+    """Units of log likelihood by which the labels are more likely under E than by the shares of the classes."""
+    rows = np.arange(len(codes))
+    return float(worth @ (np.log(np.maximum(E[rows, codes], 1e-12)) - np.log(idle[rows, codes])))
+
+
+class _Told(NamedTuple):
+    """What of a verdict does not depend on how the sources are read."""
+
+    sources: tuple[str, ...]
+    weights: Array
+    gains: Array
+    gain: float
+    unlike: Array
+    most: float
+
+
+def _joined(readings: list[Readings], shares: Array, rows: Array, told: _Told) -> Verdict:
+    (one, each), n, weights = shares[1:], len(told.unlike), told.weights
     wrong = [one * reading.tied.wrong + each * reading.free.wrong for reading in readings]
     rates = np.array([one * reading.tied.rate + each * reading.free.rate for reading in readings])
     rate = float(weights @ rates)
@@ -133,18 +168,18 @@ def _joined(readings: list[Readings], weights: Array, shares: Array, rows: Array
     spread = _WIDTH * float(np.sqrt(weights @ square))
     p_wrong = np.full(n, rate)
     p_wrong[rows] = weights @ np.stack(wrong)
-    interval = (max(0.0, rate - spread), min(1.0, rate + max(spread, 3.0 / n)))
-    return Verdict(p_wrong, rate, interval, names, weights, rates, shares)
+    interval = (max(0.0, rate - spread), min(1.0, max(rate + max(spread, 3.0 / n), told.most)))
+    return Verdict(p_wrong, rate, interval, told.sources, weights, rates, shares, told.gains, told.gain, told.unlike)
 
 
-def _unlike(told: Array, codes: Array, share: Array) -> float:
+def _most(unlike: Array, share: Array) -> float:
     """The share of labels that differ from what is predicted, at the upper end of its 95% interval.
 
     So many may be wrong at most, give or take: those near a boundary look like rows that are hard, and no model of
     wrong labels can tell how many of the hard ones are wrong.
     """
-    unlike = float(share @ (told != codes))
-    return min(1.0, unlike + _WIDTH * float(np.sqrt(unlike * (1.0 - unlike) * (share**2).sum())))
+    part = float(share @ unlike)
+    return min(1.0, part + _WIDTH * float(np.sqrt(part * (1.0 - part) * (share**2).sum())))
 
 
 # So many rows tell the weights of a mixture to one or two hundredths, where it is flat around them; more take time.

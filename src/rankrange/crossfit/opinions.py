@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import log_softmax
 from sklearn.base import clone
-from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.neighbors import NearestNeighbors
 
 from ..core.arrays import Array
@@ -43,6 +43,8 @@ _BOOSTED_ON, _RICH_ON, _FOREST_ON, _STOP_ON = 40_000, 150_000, 5_000, 4_000
 _RICH_FROM = 5_000
 _LEAST_GAIN = 0.01
 _TREES = 30
+# Forests of large leaves, which average wrong labels out: how many trees, and the share of the rows that each sees.
+_SMOOTH_TREES, _SEEN = 50, 0.5
 
 
 def logistic_objective(
@@ -98,7 +100,7 @@ def simple_opinions(
     folds: Folds | None = None,
     mass: Array | None = None,
 ) -> dict[str, Array]:
-    """Out-of-fold probabilities (n, n_classes) of the linear fits and the nearest rows; none where X holds no numbers.
+    """Out-of-fold probabilities (n, n_classes) of linear fits, nearest rows and forests; none if X holds no numbers.
 
     Folds that are given are kept to, by all of them; else each has what suits it.
     """
@@ -116,7 +118,40 @@ def simple_opinions(
             found["neighbours"] = label_shares(view, codes, n_classes, everyone, rng, mass)
         else:
             found["neighbours"] = label_shares_by_fold(view, codes, n_classes, folds, mass)
+    found |= smooth_forests(view, codes, n_classes, int(rng.integers(2**31)), folds, mass)
     return found
+
+
+def smooth_forests(
+    X: Any, codes: Array, n_classes: int, seed: int, folds: Folds | None = None, mass: Array | None = None
+) -> dict[str, Array]:
+    """Probabilities (n, n_classes) of two forests whose leaves hold many rows, by trees that have not seen the row.
+
+    Where two labels of five are wrong they still see what is left: each leaf is a vote of ten labels or more, and the
+    trees differ. They are rough, and count little where labels are right.
+    """
+    found = {}
+    for name, kind, leaf in (("extra trees", ExtraTreesClassifier, 10), ("forest", RandomForestClassifier, 25)):
+        seen = min(_SEEN, _FOREST_ON / len(codes))
+        settings = {"min_samples_leaf": leaf, "bootstrap": True, "max_samples": seen, "random_state": seed}
+        model = kind(_SMOOTH_TREES, oob_score=folds is None, **settings)
+        if folds is None:
+            found[name] = np.asarray(model.fit(X, codes, sample_weight=mass).oob_decision_function_)
+            continue
+        parts = []
+        for train, test in zip(folds.train, folds.test, strict=True):
+            weight = None if mass is None else mass[train]
+            fit = clone(model).fit(X[train], codes[train], sample_weight=weight)
+            parts.append(_all_classes(fit, fit.predict_proba(X[test]), n_classes))
+        found[name] = folds.average(parts)
+    return found
+
+
+def _all_classes(fit: Any, P: Array, n_classes: int) -> Array:
+    """P with a column for each class, where the rows of a fit may lack some."""
+    full = np.zeros((len(P), n_classes))
+    full[:, fit.classes_] = P
+    return full
 
 
 def label_shares(
@@ -253,7 +288,7 @@ class _TreeTask:
             few = min(1.0, _FOREST_ON / max(int(train.sum()), 1))
             kind = RandomForestClassifier(_TREES, min_samples_leaf=3, max_samples=few, random_state=self.seed)
             fit = self._fit(kind, train, 8 * _FOREST_ON)
-            parts.append(self._all_classes(fit, fit.predict_proba(self.X[test])))
+            parts.append(_all_classes(fit, fit.predict_proba(self.X[test]), self.n_classes))
         return self.folds.average(parts)
 
     def log_likelihood(self, P: Array) -> float:
@@ -275,19 +310,14 @@ class _TreeTask:
         found = np.zeros(len(rounds))
         for i, P in enumerate(fit.staged_predict_proba(self.X[rows]), start=1):
             if i in rounds:
-                own = self._all_classes(fit, P)[np.arange(len(rows)), self.codes[rows]]
+                own = _all_classes(fit, P, self.n_classes)[np.arange(len(rows)), self.codes[rows]]
                 found[rounds.index(i)] = np.log(np.maximum(own, 1e-4)).sum()
         return found
 
     def _stopped(self, fit: Any, X: Array, stop: int) -> Array:
         if stop >= fit.n_iter_:
-            return self._all_classes(fit, fit.predict_proba(X))
+            return _all_classes(fit, fit.predict_proba(X), self.n_classes)
         stages = fit.staged_predict_proba(X)
         for _ in range(stop - 1):
             next(stages)
-        return self._all_classes(fit, next(stages))
-
-    def _all_classes(self, fit: Any, P: Array) -> Array:
-        full = np.zeros((len(P), self.n_classes))
-        full[:, fit.classes_] = P
-        return full
+        return _all_classes(fit, next(stages), self.n_classes)

@@ -24,17 +24,22 @@ from .linear import warn_of_lost_class
 _LEAST_OF_CLASS = 5
 # Rows, or groups of 25, from which on a quarter of them makes a fit as well.
 _LEAST_TO_QUARTER = 600
+# Wrong labels have the upper hand of a model that knows less than the first share of what all opinions know together,
+# and of all models where that is less than the second share of what there is to know. It must be more than luck: so
+# many units of log likelihood. Opinions that would take more of a class than the last share know only that it is small.
+_OVERWHELMED, _HARDLY_KNOWN, _LUCK, _MOST_OF_CLASS = 0.6, 0.07, 5.0, 0.75
 
 
 class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
     """Any classifier, trained without the rows whose labels are probably wrong.
 
     Copies of the model fitted on four fifths of the rows judge the other fifth, and copies fitted on a quarter judge
-    the rest; beside them stand a linear fit, one that cuts what seems wrong, and the nearest rows, where X can be read
-    as numbers. From what they say about the labels as they are follow the share of wrong labels, class by class, and
-    for each row the probability that its label is wrong. Rows of one half or more are dropped, unless they are less
-    than 1% of the rows and the share of wrong labels may well be zero; and the model is fitted again without them. On
-    clean labels next to nothing is dropped.
+    the rest; beside them stand a linear fit, one that cuts what seems wrong, the nearest rows and two forests, where X
+    can be read as numbers. From what they say about the labels as they are follow the share of wrong labels, class by
+    class, and for each row the probability that its label is wrong. Rows of one half or more are dropped, unless they
+    are less than 1% of the rows and the share of wrong labels may well be zero; where so many labels are wrong that the
+    model itself hardly learns, all rows are whose label the opinions together would not give. The model is fitted again
+    without them. On clean labels next to nothing is dropped.
 
     Parameters
     ----------
@@ -43,7 +48,8 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         any package, pipelines, `AoRRClassifier`. X is handed to it as it is; its random states are set for each fit.
     m : "auto", int or float
         How many rows to drop: an int is a count, a float in [0, 1] a share. "auto" drops those with a probability of at
-        least one half of being wrong. A given m drops the m rows with the largest out-of-fold loss; see Notes.
+        least one half of being wrong, and more where wrong labels overwhelm the model. A given m drops the m rows with
+        the largest out-of-fold loss; see Notes.
     k : int or float, default=1.0
         With a given m, the last rank that counts: rows beyond rank k are easy and do not train either.
     refit : "ensemble" or "single"
@@ -51,7 +57,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         the speed of the model itself.
     n_repeats : int
         How often the rows are cut into halves (or into `cv` folds). Five repeats are 5 fits of four fifths and 4 of
-        quarters (below 600 rows 6 of halves) to judge, and 10 of halves to keep; or 5 of four fifths and one of all
+        quarters (below 600 rows 4 of halves) to judge, and 10 of halves to keep; or 5 of four fifths and one of all
         rows, where less than 1% of the rows are dropped.
     cv : None, int, splitter, or list of (train, test)
         None is halves. A splitter may leave rows unjudged, as TimeSeriesSplit does; those are never dropped.
@@ -68,7 +74,8 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
     noise_estimate_, noise_interval_ : the share of wrong labels and its 95% interval (m="auto")
         The upper end is at least the share of labels that are not predicted: wrong ones may hide among hard rows.
     tuning_ : dict of arrays
-        m="auto": the "source" of each opinion, its "weight", and the share of wrong labels that it sees ("rate").
+        m="auto": the "source" of each opinion, its "weight", the share of wrong labels that it sees ("rate"),
+        and by how many units of log likelihood it makes the labels more likely than the class shares do ("gain").
         Given m: for each "round" the "objective", the ranked range of the out-of-fold losses.
     losses_, lam_, lam_hat_ : with a given m, the out-of-fold losses that were ranked, and the cuts s_[k] and s_[m]
     estimators_, estimator_weights_, or estimator_ : the fitted models and how much each counts, or the one model
@@ -137,7 +144,12 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         folds = None if plan.free else plan.folds
         opinions.update(simple_opinions(task.X, codes, n_classes, plan.rng, folds, weight))
         verdict = judge(opinions, codes, weight)
-        self.tuning_ = {"source": np.array(verdict.sources), "weight": verdict.weights, "rate": verdict.rates}
+        self.tuning_ = {
+            "source": np.array(verdict.sources),
+            "weight": verdict.weights,
+            "rate": verdict.rates,
+            "gain": verdict.gains,
+        }
         return verdict, bool(verdict.readings[0] < LIKELY), fits.get("fifths")
 
     def _tells_probabilities(self) -> bool:
@@ -169,13 +181,21 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         if rows < LEAST_TO_HALVE:
             return {"fifths": plan.larger(task)}
         if rows < _LEAST_TO_QUARTER:
-            return {"halves": plan.first(max(1, repeats - 2))}
+            return {"halves": plan.first(max(1, repeats - 3))}
         return {"fifths": plan.larger(task), "quarters": plan.quarters(task.codes, max(1, repeats // 4))}
 
-    def _cut(self, task: Task, p_wrong: Array, mass: Array) -> Array:
-        """Probably wrong; but no class that is too small to judge, and never all rows of a class."""
+    def _cut(self, task: Task, verdict: Verdict | Outliers, mass: Array) -> Array:
+        """Probably wrong; but no class that is too small to judge, and never all rows of a class.
+
+        Where wrong labels have the upper hand of the model, all that the opinions together would not have given: which
+        of these rows are wrong and which are hard can then not be told, and the model learns from neither.
+        """
         assert task.classes is not None
-        cut = super()._cut(task, p_wrong, mass)
+        assert task.codes is not None
+        assert isinstance(verdict, Verdict)
+        cut, p_wrong = super()._cut(task, verdict, mass), verdict.p_wrong
+        if _overwhelmed(verdict, task.codes, mass):
+            cut = verdict.unlike.copy()
         for label in task.classes:
             rows = np.flatnonzero(task.y == label)
             spared = len(rows) if mass[rows].sum() < _LEAST_OF_CLASS else 2
@@ -200,3 +220,13 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
     def predict_log_proba(self, X: Any) -> Array:
         """Logarithms of `predict_proba`."""
         return np.log(np.maximum(self.predict_proba(X), 1e-300))
+
+
+def _overwhelmed(verdict: Verdict, codes: Array, mass: Array) -> bool:
+    """Whether so many labels are wrong, or rows hard, that the model itself, the first source, hardly learns."""
+    sizes = np.bincount(codes, weights=mass)
+    shares = sizes[sizes > 0] / sizes.sum()
+    whole = -float(sizes.sum() * shares @ np.log(shares))
+    lost = np.bincount(codes, weights=mass * verdict.unlike) / np.maximum(sizes, 1e-12)
+    little = verdict.gains[0] < _OVERWHELMED * verdict.gain or verdict.gain < _HARDLY_KNOWN * whole
+    return bool(little and verdict.gain > _LUCK and lost.max() <= _MOST_OF_CLASS)

@@ -203,7 +203,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
     def _fit_judged(self, task: Task, mass: Array, plan: Plan) -> None:
         verdict, knowing, fifths = self._judge(task, mass, plan)
         self.p_wrong_ = verdict.p_wrong
-        self.dropped_ = self._cut(task, verdict.p_wrong, mass) & (mass > 0)
+        self.dropped_ = self._cut(task, verdict, mass) & (mass > 0)
         if mass[self.dropped_].sum() < _TOO_FEW * mass.sum() and verdict.interval[0] == 0.0:
             self.dropped_ = np.zeros(len(mass), dtype=bool)
         self.m_, self.k_ = _count(mass[self.dropped_].sum()), _count(mass.sum())
@@ -229,8 +229,8 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
     def _calibrate(self, task: Task, fit: FittedFolds, verdict: Verdict | Outliers, mass: Array) -> None:
         """Learn from rows that the last fits have not seen how sure their probabilities may be."""
 
-    def _cut(self, task: Task, p_wrong: Array, mass: Array) -> Array:
-        return np.asarray(p_wrong >= LIKELY)
+    def _cut(self, task: Task, verdict: Verdict | Outliers, mass: Array) -> Array:
+        return np.asarray(verdict.p_wrong >= LIKELY)
 
     def _ranks(self, mass: Array) -> tuple[float, float]:
         whole = bool((mass == np.floor(mass)).all())

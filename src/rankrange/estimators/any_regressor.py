@@ -17,6 +17,9 @@ from .any_model import Plan, RankedRangeModel
 
 # Repeats of the folds in which targets are judged: what comes of it is smoothed, so two are enough.
 _REPEATS = 2
+# Where many targets are wrong, fits without the worst of them find more: so often rows are judged again, the second
+# time only where the share of outliers has grown by so much.
+_AGAIN, _GROWN = 2, 0.02
 
 
 class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
@@ -25,7 +28,8 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
     Copies of the model fitted on one half of the rows predict the other half. Residuals are measured in units of how
     far rows like it scatter, which the model learns as well, so that noise that grows with the target or with a feature
     is not taken for errors. Where more residuals are large than a normal error explains, those that it does not explain
-    are dropped; where there are none, nothing is. Then all rows are judged once more, by fits without those.
+    are dropped; where there are none, nothing is. Then all rows are judged once more, by fits without those, and again
+    where that finds many more.
 
     Parameters
     ----------
@@ -86,7 +90,9 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
         expected = self._cross_fit(with_targets(task, sizes(residual)), judges).out_of_fold
         found = judge_numbers(residual, expected, mass)
         rates = [found.rate]
-        if (found.p_wrong >= LIKELY).any():
+        for _ in range(_AGAIN):
+            if not (found.p_wrong >= LIKELY).any() or (len(rates) > 1 and rates[-1] < rates[-2] + _GROWN):
+                break
             residual = task.y - self._cross_fit(task, judges, found.p_wrong < LIKELY).out_of_fold
             found = judge_numbers(residual, expected, mass)
             rates.append(found.rate)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -241,15 +240,14 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
         # Not `decision_function`, which would miss the names of the columns of a frame.
         Z = np.asarray(X @ self.coef_.T + self.intercept_, dtype=np.float64)
         if Z.shape[1] == 1:  # of the scores 0 and z one is the largest, and the other one lies below it by |z|
-            spread, own = np.abs(Z[:, 0]), np.minimum(y * Z[:, 0], 0.0)
-            below = -spread[:, None]
+            own = np.minimum(y * Z[:, 0], 0.0)
+            below = np.negative(np.abs(Z, out=Z), out=Z)
         else:
             top = Z.max(axis=1)
-            spread, own = top - Z.min(axis=1), Z[np.arange(len(Z)), y.astype(np.intp)] - top
+            own = Z[np.arange(len(Z)), y.astype(np.intp)] - top
             below = np.subtract(Z, top[:, None], out=Z)
-        near = _within_reach(spread, ~self.dropped_, weight)
-        mass = np.ones(len(near)) if weight is None else np.asarray(weight, dtype=np.float64)
-        return _best_factor(below[near], own[near], mass[near])
+        near = _within_reach(below[:, 0] if below.shape[1] == 1 else below.min(axis=1), ~self.dropped_, weight)
+        return _best_factor(below[near], own[near], None if weight is None else np.asarray(weight)[near])
 
     def _by_class(self, objective: Objective) -> Objective:
         if not self.stratify:
@@ -383,17 +381,17 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
         return np.log(self.predict_proba(X))
 
 
-def _within_reach(sizes: Array, kept: Array, mass: Array | None) -> Array:
-    """Which sizes are at most that of 99% of the mass that is kept."""
+def _within_reach(lowest: Array, kept: Array, mass: Array | None) -> Array:
+    """Which rows have their lowest score no further below their largest than 99% of the mass that is kept."""
     if mass is None:
-        rank = max(math.ceil(0.99 * np.count_nonzero(kept)) - 1, 0)
-        return np.asarray(sizes <= np.partition(sizes[kept], rank)[rank])
-    order = np.argsort(sizes, kind="stable")
+        place = int(0.01 * np.count_nonzero(kept))
+        return np.asarray(lowest >= np.partition(lowest[kept], place)[place])
+    order = np.argsort(-lowest, kind="stable")
     reached = np.cumsum((mass * kept)[order])
-    return np.asarray(sizes <= sizes[order[np.searchsorted(reached, 0.99 * reached[-1])]])
+    return np.asarray(lowest >= lowest[order[np.searchsorted(reached, 0.99 * reached[-1])]])
 
 
-def _best_factor(below: Array, own: Array, mass: Array) -> float:
+def _best_factor(below: Array, own: Array, mass: Array | None) -> float:
     """The factor of the scores, from .001 to 1, under which the labels are most likely: Newton's method.
 
     `below` (n, classes) says how far each score is below the largest of its row, with two classes that of the other
@@ -401,14 +399,15 @@ def _best_factor(below: Array, own: Array, mass: Array) -> float:
     """
     factor = 1.0
     for every in sorted({1, -(-len(own) // _MANY)}, reverse=True):
-        few, own_score, count = below[::every], own[::every], mass[::every]
+        few, own_score = below[::every], own[::every]
+        total = np.sum if mass is None else mass[::every].dot
         others = 1.0 if few.shape[1] == 1 else 0.0  # the largest of two, whose exponential is 1, is not among them
         for _ in range(50):
             E = np.exp(factor * few)
-            total = E.sum(axis=1) + others
-            mean = np.einsum("ij,ij->i", E, few) / total
-            bend = float(count @ (np.einsum("ij,ij,ij->i", E, few, few) / total - mean**2))
-            step = float(count @ (mean - own_score)) / max(bend, 1e-300)
+            sums = E.sum(axis=1) + others
+            mean = np.einsum("ij,ij->i", E, few) / sums
+            bend = float(total(np.einsum("ij,ij,ij->i", E, few, few) / sums - mean**2))
+            step = float(total(mean - own_score)) / max(bend, 1e-300)
             last, factor = factor, min(1.0, max(factor - step, 0.2 * factor, 1e-3))
             if abs(last - factor) <= 1e-7:  # and the digits double with each step
                 break

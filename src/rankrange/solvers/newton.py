@@ -29,8 +29,8 @@ _BLOCK = 1 << 15
 _WIDEST, _WIDEST_WORK = 200_000, 5e8
 # Times that the tangents of the certificate are moved at most.
 _TANGENTS = 3
-# Parameters up to which a Hessian is built and factored: with one score per row, and with several.
-_MOST_PARAMETERS = (1000, 600)
+# Parameters up to which a Hessian of several scores per row is built and factored.
+_MOST_PARAMETERS = 600
 
 
 class Proposal(NamedTuple):
@@ -46,10 +46,10 @@ def applies(objective: Objective) -> bool:
     """Whether the loss has a Hessian that can be factored, or one margin per row."""
     p, r = objective.design.p, objective.n_outputs
     if hasattr(objective.loss, "margins"):
-        return r == 1 and p <= _MOST_PARAMETERS[0]
+        return r == 1 and objective.design.factored
     if r > 1:
-        return hasattr(objective.loss, "hessian_operator") and r * p <= _MOST_PARAMETERS[1]
-    return hasattr(objective.loss, "curvature") and p <= _MOST_PARAMETERS[0]
+        return hasattr(objective.loss, "hessian_operator") and r * p <= _MOST_PARAMETERS
+    return hasattr(objective.loss, "curvature") and objective.design.factored
 
 
 def newton(

@@ -5,7 +5,7 @@ test rows are clean. Both methods are linear on the raw pixels, with top_k = 1 a
 its top 1 to top 5. LR stands beside them.
 
 Protocol "honest": a fifth of the noisy rows chooses C for all methods, and the step at which TKML stops. Protocol
-"paper": the test rows choose C, as in the released code. The paper does not print its C.
+"paper": the test rows choose C, as in the released code, for each top anew. The paper does not print its C.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from ... import TKMLClassifier, noise
 from ...core.arrays import Array
 from ...datasets import load
 from ...estimators import LogisticPerLabel, TopKSVMClassifier
-from ..harness.cells import Cell, Claim, Measure, Outcome, Plan, Results, TableSpec
-from ..harness.rankers import at_least, listed, paired, together
+from ..harness.cells import Cell, Claim, Measure, Outcome, Plan, Results, TableSpec, what_it_would_take
+from ..harness.printed import printed
+from ..harness.rankers import at_least, listed, paired, power, together
 
 NAME = "mnist-asymmetric"
 TITLE = "Top-k accuracy on MNIST with asymmetric noise (Table 9, Figure 8)"
@@ -28,6 +29,7 @@ NOISE = (0.2, 0.3, 0.4)
 FLIPS = {2: 7, 3: 8, 5: 6, 6: 5, 7: 1}
 TOPS = (1, 2, 3, 4, 5)
 SVM, TKML, LR = "SVM_alpha", "TKML", "LR"
+OWN_C, SHORT = "TKML, C=auto", "noise=0.2"  # the estimator's own choice, where top-5 is short of the printed number
 METHODS = (LR, SVM, TKML)
 TABLES = tuple(
     TableSpec(
@@ -35,12 +37,13 @@ TABLES = tuple(
         f"top-{top} accuracy %",
         lines=("setting",),
         columns="method",
-        methods=METHODS,
-        note="LR, one logistic regression a class, is not in the paper.",
+        methods=(*METHODS, OWN_C),
+        note="LR, one logistic regression per class, is not in the paper, nor the estimator's own choice of C.",
     )
     for top in TOPS
 )
 SPLITS = {"full": 5, "quick": 2, "smoke": 1}
+PAPER_SPLITS = {"full": 2, "quick": 1, "smoke": 1}
 CS = {"full": (1e2, 1e3), "quick": (1e2,), "smoke": (1e2,)}
 ROWS = {"full": 60_000, "quick": 6_000, "smoke": 1_000}
 
@@ -51,7 +54,7 @@ def cells(plan: Plan) -> list[Cell]:
     return [
         Cell(NAME, "mnist", f"noise={rate:g}", split, plan.protocol, plan.size)
         for rate in rates
-        for split in range(SPLITS[plan.size])
+        for split in range((PAPER_SPLITS if plan.protocol == "paper" else SPLITS)[plan.size])
     ]
 
 
@@ -69,11 +72,17 @@ def run(cell: Cell) -> Outcome:
     y = noise.asymmetric(data.target[rows], FLIPS, rate, random_state=cell.seed)
     measures: list[Measure] = []
     extra: dict[str, Any] = {"C": {}, "class error %": {}}
-    for method, (C, model) in _models(cell, X, y, X_test, data.test_target).items():
-        ranks = _ranks(model.decision_function(X_test), data.test_target)
-        measures += [Measure(method, cell.part, f"top-{top} accuracy %", _percent(ranks < top)) for top in TOPS]
+    for method, fits in _models(cell, X, y).items():
+        ranks = {C: _ranks(model.decision_function(X_test), data.test_target) for C, model in fits.items()}
+        accuracy = {C: [_percent(each < top) for top in TOPS] for C, each in ranks.items()}
+        # One model, unless the test rows choose: then the best for each top.
+        measures += [
+            Measure(method, cell.part, f"top-{top} accuracy %", max(found[place] for found in accuracy.values()))
+            for place, top in enumerate(TOPS)
+        ]
+        C = max(accuracy, key=lambda C: accuracy[C][0])
         extra["C"][method] = C
-        extra["class error %"][method] = [_percent(ranks[data.test_target == digit] > 0) for digit in range(10)]
+        extra["class error %"][method] = [_percent(ranks[C][data.test_target == digit] > 0) for digit in range(10)]
     return Outcome(measures, extra)
 
 
@@ -87,26 +96,39 @@ def _ranks(scores: Array, y: Array) -> Array:
     return np.sum(scores > own, axis=1)
 
 
-def _models(cell: Cell, X: Array, y: Array, X_test: Array, y_test: Array) -> dict[str, tuple[float, Any]]:
-    """Each method with its best C, by the rows held out or, as in the paper, by the test rows."""
-    first = len(y) * 4 // 5  # rows are in random order
-    on_test = cell.protocol == "paper"
-    X_held, y_held = (X_test, y_test) if on_test else (X[first:], y[first:])
+def _models(cell: Cell, X: Array, y: Array) -> dict[str, dict[float, Any]]:
+    """Each method with the C that does best on noisy rows held out, by its C; in the paper protocol with every C."""
     makers: dict[str, Any] = {
         LR: lambda C: LogisticPerLabel(C=C, tol=1e-4),
         SVM: lambda C: TopKSVMClassifier(1, C=C, tol=1e-4, max_iter=100),
     }
-    found: dict[str, tuple[float, Any]] = {}
-    for method, make in makers.items():
-        fits = {C: make(C / first).fit(X[:first], y[:first]) for C in CS[cell.size]}
-        C = max(fits, key=lambda C: _percent(_ranks(fits[C].decision_function(X_held), y_held) == 0))
-        found[method] = (C, make(C / len(y)).fit(X, y))
     stopped = {C: _tkml(C / len(y), cell).fit(X, y) for C in CS[cell.size]}
-    C = max(stopped, key=lambda C: stopped[C].score(X_test, y_test) if on_test else stopped[C].stop_score_)
-    return {**found, TKML: (C, stopped[C])}
+    if cell.protocol == "paper":
+        every = {method: {C: make(C / len(y)).fit(X, y) for C in CS[cell.size]} for method, make in makers.items()}
+        return {**every, TKML: stopped}
+    found: dict[str, dict[float, Any]] = {}
+    for method, make in makers.items():
+        C = _held_out_C(make, X, y, CS[cell.size])
+        found[method] = {C: make(C / len(y)).fit(X, y)}
+    C = max(stopped, key=lambda C: stopped[C].stop_score_)
+    found[TKML] = {C: stopped[C]}
+    if cell.part == SHORT:
+        fit = _tkml("auto", cell).fit(X, y)
+        found[OWN_C] = {fit.C_ * len(y): fit}
+    return found
 
 
-def _tkml(C: float, cell: Cell) -> TKMLClassifier:
+def _held_out_C(make: Any, X: Array, y: Array, Cs: tuple[float, ...]) -> float:
+    """The C of the best top-1 accuracy on a fifth of the rows; they are in random order."""
+    first = len(y) * 4 // 5
+    right = {}
+    for C in Cs if len(Cs) > 1 else ():
+        scores = make(C / first).fit(X[:first], y[:first]).decision_function(X[first:])
+        right[C] = np.mean(_ranks(scores, y[first:]) == 0)
+    return max(right, key=lambda C: right[C]) if right else Cs[0]
+
+
+def _tkml(C: Any, cell: Cell) -> TKMLClassifier:
     return TKMLClassifier(1, C=C, validation=0.2, max_iter=40, random_state=cell.seed)
 
 
@@ -124,8 +146,24 @@ def claims(results: Results) -> list[Claim]:
                 text = f"TKML beats {other} in top-{top} accuracy at every noise level."
                 text += " (Ours; the paper has no such row.)" if other == LR else ""
                 verdict = together([at_least(*pair) for pair in differences.values()])
-                found.append(Claim(text, verdict, f"TKML - {other}: {listed(differences)}."))
-    return [*found, *_grows(results), *_flipped(results)]
+                evidence = f"TKML - {other}: {listed(differences)}."
+                if verdict == "not decided":
+                    evidence += power(results, TKML, other, settings, f"top-{top} accuracy %")
+                found.append(Claim(text, verdict, evidence))
+    return [*found, *_grows(results), *_flipped(results), *_top_5(results)]
+
+
+def _top_5(results: Results) -> list[Claim]:
+    """Ours: what the choice of C does where top-5 accuracy is short of the printed number."""
+    metric = "top-5 accuracy %"
+    mean, deviation = printed(NAME, metric, "mnist", SHORT, TKML)
+    found = {name: list(results.values("mnist", name, SHORT, metric).values()) for name in (TKML, OWN_C, SVM, LR)}
+    if not found[TKML] or mean is None or deviation is None:
+        return []
+    text = "At noise 0.2 TKML's top-5 accuracy is within one of the paper's deviations of the printed one, or higher."
+    listing = "; ".join(f"{name} {np.mean(values):.3f}" for name, values in found.items() if values)
+    verdict = "holds" if np.mean(found[TKML]) >= mean - deviation else "does not hold"
+    return [Claim(text, verdict, f"Printed {mean:.2f} ({deviation:.2f}). Here: {listing}.")]
 
 
 def _grows(results: Results) -> list[Claim]:
@@ -139,17 +177,20 @@ def _grows(results: Results) -> list[Claim]:
         return []
     mean, error = float(change.mean()), float(change.std(ddof=1) / np.sqrt(len(change)))
     text = "The gain of TKML over SVM_alpha in top-1 accuracy grows from noise 0.2 to noise 0.4."
-    return [Claim(text, at_least(mean, error), f"Gain at 0.4 - gain at 0.2: {mean:+.2f} ({error:.2f}).")]
+    more = what_it_would_take({"the gain": (mean, error, len(change))})
+    return [Claim(text, at_least(mean, error), f"Gain at 0.4 - gain at 0.2: {mean:+.2f} ({error:.2f}).{more}")]
 
 
 def _flipped(results: Results) -> list[Claim]:
     """The paper: TKML errs less on the flipped classes, such as 2 and 3 and especially 5."""
     found: dict[tuple[str, str], tuple[float, float]] = {}
+    n = 0
     for digit in (2, 3, 5):
         for rate in NOISE:
             errors = _class_errors(results, rate)
             if len(errors[TKML]) > 1:
                 less = errors[SVM][:, digit] - errors[TKML][:, digit]
+                n = len(less)
                 found[f"class {digit}", f"noise={rate:g}"] = (
                     float(less.mean()),
                     float(less.std(ddof=1) / np.sqrt(len(less))),
@@ -158,7 +199,10 @@ def _flipped(results: Results) -> list[Claim]:
         return []
     text = "TKML errs less than SVM_alpha on the flipped classes 2, 3 and 5."
     verdict = together([at_least(*pair) for pair in found.values()])
-    return [Claim(text, verdict, f"Error of SVM_alpha - error of TKML: {listed(found)}.")]
+    evidence = f"Error of SVM_alpha - error of TKML: {listed(found)}."
+    if verdict == "not decided":
+        evidence += what_it_would_take({" ".join(name): (*pair, n) for name, pair in found.items()})
+    return [Claim(text, verdict, evidence)]
 
 
 def _class_errors(results: Results, rate: float) -> dict[str, Array]:

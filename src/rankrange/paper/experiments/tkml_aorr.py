@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from ... import TKMLClassifier, noise
-from ..harness.cells import Cell, Claim, Measure, Outcome, Plan, Results, TableSpec, scikit_learns_C
+from ..harness.cells import Cell, Claim, Measure, Outcome, Plan, Results, TableSpec, scikit_learns_C, what_it_would_take
+from ..harness.printed import printed
 from ..harness.rankers import (
     KS,
     METRIC,
@@ -28,6 +29,7 @@ from ..harness.rankers import (
     logistic,
     paired,
     parts,
+    power,
     stopped,
     together,
 )
@@ -37,7 +39,8 @@ TITLE = "TKML-AoRR on Yeast with noisy labels (Table 10, Figure 9)"
 NEEDS = ("yeast",)
 NOISE = (0.0, 0.1, 0.2, 0.3)
 AVERAGE, TOP, AORR = "TKML-Average", "TKML-AT_k", "TKML-AoRR"
-METHODS = ("constant label set", "LR", AVERAGE, TOP, AORR)
+CLEAN_LR, OWN_C = "LR, clean labels", "TKML-AoRR, C=auto"
+METHODS = ("constant label set", "LR", AVERAGE, TOP, AORR, CLEAN_LR, OWN_C)
 TABLES = (
     TableSpec(
         "Table 10: top-k' multi-label accuracy on Yeast, %",
@@ -45,15 +48,18 @@ TABLES = (
         lines=("setting",),
         columns="method",
         methods=METHODS,
-        note="The k' most frequent labels and LR are not in the paper.",
+        note="Not in the paper: the k' most frequent labels, LR, LR trained on the labels before they were made noisy "
+        "and, where TKML-AoRR was short of the printed number, the estimator's own choice of C at the same k and m.",
     ),
 )
 SPLITS = {"full": 10, "quick": 2, "smoke": 1}
+PAPER_SPLITS = {"full": 3, "quick": 1, "smoke": 1}
 CS = {"full": (3.0, 10.0, 30.0), "quick": (10.0,), "smoke": (10.0,)}
 TOPS = {"full": (1.0, 0.8), "quick": (1.0, 0.8), "smoke": (1.0,)}  # k as a share of the rows
 CUTS = {"full": (0.0, 0.1, 0.2, 0.3), "quick": (0.0, 0.1, 0.3), "smoke": (0.0, 0.2)}  # m, likewise
-CURVE = {"full": (0.05, 0.4, 0.5), "quick": (), "smoke": ()}  # more of m for the figure, never chosen
+CURVE = {"full": (0.5,), "quick": (), "smoke": ()}  # more of m for the figure, never chosen
 PANELS = (1, 3, 5)  # the k' of the figure
+SHORT = ("noise=0.2, k'=5", "noise=0.3, k'=5")  # where TKML-AoRR was more than a deviation below the printed number
 VALIDATION = {"full": 5, "quick": 0.2, "smoke": 0.2}
 LARGE_C = 1e4
 
@@ -64,7 +70,7 @@ def cells(plan: Plan) -> list[Cell]:
     return [
         Cell(NAME, "yeast", f"noise={rate:g}", split, plan.protocol, plan.size)
         for rate in rates
-        for split in range(SPLITS[plan.size])
+        for split in range((PAPER_SPLITS if plan.protocol == "paper" else SPLITS)[plan.size])
     ]
 
 
@@ -79,20 +85,24 @@ def run(cell: Cell) -> Outcome:
     clean = parts("yeast", cell.seed, 0.8)
     noisy = noise.multilabel(clean.Y, rate, random_state=cell.seed)
     rows = Parts(clean.X, noisy, clean.X_test, clean.Y_test)
-    return _as_in_the_paper(cell, rows) if cell.protocol == "paper" else _chosen(cell, rows)
+    return _as_in_the_paper(cell, rows) if cell.protocol == "paper" else _chosen(cell, rows, clean)
 
 
-def _chosen(cell: Cell, rows: Parts) -> Outcome:
+def _chosen(cell: Cell, rows: Parts, clean: Parts) -> Outcome:
     size, Cs = cell.size, CS[cell.size]
+    how: dict[str, Any] = {"validation": VALIDATION[size], "random_state": cell.seed}
 
     def fit(k: int, C: float, m: float = 0.0, top: float = 1.0) -> TKMLClassifier:
-        validation = VALIDATION[size]
-        return stopped(k, C, rows.X, rows.Y, m=m, k=top, validation=validation, random_state=cell.seed)
+        return stopped(k, C, rows.X, rows.Y, m=m, k=top, **how)
 
     average = {(k, C): fit(k, C) for k in KS for C in Cs}
     C = best_C(average, Cs, KS)
-    lr = logistic(Cs, rows.X, rows.Y, folds(VALIDATION[size], cell.seed))
-    shared = {"constant label set": rows.constant(), "LR": lr.decision_function(rows.X_test)}
+    lr, of_clean = (logistic(Cs, part.X, part.Y, folds(VALIDATION[size], cell.seed)) for part in (rows, clean))
+    shared = {
+        "constant label set": rows.constant(),
+        "LR": lr.decision_function(rows.X_test),
+        CLEAN_LR: of_clean.decision_function(rows.X_test),
+    }
     measures, chosen, curves = [], {}, {}
     for k in KS:
         tops = {top: average[k, C] if top == 1.0 else fit(k, C, top=top) for top in TOPS[size]}
@@ -100,8 +110,10 @@ def _chosen(cell: Cell, rows: Parts) -> Outcome:
         cuts = {m: tops[top] if m == 0.0 else fit(k, C, m, top) for m in CUTS[size]}
         m = max(cuts, key=lambda m: cuts[m].stop_score_)
         models = {AVERAGE: average[k, C], TOP: tops[top], AORR: cuts[m]}
-        scores = {**shared, **{name: model.decision_function(rows.X_test) for name, model in models.items()}}
         setting = f"{cell.part}, k'={k}"
+        if setting in SHORT:
+            models[OWN_C] = TKMLClassifier(k, m=m, k=top, C="auto", max_iter=80, **how).fit(rows.X, rows.Y)
+        scores = {**shared, **{name: model.decision_function(rows.X_test) for name, model in models.items()}}
         measures += [Measure(name, setting, METRIC, rows.accuracy(f, k)) for name, f in scores.items()]
         chosen[f"k'={k}"] = {"k/n": top, "m/n": m, "stayed at the start": bool(cuts[m].stopped_at_start_)}
         if k in PANELS:
@@ -162,7 +174,33 @@ def claims(results: Results) -> list[Claim]:
         *_beats(results, "LR", "TKML-AoRR beats LR at all noise levels and all k'. (Ours; the paper has no such row.)"),
         *_beats(results, "constant label set", "TKML-AoRR beats a constant label set in every cell. (Ours.)"),
         *_loses_little(results),
+        *_as_printed(results),
     ]
+
+
+def _as_printed(results: Results) -> list[Claim]:
+    """Whether TKML-AoRR reaches what is printed, and what clean labels or another C give where it does not."""
+    missed, n = [], 0
+    for _, setting in _pairs():
+        mean, deviation = printed(NAME, METRIC, "yeast", setting, AORR)
+        values = list(results.values("yeast", AORR, setting, METRIC).values())
+        if values and mean is not None and deviation is not None:
+            n += 1
+            if np.mean(values) < mean - deviation:
+                missed.append(f"{setting} {np.mean(values):.2f} against {mean:.2f} ({deviation:.2f})")
+    if not n:
+        return []
+    evidence = f"So it is in {n - len(missed)} of {n}. Missed: {'; '.join(missed) or 'none'}."
+    for setting in SHORT:
+        others = {CLEAN_LR: setting, OWN_C: setting, f"{AVERAGE} on clean labels": "noise=0, k'=5"}
+        told = [
+            f"{name} {np.mean(values):.2f}"
+            for name, where in others.items()
+            if (values := list(results.values("yeast", name.removesuffix(" on clean labels"), where, METRIC).values()))
+        ]
+        evidence += f" Beside it at {setting}: {', '.join(told)}." if told else ""
+    text = "TKML-AoRR's accuracy is within one of the paper's deviations of the printed one, or higher, in every cell."
+    return [Claim(text, "does not hold" if missed else "holds", evidence)]
 
 
 def _beats(results: Results, other: str, text: str) -> list[Claim]:
@@ -175,7 +213,10 @@ def _beats(results: Results, other: str, text: str) -> list[Claim]:
         f"Higher by two standard errors in {verdicts.count('holds')} of {len(verdicts)}, lower in "
         f"{verdicts.count('does not hold')}; {mean:+.2f} points on average. TKML-AoRR - {other}: {listed(differences)}."
     )
-    return [Claim(text, together(verdicts), evidence)]
+    verdict = together(verdicts)
+    if verdict == "not decided":
+        evidence += power(results, AORR, other, _pairs())
+    return [Claim(text, verdict, evidence)]
 
 
 def _loses_little(results: Results) -> list[Claim]:
@@ -188,9 +229,12 @@ def _loses_little(results: Results) -> list[Claim]:
             falls["", f"k'={k}"] = (float(change.mean()), float(change.std(ddof=1) / np.sqrt(len(change))))
     if not falls:
         return []
-    verdicts = [at_least(-fall, error, bar=-1.3) for fall, error in falls.values()]
+    verdict = together([at_least(-fall, error, bar=-1.3) for fall, error in falls.values()])
     text = "From noise 0 to noise 0.3 TKML-AoRR loses at most 1.3 points at every k'."
-    return [Claim(text, together(verdicts), f"Loss and its standard error:{listed(falls)}.")]
+    evidence = f"Loss and its standard error:{listed(falls)}."
+    if verdict == "not decided":
+        evidence += what_it_would_take({k: (*pair, len(change)) for (_, k), pair in falls.items()}, 1.3)
+    return [Claim(text, verdict, evidence)]
 
 
 def figures(results: Results) -> dict[str, Any]:

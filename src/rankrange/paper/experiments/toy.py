@@ -15,7 +15,18 @@ from ... import AoRRClassifier
 from ...core.arrays import Array
 from ...datasets import load
 from ..harness.candidates import ZERO
-from ..harness.cells import Cell, Claim, Measure, Outcome, Plan, Results, TableSpec, decided, scikit_learns_C
+from ..harness.cells import (
+    Cell,
+    Claim,
+    Measure,
+    Outcome,
+    Plan,
+    Results,
+    TableSpec,
+    decided,
+    scikit_learns_C,
+    what_it_would_take,
+)
 
 NAME = "toy"
 TITLE = "Aggregates on points in the plane with outliers (Figures 5 and 6)"
@@ -37,6 +48,7 @@ TABLES = (
     ),
 )
 SPLITS = {"full": 10, "quick": 3, "smoke": 1}
+SPLITS_OF_ONE = {**SPLITS, "full": 30}  # one outlier: ten draws left open whether AoRR is better than Average
 _C = 1e4  # as the paper sets it for its other data; the toy settings leave it out
 _PAPERS = "paper's points"
 _ROWS = {"full": 200, "quick": 200, "smoke": 60}
@@ -50,7 +62,7 @@ def cells(plan: Plan) -> list[Cell]:
         Cell(NAME, dataset, f"{h} outliers", split, plan.protocol, plan.size)
         for dataset in NEEDS
         for h in (cases if dataset == "toy_multimodal" else cases[:1])
-        for split in range(SPLITS[plan.size])
+        for split in range((SPLITS_OF_ONE if h == 1 else SPLITS)[plan.size])
     ]
     return found + [Cell(NAME, dataset, _PAPERS, 0, plan.protocol, plan.size) for dataset in NEEDS]
 
@@ -79,7 +91,7 @@ def run(cell: Cell) -> Outcome:
             measures.append(Measure(method, _setting(loss, h), METRIC, error))
             lines[f"{method} {loss}"] = _line(model)
     extra: dict[str, Any] = {"lines": lines, "bayes error %": 100.0 * float(data.bayes_error)}
-    if h == 1:
+    if h == 1 and cell.split < SPLITS[cell.size]:
         extra["against k"] = {loss: _against_k(data, fresh, loss, cell.size) for loss in LOSSES}
     return Outcome(measures, extra)
 
@@ -146,18 +158,20 @@ def claims(results: Results) -> list[Claim]:
 def _better_than(results: Results, other: str) -> Claim:
     """AoRR beats the others in all cases."""
     settings = dict.fromkeys((cell.dataset, m.setting) for cell, outcome in results.outcomes for m in outcome.measures)
-    lines = [(d, s, *results.paired(d, "AoRR", other, s, METRIC)[:2]) for d, s in settings]
+    found = {f"{d} {s}": results.paired(d, "AoRR", other, s, METRIC) for d, s in settings}
+    lines = [(name, difference, error) for name, (difference, error, _) in found.items()]
     verdicts = [decided(difference, error) for *_, difference, error in lines]
     held, failed = verdicts.count("holds"), verdicts.count("does not hold")
     verdict = "holds" if held == len(lines) else "does not hold" if failed else "not decided"
     rest = [
-        f"{d} {s} {difference:+.2f} ({error:.2f})"
-        for (d, s, difference, error), v in zip(lines, verdicts, strict=True)
+        f"{name} {difference:+.3f} ({error:.3f})"
+        for (name, difference, error), v in zip(lines, verdicts, strict=True)
         if v != "holds"
     ]
     evidence = f"Smaller error by two standard errors in {held} of {len(lines)} cases, larger in {failed}."
     text = f"With as many ranks cut as there are outliers, AoRR draws a better line than {other} in every case."
-    return Claim(text, verdict, evidence + (f" The others: {'; '.join(rest)}." if rest else ""))
+    evidence += f" The others: {'; '.join(rest)}." if rest else ""
+    return Claim(text, verdict, evidence + (what_it_would_take(found) if verdict == "not decided" else ""))
 
 
 def _curves(results: Results, dataset: str, loss: str) -> tuple[list[float], dict[str, Array]]:

@@ -20,7 +20,8 @@ Modules use the public API of rankrange alone and import matplotlib inside `figu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -194,6 +195,74 @@ def decided(difference: float, error: float, *, at_most: float = 0.0) -> str:
     if difference + 2.0 * error < at_most:
         return "holds"
     return "does not hold" if difference - 2.0 * error > at_most else "not decided"
+
+
+# Two standard errors decide; a difference that is two and .84 of them on the mean is decided in four of five runs.
+_DECIDES, _FOUR_OF_FIVE = 2.0, 0.84
+
+
+def splits_to_decide(difference: float, error: float, n: int, bar: float = 0.0) -> float:
+    """Say how many splits would decide a paired difference in four of five runs.
+
+    Parameters
+    ----------
+    difference, error : float
+        The mean difference over n splits and its standard error; both are taken to stay as they are.
+    n : int
+        How many splits there were.
+    bar : float, default=0.0
+        What the difference is compared with.
+
+    Returns
+    -------
+    float
+        A whole number, at least n; infinite where nothing but the bar itself was seen.
+
+    Examples
+    --------
+    >>> from rankrange.paper.harness.cells import splits_to_decide
+    >>> splits_to_decide(0.5, 0.5, 10)  # a deviation of 0.5 sqrt(10): (2.84 * 1.58 / 0.5)^2
+    81.0
+    """
+    gap = abs(difference - bar)
+    if not gap > 1e-12 * (1.0 + abs(bar)) or not math.isfinite(error):
+        return math.inf
+    return float(max(n, math.ceil(n * ((_DECIDES + _FOUR_OF_FIVE) * error / gap) ** 2)))
+
+
+def what_it_would_take(differences: Mapping[str, tuple[float, float, int]], bar: float = 0.0) -> str:
+    """Write down how many splits the differences that are not decided would take: nothing where all are decided.
+
+    Parameters
+    ----------
+    differences : mapping of str to (difference, error, n)
+        By what they are of.
+    bar : float, default=0.0
+        What they are compared with.
+
+    Returns
+    -------
+    str
+        A sentence that starts with a space, or nothing.
+    """
+    still = {
+        name: found
+        for name, found in differences.items()
+        if math.isfinite(found[1]) and decided(*found[:2], at_most=bar) == "not decided"
+    }
+    if not still:
+        return ""
+    needed = {name: splits_to_decide(*found, bar=bar) for name, found in still.items()}
+    told = [f"{name} {_about(count)}" for name, count in needed.items()]
+    return f" Splits that would decide what is open in four of five runs, if it stays as it is: {'; '.join(told)}."
+
+
+def _about(count: float) -> str:
+    """Two digits, because a difference that is open is not known to more."""
+    if count > 1e5:
+        return "above 100,000 (no difference to speak of)"
+    unit = 10 ** max(0, len(str(int(count))) - 2)
+    return f"{math.ceil(count / unit) * unit:,}"
 
 
 def scikit_learns_C(C: float, n: int, m: float = 0, k: float = 1.0) -> float:

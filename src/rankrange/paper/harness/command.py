@@ -60,6 +60,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a results.json of an earlier run: list the numbers that differ by more than noise",
     )
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        metavar="FOLDER",
+        help="pages of an earlier run, which hold the place of experiments that are not finished in this one",
+    )
     parser.add_argument("--readme", type=Path, metavar="FILE", help="put the summary between the marks in this file")
 
 
@@ -89,7 +95,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.compare is not None:
         earlier = read_record(arguments.compare)  # before any work: a file that cannot be read ends it here
     if arguments.pages_only:
-        report = write_pages(store, pages, arguments.readme)
+        report = write_pages(store, pages, arguments.readme, arguments.keep)
         _tell(f"pages are in {pages.resolve()}")
         if arguments.compare is not None:
             _compare(earlier, report.rows)
@@ -106,7 +112,7 @@ def _run(arguments: argparse.Namespace) -> int:
     what = f"{' '.join(modules) if len(modules) < len(EXPERIMENTS) else 'all experiments'}, {plan.protocol} protocol:"
     store.note(time.perf_counter() - started, what=what, jobs=arguments.jobs, cells=len(cells), failed=len(failures))
     if len(failures) < len(cells) or not cells:
-        report = write_pages(store, pages, arguments.readme)
+        report = write_pages(store, pages, arguments.readme, arguments.keep)
         if arguments.compare is not None:
             _compare(earlier, report.rows)
         _tell(f"done in {time.perf_counter() - started:.0f} s; pages are in {pages.resolve()}")

@@ -16,7 +16,7 @@ from ...core.arrays import Array
 from ...datasets import load
 from ...estimators import LogisticPerLabel, LSEPClassifier
 from ...metrics import top_k_multilabel_accuracy
-from .cells import Results, scikit_learns_C
+from .cells import Results, scikit_learns_C, what_it_would_take
 
 KS = (1, 2, 3, 4, 5)
 METRIC = "top-k accuracy %"
@@ -172,6 +172,19 @@ def paired(
     """
     found = {pair: results.paired(pair[0], one, other, pair[1], metric) for pair in pairs}
     return {pair: (difference, error) for pair, (difference, error, n) in found.items() if n > 1}
+
+
+def power(
+    results: Results,
+    one: str,
+    other: str,
+    pairs: Iterable[tuple[str, str]],
+    metric: str = METRIC,
+    bar: float = 0.0,
+) -> str:
+    """Say how many splits it would take to decide what these comparisons leave open; parameters as in `paired`."""
+    found = {" ".join(pair): results.paired(pair[0], one, other, pair[1], metric) for pair in pairs}
+    return what_it_would_take({name: each for name, each in found.items() if each[2] > 1}, bar)
 
 
 def listed(differences: dict[tuple[str, str], tuple[float, float]]) -> str:

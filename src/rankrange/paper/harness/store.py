@@ -12,6 +12,7 @@ import platform
 import subprocess
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ def versions() -> dict[str, str]:
     return found
 
 
+@cache
 def commit() -> str | None:
     """The commit of the checkout that the package runs from, with a plus where files differ; None outside of one."""
     here = Path(__file__).resolve().parent
@@ -121,6 +123,7 @@ class Store:
             "protocol": cell.protocol,
             "size": cell.size,
             "versions": versions(),
+            "commit": commit(),
             "seconds": round(seconds, 3),
             "core_seconds": round(work, 3),
             "measures": [asdict(measure) for measure in outcome.measures],
@@ -144,6 +147,16 @@ class Store:
         """All that is there, with seconds of a core, whatever versions it was made with."""
         found = (self._load(path) for path in sorted(self.cells.glob("*.json")))
         return [(Cell(**entry["cell"]), _outcome(entry), float(entry["core_seconds"])) for entry in found if entry]
+
+    def commits(self) -> dict[str, list[str]]:
+        """The commits that the finished cells of each experiment and protocol were made by."""
+        found: dict[str, set[str]] = {}
+        for path in sorted(self.cells.glob("*.json")):
+            entry = self._load(path)
+            if entry:
+                name = f"{entry['cell']['experiment']} ({entry['cell']['protocol']})"
+                found.setdefault(name, set()).add(entry.get("commit") or "unknown")
+        return {name: sorted(made_by) for name, made_by in found.items()}
 
     @staticmethod
     def _load(path: Path) -> dict[str, Any] | None:

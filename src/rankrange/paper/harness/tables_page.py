@@ -14,7 +14,7 @@ from typing import Any
 from ...errors import UserError, missing_package
 from ...tables.write import write_whole
 from .. import EXPERIMENTS, experiment
-from .cells import PROTOCOLS, Claim, Results, TableSpec
+from .cells import PROTOCOLS, Claim, Plan, Results, TableSpec
 from .printed import NOT_PRINTED, Row, higher_is_better, rows_of
 from .store import Store
 
@@ -24,7 +24,7 @@ PROTOCOL_NOTES = {
     "are too good, and stand here for comparison only.",
 }
 _MARKS = ("<!-- results: made by `rankrange reproduce --pages-only`, do not edit -->", "<!-- end of results -->")
-FORMAT = 2  # of results.json
+FORMAT = 3  # of results.json
 # The method that each experiment is about.
 OWN = {
     "binary": "AoRR",
@@ -54,7 +54,7 @@ class Report:
     about: dict[str, Any]
 
 
-def write_pages(store: Store, folder: Path, readme: Path | None = None) -> Report:
+def write_pages(store: Store, folder: Path, readme: Path | None = None, keep: Path | None = None) -> Report:
     """Read what is finished in a run folder and write all pages.
 
     Parameters
@@ -65,6 +65,8 @@ def write_pages(store: Store, folder: Path, readme: Path | None = None) -> Repor
         Where the pages go.
     readme : Path or None
         A README whose block of results is made anew.
+    keep : Path or None
+        Pages of an earlier run: of what is not finished here they hold the place, with their commits.
 
     Returns
     -------
@@ -73,7 +75,7 @@ def write_pages(store: Store, folder: Path, readme: Path | None = None) -> Repor
     """
     from .html import as_html
 
-    report = build(store)
+    report = build(store) if keep is None else _onto(earlier(keep), build(store), store)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "figures").mkdir(exist_ok=True)
     drawn = {name: content for pictures in report.pictures.values() for name, content in pictures.items()}
@@ -97,7 +99,9 @@ def write_pages(store: Store, folder: Path, readme: Path | None = None) -> Repor
 
 def as_record(report: Report) -> dict[str, Any]:
     """All numbers, with what they were made by: what `rankrange reproduce --compare` reads."""
-    made = {name: report.about.get(name) for name in ("size", "commit", "versions")}
+    made = {name: report.about.get(name) for name in ("size", "commit", "versions", "commits")}
+    made["work"] = {_of(*key): round(seconds, 1) for key, seconds in report.about["work"].items()}
+    made["figures"] = {_of(*key): list(drawn) for key, drawn in report.pictures.items()}
     return {"format": FORMAT, **made, "rows": [row.as_dict() for row in report.rows]}
 
 
@@ -108,6 +112,55 @@ def read_record(path: Path) -> list[Row]:
         return [Row(**row) for row in (found["rows"] if isinstance(found, dict) else found)]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"a results.json of `rankrange reproduce` is needed, got {path}: {error}") from error
+
+
+def _of(name: str, protocol: str) -> str:
+    """An experiment and its protocol, as results.json names them."""
+    return f"{name} ({protocol})"
+
+
+def earlier(folder: Path) -> Report:
+    """What earlier pages show, as they lie in their folder."""
+    rows = read_record(folder / "results.json")
+    about = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    keys = {_of(name, protocol): (name, protocol) for name in EXPERIMENTS for protocol in PROTOCOLS}
+    try:
+        about["work"] = {keys[name]: seconds for name, seconds in about["work"].items()}
+        pictures = {
+            keys[name]: {one: (folder / "figures" / f"{one}.png").read_bytes() for one in names}
+            for name, names in about["figures"].items()
+        }
+    except (OSError, KeyError, TypeError) as error:
+        raise UserError(f"pages to keep need results.json of format {FORMAT} and its figures: {error!r}") from error
+    return Report(rows, _findings(folder), pictures, about)
+
+
+def _onto(kept: Report, new: Report, store: Store) -> Report:
+    """The new report; of each experiment and protocol that it has not whole, the one that is kept."""
+    there = {cell.key for cell, _, _ in store.finished()}
+    plans = {key: experiment(key[0]).cells(Plan(key[1], new.about["size"])) for key in new.pictures}
+    whole = {key for key, cells in plans.items() if all(cell.key in there for cell in cells)}
+
+    def taken(old: Iterable[Any], fresh: Iterable[Any]) -> list[Any]:
+        both = [one for one in old if (one.experiment, one.protocol) not in whole]
+        both += [one for one in fresh if (one.experiment, one.protocol) in whole]
+        return sorted(both, key=lambda one: (order.index(one.experiment), PROTOCOLS.index(one.protocol)))
+
+    def joined(old: dict[Any, Any], fresh: dict[Any, Any], names: Iterable[Any]) -> dict[Any, Any]:
+        found = {**{k: v for k, v in old.items() if k not in names}, **{k: v for k, v in fresh.items() if k in names}}
+        return dict(sorted(found.items(), key=lambda item: str(item[0])))
+
+    order = list(EXPERIMENTS)
+    commits = joined(kept.about["commits"], new.about["commits"], {_of(*key) for key in whole})
+    about = {**new.about, "commits": commits, "work": joined(kept.about["work"], new.about["work"], whole)}
+    about["passes"] = []  # no single run: wall time says nothing
+    pictures = joined(kept.pictures, new.pictures, whole)
+    return Report(taken(kept.rows, new.rows), taken(kept.findings, new.findings), pictures, about)
+
+
+def _findings(folder: Path) -> list[Finding]:
+    entries = json.loads((folder / "claims.json").read_text(encoding="utf-8"))
+    return [Finding(e["experiment"], e["protocol"], Claim(e["text"], e["verdict"], e["evidence"])) for e in entries]
 
 
 def build(store: Store) -> Report:
@@ -131,7 +184,7 @@ def build(store: Store) -> Report:
     work = {key: 0.0 for key in pictures if key[0] != "illustrations"}
     for cell, _, seconds in finished:
         work[cell.experiment, cell.protocol] += seconds
-    return Report(rows, findings, pictures, {**manifest, "work": work})
+    return Report(rows, findings, pictures, {**manifest, "work": work, "commits": store.commits()})
 
 
 def _read_off(module: ModuleType, results: Results, suffix: str) -> tuple[list[Claim], dict[str, bytes]]:
@@ -273,10 +326,18 @@ def about(report: Report) -> list[str]:
         wall = f" Wall time: {passes[0]['seconds'] / 60:.1f} min, {passes[0]['jobs']} processes."
     return [
         *_left_out(report),
-        f"Size: {facts['size']}. Made with {packages}. Seeds: 1000 + number of the split.",
+        f"Size: {facts['size']}. Made with {packages}. Seeds: 1000 + number of the split. {_made_by(facts['commits'])}",
         f"Work, in minutes of one core: {each}. All of the honest protocol: {honest:.1f}, or {honest / 2:.1f} on two "
         f"cores; figures and pages take a few seconds more.{wall}",
     ]
+
+
+def _made_by(commits: dict[str, list[str]]) -> str:
+    """The commits behind the numbers: one for all, or one list per experiment where they differ."""
+    found = sorted({commit for made_by in commits.values() for commit in made_by})
+    if len(found) == 1:
+        return f"Commit: {found[0]}."
+    return "Commits: " + "; ".join(f"{name} {', '.join(made_by)}" for name, made_by in commits.items()) + "."
 
 
 def _left_out(report: Report) -> list[str]:
@@ -359,8 +420,7 @@ def _summary_line(name: str, protocol: str, compared: list[Row], claims: list[st
 def summary(folder: Path) -> str:
     """The README's block, from results.json and claims.json alone."""
     rows = read_record(folder / "results.json")
-    entries = json.loads((folder / "claims.json").read_text(encoding="utf-8"))
-    findings = [Finding(e["experiment"], e["protocol"], Claim(e["text"], e["verdict"], e["evidence"])) for e in entries]
+    findings = _findings(folder)
     return "\n".join([_MARKS[0], headline(rows, findings), "", *summary_table(rows, findings), _MARKS[1]])
 
 

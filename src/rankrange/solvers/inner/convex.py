@@ -24,8 +24,11 @@ from .bounds import Answer, Bounds, level_of_mass, onto_simplex, weighted
 
 # Newton steps factor a p x p Hessian built from all rows; beyond this much work, quasi-Newton steps are quicker.
 _NEWTON_WORK = 1e10
-_NEWTON_COLUMNS = 1000
 _SHRINK = 0.2
+# With fewer steps left, as where many kinks have used up the budget, cheap ones gain more than some by products.
+_FEW_STEPS = 10
+# Conjugate gradients of one Newton step: how many at most, and how much of the residual they may leave.
+_CG_STEPS, _CG_TOL = 200, 1e-2
 
 
 class Solution(NamedTuple):
@@ -53,7 +56,7 @@ def solve(
     """
     Z = problem.design.scores(W) if scores is None else scores
     saddle = Saddle(problem)
-    newton = _newton_pays(problem)
+    newton = _newton_pays(problem, max_iter)
     value = problem.value_at(W, Z)
     best, gap, n_iter, stalled = (W, Z), np.inf, 0, 0
     if warm and saddle.cut_matters:
@@ -82,11 +85,13 @@ def solve(
     return Solution(*best, value, relative(gap, value), n_iter)
 
 
-def _newton_pays(problem: TopSum) -> bool:
+def _newton_pays(problem: TopSum, max_iter: int) -> bool:
     n, p, r = problem.design.n, problem.design.p, problem.n_outputs
     if r > 1:  # conjugate gradients: some tens of products with X a step
         return n * p * r <= _NEWTON_WORK / 1000
-    return p <= _NEWTON_COLUMNS and n * p**2 <= _NEWTON_WORK
+    if problem.design.sparse and not problem.design.factored:
+        return max_iter >= _FEW_STEPS
+    return problem.design.factored and n * p**2 <= _NEWTON_WORK
 
 
 class Saddle(Bounds):
@@ -206,8 +211,10 @@ class Saddle(Bounds):
         )
 
     def _newton_direction(self, Z: Array, answer: Answer, gradient: Array, metric: Metric | None) -> Array:
-        if self.problem.n_outputs == 1:
+        if self.problem.n_outputs == 1 and self.problem.design.factored:
             return -Metric(self._hessian(Z, answer)).solve(gradient)
+        if self.problem.n_outputs == 1:
+            return self._by_products(Z, answer, gradient)
         design, shape = self.problem.design, gradient.shape
         ridge = self.problem.penalty_diagonal() + 1e-9
         bend = None if self.linear else self.problem.loss.hessian_operator(self.problem.y, Z.T)
@@ -249,16 +256,38 @@ class Saddle(Bounds):
             return problem.loss.margins_adjoint(problem.y, move).T
         return slope * move[:, 0] + bend(dZ.T).T * (self.caps * answer.rho[:, 0] / problem.scale)
 
-    def _hessian(self, Z: Array, answer: Answer) -> Array:
-        problem, design = self.problem, self.problem.design
+    def _bend(self, Z: Array, answer: Answer) -> tuple[Array, Array | None, float]:
+        """The Hessian of one score in parts: X' diag(h) X, less v v' / size for a vector v, where there is one."""
+        problem = self.problem
         rho = np.abs(answer.rho).sum(axis=1)
         slope = self._unit_slope(answer)
         moving = self.caps * answer.free
         h = self.caps * rho * problem.loss.curvature(problem.y, Z[0]) + moving * slope**2 / self.mu
+        if not (answer.level_moves and moving.any()):
+            return h, None, 1.0
+        return h, problem.design.adjoint((moving * slope)[None, :])[0], self.mu * moving.sum()
+
+    def _by_products(self, Z: Array, answer: Answer, gradient: Array) -> Array:
+        """The Newton step by conjugate gradients: where rows are sparse, products cost less than a Hessian."""
+        design, scale = self.problem.design, self.problem.scale
+        h, pulled, size = self._bend(Z, answer)
+        ridge = self.problem.penalty_diagonal() + 1e-9
+
+        def product(V: Array) -> Array:
+            out = design.adjoint(h * design.scores(V)) / scale + ridge * V
+            return out if pulled is None else out - (float(pulled @ V[0]) / (size * scale)) * pulled
+
+        diagonal = Metric(design.squares(h) / scale + ridge)
+        solved = _conjugate_gradients(product, -gradient, diagonal)
+        uphill = not np.isfinite(solved).all() or float(np.vdot(solved, gradient)) >= 0
+        return -diagonal.solve(gradient) if uphill else solved
+
+    def _hessian(self, Z: Array, answer: Answer) -> Array:
+        problem, design = self.problem, self.problem.design
+        h, pulled, size = self._bend(Z, answer)
         hessian = design.gram(h)
-        if answer.level_moves and moving.any():
-            pulled = design.adjoint((moving * slope)[None, :])[0]
-            hessian -= np.outer(pulled, pulled) / (self.mu * moving.sum())
+        if pulled is not None:
+            hessian -= np.outer(pulled, pulled) / size
         hessian /= problem.scale
         hessian[np.diag_indices_from(hessian)] += problem.penalty_diagonal()
         # Where no row is free the intercept has no curvature at all.
@@ -278,3 +307,24 @@ class Saddle(Bounds):
         if not self.exact:
             self.centre = self.answer(Z).rho
             self.mu = max(self.mu * _SHRINK, self.least_mu)
+
+
+def _conjugate_gradients(product: Callable[[Array], Array], right: Array, metric: Metric) -> Array:
+    """About the solution of product(V) = right, from zero; each step of it descends where the matrix is positive."""
+    V, residual = np.zeros_like(right), right.copy()
+    scaled = metric.solve(residual)
+    direction = scaled
+    size = first = float(np.vdot(residual, scaled))
+    for _ in range(_CG_STEPS):
+        if size <= _CG_TOL**2 * first:
+            break
+        bent = product(direction)
+        curvature = float(np.vdot(direction, bent))
+        if curvature <= 0:  # rounding
+            break
+        V = V + (size / curvature) * direction
+        residual = residual - (size / curvature) * bent
+        scaled = metric.solve(residual)
+        last, size = size, float(np.vdot(residual, scaled))
+        direction = scaled + (size / last) * direction
+    return V

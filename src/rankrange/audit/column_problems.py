@@ -1,4 +1,4 @@
-"""Rows that belong together: repeated ones, and batches that are off together."""
+"""Problems that one column shows: batches of neighbouring rows in which it is off, leaks of the target, drift."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from .target import Target
 
 # A mean of neighbouring rows is off from this many standard deviations of single rows on.
 _LEAST_OFF = 0.5
+# A column leaks where it takes away this share of the errors, and no other column more than that; or nearly all.
+_LEAK, _NO_LEAK, _SURE_LEAK = 0.95, 0.9, 0.99
+# Bins of a column, and rows from which it is told what they say.
+_MOST_BINS, _LEAK_ROWS = 200, 100_000
+# The largest gap between two distribution functions from which on a column drifts.
+_DRIFT = 0.5
 # So many rows at least are a batch by their far cells or their digits.
 _LEAST_TOGETHER = 5
-# Rows from which the chance of equal cells is told, and columns that are left out one at a time.
-_TOLD_ON, _LEFT_OUT = 100_000, 12
-# A column in which two rows agree more often does not tell rows apart; more nearly equal rows are no accident.
-_TELLING, _MOST_NEAR = 0.05, 0.05
 _UNITS = {
     "1,000": 1000.0,
     "100": 100.0,
@@ -28,136 +30,6 @@ _UNITS = {
     "1.6": 1.609,
     "60": 60.0,
 }
-_ODD = np.uint64(0x9E3779B97F4A7C15)
-
-
-# ---- repeated rows ---------------------------------------------------------------------------------------------------
-
-
-def find_repeats(columns: list[Column], target: Target, numbers: Array, jobs: int = 1) -> list[RowProblem]:
-    """Rows that are equal to an earlier one, with the same target or another."""
-    total: Array = np.zeros(len(numbers), dtype=np.uint64)
-    chances = np.zeros(len(columns))
-    for j, column in enumerate(columns):
-        marks = _marks(column, j)
-        total += marks
-        chances[j] = _chance(marks[:_TOLD_ON])
-    # What tells rows most: columns in which they hardly ever agree, and the rows without each of these.
-    telling = np.argsort(chances)[:_LEFT_OUT].tolist()
-    groups = _groups_of(total)
-    y = _codes_of_target(target)
-    found = []
-    if groups and not _by_chance(columns, telling, chances, total, jobs):
-        found = [_repeat(rows, bool((y[rows] == y[rows[0]]).all()), target, numbers) for rows in groups]
-    return found + _nearly_equal(columns, telling, total, chances, numbers, jobs)
-
-
-def _chance(marks: Array) -> float:
-    """The probability that two rows agree in a column."""
-    return float(((np.unique(marks, return_counts=True)[1] / len(marks)) ** 2).sum())
-
-
-def _nearly_equal(
-    columns: list[Column], telling: list[int], total: Array, chances: Array, numbers: Array, jobs: int
-) -> list[RowProblem]:
-    """Rows that are equal in all columns but one, where the others have so many values that chance explains none."""
-    n, rare = len(total), chances < _TELLING
-
-    def without(j: int) -> list[Array]:
-        others = rare & (np.arange(len(chances)) != j)
-        if others.sum() < 3 or np.log(chances[others]).sum() > np.log(1e-4) - 2.0 * np.log(n):
-            return []
-        return [rows for rows in _groups_of(total - _marks(columns[j], j)) if len(np.unique(total[rows])) > 1]
-
-    found: dict[tuple[int, ...], RowProblem] = {}
-    for j, groups in zip(telling, each(without, telling, jobs), strict=True):
-        for rows in groups if len(groups) <= _MOST_NEAR * n else []:
-            shown = tuple(int(numbers[i]) for i in rows)
-            values = " and ".join(dict.fromkeys(columns[j].said(int(i)) for i in rows[:4]))
-            name = visible(columns[j].name, 60)
-            said = f"rows {_listed(shown)} are equal in all columns but {name}, which is {values}"
-            found.setdefault(shown, RowProblem("duplicate", shown, columns[j].name, values, "", said, 0.6))
-    return list(found.values())
-
-
-def _listed(rows: tuple[int, ...]) -> str:
-    return ", ".join(f"{row:,}" for row in rows[:6]) + (" ..." if len(rows) > 6 else "")
-
-
-def _marks(column: Column, j: int) -> Array:
-    """A number for each cell that is the same for equal cells; sums of them tell rows apart."""
-    with np.errstate(over="ignore"):
-        if column.values is not None:
-            bits = (column.values + 0.0).view(np.uint64).copy()
-            bits[np.isnan(column.values)] = np.uint64(0x7FF8000000000000)
-        else:
-            assert column.codes is not None
-            bits = (column.codes + 1).astype(np.uint64)
-        x = bits * _ODD + np.uint64(2 * j + 1) * np.uint64(0xD1B54A32D192ED03)
-        x ^= x >> np.uint64(32)
-        x *= np.uint64(0xBF58476D1CE4E5B9)
-        x ^= x >> np.uint64(29)
-        x *= np.uint64(0x94D049BB133111EB)
-        x ^= x >> np.uint64(32)
-    return x
-
-
-def _groups_of(marks: Array) -> list[Array]:
-    """The rows of equal marks, where there is more than one, in the order of the table."""
-    # Sorting values is faster than sorting places, and half of the digits are enough to leave out most rows.
-    half = marks.astype(np.uint32)
-    ordered = np.sort(half)
-    again = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
-    if not len(again):
-        return []
-    few = np.flatnonzero(again[np.minimum(np.searchsorted(again, half), len(again) - 1)] == half)
-    order = few[np.argsort(marks[few], kind="stable")]
-    ordered = marks[order]
-    edges = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-    sizes = np.diff(np.append(edges, len(order)))
-    many = sizes > 1
-    starts, sizes = edges[many], sizes[many]
-    groups = [order[s : s + c] for s, c in zip(starts.tolist(), sizes.tolist(), strict=True)]
-    return sorted(groups, key=lambda rows: int(rows[0]))
-
-
-def _pairs(marks: Array) -> float:
-    """How many pairs of rows have equal marks."""
-    ordered = np.sort(marks)
-    edges = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-    sizes = np.diff(np.append(edges, len(ordered))).astype(np.float64)
-    return float((sizes * (sizes - 1) / 2).sum())
-
-
-def _by_chance(columns: list[Column], telling: list[int], chances: Array, total: Array, jobs: int) -> bool:
-    """Whether as many rows would be equal if each column were independent of the others: columns of few values.
-
-    Pairs that differ in one column alone, times the odds that this column agrees by chance, are the pairs to expect.
-    Columns with many values tell most, so only these are asked.
-    """
-    equal = _pairs(total)
-    pairs = each(lambda j: _pairs(total - _marks(columns[j], j)), telling, jobs)
-    odds = chances[telling] / np.maximum(1.0 - chances[telling], 1e-9)
-    expected = float(((np.array(pairs) - equal) * odds).max(initial=0.0))
-    return equal < 4.0 * expected + 0.5
-
-
-def _codes_of_target(target: Target) -> Array:
-    if target.y.ndim == 1:
-        return target.y
-    return np.unique(target.y, axis=0, return_inverse=True)[1].ravel()
-
-
-def _repeat(rows: Array, same: bool, target: Target, numbers: Array) -> RowProblem:
-    shown = tuple(int(numbers[i]) for i in rows)
-    listed = _listed(shown)
-    if same:
-        said = f"rows {listed} are equal in all columns, the target included"
-        return RowProblem("duplicate", shown, None, "", "", said, 0.9, "drop")
-    targets = list(dict.fromkeys(target.said(int(i)) for i in rows))
-    words = " and ".join(f"'{visible(text, 40)}'" for text in targets[:4])
-    said = f"rows {listed} are equal in all columns but the target, which is {words}"
-    return RowProblem("conflicting duplicate", shown, ", ".join(target.columns), words, "", said, 0.95, "fix")
 
 
 # ---- batches ---------------------------------------------------------------------------------------------------------
@@ -417,3 +289,101 @@ def _stuck(column: Column, run: slice, numbers: Array) -> RowProblem:
         f"{int(numbers[run.stop - 1]):,} one after the other, where neighbouring rows hardly ever agree"
     )
     return RowProblem("batch", tuple(numbers[run].tolist()), column.name, value, "different values", said, 0.9)
+
+
+# ---- columns that give the target away, and columns that drift -------------------------------------------------------
+
+
+def find_leaks(columns: list[Column], target: Target) -> list[RowProblem]:
+    """Columns that nearly give the target by themselves, judged on rows that were not counted."""
+    some = np.arange(0, len(target.y), max(1, len(target.y) // _LEAK_ROWS))
+    shares = np.array([_told(column, target, some) for column in columns])
+    found = []
+    for j, share in enumerate(shares.tolist()):
+        others = float(np.delete(shares, j).max()) if len(shares) > 1 else 0.0
+        if share >= _LEAK and (others <= _NO_LEAK or share >= _SURE_LEAK):
+            name = visible(columns[j].name, 60)
+            said = (
+                f"{name} nearly gives the target by itself: it takes away {100 * share:.1f}% of the errors of guessing"
+                + (f", the next best column {100 * max(others, 0.0):.0f}%" if len(shares) > 1 else "")
+            )
+            found.append(
+                RowProblem("leak", (), columns[j].name, f"{share:.3f}", f"up to {others:.3f}", said, share, "drop")
+            )
+    return found
+
+
+def _told(column: Column, target: Target, some: Array) -> float:
+    """The share of the errors of guessing that the column alone takes away, fitted on half of the rows."""
+    if target.task == "labels":
+        return 0.0
+    bins, y = _bins(column, some), target.y[some]
+    half = np.arange(len(bins)) % 2 == 0
+    if target.task == "numbers":
+        return _variance_told(bins, y, half)
+    K = len(target.names)
+    base = 1.0 - np.bincount(y, minlength=K).max() / len(y)
+    counts = np.bincount(bins[half] * K + y[half], minlength=(bins.max() + 1) * K).reshape(-1, K)
+    wrong = float((counts.argmax(axis=1)[bins[~half]] != y[~half]).mean())
+    return 1.0 - wrong / max(base, 1e-12)
+
+
+def _variance_told(bins: Array, y: Array, half: Array) -> float:
+    """The share of the variance of the ranks of y, with straight lines between the means of the bins."""
+    ranks = np.empty(len(y))
+    ranks[np.argsort(y, kind="stable")] = np.arange(len(y))
+    counts = np.bincount(bins[half])
+    means = np.bincount(bins[half], weights=ranks[half]) / np.maximum(counts, 1)
+    means = np.append(means, np.full(max(0, int(bins.max()) + 1 - len(means)), ranks.mean()))
+    errors = ranks[~half] - means[bins[~half]]
+    return 1.0 - float((errors**2).mean()) / float(ranks.var())
+
+
+def _bins(column: Column, some: Array | slice = slice(None)) -> Array:
+    """Up to 200 bins of equally many rows; texts are their own, beyond 200 one in common."""
+    if column.values is None:
+        assert column.codes is not None
+        return np.minimum(column.codes[some] + 1, _MOST_BINS)
+    x = column.values[some]
+    known = x[~np.isnan(x)]
+    if not len(known):
+        return np.zeros(len(x), dtype=np.intp)
+    edges = np.unique(np.quantile(known, np.linspace(0, 1, min(_MOST_BINS, max(2, len(known) // 10)))))
+    place = np.searchsorted(edges, x, side="right")
+    return np.where(np.isnan(x), 0, place + 1).astype(np.intp)
+
+
+def find_drift(columns: list[Column], time: str) -> list[RowProblem]:
+    """Columns whose values in the last third of the time differ from those in the first: the largest gap of shares."""
+    clock = next(column for column in columns if column.name == time)
+    assert clock.values is not None
+    first, last = np.nanquantile(clock.values, [1 / 3, 2 / 3])
+    early, late = clock.values <= first, clock.values > last
+    found = []
+    for column in columns:
+        if column.name == time:
+            continue
+        bins = _bins(column)
+        shares = [
+            np.cumsum(np.bincount(bins[part], minlength=bins.max() + 1)) / max(part.sum(), 1) for part in (early, late)
+        ]
+        gap = np.abs(shares[0] - shares[1])
+        size = (
+            float(gap.max())
+            if column.values is not None
+            else 0.5 * float(np.abs(np.diff(shares[0] - shares[1], prepend=0)).sum())
+        )
+        if size >= _DRIFT and min(early.sum(), late.sum()) >= 20:
+            found.append(_drifts(column, early, late, size, visible(time, 60)))
+    return found
+
+
+def _drifts(column: Column, early: Array, late: Array, size: float, time: str) -> RowProblem:
+    if column.values is not None:
+        here, there = (said_value(column, float(np.nanmedian(column.values[part]))) for part in (late, early))
+        words = f"its median is {there} in the first third along {time} and {here} in the last"
+    else:
+        here, there = "other values", "values of the first third"
+        words = f"{100 * size:.0f}% of its values are others in the last third along {time} than in the first"
+    said = f"{visible(column.name, 60)} drifts: {words}"
+    return RowProblem("drift", (), column.name, here, there, said, min(1.0, size))
