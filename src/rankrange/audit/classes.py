@@ -108,8 +108,10 @@ def judge_classes(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
         loss_name="log loss",
         notes=[*lost_groups(groups), *_trust(issues, codes, plan.pred_probs is None and _scored(plan, n))],
     )
-    # Trees, or probabilities that were given, may know what the two linear models do not.
+    # Trees, or probabilities that were given, may know what the two linear models do not. They were mixed so as to fit
+    # these labels, and which of them knows was chosen too: twice the usual distance from chance is asked of them.
     judges = Interval.of_mean((mean.argmax(axis=1) == codes) * _worth(codes, K))
+    judges = Interval(judges.value, 2.0 * judges.low - judges.value, judges.high)
     return blinded(judgement, 1.0 / K, judgement.measures[1], judges)
 
 

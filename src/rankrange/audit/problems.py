@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -38,6 +38,8 @@ _TOLD_ON, _LEFT_OUT = 100_000, 12
 _TELLING, _MOST_NEAR = 0.05, 0.05
 # Nearly equal rows differ in so many cells at most; numbers are near within this part of what their column spans.
 _FEW_CELLS, _STEP = 3, 5e-4
+# Of the columns that tell rows apart, so many decide which rows are compared.
+_COMPARED = 16
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 Found = TypeVar("Found")
 
@@ -346,11 +348,13 @@ def _alike(columns: list[Column], chances: Array, taken: set[int], numbers: Arra
     Where wider steps give many more such pairs, the rows of this table are alike by nature: a series of measurements,
     for example.
     """
-    telling = [j for j in np.argsort(chances)[:40].tolist() if chances[j] < _TELLING]
+    telling = [j for j in np.argsort(chances)[:_COMPARED].tolist() if chances[j] < _TELLING]
     if len(telling) < 4:
         return []
-    near, wider = (_near_pairs(columns, telling, step, jobs) for step in (_STEP, 4.0 * _STEP))
-    if len(wider) > 3 * len(near) + 2 or len(near) > _MOST_NEAR * len(numbers):
+    near = _near_pairs(columns, telling, _STEP, len(numbers), jobs)
+    if not 0 < len(near) <= _MOST_NEAR * len(numbers):
+        return []
+    if len(_near_pairs(columns, telling, 4.0 * _STEP, len(numbers), jobs)) > 3 * len(near) + 2:
         return []
     found = []
     for a, b in near.tolist():
@@ -360,27 +364,21 @@ def _alike(columns: list[Column], chances: Array, taken: set[int], numbers: Arra
     return found
 
 
-def _near_pairs(columns: list[Column], telling: list[int], step: float, jobs: int) -> Array:
+def _near_pairs(columns: list[Column], telling: list[int], step: float, n: int, jobs: int) -> Array:
     """(pairs, 2): rows of which all cells are near but a few, and not all equal.
 
     Two rows that differ in three cells agree in one of four parts of the columns, so only rows that do are compared.
     """
-    n, few = len(_marks(columns[0], 0)), min(_FEW_CELLS, len(telling) // 2 - 1)
+    few = min(_FEW_CELLS, len(telling) // 2 - 1)
     widths = each(lambda column: step * _span(column), columns, jobs)
     chances = np.ones(len(columns))
 
-    def rounded(j: int) -> Array:
-        column, width = columns[j], widths[j]
-        if width > 0 and column.values is not None:
-            column = replace(column, values=np.floor(column.values / width))
-        marks = _marks(column, j)
-        chances[j] = min(1.0, 3.0 * _chance(marks[:_TOLD_ON]))  # near is up to one step to either side
-        return marks
-
     def agreeing(part: list[int]) -> Array:
-        total = rounded(part[0])
-        for j in part[1:]:
-            total += rounded(j)
+        total: Array = np.zeros(n, dtype=np.uint64)
+        for j in part:
+            steps = _steps_of(columns[j], widths[j])
+            chances[j] = min(1.0, 3.0 * _chance(steps[:_TOLD_ON]))  # near is up to one step to either side
+            total += steps.view(np.uint64) * np.uint64((int(_ODD) + 2 * j * 0xD1B54A32D192ED03) % 2**64)
         order = _by_marks(total)
         if len(order) > 0.2 * n:  # too many rows agree there for this part to tell anything
             order = order[:0]
@@ -398,10 +396,22 @@ def _near_pairs(columns: list[Column], telling: list[int], step: float, jobs: in
 
 
 def _span(column: Column) -> float:
+    """What nine in ten numbers of a column span; 0 for texts."""
     if column.values is None:
         return 0.0
     known = column.values[~np.isnan(column.values)]
     return float(np.diff(quantiles(known, [0.05, 0.95]))[0]) if len(known) else 0.0
+
+
+def _steps_of(column: Column, width: float) -> Array:
+    """Whole numbers that are equal for cells in the same step of this width, and for equal texts."""
+    if column.values is None:
+        assert column.codes is not None
+        return column.codes.astype(np.int64)
+    if width == 0.0:
+        return (column.values + 0.0).view(np.int64)
+    with np.errstate(invalid="ignore"):  # missing cells all become the same number
+        return np.floor(column.values / width).astype(np.int64)
 
 
 def _compared(column: Column, pairs: Array, width: float) -> tuple[Array, Array]:

@@ -282,7 +282,7 @@ def weigh(
     p_wrong[near] = np.minimum(found.wrong, most) if found.none > _UNTOLD else found.wrong
     ranking[near], true[near] = found.ranking, found.true
     # Errors among rows that are hard anyway look like them: as many labels as are not predicted may be wrong.
-    unlike = _unlike(mean[near].argmax(axis=1), codes[near], np.full(len(near), 1.0 / len(near)))
+    unlike = _most(mean[near].argmax(axis=1) != codes[near], np.full(len(near), 1.0 / len(near)))
     rate, interval = found.rate, (found.interval[0], max(found.interval[1], unlike))
     if far is not None and far.any():
         rows = np.flatnonzero(far)
