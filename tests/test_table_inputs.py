@@ -319,12 +319,30 @@ def test_a_pattern_names_all_columns_that_match_it(tmp_path):
         ({"group": "a", "time": "c"}, "by group or by time, got both"),
         ({"time": "b"}, "time needs a date or a number in each row, got texts"),
         ({"models": "forest"}, "models is one of all, linear, trees"),
+        ({"estimator": "os.system"}, "names a classifier of scikit-learn"),
+        ({"estimator": "RandomForest"}, "did you mean RandomForestClassifier"),
+        ({"estimator": "LinearRegression"}, "names a classifier of scikit-learn"),
+        ({"estimator": "VotingClassifier"}, "must work with its default settings"),
         ({"dates": "american"}, "dates is one of day-first, month-first"),
     ],
 )
 def test_options_that_cannot_be_used_are_told_before_anything_is_fitted(options, message):
     with mock.patch("rankrange.audit.study._JUDGES", {}), pytest.raises(UserError, match=message):
         audit_table(pa.Table.from_pylist(ROWS), "y", **options)
+
+
+def test_a_classifier_can_be_named(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(300, 3))
+    kinds = np.where(rows[:, 0] * rows[:, 1] > 0, "same", "other")
+    kinds[:15] = np.where(kinds[:15] == "same", "other", "same")
+    table = tmp_path / "table.csv"
+    lines = [",".join([*(f"{value:.4f}" for value in row), kind]) for row, kind in zip(rows, kinds, strict=True)]
+    table.write_text("\n".join(["a,b,c,kind", *lines]))
+    arguments = ["audit", str(table), "--target", "kind", "--estimator", "ExtraTreesClassifier", "--json", "--quiet"]
+    assert cli.main(arguments) == 0
+    wrong = [suspect["row"] for suspect in json.loads(capsys.readouterr().out)["suspects"][:10]]
+    assert sum(row <= 15 for row in wrong) >= 8
 
 
 # ---- whole audits ----------------------------------------------------------------------------------------------------

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 
 # Options that the command line has under the names that they have in Python.
-_OPTIONS = "target|ignore|task|labels_by|delimiter|encoding|clean_how|sheet|dates|decimal|group|time|models|pred_probs"
+_OPTIONS = (
+    "target|ignore|task|labels_by|delimiter|encoding|clean_how|sheet|dates|decimal|group|time|models|estimator|"
+    "pred_probs"
+)
 
 
 class UserError(Exception):

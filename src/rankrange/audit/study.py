@@ -23,6 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from .. import __version__
 from ..core.arrays import Array
+from ..crossfit.models import classifier_named
 from ..errors import UserError
 from ..issues.views import index_of
 from ..tables.columns import find_columns, typed
@@ -169,8 +170,9 @@ def audit_table(
         What 1,234 means, where a column does not say it itself.
     models : {"all", "linear", "trees"}, default="all"
         Which kinds of models judge labels; "linear" is the fastest.
-    estimator : classifier with predict_proba, optional
-        Judges the labels in the place of these models; it gets the encoded columns.
+    estimator : classifier with predict_proba or str, optional
+        Judges the labels in the place of the linear models; it gets the encoded columns. A name is that of a classifier
+        of scikit-learn, such as "RandomForestClassifier", with its default settings.
     pred_probs : array_like of shape (rows, classes) or path of a .npy file, optional
         Ready-made probabilities of models that have not seen the row, in the order of the sorted classes.
     embeddings : array_like of shape (rows, features) or path of a .npy file, optional
@@ -346,7 +348,7 @@ def _judged_by(found: Target, models: str, estimator: Any, pred_probs: Any, n_ro
     if (estimator is not None or pred_probs is not None) and found.task != "classes":
         raise UserError(f"estimator and pred_probs need a target of classes, got {found.task}; leave them out")
     if pred_probs is None:
-        return {"models": models, "estimator": estimator}
+        return {"models": models, "estimator": classifier_named(estimator) if isinstance(estimator, str) else estimator}
     P = _array_of(pred_probs, "pred_probs", n_rows)
     if P.shape[1] != len(found.names) or P.min() < 0 or not np.allclose(P.sum(axis=1), 1.0, atol=1e-3):
         raise UserError(

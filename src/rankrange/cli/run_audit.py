@@ -111,6 +111,11 @@ def _add_running(run_group: Any) -> None:
         default="all",
         help="which kinds of models judge labels (default: all; linear is the fastest)",
     )
+    run_group.add_argument(
+        "--estimator",
+        metavar="NAME",
+        help="a classifier of scikit-learn that judges labels beside trees, such as GaussianNB",
+    )
     add_file(
         run_group,
         "--pred-probs",
@@ -157,6 +162,7 @@ def run(arguments: argparse.Namespace) -> int:
             dates=arguments.dates,
             decimal=arguments.decimal,
             models=arguments.models,
+            estimator=arguments.estimator,
             pred_probs=arguments.pred_probs,
             embeddings=arguments.embeddings,
             images=arguments.images,

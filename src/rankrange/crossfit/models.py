@@ -5,6 +5,7 @@ X is only ever sliced by rows: what it may hold is the business of the model.
 
 from __future__ import annotations
 
+import difflib
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,6 +21,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _check_method_params, has_fit_parameter
 
 from ..core.arrays import Array
+from ..errors import UserError
 from .folds import Folds
 
 # Whole weights of up to this many rows in all are written out as repetitions, which any model understands alike.
@@ -213,3 +215,20 @@ def len_of(X: Any) -> int:
 def with_targets(task: Task, y: Array) -> Task:
     """The same rows with other numbers to predict."""
     return replace(task, y=y, classes=None)
+
+
+def classifier_named(name: str) -> Any:
+    """A classifier of scikit-learn with its default settings. No other code can be named, so that none can be run."""
+    from sklearn.utils import all_estimators
+
+    kinds = {key: kind for key, kind in all_estimators("classifier") if hasattr(kind, "predict_proba")}
+    if name not in kinds:
+        near = difflib.get_close_matches(name, kinds, n=1, cutoff=0.0)[0]
+        raise UserError(
+            f"estimator names a classifier of scikit-learn that has predict_proba, got {name!r}; did you mean {near}?"
+        )
+    try:
+        model = kinds[name]()
+    except TypeError:  # such as VotingClassifier, which is made of others
+        raise UserError(f"estimator must work with its default settings, {name} does not; use another one") from None
+    return model.set_params(random_state=0) if "random_state" in model.get_params() else model
