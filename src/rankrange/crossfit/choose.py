@@ -135,8 +135,10 @@ def _best(
     scores = row_scores(part, strata, parts, tests)
     chosen, table, reason = _gate(scores, part, fits)
     noise = _noise(part, strata, parts, tests, chosen)
-    if part.loss.targets == "numbers" and fits.shares[chosen] > _NO_MORE * noise[2]:
-        few = fits.shares <= _NO_MORE * noise[2]
+    # The least share that is tried stays: a few outliers far out are worth it, however few they are.
+    most = max(_NO_MORE * noise[2], float(SHARES[0]))
+    if part.loss.targets == "numbers" and fits.shares[chosen] > most:
+        few = fits.shares <= most
         chosen, _, reason = _gate(np.where(few[:, None], scores, scores[0]), part, fits)
         noise = _noise(part, strata, parts, tests, chosen)
     if chosen and part.design.n > TWICE_UP_TO:  # on fewer rows the estimate is too rough to follow
