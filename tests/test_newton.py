@@ -16,7 +16,7 @@ from rankrange.solvers.inner import convex
 from rankrange.solvers.inner.band import solve_band
 from rankrange.solvers.multistart import one_class_left
 from rankrange.solvers.newton import look_at, lower_bound, newton
-from rankrange.solvers.trivial import zero_is_best
+from rankrange.solvers.trivial import constant_is_best
 
 # The conic solver warns where it stops a little short of what it was asked for; tolerances below allow for it.
 pytestmark = pytest.mark.filterwarnings("ignore:Solution may be inaccurate")
@@ -137,12 +137,26 @@ def test_zero_is_returned_where_it_is_the_minimum_and_only_there(noise, trivial,
     objective = problem(n=200, k=100, noise=noise, weighted=weighted, seed=2)
     best = least_with_rows_cut(objective, "logistic", np.ones(200) if not weighted else objective.sample_weight)
     assert (best > np.log(2) - 1e-6) == trivial
-    found = zero_is_best(objective, np.random.default_rng(0), 1e-6, Log())
+    found = constant_is_best(objective, np.random.default_rng(0), 1e-6, Log())
     assert (found is not None) == trivial
     if found is not None:
         assert found.value == pytest.approx(np.log(2))
         assert not found.w.any()
         assert 0 <= found.certificate <= 1e-6
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("offset", [7.0, -7.0])
+def test_the_odds_are_returned_where_a_small_class_is_kept_whole_and_nothing_else_helps(offset, weighted):
+    objective = problem(n=400, k=600 if weighted else 300, noise=10.0, offset=offset, weighted=weighted, seed=2)
+    best = least_with_rows_cut(objective, "logistic", np.ones(400) if not weighted else objective.sample_weight)
+    found = constant_is_best(objective, np.random.default_rng(0), 1e-6, Log())
+    assert found is not None
+    assert not found.w[0, :-1].any()
+    assert found.w[0, -1] * offset > 0
+    assert found.value == pytest.approx(best, rel=1e-6)
+    assert found.value < np.log(2) - 1e-3
+    assert 0 <= found.certificate <= 1e-6
 
 
 @pytest.mark.parametrize("classes", [2, 3])

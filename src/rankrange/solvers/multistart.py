@@ -22,7 +22,7 @@ from .descent import Log, Metric, Result, add_diagonal, descend, relative
 from .inner import convex
 from .majorise import bilevel
 from .newton import applies, newton
-from .trivial import zero_is_best
+from .trivial import best_constant, constant_is_best
 
 # Rounds of screening on a subsample: the starts that survive each, and the steps they get in it.
 _ROUNDS = ((4, 4), (2, 8))
@@ -250,8 +250,11 @@ def _convex(
     zero = np.zeros((1, objective.design.p))
     if W is None:
         W = newton(replace(part, k=part.total), zero, rng=rng, tol=0.0, max_iter=3, stop=1e-2).w
-    if objective.k < objective.total and _nothing_beats(part, zero, W):
-        trivial = zero_is_best(objective, rng, tol, log) if objective.loss.targets == "binary" else None
+    constant = zero.copy()
+    if objective.loss.targets == "binary":
+        constant[0, objective.design.d :] = best_constant(part)[1]
+    if objective.k < objective.total and _nothing_beats(part, constant, W):
+        trivial = constant_is_best(objective, rng, tol, log) if objective.loss.targets == "binary" else None
         if trivial is not None:
             return trivial
         return _near_zero(objective, W, rng, tol, max_iter, log)
@@ -271,11 +274,11 @@ def _near_zero(objective: Objective, W: Array, rng: np.random.Generator, tol: fl
     return _polish(objective, W, rng, tol, max_iter, log, width=n)
 
 
-def _nothing_beats(objective: Objective, zero: Array, W: Array) -> bool:
-    """Whether no part of the way from zero to W lowers the objective by more than little."""
-    least = min(objective.value(length * W) for length in (1.0, 0.3, 0.1, 0.03))
+def _nothing_beats(objective: Objective, constant: Array, W: Array) -> bool:
+    """Whether no part of the way from equal scores to W lowers the objective by more than little."""
+    least = min(objective.value(constant + length * (W - constant)) for length in (1.0, 0.3, 0.1, 0.03))
     # A part of the rows is fitted better than all of them, by about a parameter's worth of each.
-    return least > (0.999 - 2.0 * objective.design.p / objective.design.n) * objective.value(zero)
+    return least > (0.999 - 2.0 * objective.design.p / objective.design.n) * objective.value(constant)
 
 
 def _convex_by_margins(

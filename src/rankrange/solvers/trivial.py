@@ -1,12 +1,14 @@
-"""A minimum that needs no search: nothing beats scores of zero.
+"""A minimum that needs no search: nothing beats scores that are the same for all rows.
 
-Where m = 0 and k is below about twice the number of errors, scores of zero are best; there all losses tie, which makes
-every other method slow. Zero is the minimum where weights between 0 and 1 with the mass k balance the gradients of the
-rows; they are found near equal weights, as the projection onto these conditions (semismooth Newton on its dual).
+Where m = 0 and k is below about twice the number of errors, equal scores are best: zero, or where one class is so small
+that all of it is kept, the log odds of what is kept. There all losses of a class tie, which makes every other method
+slow. Equal scores are the minimum where weights between 0 and 1 with the mass k balance the gradients of the rows; they
+are found near equal weights, as the projection onto these conditions (semismooth Newton on its dual).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,43 +22,72 @@ from .newton import lower_bound
 _BLOCK = 1 << 12
 
 
-def zero_is_best(objective: Objective, rng: np.random.Generator, tol: float, log: Log) -> Result | None:
-    """Scores of zero with their certificate, where m = 0 and they are the minimum to `tol`; else None.
+def best_constant(objective: Objective, rare: int | None = None) -> tuple[int, float]:
+    """The sign of the class that is kept whole, 0 where there is none, and the best of all equal scores.
+
+    Scores of zero leave both classes tied, and mass may move between them until they balance, unless one of them has
+    less than half of what is kept. `rare` says which class that is to be.
+    """
+    masses = np.bincount(objective.strata, weights=objective.sample_weight, minlength=2)
+    if rare is None:
+        rare = 1 if masses[1] <= masses[0] else -1
+        if not objective.design.fit_intercept or 2.0 * masses.min() >= objective.kept:
+            return 0, 0.0
+    mass = float(masses[1 if rare > 0 else 0])
+    if not 0.0 < mass < objective.kept:
+        return 0, 0.0
+    level = rare * math.log(mass / (objective.kept - mass))
+    slopes = objective.loss.value_and_derivative(np.array([rare, -rare], dtype=np.float64), np.full(2, level))[1]
+    pulls = slopes * [mass, objective.kept - mass]
+    # The odds are best for the logistic loss; another one may have its least value elsewhere.
+    return (rare, level) if abs(pulls.sum()) <= 1e-9 * abs(pulls).sum() else (0, 0.0)
+
+
+def constant_is_best(objective: Objective, rng: np.random.Generator, tol: float, log: Log) -> Result | None:
+    """Equal scores with their certificate, where m = 0 and they are the minimum to `tol`; else None.
 
     The balance is found on a part of the rows first and then on larger ones: the dual point hardly depends on which.
     """
     n, p = objective.design.n, objective.design.p
-    dual = np.zeros(p + 1)
+    dual, (rare, level) = np.zeros(p + 1), best_constant(objective)
     for size in (n // 64, n // 8):
         if size >= 40 * p:
             rows = np.sort(rng.choice(n, size, replace=False, shuffle=False))
-            part = _Balance(objective.rows(rows, 0, max(1, round(objective.k * size / n))))
+            part = _Balance(objective.rows(rows, 0, max(1, round(objective.k * size / n))), rare)
             dual, missed = part.solve(dual, 8, 1e-3)
             if missed > max(0.06, 0.6 * np.sqrt(p / size)):  # more than sampling explains
                 return None
             if missed > 1e-3:  # this part can not be balanced, and its dual point only leads astray
                 dual = np.zeros(p + 1)
-    value = objective.value(np.zeros((1, p)))
+    W = np.zeros((1, p))
+    W[0, objective.design.d :] = level
+    value = objective.value(W)
     # At zero scores the slopes are 1/2, so the first leaves a part of the gap that is asked for; so does the second,
     # where the residual is that of the intercept.
-    balance, enough = _Balance(objective), min(2.0 * float(np.sqrt(0.6 * tol * value / objective.C)), 0.2 * tol)
+    balance, enough = _Balance(objective, rare), min(2.0 * float(np.sqrt(0.6 * tol * value / objective.C)), 0.2 * tol)
     dual, missed = balance.solve(dual, 12, enough)
     if missed > enough:
         return None
-    scores = np.zeros((1, n), dtype=objective.design.X.dtype)
+    scores = np.full((1, n), level, dtype=objective.design.X.dtype)
     certificate = relative(value - lower_bound(objective, scores, balance.weights(dual)), value)
     if certificate > tol:
         return None
     log("trivial", value)
-    return finish(np.zeros((1, p)), value, 1, certificate, tol, 1, log)
+    return finish(W, value, 1, certificate, tol, 1, log)
 
 
 class _Balance:
-    """The conditions: the weighted gradients at zero scores add up to zero, and the weights to k."""
+    """The conditions: the weighted gradients at equal scores add up to zero, and the weights to k."""
 
-    def __init__(self, objective: Objective) -> None:
+    def __init__(self, objective: Objective, rare: int = 0) -> None:
         self.objective = objective
+        self.rare, level = best_constant(objective, rare) if rare else (0, 0.0)
         self.share = objective.kept / objective.total
+        if self.rare:
+            slopes = objective.loss.value_and_derivative(np.array([-1.0, 1.0]), np.full(2, level))[1]
+            self.slopes = 2.0 * np.abs(slopes)  # of each class, in units of those at zero
+            whole = objective.kept * self.slopes[0 if rare > 0 else 1] / 2.0  # the mass of the rare class
+            self.share = (objective.kept - whole) / (objective.total - whole)
 
     def solve(self, dual: Array, max_steps: int, enough: float) -> tuple[Array, float]:
         """Newton steps from `dual`, whose Hessian is kept while they gain much; the best point, and what it misses."""
@@ -88,37 +119,41 @@ class _Balance:
 
     def weights(self, dual: Array) -> Array:
         """Weights of all rows that are feasible, and balanced where the conditions are met."""
-        q = np.concatenate([mass * np.clip(line, 0.0, 1.0) for _, mass, line in self._blocks(dual)])
+        q = np.concatenate([mass * np.clip(line, least, 1.0) for _, mass, line, least in self._blocks(dual)])
         return np.asarray(q * min(1.0, self.objective.kept / float(q.sum())))
 
-    def _blocks(self, dual: Array) -> Iterator[tuple[Array, Any, Array]]:
-        """The gradients of the losses at zero, in units of their slope, with a column of ones; masses; weights.
+    def _blocks(self, dual: Array) -> Iterator[tuple[Array, Any, Array, Any]]:
+        """The gradients of the losses, in units of their slope at zero, with a column of ones; masses; weights.
 
-        The gradients of the next block stand where those of the last one did.
+        Last come the least weights: 0, or 1 in the class that is kept whole. The gradients of the next block stand
+        where those of the last one did.
         """
         objective, d = self.objective, self.objective.design.d
         room = np.empty((min(_BLOCK, objective.design.n), len(dual)))
         for start in range(0, objective.design.n, _BLOCK):
             block = slice(start, start + _BLOCK)
             X, y = objective.design.X[block], objective.y[block]
+            least: Any = 0.0
+            if self.rare:
+                least, y = np.where(y * self.rare > 0, 1.0, 0.0), np.where(y > 0, self.slopes[1], -self.slopes[0])
             A = room[: len(y)]
             A[:, d:] = 1.0
             np.multiply(X.toarray() if objective.design.sparse else X, y[:, None], out=A[:, :d])
             if objective.design.fit_intercept:
                 A[:, d] = y
             mass = 1.0 if objective.sample_weight is None else objective.sample_weight[block]
-            yield A, mass, self.share + A @ dual
+            yield A, mass, self.share + A @ dual, least
 
     def _look(self, dual: Array, second: bool) -> tuple[float, Array, Array | None]:
         """The dual of the projection, to be minimised; its gradient, the residual of the conditions; its Hessian."""
         height, residual = 0.0, np.zeros(len(dual))
         hessian = np.zeros((len(dual),) * 2) if second else None
-        for A, mass, line in self._blocks(dual):
-            inside = np.clip(line, 0.0, 1.0)
+        for A, mass, line, least in self._blocks(dual):
+            inside = np.clip(line, least, 1.0)
             height += float((mass * inside * (line - 0.5 * inside)).sum())
             residual += (mass * inside) @ A
             if hessian is not None:
-                A *= np.sqrt(mass * (line == inside))[:, None]
+                A *= np.sqrt(mass * ((line == inside) & (least < 1.0)))[:, None]
                 hessian += A.T @ A
         residual[-1] -= self.objective.kept
         if hessian is not None:  # a column that no free row has
