@@ -45,6 +45,9 @@ def test_objective_and_gradient_follow_the_definition(loss):
     values, gradients = problem.batch(np.stack([W, 2 * W]))
     np.testing.assert_allclose(values, [value, definition(problem, 2 * W)])
     np.testing.assert_allclose(gradients[0], gradient)
+    first, ask = problem.value_then_gradient(W)  # to the last bit: other digits lead a search to other minima
+    assert first == value
+    np.testing.assert_array_equal(ask(), gradient)
 
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge", "squared"])

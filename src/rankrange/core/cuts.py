@@ -176,9 +176,19 @@ def _dot(weights: Array, values: Array) -> float:
 
 def select_rows(values: Array, m: int, k: int) -> Selection:
     """`select` for all rows of a matrix of short rows together; cuts and totals have one entry per row."""
-    lower, upper = cuts_of_rows(values, m, k)
-    weights = ((values > lower.value[:, None]) & (values < upper.value[:, None])).astype(values.dtype)
+    at_k, at_m = _ranked_values(values, m, k)
+    inside = values > at_k
+    if m:
+        inside &= values < at_m
+    weights = inside.astype(values.dtype)
     total = np.einsum("ij,ij->i", weights, values, dtype=np.float64)
+    tied = values == at_k
+    if np.count_nonzero(tied) == len(values) and (not m or np.count_nonzero(values == at_m) == len(values)):
+        # Nothing ties with a cut, as almost always: the lower one is kept, the upper one is not.
+        np.copyto(weights, 1, where=tied, casting="same_kind")
+        total += at_k[:, 0]
+        return Selection(weights, total, at_k[:, 0], at_m[:, 0])
+    lower, upper = cuts_of_rows(values, m, k)
     at_lower, at_upper = _kept_of_ties(lower, upper)
     for cut, kept in ((upper, at_upper), (lower, at_lower)):
         share = (kept / cut.tied)[:, None]
@@ -187,16 +197,23 @@ def select_rows(values: Array, m: int, k: int) -> Selection:
     return Selection(weights, total, lower.value, upper.value)
 
 
-def cuts_of_rows(values: Array, m: int, k: int) -> tuple[Cut, Cut]:
-    """`cuts_of` for all rows of a matrix together; the fields of both cuts have one entry per row."""
-    n_rows, n = values.shape
+def _ranked_values(values: Array, m: int, k: int) -> tuple[Array, Array]:
+    """The values of the ranks k and m in each row, one column each; infinity for the rank 0."""
+    n = values.shape[1]
     # The smallest needs no selection, and asking for it would slow down the one for the other rank.
     positions = [n - rank for rank in (k, m) if 0 < rank < n]
     part = np.partition(values, positions, axis=1) if positions else values
+    at_k = part[:, n - k, None].copy() if k < n else values.min(axis=1, keepdims=True)
+    return at_k, part[:, n - m, None].copy() if m else np.full_like(at_k, math.inf)
+
+
+def cuts_of_rows(values: Array, m: int, k: int) -> tuple[Cut, Cut]:
+    """`cuts_of` for all rows of a matrix together; the fields of both cuts have one entry per row."""
+    n_rows = len(values)
     cuts = [Cut(np.full(n_rows, math.inf, values.dtype), np.zeros(n_rows), np.ones(n_rows))] * 2
-    for i, rank in enumerate((k, m)):
+    for i, (rank, at) in enumerate(zip((k, m), _ranked_values(values, m, k), strict=True)):
         if rank:
-            value = part[:, n - rank].copy() if rank < n else values.min(axis=1)
+            value = at[:, 0]
             tied = (values == value[:, None]).sum(axis=1)
             # Where nothing ties, all others of its rank are above it.
             above = rank - 1 if (tied == 1).all() else (values > value[:, None]).sum(axis=1)

@@ -15,6 +15,7 @@ the difference of two of them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -252,6 +253,16 @@ class Objective(_Problem):
     def value_and_gradient(self, W: Array) -> tuple[float, Array]:
         """The objective and one of its gradients at W."""
         return self.at(W)[:2]
+
+    def value_then_gradient(self, W: Array) -> tuple[float, Callable[[], Array]]:
+        """The objective at W, and what gives one of its gradients there: one product less where it is not asked for."""
+        s, slope = self.losses_and_slopes(self.design.scores(W))
+        chosen = self.select(s)
+
+        def gradient() -> Array:
+            return self.design.adjoint(slope * chosen.weights) / self.kept + self.penalty_gradient(W)
+
+        return chosen.total / self.kept + self.penalty(W), gradient
 
     def batch(self, Ws: Array) -> tuple[Array, Array]:
         """Values (S,) and gradients (S, r, p) of S parameter sets; one product with X where there is one score."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numbers
 import warnings
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -100,7 +101,7 @@ class AoRRLinear(BaseEstimator):
     ) -> None:
         """Build the objective, choose m and k, run the solver, store the result under the documented names."""
         keep = self._range()
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        rng = np.random.default_rng(_seed(self.random_state))
         rows, targets, mass = canonical_rows(X, y, weight)
         whole = mass is None or bool((mass == np.floor(mass)).all())
         m, k = keep.masses(len(targets) if mass is None else float(mass.sum()), whole=whole)
@@ -356,7 +357,28 @@ def canonical_rows(X: Any, y: Array, weight: Array | None) -> tuple[Any, Array, 
     return _sorted(X, y, weight, int(total))
 
 
+def _seed(random_state: Any) -> int:
+    """A seed of its own for each fit, from whatever scikit-learn takes as `random_state`."""
+    if isinstance(random_state, int):
+        return _seed_of_int(random_state)
+    return int(check_random_state(random_state).randint(2**31))
+
+
+@lru_cache(maxsize=64)
+def _seed_of_int(random_state: int) -> int:
+    """The same number for the same int: making a generator for it costs as much as several passes over few rows."""
+    return int(check_random_state(random_state).randint(2**31))
+
+
 def _sorted(X: Array, y: Array, weight: Array | None, total: int) -> tuple[Array, Array, Array | None]:
+    first_column = X[:, 0].astype(np.result_type(X, y)) + 0.0
+    leading = first_column.view(f"u{first_column.itemsize}").byteswap()
+    order = np.argsort(leading, kind="stable")
+    if (np.diff(leading[order]) > 0).all():  # one column tells all rows apart, in the order of their bytes as below
+        if weight is not None and len(order) <= total // 2:
+            return X[order], y[order], weight[order]
+        order = order if weight is None else np.repeat(order, weight[order].astype(np.intp))
+        return X[order], y[order], None
     joined = np.column_stack([X, y]) + 0.0  # -0.0 becomes 0.0: they are the same value
     keys = np.ascontiguousarray(joined).view(np.dtype((np.void, joined.dtype.itemsize * joined.shape[1]))).ravel()
     _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)

@@ -20,6 +20,7 @@ from ..core.arrays import Array
 from ..core.objective import Objective
 
 Batch = Callable[..., tuple[Array, Array]]
+Lazily = Callable[[Array], tuple[float, Callable[[], Array]]]  # (r, p) -> the value, and what gives the gradient
 # What looks for other array libraries around it costs as much as a short inner product, of which a fit takes thousands.
 _einsum = inspect.unwrap(np.einsum)
 
@@ -174,15 +175,17 @@ def descend(
     left: Callable[[Array], Array] | None = None,
     on_step: Callable[[float], None] | None = None,
     numbered: bool = False,
+    lazily: Lazily | None = None,
 ) -> tuple[Array, Array, int]:
     """Minimise from each start (S, r, p); gives the end points, their values, and the iterations of the longest run.
 
     A start rests when a step lowers its value by less than `tol` of it, or no step lowers it. With `numbered` the
-    starts have objectives of their own: the batch is asked for batch(W, which), `which` being their numbers.
+    starts have objectives of their own: the batch is asked for batch(W, which), `which` being their numbers. From one
+    start `lazily` gives the value first and the gradient when it is asked for, to the same last bit as the batch.
     """
     W = np.array(starts, dtype=np.float64)
     if len(W) == 1 and not numbered:
-        return _descend_from_one(batch, W, metric, max_iter, memory, tol, left, on_step)
+        return _descend_from_one(lazily or _at_once(batch), W, metric, max_iter, memory, tol, left, on_step)
     evaluate = batch if numbered else lambda W, which: batch(W)
     values, gradients = evaluate(W, np.arange(len(W)))
     pairs: list[tuple[Array, Array, Array]] = []  # (step, change of gradient, 1 / <step, change>), oldest first
@@ -241,8 +244,16 @@ def _inverse_hessian(G: Array, pairs: list[tuple[Array, Array, Array]], metric: 
     return r
 
 
+def _at_once(batch: Batch) -> Lazily:
+    def evaluate(W: Array) -> tuple[float, Callable[[], Array]]:
+        values, gradients = batch(W[None])
+        return float(values[0]), lambda: gradients[0]
+
+    return evaluate
+
+
 def _descend_from_one(
-    batch: Batch,
+    evaluate: Lazily,
     W: Array,
     metric: Metric | None,
     max_iter: int,
@@ -252,8 +263,8 @@ def _descend_from_one(
     on_step: Callable[[float], None] | None,
 ) -> tuple[Array, Array, int]:
     """`descend` for one start, bit for bit, on vectors and plain numbers: what surrounds a pass costs as much as it."""
-    values, gradients = batch(W)
-    value, gradient, at = float(values[0]), gradients.ravel(), W.ravel()
+    value, ask = evaluate(W[0])
+    gradient, at = ask().ravel(), W.ravel()
     pairs: deque[tuple[Array, Array, float]] = deque(maxlen=memory)
 
     def solve(vector: Array) -> Array:
@@ -271,9 +282,9 @@ def _descend_from_one(
         old_value, old_gradient, old = value, gradient, at
         for _ in range(25):
             trial = old + step * direction
-            values, gradients = batch(trial.reshape(W.shape))
-            if values[0] <= old_value + 1e-4 * step * slope:
-                value, gradient, at = float(values[0]), gradients.ravel(), trial
+            reached, ask = evaluate(trial.reshape(W.shape[1:]))
+            if reached <= old_value + 1e-4 * step * slope:
+                value, gradient, at = reached, ask().ravel(), trial
                 break
             step *= 0.4
         if on_step is not None:
@@ -329,6 +340,8 @@ def _backtrack(
         trial = W[waiting] + step[waiting, None, None] * direction[waiting]
         trial_values, trial_gradients = evaluate(trial, waiting)
         done = trial_values <= values[waiting] + 1e-4 * step[waiting] * slope[waiting]
+        if len(done) == len(W) and done.all():  # mostly: nothing to put together
+            return trial, trial_values, trial_gradients
         accepted = waiting[done]
         moved[accepted], new_values[accepted] = trial[done], trial_values[done]
         new_gradients[accepted] = trial_gradients[done]

@@ -161,7 +161,9 @@ def _on_all_rows(
     metric = Metric(hessian(part, candidates[0]))
     middle = _subsample(objective, max(part.design.n, objective.design.n // 10), rng)
     if objective.design.n > 5 * middle.design.n:
-        candidates = descend(middle.batch, candidates, metric, max_iter=30, tol=1e-5)[0]
+        candidates = descend(
+            middle.batch, candidates, metric, max_iter=30, tol=1e-5, lazily=middle.value_then_gradient
+        )[0]
         metric = Metric(hessian(part, candidates[0]))
     del part, middle  # copies of rows: the steps on all rows need their memory
     ends, _, n_iter = descend(
@@ -172,6 +174,7 @@ def _on_all_rows(
         tol=_close_enough(objective) * tol,
         left=objective.gap_left,
         on_step=lambda v: log("descent", v),
+        lazily=objective.value_then_gradient,
     )
     result = _polish(objective, ends[0], rng, tol, max(1, max_iter - n_iter), log, metric)
     return replace(result, n_iter=result.n_iter + n_iter)
