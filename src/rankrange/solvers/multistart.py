@@ -166,11 +166,13 @@ def _on_all_rows(
         )[0]
         metric = Metric(hessian(part, candidates[0]))
     del part, middle  # copies of rows: the steps on all rows need their memory
+    # Along many kinks quasi-Newton steps crawl: half of the budget is for those that prove the minimum.
+    kinked = objective.design.sparse and not objective.design.factored and objective.k < objective.total
     ends, _, n_iter = descend(
         objective.batch,
         candidates,
         metric,
-        max_iter=max_iter,
+        max_iter=-(-max_iter // 2) if kinked else max_iter,
         tol=_close_enough(objective) * tol,
         left=objective.gap_left,
         on_step=lambda v: log("descent", v),
@@ -305,6 +307,8 @@ def _convex_by_margins(
         if objective.n_outputs > 1:
             return _polish(objective, zero, rng, tol, max_iter, log, width=objective.design.n)
         return bilevel(objective, zero, tol=tol, max_iter=max_iter, log=log, phase="convex")
+    if objective.design.sparse and not objective.design.factored:  # quasi-Newton steps would crawl along kinks
+        return bilevel(objective, W, tol=tol, max_iter=max_iter, log=log, phase="convex")
     return _on_all_rows(objective, W[None], rng, tol, max_iter, log)
 
 

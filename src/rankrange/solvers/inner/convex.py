@@ -25,10 +25,13 @@ from .bounds import Answer, Bounds, level_of_mass, onto_simplex, weighted
 # Newton steps factor a p x p Hessian built from all rows; beyond this much work, quasi-Newton steps are quicker.
 _NEWTON_WORK = 1e10
 _SHRINK = 0.2
+# Where Newton steps are made by products with X their number counts: the smoothing shrinks more slowly, which leaves each
+# of them less to do, and a round ends when what it leaves is a part of the gap, which smoothing makes large anyway.
+_SHRINK_BY_PRODUCTS, _PART_OF_GAP = 0.7, 0.3
 # With fewer steps left, as where many kinks have used up the budget, cheap ones gain more than some by products.
 _FEW_STEPS = 10
 # Conjugate gradients of one Newton step: how many at most, and how much of the residual they may leave.
-_CG_STEPS, _CG_TOL = 200, 1e-2
+_CG_STEPS, _CG_TOL = 200, 0.1
 
 
 class Solution(NamedTuple):
@@ -70,7 +73,8 @@ def solve(
         if relative(gap, value) <= tol or n_iter >= max_iter or stalled >= 5:
             break
         if newton:
-            W, Z, steps = saddle.newton(W, Z, min(25, max_iter - n_iter), 0.1 * tol * abs(value), metric)
+            enough = max(0.1 * tol * abs(value), _PART_OF_GAP * gap if saddle.by_products and gap < value else 0.0)
+            W, Z, steps = saddle.newton(W, Z, min(25, max_iter - n_iter), enough, metric)
         else:
             W, Z, steps = saddle.quasi_newton(W, min(50, max_iter - n_iter), 1e-3 * tol, metric)
         n_iter += max(1, steps)
@@ -131,6 +135,11 @@ class Saddle(Bounds):
     def sharp(self) -> bool:
         """Whether mu is as small as it gets, so that a further round changes the centre alone."""
         return self.exact or self.mu <= self.least_mu
+
+    @property
+    def by_products(self) -> bool:
+        """Whether Newton steps of one score are made by conjugate gradients, not by factoring a Hessian."""
+        return self.problem.n_outputs == 1 and not self.problem.design.factored
 
     def _shares(self, s: Array) -> Array:
         q = self.problem.weights(s).astype(np.float64, copy=False)
@@ -211,10 +220,10 @@ class Saddle(Bounds):
         )
 
     def _newton_direction(self, Z: Array, answer: Answer, gradient: Array, metric: Metric | None) -> Array:
-        if self.problem.n_outputs == 1 and self.problem.design.factored:
-            return -Metric(self._hessian(Z, answer)).solve(gradient)
-        if self.problem.n_outputs == 1:
+        if self.by_products:
             return self._by_products(Z, answer, gradient)
+        if self.problem.n_outputs == 1:
+            return -Metric(self._hessian(Z, answer)).solve(gradient)
         design, shape = self.problem.design, gradient.shape
         ridge = self.problem.penalty_diagonal() + 1e-9
         bend = None if self.linear else self.problem.loss.hessian_operator(self.problem.y, Z.T)
@@ -306,7 +315,7 @@ class Saddle(Bounds):
         """The centre moves to the present weights, and the smoothing shrinks."""
         if not self.exact:
             self.centre = self.answer(Z).rho
-            self.mu = max(self.mu * _SHRINK, self.least_mu)
+            self.mu = max(self.mu * (_SHRINK_BY_PRODUCTS if self.by_products else _SHRINK), self.least_mu)
 
 
 def _conjugate_gradients(product: Callable[[Array], Array], right: Array, metric: Metric) -> Array:
