@@ -6,8 +6,9 @@ The oracle is a conic solver that is told the same convex problem.
 import cvxpy as cp
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
-from rankrange import datasets
+from rankrange import AoRRClassifier, datasets
 from rankrange.core.losses import LOSSES, CrammerSinger, Softmax
 from rankrange.core.objective import Design, Objective, TopSum
 from rankrange.solvers import bilevel, certify, dca, multistart
@@ -189,3 +190,31 @@ def test_one_row_repeated_at_the_cut_does_not_spoil_the_certificate():
         for _ in range(40):
             V = result.w + scale * rng.normal(size=result.w.shape)
             assert objective.value(V) >= result.value * (1 - 1e-6)
+
+
+def text_like(n, d, noise, seed=0):
+    """Thirty words per row of a Zipf law, weighted by rarity and of unit length."""
+    rng = np.random.default_rng(seed)
+    word = np.minimum(rng.zipf(1.3, size=30 * n) - 1, d - 1)
+    X = sp.csr_matrix((np.ones(30 * n), word, np.arange(0, 30 * n + 1, 30)), shape=(n, d))
+    X.sum_duplicates()
+    X = X @ sp.diags(np.log(n / (1.0 + np.asarray((X > 0).sum(axis=0)).ravel())))
+    X = sp.csr_matrix(sp.diags(1.0 / np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel() + 1e-12)) @ X)
+    z = X @ rng.normal(size=d)
+    return X, np.where(3.0 * z / z.std() + noise * rng.logistic(size=n) > 0, 1, 0)
+
+
+def test_wide_sparse_rows_of_which_many_tie_at_the_cut_end_with_a_certificate():
+    X, y = text_like(8000, 1500, noise=2.0)
+    fit = AoRRClassifier(m=0, k=0.5, random_state=0).fit(X, y)
+    assert fit.certificate_ <= 1e-6
+
+
+@pytest.mark.parametrize(("loss", "k"), [("logistic", 0.05), ("logistic", 0.5), ("hinge", 0.5), ("hinge", 0.9)])
+def test_sparse_rows_that_are_only_multiplied_have_the_minimum_of_dense_ones(loss, k):
+    X, y = text_like(800, 250, noise=1.0)
+    ours = AoRRClassifier(m=0, k=k, loss=loss, random_state=0).fit(X, y)
+    dense = AoRRClassifier(m=0, k=k, loss=loss, random_state=0).fit(X.toarray(), y)
+    assert ours.certificate_ <= 1e-6
+    assert dense.certificate_ <= 1e-6
+    assert ours.objective_ == pytest.approx(dense.objective_, rel=2e-6)

@@ -16,6 +16,7 @@ the difference of two of them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -111,6 +112,12 @@ class Design:
     def _squared(self) -> Any:
         """The squares of sparse entries (d, n)."""
         return self.X.multiply(self.X).T
+
+    def unfactored(self) -> Design:
+        """The same rows for solvers that only multiply with them."""
+        twin = copy(self)
+        twin.factored = False
+        return twin
 
     def take(self, rows: Array) -> Design:
         """The design of some of the rows."""

@@ -23,7 +23,7 @@ from ..core.ranges import RankedRange
 from ..crossfit.choose import Choice, adapt_k, choose_C, choose_m
 from ..crossfit.folds import Report, silent
 from ..crossfit.with_clean import choose_with_validation
-from ..solvers import SOLVERS, Log, Result, Settings, refine, solve
+from ..solvers import PRODUCTS_FROM, SOLVERS, Log, Result, Settings, refine, solve
 from .streaming import Stream
 
 # Sorting rows costs little up to this many, and repetition is exact there.
@@ -102,7 +102,9 @@ class AoRRLinear(BaseEstimator):
         """Build the objective, choose m and k, run the solver, store the result under the documented names."""
         keep = self._range()
         rng = np.random.default_rng(_seed(self.random_state))
-        rows, targets, mass = canonical_rows(X, y, weight)
+        # With one minimum no search depends on the order of the rows, and products are quicker on sparse ones.
+        one_minimum = self.solver == "auto" and n_outputs == 1 and self.m != "auto" and keep.m == 0
+        rows, targets, mass = canonical_rows(X, y, weight, as_sparse=one_minimum and _many_columns(X))
         whole = mass is None or bool((mass == np.floor(mass)).all())
         m, k = keep.masses(len(targets) if mass is None else float(mass.sum()), whole=whole)
         design = Design(rows, bool(self.fit_intercept))
@@ -321,7 +323,9 @@ def check_C(C: Any) -> None:
         raise ValueError(f"C must be 'auto' or a number above 0 and finite, got {C!r}; 1.0 is scikit-learn's default")
 
 
-def canonical_rows(X: Any, y: Array, weight: Array | None) -> tuple[Any, Array, Array | None]:
+def canonical_rows(
+    X: Any, y: Array, weight: Array | None, *, as_sparse: bool = False
+) -> tuple[Any, Array, Array | None]:
     """Training rows as a solver wants them: without rows of no weight, small sets in one order.
 
     sample_weight means repetition: weight 2 equals the row twice. A search from random starts keeps that promise only
@@ -336,13 +340,15 @@ def canonical_rows(X: Any, y: Array, weight: Array | None) -> tuple[Any, Array, 
         Their targets.
     weight : ndarray of shape (n,) or None
         Their weights.
+    as_sparse : bool, default=False
+        Whether sparse rows stay sparse, however few there are.
 
     Returns
     -------
     X, y, weight
         A weight of None means that each row counts once.
     """
-    if sp.issparse(X) and X.shape[0] * X.shape[1] <= _DENSE_UP_TO:
+    if sp.issparse(X) and X.shape[0] * X.shape[1] <= _DENSE_UP_TO and not as_sparse:
         X = X.toarray()
     if weight is not None:
         if not (weight > 0).all():
@@ -355,6 +361,11 @@ def canonical_rows(X: Any, y: Array, weight: Array | None) -> tuple[Any, Array, 
     if sp.issparse(X) or not whole or total > _SORTED_UP_TO:
         return X, y, weight
     return _sorted(X, y, weight, int(total))
+
+
+def _many_columns(X: Any) -> bool:
+    """Whether X is sparse, with so many columns that solvers only multiply with it, and mostly empty."""
+    return sp.issparse(X) and X.shape[1] >= PRODUCTS_FROM and 10 * X.nnz <= X.shape[0] * X.shape[1]
 
 
 def _seed(random_state: Any) -> int:

@@ -7,6 +7,8 @@ of the two bounds: F = min over sets T of size m of the problem that cuts T, and
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ..core.arrays import Array
@@ -14,6 +16,10 @@ from ..core.losses import is_convex
 from ..core.objective import Objective
 from .descent import Log, Metric, Result, cut_is_clean, finish
 from .inner import convex
+from .trivial import best_constant, constant_is_best
+
+# Columns up to which equal scores are proved to be best by a factored matrix.
+_MOST_BALANCED = 1000
 
 
 def bilevel(
@@ -76,6 +82,31 @@ def bilevel(
             return finish(W, value, n_iter, certificate, tol, max_iter, log, losses=best)
         if n_iter >= max_iter:
             return finish(W, value, n_iter, np.inf, tol, max_iter, log, losses=best)
+
+
+def by_products(
+    objective: Objective, W: Array | None, *, rng: np.random.Generator, tol: float, max_iter: int, log: Log
+) -> Result:
+    """m = 0 and sparse rows of many columns: the convex problem by products with X alone, from near a rough fit."""
+    objective = replace(objective, design=objective.design.unfactored())
+    if W is not None:
+        return bilevel(objective, W, tol=tol, max_iter=max_iter, log=log, phase="convex")
+    design, binary = objective.design, objective.loss.targets == "binary"
+    constant = np.zeros((1, design.p))
+    metric = Metric(design.squares(np.full(design.n, 0.25 / design.n)) + objective.penalty_diagonal())
+    step = -metric.solve(objective.average().at(constant).gradient)
+    if binary:
+        constant[0, design.d :] = best_constant(objective)[1]
+    path = [constant, *(constant + length * (step - constant) for length in (1.0, 0.3, 0.1, 0.03))]
+    W = min(path, key=objective.value)
+    least = 0.999 * objective.value(constant)
+    if binary and design.p <= _MOST_BALANCED and objective.value(W) > least:
+        W = convex.solve(objective.cutting(np.empty(0)), W, tol=1e-2, max_iter=20).W
+        # Next to a minimum at equal scores all losses all but tie, and the steps below would not end.
+        trivial = constant_is_best(objective, rng, tol, log) if objective.value(W) > least else None
+        if trivial is not None:
+            return trivial
+    return bilevel(objective, W, tol=tol, max_iter=max_iter, log=log, phase="convex")
 
 
 def dca(objective: Objective, W: Array, *, tol: float = 1e-6, max_iter: int = 200, log: Log | None = None) -> Result:

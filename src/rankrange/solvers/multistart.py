@@ -20,7 +20,7 @@ from ..core.cuts import Ranked
 from ..core.objective import Design, Objective
 from .descent import Log, Metric, Result, add_diagonal, descend, relative
 from .inner import convex
-from .majorise import bilevel
+from .majorise import bilevel, by_products
 from .newton import applies, newton
 from .trivial import best_constant, constant_is_best
 
@@ -30,6 +30,8 @@ _ROUNDS = ((4, 4), (2, 8))
 _FAR = 80.0
 # From here on a pass costs so much that a better metric pays for itself.
 _MANY_ROWS = 500_000
+# Columns of sparse rows from which on products with X are quicker than a factored Hessian, where m = 0.
+PRODUCTS_FROM = 200
 # Where all rows are screened, the starts also go along a path of larger m, which flattens the poorest minima.
 _INFLATION = (2.0, 1.5, 1.2)
 
@@ -249,16 +251,19 @@ def _convex(
     objective: Objective, W: Array | None, rng: np.random.Generator, tol: float, max_iter: int, log: Log
 ) -> Result:
     """m = 0: one minimum, so one start: the ordinary fit of some rows, then their solution."""
+    if objective.design.sparse and objective.design.p > PRODUCTS_FROM and objective.n_outputs == 1:
+        budget = max(1, max_iter // 2) if objective.design.factored else max_iter
+        result = by_products(objective, W, rng=rng, tol=tol, max_iter=budget, log=log)
+        if result.converged or not objective.design.factored:
+            return result
+        W, max_iter = result.w, max(1, max_iter - result.n_iter)
     if objective.n_outputs > 1 or hasattr(objective.loss, "margins") or not applies(objective):
         return _convex_by_margins(objective, W, rng, tol, max_iter, log)
     part = _subsample(objective, _hessian_rows(objective), rng)
     zero = np.zeros((1, objective.design.p))
     if W is None:
         W = newton(replace(part, k=part.total), zero, rng=rng, tol=0.0, max_iter=3, stop=1e-2).w
-    constant = zero.copy()
-    if objective.loss.targets == "binary":
-        constant[0, objective.design.d :] = best_constant(part)[1]
-    if objective.k < objective.total and _nothing_beats(part, constant, W):
+    if objective.k < objective.total and _nothing_beats(part, W):
         trivial = constant_is_best(objective, rng, tol, log) if objective.loss.targets == "binary" else None
         if trivial is not None:
             return trivial
@@ -279,8 +284,11 @@ def _near_zero(objective: Objective, W: Array, rng: np.random.Generator, tol: fl
     return _polish(objective, W, rng, tol, max_iter, log, width=n)
 
 
-def _nothing_beats(objective: Objective, constant: Array, W: Array) -> bool:
+def _nothing_beats(objective: Objective, W: Array) -> bool:
     """Whether no part of the way from equal scores to W lowers the objective by more than little."""
+    constant = np.zeros_like(W)
+    if objective.loss.targets == "binary":
+        constant[0, objective.design.d :] = best_constant(objective)[1]
     least = min(objective.value(constant + length * (W - constant)) for length in (1.0, 0.3, 0.1, 0.03))
     # A part of the rows is fitted better than all of them, by about a parameter's worth of each.
     return least > (0.999 - 2.0 * objective.design.p / objective.design.n) * objective.value(constant)
@@ -307,8 +315,6 @@ def _convex_by_margins(
         if objective.n_outputs > 1:
             return _polish(objective, zero, rng, tol, max_iter, log, width=objective.design.n)
         return bilevel(objective, zero, tol=tol, max_iter=max_iter, log=log, phase="convex")
-    if objective.design.sparse and not objective.design.factored:  # quasi-Newton steps would crawl along kinks
-        return bilevel(objective, W, tol=tol, max_iter=max_iter, log=log, phase="convex")
     return _on_all_rows(objective, W[None], rng, tol, max_iter, log)
 
 

@@ -65,7 +65,7 @@ def constant_is_best(objective: Objective, rng: np.random.Generator, tol: float,
     # At zero scores the slopes are 1/2, so the first leaves a part of the gap that is asked for; so does the second,
     # where the residual is that of the intercept.
     balance, enough = _Balance(objective, rare), min(2.0 * float(np.sqrt(0.6 * tol * value / objective.C)), 0.2 * tol)
-    dual, missed = balance.solve(dual, 12, enough)
+    dual, missed = balance.solve(dual, 20, enough)
     if missed > enough:
         return None
     scores = np.full((1, n), level, dtype=objective.design.X.dtype)
@@ -92,13 +92,15 @@ class _Balance:
     def solve(self, dual: Array, max_steps: int, enough: float) -> tuple[Array, float]:
         """Newton steps from `dual`, whose Hessian is kept while they gain much; the best point, and what it misses."""
         height, residual, hessian = self._look(dual, True)
-        best, least, waited = dual, self._missed(residual), 0
+        best, least, waited, fresh = dual, self._missed(residual), 0, True
+        # With few free rows a Hessian has no inverse in some directions, and in others once other rows are free.
+        many = self.objective.design.n >= 40 * self.objective.design.p
         for _ in range(max_steps):
             missed = self._missed(residual)
             if missed <= enough or waited > 3:  # met; or not to be met: then steps grow without end
                 break
             if hessian is None:
-                hessian = self._look(dual, True)[2]
+                hessian, fresh = self._look(dual, True)[2], True
             if hessian is None or not hessian.any():  # no weight is free to move
                 break
             step = -Metric(hessian).solve(residual)
@@ -106,9 +108,14 @@ class _Balance:
                 reached = self._look(dual + length * step, False)
                 if reached[0] <= height:
                     break
+            else:
+                if fresh:  # rounding
+                    break
+                hessian = None
+                continue
             dual = dual + length * step
             height, residual, _ = reached
-            hessian = hessian if self._missed(residual) <= 0.2 * missed else None
+            hessian, fresh = hessian if many and self._missed(residual) <= 0.2 * missed else None, False
             waited = 0 if self._missed(residual) < 0.7 * least else waited + 1
             if self._missed(residual) < least:
                 best, least = dual, self._missed(residual)

@@ -25,8 +25,8 @@ from .bounds import Answer, Bounds, level_of_mass, onto_simplex, weighted
 # Newton steps factor a p x p Hessian built from all rows; beyond this much work, quasi-Newton steps are quicker.
 _NEWTON_WORK = 1e10
 _SHRINK = 0.2
-# Where Newton steps are made by products with X their number counts: the smoothing shrinks more slowly, which leaves each
-# of them less to do, and a round ends when what it leaves is a part of the gap, which smoothing makes large anyway.
+# Where Newton steps are made by products with X their number counts: the smoothing shrinks more slowly, which leaves
+# each of them less to do, and a round ends when what it leaves is a part of the gap, which smoothing makes anyway.
 _SHRINK_BY_PRODUCTS, _PART_OF_GAP = 0.7, 0.3
 # With fewer steps left, as where many kinks have used up the budget, cheap ones gain more than some by products.
 _FEW_STEPS = 10
