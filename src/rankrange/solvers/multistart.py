@@ -213,7 +213,7 @@ def _polish(
             W,
             rng=rng,
             tol=tol,
-            max_iter=min(40 if objective.n_outputs == 1 else 10, max_iter),  # with several scores a step costs more
+            max_iter=min(40 if objective.n_outputs == 1 else 20, max_iter),  # with several scores a step costs more
             log=log,
             phase="polish",
             near=width == 0,
@@ -308,7 +308,7 @@ def _convex_by_margins(
             step = _one_step(objective, everything, _rough_metric(objective, everything))
             W = step if objective.value(step) < objective.value(zero) else zero
         return bilevel(objective, W, tol=tol, max_iter=max_iter, log=log, phase="convex")
-    W = convex.solve(screen.cutting(np.empty(0)), zero if W is None else W, tol=1e-2, max_iter=50).W
+    W = convex.solve(screen.cutting(np.empty(0)), zero if W is None else W, tol=1e-2, max_iter=15).W
     if screen.value(W) > 0.999 * screen.value(zero):
         # Where k is below the number of errors nothing beats zero, and there all losses tie: a start next to it, with
         # a ranking of its own, would be worse than none.

@@ -26,7 +26,7 @@ from .inner.bounds import Bounds
 
 _BLOCK = 1 << 15
 # Rows near the cut that are free to change sides at most, and the same times the square of the parameters.
-_WIDEST, _WIDEST_WORK = 200_000, 5e8
+_WIDEST, _WIDEST_WORK = 200_000, 1.5e9
 # Times that the tangents of the certificate are moved at most.
 _TANGENTS = 3
 # Parameters up to which a Hessian of several scores per row is built and factored.
@@ -128,8 +128,11 @@ class _Loop:
         self.crossed = 0  # rows that crossed the upper cut in the last step
         # At a minimum about as many rows tie at the cut as there are parameters, and fewer where the penalty is strong.
         # Nothing but the rows in the band holds a step where a loss does not bend.
-        few = max(20 * p, n // 8) if self.linear else min(10 * p * objective.n_outputs, 500)
-        self.widest = min(n, _WIDEST, max(500, int(_WIDEST_WORK / (p * objective.n_outputs) ** 2)))
+        unknowns = p * objective.n_outputs
+        few = max(20 * p, n // 8) if self.linear else min(10 * unknowns, 500)
+        if objective.n_outputs > 1 and objective.m == 0:
+            few = max(few, 4 * unknowns)
+        self.widest = min(n, _WIDEST, max(500, int(_WIDEST_WORK / unknowns**2)))
         self.least_width = min(max(few, width), self.widest)
         self.width = self.least_width
         self.last_gain = np.inf
@@ -139,10 +142,13 @@ class _Loop:
     def learn(self, before: Look, after: Look, length: float) -> None:
         self.crossed = int(np.count_nonzero(before.is_cut != after.is_cut))
         switched = int(np.count_nonzero((before.q > 0) != (after.q > 0))) - self.crossed
-        wider = 2 * self.width if self.linear and length < 0.5 else 2 * switched
-        self.width = min(max(self.least_width, wider), self.widest)
+        # With several scores or lines alone a step that had to be shortened asked more rows to change sides than could.
+        several = self.objective.n_outputs > 1
+        short = length < 0.5 and (self.linear or several)
+        wider = (4 if several else 2) * self.width if short else 2 * switched
+        self.width = min(max(self.width if several else self.least_width, wider), self.widest)
         gain = before.value - after.value
-        if self.crossed <= 2 and gain > 0.1 * self.last_gain:
+        if self.crossed <= 2 and gain > 0.1 * self.last_gain and (length == 1.0 or not several):
             self.curvature.size *= 5
         self.last_gain = gain
 
@@ -198,7 +204,7 @@ class _Loop:
         proposal = Proposal(step.reshape(gradient.shape), gain)
         if gain > 0.3 * self.tol * look.value or not self.certify:
             return proposal
-        bound = _balanced(objective, *lines.sums(objective, look, band.rows, weights * objective.kept))
+        bound = balanced(objective, *lines.sums(objective, look, band.rows, weights * objective.kept))
         end = objective.design.scores(look.W + proposal.step)
         return proposal._replace(scores=end, gap=look.value - bound)
 
@@ -384,10 +390,10 @@ def tangents_at(objective: Objective, Z: Array, q: Array) -> tuple[float, Array]
         pull = weight * u
         sides = np.stack([pull * ~rising, pull * rising])
         flows += Design(design.X[block], design.fit_intercept).adjoint(sides)
-    return _balanced(objective, heights, flows), flows.sum(axis=0)[None] / kept
+    return balanced(objective, heights, flows), flows.sum(axis=0)[None] / kept
 
 
-def _balanced(objective: Objective, heights: Array, flows: Array) -> float:
+def balanced(objective: Objective, heights: Array, flows: Array) -> float:
     """The least value of lines and penalty, from the sums over lines that fall and those that rise.
 
     The slopes must add up to zero, because the intercept is free; the heavier side is scaled down, which keeps each

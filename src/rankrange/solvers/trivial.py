@@ -17,7 +17,7 @@ import numpy as np
 from ..core.arrays import Array
 from ..core.objective import Objective
 from .descent import Log, Metric, Result, finish, relative
-from .newton import lower_bound
+from .newton import balanced
 
 _BLOCK = 1 << 12
 
@@ -68,8 +68,7 @@ def constant_is_best(objective: Objective, rng: np.random.Generator, tol: float,
     dual, missed = balance.solve(dual, 20, enough)
     if missed > enough:
         return None
-    scores = np.full((1, n), level, dtype=objective.design.X.dtype)
-    certificate = relative(value - lower_bound(objective, scores, balance.weights(dual)), value)
+    certificate = relative(value - balance.lower_bound(dual), value)
     if certificate > tol:
         return None
     log("trivial", value)
@@ -81,11 +80,13 @@ class _Balance:
 
     def __init__(self, objective: Objective, rare: int = 0) -> None:
         self.objective = objective
-        self.rare, level = best_constant(objective, rare) if rare else (0, 0.0)
+        self.rare, self.level = best_constant(objective, rare) if rare else (0, 0.0)
         self.share = objective.kept / objective.total
+        self.slopes = np.ones(2)  # of the losses of each class, in units of those at zero
         if self.rare:
-            slopes = objective.loss.value_and_derivative(np.array([-1.0, 1.0]), np.full(2, level))[1]
-            self.slopes = 2.0 * np.abs(slopes)  # of each class, in units of those at zero
+            self.slopes = 2.0 * np.abs(
+                objective.loss.value_and_derivative(np.array([-1.0, 1.0]), np.full(2, self.level))[1]
+            )
             whole = objective.kept * self.slopes[0 if rare > 0 else 1] / 2.0  # the mass of the rare class
             self.share = (objective.kept - whole) / (objective.total - whole)
 
@@ -124,10 +125,25 @@ class _Balance:
     def _missed(self, residual: Array) -> float:
         return float(np.linalg.norm(residual)) / self.objective.kept
 
-    def weights(self, dual: Array) -> Array:
-        """Weights of all rows that are feasible, and balanced where the conditions are met."""
-        q = np.concatenate([mass * np.clip(line, least, 1.0) for _, mass, line, least in self._blocks(dual)])
-        return np.asarray(q * min(1.0, self.objective.kept / float(q.sum())))
+    def lower_bound(self, dual: Array) -> float:
+        """The bound on the least value that the weights prove, with tangents at the equal scores.
+
+        Sums are of float64 whatever X is: where little is penalised, the rounding of a product would spoil the bound.
+        """
+        objective, start = self.objective, 0
+        flows, masses = np.zeros((2, len(dual) - 1)), np.zeros(2)
+        for A, mass, line, least in self._blocks(dual):
+            positive = objective.y[start : start + len(line)] > 0
+            start += len(line)
+            q = mass * np.clip(line, least, 1.0)
+            for side, rows in enumerate((~positive, positive)):
+                flows[side] += (q * rows) @ A[:, :-1]
+                masses[side] += float(q @ rows)
+        signs = np.array([-1.0, 1.0])
+        s, u = objective.loss.value_and_derivative(signs, np.full(2, self.level))
+        feasible = min(1.0, objective.kept / float(masses.sum()))
+        heights, factors = feasible * masses * (s - u * self.level), feasible * u / (signs * self.slopes)
+        return balanced(objective, heights, flows * factors[:, None])
 
     def _blocks(self, dual: Array) -> Iterator[tuple[Array, Any, Array, Any]]:
         """The gradients of the losses, in units of their slope at zero, with a column of ones; masses; weights.
