@@ -145,6 +145,15 @@ def test_zero_is_returned_where_it_is_the_minimum_and_only_there(noise, trivial,
         assert 0 <= found.certificate <= 1e-6
 
 
+def test_zero_is_proved_for_single_precision_where_next_to_nothing_is_penalised():
+    wide = problem(n=4000, d=5, k=3000, noise=20.0, C=1e13, seed=3)
+    narrow = replace(wide, design=Design(wide.design.X.astype(np.float32), True), y=wide.y.astype(np.float32))
+    found = constant_is_best(narrow, np.random.default_rng(0), 1e-6, Log())
+    assert found is not None
+    assert not found.w.any()
+    assert found.certificate <= 1e-6
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("offset", [7.0, -7.0])
 def test_the_odds_are_returned_where_a_small_class_is_kept_whole_and_nothing_else_helps(offset, weighted):

@@ -62,9 +62,10 @@ def constant_is_best(objective: Objective, rng: np.random.Generator, tol: float,
     W = np.zeros((1, p))
     W[0, objective.design.d :] = level
     value = objective.value(W)
-    # At zero scores the slopes are 1/2, so the first leaves a part of the gap that is asked for; so does the second,
-    # where the residual is that of the intercept.
-    balance, enough = _Balance(objective, rare), min(2.0 * float(np.sqrt(0.6 * tol * value / objective.C)), 0.2 * tol)
+    # At zero scores the slopes are 1/2, so that this much leaves a part of the gap that is asked for. What is missed of
+    # the intercept and of the mass is scaled away, at a cost in proportion to it and not to its square.
+    enough = 2.0 * math.sqrt(0.6 * tol * value / objective.C)
+    balance = _Balance(objective, rare, enough / (0.2 * tol))
     dual, missed = balance.solve(dual, 20, enough)
     if missed > enough:
         return None
@@ -78,8 +79,9 @@ def constant_is_best(objective: Objective, rng: np.random.Generator, tol: float,
 class _Balance:
     """The conditions: the weighted gradients at equal scores add up to zero, and the weights to k."""
 
-    def __init__(self, objective: Objective, rare: int = 0) -> None:
+    def __init__(self, objective: Objective, rare: int = 0, strictness: float = 1.0) -> None:
         self.objective = objective
+        self.strictness = strictness  # by how much less may be missed of the intercept and the mass
         self.rare, self.level = best_constant(objective, rare) if rare else (0, 0.0)
         self.share = objective.kept / objective.total
         self.slopes = np.ones(2)  # of the losses of each class, in units of those at zero
@@ -107,7 +109,7 @@ class _Balance:
             step = -Metric(hessian).solve(residual)
             for length in 0.5 ** np.arange(8):
                 reached = self._look(dual + length * step, False)
-                if reached[0] <= height:
+                if reached[0] <= height + 1e-14 * abs(height):  # as exactly as sums of many rows are known
                     break
             else:
                 if fresh:  # rounding
@@ -123,7 +125,9 @@ class _Balance:
         return best, least
 
     def _missed(self, residual: Array) -> float:
-        return float(np.linalg.norm(residual)) / self.objective.kept
+        d = self.objective.design.d
+        sizes = np.linalg.norm(residual[:d]), self.strictness * np.linalg.norm(residual[d:])
+        return float(max(sizes)) / self.objective.kept
 
     def lower_bound(self, dual: Array) -> float:
         """The bound on the least value that the weights prove, with tangents at the equal scores.
