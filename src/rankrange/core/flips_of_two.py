@@ -64,7 +64,7 @@ def _sliced(Z: list[Array], codes: Array, share: Array) -> _TwoClasses:
 
 
 class _Slopes(NamedTuple):
-    """For several problems: the loss of each row, its gradient (4, ...), and second derivatives (4, 4, problems)."""
+    """For several problems: the loss of each row, its gradient (problems, 4, n), and the mean second derivatives."""
 
     losses: Array
     first: Array
@@ -95,21 +95,19 @@ class _TwoClasses:
         to, fro = self.ones + self.sign * r[1], (1.0 - self.ones) - self.sign * r[0]  # of class 1 and of class 0
         d_to, d_fro = self.sign * bend[1], -self.sign * bend[0]
         q, pq = np.maximum(fro + p * (to - fro), 1e-300), p * (1.0 - p)
-        own = np.stack([pq * (to - fro), (1.0 - p) * d_fro, p * d_to]) / q  # gradient of log q in u, rate 0, rate 1
-        twice = own[:, None] * own[None]
-        twice[0, 0] -= pq * (1.0 - 2.0 * p) * (to - fro) / q
-        twice[0, 1] += pq * d_fro / q
-        twice[0, 2] -= pq * d_to / q
-        twice[1, 1] -= (1.0 - p) * d_fro * (1.0 - 2.0 * r[0] / _HALF) / q
-        twice[2, 2] -= p * d_to * (1.0 - 2.0 * r[1] / _HALF) / q
-        share, weighed = self.share[which], twice * self.share[which]
-        second = np.zeros((4, 4, len(x)))
-        second[1:, 1:] = weighed.sum(axis=-1)
-        second[0, 1:] = (weighed[0] * e).sum(axis=-1)
-        second[0, 0] = (weighed[0, 0] * e * e - own[0] * e * share).sum(axis=-1)
-        upper = np.triu_indices(4, 1)
-        second[upper[1], upper[0]] = second[upper]
-        return _Slopes(-np.log(q), -np.concatenate([(own[0] * e)[None], own]), second, p, r)
+        steep = pq * (to - fro) / q
+        gradient = np.stack([steep * e, steep, (1.0 - p) * d_fro / q, p * d_to / q], axis=1)  # of log q
+        twice = np.stack([steep * (1.0 - 2.0 * p), -pq * d_fro / q, pq * d_to / q], axis=1)
+        share = self.share[which]
+        powers = np.stack([e * e, e, np.ones_like(e)], axis=2) * share[:, :, None]
+        sums, means = twice @ powers, (gradient @ share[:, :, None])[:, :, 0]
+        less = np.zeros((len(x), 4, 4))
+        less[:, 0, 0], less[:, 0, 1], less[:, 1, 1] = sums[:, 0, 0] + means[:, 0], sums[:, 0, 1], sums[:, 0, 2]
+        less[:, 0, 2:], less[:, 1, 2:] = sums[:, 1:, 1], sums[:, 1:, 2]
+        less[:, [2, 3], [2, 3]] = means[:, 2:] * (1.0 - 2.0 * r[:, :, 0].T / _HALF)
+        less[:, [1, 2, 2, 3, 3], [0, 0, 1, 0, 1]] = less[:, [0, 0, 1, 0, 1], [1, 2, 2, 3, 3]]
+        second = (gradient * share[:, None]) @ gradient.transpose(0, 2, 1) - less
+        return _Slopes(-np.log(q), -gradient, second, p, r)
 
     def minimised(self, which: Array, prior: Array, rates: Array, held: Array) -> tuple[Array, Array]:
         """Parameters and mean losses of all problems by damped Newton steps; where `held`, the rates do not move."""
@@ -141,8 +139,7 @@ class _TwoClasses:
 
     def _penalised(self, x: Array, which: Array, prior: Array) -> tuple[Array, Array, Array]:
         at, share = self.slopes(x, which), self.share[which]
-        value, first = (share * at.losses).sum(axis=-1), (share * at.first).sum(axis=-1).T
-        second = at.second.transpose(2, 0, 1).copy()
+        value, first, second = (share * at.losses).sum(axis=-1), (at.first @ share[:, :, None])[:, :, 0], at.second
         apart = (x[:, 3] - x[:, 2]) / 2.0
         bend = 1.0 + (apart / APART) ** 2
         pull, curve = apart / bend * 2.0 / APART**2, (2.0 - bend) / bend**2 / APART**2
@@ -161,11 +158,9 @@ class _TwoClasses:
         rate = (share * wrong).sum(axis=-1)
         bend, e = at.rates * (1.0 - at.rates / _HALF), np.exp(x[:, :1]) * self.z[which]
         steep = at.p * (1.0 - at.p) * (at.rates[1] - at.rates[0])
-        toward = np.stack([steep * e, steep, (1.0 - at.p) * bend[0], at.p * bend[1]])
-        toward = (share * toward).sum(axis=-1).T
-        inverse = np.linalg.pinv(at.second.transpose(2, 0, 1), rcond=1e-8, hermitian=True)
-        direction = np.einsum("bij,bj->ib", inverse, toward)
-        influence = wrong - rate[:, None] - (at.first * direction[:, :, None]).sum(axis=0)
+        toward = np.stack([steep * e, steep, (1.0 - at.p) * bend[0], at.p * bend[1]], axis=1) @ share[:, :, None]
+        direction = np.linalg.pinv(at.second, rcond=1e-8, hermitian=True) @ toward
+        influence = wrong - rate[:, None] - (at.first * direction).sum(axis=1)
         spread = WIDTH * np.sqrt((share * influence**2).sum(axis=-1) / n)
         return np.stack([np.maximum(0.0, rate - spread), np.minimum(1.0, rate + np.maximum(spread, 3.0 / n))])
 
