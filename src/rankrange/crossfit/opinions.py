@@ -43,7 +43,7 @@ _LEAST_GAIN = 0.01
 _TREES = 30
 # A forest of large leaves, which averages wrong labels out: trees, rows of a leaf, the share of rows that each tree
 # sees, and columns that are tried at each split.
-_SMOOTH_TREES, _SMOOTH_LEAF, _SEEN, _COLUMNS = 50, 10, 0.5, 100
+_SMOOTH_TREES, _SMOOTH_LEAF, _SEEN, _COLUMNS = 80, 10, 0.5, 100
 
 
 def logistic_objective(
