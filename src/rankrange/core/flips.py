@@ -24,14 +24,14 @@ from .arrays import Array
 SURE, LIKELY, POSSIBLE = 0.8, 0.5, 0.2
 # Beyond this many classes wrong labels are spread evenly over the other classes: a full matrix would be all noise.
 _FULL_UP_TO = 30
-_STARTS = (0.05, 0.35)
+STARTS = (0.05, 0.35)
 # A Cauchy prior, of this width, on how far the logit rate of a class lies from their mean; in units of one row's loss.
-_APART, _PRIOR = 1.0, 1.0
+APART, _PRIOR = 1.0, 1.0
 # A prior so strong that all classes have one rate.
 TIED = 1e4
 _SLICES = 250
 _MOST_ROWS = 10_000
-_WIDTH = 1.96
+WIDTH = 1.96
 # Probabilities below this are not told apart; and how far from 1 a temperature is at first thought to be.
 _LEAST, _LOG_TEMPERATURE = 1e-4, 0.5
 
@@ -95,11 +95,11 @@ def wrong_labels(scores: Array, codes: Array, mass: Array | None = None, *, prio
     Z = np.column_stack([np.zeros(len(scores)), scores]) if scores.ndim == 1 else np.asarray(scores, dtype=np.float64)
     share = np.ones(len(Z)) if mass is None else np.asarray(mass, dtype=np.float64)
     n, share = float(share.sum()), share / share.sum()
-    Z, scale = _normed(Z)
-    coarse = _coarse(Z, codes, share)
-    quick = _Model(*coarse[:2], prior / n)
-    starts = _STARTS if Z.shape[1] == 2 else _STARTS[:1]  # with two classes a low and a high rate may both fit
-    ends = [quick.fit(quick.start(rate), coarse[2]) for rate in starts]
+    Z, scale = normed(Z)
+    few = coarse(Z, codes, share)
+    quick = _Model(*few[:2], prior / n)
+    starts = STARTS if Z.shape[1] == 2 else STARTS[:1]  # with two classes a low and a high rate may both fit
+    ends = [quick.fit(quick.start(rate), few[2]) for rate in starts]
     best = min(ends, key=lambda fit: fit.value)
     model = _Model(Z, codes, prior / n)
     point = model.at(best.x)
@@ -151,7 +151,7 @@ def tempered(P: Array, heat: float) -> Array:
     return _softmax(np.log(np.clip(P, _LEAST, 1.0)) / heat)
 
 
-def _normed(Z: Array) -> tuple[Array, float]:
+def normed(Z: Array) -> tuple[Array, float]:
     """Scores of mean zero in each row and a usual size of one, and what they were divided by."""
     centred = Z - Z.mean(axis=1, keepdims=True)
     scale = float(np.median(np.abs(centred).max(axis=1)))
@@ -159,7 +159,7 @@ def _normed(Z: Array) -> tuple[Array, float]:
     return centred / scale, scale
 
 
-def _coarse(Z: Array, codes: Array, share: Array, slices: int = _SLICES) -> tuple[Array, Array, Array]:
+def coarse(Z: Array, codes: Array, share: Array, slices: int = _SLICES) -> tuple[Array, Array, Array]:
     """Fewer rows to fit: with two classes the mean score of each of many slices of each class, else evenly spaced ones.
 
     Nothing is lost that the fit would notice: it has a handful of parameters.
@@ -255,13 +255,13 @@ class _Model:
         gradient[: 2 * self.K + 1] = share @ self._slopes(x, point)
         rates = slice(self.K + 1, 2 * self.K + 1)
         apart = x[rates] - x[rates].mean()
-        pull = 2.0 * apart / (_APART**2 + apart**2)
+        pull = 2.0 * apart / (APART**2 + apart**2)
         gradient[rates] += self.prior * (pull - pull.mean())
         if self.full:
             flow = (point.posterior * share[:, None]).T @ self.given  # (true, given)
             np.fill_diagonal(flow, 0.0)
             gradient[2 * self.K + 1 :] = (flow.sum(axis=1, keepdims=True) * self._flips(x)[1] - flow).ravel()
-        return -float(share @ np.log(point.q)) + self.prior * float(np.log1p((apart / _APART) ** 2).sum()), gradient
+        return -float(share @ np.log(point.q)) + self.prior * float(np.log1p((apart / APART) ** 2).sum()), gradient
 
     def _slopes(self, x: Array, point: _Point) -> Array:
         """(n, 2 K + 1): the gradient of each row's loss in log a, b and the rates."""
@@ -276,7 +276,7 @@ class _Model:
     def interval(self, x: Array, share: Array, n: float) -> tuple[float, float]:
         """The rate and 1.96 standard errors; where no label looks wrong, the rule of three: up to 3 of n could be."""
         rate = self.at(x).rate(share)
-        spread = _WIDTH * self.rate_error(x, share) * np.sqrt(len(share) / n)
+        spread = WIDTH * self.rate_error(x, share) * np.sqrt(len(share) / n)
         return max(0.0, rate - spread), min(1.0, rate + max(spread, 3.0 / n))
 
     def rate_error(self, x: Array, share: Array) -> float:

@@ -27,7 +27,7 @@ from scipy.special import expit, ndtr, softmax
 from scipy.stats import rankdata
 
 from .arrays import Array
-from .flips import TIED, _coarse, wrong_labels
+from .flips import TIED, coarse, wrong_labels
 
 # Rates that all classes share, and rates of single classes, that are tried.
 _SHARED = np.array([0.003, 0.01, 0.02, 0.035, 0.05, 0.075, *np.arange(0.1, 0.46, 0.025)])
@@ -200,7 +200,7 @@ class _Curves:
     def of(cls, z: Array, codes: Array, pairs: Array, centre: Array) -> _Curves:
         """Fit to the mean scores of slices of the rows: with two parameters nothing is lost."""
         n = len(codes)
-        points, labels, share = _coarse(np.column_stack([-z / 2, z / 2]), codes, np.full(n, 1.0 / n), _PARTS)
+        points, labels, share = coarse(np.column_stack([-z / 2, z / 2]), codes, np.full(n, 1.0 / n), _PARTS)
         return cls(points[:, 1] - points[:, 0], n * share * (labels == 1), n * share * (labels == 0), pairs, centre)
 
     def wrong(self, i: int, z: Array, codes: Array) -> Array:

@@ -20,7 +20,8 @@ import scipy.sparse as sp
 from scipy.special import softmax
 
 from ..core.arrays import Array
-from ..core.flips import LIKELY, POSSIBLE, TIED, WrongLabels, wrong_labels
+from ..core.flips import LIKELY, POSSIBLE, TIED, WrongLabels
+from ..core.flips_of_two import wrong_labels_by_prior
 from ..core.rates import averaged_labels
 
 # No opinion is surer than this of the label that a row has.
@@ -79,7 +80,7 @@ def judge(opinions: Mapping[str, Array], codes: Array, mass: Array | None = None
     known = np.all([np.isfinite(opinion).all(axis=1) for opinion in P], axis=0)
     worth = np.ones(len(codes)) if mass is None else mass
     rows, weight = np.flatnonzero(known), worth[known] / worth[known].sum()
-    readings = [Readings.of(opinion[rows], codes[rows], None if mass is None else mass[rows]) for opinion in P]
+    readings = Readings.of([opinion[rows] for opinion in P], codes[rows], None if mass is None else mass[rows])
     merits = np.stack([reading.merits(codes[rows], worth[rows]) for reading in readings])
     labels = codes[rows]
     expected = np.stack([r.expected(part) for r, part in zip(readings, softmax(merits, axis=1), strict=True)])
@@ -92,7 +93,11 @@ def judge(opinions: Mapping[str, Array], codes: Array, mass: Array | None = None
     unlike = np.zeros(len(codes), dtype=bool)
     unlike[rows] = together.argmax(axis=1) != labels
     told = _Told(tuple(opinions), weights, np.array(gains), gain, unlike, _most(unlike[rows], weight))
-    return _joined(readings, shares, rows, told)
+    verdict = _joined(readings, shares, rows, told)
+    if expected.shape[2] == 2 and float(weight @ unlike[rows]) > _HOPELESS:
+        # Overlap and wrong labels look alike to models that miss so many: there may be no wrong label at all.
+        verdict = replace(verdict, interval=(0.0, verdict.interval[1]))
+    return verdict
 
 
 @dataclass(frozen=True)
@@ -104,12 +109,12 @@ class Readings:
     free: WrongLabels
 
     @classmethod
-    def of(cls, P: Array, codes: Array, mass: Array | None) -> Readings:
-        """The readings of one opinion: by one rate for all classes, and by a rate for each."""
-        Z = np.log(np.clip(P, _LEAST, 1.0))
-        tied, free = (wrong_labels(Z, codes, mass, prior=prior) for prior in (TIED, 0.0))
-        overall = np.bincount(codes, weights=mass, minlength=P.shape[1]) / (len(codes) if mass is None else mass.sum())
-        return cls(np.broadcast_to(overall, P.shape), tied, free)
+    def of(cls, opinions: list[Array], codes: Array, mass: Array | None) -> list[Readings]:
+        """The readings of each opinion: by one rate for all classes, and by a rate for each."""
+        logs = [np.log(np.clip(P, _LEAST, 1.0)) for P in opinions]
+        shape, worth = opinions[0].shape, float(len(codes)) if mass is None else mass.sum()
+        idle = np.broadcast_to(np.bincount(codes, weights=mass, minlength=shape[1]) / worth, shape)
+        return [cls(idle, tied, free) for tied, free in wrong_labels_by_prior(logs, codes, mass, (TIED, 0.0))]
 
     def merits(self, codes: Array, worth: Array) -> Array:
         """(3,): the log likelihood of the labels, less what each reading must gain."""
@@ -134,7 +139,7 @@ def _together(expected: Array, weights: Array, codes: Array, mass: Array | None)
     labels are wrong. It is read once more, because sources that agree are surer together than each.
     """
     logs = np.tensordot(weights, np.log(np.clip(expected, _LEAST, 1.0)), axes=1)
-    reading = Readings.of(softmax(logs, axis=1), codes, mass)
+    (reading,) = Readings.of([softmax(logs, axis=1)], codes, mass)
     return reading.expected(softmax(reading.merits(codes, np.ones(len(codes)) if mass is None else mass)))
 
 
@@ -193,8 +198,7 @@ def mixture_weights(likelihood: Array, share: Array) -> Array:
         likelihood, share = likelihood[:, some], share[some] / share[some].sum()
     weights = np.full(len(likelihood), 1.0 / len(likelihood))
     for _ in range(_ROUNDS):
-        parts = weights[:, None] * likelihood
-        weights = (parts / parts.sum(axis=0)) @ share
+        weights = weights * (likelihood @ (share / (weights @ likelihood)))
     return np.asarray(weights)
 
 

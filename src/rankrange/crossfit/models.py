@@ -100,8 +100,11 @@ def _fit_and_ask(model: Any, task: Task, rows: Array, asked: Array, seed: int | 
     return fitted, ask(fitted, _safe_indexing(task.X, asked), task.classes)
 
 
-def fit_rows(model: Any, task: Task, rows: Array, seed: int | None = None) -> Any:
-    """A copy of the model fitted to these rows. Where they are all of one class, one that says so."""
+def fit_rows(model: Any, task: Task, rows: Array, seed: int | None = None, *, keep_states: bool = False) -> Any:
+    """A copy of the model fitted to these rows. Where they are all of one class, one that says so.
+
+    `keep_states` leaves random states that the model was given as they are.
+    """
     if task.mass is not None:
         rows = rows[task.mass[rows] > 0]
     if not len(rows):
@@ -118,7 +121,7 @@ def fit_rows(model: Any, task: Task, rows: Array, seed: int | None = None) -> An
         return DummyClassifier(strategy="prior").fit(np.zeros((len(y), 1)), y)
     if weight is not None:
         params = {**params, weight_name(model): weight}
-    copy, X, there = seeded(fresh(model), seed), _safe_indexing(task.X, rows), np.unique(y)
+    copy, X, there = seeded(fresh(model), seed, keep_states), _safe_indexing(task.X, rows), np.unique(y)
     if task.numbered and not np.array_equal(there, np.arange(len(there))):
         return Renumbered(copy.fit(X, np.searchsorted(there, y), **params), there)
     return copy.fit(X, y, **params)
@@ -156,13 +159,14 @@ def fresh(model: Any) -> Any:
         return deepcopy(model)
 
 
-def seeded(model: Any, seed: int | None) -> Any:
-    """The model with every random state inside it set from the seed."""
+def seeded(model: Any, seed: int | None, keep_states: bool = False) -> Any:
+    """The model with every random state inside it set from the seed, or only those that are None."""
     if seed is None or not hasattr(model, "get_params"):
         return model
-    rng = np.random.RandomState(seed)
-    names = [name for name in sorted(model.get_params()) if name == "random_state" or name.endswith("__random_state")]
-    return model.set_params(**{name: int(rng.randint(2**31 - 1)) for name in names})
+    rng, params = np.random.RandomState(seed), model.get_params()
+    names = [name for name in sorted(params) if name == "random_state" or name.endswith("__random_state")]
+    drawn = {name: int(rng.randint(2**31 - 1)) for name in names}
+    return model.set_params(**{name: drawn[name] for name in names if not keep_states or params[name] is None})
 
 
 def weight_name(model: Any) -> str:

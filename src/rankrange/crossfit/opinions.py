@@ -32,8 +32,6 @@ _NEIGHBOURS, _POOL = 15, 20_000
 _PAIRS, _PAIRS_FEW, _FEW_COLUMNS = 1e9, 6e9, 6
 # The nearest rows' shares of the classes are drawn towards the overall ones by so many rows.
 _SMOOTH = 2.0
-# Five folds twice up to this many rows of two classes.
-_TWICE_UP_TO = 4000
 # Boosting may stop at one of these rounds: early where labels are wrong. If the last is best, a richer kind is asked.
 _ROUNDS = (5, 10, 20, 40, 70, 100)
 _MORE_ROUNDS = (100, 200, 300)
@@ -43,8 +41,9 @@ _BOOSTED_ON, _RICH_ON, _FOREST_ON, _STOP_ON = 40_000, 150_000, 5_000, 4_000
 _RICH_FROM = 5_000
 _LEAST_GAIN = 0.01
 _TREES = 30
-# Forests of large leaves, which average wrong labels out: how many trees, and the share of the rows that each sees.
-_SMOOTH_TREES, _SEEN = 50, 0.5
+# A forest of large leaves, which averages wrong labels out: trees, rows of a leaf, the share of rows that each tree
+# sees, and columns that are tried at each split.
+_SMOOTH_TREES, _SMOOTH_LEAF, _SEEN, _COLUMNS = 80, 10, 0.5, 100
 
 
 def logistic_objective(
@@ -100,7 +99,7 @@ def simple_opinions(
     folds: Folds | None = None,
     mass: Array | None = None,
 ) -> dict[str, Array]:
-    """Out-of-fold probabilities (n, n_classes) of linear fits, nearest rows and forests; none if X holds no numbers.
+    """Out-of-fold probabilities (n, n_classes) of linear fits, nearest rows and trees; none if X holds no numbers.
 
     Folds that are given are kept to, by all of them; else each has what suits it.
     """
@@ -108,8 +107,7 @@ def simple_opinions(
     if view is None:
         return {}
     view = standardised(view, mass)
-    repeats = 2 if n_classes == 2 and n <= _TWICE_UP_TO else 1
-    own = draw_folds(n, rng, strata=codes, n_folds=5, n_repeats=repeats) if folds is None else folds
+    own = draw_folds(n, rng, strata=codes, n_folds=5, n_repeats=1) if folds is None else folds
     ordinary, trimmed = linear_opinions(view, codes, n_classes, own, mass)
     found = {"linear": ordinary, "trimmed": trimmed}
     if n <= _POOL:
@@ -118,33 +116,30 @@ def simple_opinions(
             found["neighbours"] = label_shares(view, codes, n_classes, everyone, rng, mass)
         else:
             found["neighbours"] = label_shares_by_fold(view, codes, n_classes, folds, mass)
-    found |= smooth_forests(view, codes, n_classes, int(rng.integers(2**31)), folds, mass)
+    found["extra trees"] = smooth_forest(view, codes, n_classes, int(rng.integers(2**31)), folds, mass)
     return found
 
 
-def smooth_forests(
+def smooth_forest(
     X: Any, codes: Array, n_classes: int, seed: int, folds: Folds | None = None, mass: Array | None = None
-) -> dict[str, Array]:
-    """Probabilities (n, n_classes) of two forests whose leaves hold many rows, by trees that have not seen the row.
+) -> Array:
+    """Probabilities (n, n_classes) of extra trees whose leaves hold many rows, by trees that have not seen the row.
 
     Where two labels of five are wrong they still see what is left: each leaf is a vote of ten labels or more, and the
     trees differ. They are rough, and count little where labels are right.
     """
-    found = {}
-    for name, kind, leaf in (("extra trees", ExtraTreesClassifier, 10), ("forest", RandomForestClassifier, 25)):
-        seen = min(_SEEN, _FOREST_ON / len(codes))
-        settings = {"min_samples_leaf": leaf, "bootstrap": True, "max_samples": seen, "random_state": seed}
-        model = kind(_SMOOTH_TREES, oob_score=folds is None, **settings)
-        if folds is None:
-            found[name] = np.asarray(model.fit(X, codes, sample_weight=mass).oob_decision_function_)
-            continue
-        parts = []
-        for train, test in zip(folds.train, folds.test, strict=True):
-            weight = None if mass is None else mass[train]
-            fit = clone(model).fit(X[train], codes[train], sample_weight=weight)
-            parts.append(_all_classes(fit, fit.predict_proba(X[test]), n_classes))
-        found[name] = folds.average(parts)
-    return found
+    seen = min(_SEEN, _FOREST_ON / len(codes))
+    settings = {"min_samples_leaf": _SMOOTH_LEAF, "bootstrap": True, "max_samples": seen, "random_state": seed}
+    columns = min(X.shape[1], _COLUMNS)  # nearly all: of few columns that count, a root of them would often miss each
+    model = ExtraTreesClassifier(_SMOOTH_TREES, max_features=columns, oob_score=folds is None, **settings)
+    if folds is None:
+        return np.asarray(model.fit(X, codes, sample_weight=mass).oob_decision_function_)
+    parts = []
+    for train, test in zip(folds.train, folds.test, strict=True):
+        weight = None if mass is None else mass[train]
+        fit = clone(model).fit(X[train], codes[train], sample_weight=weight)
+        parts.append(_all_classes(fit, fit.predict_proba(X[test]), n_classes))
+    return folds.average(parts)
 
 
 def _all_classes(fit: Any, P: Array, n_classes: int) -> Array:

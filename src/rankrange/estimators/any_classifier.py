@@ -17,12 +17,12 @@ from ..crossfit.judge import Verdict, judge
 from ..crossfit.models import FittedFolds, Task, ask
 from ..crossfit.opinions import simple_opinions
 from ..crossfit.residuals import Outliers
-from .any_model import LEAST_TO_HALVE, Plan, RankedRangeModel, mass_of_rows
+from .any_model import Plan, RankedRangeModel, mass_of_rows
 from .linear import warn_of_lost_class
 
 # Classes of fewer rows are not judged: halves hold too few of them to know them by.
 _LEAST_OF_CLASS = 5
-# Rows, or groups of 25, from which on a quarter of them makes a fit as well.
+# Rows, or groups of 25, from which on a quarter of them makes a fit.
 _LEAST_TO_QUARTER = 600
 # Wrong labels have the upper hand of a model that knows less than the first share of what all opinions know together,
 # and of all models where that is less than the second share of what there is to know. It must be more than luck: so
@@ -33,19 +33,20 @@ _OVERWHELMED, _HARDLY_KNOWN, _LUCK, _MOST_OF_CLASS = 0.6, 0.07, 5.0, 0.75
 class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
     """Any classifier, trained without the rows whose labels are probably wrong.
 
-    Copies of the model fitted on four fifths of the rows judge the other fifth, and copies fitted on a quarter judge
-    the rest; beside them stand a linear fit, one that cuts what seems wrong, the nearest rows and two forests, where X
-    can be read as numbers. From what they say about the labels as they are follow the share of wrong labels, class by
-    class, and for each row the probability that its label is wrong. Rows of one half or more are dropped, unless they
-    are less than 1% of the rows and the share of wrong labels may well be zero; where so many labels are wrong that the
-    model itself hardly learns, all rows are whose label the opinions together would not give. The model is fitted again
-    without them. On clean labels next to nothing is dropped.
+    Copies of the model fitted on four fifths of the rows judge the other fifth; beside them stand a linear fit, one
+    that cuts what seems wrong, the nearest rows and extra trees, where X can be read as numbers. (Where it cannot,
+    copies fitted on a quarter judge the rest.) From what they say about the labels as they are follow the share of
+    wrong labels, class by class, and for each row the probability that its label is wrong. Rows of one half or more are
+    dropped, unless they are less than 1% of the rows and the share of wrong labels may well be zero; where so many
+    labels are wrong that the model itself hardly learns, all rows are whose label the opinions together would not give.
+    The model is fitted again without them. On clean labels next to nothing is dropped.
 
     Parameters
     ----------
     estimator : classifier, default=HistGradientBoostingClassifier()
         Anything with `fit(X, y)` and one of `predict_proba`, `decision_function` and `predict`: forests, boosting of
-        any package, pipelines, `AoRRClassifier`. X is handed to it as it is; its random states are set for each fit.
+        any package, pipelines, `AoRRClassifier`. X is handed to it as it is. Each fit to a part of the rows has random
+        states of its own; the model of all rows keeps those that it was given.
     m : "auto", int or float
         How many rows to drop: an int is a count, a float in [0, 1] a share. "auto" drops those with a probability of at
         least one half of being wrong, and more where wrong labels overwhelm the model. A given m drops the m rows with
@@ -56,11 +57,12 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         Predict by the mean of the models of the folds (more accurate), or by one model of all rows that are left, at
         the speed of the model itself.
     n_repeats : int
-        How often the rows are cut into halves (or into `cv` folds). Five repeats are 5 fits of four fifths and 4 of
-        quarters (below 600 rows 4 of halves) to judge, and 10 of halves to keep; or 5 of four fifths and one of all
-        rows, where less than 1% of the rows are dropped.
+        With a given m, how often the rows are cut into halves (or into `cv` folds). With m="auto", each five repeats
+        are 5 fits of four fifths to judge, and 5 to keep: the same where nothing is dropped, else without the rows that
+        are. Where less than 1% of the rows are dropped, one of all rows is kept beside them and counts three quarters.
     cv : None, int, splitter, or list of (train, test)
-        None is halves. A splitter may leave rows unjudged, as TimeSeriesSplit does; those are never dropped.
+        None is as described for `n_repeats`. A splitter may leave rows unjudged, as TimeSeriesSplit does; those are
+        never dropped.
     random_state, n_jobs, verbose : object
         As in scikit-learn. The result does not depend on n_jobs.
 
@@ -108,6 +110,8 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
     (True, True)
     """
 
+    _learns_from_fifths = True
+
     def _base(self) -> Any:
         return HistGradientBoostingClassifier() if self.estimator is None else self.estimator
 
@@ -137,12 +141,12 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         assert task.classes is not None
         assert task.codes is not None
         codes, n_classes = task.codes, len(task.classes)
-        fits = {name: self._cross_fit(task, judge) for name, judge in self._judges(task, plan).items()}
-        opinions = {name: fit.out_of_fold for name, fit in fits.items()}
-        self._report(f"{sum(len(fit.models) for fit in fits.values())} fits judged the rows")
         weight = None if (mass == 1.0).all() else mass
         folds = None if plan.free else plan.folds
-        opinions.update(simple_opinions(task.X, codes, n_classes, plan.rng, folds, weight))
+        simple = simple_opinions(task.X, codes, n_classes, plan.rng, folds, weight)
+        fits = {name: self._cross_fit(task, part) for name, part in self._judges(task, plan, not simple).items()}
+        self._report(f"{sum(len(fit.models) for fit in fits.values())} fits judged the rows")
+        opinions = {name: fit.out_of_fold for name, fit in fits.items()} | simple
         verdict = judge(opinions, codes, weight)
         self.tuning_ = {
             "source": np.array(verdict.sources),
@@ -169,20 +173,18 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         heats = [temperature(P, codes, none + share * (T - none), worth) for share in (sure, 1.0)]
         self.temperature_ = float(np.sqrt(heats[0] * heats[1]))
 
-    def _judges(self, task: Task, plan: Plan) -> dict[str, Plan]:
-        """Fits of four fifths, and of quarters, which are worse on clean labels and overfit wrong ones less.
+    def _judges(self, task: Task, plan: Plan, alone: bool) -> dict[str, Plan]:
+        """Fits of four fifths; where they stand alone, quarters too, which overfit wrong labels less.
 
         Without the former, right labels of rare kinds that small parts do not teach would look wrong.
         """
         assert task.codes is not None
         if self.cv is not None:
             return {"folds": plan}
-        rows, repeats = plan.independent(len(task.y)), int(self.n_repeats)
-        if rows < LEAST_TO_HALVE:
-            return {"fifths": plan.larger(task)}
-        if rows < _LEAST_TO_QUARTER:
-            return {"halves": plan.first(max(1, repeats - 3))}
-        return {"fifths": plan.larger(task), "quarters": plan.quarters(task.codes, max(1, repeats // 4))}
+        found = {"fifths": plan.larger(task)}
+        if alone and plan.independent(len(task.y)) >= _LEAST_TO_QUARTER:
+            found["quarters"] = plan.quarters(task.codes, max(1, int(self.n_repeats) // 4))
+        return found
 
     def _cut(self, task: Task, verdict: Verdict | Outliers, mass: Array) -> Array:
         """Probably wrong; but no class that is too small to judge, and never all rows of a class.

@@ -47,6 +47,8 @@ LEAST_TO_HALVE = 200
 # So few suspects, where there may be no errors at all, cost a model less than rows that are rare but right; where no
 # more are dropped there is little noise to average out, so that larger parts teach more, and all rows most.
 _TOO_FEW = 0.01
+# How much the model of all rows counts there. Half is better for boosted trees, all for forests, which average already.
+_WHOLE = 0.75
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,9 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
+
+    # Whether the models that predict are fitted to four fifths of the rows that are left, or to halves of them.
+    _learns_from_fifths = False
 
     def _base(self) -> Any:
         raise NotImplementedError
@@ -215,10 +220,10 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         single = self.refit == "single"
         fit = None
         if not single or self._tells_probabilities():
-            large = calm or (single and self.cv is None)
-            if large and fifths is not None and not self.dropped_.any():
+            if self.cv is None and fifths is not None and not self.dropped_.any():
                 fit = fifths  # nothing has changed since these were fitted
             else:
+                large = self.cv is None and (calm or single or self._learns_from_fifths)
                 fit = self._cross_fit(task, plan.larger(task) if large else plan, ~self.dropped_)
             self._calibrate(task, fit, verdict, mass)
         self._keep(task, fit, self.dropped_, plan.last_seed, whole=calm)
@@ -257,20 +262,21 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
     def _keep(self, task: Task, fit: FittedFolds | None, left_out: Array, seed: int, whole: bool = False) -> None:
         """Store what predicts: the models of the folds, or one model of all rows that are left.
 
-        `whole` adds that one to the models of the folds, with as much weight as they have together.
+        `whole` adds that one to the models of the folds, and lets it count most. It keeps the random states that it was
+        given: where nothing is dropped it is the model of the user, to the bit.
         """
         single = self.refit == "single"
         parts = [] if single or fit is None else list(fit.models)
         if whole or not parts:
-            parts.append(fit_rows(self._base(), task, np.flatnonzero(~left_out), seed))
+            parts.append(fit_rows(self._base(), task, np.flatnonzero(~left_out), seed, keep_states=True))
         if single:
             self.estimator_ = parts[0]
             return
         self.estimators_ = parts
         self.estimator_weights_ = np.full(len(parts), 1.0 / len(parts))
         if whole and len(parts) > 1:
-            self.estimator_weights_[:] = 0.5 / (len(parts) - 1)
-            self.estimator_weights_[-1] = 0.5
+            self.estimator_weights_[:] = (1.0 - _WHOLE) / (len(parts) - 1)
+            self.estimator_weights_[-1] = _WHOLE
 
     def _report(self, message: str) -> None:
         if self.verbose:
