@@ -35,6 +35,8 @@ _UNTOLD, _SILENT, _UNLIKELY, _IMPOSSIBLE = 0.05, POSSIBLE - 0.01, 0.03, 0.003
 # Of two classes, the share of labels that the mixture may miss where something is claimed; classes count alike, or one
 # that is rarely seen would hide behind the other.
 _HOPELESS = 0.3
+# A share of wrong labels below the first number is not claimed where it may be as low as the second.
+_FEW_WRONG, _NEXT_TO_NONE = 0.01, 0.002
 # Rows whose distance from the middle is so many times that of three quarters of the rows are far, if they are few.
 _FAR, _FEW_FAR = 2.5, 0.25
 # A value that so many rows have is not far out in its column.
@@ -282,8 +284,10 @@ def weigh(
     found = averaged_labels([mean[near], *(P[kind, near] for kind in kinds)], codes[near], stories)
     missed = mean[near].argmax(axis=1) != codes[near]
     by_class = np.bincount(codes[near], missed, K) / np.maximum(np.bincount(codes[near], minlength=K), 1)
-    if K == 2 and max(missed.mean(), by_class.mean()) > _HOPELESS:
-        # Overlap and wrong labels look alike to models that miss so many: whatever the evidence, nobody can tell.
+    hopeless = K == 2 and max(missed.mean(), by_class.mean()) > _HOPELESS
+    if hopeless or (found.rate < _FEW_WRONG and found.interval[0] <= _NEXT_TO_NONE):
+        # Overlap and wrong labels look alike to models that miss so many: whatever the evidence, nobody can tell. Nor
+        # whether a handful of labels is wrong or next to impossible, where all may be right.
         found = replace(found, none=max(found.none, LIKELY), interval=(0.0, found.interval[1]))
     p_wrong, ranking, true = np.zeros(n), np.zeros(n), np.zeros((n, K))
     # Where the rate is in doubt, a label that is all but impossible may still be told: its p_wrong knows of the doubt.
@@ -300,8 +304,8 @@ def weigh(
         if odd is not None and odd.any():
             p_wrong[odd] = np.maximum(p_wrong[odd], _ODD)
             outer = np.maximum(outer, _ODD * float(odd[rows].mean()))
-        # Where most of them are wrong, the others are not to be trusted either.
-        ranking[rows] = np.maximum(p_wrong[rows], outer[1])
+        # Where many of them are wrong, the others are not to be trusted either: a guess far out is right half the time.
+        ranking[rows] = np.maximum(p_wrong[rows], min(1.0, 2.0 * outer[1]) if outer[0] > _UNTOLD else outer[1])
         true[rows] = _others_of(mean[rows], codes[rows], p_wrong[rows])
         share = len(rows) / n
         rate = (1.0 - share) * rate + share * outer[1]
