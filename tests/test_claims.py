@@ -4,10 +4,13 @@ import numpy as np
 import pytest
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_val_predict
 
 from rankrange import find_label_issues, noise
 from rankrange.core.rates import averaged_labels
+from rankrange.crossfit.folds import Folds, draw_folds
 from rankrange.crossfit.judge import far_rows, odd_rows, weigh
+from rankrange.crossfit.opinions import tree_opinions
 
 
 def both(p):
@@ -93,3 +96,86 @@ def test_what_trees_explain_is_no_error_though_a_line_of_your_own_cannot():
     likely = issues.p_wrong >= 0.5
     assert likely.sum() > 60
     assert issues.p_wrong[likely].mean() == pytest.approx((given != y)[likely].mean(), abs=0.15)
+
+
+def log_loss_of(P, y):
+    return -np.log(P[np.arange(len(y)), y]).mean()
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_line_is_fitted_as_well_on_a_table_of_rare_levels_as_by_anyone_else(seed):
+    """A quarter of the rows was taken for far: all those of a rare level, which the steps then did not know."""
+    rng = np.random.default_rng(seed)
+    X = (rng.random((600, 3)) < [0.1, 0.08, 0.12]).astype(float)
+    y = (rng.random(600) < expit(X @ [2.0, -2.0, 1.5] - 1.0)).astype(int)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    opinions = {name: P for name, _, P in find_label_issues(X, y, trees=False, random_state=0).opinions}
+    reference = cross_val_predict(LogisticRegression(), X, y, cv=5, method="predict_proba")
+    assert log_loss_of(opinions["ordinary"], y) == pytest.approx(log_loss_of(reference, y), abs=0.02)
+
+
+@pytest.mark.parametrize("n_folds", [2, 3, 5])
+def test_trees_know_nothing_of_the_labels_that_they_judge(n_folds):
+    """Labels are drawn by chance: whoever has seen a row's own label would guess it better than by chance."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(1000, 3)), rng.integers(0, 2, 1000)
+    found, _ = tree_opinions(X, y, 2, draw_folds(1000, rng, n_folds=n_folds, n_repeats=1), rng)
+    for name, P in found.items():
+        assert np.isfinite(P).all(), name
+        assert (P.argmax(axis=1) == y).mean() < 0.56, name  # four standard errors above one half
+
+
+def test_trees_find_what_no_line_can_and_boosting_stops_before_it_learns_wrong_labels():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (800, 2))
+    y = (X[:, 0] * X[:, 1] > 0).astype(int)
+    test = np.arange(800) % 5 == np.arange(5)[:, None]
+    stops = []
+    for given in (y, noise.symmetric(y, 0.15, 0)):
+        found, settled = tree_opinions(X, given, 2, Folds(~test, test), rng)
+        assert all((P.argmax(axis=1) == y).mean() > 0.8 for P in found.values())
+        stops.append(settled.stop)
+    assert stops[1] < stops[0]
+
+
+def test_where_one_of_two_classes_is_missed_nothing_is_claimed_whatever_the_evidence():
+    """A fifth of the labels is missed, all of one class: nobody can tell wrong labels from a class that is hidden."""
+    _, given, P = learned(1500, (0.0, 0.6), seed=0)
+    assert (P.argmax(axis=1) != given).mean() < 0.25
+    stories = averaged_labels([P], given).stories
+    stories[0] = 0.0  # it is known that some are wrong
+    stories /= stories.sum()
+    hidden = weigh({"model": P}, given, stories=stories)
+    assert not hidden.told
+    assert hidden.p_wrong.max() < 0.2
+    _, given, P = learned(1500, (0.1, 0.1), seed=0)
+    assert weigh({"model": P}, given, stories=stories).told
+
+
+def test_a_handful_of_labels_that_may_all_be_right_is_not_claimed():
+    rng = np.random.default_rng(0)
+    y, sure = rng.integers(0, 3, 600), 1.0 - rng.exponential(0.01, 600).clip(0.0, 0.2)
+    P = np.repeat((1.0 - sure)[:, None] / 2.0, 3, axis=1)
+    P[np.arange(600), y] = sure
+    few = rng.choice(600, 3, replace=False)
+    P[few] = 0.01
+    P[few, (y[few] + 1) % 3] = 0.98
+    stories = np.array([0.0, 1.0, 0.0])  # one rate for all classes
+    found = weigh({"model": P}, y, stories=stories)
+    assert 0.0 < found.rate < 0.01
+    assert found.p_wrong.max() < 0.5
+    assert set(np.argsort(-found.ranking)[:3]) == set(few)  # they can be looked at
+
+
+def test_far_rows_that_a_guess_agrees_with_are_ranked_with_those_that_it_contradicts():
+    rng = np.random.default_rng(0)
+    y, far = rng.integers(0, 2, 600), np.arange(600) < 40
+    near = 1.0 - rng.exponential(0.05, 600).clip(0.0, 0.6)
+    agreed = np.arange(600) % 2 == 1
+    sure = np.where(far, np.where(agreed, 0.95, 0.05), near)
+    found = weigh({"model": both(np.where(y == 1, sure, 1.0 - sure))}, y, far)
+    assert found.ranking[far & agreed].min() >= found.ranking[far & ~agreed].min() - 0.1
+    assert found.ranking[far].min() > found.ranking[~far].max()
+    sure = np.where(far, 0.95, near)  # natural far rows, which all agree
+    found = weigh({"model": both(np.where(y == 1, sure, 1.0 - sure))}, y, far)
+    assert found.ranking[far].max() < 0.1

@@ -11,6 +11,7 @@ import skops.io
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -306,6 +307,29 @@ def test_probabilities_of_a_fit_that_drops_rows_are_those_of_the_likeliest_scale
     np.testing.assert_allclose(fit.predict_proba(X)[:, 1], 1 / (1 + np.exp(-fit.temperature_ * scores)))
     np.testing.assert_array_equal(fit.predict_proba(X).argmax(axis=1), fit.predict(X))
     assert AoRRClassifier(m=0, k=1.0, random_state=0).fit(X, y).temperature_ == 1.0
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_probabilities_where_no_line_fits_all_rows_are_as_good_as_those_of_logistic_regression(n_classes):
+    """A fit that chooses m leaves out the corner that contradicts the line; its probabilities still know of it."""
+    rng = np.random.default_rng(0)
+
+    def table(n):
+        Z = rng.normal(size=(n, 2))
+        y = np.digitize(Z[:, 0], [0.0] if n_classes == 2 else [-0.6, 0.6])
+        corner = (Z[:, 0] > 0.7) & (Z[:, 1] > 0.3)
+        return Z, np.where(corner, 0, y)
+
+    (Z, y), (T, target) = table(800), table(3000)
+    fit, ordinary = AoRRClassifier(random_state=0).fit(Z, y), LogisticRegression().fit(Z, y)
+    assert fit.m_ > 0
+    assert 0.0 <= fit.ordinary_share_ <= 1.0
+    P = fit.predict_proba(T)
+    np.testing.assert_allclose(P.sum(axis=1), 1.0)
+    np.testing.assert_array_equal(fit.classes_[P.argmax(axis=1)], fit.predict(T))
+    assert log_loss(target, P) <= log_loss(target, ordinary.predict_proba(T)) + 0.02
+    np.testing.assert_allclose(P, AoRRClassifier(random_state=0).fit(sp.csr_matrix(Z), y).predict_proba(T), atol=1e-3)
+    assert AoRRClassifier(m=0.2, k=1.0, random_state=0).fit(Z, y).ordinary_share_ == 0.0
 
 
 def test_far_rows_with_wrong_labels_do_not_cost_the_others_their_probabilities():

@@ -34,6 +34,8 @@ _MOST_ROWS = 10_000
 WIDTH = 1.96
 # Probabilities below this are not told apart; and how far from 1 a temperature is at first thought to be.
 _LEAST, _LOG_TEMPERATURE = 1e-4, 0.5
+# By how much the class that a decision names stays in front of one that is as likely.
+_IN_FRONT = 1e-9
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,26 @@ def tempered(P: Array, heat: float) -> Array:
     return _softmax(np.log(np.clip(P, _LEAST, 1.0)) / heat)
 
 
+def probabilities_of(scores: Array) -> Array:
+    """(n, classes) from scores (n, classes), or (n, 1) where there are two."""
+    if scores.shape[1] == 1:
+        return np.stack([expit(-scores[:, 0]), expit(scores[:, 0])], axis=1)
+    return _softmax(scores)
+
+
+def joined(robust: Array, ordinary: Array, share: float) -> Array:
+    """A mixture of probabilities (n, classes) in which the class that the first hold for likeliest stays in front.
+
+    Where it is not, it and those before it share alike.
+    """
+    P, rows, first = share * ordinary + (1.0 - share) * robust, np.arange(len(robust)), robust.argmax(axis=1)
+    before = P[rows, first][:, None] <= P
+    mean = (P * before).sum(axis=1) / before.sum(axis=1)
+    P = np.where(before, mean[:, None], P)
+    P[rows, first] += _IN_FRONT
+    return np.asarray(P / (1.0 + _IN_FRONT))
+
+
 def normed(Z: Array) -> tuple[Array, float]:
     """Scores of mean zero in each row and a usual size of one, and what they were divided by."""
     centred = Z - Z.mean(axis=1, keepdims=True)
@@ -250,26 +272,31 @@ class _Model:
         return _Fit(found.x, float(found.fun))
 
     def _value_and_gradient(self, x: Array, share: Array) -> tuple[float, Array]:
-        point = self.at(x)
-        gradient = np.zeros_like(x)
-        gradient[: 2 * self.K + 1] = share @ self._slopes(x, point)
-        rates = slice(self.K + 1, 2 * self.K + 1)
+        point, K = self.at(x), self.K
+        flow = point.posterior.T @ (share[:, None] * self.given)  # (true, given)
+        all_of, right = flow.sum(axis=1), flow.diagonal().copy()
+        gradient, rates = np.zeros_like(x), slice(K + 1, 2 * K + 1)
+        gradient[0] = np.exp(x[0]) * float(share @ ((point.p - point.posterior) * self.Z).sum(axis=1))
+        gradient[1 : K + 1] = share @ point.p - all_of
+        gradient[rates] = self._inside(point) * (right / (1.0 - point.rates) - (all_of - right) / point.rates)
         apart = x[rates] - x[rates].mean()
         pull = 2.0 * apart / (APART**2 + apart**2)
         gradient[rates] += self.prior * (pull - pull.mean())
         if self.full:
-            flow = (point.posterior * share[:, None]).T @ self.given  # (true, given)
             np.fill_diagonal(flow, 0.0)
-            gradient[2 * self.K + 1 :] = (flow.sum(axis=1, keepdims=True) * self._flips(x)[1] - flow).ravel()
+            gradient[2 * K + 1 :] = (flow.sum(axis=1, keepdims=True) * self._flips(x)[1] - flow).ravel()
         return -float(share @ np.log(point.q)) + self.prior * float(np.log1p((apart / APART) ** 2).sum()), gradient
+
+    def _inside(self, point: _Point) -> Array:
+        """(K,): the derivative of each rate in its parameter."""
+        return point.rates * (1.0 - point.rates / self.cap)
 
     def _slopes(self, x: Array, point: _Point) -> Array:
         """(n, 2 K + 1): the gradient of each row's loss in log a, b and the rates."""
         slope = point.p - point.posterior
         rates = point.rates
-        inside = rates * (1.0 - rates / self.cap)  # d rate / d parameter
         right = point.posterior * self.given
-        moved = inside * (right / (1.0 - rates) - (point.posterior - right) / rates)
+        moved = self._inside(point) * (right / (1.0 - rates) - (point.posterior - right) / rates)
         temperature = np.exp(x[0]) * (slope * self.Z).sum(axis=1)
         return np.concatenate([temperature[None], slope.T, moved.T]).T
 

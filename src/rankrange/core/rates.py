@@ -45,8 +45,9 @@ _SCALE_WIDTH, _SHIFT_WIDTH = 1.0, 2.0
 _SURE = 1e-3  # no opinion is surer than this of a label being wrong
 _STEPS = 30
 _PARTS = 40  # slices of the scores of each class that the curves are fitted to
-# Units of log likelihood that one rate must gain, where classes are more than two; a rate for each, one more per class.
-_GAIN = 3.0
+# Units of log likelihood that one rate must gain, where classes are more than two; a rate for each must gain so many
+# times log(n) more per class (Schwarz's rule) to be claimed, and one more to be ranked by.
+_GAIN, _FURTHER = 3.0, 0.5
 _GRID_ERROR = 0.004
 
 
@@ -264,13 +265,13 @@ def _more_classes(logs: list[Array], codes: Array, stories: Array | None) -> Ave
     for values, Z, pair in zip(evidence, logs, found, strict=True):
         fits = [_calibrated(Z, codes), *(labels.expected for labels in pair)]
         values[:] = [np.log(np.maximum(E[rows, codes], 1e-12)).sum() for E in fits]
-    evidence -= np.array([0.0, _GAIN, _GAIN + K - 1.0])
-    priors = [
-        np.log([none, (1.0 - none) * together, (1.0 - none) * (1.0 - together)])
-        for none, together in ((_NONE, _TOGETHER), _RANKING[:2])
-    ]
-    weights = _weights(evidence, priors[0], stories)
-    none, loose = float(weights[:, 0].sum()), _weights(evidence, priors[1])[:, 1:].ravel()
+
+    def believed(none: float, together: float, further: float, known: Array | None = None) -> Array:
+        prior = np.log([none, (1.0 - none) * together, (1.0 - none) * (1.0 - together)])
+        return _weights(evidence - np.array([0.0, _GAIN, _GAIN + (K - 1.0) * further]), prior, known)
+
+    weights = believed(_NONE, _TOGETHER, _FURTHER * np.log(n), stories)
+    none, loose = float(weights[:, 0].sum()), believed(*_RANKING[:2], 1.0)[:, 1:].ravel()
     some, models = weights[:, 1:].ravel(), [labels for pair in found for labels in pair]
     given = np.zeros((n, K))
     given[rows, codes] = 1.0

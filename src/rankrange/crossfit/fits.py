@@ -28,8 +28,7 @@ _PRODUCT = 1 << 23
 # Far rows are left out of the metric up to this share: enough for any outliers that a fit can survive.
 _FAR = 0.25
 _TOL = 1e-5
-_MEDIAN_ROWS = 4000
-_METRIC_ROWS = 20_000
+_MEDIAN_ROWS, _METRIC_ROWS = 4000, 20_000
 Report = Callable[[str], None]  # is told a few words before each part of the work
 
 
@@ -62,11 +61,14 @@ class Sets:
     n_jobs: int = 1  # parts of the columns worked on side by side
 
     @classmethod
-    def of(cls, model: Objective, masses: Array, C: float) -> Sets:
-        """The training sets of these masses, with their metric from the rows that do not lie far out."""
+    def of(cls, model: Objective, masses: Array, C: float, near: Array | None = None) -> Sets:
+        """The training sets of these masses, with their metric from the rows that do not lie far out: `near`, if known.
+
+        A share taken for far may hold all rows of a rare level: fits whose metric misses these stop early.
+        """
         far = farness(model)
-        near = far <= np.quantile(far, 1.0 - _FAR)
-        return cls(model, masses, C, rough_metric(replace(model, C=C), near), far)
+        shown = far <= np.quantile(far, 1.0 - _FAR) if near is None else near
+        return cls(model, masses, C, rough_metric(replace(model, C=C), shown), far)
 
     @property
     def totals(self) -> Array:

@@ -33,8 +33,11 @@ _WIDTH = 1.96
 # Above this probability that no label is wrong nothing is claimed: p_wrong is not told above the second number, unless
 # a label has a probability below the first of these: it may be looked at; or below the second: then p_wrong stands.
 _UNTOLD, _SILENT, _UNLIKELY, _IMPOSSIBLE = 0.05, POSSIBLE - 0.01, 0.03, 0.003
-# Of two classes, the share of labels that the mixture may miss where something is claimed.
+# Of two classes, the share of labels that the mixture may miss where something is claimed; classes count alike, or one
+# that is rarely seen would hide behind the other.
 _HOPELESS = 0.3
+# A share of wrong labels below the first number is not claimed where it may be as low as the second.
+_FEW_WRONG, _NEXT_TO_NONE = 0.01, 0.002
 # Rows whose distance from the middle is so many times that of three quarters of the rows are far, if they are few.
 _FAR, _FEW_FAR = 2.5, 0.25
 # A value that so many rows have is not far out in its column.
@@ -246,6 +249,14 @@ class Weighed:
         return self.none <= _UNTOLD
 
 
+def mixed(opinions: Mapping[str, Array], codes: Array, far: Array | None = None) -> tuple[Array, Array]:
+    """The weights of the opinions, and their mixture (n, classes), under which labels of near rows are most likely."""
+    near = np.arange(len(codes)) if far is None else np.flatnonzero(~far)
+    own = np.stack([np.asarray(P, dtype=np.float64)[near, codes[near]] for P in opinions.values()])
+    weights = mixture_weights(np.clip(own, _LEAST, 1.0), np.full(len(near), 1.0 / len(near)))
+    return weights, np.asarray(sum(weight * P for weight, P in zip(weights, opinions.values(), strict=True)))
+
+
 def weigh(
     opinions: Mapping[str, Array],
     codes: Array,
@@ -269,15 +280,18 @@ def weigh(
         Those of the far rows that do not belong, whatever is expected of their labels.
     """
     n, K = len(codes), next(iter(opinions.values())).shape[1]
+    weights, mean = mixed(opinions, codes, far)
     P = np.stack([np.asarray(opinion, dtype=np.float64) for opinion in opinions.values()])
     near = np.arange(n) if far is None else np.flatnonzero(~far)
     own = np.clip(P[:, near, codes[near]], _LEAST, 1.0)
-    weights = mixture_weights(own, np.full(len(near), 1.0 / len(near)))
-    mean = np.tensordot(weights, P, axes=1)
     kinds = range(len(P)) if K == 2 else [int(np.argmax(np.log(own).sum(axis=1)))]
     found = averaged_labels([mean[near], *(P[kind, near] for kind in kinds)], codes[near], stories)
-    if K == 2 and float((mean[near].argmax(axis=1) != codes[near]).mean()) > _HOPELESS:
-        # Overlap and wrong labels look alike to models that miss so many: whatever the evidence, nobody can tell.
+    missed = mean[near].argmax(axis=1) != codes[near]
+    by_class = np.bincount(codes[near], missed, K) / np.maximum(np.bincount(codes[near], minlength=K), 1)
+    hopeless = K == 2 and max(missed.mean(), by_class.mean()) > _HOPELESS
+    if hopeless or (found.rate < _FEW_WRONG and found.interval[0] <= _NEXT_TO_NONE):
+        # Overlap and wrong labels look alike to models that miss so many: whatever the evidence, nobody can tell. Nor
+        # whether a handful of labels is wrong or next to impossible, where all may be right.
         found = replace(found, none=max(found.none, LIKELY), interval=(0.0, found.interval[1]))
     p_wrong, ranking, true = np.zeros(n), np.zeros(n), np.zeros((n, K))
     # Where the rate is in doubt, a label that is all but impossible may still be told: its p_wrong knows of the doubt.
@@ -286,7 +300,7 @@ def weigh(
     p_wrong[near] = np.minimum(found.wrong, most) if found.none > _UNTOLD else found.wrong
     ranking[near], true[near] = found.ranking, found.true
     # Errors among rows that are hard anyway look like them: as many labels as are not predicted may be wrong.
-    unlike = _most(mean[near].argmax(axis=1) != codes[near], np.full(len(near), 1.0 / len(near)))
+    unlike = _most(missed, np.full(len(near), 1.0 / len(near)))
     rate, interval = found.rate, (found.interval[0], max(found.interval[1], unlike))
     if far is not None and far.any():
         rows = np.flatnonzero(far)
@@ -294,8 +308,8 @@ def weigh(
         if odd is not None and odd.any():
             p_wrong[odd] = np.maximum(p_wrong[odd], _ODD)
             outer = np.maximum(outer, _ODD * float(odd[rows].mean()))
-        # Where most of them are wrong, the others are not to be trusted either.
-        ranking[rows] = np.maximum(p_wrong[rows], outer[1])
+        # Where many of them are wrong, the others are not to be trusted either: a guess far out is right half the time.
+        ranking[rows] = np.maximum(p_wrong[rows], min(1.0, 2.0 * outer[1]) if outer[0] > _UNTOLD else outer[1])
         true[rows] = _others_of(mean[rows], codes[rows], p_wrong[rows])
         share = len(rows) / n
         rate = (1.0 - share) * rate + share * outer[1]

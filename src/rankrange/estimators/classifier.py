@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.metaestimators import available_if
@@ -15,13 +14,16 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from ..core.aggregates import Stratified
 from ..core.arrays import Array
+from ..core.flips import joined, probabilities_of
 from ..core.losses import CrammerSinger, Hinge, Logistic, OneVsRestSquaredHinge, Softmax, SquaredHinge
 from ..core.objective import Design, Objective
-from ..solvers import SOLVERS
+from ..solvers import SOLVERS, solve
 from .linear import AoRRLinear, clean_rows, fitted_elsewhere, warn_of_lost_class
 
 # Rows among which a temperature is looked for first.
 _MANY = 5_000
+# Shares of the ordinary line in probabilities that are tried.
+_SHARES = np.linspace(0.0, 1.0, 21)
 # By name: the loss of two classes and that of more.
 _LOSSES: dict[str, tuple[Any, Any]] = {
     "logistic": (Logistic, Softmax),
@@ -107,6 +109,8 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
     temperature_ : float
         The factor, at most 1, by which scores are multiplied for probabilities; 1 where no row was dropped, for streams
         and for shards.
+    ordinary_share_ : float
+        m="auto": how much the line through all rows counts for probabilities; 0 where no row was dropped.
     objective_ : float
         C times the sum of the kept losses + ||coef_||^2 / 2.
     certificate_ : float
@@ -203,7 +207,7 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
             The fitted model itself.
         """
         if fitted_elsewhere(self, X, y, sample_weight, X_val, y_val):
-            self.temperature_ = 1.0
+            self.temperature_, self.ordinary_share_ = 1.0, 0.0
             return self
         self._check_params()
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
@@ -226,6 +230,7 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
         del codes  # as long as y; the fit needs the memory
         self._solve(X, y, weight, loss, n_outputs, clean)
         self.temperature_ = self._temperature(X, y, weight)
+        self._ask_the_ordinary_line(X, y, weight, loss, n_outputs)
         return self
 
     def _temperature(self, X: Any, y: Array, weight: Array | None) -> float:
@@ -248,6 +253,36 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
             below = np.subtract(Z, top[:, None], out=Z)
         near = _within_reach(below[:, 0] if below.shape[1] == 1 else below.min(axis=1), ~self.dropped_, weight)
         return _best_factor(below[near], own[near], None if weight is None else np.asarray(weight)[near])
+
+    def _ask_the_ordinary_line(self, X: Any, y: Array, weight: Array | None, loss: Any, n_outputs: int) -> None:
+        """Where "auto" dropped rows: the line of all rows, and the share of it that makes their labels most likely.
+
+        The line through rows that one fits decides better, and is far off on the others, however its scores are scaled.
+        """
+        self.ordinary_share_ = 0.0
+        if self.loss != "logistic" or self.m_ == 0 or self.m != "auto":
+            return
+        total = float(X.shape[0] if weight is None else weight.sum())
+        design = Design(X, bool(self.fit_intercept))
+        objective = Objective(design, y, loss, self.C_ * total, n_outputs, m=0, k=total, sample_weight=weight)
+        self._ordinary_line = solve("auto", objective, self._warm(design, n_outputs)).w
+        some = np.arange(0, X.shape[0], -(-X.shape[0] // _MANY))
+        codes = (y[some] > 0 if n_outputs == 1 else y[some]).astype(np.intp)
+        robust, ordinary = self._both_lines(X[some])
+        mass = None if weight is None else weight[some]
+        worth = _within_reach(robust.min(axis=1), ~self.dropped_[some], mass) * (1.0 if mass is None else mass)
+
+        def cost(share: float) -> float:
+            own = joined(robust, ordinary, share)[np.arange(len(some)), codes]
+            return -float(worth @ np.log(np.maximum(own, 1e-12)))
+
+        self.ordinary_share_ = float(min(_SHARES, key=cost))
+
+    def _both_lines(self, X: Any) -> tuple[Array, Array]:
+        """Probabilities (n, classes) by the line that was fitted, at its temperature, and by that of all rows."""
+        W = self._ordinary_line
+        scores = X @ self.coef_.T + self.intercept_, Design(X, bool(self.fit_intercept)).scores(W).T
+        return probabilities_of(self.temperature_ * scores[0]), probabilities_of(scores[1])
 
     def _by_class(self, objective: Objective) -> Objective:
         if not self.stratify:
@@ -318,7 +353,7 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
         self._check_classes(np.arange(len(self.classes_)))
         loss, n_outputs = self._loss()
         self._learn(X, self._encode(codes, X.dtype), self._mass(X, codes, sample_weight), loss, n_outputs)
-        self.temperature_ = 1.0  # that of a fit before belongs to its rows
+        self.temperature_, self.ordinary_share_ = 1.0, 0.0  # those of a fit before belong to its rows
         return self
 
     def _mass(self, X: Any, codes: Array, sample_weight: Any) -> Array | None:
@@ -368,12 +403,13 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
         """Probabilities of the classes, (n, n_classes), under the logistic model; only with loss="logistic".
 
         Where rows were dropped, scores are multiplied by `temperature_` first: the factor under which the labels of all
-        training rows, the dropped ones too, are most likely.
+        training rows, the dropped ones too, are most likely. Where m was chosen, the line through all rows counts
+        `ordinary_share_`; no class gets a higher probability than the one that `predict` names.
         """
-        scores = getattr(self, "temperature_", 1.0) * self.decision_function(X)
-        if scores.ndim == 1:
-            return np.stack([expit(-scores), expit(scores)], axis=1)
-        return softmax(scores, axis=1)
+        if not getattr(self, "ordinary_share_", 0.0):
+            return probabilities_of(getattr(self, "temperature_", 1.0) * self._linear(X))
+        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+        return joined(*self._both_lines(X), self.ordinary_share_)
 
     @available_if(lambda self: self.loss == "logistic")
     def predict_log_proba(self, X: Any) -> Array:

@@ -19,7 +19,7 @@ from sklearn.utils import check_random_state
 from ..core.arrays import Array
 from ..core.flips import LIKELY, POSSIBLE, SURE
 from ..crossfit.folds import Folds, test_parts
-from ..crossfit.judge import Weighed, far_rows, odd_rows, weigh
+from ..crossfit.judge import Weighed, far_rows, mixed, odd_rows, weigh
 from ..crossfit.opinions import tree_opinions
 from ..estimators import AoRRClassifier
 from .suspects import LabelIssues
@@ -165,12 +165,10 @@ def _judge(
     report: Report,
     stack: Stack | None = None,
 ) -> LabelIssues:
-    weighed = _weighed(data, opinions, far)
     if neighbours and data.X is not None:
-        near = neighbour_view(data, weighed.mean, far, rng)
-        if near is not None:
-            opinions = {**opinions, "neighbours": near}
-            weighed = _weighed(data, opinions, far)
+        near = neighbour_view(data, mixed(opinions, data.codes, far)[1], far, rng)
+        opinions = opinions if near is None else {**opinions, "neighbours": near}
+    weighed = _weighed(data, opinions, far)
     told = ", ".join(f"{name} {weight:.2f}" for name, weight in weighed.weights.items())
     report(f"how much each opinion counts: {told}")
     correction = Correction()
