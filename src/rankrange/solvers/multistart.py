@@ -1,9 +1,8 @@
 """The solver behind solver="auto": many starts on some of the rows, the best one on all of them, then a certificate.
 
-F has many local minima, and which one a run ends in is decided by its start, not by the method. So most of the care
-goes into starts, and all of the cost is kept small: starts are screened together on a subsample, and the full data
-are touched only by a few quasi-Newton steps from a point that is already close, in the metric of a subsample's
-Hessian. The last step, the exact convex polish, lowers F further or proves that there is nothing left to gain.
+F has many local minima, and the start decides in which one a run ends, not the method. So most care goes into starts,
+at little cost: they are screened together on a subsample, and all rows are touched only by a few quasi-Newton steps
+from a point that is already close, in the metric of a subsample's Hessian. The polish lowers F further or proves it.
 """
 
 from __future__ import annotations
@@ -88,8 +87,8 @@ def multistart(
         starts, values, _ = descend(screen.batch, starts, metric, max_iter=steps, tol=1e-4)
         starts = starts[np.argsort(values, kind="stable")[:survivors]]
     # With more parameters than the screened rows can settle, further steps would only fit these rows.
-    settled = screen.design.n > 5 * objective.n_outputs * objective.design.p
-    ends, values, _ = descend(screen.batch, starts, metric, max_iter=100 if settled else 5, tol=1e-4)
+    steps = 100 if screen.design.n > 5 * objective.n_outputs * objective.design.p else 5
+    ends, values, _ = descend(screen.batch, starts, metric, max_iter=steps, tol=1e-4)
     log("screen", float(values.min()))
     return _on_all_rows(objective, _distinct(ends, values), rng, tol, max_iter, log)
 
@@ -175,7 +174,7 @@ def _on_all_rows(
         candidates,
         metric,
         max_iter=-(-max_iter // 2) if kinked else max_iter,
-        tol=_close_enough(objective) * tol,
+        tol=_close_enough(objective, tol) * tol,
         left=objective.gap_left,
         on_step=lambda v: log("descent", v),
         lazily=objective.value_then_gradient,
@@ -184,15 +183,18 @@ def _on_all_rows(
     return replace(result, n_iter=result.n_iter + n_iter)
 
 
-def _close_enough(objective: Objective) -> float:
+def _close_enough(objective: Objective, tol: float) -> float:
     """What a quasi-Newton step must gain, in units of the tolerance, for another one to pay.
 
-    Where nothing is cut above there is one minimum, and Newton steps get there from further away, most of all where
-    the loss is made of lines. Otherwise the minimum that is reached depends on each of these steps.
+    Where nothing is cut above there is one minimum, and Newton steps get there from further away, most of all if the
+    loss is made of lines. Else all steps matter, until they gain far less than the part of one row in the mean.
     """
-    if objective.m > 0 or not applies(objective):
+    if not applies(objective):
         return 0.05
-    return 100.0 if hasattr(objective.loss, "margins") else 1.0
+    lines = hasattr(objective.loss, "margins")
+    if objective.m > 0:
+        return 1.0 if objective.design.n * tol <= 0.05 and not lines else 0.05
+    return 100.0 if lines else 1.0
 
 
 def _polish(
@@ -308,7 +310,8 @@ def _convex_by_margins(
             step = _one_step(objective, everything, _rough_metric(objective, everything))
             W = step if objective.value(step) < objective.value(zero) else zero
         return bilevel(objective, W, tol=tol, max_iter=max_iter, log=log, phase="convex")
-    W = convex.solve(screen.cutting(np.empty(0)), zero if W is None else W, tol=1e-2, max_iter=15).W
+    steps = 50 if objective.n_outputs == 1 else 15
+    W = convex.solve(screen.cutting(np.empty(0)), zero if W is None else W, tol=1e-2, max_iter=steps).W
     if screen.value(W) > 0.999 * screen.value(zero):
         # Where k is below the number of errors nothing beats zero, and there all losses tie: a start next to it, with
         # a ranking of its own, would be worse than none.
@@ -420,11 +423,9 @@ def _one_step(objective: Objective, rows: Array, metric: Metric) -> Array:
 
 def _median(values: Array) -> float:
     """As np.median, without the checks, which cost more than the search on few rows."""
-    half = len(values) // 2
-    if len(values) % 2:
-        return float(np.partition(values, half)[half])
-    low, high = np.partition(values, (half - 1, half))[half - 1 : half + 1]
-    return 0.5 * (float(low) + float(high))
+    half, low = len(values) // 2, (len(values) - 1) // 2
+    part = np.partition(values, (low, half))
+    return 0.5 * (float(part[low]) + float(part[half]))
 
 
 def _random_start(objective: Objective, metric: Metric, rng: np.random.Generator) -> Array:
