@@ -20,7 +20,7 @@ from ..core.objective import Design, Objective
 from .descent import Log, Metric, Result, add_diagonal, descend, relative
 from .inner import convex
 from .majorise import bilevel, by_products
-from .newton import applies, newton
+from .newton import applies, close_enough, newton
 from .trivial import best_constant, constant_is_best
 
 # Rounds of screening on a subsample: the starts that survive each, and the steps they get in it.
@@ -160,13 +160,15 @@ def _on_all_rows(
     if len(candidates) > 1:
         candidates = candidates[[int(np.argmin([part.value(W) for W in candidates]))]]
     metric = Metric(hessian(part, candidates[0]))
-    middle = _subsample(objective, max(part.design.n, objective.design.n // 10), rng)
-    if objective.design.n > 5 * middle.design.n:
+    size = max(part.design.n, objective.design.n // 10)
+    if objective.design.n > 5 * size:
+        middle = _subsample(objective, size, rng)
         candidates = descend(
             middle.batch, candidates, metric, max_iter=30, tol=1e-5, lazily=middle.value_then_gradient
         )[0]
         metric = Metric(hessian(part, candidates[0]))
-    del part, middle  # copies of rows: the steps on all rows need their memory
+        del middle
+    del part  # copies of rows: the steps on all rows need their memory
     # Along many kinks quasi-Newton steps crawl: half of the budget is for those that prove the minimum.
     kinked = objective.design.sparse and not objective.design.factored and objective.k < objective.total
     ends, _, n_iter = descend(
@@ -174,27 +176,13 @@ def _on_all_rows(
         candidates,
         metric,
         max_iter=-(-max_iter // 2) if kinked else max_iter,
-        tol=_close_enough(objective, tol) * tol,
+        tol=close_enough(objective, tol) * tol,
         left=objective.gap_left,
         on_step=lambda v: log("descent", v),
         lazily=objective.value_then_gradient,
     )
     result = _polish(objective, ends[0], rng, tol, max(1, max_iter - n_iter), log, metric)
     return replace(result, n_iter=result.n_iter + n_iter)
-
-
-def _close_enough(objective: Objective, tol: float) -> float:
-    """What a quasi-Newton step must gain, in units of the tolerance, for another one to pay.
-
-    Where nothing is cut above there is one minimum, and Newton steps get there from further away, most of all if the
-    loss is made of lines. Else all steps matter, until they gain far less than the part of one row in the mean.
-    """
-    if not applies(objective):
-        return 0.05
-    lines = hasattr(objective.loss, "margins")
-    if objective.m > 0:
-        return 1.0 if objective.design.n * tol <= 0.05 and not lines else 0.05
-    return 100.0 if lines else 1.0
 
 
 def _polish(
@@ -388,7 +376,8 @@ def _not_far(objective: Objective) -> tuple[Array, Array]:
     share = 1.0 - objective.m / objective.total
     squares = centred.multiply(centred) if objective.design.sparse else centred**2
     total, along = np.asarray(squares.sum(axis=1)).ravel(), np.abs(centred @ direction)
-    return total <= np.quantile(total, share), along <= np.quantile(along, share)
+    last = int(share * (len(total) - 1))  # np.quantile would cost as much as all that comes before
+    return total <= np.partition(total, last)[last], along <= np.partition(along, last)[last]
 
 
 def _standardised(design: Design) -> Any:
