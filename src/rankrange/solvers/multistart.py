@@ -21,7 +21,7 @@ from .descent import Log, Metric, Result, add_diagonal, descend, relative
 from .inner import convex
 from .majorise import bilevel, by_products
 from .newton import applies, close_enough, newton
-from .trivial import best_constant, constant_is_best
+from .trivial import best_constant, constant_is_best, zero_is_best
 
 # Rounds of screening on a subsample: the starts that survive each, and the steps they get in it.
 _ROUNDS = ((4, 4), (2, 8))
@@ -306,6 +306,12 @@ def _convex_by_margins(
         if objective.n_outputs > 1:
             return _polish(objective, zero, rng, tol, max_iter, log, width=objective.design.n)
         return bilevel(objective, zero, tol=tol, max_iter=max_iter, log=log, phase="convex")
+    # The few rows above are fitted better than all of them, where it may be that nothing beats zero.
+    several = applies(objective) and objective.n_outputs > 1 and objective.k < objective.total
+    if several and min(objective.value(length * W) for length in (1.0, 0.3, 0.1)) > 0.999 * objective.value(zero):
+        trivial = zero_is_best(objective, tol, log)
+        if trivial is not None:
+            return trivial
     return _on_all_rows(objective, W[None], rng, tol, max_iter, log)
 
 
