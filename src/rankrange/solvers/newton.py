@@ -62,7 +62,7 @@ def close_enough(objective: Objective, tol: float) -> float:
         return 0.05
     lines = hasattr(objective.loss, "margins")
     if objective.m > 0:
-        return 1.0 if objective.design.n * tol <= 0.05 and not lines else 0.05
+        return 1.0 if objective.design.n * tol <= 0.05 and objective.n_outputs == 1 and not lines else 0.05
     return 100.0 if lines else 1.0
 
 
