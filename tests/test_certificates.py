@@ -12,7 +12,9 @@ from rankrange import AoRRClassifier, datasets
 from rankrange.core.losses import LOSSES, CrammerSinger, Softmax
 from rankrange.core.objective import Design, Objective, TopSum
 from rankrange.solvers import bilevel, certify, dca, multistart
+from rankrange.solvers.descent import Log
 from rankrange.solvers.inner import convex
+from rankrange.solvers.trivial import zero_is_best
 
 BINARY = ("logistic", "hinge")
 BUDGETS = (0, 1, 2, 3, 5, 8)
@@ -90,6 +92,23 @@ def test_the_gap_is_a_bound_with_several_unbalanced_classes(loss, K):
     problem = TopSum(Design(X, True), y, loss, C, 3, K, K)
     for start in starts_for((3, 4)):
         assert_bound(problem, best, start, budgets=(0, 1, 3, 8))
+
+
+@pytest.mark.filterwarnings("ignore:Solution may be inaccurate")  # of the conic solver; tolerances allow for it
+@pytest.mark.parametrize("signal", [0.0, 2.0])
+def test_zero_scores_are_returned_for_several_classes_where_they_are_the_minimum_and_only_there(signal):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(150, 2)), np.arange(150) % 3
+    X[:, 0] += signal * (y == 1)
+    own = np.eye(3)[y].T
+    best = conic_minimum(X, lambda Z: cp.log_sum_exp(Z, axis=0) - cp.sum(cp.multiply(own, Z), axis=0), 75, 3)
+    found = zero_is_best(Objective(Design(X, True), y, Softmax(), C, 3, m=0, k=75), 1e-6, Log())
+    assert (found is None) == (best < np.log(3) - 1e-5)
+    assert (found is None) == (signal > 0)
+    if found is not None:
+        assert not found.w.any()
+        assert found.value == pytest.approx(best, rel=1e-6)
+        assert found.certificate <= 1e-6
 
 
 @pytest.mark.parametrize("K", [1300, 1000, 500])

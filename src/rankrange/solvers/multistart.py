@@ -1,9 +1,8 @@
 """The solver behind solver="auto": many starts on some of the rows, the best one on all of them, then a certificate.
 
-F has many local minima, and which one a run ends in is decided by its start, not by the method. So most of the care
-goes into starts, and all of the cost is kept small: starts are screened together on a subsample, and the full data
-are touched only by a few quasi-Newton steps from a point that is already close, in the metric of a subsample's
-Hessian. The last step, the exact convex polish, lowers F further or proves that there is nothing left to gain.
+F has many local minima, and the start decides in which one a run ends, not the method. So most care goes into starts,
+at little cost: they are screened together on a subsample, and all rows are touched only by a few quasi-Newton steps
+from a point that is already close, in the metric of a subsample's Hessian. The polish lowers F further or proves it.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from ..core.objective import Design, Objective
 from .descent import Log, Metric, Result, add_diagonal, descend, relative
 from .inner import convex
 from .majorise import bilevel, by_products
-from .newton import applies, newton
-from .trivial import best_constant, constant_is_best
+from .newton import applies, close_enough, newton
+from .trivial import best_constant, constant_is_best, zero_is_best
 
 # Rounds of screening on a subsample: the starts that survive each, and the steps they get in it.
 _ROUNDS = ((4, 4), (2, 8))
@@ -88,8 +87,8 @@ def multistart(
         starts, values, _ = descend(screen.batch, starts, metric, max_iter=steps, tol=1e-4)
         starts = starts[np.argsort(values, kind="stable")[:survivors]]
     # With more parameters than the screened rows can settle, further steps would only fit these rows.
-    settled = screen.design.n > 5 * objective.n_outputs * objective.design.p
-    ends, values, _ = descend(screen.batch, starts, metric, max_iter=100 if settled else 5, tol=1e-4)
+    steps = 100 if screen.design.n > 5 * objective.n_outputs * objective.design.p else 5
+    ends, values, _ = descend(screen.batch, starts, metric, max_iter=steps, tol=1e-4)
     log("screen", float(values.min()))
     return _on_all_rows(objective, _distinct(ends, values), rng, tol, max_iter, log)
 
@@ -161,13 +160,15 @@ def _on_all_rows(
     if len(candidates) > 1:
         candidates = candidates[[int(np.argmin([part.value(W) for W in candidates]))]]
     metric = Metric(hessian(part, candidates[0]))
-    middle = _subsample(objective, max(part.design.n, objective.design.n // 10), rng)
-    if objective.design.n > 5 * middle.design.n:
+    size = max(part.design.n, objective.design.n // 10)
+    if objective.design.n > 5 * size:
+        middle = _subsample(objective, size, rng)
         candidates = descend(
             middle.batch, candidates, metric, max_iter=30, tol=1e-5, lazily=middle.value_then_gradient
         )[0]
         metric = Metric(hessian(part, candidates[0]))
-    del part, middle  # copies of rows: the steps on all rows need their memory
+        del middle
+    del part  # copies of rows: the steps on all rows need their memory
     # Along many kinks quasi-Newton steps crawl: half of the budget is for those that prove the minimum.
     kinked = objective.design.sparse and not objective.design.factored and objective.k < objective.total
     ends, _, n_iter = descend(
@@ -175,24 +176,13 @@ def _on_all_rows(
         candidates,
         metric,
         max_iter=-(-max_iter // 2) if kinked else max_iter,
-        tol=_close_enough(objective) * tol,
+        tol=close_enough(objective, tol) * tol,
         left=objective.gap_left,
         on_step=lambda v: log("descent", v),
         lazily=objective.value_then_gradient,
     )
     result = _polish(objective, ends[0], rng, tol, max(1, max_iter - n_iter), log, metric)
     return replace(result, n_iter=result.n_iter + n_iter)
-
-
-def _close_enough(objective: Objective) -> float:
-    """What a quasi-Newton step must gain, in units of the tolerance, for another one to pay.
-
-    Where nothing is cut above there is one minimum, and Newton steps get there from further away, most of all where
-    the loss is made of lines. Otherwise the minimum that is reached depends on each of these steps.
-    """
-    if objective.m > 0 or not applies(objective):
-        return 0.05
-    return 100.0 if hasattr(objective.loss, "margins") else 1.0
 
 
 def _polish(
@@ -308,13 +298,20 @@ def _convex_by_margins(
             step = _one_step(objective, everything, _rough_metric(objective, everything))
             W = step if objective.value(step) < objective.value(zero) else zero
         return bilevel(objective, W, tol=tol, max_iter=max_iter, log=log, phase="convex")
-    W = convex.solve(screen.cutting(np.empty(0)), zero if W is None else W, tol=1e-2, max_iter=15).W
+    steps = 50 if objective.n_outputs == 1 else 15
+    W = convex.solve(screen.cutting(np.empty(0)), zero if W is None else W, tol=1e-2, max_iter=steps).W
     if screen.value(W) > 0.999 * screen.value(zero):
         # Where k is below the number of errors nothing beats zero, and there all losses tie: a start next to it, with
         # a ranking of its own, would be worse than none.
         if objective.n_outputs > 1:
             return _polish(objective, zero, rng, tol, max_iter, log, width=objective.design.n)
         return bilevel(objective, zero, tol=tol, max_iter=max_iter, log=log, phase="convex")
+    # The few rows above are fitted better than all of them, where it may be that nothing beats zero.
+    several = applies(objective) and objective.n_outputs > 1 and objective.k < objective.total
+    if several and min(objective.value(length * W) for length in (1.0, 0.3, 0.1)) > 0.999 * objective.value(zero):
+        trivial = zero_is_best(objective, tol, log)
+        if trivial is not None:
+            return trivial
     return _on_all_rows(objective, W[None], rng, tol, max_iter, log)
 
 
@@ -385,7 +382,8 @@ def _not_far(objective: Objective) -> tuple[Array, Array]:
     share = 1.0 - objective.m / objective.total
     squares = centred.multiply(centred) if objective.design.sparse else centred**2
     total, along = np.asarray(squares.sum(axis=1)).ravel(), np.abs(centred @ direction)
-    return total <= np.quantile(total, share), along <= np.quantile(along, share)
+    last = int(share * (len(total) - 1))  # np.quantile would cost as much as all that comes before
+    return total <= np.partition(total, last)[last], along <= np.partition(along, last)[last]
 
 
 def _standardised(design: Design) -> Any:
@@ -420,11 +418,9 @@ def _one_step(objective: Objective, rows: Array, metric: Metric) -> Array:
 
 def _median(values: Array) -> float:
     """As np.median, without the checks, which cost more than the search on few rows."""
-    half = len(values) // 2
-    if len(values) % 2:
-        return float(np.partition(values, half)[half])
-    low, high = np.partition(values, (half - 1, half))[half - 1 : half + 1]
-    return 0.5 * (float(low) + float(high))
+    half, low = len(values) // 2, (len(values) - 1) // 2
+    part = np.partition(values, (low, half))
+    return 0.5 * (float(part[low]) + float(part[half]))
 
 
 def _random_start(objective: Objective, metric: Metric, rng: np.random.Generator) -> Array:

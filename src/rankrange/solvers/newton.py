@@ -52,6 +52,20 @@ def applies(objective: Objective) -> bool:
     return hasattr(objective.loss, "curvature") and objective.design.factored
 
 
+def close_enough(objective: Objective, tol: float) -> float:
+    """What a quasi-Newton step must gain, in units of the tolerance, for another one to pay.
+
+    Where nothing is cut above there is one minimum, and Newton steps get there from further away, most of all if the
+    loss is made of lines. Else all steps matter, until they gain far less than the part of one row in the mean.
+    """
+    if not applies(objective):
+        return 0.05
+    lines = hasattr(objective.loss, "margins")
+    if objective.m > 0:
+        return 1.0 if objective.design.n * tol <= 0.05 and objective.n_outputs == 1 and not lines else 0.05
+    return 100.0 if lines else 1.0
+
+
 def newton(
     objective: Objective,
     W: Array,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from .descent import Log, Metric, Result, finish, relative
 from .newton import balanced
 
 _BLOCK = 1 << 12
+# With several classes: steps at most, and scores of all rows and classes at most.
+_CLASS_STEPS, _MOST_ENTRIES = 25, 20_000_000
 
 
 def best_constant(objective: Objective, rare: int | None = None) -> tuple[int, float]:
@@ -186,3 +188,92 @@ class _Balance:
         if hessian is not None:  # a column that no free row has
             hessian[np.diag_indices_from(hessian)] += 1e-12 * float(np.diag(hessian).max())
         return height - float(dual[-1]) * self.objective.kept, residual, hessian
+
+
+def zero_is_best(objective: Objective, tol: float, log: Log) -> Result | None:
+    """Scores of zero for several classes, with their certificate, where m = 0 and they are the minimum; else None."""
+    r, p = objective.n_outputs, objective.design.p
+    slopes = objective.loss.value_and_derivative(np.arange(r), np.zeros((r, r)))[1]
+    masses = np.bincount(objective.strata, weights=objective.sample_weight, minlength=r)
+    uneven = objective.design.fit_intercept and float(masses.min()) * r < objective.kept
+    if uneven or objective.design.n * r > _MOST_ENTRIES or not np.allclose(slopes, 1.0 / r - np.eye(r)):
+        return None
+    zero = np.zeros((r, p))
+    value = objective.value(zero)
+    balance = _ClassBalance(objective)
+    dual, look = np.zeros(r * p + 1), balance.look(np.zeros(r * p + 1))
+    for _ in range(_CLASS_STEPS):
+        certificate = relative(value - balance.lower_bound(look), value)
+        if certificate <= tol:
+            log("trivial", value)
+            return finish(zero, value, 1, certificate, tol, 1, log)
+        hessian = balance.hessian(look)
+        step = -Metric(hessian).solve(look.residual)
+        for length in 0.5 ** np.arange(8):
+            reached = balance.look(dual + length * step)
+            if reached.height <= look.height + 1e-14 * abs(look.height):
+                break
+        else:
+            return None
+        dual, look = dual + length * step, reached
+    return None
+
+
+class _ClassLook(NamedTuple):
+    """The dual of the projection at a point: its value and gradient, the weights, which are free, sums per class."""
+
+    height: float
+    residual: Array
+    q: Array
+    free: Array
+    sums: Array  # (r, p)
+
+
+class _ClassBalance:
+    """The conditions at scores of zero: weighted rows add up to the same in each class, and the weights to k.
+
+    A row of class y has the gradient (1/r - [c = y]) x in class c; a dual point D adds (D_y - its mean) x to a weight.
+    """
+
+    def __init__(self, objective: Objective) -> None:
+        self.objective = objective
+        self.mass = objective.mass.astype(np.float64)
+        self.own = np.arange(objective.n_outputs)[:, None] == objective.strata[None, :]
+
+    def look(self, dual: Array) -> _ClassLook:
+        objective, r = self.objective, self.objective.n_outputs
+        Z = objective.design.scores(dual[:-1].reshape(r, -1)).astype(np.float64)
+        line = objective.kept / objective.total + (self.own * Z).sum(axis=0) - Z.mean(axis=0) + dual[-1]
+        inside = np.clip(line, 0.0, 1.0)
+        q = self.mass * inside
+        height = float((q * (line - 0.5 * inside)).sum()) - float(dual[-1]) * objective.kept
+        sums = objective.design.adjoint(self.own * q)
+        residual = np.append((sums - sums.mean(axis=0)).ravel(), q.sum() - objective.kept)
+        return _ClassLook(height, residual, q, self.mass * (line == inside), sums)
+
+    def hessian(self, look: _ClassLook) -> Array:
+        objective, r, p = self.objective, self.objective.n_outputs, self.objective.design.p
+        parts = [np.flatnonzero(self.own[c] & (look.free > 0)) for c in range(r)]
+        grams = np.array([objective.design.gram(look.free[rows], rows) for rows in parts])
+        matrix = np.empty((r * p + 1, r * p + 1))
+        blocks = np.broadcast_to(grams.sum(axis=0) / r**2, (r, r, p, p)) - (grams[:, None] + grams[None, :]) / r
+        blocks[np.arange(r), np.arange(r)] += grams
+        matrix[:-1, :-1] = blocks.transpose(0, 2, 1, 3).reshape(r * p, r * p)
+        pulls = objective.design.adjoint(self.own * look.free)
+        matrix[-1, :-1] = matrix[:-1, -1] = (pulls - pulls.mean(axis=0)).ravel()
+        matrix[-1, -1] = look.free.sum()
+        matrix[np.diag_indices_from(matrix)] += 1e-12 * float(np.diag(matrix).max())
+        return matrix
+
+    def lower_bound(self, look: _ClassLook) -> float:
+        """Of the tangents at zero, classes scaled to one mass, because the intercepts are free."""
+        objective, d = self.objective, self.objective.design.d
+        masses = self.own @ look.q
+        feasible = min(1.0, objective.kept / float(masses.sum()))
+        keep = np.full(len(masses), feasible)
+        if objective.design.fit_intercept:
+            keep *= np.divide(masses.min(), masses, out=np.zeros_like(masses), where=masses > 0)
+        sums = look.sums[:, :d] * keep[:, None] / objective.kept
+        v = sums - sums.mean(axis=0)
+        height = math.log(objective.n_outputs) * float(keep @ masses) / objective.kept
+        return height - 0.5 * objective.C * float(np.vdot(v, v))
