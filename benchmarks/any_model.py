@@ -199,12 +199,12 @@ def mean_and_error(values: Any) -> str:
     return f"{values.mean():6.2f} ({error:.2f})"
 
 
-def share(rows: list[dict[str, Any]], method: str) -> tuple[float, float]:
-    """The share of the gap won back, a ratio of sums, and its standard error over sets (jackknife)."""
+def share(rows: list[dict[str, Any]], method: str, over: str = "set") -> tuple[float, float]:
+    """The share of the gap won back, a ratio of sums, and its standard error over sets, or seeds (jackknife)."""
     gain, gap = defaultdict(float), defaultdict(float)
     for row in [row for row in rows if row[method] != ""]:
-        gain[row["set"]] += float(row[method]) - float(row["plain"])
-        gap[row["set"]] += float(row["clean"]) - float(row["plain"])
+        gain[row[over]] += float(row[method]) - float(row["plain"])
+        gap[row[over]] += float(row["clean"]) - float(row["plain"])
     total, whole, sets = sum(gain.values()), sum(gap.values()), list(gain)
     if len(sets) < 2 or whole == 0:
         return total / whole if whole else float("nan"), float("nan")
@@ -239,7 +239,7 @@ def summary(base: str, seeds: range) -> None:
             for key in ("cut", "precision", "recall")
         ]
         print(f"{name:>14} {kind:>9} {rate:>4}   {numbers_of}   " + " ".join(f"{value:.2f}" for value in told))
-    print("\nShare of the gap won back, percent (standard error over sets)")
+    print("\nShare of the gap won back, percent (standard error over sets; over seeds)")
     groups = {
         "symmetric and one class": [row for row in rows if row["kind"] in ("symmetric", "one class")],
         "boundary": [row for row in rows if row["kind"] == "boundary"],
@@ -249,14 +249,28 @@ def summary(base: str, seeds: range) -> None:
         },
     }
     for title, part in groups.items():
-        told = {method: share(part, method) for method in METHODS[2:]} if part else {}
-        print(f"{title:>26}: " + ", ".join(f"{m} {100 * v:.0f} ({100 * e:.0f})" for m, (v, e) in told.items()))
+        told = {m: (*share(part, m), share(part, m, "seed")[1]) for m in METHODS[2:]} if part else {}
+        parts = [f"{m} {100 * v:.0f} ({100 * e:.0f}; {100 * s:.0f})" for m, (v, e, s) in told.items()]
+        print(f"{title:>26}: " + ", ".join(parts))
+    for name in sorted({row["set"] for row in rows}):
+        part = [row for row in groups["symmetric and one class"] if row["set"] == name]
+        print(f"{name:>26}: " + ", ".join(f"{m} {100 * share(part, m)[0]:.0f}" for m in METHODS[2:]))
+    _same_cells(groups)
     by_seed = [
         share([row for row in groups["symmetric and one class"] if row["seed"] == seed], "ensemble")[0]
         for seed in sorted({row["seed"] for row in rows})
     ]
     print(f"the ensemble's first line, seed by seed: {' '.join(f'{100 * value:.0f}' for value in by_seed)}")
     _clean_and_costs(rows)
+
+
+def _same_cells(groups: dict[str, list[dict[str, Any]]]) -> None:
+    print("on the cells where cleanlab was measured too:")
+    for title in ("symmetric and one class", "boundary"):
+        part = [row for row in groups[title] if row["cleanlab"] != ""]
+        told = {method: share(part, method) for method in METHODS[2:]} if part else {}
+        parts = [f"{m} {100 * v:.0f} ({100 * e:.0f})" for m, (v, e) in told.items()]
+        print(f"{title:>26}: {len(part)} cells, " + ", ".join(parts))
 
 
 def _clean_and_costs(rows: list[dict[str, Any]]) -> None:
@@ -282,7 +296,8 @@ def _clean_and_costs(rows: list[dict[str, Any]]) -> None:
         at = there[int(np.argmax(ratio))]
         print(
             f"{method:>10}: {_spread(ratio)} ({at['set']}, {at['kind']} {at['rate']}); {np.mean(ratio > 1):.0%}; "
-            f"{error.mean():+.3f}; {np.mean(error > 0):.0%}; {_spread(times)}"
+            f"{error.mean():+.3f}; {np.mean(error > 0):.0%}; {_spread(times)} ({there[int(np.argmax(times))]['set']}), "
+            f"up to 3.5 in {np.mean(times <= 3.5):.0%}"
         )
     inside = [float(row["low"]) <= float(row["wrong"]) <= float(row["high"]) for row in rows]
     print(f"95% intervals of the share of wrong labels that hold it: {100 * np.mean(inside):.0f}%")

@@ -33,6 +33,8 @@ _NEIGHBOURS, _POOL = 15, 20_000
 _PAIRS, _PAIRS_FEW, _FEW_COLUMNS = 1e9, 6e9, 6
 # The nearest rows' shares of the classes are drawn towards the overall ones by so many rows.
 _SMOOTH = 2.0
+# Five folds twice up to this many rows of two classes.
+_TWICE_UP_TO = 4000
 # Boosting may stop at one of these rounds: early where labels are wrong. If the last is best, a richer kind is asked.
 _ROUNDS, _MORE_ROUNDS = (3, 5, 10, 20, 35, 50), (50, 100, 150)
 # Rounds of this size need half as many fits as scikit-learn's of .1 and predict as well; so many leaves do on few rows
@@ -121,7 +123,8 @@ def simple_opinions(
     if view is None:
         return {}
     view = standardised(view, mass)
-    own = draw_folds(n, rng, strata=codes, n_folds=5, n_repeats=1) if folds is None else folds
+    repeats = 2 if n_classes == 2 and n <= _TWICE_UP_TO else 1
+    own = draw_folds(n, rng, strata=codes, n_folds=5, n_repeats=repeats) if folds is None else folds
     ordinary, trimmed = linear_opinions(view, codes, n_classes, own, mass)
     found = {"linear": ordinary, "trimmed": trimmed}
     if n <= _POOL:
