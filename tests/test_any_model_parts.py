@@ -209,8 +209,13 @@ def test_many_scores_at_once_are_judged_as_each_alone_and_weights_repeat_rows():
 
 
 def test_where_no_wrong_label_is_nearly_as_likely_the_interval_reaches_zero():
-    odds, given, _ = flipped(n=150, rates=(0.05, 0.05))
+    odds, given, _ = flipped(seed=5, n=250, rates=(0.3, 0.3))
+    odds = odds + np.random.default_rng(5).normal(size=250)
     ((found,),) = wrong_labels_by_prior([of_class(odds)], given, None, (TIED,))
+    told = np.log(found.expected[np.arange(250), given]).sum()
+    none = LogisticRegression(C=1e9).fit(odds[:, None], given).predict_log_proba(odds[:, None])
+    assert 0.0 < told - none[np.arange(250), given].sum() < 2.0
+    assert found.rate > 0.25
     assert found.interval[0] == 0.0
 
 
@@ -323,6 +328,17 @@ def test_hard_rows_may_hide_wrong_labels_and_the_interval_says_so():
     assert unlike < verdict.interval[1] < unlike + 0.03
     sure = judge({"known": np.where(P > 0.5, 0.99, 0.01)}, P.argmax(axis=1))
     assert sure.interval[1] < 0.01
+
+
+def test_where_opinions_miss_three_labels_of_ten_there_may_be_no_wrong_label_at_all():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 4000)
+    P = np.where(y[:, None] == [0, 1], 0.9, 0.1) ** rng.uniform(0.5, 2.0, (4000, 1))
+    P /= P.sum(axis=1, keepdims=True)
+    some, many = (judge({"known": P}, noise.symmetric(y, share, 0)) for share in (0.2, 0.35))
+    assert some.interval[0] > 0.1
+    assert many.rate > 0.3
+    assert many.interval[0] == 0.0
 
 
 def test_rows_that_no_opinion_knows_get_the_overall_rate():
