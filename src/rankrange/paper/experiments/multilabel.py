@@ -223,7 +223,7 @@ def _papers_model(name: str, k: int, C: float, size: str) -> Any:
 
 
 def claims(results: Results) -> list[Claim]:
-    """What the paper says of Tables 7 and 8, tested over paired splits; what we say of the two-sided loss where it ran."""
+    """What the paper says of Tables 7 and 8, tested over paired splits, and what we say of the two-sided loss."""
     found = _papers_claims(results)
     if any(cell.protocol == "honest" for cell, _ in results.outcomes):
         found += [*_against_lr(results), *_against_the_papers_loss(results)]
