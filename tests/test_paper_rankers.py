@@ -12,7 +12,7 @@ from sklearn.metrics import log_loss
 from rankrange.paper import experiment
 from rankrange.paper.experiments import mnist_asymmetric
 from rankrange.paper.harness import rankers
-from rankrange.paper.harness.cells import Cell, Results
+from rankrange.paper.harness.cells import Cell, Measure, Outcome, Results
 
 
 def made(seed=0, n=80, n_labels=7):
@@ -92,3 +92,19 @@ def test_a_difference_is_decided_by_two_standard_errors():
 @pytest.mark.parametrize("name", ["multilabel", "tkml-aorr", "mnist-asymmetric"])
 def test_nothing_is_claimed_without_results(name):
     assert experiment(name).claims(Results([])) == []
+
+
+@pytest.mark.parametrize("protocol", ["honest", "paper"])
+def test_the_two_sided_loss_is_spoken_of_only_where_it_ran(protocol):
+    """In the paper protocol TKML is the paper's loss."""
+    finished = []
+    for split in range(3):
+        measures = [
+            Measure(method, f"k={k}", rankers.METRIC, 50.0 + k + split * k + (method == "TKML"))
+            for method in ("LR", "LSEP", "TKML")
+            for k in rankers.KS
+        ]
+        finished.append((Cell("multilabel", "yeast", "chosen", split, protocol, "full"), Outcome(measures, {})))
+    texts = [claim.text for claim in experiment("multilabel").claims(Results(finished))]
+    assert any("TKML beats LR" in text for text in texts)
+    assert any("two-sided" in text for text in texts) == (protocol == "honest")
