@@ -70,6 +70,17 @@ def with_measures(audit, *measures, **more):
     return dataclasses.replace(audit, judgement=dataclasses.replace(audit.judgement, measures=list(measures), **more))
 
 
+def test_the_headline_names_no_share_where_it_may_be_anything(audits):
+    none = {"order": np.empty(0, dtype=int), "suggested": [], "expected": [], "blind": ""}
+    wide, narrow = (
+        with_measures(audits[0], *audits[0].judgement.measures, **none, noise=Interval(0.003, 0.0, high))
+        for high in (0.4, 0.03)
+    )
+    assert wide.sentences()[0].startswith("How many of the labels are wrong cannot be told (0.0% to 40.0%), and no")
+    assert narrow.sentences()[0].startswith("About 0.3% of the labels look wrong (0.0% to 3.0%), and no single row")
+    assert "<strong>unknown</strong><span>estimated wrong" in wide.report()
+
+
 def test_the_headline_names_a_measure_that_gets_worse(audits):
     at = lambda v: Interval(v, v - 0.01, v + 0.01)  # noqa: E731
     better = Measure("accuracy", True, True, at(0.6), at(0.7), Interval(0.1, 0.05, 0.15))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.flips import LIKELY
+from ..core.flips import LIKELY, unclear
 from ..pages.text import number
 from ..tables.encode import ColumnReport
 from ..tables.write import write_whole
@@ -149,6 +149,11 @@ class Audit:
         return int((self.judgement.wrong[self.judgement.order] >= LIKELY).sum())
 
     @property
+    def share_unclear(self) -> bool:
+        """Whether no row is likely wrong and the share of wrong targets may be anything from none to many."""
+        return unclear(self.n_likely, (self.judgement.noise.low, self.judgement.noise.high))
+
+    @property
     def word(self) -> str:
         """What is wrong when something is: a label or a value."""
         return _WORDS[self.judgement.task]
@@ -256,9 +261,10 @@ class Audit:
         if j.blind:
             return f"Nothing can be said about single rows: {j.blind}."
         what = "entries of the labels" if j.task == "labels" else self.word
-        share = (
-            f"About {share_of(noise.value)} of the {what} look wrong ({share_of(noise.low)} to {share_of(noise.high)})"
-        )
+        told = f"About {share_of(noise.value)} of the {what} look wrong"
+        if self.share_unclear:
+            told = f"How many of the {what} are wrong cannot be told"
+        share = f"{told} ({share_of(noise.low)} to {share_of(noise.high)})"
         if not self.n_suspects:
             return f"{share}, and no single row stands out among {len(j.wrong):,}."
         likely = f"{self.n_likely:,} of them likely wrong"

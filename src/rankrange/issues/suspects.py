@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import Array
-from ..core.flips import LIKELY
+from ..core.flips import LIKELY, unclear
 from .trial import Correction
 
 CHOICES = ("relabel", "keep", "drop", "unsure")
@@ -158,12 +158,12 @@ class LabelIssues:
         return self.table[key]
 
     def __repr__(self) -> str:
+        if not len(self):
+            return _headline(self)
         rows = [list(self.table.dtype.names or ()), *([_shown(v) for v in row.tolist()] for row in self.table[:10])]
         widths = [max(9, *map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
-        low, high = self.noise_interval
-        head = f"{len(self)} suspects among {len(self.score)} rows; wrong labels: about {self.noise_estimate:.1%}"
-        return "\n".join([f"{head} ({low:.1%} to {high:.1%})", *lines, *(["..."] if len(self) > 10 else [])])
+        return "\n".join([_headline(self), *lines, *(["..."] if len(self) > 10 else [])])
 
     def _repr_html_(self) -> str | None:
         """For notebooks; without Jinja2 they show the text."""
@@ -214,6 +214,16 @@ class LabelIssues:
         )
 
 
+def _headline(issues: LabelIssues) -> str:
+    """How many suspects there are, and the share of wrong labels, or that it cannot be told."""
+    low, high = issues.noise_interval
+    head, span = f"{len(issues)} suspects among {len(issues.score)} rows", f"{low:.1%} to {high:.1%}"
+    if not unclear(int((issues.table["p_wrong"] >= LIKELY).sum()), issues.noise_interval):
+        return f"{head}; wrong labels: about {issues.noise_estimate:.1%} ({span})"
+    first = "issues.score ranks all rows" if issues.ranked is None else "issues.top(n) shows the rows to look at first"
+    return f"{head}; how many labels are wrong cannot be told ({span} may be); {first}"
+
+
 def _shown(value: Any, limit: int | None = 24) -> str:
     text = f"{value:.3f}" if isinstance(value, float) else str(value)
     return text if limit is None or len(text) <= limit else text[: limit - 3] + "..."  # never another label's name
@@ -233,11 +243,9 @@ def issues_fragment(issues: Any, limit: int = 10) -> str:
     """What a notebook shows: the estimate and the first suspects, without script or style."""
     from ..pages.shell import fragment
 
-    low, high = issues.noise_interval
     shown = fragment(
         "issues.html",
-        head=f"{len(issues)} suspects among {len(issues.score)} rows; wrong labels: about {issues.noise_estimate:.1%} "
-        f"({low:.1%} to {high:.1%})",
+        head=_headline(issues),
         names=issues.table.dtype.names,
         rows=[[_shown(value, None) for value in suspect.tolist()] for suspect in issues.table[:limit]],
         more=max(0, len(issues) - limit),
