@@ -191,7 +191,8 @@ def test_a_model_with_nothing_but_fit_and_predict():
     model = RankedRangeClassifier(Bare(), n_repeats=2, random_state=0).fit(X, given)
     assert model.dropped_[given != y].mean() > 0.7
     assert model.score(X, y) > 0.93
-    assert not hasattr(model, "predict_proba")
+    with pytest.raises(AttributeError, match="'RankedRangeClassifier' has no attribute 'predict_proba'"):
+        model.predict_proba(X)
 
 
 @pytest.mark.parametrize(
@@ -199,8 +200,9 @@ def test_a_model_with_nothing_but_fit_and_predict():
     [
         (RankedRangeClassifier(Ridge()), "RankedRangeClassifier needs a classifier, got the regressor Ridge"),
         (RankedRangeRegressor(GaussianNB()), "RankedRangeRegressor needs a regressor, got the classifier GaussianNB"),
-        (RankedRangeClassifier("trees"), "estimator must be a model with a method fit, got 'trees'"),
-        (RankedRangeClassifier(GaussianNB), "estimator must be a model with a method fit, got <class"),
+        (RankedRangeClassifier("trees"), r"a model with a method fit, got 'trees'; pass for example GaussianNB\(\)"),
+        (RankedRangeRegressor("trees"), r"a model with a method fit, got 'trees'; pass for example Ridge\(\)"),
+        (RankedRangeClassifier(GaussianNB), r"a model with a method fit, got <class .* instance of it, GaussianNB\(\)"),
     ],
 )
 def test_models_of_the_wrong_kind_are_named(model, message):

@@ -1,5 +1,7 @@
 """find_label_issues: planted wrong labels are found, by fits that have not seen them; and the model of flips below."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -167,7 +169,14 @@ THIRDS = np.full((30, 3), 1 / 3)
         ({"X": X3, "y": Y3, "estimator": AoRRClassifier(loss="hinge")}, "loss='logistic'"),
         ({"y": Y3, "pred_probs": THIRDS[:, :2]}, r"shape \(30, 3\), got \(30, 2\)"),
         ({"y": Y3, "pred_probs": 2 * THIRDS}, "must be probabilities"),
-        ({"X": np.full_like(X3, np.nan), "y": Y3}, "NaN"),
+        ({"X": np.full_like(X3, np.nan), "y": Y3}, "NaN.*estimator= a model that reads them.*rankrange audit"),
+        ({"X": X3, "y": [None, *Y3[1:].tolist()]}, r"label in every row, got 1 missing .* place 0; drop"),
+        ({"X": X3, "y": np.r_[Y3[:-2], np.nan, np.nan]}, r"label in every row, got 2 missing .* place 28; drop"),
+        ({"X": X3, "y": [*"ab" * 14, "a", float("nan")]}, r"label in every row, got 1 missing .* place 29; drop"),
+        ({"X": X3, "y": X3[:, 0]}, "is for classes, got a y that looks like numbers.*audit_table or RankedRangeRegr"),
+        ({"X": X3, "y": np.arange(30)}, "looks like numbers"),
+        ({"X": X3, "y": Y3, "estimator": LogisticRegression(), "pred_probs": THIRDS}, "estimator or pred_probs, got b"),
+        ({"X": X3, "y": Y3, "estimator": LogisticRegression}, "an instance, got the class LogisticRegression"),
     ],
 )
 def test_bad_input_is_refused(arguments, message):
@@ -268,6 +277,14 @@ def test_of_labels_that_nothing_predicts_none_is_called_wrong():
     issues = find_label_issues(rng.normal(size=(400, 3)), rng.integers(0, 2, 400), random_state=0)
     assert len(issues) == 0
     assert issues.noise_interval[0] == 0
+    assert issues.noise_interval[1] > 0.05
+    for shown in (str(issues), issues._repr_html_()):  # no number stands for what is not known, and no empty table
+        assert "how many labels are wrong cannot be told (0.0% to " in shown
+        assert "issues.top(n) shows the rows" in shown
+        assert "about" not in shown
+        assert "p_wrong" not in shown
+    narrow = dataclasses.replace(issues, noise_interval=(0.0, 0.04))
+    assert f"wrong labels: about {issues.noise_estimate:.1%} (0.0% to 4.0%)" in str(narrow)
     assert (issues.top(5)["suggested"] != issues.top(5)["given"]).all()
 
 

@@ -151,7 +151,11 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
     def _check_settings(self) -> None:
         base, wanted = self._base(), self.__sklearn_tags__().estimator_type
         if isinstance(base, type) or not hasattr(base, "fit"):
-            raise ValueError(f"estimator must be a model with a method fit, got {base!r}; pass for example Ridge()")
+            example = "GaussianNB()" if wanted == "classifier" else "Ridge()"
+            remedy = f"for example {example}"
+            if isinstance(base, type) and hasattr(base, "fit"):
+                remedy = f"an instance of it, {base.__name__}()"
+            raise ValueError(f"estimator must be a model with a method fit, got {base!r}; pass {remedy}")
         kind = getattr(_tags_of(base), "estimator_type", None)
         if {kind, wanted} == {"classifier", "regressor"}:
             raise ValueError(f"{type(self).__name__} needs a {wanted}, got the {kind} {type(base).__name__}")

@@ -65,7 +65,8 @@ def find_label_issues(
     n_repeats : int, optional
         How often the folds are drawn anew: twice with two classes and up to 4,000 rows, else once.
     pred_probs : array_like of shape (n_samples, n_classes), optional
-        Ready-made out-of-sample probabilities, columns in the order of the sorted classes; nothing is fitted then.
+        Ready-made out-of-sample probabilities, columns in the order of the sorted classes; nothing is fitted then, so
+        that no estimator may be given beside them.
     neighbours : bool, default=True
         Whether the labels of the nearest rows of X may judge as well; they do only where they add to the likelihood.
     trees : bool, default=True
@@ -104,6 +105,8 @@ def find_label_issues(
     >>> bool((given[worst] != y[worst]).all())  # the twenty worst are all wrong
     True
     """
+    if estimator is not None and pred_probs is not None:
+        raise ValueError("find_label_issues takes estimator or pred_probs, got both; leave one of them out")
     if hasattr(X, "__rankrange_issues__"):  # rows beyond memory judge themselves
         judged: LabelIssues = X.__rankrange_issues__(
             estimator=estimator, cv=cv, random_state=random_state, verbose=verbose

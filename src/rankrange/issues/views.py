@@ -55,7 +55,7 @@ class Data:
         if y is None or (X is None and not fitted):
             raise ValueError("find_label_issues needs y, and X or pred_probs; pass find_label_issues(X, y)")
         index = index_of(X)
-        y = column_or_1d(y)
+        y = _labels("y", y)
         if X is not None:
             X = X if any_X else _as_numbers(X)
             rows = _num_samples(X)
@@ -68,16 +68,54 @@ class Data:
         if len(classes) < 2:
             raise ValueError(f"need at least two classes in y, got only {classes.tolist()}; nothing can be wrong here")
         if not fitted and counts.min() < 2:
-            rare = classes.tolist()[int(counts.argmin())]
-            raise ValueError(f"each class needs two rows to be judged by the others, got one of {rare!r}; drop it")
+            raise ValueError(_too_rare(classes, counts))
         return cls(X, codes, classes, codes if learn_from is None else _mended(learn_from, classes, len(y)), index)
 
 
+def _labels(name: str, y: Any) -> Array:
+    """The labels as a column, none of them missing."""
+    given = y if isinstance(y, np.ndarray) else np.asarray(y, dtype=object)
+    absent = np.isnan(given) if given.dtype.kind == "f" else np.zeros(given.shape, dtype=bool)
+    if given.dtype.kind == "O":
+        absent = np.array([_is_missing(value) for value in given.ravel()], dtype=bool)
+    if absent.any():
+        raise ValueError(
+            f"{name} must have a label in every row, got {int(absent.sum())} missing (None or NaN), the first at place "
+            f"{int(absent.ravel().argmax())}; drop these rows from X and y"
+        )
+    return np.asarray(column_or_1d(y))
+
+
+def _is_missing(value: Any) -> bool:
+    """None, NaN and what pandas has for them; pandas need not be installed."""
+    if isinstance(value, float | np.floating):
+        return bool(np.isnan(value))
+    return value is None or type(value).__name__ in ("NAType", "NaTType")
+
+
+def _too_rare(classes: Array, counts: Array) -> str:
+    """What is said of a class of one row; where labels look like measured numbers, what is there for these."""
+    numbers = classes.dtype.kind in "fiu"
+    if numbers and ((classes % 1 != 0).any() or len(classes) > max(20, counts.sum() // 10)):
+        return (
+            f"find_label_issues is for classes, got a y that looks like numbers ({len(classes)} different values in "
+            f"{counts.sum()} rows); use rankrange.audit.audit_table or RankedRangeRegressor, which judge numbers"
+        )
+    rare = classes.tolist()[int(counts.argmin())]
+    return f"each class needs two rows to be judged by the others, got one of {rare!r}; drop it"
+
+
 def _as_numbers(X: Any) -> Any:
-    """X checked; where it holds texts, the error says what takes them."""
+    """X checked; where it holds texts or missing values, the error says what takes them."""
     try:
         return check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
     except ValueError as error:
+        if "contains NaN" in str(error):
+            raise ValueError(
+                "X must have no missing values where rankrange's own models judge, got some (Input contains NaN); pass "
+                "estimator= a model that reads them, HistGradientBoostingClassifier() or a pipeline with an imputer, "
+                "or use `rankrange audit` (rankrange.audit.audit_table), which takes them as they are"
+            ) from error
         if "could not convert string" not in str(error) and "dtype='numeric'" not in str(error):
             raise
         raise ValueError(
@@ -88,7 +126,7 @@ def _as_numbers(X: Any) -> Any:
 
 def _mended(learn_from: Any, classes: Array, n: int) -> Array:
     """The codes of labels that stand in for y in all fits, checked."""
-    labels = column_or_1d(learn_from)
+    labels = _labels("learn_from", learn_from)
     if len(labels) != n:
         raise ValueError(
             f"learn_from must have one label per row of y, got {len(labels)} for {n} rows; pass all labels"
@@ -175,6 +213,8 @@ def foreign_views(
     report : callable
         Is told what has been fitted.
     """
+    if isinstance(estimator, type):
+        raise ValueError(f"estimator must be an instance, got the class {estimator.__name__}; add parentheses")
     if not hasattr(estimator, "predict_proba"):
         raise ValueError(
             f"estimator must have predict_proba, got {type(estimator).__name__}; wrap it in CalibratedClassifierCV"
