@@ -259,6 +259,20 @@ def test_noise_that_grows_is_not_taken_for_outliers(by):
     assert model.dropped_.mean() < 0.015
 
 
+def test_rows_that_trees_cannot_reach_are_not_dropped_and_the_fit_is_no_worse():
+    """Residuals are large at the edge of the data, where trees cannot follow a slope; no target is wrong."""
+    rng = np.random.default_rng(0)
+    X, X_test = rng.normal(size=(500, 3)), rng.normal(size=(2000, 3))
+    y = X.sum(axis=1) + 0.15 * rng.normal(size=500)
+    model = RankedRangeRegressor(random_state=0).fit(X, y)
+    plain = HistGradientBoostingRegressor(random_state=0).fit(X, y)
+    assert not model.dropped_.any()
+    assert model.noise_interval_[0] == 0.0
+    worse = np.mean((model.predict(X_test) - X_test.sum(axis=1)) ** 2)
+    assert worse <= 1.05 * np.mean((plain.predict(X_test) - X_test.sum(axis=1)) ** 2)
+    assert model.p_wrong_.max() > 0.5  # they do look like outliers
+
+
 def test_numbers_with_a_given_m():
     X, f, rng = waves()
     y = f + 0.1 * rng.normal(size=400)

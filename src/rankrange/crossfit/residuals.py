@@ -31,12 +31,16 @@ _NEAR = 2.0
 
 @dataclass(frozen=True)
 class Outliers:
-    """p_wrong (n,) of each target, the share of outliers with its 95% interval, and the standardised residuals."""
+    """p_wrong (n,) of each target, the share of outliers with its 95% interval, and the standardised residuals.
+
+    `harm` says whether they harm the fits, so that dropping them pays.
+    """
 
     p_wrong: Array
     rate: float
     interval: tuple[float, float]
     standardised: Array
+    harm: bool = True
 
 
 def robust_scale(residual: Array, mass: Array | None = None, share: float = _MOST) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ _REPEATS = 2
 # Where many targets are wrong, fits without the worst of them find more: so often rows are judged again, the second
 # time only where the share of outliers has grown by so much.
 _AGAIN, _GROWN = 2, 0.02
+# Standard errors by which fits without the outliers must predict the other rows better.
+_BETTER = 2.0
 
 
 class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
@@ -29,7 +32,8 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
     far rows like it scatter, which the model learns as well, so that noise that grows with the target or with a feature
     is not taken for errors. Where more residuals are large than a normal error explains, those that it does not explain
     are dropped; where there are none, nothing is. Then all rows are judged once more, by fits without those, and again
-    where that finds many more.
+    where that finds many more. Unless fits without them predict the other rows better, nothing is dropped: rows that a
+    model cannot reach, such as those at the edge of the data for trees, look like outliers and are needed.
 
     Parameters
     ----------
@@ -86,7 +90,7 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
 
     def _judge(self, task: Task, mass: Array, plan: Plan) -> tuple[Outliers, bool, None]:
         judges = plan.first(_REPEATS)
-        residual = task.y - self._cross_fit(task, judges).out_of_fold
+        residual = of_all = task.y - self._cross_fit(task, judges).out_of_fold
         expected = self._cross_fit(with_targets(task, sizes(residual)), judges).out_of_fold
         found = judge_numbers(residual, expected, mass)
         rates = [found.rate]
@@ -96,10 +100,15 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
             residual = task.y - self._cross_fit(task, judges, found.p_wrong < LIKELY).out_of_fold
             found = judge_numbers(residual, expected, mass)
             rates.append(found.rate)
+        if len(rates) > 1 and not _better(residual, of_all, np.where(found.p_wrong < LIKELY, mass, 0.0)):
+            found = replace(found, harm=False, interval=(0.0, found.interval[1]))
         self.residuals_ = found.standardised
         self.tuning_ = {"round": np.arange(len(rates)), "rate": np.array(rates)}
         self._report(f"{found.rate:.1%} of the targets are outliers")
         return found, True, None
+
+    def _cut(self, task: Task, verdict: Any, mass: Array) -> Array:
+        return super()._cut(task, verdict, mass) & verdict.harm
 
     def predict(self, X: Any) -> Array:
         """The mean of what the models predict."""
@@ -107,3 +116,11 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
         if self.refit == "single":
             return np.asarray(self.estimator_.predict(X)).ravel()
         return self._asked(X, None)
+
+
+def _better(residual: Array, of_all: Array, mass: Array) -> bool:
+    """Whether residuals of rows with these masses are smaller than those of the fits to all rows, beyond chance."""
+    known = np.flatnonzero((mass > 0) & np.isfinite(residual) & np.isfinite(of_all))
+    change, weight = np.abs(residual[known]) - np.abs(of_all[known]), mass[known] / mass[known].sum()
+    mean = float(weight @ change)
+    return mean < -_BETTER * float(np.sqrt(weight @ (change - mean) ** 2 / mass[known].sum()))
