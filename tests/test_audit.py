@@ -255,8 +255,8 @@ def test_the_gradient_of_the_flips_is_right():
 
 def test_slices_lose_nothing_that_matters():
     Z, _, given = drawn(5000, np.array([[0.9, 0.1], [0.2, 0.8]]))
-    scores = mislabel._normed(Z)[0]
-    coarse = mislabel._coarse(scores, given, np.full(5000, 1 / 5000))
+    scores = mislabel.normed(Z)[0]
+    coarse = mislabel.coarse(scores, given, np.full(5000, 1 / 5000))
     assert len(coarse[0]) <= 500
     assert coarse[2].sum() == pytest.approx(1)
     quick, full = mislabel._Model(*coarse[:2]), mislabel._Model(scores, given)

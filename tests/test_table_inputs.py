@@ -498,17 +498,19 @@ def test_embeddings_are_columns_that_judge_like_others(tmp_path, capsys):
 
 
 def test_along_time_the_past_judges_the_future_and_drift_is_told(tmp_path, capsys):
-    rng = np.random.default_rng(2)
-    n = 400
-    x, when = rng.normal(size=n), rng.permutation(n)
-    given, wrong = with_errors(x > 0, rng)
-    sensor = 0.1 * rng.normal(size=n) + 5.0 * (when > 0.7 * n)
-    columns = {"x": x, "sensor": sensor, "when": when, "kind": given}
-    likely, problems = audited(tmp_path, columns, "--time", "when")
-    found, right = overlap(likely, wrong)
-    assert found > 0.6
-    assert right > 0.8
-    assert re.search(r"(?m)^drift,.*sensor", problems)
+    n, shares = 400, []
+    for seed in (2, 3, 4):
+        rng = np.random.default_rng(seed)
+        x, when = rng.normal(size=n), rng.permutation(n)
+        given, wrong = with_errors(x > 0, rng)
+        sensor = 0.1 * rng.normal(size=n) + 5.0 * (when > 0.7 * n)
+        columns = {"x": x, "sensor": sensor, "when": when, "kind": given}
+        likely, problems = audited(tmp_path, columns, "--time", "when")
+        shares.append(overlap(likely, wrong))
+        assert re.search(r"(?m)^drift,.*sensor", problems)
+    found, right = np.mean(shares, axis=0)
+    assert found > 0.75
+    assert right > 0.85
 
 
 def test_trees_judge_what_no_line_tells():

@@ -113,7 +113,7 @@ class Audit:
     >>> suspect.row, suspect.given, suspect.suggested
     (3, 'b', 'a')
     >>> print(audit.sentences()[2])
-    Look at row 3 first: it says 'b', and 'a' fits better.
+    Look at row 3 first: it says 'b', and 'a' may fit better.
     """
 
     name: str

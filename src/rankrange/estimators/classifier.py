@@ -260,7 +260,7 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
         The line through rows that one fits decides better, and is far off on the others, however its scores are scaled.
         """
         self.ordinary_share_ = 0.0
-        if self.loss != "logistic" or self.m_ == 0 or self.m != "auto":
+        if self.m != "auto" or self.loss != "logistic" or self.m_ == 0:
             return
         total = float(X.shape[0] if weight is None else weight.sum())
         design = Design(X, bool(self.fit_intercept))

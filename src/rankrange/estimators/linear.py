@@ -23,7 +23,8 @@ from ..core.ranges import RankedRange
 from ..crossfit.choose import Choice, adapt_k, choose_C, choose_m
 from ..crossfit.folds import Report, silent
 from ..crossfit.with_clean import choose_with_validation
-from ..solvers import PRODUCTS_FROM, SOLVERS, Log, Result, Settings, refine, solve
+from ..solvers import SOLVERS, Log, Result, Settings, refine, solve
+from ..solvers.multistart import PRODUCTS_FROM
 from .streaming import Stream
 
 # Sorting rows costs little up to this many, and repetition is exact there.

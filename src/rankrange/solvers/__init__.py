@@ -19,12 +19,11 @@ from .descent import Log, Result
 from .label_ranking import by_separation
 from .majorise import bilevel, certify, dca
 from .minmax import minmax
-from .multistart import PRODUCTS_FROM, multistart, refine
+from .multistart import multistart, refine
 from .subgradient import subgradient
 from .uncertified import descend_from_starts
 
 __all__ = [
-    "PRODUCTS_FROM",
     "SOLVERS",
     "Log",
     "Result",
