@@ -34,6 +34,8 @@ _MOST_ROWS = 10_000
 WIDTH = 1.96
 # Probabilities below this are not told apart; and how far from 1 a temperature is at first thought to be.
 _LEAST, _LOG_TEMPERATURE = 1e-4, 0.5
+# Parameters that differ by less are one point.
+_ONE_POINT = 1e-3
 # By how much the class that a decision names stays in front of one that is as likely.
 _IN_FRONT = 1e-9
 # An interval of the share of wrong labels that starts at zero and reaches further does not tell how many are wrong.
@@ -112,8 +114,10 @@ def wrong_labels(scores: Array, codes: Array, mass: Array | None = None, *, prio
     best = min(ends, key=lambda fit: fit.value)
     model = _Model(Z, codes, prior / n)
     point = model.at(best.x)
-    # What is as likely up to 2 units of log likelihood belongs to a 95% interval.
-    intervals = [model.interval(fit.x, share, n) for fit in ends if fit.value <= best.value + 2.0 / n]
+    # What is as likely up to 2 units of log likelihood belongs to a 95% interval; both starts often end in one point.
+    others = [fit for fit in ends if np.abs(fit.x - best.x).max() > _ONE_POINT]
+    likely = [best, *(fit for fit in others if fit.value <= best.value + 2.0 / n)]
+    intervals = [model.interval(fit.x, share, n) for fit in likely]
     return WrongLabels(
         rate=point.rate(share),
         interval=(min(low for low, _ in intervals), max(high for _, high in intervals)),

@@ -17,13 +17,13 @@ from ..core.arrays import Array
 from ..core.flips import joined, probabilities_of
 from ..core.losses import CrammerSinger, Hinge, Logistic, OneVsRestSquaredHinge, Softmax, SquaredHinge
 from ..core.objective import Design, Objective
-from ..solvers import SOLVERS, solve
+from ..solvers import SOLVERS, Settings, solve
 from .linear import AoRRLinear, clean_rows, fitted_elsewhere, warn_of_lost_class
 
 # Rows among which a temperature is looked for first.
 _MANY = 5_000
-# Shares of the ordinary line in probabilities that are tried.
-_SHARES = np.linspace(0.0, 1.0, 21)
+# Shares of the ordinary line in probabilities that are tried, and the tolerance of that line, which decides nothing.
+_SHARES, _ROUGH = np.linspace(0.0, 1.0, 21), 1e-3
 # By name: the loss of two classes and that of more.
 _LOSSES: dict[str, tuple[Any, Any]] = {
     "logistic": (Logistic, Softmax),
@@ -265,7 +265,7 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
         total = float(X.shape[0] if weight is None else weight.sum())
         design = Design(X, bool(self.fit_intercept))
         objective = Objective(design, y, loss, self.C_ * total, n_outputs, m=0, k=total, sample_weight=weight)
-        self._ordinary_line = solve("auto", objective, self._warm(design, n_outputs)).w
+        self._ordinary_line = solve("auto", objective, None, Settings(tol=_ROUGH)).w
         some = np.arange(0, X.shape[0], -(-X.shape[0] // _MANY))
         codes = (y[some] > 0 if n_outputs == 1 else y[some]).astype(np.intp)
         robust, ordinary = self._both_lines(X[some])
