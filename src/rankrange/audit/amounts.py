@@ -13,6 +13,7 @@ from ..core.arrays import Array
 from ..core.flips import LIKELY, POSSIBLE
 from ..core.losses import Squared
 from ..core.objective import Design, Objective
+from ..crossfit.residuals import Widths
 from ..estimators import AoRRRegressor
 from ..pages.text import number
 from .judgement import (
@@ -76,9 +77,10 @@ def judge_numbers(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
     tell("looking for wrong numbers")
     best = _best_guess(X, y, masks, guess[1], plan)
     residual = y.astype(np.float64) - best
-    wrong, noise = outlying(scaler.transform(target.judged[:, None])[:, 0] - best)
+    width = Widths.of(residual, X).of_rows(X)
+    wrong, noise = outlying((scaler.transform(target.judged[:, None])[:, 0] - best) / width)
     wrong, noise = np.where(target.mended, 0.0, wrong), noise.without(float(target.mended.mean()))
-    order = np.argsort(-np.abs(residual), kind="stable")
+    order = np.argsort(-np.abs(residual / width), kind="stable")
     order = order[wrong[order] >= POSSIBLE]
     return as_judgement(
         target,
@@ -87,6 +89,7 @@ def judge_numbers(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
         fold_m,
         errors=y - guess,
         residual=residual,
+        width=width,
         wrong=wrong,
         order=order,
         noise=noise,
@@ -102,6 +105,7 @@ def as_judgement(
     *,
     errors: Array,
     residual: Array,
+    width: Array,
     wrong: Array,
     order: Array,
     noise: Interval,
@@ -123,6 +127,8 @@ def as_judgement(
         Of the ordinary and of the robust model, on rows that they have not seen.
     residual, wrong : ndarray of shape (n,)
         How far each number is from what is expected, and the probability that it is wrong.
+    width : ndarray of shape (n,)
+        How many times as far as that of others it may be, because a cell is missing for example.
     order : ndarray
         The suspects, worst first.
     noise : Interval
@@ -150,7 +156,7 @@ def as_judgement(
         actions=actions_of(wrong[order]),
         suggested=[number(value) for value in expected.tolist()],
         residuals=scale * residual,
-        expected=_said(expected, scale * off, scale * core_of(residual)),
+        expected=_said(expected, scale * off, scale * core_of(residual / width) * width[order]),
         against=-np.sign(off)[:, None] * rows * fitted.coef_,
         groups=_groups(target.y, fitted.dropped_, wrong),
         noise=noise,
@@ -256,12 +262,12 @@ def core_of(residual: Array) -> float:
     return max(float(np.quantile(size, 0.7)) / float(norm.ppf(0.85)), 1e-9 * max(float(size.max()), 1e-300))
 
 
-def _said(expected: Array, residual: Array, core: float) -> list[str]:
-    """The expected value, and how far the target lies from it, in its own units and in those of the other rows."""
+def _said(expected: Array, residual: Array, core: Array) -> list[str]:
+    """The expected value, and how far the target lies from it, in its own units and in those of rows like it."""
     return [
         f"expected {number(value, 4)} by a model that has not seen the row; the value is {number(abs(off), 4)} "
-        f"{'more' if off > 0 else 'less'}, {abs(off) / core:.1f} standard deviations of the other rows"
-        for value, off in zip(expected, residual, strict=True)
+        f"{'more' if off > 0 else 'less'}, {abs(off) / usual:.1f} standard deviations of the other rows"
+        for value, off, usual in zip(expected, residual, core, strict=True)
     ]
 
 
