@@ -242,3 +242,16 @@ def test_the_units_of_columns_do_not_matter():
     units = 10.0 ** np.random.default_rng(0).integers(-4, 5, X.shape[1])
     one, other = (find_label_issues(rows, given, random_state=0) for rows in (X, X * units + 3.0 * units))
     np.testing.assert_allclose(one.p_wrong, other.p_wrong, atol=0.02)
+
+
+def test_numbers_that_scatter_more_in_some_rows_are_right_there():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 3))
+    y = X[:, 0] + (0.1 + np.abs(X[:, 2])) * rng.normal(size=500)
+    table = {name: column.tolist() for name, column in zip("abc", X.T, strict=True)}
+    assert (audit_table(table | {"y": y.tolist()}, "y").judgement.wrong < 0.5).all()
+    calm = np.flatnonzero(np.abs(X[:, 2]) < 0.3)[:15]
+    y[calm] += 9.0
+    told = audit_table(table | {"y": y.tolist()}, "y").judgement.wrong >= 0.5
+    assert told[calm].all()
+    assert told.sum() <= len(calm) + 3
