@@ -49,10 +49,10 @@ _COMMON_ROWS = 2
 # How often labels of far rows may be wrong; before anything is seen, not at all with probability one half, else mostly.
 _FAR_RATES = np.linspace(0.0, 0.99, 34)
 _FAR_MOSTLY = 8.0
-# Averages over models and rates are too cautious, but not on few rows, nor where classes are bells that overlap. The log
-# odds of what is told are multiplied by 1 up to the first number of rows, and by 1.15 from so many more on: half of what
-# was best on development tables. Those of far rows, which in one table are mostly wrong or mostly right, by the last
-# number.
+# Averages over models and rates are too cautious, but not on few rows, nor where classes are bells that overlap. The
+# log odds of what is told are multiplied by 1 up to the first number of rows, and by 1.15 from so many more on: half of
+# what was best on development tables. Those of far rows, which in one table are mostly wrong or mostly right, by the
+# last number.
 _STEEP_FROM, _STEEP_OVER, _STEEP_BY, _STEEP_FAR = 200, 400, 0.15, 1.5
 # Columns of at most so many levels; in how many of them a row that does not belong has a level of its own; how sure
 # that is; and rows that show whether a column may be one of these.
