@@ -7,11 +7,11 @@ structure that a line misses, and trees learn what neither can. All give probabi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import log_softmax
+from scipy.special import log_softmax, softmax
 from sklearn.base import clone
 from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier
 from sklearn.neighbors import NearestNeighbors
@@ -49,6 +49,12 @@ _RICH_FROM = 5_000
 _LEAST_GAIN = 0.01
 # Trees of a forest, and the share of the folds that each leaves out and judges.
 _TREES, _LEFT_OUT = 60, 0.4
+# Rows that show which columns have two values; and rows that each value needs.
+_SHOWN, _LEAST_SIDE = 2000, 20
+# How much less sure an opinion may be of rows that lack something; rows that show it, and columns that are followed;
+# and the units of log likelihood that it must gain.
+_HEATS = np.exp(np.arange(-1.5, 3.1, 0.25))
+_HEATED_ON, _FOLLOWED, _GAIN, _LEAST = 4_000, 5, 1.0, 1e-4
 # A forest of large leaves, which averages wrong labels out: trees, rows of a leaf, the share of rows that each tree
 # sees, and columns that are tried at each split.
 _SMOOTH_TREES, _SMOOTH_LEAF, _SEEN, _COLUMNS = 80, 10, 0.5, 100
@@ -215,6 +221,80 @@ def _neighbours(X: Any, asked: Array, rng: np.random.Generator, mass: Array | No
 def _nearest(X: Any, pool: Array, asked: Array, count: int) -> Array:
     """(asked, count): places in `pool` of the rows nearest to those asked."""
     return np.asarray(NearestNeighbors(n_neighbors=count).fit(X[pool]).kneighbors(X[asked], return_distance=False))
+
+
+# ---- rows that lack something ----------------------------------------------------------------------------------------
+
+
+class Side(NamedTuple):
+    """The rows that have one of the two values of a column; `lacking` says that another column is the same in all."""
+
+    column: int
+    value: float
+    lacking: bool
+
+    def of(self, X: Any) -> Array:
+        """(n,): which rows these are."""
+        return np.asarray(X[:, self.column] == self.value)
+
+
+def sides(X: Any) -> list[Side]:
+    """Both sides of each column of two values that 20 rows or more have each, as marks of missing cells and levels do.
+
+    Where a cell is missing, its column has been given one value: that is how a mark of missing cells is known.
+    """
+    found: list[Side] = []
+    if sp.issparse(X):
+        return found
+    n = X.shape[0]
+    shown = X[:: 1 + n // _SHOWN]
+    two = _only_ends(shown)
+    for column in np.flatnonzero(two & (shown.min(axis=0) < shown.max(axis=0))).tolist():
+        low, high = X[:, column].min(), X[:, column].max()
+        counts = [int((X[:, column] == end).sum()) for end in (low, high)]
+        if sum(counts) == n and min(counts) >= _LEAST_SIDE:
+            parts = [shown[shown[:, column] == end] for end in (low, high)]
+            lacking = [bool((~two & (part.min(axis=0) == part.max(axis=0))).any()) for part in parts]
+            found += [Side(column, float(end), lacks) for end, lacks in zip((low, high), lacking, strict=True)]
+    return found
+
+
+def _only_ends(X: Array) -> Array:
+    """Which columns hold nothing but their least and their largest value."""
+    return np.asarray(((X.min(axis=0) == X) | (X.max(axis=0) == X)).all(axis=0))
+
+
+def less_sure(P: Array, codes: Array, X: Any, transition: Array) -> Array:
+    """P (n, classes), less sure of rows of which a cell is missing, as marks in X say, where they should be.
+
+    A line expects of such a row what an average cell would give, and is as sure of it as of the others: where labels
+    are wrong by `transition` (true, given), the rows that the cell would have explained then look wrong. Where labels
+    of such rows are better explained by an opinion on the way to its mean over them, and those of the others are not,
+    that one counts. Columns are followed one by one, that with the largest gain first. Where there is none, P itself
+    comes back.
+    """
+    asked = [side for side in sides(X) if side.lacking]
+    if not asked:
+        return P
+    rows = np.arange(0, len(codes), 1 + len(codes) // _HEATED_ON)
+    marks = np.array([side.of(X[rows]) for side in asked])
+    for _ in range(_FOLLOWED):
+        labels = [(_heated(P[rows], heat) @ transition)[np.arange(len(rows)), codes[rows]] for heat in _HEATS]
+        logs = np.log(np.maximum(np.stack(labels, axis=1), _LEAST))
+        usual = int(logs.sum(axis=0).argmax())  # all rows may be told too surely, or not surely enough
+        gains = marks @ (logs[:, usual:] - logs[:, [usual]])
+        place, step = np.unravel_index(int(gains.argmax()), gains.shape)
+        if gains[place, step] < _GAIN:
+            break
+        lacking, P = asked[place].of(X), P.copy()
+        P[lacking] = _heated(P[lacking], float(_HEATS[usual + step] / _HEATS[usual]))
+    return P
+
+
+def _heated(P: Array, heat: float) -> Array:
+    """Probabilities (n, classes) on the way to their mean, which is reached where `heat` is infinite."""
+    logs = np.log(np.clip(P, _LEAST, 1.0))
+    return np.asarray(softmax(logs / heat + (1.0 - 1.0 / heat) * np.log(np.clip(P.mean(axis=0), _LEAST, 1.0)), axis=1))
 
 
 # ---- trees -----------------------------------------------------------------------------------------------------------
