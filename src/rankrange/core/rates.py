@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.special import expit, ndtr, softmax
+from scipy.special import expit, logsumexp, ndtr, softmax
 from scipy.stats import rankdata
 
 from .arrays import Array
@@ -280,7 +280,8 @@ def _more_classes(logs: list[Array], codes: Array, stories: Array | None) -> Ave
         [[*fit.evidence, *(_evidence(labels, codes) for labels in pair)] for fit, pair in zip(even, found, strict=True)]
     )
 
-    weights = _weights(evidence, _prior_of_many(_NONE_OF_MANY, K, _FURTHER * np.log(n)), stories)
+    prior = _prior_of_many(_NONE_OF_MANY, K, _FURTHER * np.log(n))
+    weights = _weights(evidence + _doubt(evidence + prior, K), prior, stories)
     loose = _weights(evidence, _prior_of_many(_RANKING[0], K, 1.0))
     loose[:, 0] = 0.0
     told = np.argwhere(np.maximum(weights, loose) > 1e-3)
@@ -319,6 +320,17 @@ def _prior_of_many(none: float, n_classes: int, further: float) -> Array:
     some, leads = 1.0 - none, 0.5 * n_classes * (n_classes - 2)
     kinds = np.log(some * (1.0 - _TOGETHER) / 2.0) - _GAIN - leads - np.array([0.0, (n_classes - 1) * further])
     return np.array([np.log(none), *np.log(some * _TOGETHER * even / even.sum()), *kinds])
+
+
+def _doubt(total: Array, n_classes: int) -> Array:
+    """(opinions, stories): what the last two stories are given back where they seem worse than the others.
+
+    What their parameters gain by chance varies from table to table by the root of one half each. A loss that is small
+    beside it says little.
+    """
+    others, chance = logsumexp(total[:, :-2]), max(1.0, np.sqrt(0.5 * n_classes * (n_classes - 2)))
+    behind = np.minimum(total[:, -2:] - others, 0.0)
+    return np.pad(behind / chance - behind, [(0, 0), (total.shape[1] - 2, 0)])
 
 
 class _Even:
