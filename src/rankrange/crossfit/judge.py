@@ -306,8 +306,8 @@ def weigh(
     # Where the rate is in doubt, a label that is all but impossible may still be told: its p_wrong knows of the doubt.
     given = mean[near, codes[near]]
     most = np.select([given > _UNLIKELY, given > _IMPOSSIBLE], [_SILENT, LIKELY - 0.01], 1.0)
-    told = found.wrong / max(1.0 - found.none, 1e-12)
-    p_wrong[near] = np.minimum(found.wrong, most) if found.none > _UNTOLD else _sharper(told, _steepness(len(near)))
+    seen = found.wrong / max(1.0 - found.none, 1e-12)  # in a table that is told, some labels are wrong
+    p_wrong[near] = np.minimum(found.wrong, most) if found.none > _UNTOLD else _sharper(seen, _steepness(len(near)))
     ranking[near], true[near] = found.ranking, found.true
     # Errors among rows that are hard anyway look like them: as many labels as are not predicted may be wrong.
     unlike = _most(missed, np.full(len(near), 1.0 / len(near)))
