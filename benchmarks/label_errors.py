@@ -2,8 +2,9 @@
 
     RANKRANGE_DATA=... python benchmarks/label_errors.py [--full] [--seeds 1] [--first 0] [--sets ...] [--no-record]
     RANKRANGE_DATA=... python benchmarks/label_errors.py --real | --numbers | --aqua | --sizes | --log-loss
+    python benchmarks/label_errors.py --small [--seeds 10] [--first 0]
     python benchmarks/label_errors.py --probs FOLDER
-    RANKRANGE_DATA=... python benchmarks/label_errors.py --summary
+    RANKRANGE_DATA=... python benchmarks/label_errors.py --summary [--small]
 
 A cell is a set, a kind of noise and a seed. For each of them, on the same rows and five folds:
 - average precision (AP) of the ranking: ours (`score`), cleanlab's self-confidence with logistic regression (LR) and
@@ -17,6 +18,8 @@ The default has 600 rows and one seed (six core minutes), `--full` up to 1,200 r
 cells that are in the results are not run again. Sets are those of docs/any_model.md, and circles,
 checkerboards, xor and two spirals.
 Noise as in benchmarks/any_model.py, and far: rows moved out 5 to 15 times along their own direction, label wrong.
+`--small` takes tables of 150 to 400 rows whose classes touch, where a row at a boundary looks like an error: iris,
+wine, 150 rows of breast cancer, two moons and blobs.
 The other flags are those of label_errors_real.py: sizes, real errors, numbers, AQuA, probabilities of networks. Needs
 `pip install cleanlab`.
 """
@@ -32,6 +35,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from sklearn import datasets
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score
@@ -53,6 +57,14 @@ CELLS = (
     ("far", 0.1),
 )
 LEVELS = (0.2, 0.5, 0.8)
+# Tables of few rows whose classes touch; blobs by the places of their middles, of unit width, and their rows.
+BLOBS = {
+    "two blobs": (300, [[0.0, 0.0, 0.0], [2.5, 0.0, 0.0]]),
+    "three blobs": (250, [[0.0, 0.0], [3.0, 0.0], [1.5, 2.6]]),
+    "four blobs": (400, [[0.0] * 5, [2.5, 0, 0, 0, 0], [0, 2.5, 0, 0, 0], [0, 0, 2.5, 0, 0]]),
+}
+SMALL = ("iris", "wine", "cancer 150", "moons 200", "moons 400", *BLOBS)
+SMALL_CELLS = (("none", 0.0), ("symmetric", 0.05), ("symmetric", 0.1), ("symmetric", 0.2), ("one class", 0.3))
 
 
 # ---- tables with planted errors --------------------------------------------------------------------------------------
@@ -79,6 +91,19 @@ def made(name: str, n: int, rng: Any) -> tuple[Any, Any]:
     return X, np.asarray(y).astype(int)
 
 
+def small(name: str, seed: int) -> tuple[Any, Any]:
+    """A table of few rows whose classes touch."""
+    if name in BLOBS:
+        n, middles = BLOBS[name]
+        return datasets.make_blobs(n, centers=np.array(middles), cluster_std=1.0, random_state=seed)
+    if name.startswith("moons"):
+        return datasets.make_moons(int(name.split()[1]), noise=0.2, random_state=seed)
+    load = {"iris": datasets.load_iris, "wine": datasets.load_wine}.get(name, datasets.load_breast_cancer)
+    X, y = load(return_X_y=True)
+    order = np.random.default_rng([seed, 77]).permutation(len(y))[: 150 if name == "cancer 150" else len(y)]
+    return X[order], y[order]
+
+
 def numbers(X: Any) -> Any:
     """Numbers as they are, categories as columns of zeros and ones, all standardised."""
     if isinstance(X, pd.DataFrame):
@@ -90,6 +115,9 @@ def numbers(X: Any) -> Any:
 def data(name: str, seed: int, most: int) -> tuple[Any, Any, Any, Any]:
     """X, y, and test rows with true labels."""
     rng = np.random.default_rng([seed, len(name)])
+    if name in SMALL:
+        X, y = small(name, seed)
+        return numbers(X), y, numbers(X), y
     if name in MADE:
         X, y = made(name, 2 * most, rng)
         return X[:most], y[:most], X[most:], y[most:]
@@ -168,16 +196,17 @@ def measure(name: str, kind: str, rate: float, seed: int, most: int, clean: bool
 
 
 def run(arguments: argparse.Namespace) -> None:
-    sets = arguments.sets or SETS
+    sets, cells = (SMALL, SMALL_CELLS) if arguments.small else (SETS, CELLS)
+    sets = arguments.sets or sets
     most, done = 1200 if arguments.full else 600, set()
-    file = "label_errors_cleaned" if arguments.clean else "label_errors"
+    file = "label_errors_small" if arguments.small else "label_errors_cleaned" if arguments.clean else "label_errors"
     path = record.RESULTS / f"{file}.csv"
     if path.exists() and not arguments.no_record:
         rows = csv.DictReader(path.open(encoding="utf-8"))
         done = {(row["set"], row["kind"], float(row["rate"]), int(row["seed"]), int(row["most"])) for row in rows}
     for seed in range(arguments.first, arguments.first + arguments.seeds):
         for name in sets:
-            for kind, rate in CELLS:
+            for kind, rate in cells:
                 if (name, kind, rate, seed, most) in done:
                     continue
                 row = {"most": most, **measure(name, kind, rate, seed, most, arguments.clean)}
@@ -189,8 +218,8 @@ def run(arguments: argparse.Namespace) -> None:
 # ---- summaries -------------------------------------------------------------------------------------------------------
 
 
-def summary() -> None:
-    rows = list(csv.DictReader((record.RESULTS / "label_errors.csv").open(encoding="utf-8")))
+def summary(file: str) -> None:
+    rows = list(csv.DictReader((record.RESULTS / f"{file}.csv").open(encoding="utf-8")))
     planted = [row for row in rows if row["kind"] != "none"]
     print(f"{len(rows)} cells, seeds {sorted({int(row['seed']) for row in rows})}")
     print("\nclaim less truth among rows told, cells with ten rows or more: mean size, signed mean, share within .15")
@@ -255,7 +284,8 @@ def _precision(rows: list[dict[str, Any]]) -> None:
     gain = np.array([value[0] - value[1:].max() for value in means.values()])
     print(f"all: {gain.mean():+.3f}, below -.005 in {100 * (gain < -0.005).mean():.0f}% of {len(gain)} cells")
     far = {key[2]: round(float(value[0]), 3) for key, value in means.items() if key[0] == "far"}
-    print(f"far rows by set: {far}")
+    if far:
+        print(f"far rows by set: {far}")
 
 
 def _cleaned() -> None:
@@ -273,7 +303,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--sets", nargs="+")
     parser.add_argument("--probs", metavar="FOLDER")
-    for flag in ("full", "clean", "sizes", "real", "numbers", "aqua", "log-loss", "summary", "no-record"):
+    for flag in ("full", "clean", "small", "sizes", "real", "numbers", "aqua", "log-loss", "summary", "no-record"):
         parser.add_argument(f"--{flag}", action="store_true")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -286,7 +316,7 @@ def main() -> None:
     if arguments.probs:
         others.probabilities(arguments.probs)
     if arguments.summary:
-        summary()
+        summary("label_errors_small" if arguments.small else "label_errors")
     if not (asked or arguments.probs or arguments.summary):
         run(arguments)
 

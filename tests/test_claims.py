@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy.special import expit
+from scipy.special import expit, softmax
 from sklearn.datasets import load_wine
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_predict
@@ -163,8 +163,9 @@ def test_a_handful_of_labels_that_may_all_be_right_is_not_claimed():
     few = rng.choice(600, 3, replace=False)
     P[few] = 0.01
     P[few, (y[few] + 1) % 3] = 0.98
-    stories = np.array([0.0, 1.0, 0.0])  # one rate for all classes
-    found = weigh({"model": P}, y, stories=stories)
+    stories = averaged_labels([P], y).stories
+    stories[0] = 0.0  # it is known that some are wrong
+    found = weigh({"model": P}, y, stories=stories / stories.sum())
     assert 0.0 < found.rate < 0.01
     assert found.p_wrong.max() < 0.5
     assert set(np.argsort(-found.ranking)[:3]) == set(few)  # they can be looked at
@@ -255,3 +256,72 @@ def test_numbers_that_scatter_more_in_some_rows_are_right_there():
     told = audit_table(table | {"y": y.tolist()}, "y").judgement.wrong >= 0.5
     assert told[calm].all()
     assert told.sum() <= len(calm) + 3
+
+
+def many_classes(n, n_classes, rate, seed):
+    """A model that knows how classes overlap, true classes drawn by it, and labels that are replaced by any other."""
+    rng = np.random.default_rng(seed)
+    P = softmax(rng.normal(scale=2.0, size=(n, n_classes)), axis=1)
+    true = (rng.random((n, 1)) > np.cumsum(P, axis=1)[:, :-1]).sum(axis=1)
+    other = (true + rng.integers(1, n_classes, n)) % n_classes
+    return P, true, np.where(rng.random(n) < rate, other, true)
+
+
+def test_where_wrong_labels_lead_is_not_read_from_chance():
+    """Ten classes have eighty pairs to lead from and to: fitted freely, they find errors among labels that overlap."""
+    for seed in range(4):
+        P, _, given = many_classes(600, 10, 0.0, seed)
+        found = averaged_labels([P], given)
+        assert found.none > 0.5
+        assert found.wrong.max() < 0.5
+
+
+def test_errors_that_lead_to_any_of_many_classes_are_seen_and_counted():
+    for seed in range(3):
+        P, true, given = many_classes(600, 8, 0.15, seed)
+        found, wrong = weigh({"model": P}, given), true != given
+        assert found.told
+        assert found.rate == pytest.approx(wrong.mean(), abs=0.04)
+        assert found.interval[0] <= wrong.mean() <= found.interval[1]
+
+
+def test_where_errors_lead_to_one_class_each_that_is_seen():
+    P, true, _ = many_classes(1500, 5, 0.0, 0)
+    rng = np.random.default_rng(0)
+    given = np.where((true % 2 == 0) & (rng.random(1500) < 0.3), (true + 1) % 5, true)
+    found = averaged_labels([P], given)
+    assert found.transition[0, 1] == pytest.approx(0.3, abs=0.1)
+    assert found.transition[1].max() > 0.9
+    likely = found.wrong >= 0.5
+    assert found.wrong[likely].mean() == pytest.approx((true != given)[likely].mean(), abs=0.1)
+
+
+def test_where_errors_are_seen_the_order_of_the_rows_tells_their_rate():
+    """Sizes alone would have it too low: a model that has learned the errors expects to be contradicted."""
+    for rates in ((0.1, 0.1), (0.2, 0.2)):
+        true, given, P = learned(1500, rates, seed=1)
+        found = averaged_labels([P], given)
+        claim = found.wrong / (1.0 - found.none)
+        likely = claim >= 0.5
+        assert claim[likely].mean() == pytest.approx((true != given)[likely].mean(), abs=0.08)
+
+
+def test_a_kind_of_row_that_lies_far_out_belongs_and_single_rows_do_not():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(600, 4)), rng.integers(0, 3, 600)
+    X[:25] = 12.0 + 0.5 * rng.normal(size=(25, 4))  # a class of its own, though most of its labels name others
+    X[25:35] = 30.0 * rng.normal(size=(10, 4))
+    assert np.flatnonzero(far_rows(X, y)).tolist() == list(range(25, 35))
+
+
+def test_what_is_told_of_many_rows_is_told_more_decidedly_and_of_few_as_it_is():
+    for n, decided in ((200, False), (800, True)):
+        _, given, P = learned(n, (0.1, 0.1), seed=3)
+        P = both(expit(2.0 * (np.log(P[:, 1]) - np.log(P[:, 0]))))  # surer than it should be: errors are seen
+        found, told = averaged_labels([P, P], given), weigh({"model": P}, given)
+        assert told.told
+        plain = found.wrong / (1.0 - found.none)
+        assert (np.argsort(plain, kind="stable") == np.argsort(told.p_wrong, kind="stable")).all()
+        more = np.abs(told.p_wrong - 0.5) - np.abs(plain - 0.5)
+        assert more.min() > -1e-6
+        assert (more.max() > 1e-3) == decided

@@ -23,11 +23,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.special import expit, ndtr, softmax
+from scipy.special import expit, logsumexp, ndtr, softmax
 from scipy.stats import rankdata
 
 from .arrays import Array
-from .flips import TIED, coarse, wrong_labels
+from .flips import TIED, WrongLabels, coarse, wrong_labels
 
 # Rates that all classes share, and rates of single classes, that are tried.
 _SHARED = np.array([0.003, 0.01, 0.02, 0.035, 0.05, 0.075, *np.arange(0.1, 0.46, 0.025)])
@@ -42,6 +42,10 @@ _ORDER_SAYS, _ORDER_SAYS_RANKING = 0.5, 0.3
 # The logarithm of how steeply errors become rarer among surer rows where labels are right, before anything is seen.
 _STEEP = 0.7
 _SCALE_WIDTH, _SHIFT_WIDTH = 1.0, 2.0
+# More than two classes: rates of errors that lead to any other class alike; how likely no error is, before anything is
+# seen; and numbers, rows by classes, that tell the scale of the scores.
+_EVEN = np.array([0.0, *_SHARED, 0.5, 0.55, 0.6])
+_NONE_OF_MANY, _NUMBERS = 0.1, 200_000
 _SURE = 1e-3  # no opinion is surer than this of a label being wrong
 _STEPS = 30
 _PARTS = 40  # slices of the scores of each class that the curves are fitted to
@@ -122,6 +126,15 @@ def _both_witnesses(evidence: Array, order: Array, prior: Array, share: float) -
     return np.asarray(share * softmax(order + prior) + (1.0 - share) * _weights(evidence, prior).sum(axis=0))
 
 
+def _at_rates_of_the_order(stories: Array, order: Array) -> Array:
+    """(stories,): no error as likely as it is, and all others as the order of the rows has them.
+
+    Where errors have been seen, the order tells their rate better than the sizes of the scores: models take wrong
+    labels in, and are less sure of all rows than the true classes are.
+    """
+    return np.concatenate([stories[:1], (1.0 - stories[0]) * softmax(order[1:])])
+
+
 # ---- two classes: a grid of rates ------------------------------------------------------------------------------------
 
 
@@ -152,13 +165,14 @@ def _two_classes(scores: list[Array], codes: Array, stories: Array | None) -> Av
     prior, open_prior = _prior(_NONE, _TOGETHER, _FALL), _prior(*_RANKING)
     stories = _both_witnesses(evidence, order, prior, _ORDER_SAYS) if stories is None else stories
     weights = _weights(evidence, prior, stories)
+    claims = _weights(evidence, prior, _at_rates_of_the_order(stories, order + prior))
     loose = _weights(evidence, prior, _both_witnesses(evidence, order, open_prior, _ORDER_SAYS_RANKING))
-    told = np.argwhere(np.maximum(weights, loose) > 1e-3)
-    known, open_minded = (w[tuple(told.T)] / w[tuple(told.T)].sum() for w in (weights, loose))
+    told = np.argwhere(np.maximum(np.maximum(weights, claims), loose) > 1e-3)
+    known, claimed, open_minded = (w[tuple(told.T)] / w[tuple(told.T)].sum() for w in (weights, claims, loose))
     p, rates, errors = np.zeros((2, n)), np.zeros(len(told)), np.zeros(len(told))
     for at, (source, i) in enumerate(told):
         wrong = fits[source].wrong(i, scores[source], codes)
-        p += np.array([[known[at]], [open_minded[at]]]) * wrong
+        p += np.array([[claimed[at]], [open_minded[at]]]) * wrong
         rates[at], errors[at] = wrong.mean(), np.sqrt(float((wrong * (1.0 - wrong)).mean()) / n) + _GRID_ERROR * (i > 0)
     up, down = known @ pairs[told[:, 1]]
     return AveragedLabels(
@@ -255,60 +269,126 @@ class _Curves:
         return np.asarray(self._value - 0.5 * np.log(square * plain - cross**2))
 
 
-# ---- more classes: three stories -------------------------------------------------------------------------------------
+# ---- more classes: errors that lead to any class alike, and errors of a kind -----------------------------------------
 
 
 def _more_classes(logs: list[Array], codes: Array, stories: Array | None) -> AveragedLabels:
-    (n, K), rows = logs[0].shape, np.arange(len(codes))
+    n, K = logs[0].shape
+    even = [_Even(Z, codes) for Z in logs]
     found = [[wrong_labels(Z, codes, prior=prior) for prior in (TIED, 0.0)] for Z in logs]
-    evidence = np.empty((len(logs), 3))
-    for values, Z, pair in zip(evidence, logs, found, strict=True):
-        fits = [_calibrated(Z, codes), *(labels.expected for labels in pair)]
-        values[:] = [np.log(np.maximum(E[rows, codes], 1e-12)).sum() for E in fits]
+    evidence = np.stack(
+        [[*fit.evidence, *(_evidence(labels, codes) for labels in pair)] for fit, pair in zip(even, found, strict=True)]
+    )
 
-    def believed(none: float, together: float, further: float, known: Array | None = None) -> Array:
-        prior = np.log([none, (1.0 - none) * together, (1.0 - none) * (1.0 - together)])
-        return _weights(evidence - np.array([0.0, _GAIN, _GAIN + (K - 1.0) * further]), prior, known)
-
-    weights = believed(_NONE, _TOGETHER, _FURTHER * np.log(n), stories)
-    none, loose = float(weights[:, 0].sum()), believed(*_RANKING[:2], 1.0)[:, 1:].ravel()
-    some, models = weights[:, 1:].ravel(), [labels for pair in found for labels in pair]
-    given = np.zeros((n, K))
-    given[rows, codes] = 1.0
-    rates = np.array([0.0, *(labels.rate for labels in models)])
-    errors = np.array([0.0, *((labels.interval[1] - labels.interval[0]) / 3.92 for labels in models)])
+    prior = _prior_of_many(_NONE_OF_MANY, K, _FURTHER * np.log(n))
+    weights = _weights(evidence + _doubt(evidence + prior, K), prior, stories)
+    loose = _weights(evidence, _prior_of_many(_RANKING[0], K, 1.0))
+    loose[:, 0] = 0.0
+    told = np.argwhere(np.maximum(weights, loose) > 1e-3)
+    known, open_minded = (w[tuple(told.T)] / w[tuple(told.T)].sum() for w in (weights, loose))
+    true, ranking, T = np.zeros((n, K)), np.zeros(n), np.zeros((K, K))
+    rates, errors = np.zeros(len(told)), np.zeros(len(told))
+    for at, (source, i) in enumerate(told):
+        story = even[source].story(i) if i < len(_EVEN) else found[source][i - len(_EVEN)]
+        true += known[at] * story.true
+        ranking += open_minded[at] * story.wrong
+        T += known[at] * story.transition
+        rates[at], errors[at] = story.rate, (story.interval[1] - story.interval[0]) / 3.92
     return AveragedLabels(
-        wrong=_mean(some, [labels.wrong for labels in models]),
-        ranking=_mean(loose, [labels.wrong for labels in models]),
-        true=none * given + _mean(some, [labels.true for labels in models]),
-        rate=float(some @ rates[1:]),
-        interval=_interval(np.array([none, *some]), rates, errors, n),
-        none=none,
-        transition=_mean(some / max(float(some.sum()), 1e-12), [labels.transition for labels in models]),
+        wrong=1.0 - true[np.arange(n), codes],
+        ranking=ranking,
+        true=true,
+        rate=float(known @ rates),
+        interval=_interval(known, rates, errors, n),
+        none=float(weights[:, 0].sum()),
+        transition=T,
         stories=weights.sum(axis=0),
     )
 
 
-def _mean(weights: Array, values: list[Array]) -> Array:
-    return np.tensordot(weights, np.stack(values), axes=1)
+def _evidence(labels: WrongLabels, codes: Array) -> float:
+    return float(np.log(np.maximum(labels.expected[np.arange(len(codes)), codes], 1e-12)).sum())
 
 
-def _calibrated(Z: Array, codes: Array) -> Array:
-    """(n, classes): probabilities of the labels with the best scale and shifts, and no wrong labels."""
-    rows = np.arange(0, len(Z), 1 + len(Z) // 10_000)
-    given = np.zeros((len(rows), Z.shape[1]))
-    given[np.arange(len(rows)), codes[rows]] = 1.0
+def _prior_of_many(none: float, n_classes: int, further: float) -> Array:
+    """The logarithm of the probability of each story, less what the parameters of the last two must gain.
+
+    Where wrong labels of a class lead to is a number for each other class but one. Fitted to errors that lead anywhere,
+    each gains one half by chance (Akaike's rule).
+    """
+    even = np.exp(-_EVEN[1:] / _FALL) * np.gradient(_EVEN)[1:]
+    some, leads = 1.0 - none, 0.5 * n_classes * (n_classes - 2)
+    kinds = np.log(some * (1.0 - _TOGETHER) / 2.0) - _GAIN - leads - np.array([0.0, (n_classes - 1) * further])
+    return np.array([np.log(none), *np.log(some * _TOGETHER * even / even.sum()), *kinds])
+
+
+def _doubt(total: Array, n_classes: int) -> Array:
+    """(opinions, stories): what the last two stories are given back where they seem worse than the others.
+
+    What their parameters gain by chance varies from table to table by the root of one half each. A loss that is small
+    beside it says little.
+    """
+    others, chance = logsumexp(total[:, :-2]), max(1.0, np.sqrt(0.5 * n_classes * (n_classes - 2)))
+    behind = np.minimum(total[:, -2:] - others, 0.0)
+    return np.pad(behind / chance - behind, [(0, 0), (total.shape[1] - 2, 0)])
+
+
+class _Even:
+    """For each rate at which labels are replaced by any other class, the most likely scale and shifts of the scores.
+
+    The true class is drawn from softmax(exp(x[0]) Z + x[1:]).
+    """
+
+    def __init__(self, Z: Array, codes: Array) -> None:
+        (n, K), self.Z, self.codes = Z.shape, Z, codes
+        some = slice(None, None, 1 + n * K // _NUMBERS)  # of many rows some tell the few parameters
+        x, self.points = np.zeros(1 + K), []
+        for rate in _EVEN:
+            x = _scaled(Z[some], codes[some], self.transition(rate), x)
+            self.points.append(x)
+        rows = np.arange(n)
+        self.evidence = np.array(
+            [
+                np.log(np.maximum((P @ self.transition(r))[rows, codes], 1e-300)).sum()
+                for r, P in zip(_EVEN, map(self._classes, self.points), strict=True)
+            ]
+        )
+
+    def transition(self, rate: float) -> Array:
+        K = self.Z.shape[1]
+        return np.where(np.eye(K) == 1.0, 1.0 - rate, rate / (K - 1))
+
+    def _classes(self, x: Array) -> Array:
+        return np.asarray(softmax(np.exp(x[0]) * self.Z + x[1:], axis=1))
+
+    def story(self, i: int) -> WrongLabels:
+        """What one of the rates says of the labels."""
+        P, T, n = self._classes(self.points[i]), self.transition(_EVEN[i]), len(self.codes)
+        joint = P * T[self.codes]
+        true = joint / np.maximum(joint.sum(axis=1, keepdims=True), 1e-300)
+        wrong = 1.0 - true[np.arange(n), self.codes]
+        rate = float(wrong.mean())
+        spread = 1.96 * (np.sqrt(float((wrong * (1.0 - wrong)).mean()) / n) + _GRID_ERROR * (i > 0))
+        return WrongLabels(rate, (rate - spread, rate + spread), T, wrong, true, P @ T)
+
+
+def _scaled(Z: Array, codes: Array, T: Array, start: Array) -> Array:
+    """The logarithm of the scale and the shifts under which labels that come by T are most likely."""
+    to = T[:, codes].T
 
     def cost(x: Array) -> tuple[float, Array]:
-        P = softmax(np.exp(x[0]) * Z[rows] + x[1:], axis=1)
-        off = P - given
-        value = -np.log(np.maximum(P[given == 1.0], 1e-300)).mean() + 0.5e-3 * float(x[1:] @ x[1:])
-        scale = float((off * Z[rows]).sum(axis=1).mean()) * np.exp(x[0])
-        return float(value), np.concatenate([[scale], off.mean(axis=0) + 1e-3 * x[1:]])
+        scores = np.exp(x[0]) * Z + x[1:]
+        P = np.exp(scores - scores.max(axis=1, keepdims=True))
+        P /= P.sum(axis=1, keepdims=True)
+        joint = P * to
+        q = np.maximum(joint.sum(axis=1), 1e-300)
+        off = P - joint / q[:, None]
+        prior = np.array([_SCALE_WIDTH**-2, *np.full(len(x) - 1, _SHIFT_WIDTH**-2)])
+        pull = np.array([np.exp(x[0]) * float((off * Z).sum()), *off.sum(axis=0)])
+        return float(0.5 * prior @ x**2 - np.log(q).sum()), pull + prior * x
 
     bounds = [(-4.0, 4.0)] + [(-8.0, 8.0)] * Z.shape[1]
-    x = minimize(cost, np.zeros(1 + Z.shape[1]), jac=True, method="L-BFGS-B", bounds=bounds).x
-    return np.asarray(softmax(np.exp(x[0]) * Z + x[1:], axis=1))
+    return np.asarray(minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-8}).x)
 
 
 def _interval(weights: Array, rates: Array, errors: Array, n: int) -> tuple[float, float]:

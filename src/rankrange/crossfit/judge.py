@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import softmax
+from scipy.special import expit, logit, softmax
+from sklearn.neighbors import NearestNeighbors
 
 from ..core.arrays import Array
 from ..core.flips import LIKELY, POSSIBLE, TIED, WrongLabels
@@ -40,11 +41,19 @@ _HOPELESS = 0.3
 _FEW_WRONG, _NEXT_TO_NONE = 0.01, 0.002
 # Rows whose distance from the middle is so many times that of three quarters of the rows are far, if they are few.
 _FAR, _FEW_FAR = 2.5, 0.25
+# A row is not far, wherever it lies, whose neighbour of this rank is at most so many times as far away as that of three
+# quarters of the rows; it is looked for among so many rows, and so many pairs of rows are compared at most.
+_NEXT, _AS_NEAR, _LOOKED_AMONG, _COMPARED = 5, 3.0, 20_000, 2e8
 # A value that so many rows have is not far out in its column.
 _COMMON_ROWS = 2
 # How often labels of far rows may be wrong; before anything is seen, not at all with probability one half, else mostly.
 _FAR_RATES = np.linspace(0.0, 0.99, 34)
-_FAR_MOSTLY = 3.0
+_FAR_MOSTLY = 8.0
+# Averages over models and rates are too cautious, but not on few rows, nor where classes are bells that overlap. The
+# log odds of what is told are multiplied by 1 up to the first number of rows, and by 1.15 from so many more on: half of
+# what was best on development tables. Those of far rows, which in one table are mostly wrong or mostly right, by the
+# last number.
+_STEEP_FROM, _STEEP_OVER, _STEEP_BY, _STEEP_FAR = 200, 400, 0.15, 1.5
 # Columns of at most so many levels; in how many of them a row that does not belong has a level of its own; how sure
 # that is; and rows that show whether a column may be one of these.
 _LEVELS, _ODD_LEVELS, _ODD, _SHOWN = 20, 3, 0.95, 2000
@@ -297,7 +306,8 @@ def weigh(
     # Where the rate is in doubt, a label that is all but impossible may still be told: its p_wrong knows of the doubt.
     given = mean[near, codes[near]]
     most = np.select([given > _UNLIKELY, given > _IMPOSSIBLE], [_SILENT, LIKELY - 0.01], 1.0)
-    p_wrong[near] = np.minimum(found.wrong, most) if found.none > _UNTOLD else found.wrong
+    seen = found.wrong / max(1.0 - found.none, 1e-12)  # in a table that is told, some labels are wrong
+    p_wrong[near] = np.minimum(found.wrong, most) if found.none > _UNTOLD else _sharper(seen, _steepness(len(near)))
     ranking[near], true[near] = found.ranking, found.true
     # Errors among rows that are hard anyway look like them: as many labels as are not predicted may be wrong.
     unlike = _most(missed, np.full(len(near), 1.0 / len(near)))
@@ -328,9 +338,18 @@ def _far_labels(own: Array, n_classes: int) -> tuple[Array, Array]:
     p_wrong = weights @ (wrong / np.maximum(right + wrong, 1e-300))
     low, high = _FAR_RATES[np.searchsorted(np.cumsum(weights), [0.025, 0.975]).clip(0, len(weights) - 1)]
     middle = float(p_wrong.mean())
-    if weights[0] > _UNTOLD:
-        p_wrong = np.minimum(p_wrong, _SILENT)
+    p_wrong = np.minimum(p_wrong, _SILENT) if weights[0] > _UNTOLD else _sharper(p_wrong, _STEEP_FAR)
     return p_wrong, np.array([min(float(low), middle), middle, max(float(high), middle)])
+
+
+def _sharper(p: Array, steepness: float) -> Array:
+    """Probabilities whose log odds are so many times as large."""
+    return np.asarray(expit(steepness * logit(np.clip(p, 1e-9, 1.0 - 1e-9))))
+
+
+def _steepness(n: int) -> float:
+    """By how much the log odds that near labels are wrong are too small, where so many rows are judged."""
+    return 1.0 + _STEEP_BY * float(np.clip((n - _STEEP_FROM) / _STEEP_OVER, 0.0, 1.0))
 
 
 def _others_of(P: Array, codes: Array, p_wrong: Array) -> Array:
@@ -363,10 +382,10 @@ def odd_rows(X: Any) -> Array:
 
 
 def far_rows(X: Any, codes: Array) -> Array:
-    """Which rows lie so far out that they should not train: few, and of classes that mostly lie near.
+    """Which rows lie so far out that they should not train: few, alone, and of classes that mostly lie near.
 
-    Distances are in units of each column's middle rows. A value that many rows share is not far out in its column, and
-    a class most of whose rows are far lies where it lies.
+    Distances are in units of each column's middle rows. A value that many rows share is not far out in its column, rows
+    that are close together are a kind of their own, and a class most of whose rows are far lies where it lies.
     """
     nowhere = np.zeros(len(codes), dtype=bool)
     if sp.issparse(X) or X.shape[1] == 0:
@@ -382,13 +401,29 @@ def far_rows(X: Any, codes: Array) -> Array:
     asked = np.flatnonzero(radius > limit)
     if not len(asked):
         return nowhere
+    own = Z[asked]
     for column in range(X.shape[1]):
         values, counts = np.unique(X[:, column], return_counts=True)
-        shared = np.isin(X[asked, column], values[counts >= _COMMON_ROWS])
-        Z[asked[shared], column] = 0.0
+        own[np.isin(X[asked, column], values[counts >= _COMMON_ROWS]), column] = 0.0
     far = nowhere
-    far[asked] = np.sqrt((Z[asked] ** 2).mean(axis=1)) > limit
+    far[asked] = np.sqrt((own**2).mean(axis=1)) > limit
     if far.mean() > _FEW_FAR:
         return np.zeros(len(codes), dtype=bool)
+    far[far] = _alone(Z, np.flatnonzero(far))
     mostly = np.bincount(codes, weights=far) > 0.5 * np.bincount(codes)
     return far & ~mostly[codes]
+
+
+def _alone(Z: Array, rows: Array) -> Array:
+    """Which of these rows of Z have no others around them, compared with what is usual for all rows.
+
+    A kind of row that lies far out, whatever its labels say, has neighbours; rows that do not belong have none.
+    """
+    rng, n = np.random.default_rng(0), len(Z)
+    size = int(min(n, _LOOKED_AMONG, max(_COMPARED / max(len(rows), 1), 10 * _NEXT)))
+    if not len(rows) or size <= _NEXT:
+        return np.ones(len(rows), dtype=bool)
+    pool = rng.choice(n, size, replace=False)
+    search = NearestNeighbors(n_neighbors=_NEXT + 1).fit(Z[pool])  # one more, because a row of the pool finds itself
+    usual = float(np.quantile(search.kneighbors(Z[pool[:_SHOWN]])[0][:, -1], 0.75))
+    return np.asarray(search.kneighbors(Z[rows])[0][:, -1] > _AS_NEAR * usual)
