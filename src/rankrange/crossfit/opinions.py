@@ -71,17 +71,14 @@ def trimmed_fits(
     folds: Folds,
     C: float | None,
     report: Report = silent,
-    far_left_out: bool = False,
 ) -> tuple[Fits, Parts, WrongLabels]:
     """Fits of each fold that cut nothing, half of what seems wrong, and all of it; and what seems wrong.
 
-    The scores of the rows that each fold tests come with them. C is scikit-learn's; None chooses it. `far_left_out`
-    says that rows far out are in no training part.
+    The scores of the rows that each fold tests come with them. C is scikit-learn's; None chooses it.
     """
     mass = objective.mass
     train = folds.train if mass.dtype == bool else folds.train * mass
-    near = np.asarray(folds.train.any(axis=0)) if far_left_out else None
-    cross = CrossFit(objective, folds.test, C, train, near=near)
+    cross = CrossFit(objective, folds.test, C, train)
     fits = cross.ordinary
     report(f"{len(folds)} ordinary fits, C = {cross.C:g}")
     scores = folds.average([log_probabilities(Z)[0] for _, Z in cross.scores(fits)])
