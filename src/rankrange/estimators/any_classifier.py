@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -148,6 +149,9 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         self._report(f"{sum(len(fit.models) for fit in fits.values())} fits judged the rows")
         opinions = {name: fit.out_of_fold for name, fit in fits.items()} | simple
         verdict = judge(opinions, codes, weight)
+        if _overwhelmed(verdict, codes, mass):
+            again = self._again(task, mass, plan, verdict).out_of_fold
+            verdict = replace(verdict, unlike=judge(opinions | {"again": again}, codes, weight).unlike)
         self.tuning_ = {
             "source": np.array(verdict.sources),
             "weight": verdict.weights,
@@ -155,6 +159,15 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
             "gain": verdict.gains,
         }
         return verdict, bool(verdict.readings[0] < LIKELY), fits.get("fifths")
+
+    def _again(self, task: Task, mass: Array, plan: Plan, verdict: Verdict) -> FittedFolds:
+        """The model without the rows that would be dropped: it knows more now, and has a say in what is dropped.
+
+        Which rows these fits saw depends on all labels, those that they judge too, so that they seem to know more than
+        they do: what they say decides which rows go, and `p_wrong` is told without them.
+        """
+        kept = ~(self._cut(task, verdict, mass) & (mass > 0))
+        return self._cross_fit(task, plan.larger(task) if self.cv is None else plan, kept)
 
     def _tells_probabilities(self) -> bool:
         return hasattr(self._base(), "predict_proba")
