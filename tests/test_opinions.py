@@ -121,4 +121,3 @@ def test_levels_that_are_numbered_are_told_apart_where_two_labels_of_five_are_wr
     model = RankedRangeClassifier(DecisionTreeClassifier(), random_state=0).fit(X[:800], given)
     assert model.score(X[800:], y[800:]) > plain + 0.15
     assert "smooth" in model.tuning_["source"]
-    assert "again" not in model.tuning_["source"]  # it would seem to know more than it does

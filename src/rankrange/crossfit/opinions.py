@@ -52,7 +52,7 @@ _RICH_FROM = 5_000
 _LEAST_GAIN = 0.01
 # Trees of a forest, and the share of the folds that each leaves out and judges.
 _TREES, _LEFT_OUT = 60, 0.4
-# Forests of large leaves, which average wrong labels out: trees, each on half of the rows, rows of a leaf of the one
+# Forests of large leaves, which average wrong labels out: trees, on half of the rows each, rows of a leaf of the one
 # and of the other, and columns that are tried at each split: nearly all, or those that count would often be missed.
 _SMOOTH_TREES, _LEAVES, _COLUMNS = 40, (10, 40), 100
 # Smooth functions: rows that they are made of, widths in units of the median squared distance, and penalties.
@@ -191,12 +191,15 @@ def smooth_forests(
     total, times = np.zeros((len(_LEAVES), n, n_classes)), np.zeros(n)
     pairs = [(usable, None)] if folds is None else list(zip(folds.train & usable, folds.test, strict=True))
     for train, test in pairs * _SMOOTH_TREES:
-        pool = np.flatnonzero(train)
-        rows = np.sort(rng.choice(pool, min(-(-len(pool) // 2), _FOREST_ON), replace=False))
+        rows = np.flatnonzero(train)
+        if test is None or len(rows) > _FOREST_ON:
+            rows = np.sort(rng.choice(rows, min(-(-len(rows) // 2), _FOREST_ON), replace=False))
         asked = np.delete(np.arange(n), rows) if test is None else np.flatnonzero(test)
-        settings = {"min_samples_leaf": _LEAVES[0], "random_state": int(rng.integers(2**31))}
+        weight = None if mass is None else mass[rows]
+        least = min(0.5, (_LEAVES[0] - 0.5) / (len(rows) if weight is None else weight.sum()))
+        settings = {"min_weight_fraction_leaf": least, "random_state": int(rng.integers(2**31))}
         tree = ExtraTreeClassifier(max_features=min(X.shape[1], _COLUMNS), **settings)
-        tree.fit(X[rows], codes[rows], sample_weight=None if mass is None else mass[rows], check_input=sparse)
+        tree.fit(X[rows], codes[rows], sample_weight=weight, check_input=sparse)
         for opinion, P in zip(total, _joined_leaves(tree, X[asked]), strict=True):
             opinion[asked] += _all_classes(tree, P, n_classes)
         times[asked] += 1.0
@@ -210,7 +213,7 @@ def _joined_leaves(tree: Any, X: Any) -> list[Array]:
         parent[children[children >= 0]] = np.flatnonzero(children >= 0)
     at, found = inner.apply(X), []
     for size in _LEAVES:
-        while (small := (inner.n_node_samples[at] < size) & (at > 0)).any():
+        while (small := (inner.weighted_n_node_samples[at] < size - 0.5) & (at > 0)).any():
             at = np.where(small, parent[at], at)
         found.append(inner.value[at, 0] / inner.value[at, 0].sum(axis=1, keepdims=True))
     return found
