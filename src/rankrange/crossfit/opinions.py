@@ -54,9 +54,9 @@ _LEAST_GAIN = 0.01
 _TREES, _LEFT_OUT = 60, 0.4
 # Forests of large leaves, which average wrong labels out: trees, on half of the rows each, rows of a leaf of the one
 # and of the other, and columns that are tried at each split: nearly all, or those that count would often be missed.
-_SMOOTH_TREES, _LEAVES, _COLUMNS = 40, (10, 40), 100
+_SMOOTH_TREES, _LEAVES, _COLUMNS = 32, (10, 40), 100
 # Smooth functions: rows that they are made of, widths in units of the median squared distance, and penalties.
-_LANDMARKS, _WIDTHS, _PENALTIES = 300, (0.5, 2.0), (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+_LANDMARKS, _WIDTHS, _PENALTIES = 150, (0.5, 2.0), (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 
 
 def logistic_objective(
