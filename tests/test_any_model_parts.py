@@ -44,8 +44,10 @@ def odds(P):
 def test_an_ensemble_predicts_the_mean_of_its_models_at_a_temperature():
     X, y = moons(300)
     model = RankedRangeClassifier(GaussianNB(), n_repeats=3, random_state=0).fit(X, noise.symmetric(y, 0.2, 0))
-    assert len(model.estimators_) == 5
-    mean = np.mean([m.predict_proba(X) for m in model.estimators_], axis=0)
+    assert len(model.estimators_) == 10
+    np.testing.assert_allclose(model.estimator_weights_, [0.15] * 5 + [0.05] * 5)
+    weighed = zip(model.estimator_weights_, model.estimators_, strict=True)
+    mean = sum(weight * m.predict_proba(X) for weight, m in weighed)
     np.testing.assert_allclose(odds(model.predict_proba(X)), odds(mean) / model.temperature_)
     np.testing.assert_array_equal(model.predict(X), mean.argmax(axis=1))
     given = model.set_params(m=0.2).fit(X, y)
@@ -61,8 +63,11 @@ def test_clean_labels_are_learnt_from_larger_parts_and_from_all_rows():
     weighed = zip(model.estimator_weights_, model.estimators_, strict=True)
     mean = sum(weight * part.predict_proba(X) for weight, part in weighed)
     np.testing.assert_allclose(odds(model.predict_proba(X)), np.clip(odds(mean) / model.temperature_, -9.3, 9.3), 0.02)
-    model.fit(X, noise.symmetric(y, 0.2, 0))
-    assert len(model.estimators_) == 5
+    model.fit(X, noise.symmetric(y, 0.2, 0))  # five that have not seen the rows that were dropped, and five that have
+    counts = [int(part.class_count_.sum()) for part in model.estimators_]
+    left = 300 - int(model.dropped_.sum())
+    assert np.allclose(counts[:5], 0.8 * left, atol=15)
+    assert counts[5:] == [240] * 5
 
 
 def test_without_a_cut_the_model_of_all_rows_is_the_one_that_was_given():
@@ -86,7 +91,7 @@ def test_what_is_left_after_a_cut_looks_easier_than_it_is_and_probabilities_know
     assert model.dropped_.mean() > 0.1
     told, right = model.predict_proba(X[400:]).max(axis=1), model.predict(X[400:]) == y[400:]
     assert abs(told.mean() - right.mean()) < 0.05
-    own = model.estimators_ if refit == "ensemble" else [model.estimator_]
+    own = model.estimators_[:5] if refit == "ensemble" else [model.estimator_]  # the others saw what was dropped
     untempered = np.mean([part.predict_proba(X[400:]) for part in own], axis=0).max(axis=1)
     assert untempered.mean() - right.mean() > 0.07
 

@@ -25,7 +25,8 @@ from ..solvers.descent import Metric, descend
 _PART = 1 << 18
 # Products with X serve all columns together, up to this many numbers of scores.
 _PRODUCT = 1 << 23
-# Far rows are left out of the metric up to this share: enough for any outliers that a fit can survive.
+# Rows that lie farther out than the others count in the metric as if they lay where these end, and this is their share:
+# enough for any outliers that a fit can survive.
 _FAR = 0.25
 _TOL = 1e-5
 _MEDIAN_ROWS, _METRIC_ROWS = 4000, 20_000
@@ -61,14 +62,16 @@ class Sets:
     n_jobs: int = 1  # parts of the columns worked on side by side
 
     @classmethod
-    def of(cls, model: Objective, masses: Array, C: float, near: Array | None = None) -> Sets:
-        """The training sets of these masses, with their metric from the rows that do not lie far out: `near`, if known.
+    def of(cls, model: Objective, masses: Array, C: float) -> Sets:
+        """The training sets of these masses, with their metric from all rows, in which those far out are drawn in.
 
-        A share taken for far may hold all rows of a rare level: fits whose metric misses these stop early.
+        They are not left out: all rows of a rare level may be among them, and fits whose metric misses a level stop
+        before they have learned it.
         """
-        far = farness(model)
-        shown = far <= np.quantile(far, 1.0 - _FAR) if near is None else near
-        return cls(model, masses, C, rough_metric(replace(model, C=C), shown), far)
+        far, beyond = farness(model)
+        limit = np.quantile(beyond, 1.0 - _FAR)
+        drawn_in = np.where(beyond > limit, limit / np.where(beyond > limit, beyond, 1.0), 1.0)
+        return cls(model, masses, C, rough_metric(replace(model, C=C), drawn_in), far)
 
     @property
     def totals(self) -> Array:
@@ -177,26 +180,38 @@ def _softmax(y: Array, Z: Array) -> tuple[Array, Array]:
     return s, slope
 
 
-def farness(model: Objective) -> Array:
-    """How far out each row lies: the squared distance from the median, in robust spreads of the columns.
+def farness(model: Objective) -> tuple[Array, Array]:
+    """How far out each row lies, and the same where rare levels count as near: two times (n,).
 
-    Medians come from some thousand rows, evenly spaced, where there are more.
+    Both are squared distances from the median, in robust spreads of the columns, from some thousand rows, evenly
+    spaced, where there are more. Columns of which one value has more than half have no such spread: in the first it is
+    the mean distance, under which the rarest level is the farthest, in the second a typical distance of the others.
     """
     design = model.design
     sample = _dense(model, np.arange(0, design.n, 1 + design.n // _MEDIAN_ROWS))
     centre = np.median(sample, axis=0)
     distance = np.abs(sample - centre)
     spread = np.median(distance, axis=0)
-    spread = np.where(spread > 0, spread, np.where(distance.any(axis=0), distance.mean(axis=0), 1.0))
-    blocks = [np.arange(i, min(i + _MEDIAN_ROWS, design.n)) for i in range(0, design.n, _MEDIAN_ROWS)]
-    return np.concatenate([(((_dense(model, rows) - centre) / spread) ** 2).sum(axis=1) for rows in blocks])
+    of_levels = np.flatnonzero((spread == 0) & distance.any(axis=0))
+    wide = np.where(spread > 0, spread, 1.0)
+    spread = wide.copy()
+    spread[of_levels] = distance[:, of_levels].mean(axis=0)
+    wide[of_levels] = [np.median(column[column > 0]) for column in distance[:, of_levels].T]
+    far, beyond = np.empty(design.n), np.empty(design.n)
+    for start in range(0, design.n, _MEDIAN_ROWS):
+        rows = np.arange(start, min(start + _MEDIAN_ROWS, design.n))
+        square = (_dense(model, rows) - centre) ** 2
+        far[rows] = square @ spread**-2.0
+        beyond[rows] = square @ wide**-2.0 if len(of_levels) else far[rows]
+    return far, beyond
 
 
-def rough_metric(model: Objective, near: Array) -> Metric:
-    """The spread of the rows where `near` is True, as the Hessian of a loss would see it at scores of zero."""
-    rows = np.flatnonzero(near)
+def rough_metric(model: Objective, weight: Array) -> Metric:
+    """The spread of the rows, each of this weight, as the Hessian of a loss would see it at scores of zero."""
+    rows = np.flatnonzero(weight)
     rows = rows[:: 1 + len(rows) // _METRIC_ROWS]
-    matrix = model.design.gram(np.ones(len(rows)), rows) * (0.25 / max(len(rows), 1))
+    shown = weight[rows].astype(np.float64)
+    matrix = model.design.gram(shown, rows) * (0.25 / max(shown.sum(), 1.0))
     matrix[np.diag_indices_from(matrix)] += model.penalty_diagonal()
     return Metric(matrix)
 

@@ -243,8 +243,6 @@ class CrossFit:
         Masses of the rows that each fold is fitted to, where that is not all that it does not test.
     n_jobs : int
         Threads that the fits are shared among; the result does not depend on it.
-    near : ndarray of shape (n,) or None
-        The rows that are known not to lie far out, with `train`; None takes a share of them for far.
     """
 
     def __init__(
@@ -254,14 +252,12 @@ class CrossFit:
         C: float | None = None,
         train: Array | None = None,
         n_jobs: int = 1,
-        near: Array | None = None,
     ) -> None:
         self.objective = objective
         self.tests = tests
         self._given = C
         self._train = train
         self._n_jobs = n_jobs
-        self._near = near
 
     @cached_property
     def sets(self) -> Sets:
@@ -270,7 +266,7 @@ class CrossFit:
         if self._train is None:
             sets = training_sets(self.objective, self.tests, C * self.objective.total)
         else:
-            sets = Sets.of(self.objective, self._train, C * self.objective.total, self._near)
+            sets = Sets.of(self.objective, self._train, C * self.objective.total)
         return replace(sets, n_jobs=self._n_jobs)
 
     @cached_property

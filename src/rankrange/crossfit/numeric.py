@@ -11,6 +11,8 @@ from ..core.arrays import Array
 
 # Levels of a column that become columns of their own; rarer ones share none.
 _MOST_LEVELS = 20
+# Numbers of so many distinct values at most may be codes of levels; columns that a table may grow to by theirs.
+_MOST_CODES, _WIDEST, _SHOWN = 6, 500, 100
 # Columns of more distinct texts than this share of the rows are names or free text, and say nothing of their likes.
 _FREE_TEXT = 0.5
 
@@ -37,6 +39,20 @@ def numeric_view(X: Any) -> Any:
         columns = [_column(column) for column in values.T]
     usable = [column for column in columns if column is not None]
     return np.concatenate(usable, axis=1) if usable else None
+
+
+def with_levels(X: Any) -> Any:
+    """X, and a column for each level of the columns that hold 3 to 6 distinct numbers, which may be codes of levels.
+
+    A sparse X stays as it is, and one that would become too wide.
+    """
+    if sp.issparse(X):
+        return X
+    few = [column for column in X.T if len(np.unique(column[:_SHOWN])) <= _MOST_CODES]
+    levels = [(column, values) for column in few if 2 < len(values := np.unique(column)) <= _MOST_CODES]
+    if X.shape[1] + sum(len(values) for _, values in levels) > _WIDEST:
+        return X
+    return np.column_stack([X, *(column[:, None] == values for column, values in levels)])
 
 
 def standardised(X: Any, mass: Array | None = None) -> Any:

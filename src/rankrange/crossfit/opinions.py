@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import log_softmax, softmax
 from sklearn.base import clone
-from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.neighbors import NearestNeighbors
 from sklearn.tree import DecisionTreeClassifier
 
@@ -22,19 +22,16 @@ from ..core.flips import WrongLabels, wrong_labels
 from ..core.losses import Logistic, Softmax
 from ..core.objective import Design, Objective
 from .fits import Fits
-from .folds import CrossFit, Folds, Report, draw_folds, silent
-from .numeric import numeric_view, standardised
+from .folds import CrossFit, Folds, Report, silent
 
 Parts = list[tuple[Array, Array]]
 _MOST_CUT = 0.45
 # Neighbours, among how many rows at most.
-_NEIGHBOURS, _POOL = 15, 20_000
+_NEIGHBOURS, POOL = 15, 20_000
 # Pairs of rows that are compared at most: where columns are few a tree of the rows leaves most pairs out.
 _PAIRS, _PAIRS_FEW, _FEW_COLUMNS = 1e9, 6e9, 6
 # The nearest rows' shares of the classes are drawn towards the overall ones by so many rows.
 _SMOOTH = 2.0
-# Five folds twice up to this many rows of two classes.
-_TWICE_UP_TO = 4000
 # Boosting may stop at one of these rounds: early where labels are wrong. If the last is best, a richer kind is asked.
 _ROUNDS, _MORE_ROUNDS = (3, 5, 10, 20, 35, 50), (50, 100, 150)
 # Rounds of this size need half as many fits as scikit-learn's of .1 and predict as well; so many leaves do on few rows
@@ -43,7 +40,7 @@ _STEP, _FEW_LEAVES, _FEWER_LEAVES = 0.2, 15, 8
 # Places among the rounds at which is seen whether more of them are worth it.
 _HALTS = (2, 3)
 # Rows that boosted trees, richer ones, and each tree of a forest are fitted to at most; and rows that settle a stop.
-_BOOSTED_ON, _RICH_ON, _FOREST_ON, _STOP_ON = 40_000, 150_000, 5_000, 4_000
+_BOOSTED_ON, _RICH_ON, FOREST_ON, _STOP_ON = 40_000, 150_000, 5_000, 4_000
 # On fewer rows more rounds and more leaves cost more than they explain.
 _RICH_FROM = 5_000
 _LEAST_GAIN = 0.01
@@ -55,9 +52,6 @@ _SHOWN, _LEAST_SIDE = 2000, 20
 # and the units of log likelihood that it must gain.
 _HEATS = np.exp(np.arange(-1.5, 3.1, 0.25))
 _HEATED_ON, _FOLLOWED, _GAIN, _LEAST = 4_000, 5, 1.0, 1e-4
-# A forest of large leaves, which averages wrong labels out: trees, rows of a leaf, the share of rows that each tree
-# sees, and columns that are tried at each split.
-_SMOOTH_TREES, _SMOOTH_LEAF, _SEEN, _COLUMNS = 80, 10, 0.5, 100
 
 
 def logistic_objective(
@@ -77,17 +71,14 @@ def trimmed_fits(
     folds: Folds,
     C: float | None,
     report: Report = silent,
-    far_left_out: bool = False,
 ) -> tuple[Fits, Parts, WrongLabels]:
     """Fits of each fold that cut nothing, half of what seems wrong, and all of it; and what seems wrong.
 
-    The scores of the rows that each fold tests come with them. C is scikit-learn's; None chooses it. `far_left_out`
-    says that rows far out are in no training part.
+    The scores of the rows that each fold tests come with them. C is scikit-learn's; None chooses it.
     """
     mass = objective.mass
     train = folds.train if mass.dtype == bool else folds.train * mass
-    near = np.asarray(folds.train.any(axis=0)) if far_left_out else None
-    cross = CrossFit(objective, folds.test, C, train, near=near)
+    cross = CrossFit(objective, folds.test, C, train)
     fits = cross.ordinary
     report(f"{len(folds)} ordinary fits, C = {cross.C:g}")
     scores = folds.average([log_probabilities(Z)[0] for _, Z in cross.scores(fits)])
@@ -105,67 +96,7 @@ def log_probabilities(Z: Array) -> Array:
     return np.asarray(log_softmax(full, axis=1).transpose(0, 2, 1))
 
 
-def linear_opinions(X: Any, codes: Array, n_classes: int, folds: Folds, mass: Array | None = None) -> tuple[Array, ...]:
-    """Out-of-fold probabilities (n, n_classes) of the ordinary fit and of the one that cuts all that seems wrong."""
-    objective = logistic_objective(X, codes, n_classes, mass=mass)
-    _, parts, _ = trimmed_fits(objective, codes, folds, None)
-    logs = [log_probabilities(Z) for _, Z in parts]
-    return tuple(np.exp(folds.average([log[candidate] for log in logs])) for candidate in (0, 2))
-
-
-def simple_opinions(
-    X: Any,
-    codes: Array,
-    n_classes: int,
-    rng: np.random.Generator,
-    folds: Folds | None = None,
-    mass: Array | None = None,
-) -> dict[str, Array]:
-    """Out-of-fold probabilities (n, n_classes) of linear fits, nearest rows and trees; none if X holds no numbers.
-
-    Folds that are given are kept to, by all of them; else each has what suits it.
-    """
-    view, n = numeric_view(X), len(codes)
-    if view is None:
-        return {}
-    view = standardised(view, mass)
-    repeats = 2 if n_classes == 2 and n <= _TWICE_UP_TO else 1
-    own = draw_folds(n, rng, strata=codes, n_folds=5, n_repeats=repeats) if folds is None else folds
-    ordinary, trimmed = linear_opinions(view, codes, n_classes, own, mass)
-    found = {"linear": ordinary, "trimmed": trimmed}
-    if n <= _POOL:
-        everyone = np.arange(n)
-        if folds is None:
-            found["neighbours"] = label_shares(view, codes, n_classes, everyone, rng, mass)
-        else:
-            found["neighbours"] = label_shares_by_fold(view, codes, n_classes, folds, mass)
-    found["extra trees"] = smooth_forest(view, codes, n_classes, int(rng.integers(2**31)), folds, mass)
-    return found
-
-
-def smooth_forest(
-    X: Any, codes: Array, n_classes: int, seed: int, folds: Folds | None = None, mass: Array | None = None
-) -> Array:
-    """Probabilities (n, n_classes) of extra trees whose leaves hold many rows, by trees that have not seen the row.
-
-    Where two labels of five are wrong they still see what is left: each leaf is a vote of ten labels or more, and the
-    trees differ. They are rough, and count little where labels are right.
-    """
-    seen = min(_SEEN, _FOREST_ON / len(codes))
-    settings = {"min_samples_leaf": _SMOOTH_LEAF, "bootstrap": True, "max_samples": seen, "random_state": seed}
-    columns = min(X.shape[1], _COLUMNS)  # nearly all: of few columns that count, a root of them would often miss each
-    model = ExtraTreesClassifier(_SMOOTH_TREES, max_features=columns, oob_score=folds is None, **settings)
-    if folds is None:
-        return np.asarray(model.fit(X, codes, sample_weight=mass).oob_decision_function_)
-    parts = []
-    for train, test in zip(folds.train, folds.test, strict=True):
-        weight = None if mass is None else mass[train]
-        fit = clone(model).fit(X[train], codes[train], sample_weight=weight)
-        parts.append(_all_classes(fit, fit.predict_proba(X[test]), n_classes))
-    return folds.average(parts)
-
-
-def _all_classes(fit: Any, P: Array, n_classes: int) -> Array:
+def all_classes(fit: Any, P: Array, n_classes: int) -> Array:
     """P with a column for each class, where the rows of a fit may lack some."""
     full = np.zeros((len(P), n_classes))
     full[:, fit.classes_] = P
@@ -208,7 +139,7 @@ def _neighbours(X: Any, asked: Array, rng: np.random.Generator, mass: Array | No
     """(asked, count): the nearest rows among all, or among some where there are many."""
     rows = np.arange(X.shape[0]) if mass is None else np.flatnonzero(mass > 0)
     pairs = _PAIRS_FEW if X.shape[1] <= _FEW_COLUMNS else _PAIRS
-    size = int(np.clip(pairs / max(len(asked), 1), _NEIGHBOURS + 1, _POOL))
+    size = int(np.clip(pairs / max(len(asked), 1), _NEIGHBOURS + 1, POOL))
     pool = np.sort(rng.choice(rows, min(len(rows), size), replace=False))
     count = min(_NEIGHBOURS, len(pool) - 1)
     near = pool[_nearest(X, pool, asked, count + 1)]
@@ -397,12 +328,12 @@ class _TreeTask:
         total, times = np.zeros((len(self.codes), self.n_classes)), np.zeros(len(self.codes))
         order = np.concatenate([rng.permutation(F) for _ in range(-(-_TREES * out // F))])
         for left in order[: _TREES * out].reshape(_TREES, out):
-            rows = self._some_of(self.folds.train[left].all(axis=0), _FOREST_ON, rng)
+            rows = self._some_of(self.folds.train[left].all(axis=0), FOREST_ON, rng)
             asked = np.flatnonzero(self.folds.test[left].any(axis=0))
             tree = DecisionTreeClassifier(
                 min_samples_leaf=3, max_features="sqrt", random_state=int(rng.integers(2**31))
             ).fit(X[rows], self.codes[rows])
-            total[asked] += _all_classes(tree, tree.predict_proba(X[asked]), self.n_classes)
+            total[asked] += all_classes(tree, tree.predict_proba(X[asked]), self.n_classes)
             times[asked] += 1.0
         return np.divide(total, times[:, None], out=np.full_like(total, np.nan), where=times[:, None] > 0)
 
@@ -426,14 +357,14 @@ class _TreeTask:
         found = np.zeros(len(rounds))
         for i, P in enumerate(fit.staged_predict_proba(self.X[rows]), start=1):
             if i in rounds:
-                own = _all_classes(fit, P, self.n_classes)[np.arange(len(rows)), self.codes[rows]]
+                own = all_classes(fit, P, self.n_classes)[np.arange(len(rows)), self.codes[rows]]
                 found[rounds.index(i)] = np.log(np.maximum(own, 1e-4)).sum()
         return found
 
     def _stopped(self, fit: Any, X: Array, stop: int) -> Array:
         if stop >= fit.n_iter_:
-            return _all_classes(fit, fit.predict_proba(X), self.n_classes)
+            return all_classes(fit, fit.predict_proba(X), self.n_classes)
         stages = fit.staged_predict_proba(X)
         for _ in range(stop - 1):
             next(stages)
-        return _all_classes(fit, next(stages), self.n_classes)
+        return all_classes(fit, next(stages), self.n_classes)

@@ -13,9 +13,9 @@ from sklearn.utils.validation import _check_y, check_consistent_length, check_is
 
 from ..core.arrays import Array
 from ..core.flips import LIKELY, temperature, tempered, transition_of
+from ..crossfit.beside import simple_opinions
 from ..crossfit.judge import Verdict, judge
 from ..crossfit.models import FittedFolds, Task, ask
-from ..crossfit.opinions import simple_opinions
 from ..crossfit.residuals import Outliers
 from .any_model import Plan, RankedRangeModel, mass_of_rows
 from .linear import warn_of_lost_class
@@ -25,21 +25,25 @@ _LEAST_OF_CLASS = 5
 # Rows, or groups of 25, from which on a quarter of them makes a fit.
 _LEAST_TO_QUARTER = 600
 # Wrong labels have the upper hand of a model that knows less than the first share of what all opinions know together,
-# and of all models where that is less than the second share of what there is to know. It must be more than luck: so
-# many units of log likelihood. Opinions that would take more of a class than the last share know only that it is small.
-_OVERWHELMED, _HARDLY_KNOWN, _LUCK, _MOST_OF_CLASS = 0.6, 0.07, 5.0, 0.75
+# and of all models where that is less than the second share of what there is to know. Opinions that would take more of
+# a class than the last share know only that it is small.
+_OVERWHELMED, _HARDLY_KNOWN, _MOST_OF_CLASS = 0.6, 0.07, 0.75
+# What is known must be more than luck: so many units of log likelihood by all opinions together, and by the second best
+# of them alone, as luck comes to one more often than to two.
+_LUCK, _LUCK_OF_SECOND = 5.0, 2.5
 
 
 class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
     """Any classifier, trained without the rows whose labels are probably wrong.
 
     Copies of the model fitted on four fifths of the rows judge the other fifth; beside them stand a linear fit, one
-    that cuts what seems wrong, the nearest rows and extra trees, where X can be read as numbers. (Where it cannot,
-    copies fitted on a quarter judge the rest.) From what they say about the labels as they are follow the share of
-    wrong labels, class by class, and for each row the probability that its label is wrong. Rows of one half or more are
-    dropped, unless they are less than 1% of the rows and the share of wrong labels may well be zero; where so many
-    labels are wrong that the model itself hardly learns, all rows are whose label the opinions together would not give.
-    The model is fitted again without them. On clean labels next to nothing is dropped.
+    that cuts what seems wrong, the nearest rows, smooth functions and extra trees, where X can be read as numbers.
+    (Where it cannot, copies fitted on a quarter judge the rest.) From what they say about the labels as they are follow
+    the share of wrong labels, class by class, and for each row the probability that its label is wrong. Rows of one
+    half or more are dropped, unless they are less than 1% of the rows and the share of wrong labels may well be zero;
+    where so many labels are wrong that the model itself hardly learns, all rows are whose label the opinions together
+    would not give. The model is fitted again without them. On clean labels next to nothing is dropped, nor where no two
+    opinions know more about the labels than luck would.
 
     Parameters
     ----------
@@ -59,7 +63,8 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
     n_repeats : int
         With a given m, how often the rows are cut into halves (or into `cv` folds). With m="auto", each five repeats
         are 5 fits of four fifths to judge, and 5 to keep: the same where nothing is dropped, else without the rows that
-        are. Where less than 1% of the rows are dropped, one of all rows is kept beside them and counts three quarters.
+        are, and then those that judged count a quarter beside them. Where less than 1% of the rows are dropped, one of
+        all rows is kept beside the latter instead and counts three quarters.
     cv : None, int, splitter, or list of (train, test)
         None is as described for `n_repeats`. A splitter may leave rows unjudged, as TimeSeriesSplit does; those are
         never dropped.
@@ -159,15 +164,14 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
     def _tells_probabilities(self) -> bool:
         return hasattr(self._base(), "predict_proba")
 
-    def _calibrate(self, task: Task, fit: FittedFolds, verdict: Verdict | Outliers, mass: Array) -> None:
+    def _calibrate(self, task: Task, told: Array, verdict: Verdict | Outliers, mass: Array) -> None:
         """Halfway between two temperatures: that of all labels thought wrong, and of no more than are surely wrong.
 
         Rows that were dropped count as well: what is left after a cut looks easier than it is.
         """
-        P = fit.out_of_fold
-        rows = np.flatnonzero(np.isfinite(P).all(axis=1) & (mass > 0))
+        rows = np.flatnonzero(np.isfinite(told).all(axis=1) & (mass > 0))
         assert task.codes is not None
-        P, codes, wrong, worth = P[rows], task.codes[rows], verdict.p_wrong[rows], mass[rows]
+        P, codes, wrong, worth = told[rows], task.codes[rows], verdict.p_wrong[rows], mass[rows]
         T, none = transition_of(P, codes, wrong, worth), np.eye(P.shape[1])
         sure = min(1.0, verdict.interval[0] / verdict.rate) if verdict.rate > 0 else 0.0
         heats = [temperature(P, codes, none + share * (T - none), worth) for share in (sure, 1.0)]
@@ -187,7 +191,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         return found
 
     def _cut(self, task: Task, verdict: Verdict | Outliers, mass: Array) -> Array:
-        """Probably wrong; but no class that is too small to judge, and never all rows of a class.
+        """Probably wrong; but no class that is too small to judge, never all rows of a class, and nothing by luck.
 
         Where wrong labels have the upper hand of the model, all that the opinions together would not have given: which
         of these rows are wrong and which are hard can then not be told, and the model learns from neither.
@@ -196,6 +200,8 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         assert task.codes is not None
         assert isinstance(verdict, Verdict)
         cut, p_wrong = super()._cut(task, verdict, mass), verdict.p_wrong
+        if not _more_than_luck(verdict):
+            return np.zeros(len(cut), dtype=bool)
         if _overwhelmed(verdict, task.codes, mass):
             cut = verdict.unlike.copy()
         for label in task.classes:
@@ -224,6 +230,10 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         return np.log(np.maximum(self.predict_proba(X), 1e-300))
 
 
+def _more_than_luck(verdict: Verdict) -> bool:
+    return bool(verdict.gain > _LUCK and np.sort(verdict.gains)[-2:][0] > _LUCK_OF_SECOND)
+
+
 def _overwhelmed(verdict: Verdict, codes: Array, mass: Array) -> bool:
     """Whether so many labels are wrong, or rows hard, that the model itself, the first source, hardly learns."""
     sizes = np.bincount(codes, weights=mass)
@@ -231,4 +241,4 @@ def _overwhelmed(verdict: Verdict, codes: Array, mass: Array) -> bool:
     whole = -float(sizes.sum() * shares @ np.log(shares))
     lost = np.bincount(codes, weights=mass * verdict.unlike) / np.maximum(sizes, 1e-12)
     little = verdict.gains[0] < _OVERWHELMED * verdict.gain or verdict.gain < _HARDLY_KNOWN * whole
-    return bool(little and verdict.gain > _LUCK and lost.max() <= _MOST_OF_CLASS)
+    return bool(little and _more_than_luck(verdict) and lost.max() <= _MOST_OF_CLASS)

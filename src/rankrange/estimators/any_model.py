@@ -49,6 +49,9 @@ LEAST_TO_HALVE = 200
 _TOO_FEW = 0.01
 # How much the model of all rows counts there. Half is better for boosted trees, all for forests, which average already.
 _WHOLE = 0.75
+# How much the models that judged count beside those fitted without the rows that were dropped: some of these rows were
+# hard and not wrong, and probabilities that have never met them are too sure.
+_BEFORE = 0.25
 
 
 @dataclass(frozen=True)
@@ -222,21 +225,25 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         small = plan.independent(len(mass)) < LEAST_TO_HALVE
         calm = self.cv is None and (small or (knowing and self.dropped_.mean() < _TOO_FEW))
         single = self.refit == "single"
-        fit = None
+        fit = before = None
         if not single or self._tells_probabilities():
             if self.cv is None and fifths is not None and not self.dropped_.any():
                 fit = fifths  # nothing has changed since these were fitted
             else:
                 large = self.cv is None and (calm or single or self._learns_from_fifths)
                 fit = self._cross_fit(task, plan.larger(task) if large else plan, ~self.dropped_)
-            self._calibrate(task, fit, verdict, mass)
-        self._keep(task, fit, self.dropped_, plan.last_seed, whole=calm)
+                before = None if calm or single else fifths
+            told = fit.out_of_fold
+            if before is not None:
+                told = (1.0 - _BEFORE) * told + _BEFORE * before.out_of_fold
+            self._calibrate(task, told, verdict, mass)
+        self._keep(task, fit, self.dropped_, plan.last_seed, whole=calm, before=before)
 
     def _tells_probabilities(self) -> bool:
         return False
 
-    def _calibrate(self, task: Task, fit: FittedFolds, verdict: Verdict | Outliers, mass: Array) -> None:
-        """Learn from rows that the last fits have not seen how sure their probabilities may be."""
+    def _calibrate(self, task: Task, told: Array, verdict: Verdict | Outliers, mass: Array) -> None:
+        """Learn from what is told of rows that the fits have not seen how sure their probabilities may be."""
 
     def _cut(self, task: Task, verdict: Verdict | Outliers, mass: Array) -> Array:
         return np.asarray(verdict.p_wrong >= LIKELY)
@@ -263,11 +270,20 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         self.tuning_ = {"round": np.arange(len(end.values)), "objective": end.values}
         self._keep(task, end.last, end.dropped | end.easy, plan.last_seed)
 
-    def _keep(self, task: Task, fit: FittedFolds | None, left_out: Array, seed: int, whole: bool = False) -> None:
+    def _keep(
+        self,
+        task: Task,
+        fit: FittedFolds | None,
+        left_out: Array,
+        seed: int,
+        whole: bool = False,
+        before: FittedFolds | None = None,
+    ) -> None:
         """Store what predicts: the models of the folds, or one model of all rows that are left.
 
         `whole` adds that one to the models of the folds, and lets it count most. It keeps the random states that it was
-        given: where nothing is dropped it is the model of the user, to the bit.
+        given: where nothing is dropped it is the model of the user, to the bit. The models from `before` rows were
+        dropped count a little.
         """
         single = self.refit == "single"
         parts = [] if single or fit is None else list(fit.models)
@@ -281,6 +297,10 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         if whole and len(parts) > 1:
             self.estimator_weights_[:] = (1.0 - _WHOLE) / (len(parts) - 1)
             self.estimator_weights_[-1] = _WHOLE
+        if before is not None:
+            self.estimators_ = parts + before.models
+            shares = (1.0 - _BEFORE, len(parts)), (_BEFORE, len(before.models))
+            self.estimator_weights_ = np.concatenate([np.full(count, share / count) for share, count in shares])
 
     def _report(self, message: str) -> None:
         if self.verbose:

@@ -76,7 +76,7 @@ class Stack:
     def opinions(self, codes: Array, folds: Folds, rng: np.random.Generator) -> dict[str, Array]:
         """Out-of-fold probabilities of these labels by each opinion."""
         objective = logistic_objective(self.X, codes, self.n_classes)
-        _, parts, _ = trimmed_fits(objective, codes, folds, self.C, far_left_out=True)
+        _, parts, _ = trimmed_fits(objective, codes, folds, self.C)
         logs = [log_probabilities(Z) for _, Z in parts]
         found = {name: np.exp(folds.average([log[v] for log in logs])) for name, v in (("ordinary", 0), ("robust", 2))}
         if self.trees is not None:
