@@ -8,10 +8,9 @@ from sklearn.model_selection import cross_val_predict
 from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
 
 from rankrange import RankedRangeClassifier, noise
-from rankrange.crossfit.beside import linear_opinions, smooth_forests, smooth_functions
+from rankrange.crossfit.beside import _LEAVES, _joined_leaves, linear_opinions, smooth_forests, smooth_functions
 from rankrange.crossfit.folds import draw_folds
 from rankrange.crossfit.numeric import standardised, with_levels
-from rankrange.crossfit.opinions import _LEAVES, _joined_leaves
 
 
 def told(P, codes):
