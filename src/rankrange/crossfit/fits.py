@@ -217,22 +217,7 @@ def rough_metric(model: Objective, weight: Array) -> Metric:
 
 
 def masses_of(sets: Sets, shares: Array, k_share: float) -> tuple[Array, Array]:
-    """m (M, F) and k (F,) for shares of each training set's mass.
-
-    Parameters
-    ----------
-    sets : Sets
-        The training sets.
-    shares : ndarray of shape (M,)
-        Shares to drop.
-    k_share : float
-        The share to keep up to.
-
-    Returns
-    -------
-    m, k : ndarray
-        Rounded to counts where masses are counts.
-    """
+    """m (M, F) for these shares (M,) of each training set's mass, and k (F,): counts where masses are counts."""
     totals = sets.totals
     m, k = shares[:, None] * totals, k_share * totals
     if (sets.masses == np.floor(sets.masses)).all():
