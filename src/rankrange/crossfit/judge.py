@@ -21,7 +21,7 @@ from scipy.special import expit, logit, softmax
 from sklearn.neighbors import NearestNeighbors
 
 from ..core.arrays import Array
-from ..core.flips import LIKELY, POSSIBLE, TIED, WrongLabels
+from ..core.flips import LIKELY, POSSIBLE, TIED, WIDTH, WrongLabels
 from ..core.flips_of_two import wrong_labels_by_prior
 from ..core.rates import averaged_labels
 
@@ -30,7 +30,6 @@ _LEAST = 1e-4
 _ROUNDS = 300
 # Units of log likelihood that an opinion must gain over the shares of the classes to be one.
 _ANYTHING = 3.0
-_WIDTH = 1.96
 # Above this probability that no label is wrong nothing is claimed: p_wrong is not told above the second number, unless
 # a label has a probability below the first of these: it may be looked at; or below the second: then p_wrong stands.
 _UNTOLD, _SILENT, _UNLIKELY, _IMPOSSIBLE = 0.05, POSSIBLE - 0.01, 0.03, 0.003
@@ -180,9 +179,9 @@ def _joined(readings: list[Readings], shares: Array, rows: Array, told: _Told) -
     # Readings and opinions that differ are as good a sign of how little is known as the error that each claims.
     square = np.zeros(len(readings)) + shares[0] * rate**2
     for share, models in ((one, [r.tied for r in readings]), (each, [r.free for r in readings])):
-        errors = np.array([(model.interval[1] - model.interval[0]) / (2.0 * _WIDTH) for model in models])
+        errors = np.array([(model.interval[1] - model.interval[0]) / (2.0 * WIDTH) for model in models])
         square += share * (errors**2 + (np.array([model.rate for model in models]) - rate) ** 2)
-    spread = _WIDTH * float(np.sqrt(weights @ square))
+    spread = WIDTH * float(np.sqrt(weights @ square))
     p_wrong = np.full(n, rate)
     p_wrong[rows] = weights @ np.stack(wrong)
     interval = (max(0.0, rate - spread), min(1.0, max(rate + max(spread, 3.0 / n), told.most)))
@@ -196,7 +195,7 @@ def _most(unlike: Array, share: Array) -> float:
     wrong labels can tell how many of the hard ones are wrong.
     """
     part = float(share @ unlike)
-    return min(1.0, part + _WIDTH * float(np.sqrt(part * (1.0 - part) * (share**2).sum())))
+    return min(1.0, part + WIDTH * float(np.sqrt(part * (1.0 - part) * (share**2).sum())))
 
 
 # So many rows tell the weights of a mixture to one or two hundredths, where it is flat around them; more take time.
