@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
 from scipy.special import gammaincinv, gammaln, softmax
 from scipy.stats import norm
+from sklearn.base import clone
 from sklearn.compose import TransformedTargetRegressor
-from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
 from sklearn.preprocessing import RobustScaler
 
 from ..core.arrays import Array
@@ -39,11 +41,8 @@ _GROUPS = 5
 _SHAPES = (2.0, 1.4, 1.0, 0.7)
 # One side is at most so many times as wide as the other, and has a width of its own from so many rows on.
 _SKEWED, _FEW = 3.0, 10
-# How much trees may count beside the line.
-_SHARES = np.linspace(0.0, 1.0, 11)
-_BOOSTED_ON = 40_000
-# Rows in a leaf of trees that learn how far rows scatter.
-_PER_LEAF = 40
+# Rows that boosted trees are fitted to at most, up to which extra trees are asked too, and how many of these.
+_BOOSTED_ON, _EXTRA_UP_TO, _EXTRA_TREES = 40_000, 20_000, 60
 
 
 def judge_numbers(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement:
@@ -182,17 +181,26 @@ def _fold(X: Array, y: Array, test: Array, penalty: float, plan: Plan, f: int) -
 
 
 def _best_guess(X: Array, y: Array, masks: Array, linear: Array, plan: Plan) -> Array:
-    """What the robust line and boosted trees together expect of each row that they have not seen.
+    """What the robust line, boosted trees and extra trees together expect of each row that they have not seen.
 
     How much each counts is decided by the smaller 70% of the errors, which wrong numbers cannot raise. Errors are not
     divided by what rows like it usually miss: where wrong numbers are large, trees learn that too.
     """
     target = y.astype(np.float64)
-    trees = _boosted(X, target, masks, plan, 5)
+    models: list[Any] = [HistGradientBoostingRegressor(loss="absolute_error", early_stopping=False)]
+    if len(y) <= _EXTRA_UP_TO:
+        models.append(ExtraTreesRegressor(_EXTRA_TREES, min_samples_leaf=3))
+    parts = (_unseen(model, X, target, masks, plan, 5 + stream) for stream, model in enumerate(models))
+    guesses = np.stack([linear, *parts])
     some = slice(None, None, 1 + len(y) // _BOOSTED_ON)
-    blends = [share * trees[some] + (1.0 - share) * linear[some] for share in _SHARES]
-    share = _SHARES[int(np.argmin([_middle(target[some] - guess) for guess in blends]))]
-    return np.asarray(share * trees + (1.0 - share) * linear)
+    costs = [_middle(target[some] - shares @ guesses[:, some]) for shares in _shares(len(guesses))]
+    return np.asarray(_shares(len(guesses))[int(np.argmin(costs))] @ guesses)
+
+
+def _shares(count: int) -> Array:
+    """(blends, count): all tenths that make up one."""
+    tenths = [part for part in product(range(11), repeat=count) if sum(part) == 10]
+    return np.array(tenths) / 10.0
 
 
 def _scatter(X: Array, residual: Array, masks: Array, plan: Plan) -> Array:
@@ -200,27 +208,20 @@ def _scatter(X: Array, residual: Array, masks: Array, plan: Plan) -> Array:
 
     It only ever takes claims back. Divided by it throughout, errors that crowd would look usual where they are.
     """
-    expected = _boosted(
-        X, sizes(residual), masks, plan, 6, loss="squared_error", max_iter=30, min_samples_leaf=_PER_LEAF
-    )
+    model = HistGradientBoostingRegressor(max_iter=30, min_samples_leaf=40, early_stopping=False)
+    expected = _unseen(model, X, sizes(residual), masks, plan, 7)
     return local_scale(residual, expected, np.ones(len(residual))) / core_of(residual)
 
 
-def _boosted(X: Array, y: Array, masks: Array, plan: Plan, stream: int, **settings: Any) -> Array:
-    """Out-of-fold predictions of boosted trees, of least absolute error unless told otherwise.
-
-    They are fitted to a sample where rows are many.
-    """
-    settings = {"loss": "absolute_error", **settings}
+def _unseen(model: Any, X: Array, y: Array, masks: Array, plan: Plan, stream: int) -> Array:
+    """What copies of the model expect of rows that they have not seen; fitted to a sample where rows are many."""
     found = np.empty(len(y))
     for f, test in enumerate(masks):
         rows = np.flatnonzero(~test)
         if len(rows) > _BOOSTED_ON:
             rows = np.sort(plan.rng(stream, f).choice(rows, _BOOSTED_ON, replace=False))
-        model = HistGradientBoostingRegressor(
-            early_stopping=False, random_state=int(plan.rng(stream, f, 1).integers(2**31)), **settings
-        )
-        found[test] = model.fit(X[rows], y[rows]).predict(X[test])
+        copy = clone(model).set_params(random_state=int(plan.rng(stream, f, 1).integers(2**31)))
+        found[test] = copy.fit(X[rows], y[rows]).predict(X[test])
     return found
 
 
