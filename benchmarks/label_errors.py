@@ -1,7 +1,7 @@
 """Wrong labels found and claimed: find_label_issues beside cleanlab, on planted errors and on real ones.
 
     RANKRANGE_DATA=... python benchmarks/label_errors.py [--full] [--seeds 1] [--first 0] [--sets ...] [--no-record]
-    RANKRANGE_DATA=... python benchmarks/label_errors.py --real | --numbers | --aqua | --sizes | --log-loss
+    RANKRANGE_DATA=... python benchmarks/label_errors.py --real | --numbers | --aqua | --sizes | --limit | --log-loss
     python benchmarks/label_errors.py --small [--seeds 10] [--first 0]
     python benchmarks/label_errors.py --probs FOLDER
     RANKRANGE_DATA=... python benchmarks/label_errors.py --summary [--small]
@@ -303,13 +303,25 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--sets", nargs="+")
     parser.add_argument("--probs", metavar="FOLDER")
-    for flag in ("full", "clean", "small", "sizes", "real", "numbers", "aqua", "log-loss", "summary", "no-record"):
+    for flag in (
+        "full",
+        "clean",
+        "small",
+        "sizes",
+        "limit",
+        "real",
+        "numbers",
+        "aqua",
+        "log-loss",
+        "summary",
+        "no-record",
+    ):
         parser.add_argument(f"--{flag}", action="store_true")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     import label_errors_real as others
 
-    parts = {name: getattr(others, name) for name in ("sizes", "real", "numbers", "aqua", "log_loss")}
+    parts = {name: getattr(others, name) for name in ("sizes", "limit", "real", "numbers", "aqua", "log_loss")}
     asked = [part for name, part in parts.items() if getattr(arguments, name)]
     for part in asked:
         part(arguments.sets or ())

@@ -1,4 +1,4 @@
-"""Beside planted errors: sizes, real errors, numbers, AQuA, probabilities of networks. Run by label_errors.py.
+"""Beside planted errors: sizes, limits, real errors, numbers, AQuA, networks' probabilities. Run by label_errors.py.
 
 - `--sizes`: circles, checkerboards, xor and two spirals at 5,000 and 100,000 rows and a rule of colours at 245,000,
   without planted errors: rows flagged, time, and whether a sample of the rows and all of them get the same verdict.
@@ -9,6 +9,8 @@
 - `--aqua`: four sets in AQuA's protocol beside its printed figures. The measure is the weighted F1 of the flags, the
   mean over rates .1 and .4, and flagging nothing scores 65.
 - `--log-loss`: AoRRClassifier beside logistic regression on clean tables.
+- `--limit`: the claims of somebody who has the same opinions and knows how often labels of each class are replaced by
+  each other, at 600 and at 1,800 rows: what is left is due to the opinions and to luck.
 `--sets` names some of the sets of these.
 - `--probs FOLDER`: probabilities of CIFAR-10N labels by networks that have not seen the image (the files that
   `torch_suspects.py --train FOLDER` leaves), with nothing but them.
@@ -25,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.special import softmax
 from sklearn.decomposition import TruncatedSVD
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -38,6 +41,7 @@ import record
 from any_model import TABLES, table
 from label_errors import LEVELS, MADE, made, of_cleanlab
 from rankrange import AoRRClassifier, find_label_issues, noise
+from rankrange.core.rates import _scaled
 
 NUMBERS = ("airquality_co", "airquality_nmhc", "telomere_cq_telo", "telomere_ts", "metaphor_novelty", "politeness_wiki")
 CLEAN = ("monk", "australian", "phoneme", "titanic", "splice", "breast cancer", "compas", "mushrooms")
@@ -166,6 +170,44 @@ def aqua(sets: Sets) -> None:
             row["printed"] = "; ".join(f"{m} {v}" for m, v in zip(known["method"], known["value"], strict=True))
             print(row, flush=True)
             record.append("label_errors_aqua", [row])
+
+
+def planted_transition(kind: str, rate: float, n_classes: int) -> Any:
+    """(true, given): how often labels of each class are replaced, as `any_model.plant` does it."""
+    if kind == "symmetric":
+        return np.where(np.eye(n_classes) == 1, 1 - rate, rate / (n_classes - 1))
+    T = np.eye(n_classes)
+    for c in (1,) if n_classes == 2 else range(0, n_classes, 2):
+        T[c, c], T[c, 0 if n_classes == 2 else (c + 1) % n_classes] = 1 - rate, rate
+    return T
+
+
+def known_rates(issues: Any, codes: Any, T: Any) -> Any:
+    """p(wrong) by the mixture of the opinions, where T is known; far rows are left out."""
+    mean = sum(weight * np.asarray(P, dtype=float) for _, weight, P in issues.opinions)
+    Z, near = np.log(np.clip(mean, 1e-3, 1.0)), ~issues.far
+    x = _scaled(Z[near], codes[near], T, np.zeros(1 + Z.shape[1]))
+    joint = softmax(np.exp(x[0]) * Z + x[1:], axis=1) * T[:, codes].T
+    return np.where(near, 1 - joint[np.arange(len(codes)), codes] / joint.sum(axis=1), 0.0)
+
+
+def limit(sets: Sets) -> None:
+    """Claims where the rates are known beside ours, symmetric noise and one class, one seed."""
+    for most in (600, 1800):
+        for name in sets or label_errors.SETS:
+            for kind, rate in (("symmetric", 0.1), ("symmetric", 0.2), ("one class", 0.3)):
+                X, y, _, _ = label_errors.data(name, 0, most)
+                given = label_errors.corrupted(X, y, kind, rate, 0)[1]
+                if len(y) < most / 2 or len(np.unique(given)) <= given.max():
+                    continue
+                issues = find_label_issues(X, given, random_state=0)
+                told = {"ours": issues.p_wrong}
+                told["known"] = known_rates(issues, given, planted_transition(kind, rate, int(y.max()) + 1))
+                row = {"set": name, "kind": kind, "rate": rate, "n": len(y)}
+                for who, p in told.items():
+                    row |= {f"{who}_{key}": value for key, value in claims(p, given != y).items()}
+                print(row, flush=True)
+                record.append("label_errors_limit", [row])
 
 
 def log_loss(sets: Sets) -> None:

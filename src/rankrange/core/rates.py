@@ -4,16 +4,19 @@ The model is that of `core.flips`: the true class follows softmax(a z + b), and 
 rate. The most likely rate alone claims too much: on tables that are hard to predict, "few are wrong, and the classes
 overlap" and "the classes are apart, and many are wrong" make the labels about equally likely, and the best of many
 such stories is lucky. So every story counts with its probability. With two classes they are a grid of pairs of rates,
-the scale a and the shift b fitted to each and their width put in by Laplace's method; with more classes there are
-three: no label is wrong, one rate for all classes, a rate for each pair of them. No rate at all has a probability of
-its own, `none`: where it stays above a few percent, the labels do not show that any of them is wrong. Several opinions
-are averaged the same way: a line shows a rate of wrong labels that trees, which fit the labels closely, have taken in.
+the scale a and the shift b fitted to each and their width put in by Laplace's method; with more classes a grid of
+rates at which labels become any other class alike, and two fits of errors of a kind: one rate for all classes, or one
+for each, that lead to some classes more than to others. Where they lead is many numbers, which gain by chance and must
+gain more. No rate at all has a probability of its own, `none`: where it stays above a few percent, the labels do not
+show that any of them is wrong. Several opinions are averaged the same way: a line shows a rate of wrong labels that
+trees, which fit the labels closely, have taken in.
 
 With two classes two witnesses are heard about the stories, and each counts one half. The first takes the scores at
 their size. But a model that has learned wrong labels at a constant rate knows how often it will be contradicted, and
 its sizes show nothing. The second therefore takes the order of the rows alone, the surest first: where labels are
 right, the surest rows are contradicted least, and where they are wrong at random, as often as others. Rows that differ
-in nothing that is known can look that way too, so that one witness is not enough.
+in nothing that is known can look that way too, so that one witness is not enough to say that any label is wrong. Where
+both say so, the rates are those of the second.
 """
 
 from __future__ import annotations
