@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scipy.special import expit, softmax
-from sklearn.datasets import load_wine
+from sklearn.datasets import load_wine, make_gaussian_quantiles
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_predict
 
@@ -325,3 +325,15 @@ def test_what_is_told_of_many_rows_is_told_more_decidedly_and_of_few_as_it_is():
         more = np.abs(told.p_wrong - 0.5) - np.abs(plain - 0.5)
         assert more.min() > -1e-6
         assert (more.max() > 1e-3) == decided
+
+
+def test_several_classes_that_models_do_not_fit_are_not_called_wrong():
+    X, y = make_gaussian_quantiles(n_samples=1000, n_features=5, n_classes=4, random_state=0)
+    assert (find_label_issues(X, y, random_state=0).p_wrong < 0.5).all()  # rings: 142 of them were
+
+
+def test_labels_that_columns_hardly_tell_are_not_called_mostly_wrong():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(700, 4))
+    y = np.where(rng.random(700) < 0.3, 8, 4 * (X[:, 0] > 0) + rng.integers(0, 4, 700))
+    assert (find_label_issues(X, y, random_state=1).p_wrong < 0.5).all()  # 568 of them were

@@ -11,7 +11,7 @@ gain more. No rate at all has a probability of its own, `none`: where it stays a
 show that any of them is wrong. Several opinions are averaged the same way: a line shows a rate of wrong labels that
 trees, which fit the labels closely, have taken in.
 
-With two classes two witnesses are heard about the stories, and each counts one half. The first takes the scores at
+Two witnesses are heard about the stories, and each counts one half. The first takes the scores at
 their size. But a model that has learned wrong labels at a constant rate knows how often it will be contradicted, and
 its sizes show nothing. The second therefore takes the order of the rows alone, the surest first: where labels are
 right, the surest rows are contradicted least, and where they are wrong at random, as often as others. Rows that differ
@@ -285,6 +285,8 @@ def _more_classes(logs: list[Array], codes: Array, stories: Array | None) -> Ave
 
     prior = _prior_of_many(_NONE_OF_MANY, K, _FURTHER * np.log(n))
     weights = _weights(evidence + _doubt(evidence + prior, K), prior, stories)
+    if stories is None:
+        weights = _seen_by_order(weights, _none_by_order(logs[0], codes))
     loose = _weights(evidence, _prior_of_many(_RANKING[0], K, 1.0))
     loose[:, 0] = 0.0
     told = np.argwhere(np.maximum(weights, loose) > 1e-3)
@@ -307,6 +309,30 @@ def _more_classes(logs: list[Array], codes: Array, stories: Array | None) -> Ave
         transition=T,
         stories=weights.sum(axis=0),
     )
+
+
+def _seen_by_order(weights: Array, none: float) -> Array:
+    """(opinions, stories): no error half as likely as it was and half as the order of the rows has it."""
+    now = float(weights[:, 0].sum())
+    then = (1.0 - _ORDER_SAYS) * now + _ORDER_SAYS * none
+    heard = np.array(weights) * ((1.0 - then) / max(1.0 - now, 1e-300))
+    heard[:, 0] = then * weights.sum(axis=1)
+    return heard
+
+
+def _none_by_order(Z: Array, codes: Array) -> float:
+    """The probability that no label is wrong, by the order of the rows alone: the surest first, whatever their class.
+
+    Where labels are right, the surest rows are contradicted least. That holds for models that do not fit the classes
+    too, as lines and trees do not fit rings: errors of a kind explain what these miss as well as wrong labels.
+    """
+    (n, K), two = Z.shape, np.sort(Z, axis=1)[:, -2:]
+    surest = np.log((n + 1.0) / rankdata(two[:, 0] - two[:, 1]))
+    agrees = (Z.argmax(axis=1) == codes).astype(np.intp)
+    pairs = np.column_stack([_EVEN / (K - 1), _EVEN])
+    evidence = _Curves.of(surest, agrees, pairs, np.full(len(_EVEN), _STEEP)).evidence()
+    prior = _prior_of_many(_NONE_OF_MANY, K, 0.0)[: len(_EVEN)]
+    return float(softmax(evidence + prior)[0])
 
 
 def _evidence(labels: WrongLabels, codes: Array) -> float:

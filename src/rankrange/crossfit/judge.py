@@ -36,6 +36,8 @@ _UNTOLD, _SILENT, _UNLIKELY, _IMPOSSIBLE = 0.05, POSSIBLE - 0.01, 0.03, 0.003
 # Of two classes, the share of labels that the mixture may miss where something is claimed; classes count alike, or one
 # that is rarely seen would hide behind the other.
 _HOPELESS = 0.3
+# Where more labels seem wrong than this, nothing says which are: they would teach models more than the right ones.
+_MOST_WRONG = 0.5
 # A share of wrong labels below the first number is not claimed where it may be as low as the second.
 _FEW_WRONG, _NEXT_TO_NONE = 0.01, 0.002
 # Rows whose distance from the middle is so many times that of three quarters of the rows are far, if they are few.
@@ -296,7 +298,7 @@ def weigh(
     found = averaged_labels([mean[near], *(P[kind, near] for kind in kinds)], codes[near], stories)
     missed = mean[near].argmax(axis=1) != codes[near]
     by_class = np.bincount(codes[near], missed, K) / np.maximum(np.bincount(codes[near], minlength=K), 1)
-    hopeless = K == 2 and max(missed.mean(), by_class.mean()) > _HOPELESS
+    hopeless = (K == 2 and max(missed.mean(), by_class.mean()) > _HOPELESS) or found.rate > _MOST_WRONG
     if hopeless or (found.rate < _FEW_WRONG and found.interval[0] <= _NEXT_TO_NONE):
         # Overlap and wrong labels look alike to models that miss so many: whatever the evidence, nobody can tell. Nor
         # whether a handful of labels is wrong or next to impossible, where all may be right.
