@@ -11,12 +11,13 @@ gain more. No rate at all has a probability of its own, `none`: where it stays a
 show that any of them is wrong. Several opinions are averaged the same way: a line shows a rate of wrong labels that
 trees, which fit the labels closely, have taken in.
 
-Two witnesses are heard about the stories, and each counts one half. The first takes the scores at
-their size. But a model that has learned wrong labels at a constant rate knows how often it will be contradicted, and
-its sizes show nothing. The second therefore takes the order of the rows alone, the surest first: where labels are
-right, the surest rows are contradicted least, and where they are wrong at random, as often as others. Rows that differ
-in nothing that is known can look that way too, so that one witness is not enough to say that any label is wrong. Where
-both say so, the rates are those of the second.
+Two witnesses are heard about the stories, and each counts one half. The first takes the scores at their size. But a
+model that has learned wrong labels at a constant rate knows how often it will be contradicted, and its sizes show
+nothing. The second therefore takes the order of the rows alone, the surest first: where labels are right, the surest
+rows are contradicted least, and where they are wrong at random, as often as others. Rows that differ in nothing that is
+known can look that way too, so that one witness is not enough to say that any label is wrong. Where both say so, the
+rates are those of the second. With more than two classes the second can only raise the probability of no error: errors
+of a kind are easily mistaken for what models do not fit.
 """
 
 from __future__ import annotations
@@ -312,9 +313,9 @@ def _more_classes(logs: list[Array], codes: Array, stories: Array | None) -> Ave
 
 
 def _seen_by_order(weights: Array, none: float) -> Array:
-    """(opinions, stories): no error half as likely as it was and half as the order of the rows has it."""
+    """(opinions, stories): no error half as likely as it was and half as the order has it, if that is more."""
     now = float(weights[:, 0].sum())
-    then = (1.0 - _ORDER_SAYS) * now + _ORDER_SAYS * none
+    then = max(now, (1.0 - _ORDER_SAYS) * now + _ORDER_SAYS * none)
     heard = np.array(weights) * ((1.0 - then) / max(1.0 - now, 1e-300))
     heard[:, 0] = then * weights.sum(axis=1)
     return heard
