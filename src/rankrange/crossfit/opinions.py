@@ -152,7 +152,8 @@ def smooth_functions(X: Any, codes: Array, n_classes: int, rng: np.random.Genera
     squares = euclidean_distances(X, X[some], squared=True)
     middle = float(np.median(squares)) or 1.0
     overall = np.bincount(codes, weights=worth, minlength=n_classes) / worth.sum()
-    Y, found = np.eye(n_classes)[codes] - overall, []
+    Y = np.eye(n_classes)[codes] - overall
+    found: list[tuple[float, int, Array]] = []
     for width in _WIDTHS:
         bumps = np.exp(-squares / (width * middle))
         features = bumps @ _whitening(bumps[some])

@@ -251,7 +251,7 @@ def trimmed_views(
     n, K = len(data.codes), len(data.classes)
     objective = logistic_objective(data.X, data.learnt, K, estimator is None or bool(estimator.fit_intercept))
     C = None if estimator is None or estimator.C == "auto" else float(estimator.C)
-    fits, parts, _ = trimmed_fits(objective, data.learnt, Folds(~tests & ~far, tests), C, report, True)
+    fits, parts, _ = trimmed_fits(objective, data.learnt, Folds(~tests & ~far, tests), C, report)
     logs = np.empty((len(fits.W), repeats[-1] + 1, n, K), dtype=np.float32)
     cuts = np.empty((repeats[-1] + 1, n))
     for repeat, limit, (rows, scores) in zip(repeats, fits.cuts(2), parts, strict=True):
