@@ -4,7 +4,8 @@
   without planted errors: rows flagged, time, and whether a sample of the rows and all of them get the same verdict.
 - `--real`: music_genre, crowd labels with known truth: average precision (AP), claims, and test accuracy after cleaning
   without a hand (rows with p_wrong >= .5 dropped, or relabelled).
-- `--numbers`: numeric targets with known errors: AP of the audit's p(wrong) beside cleanlab's regression module.
+- `--numbers`: numeric targets with known errors, five seeds (of the rows that are taken, the folds and the models): AP
+  of the audit's order, by how far numbers are off, and of its p(wrong), beside cleanlab's regression module.
 - `--aqua`: four sets in AQuA's protocol beside its printed figures. The measure is the weighted F1 of the flags, the
   mean over rates .1 and .4, and flagging nothing scores 65.
 - `--log-loss`: AoRRClassifier beside logistic regression on clean tables.
@@ -18,6 +19,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -110,13 +112,13 @@ def real(_: Sets) -> None:
 
 
 def numbers(sets: Sets) -> None:
-    """Numeric targets with known errors: AP of the audit's p(wrong) and of cleanlab's regression module."""
+    """Numeric targets with known errors: AP of the audit's order and of cleanlab's regression module, five seeds."""
     from cleanlab.regression.learn import CleanLearning
 
     from rankrange.audit import audit_table
 
-    for name in sets or NUMBERS:
-        frame = folder(name).sample(frac=1.0, random_state=0).head(3000).reset_index(drop=True)
+    for name, seed in product(sets or NUMBERS, range(5)):
+        frame = folder(name).sample(frac=1.0, random_state=seed).head(3000).reset_index(drop=True)
         wrong = frame.pop("is_error").astype(bool).to_numpy()
         frame = frame.drop(columns=["true_label"])
         if "text" in frame:  # what else the file has of a text comes from the same annotations
@@ -124,18 +126,18 @@ def numbers(sets: Sets) -> None:
             X = TruncatedSVD(40, random_state=0).fit_transform(words)
             frame = pd.DataFrame(X, columns=[f"c{i}" for i in range(40)]).assign(given_label=frame["given_label"])
         start = time.process_time()
-        judged = audit_table(frame, "given_label", task="numbers").judgement
+        judged = audit_table(frame, "given_label", task="numbers", seed=seed).judgement
         seconds = time.process_time() - start
         X = pd.get_dummies(frame.drop(columns=["given_label"])).to_numpy(dtype=float)
         start = time.process_time()
-        theirs = CleanLearning(HistGradientBoostingRegressor(random_state=0), seed=0).find_label_issues(
+        theirs = CleanLearning(HistGradientBoostingRegressor(random_state=seed), seed=seed).find_label_issues(
             X, frame["given_label"].to_numpy()
         )
         score = judged.wrong + 1e-9 * np.abs(judged.residuals)
-        row: dict[str, Any] = {"set": name, "n": len(frame), "wrong": round(wrong.mean(), 4)}
-        row |= {"ap": round(average_precision_score(wrong, score), 4)}
+        row: dict[str, Any] = {"set": name, "seed": seed, "n": len(frame), "wrong": round(wrong.mean(), 4)}
+        row |= {"ap": round(average_precision_score(wrong, np.abs(judged.residuals)), 4)}
         row |= {"ap_cleanlab": round(average_precision_score(wrong, 1 - theirs["label_quality"]), 4)}
-        row |= {"ap_residual": round(average_precision_score(wrong, np.abs(judged.residuals)), 4)}
+        row |= {"ap_p_wrong": round(average_precision_score(wrong, score), 4)}
         row |= {**claims(judged.wrong, wrong), "seconds": round(seconds, 1)}
         row["seconds_cleanlab"] = round(time.process_time() - start, 1)
         print(row, flush=True)

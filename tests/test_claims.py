@@ -3,14 +3,17 @@
 import numpy as np
 import pytest
 from scipy.special import expit
+from sklearn.datasets import load_wine
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_predict
 
 from rankrange import find_label_issues, noise
+from rankrange.audit import audit_table
 from rankrange.core.rates import averaged_labels
 from rankrange.crossfit.folds import Folds, draw_folds
 from rankrange.crossfit.judge import far_rows, odd_rows, weigh
 from rankrange.crossfit.opinions import tree_opinions
+from rankrange.crossfit.residuals import Widths
 
 
 def both(p):
@@ -179,3 +182,76 @@ def test_far_rows_that_a_guess_agrees_with_are_ranked_with_those_that_it_contrad
     sure = np.where(far, 0.95, near)  # natural far rows, which all agree
     found = weigh({"model": both(np.where(y == 1, sure, 1.0 - sure))}, y, far)
     assert found.ranking[far].max() < 0.1
+
+
+def with_missing_cells(seed, n=500):
+    """Three columns of which the first says most, a tenth of its cells missing; what the target comes from."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    missing = rng.random(n) < 0.1
+    truth = 3.0 * X[:, 0] + X[:, 1]
+    X[missing, 0] = np.nan
+    return X, missing, truth, rng
+
+
+def test_rows_whose_telling_cell_is_missing_are_not_called_wrong():
+    claimed, found, lacking = [], [], []
+    for seed in (0, 2, 3):
+        X, missing, truth, _ = with_missing_cells(seed)
+        y = (truth > 0).astype(int)
+        given = noise.symmetric(y, 0.1, random_state=seed)
+        p_wrong = find_label_issues(X, given, random_state=0).p_wrong
+        told = p_wrong >= 0.5
+        claimed.append(p_wrong[told])
+        found.append((given != y)[told])
+        lacking.append(missing[told])
+    claimed, found, lacking = (np.concatenate(part) for part in (claimed, found, lacking))
+    assert len(claimed) > 60
+    assert found.mean() > claimed.mean() - 0.1
+    assert lacking.mean() < 0.1  # a third of them, where rows count as complete
+
+
+def test_numbers_that_scatter_because_a_cell_is_missing_are_right():
+    X, missing, truth, rng = with_missing_cells(0)
+    y = truth + 0.5 * rng.normal(size=len(truth))
+    wrong = rng.random(len(y)) < 0.05
+    y_wrong = y + np.where(wrong, 8.0 * rng.choice([-1.0, 1.0], len(y)), 0.0)
+    for target, planted in ((y, np.zeros(len(y), dtype=bool)), (y_wrong, wrong)):
+        table = {name: column.tolist() for name, column in zip("abc", X.T, strict=True)} | {"y": target.tolist()}
+        told = audit_table(table, "y").judgement.wrong >= 0.5
+        assert (told & ~planted).sum() <= 2
+        assert told[planted & ~missing].all()
+
+
+def test_residuals_are_as_wide_as_those_of_rows_with_the_same_mark():
+    rng = np.random.default_rng(0)
+    mark, other = rng.random(800) < 0.15, rng.random(800) < 0.5
+    X = np.column_stack([rng.normal(size=800), mark, other])
+    residual = rng.normal(size=800)
+    assert Widths.of(residual, X).sides == ()
+    width = Widths.of(np.where(mark, 4.0, 1.0) * residual, X).of_rows(X)
+    np.testing.assert_allclose(width[~mark], 1.0)
+    np.testing.assert_allclose(width[mark], 4.0, rtol=0.25)
+    tight = Widths.of(np.where(mark, 0.2, 1.0) * residual, X).of_rows(X)
+    assert tight[~mark].min() > 3.0 * tight[mark].max()
+
+
+def test_the_units_of_columns_do_not_matter():
+    X, y = load_wine(return_X_y=True)
+    given = noise.symmetric(y, 0.1, random_state=1)
+    units = 10.0 ** np.random.default_rng(0).integers(-4, 5, X.shape[1])
+    one, other = (find_label_issues(rows, given, random_state=0) for rows in (X, X * units + 3.0 * units))
+    np.testing.assert_allclose(one.p_wrong, other.p_wrong, atol=0.02)
+
+
+def test_numbers_that_scatter_more_in_some_rows_are_right_there():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 3))
+    y = X[:, 0] + (0.1 + np.abs(X[:, 2])) * rng.normal(size=500)
+    table = {name: column.tolist() for name, column in zip("abc", X.T, strict=True)}
+    assert (audit_table(table | {"y": y.tolist()}, "y").judgement.wrong < 0.5).all()
+    calm = np.flatnonzero(np.abs(X[:, 2]) < 0.3)[:15]
+    y[calm] += 9.0
+    told = audit_table(table | {"y": y.tolist()}, "y").judgement.wrong >= 0.5
+    assert told[calm].all()
+    assert told.sum() <= len(calm) + 3

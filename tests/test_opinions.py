@@ -10,13 +10,8 @@ from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
 from rankrange import RankedRangeClassifier, noise
 from rankrange.crossfit.folds import draw_folds
 from rankrange.crossfit.numeric import standardised, with_levels
-from rankrange.crossfit.opinions import (
-    _LEAVES,
-    _joined_leaves,
-    linear_opinions,
-    smooth_forests,
-    smooth_functions,
-)
+from rankrange.crossfit.opinions import linear_opinions
+from rankrange.crossfit.simple import _LEAVES, _joined_leaves, smooth_forests, smooth_functions
 
 
 def told(P, codes):

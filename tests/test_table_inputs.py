@@ -315,6 +315,7 @@ def test_a_pattern_names_all_columns_that_match_it(tmp_path):
     [
         ({"pred_probs": np.full((39, 2), 0.5)}, "with the 40 rows of the table"),
         ({"pred_probs": np.full((40, 3), 0.5)}, "a column per class"),
+        ({"pred_probs": np.full((40, 2), 0.5), "estimator": "GaussianNB"}, "by estimator or by pred_probs, got both"),
         ({"embeddings": np.full((40, 2), np.nan)}, "must be finite"),
         ({"group": "a", "time": "c"}, "by group or by time, got both"),
         ({"time": "b"}, "time needs a date or a number in each row, got texts"),

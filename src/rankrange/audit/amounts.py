@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import product
+from typing import Any
+
 import numpy as np
 from scipy.special import gammaincinv, gammaln, softmax
 from scipy.stats import norm
+from sklearn.base import clone
 from sklearn.compose import TransformedTargetRegressor
-from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
 from sklearn.preprocessing import RobustScaler
 
 from ..core.arrays import Array
 from ..core.flips import LIKELY, POSSIBLE
 from ..core.losses import Squared
 from ..core.objective import Design, Objective
+from ..crossfit.residuals import Widths, local_scale, sizes
 from ..estimators import AoRRRegressor
 from ..pages.text import number
 from .judgement import (
@@ -36,9 +41,8 @@ _GROUPS = 5
 _SHAPES = (2.0, 1.4, 1.0, 0.7)
 # One side is at most so many times as wide as the other, and has a width of its own from so many rows on.
 _SKEWED, _FEW = 3.0, 10
-# Trees judge in place of the line where the middle of their errors is below this share of the line's.
-_BETTER = 0.95
-_BOOSTED_ON = 40_000
+# Rows that boosted trees are fitted to at most, up to which extra trees are asked too, and how many of these.
+_BOOSTED_ON, _EXTRA_UP_TO, _EXTRA_TREES = 40_000, 20_000, 60
 
 
 def judge_numbers(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement:
@@ -76,9 +80,14 @@ def judge_numbers(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
     tell("looking for wrong numbers")
     best = _best_guess(X, y, masks, guess[1], plan)
     residual = y.astype(np.float64) - best
-    wrong, noise = outlying(scaler.transform(target.judged[:, None])[:, 0] - best)
+    width = Widths.of(residual, X).of_rows(X)
+    judged = (scaler.transform(target.judged[:, None])[:, 0] - best) / width
+    wrong, noise = outlying(judged)
+    if (wrong >= POSSIBLE).any():
+        wrong = np.minimum(wrong, outlying(judged / _scatter(X, judged, masks, plan))[0])
+        noise = Interval(float(wrong.mean()), min(noise.low, Interval.of_mean(wrong).low), noise.high)
     wrong, noise = np.where(target.mended, 0.0, wrong), noise.without(float(target.mended.mean()))
-    order = np.argsort(-np.abs(residual), kind="stable")
+    order = np.argsort(-np.abs(residual / width), kind="stable")
     order = order[wrong[order] >= POSSIBLE]
     return as_judgement(
         target,
@@ -87,6 +96,7 @@ def judge_numbers(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
         fold_m,
         errors=y - guess,
         residual=residual,
+        width=width,
         wrong=wrong,
         order=order,
         noise=noise,
@@ -102,6 +112,7 @@ def as_judgement(
     *,
     errors: Array,
     residual: Array,
+    width: Array,
     wrong: Array,
     order: Array,
     noise: Interval,
@@ -123,6 +134,8 @@ def as_judgement(
         Of the ordinary and of the robust model, on rows that they have not seen.
     residual, wrong : ndarray of shape (n,)
         How far each number is from what is expected, and the probability that it is wrong.
+    width : ndarray of shape (n,)
+        How many times as far as that of others it may be, because a cell is missing for example.
     order : ndarray
         The suspects, worst first.
     noise : Interval
@@ -150,7 +163,7 @@ def as_judgement(
         actions=actions_of(wrong[order]),
         suggested=[number(value) for value in expected.tolist()],
         residuals=scale * residual,
-        expected=_said(expected, scale * off, scale * core_of(residual)),
+        expected=_said(expected, scale * off, scale * core_of(residual / width) * width[order]),
         against=-np.sign(off)[:, None] * rows * fitted.coef_,
         groups=_groups(target.y, fitted.dropped_, wrong),
         noise=noise,
@@ -168,27 +181,47 @@ def _fold(X: Array, y: Array, test: Array, penalty: float, plan: Plan, f: int) -
 
 
 def _best_guess(X: Array, y: Array, masks: Array, linear: Array, plan: Plan) -> Array:
-    """What the better of the robust line and boosted trees expects of each row that it has not seen.
+    """What the robust line, boosted trees and extra trees together expect of each row that they have not seen.
 
-    Which is better is decided by the smaller 70% of the errors, which wrong numbers cannot raise; the trees must gain
-    5%. Errors are not divided by what rows like it usually miss: where wrong numbers are large, trees learn that too.
+    How much each counts is decided by the smaller 70% of the errors, which wrong numbers cannot raise. Errors are not
+    divided by what rows like it usually miss: where wrong numbers are large, trees learn that too.
     """
     target = y.astype(np.float64)
-    trees = _boosted(X, target, masks, plan, 5)
-    return trees if _middle(target - trees) < _BETTER * _middle(target - linear) else linear
+    models: list[Any] = [HistGradientBoostingRegressor(loss="absolute_error", early_stopping=False)]
+    if len(y) <= _EXTRA_UP_TO:
+        models.append(ExtraTreesRegressor(_EXTRA_TREES, min_samples_leaf=3))
+    parts = (_unseen(model, X, target, masks, plan, 5 + stream) for stream, model in enumerate(models))
+    guesses = np.stack([linear, *parts])
+    some = slice(None, None, 1 + len(y) // _BOOSTED_ON)
+    costs = [_middle(target[some] - shares @ guesses[:, some]) for shares in _shares(len(guesses))]
+    return np.asarray(_shares(len(guesses))[int(np.argmin(costs))] @ guesses)
 
 
-def _boosted(X: Array, y: Array, masks: Array, plan: Plan, stream: int) -> Array:
-    """Out-of-fold predictions of boosted trees of least absolute error, fitted to a sample where rows are many."""
+def _shares(count: int) -> Array:
+    """(blends, count): all tenths that make up one."""
+    tenths = [part for part in product(range(11), repeat=count) if sum(part) == 10]
+    return np.array(tenths) / 10.0
+
+
+def _scatter(X: Array, residual: Array, masks: Array, plan: Plan) -> Array:
+    """(n,): how far rows like each scatter, in units of all rows: noise that grows with a column is no error.
+
+    It only ever takes claims back. Divided by it throughout, errors that crowd would look usual where they are.
+    """
+    model = HistGradientBoostingRegressor(max_iter=30, min_samples_leaf=40, early_stopping=False)
+    expected = _unseen(model, X, sizes(residual), masks, plan, 7)
+    return local_scale(residual, expected, np.ones(len(residual))) / core_of(residual)
+
+
+def _unseen(model: Any, X: Array, y: Array, masks: Array, plan: Plan, stream: int) -> Array:
+    """What copies of the model expect of rows that they have not seen; fitted to a sample where rows are many."""
     found = np.empty(len(y))
     for f, test in enumerate(masks):
         rows = np.flatnonzero(~test)
         if len(rows) > _BOOSTED_ON:
             rows = np.sort(plan.rng(stream, f).choice(rows, _BOOSTED_ON, replace=False))
-        model = HistGradientBoostingRegressor(
-            loss="absolute_error", early_stopping=False, random_state=int(plan.rng(stream, f, 1).integers(2**31))
-        )
-        found[test] = model.fit(X[rows], y[rows]).predict(X[test])
+        copy = clone(model).set_params(random_state=int(plan.rng(stream, f, 1).integers(2**31)))
+        found[test] = copy.fit(X[rows], y[rows]).predict(X[test])
     return found
 
 
@@ -256,12 +289,12 @@ def core_of(residual: Array) -> float:
     return max(float(np.quantile(size, 0.7)) / float(norm.ppf(0.85)), 1e-9 * max(float(size.max()), 1e-300))
 
 
-def _said(expected: Array, residual: Array, core: float) -> list[str]:
-    """The expected value, and how far the target lies from it, in its own units and in those of the other rows."""
+def _said(expected: Array, residual: Array, core: Array) -> list[str]:
+    """The expected value, and how far the target lies from it, in its own units and in those of rows like it."""
     return [
         f"expected {number(value, 4)} by a model that has not seen the row; the value is {number(abs(off), 4)} "
-        f"{'more' if off > 0 else 'less'}, {abs(off) / core:.1f} standard deviations of the other rows"
-        for value, off in zip(expected, residual, strict=True)
+        f"{'more' if off > 0 else 'less'}, {abs(off) / usual:.1f} standard deviations of the other rows"
+        for value, off, usual in zip(expected, residual, core, strict=True)
     ]
 
 

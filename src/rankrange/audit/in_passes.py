@@ -10,6 +10,7 @@ from sklearn.preprocessing import RobustScaler
 
 from ..core.arrays import Array
 from ..core.flips import LIKELY, POSSIBLE, SURE
+from ..crossfit.residuals import Widths
 from ..estimators import AoRRClassifier, AoRRRegressor
 from ..shards.fit import fit_on_shards
 from ..shards.fold_fits import regress_folds
@@ -153,9 +154,10 @@ def judge_numbers_in_passes(rows: Any, target: Target, X: Path, seed: int) -> Ju
     fitted.dropped_ = np.asarray(fitted.dropped_)
     guess = _unseen_guesses(X, *regress_folds(rows, (ordinary, fitted), FOLDS, seed))
     residual = y - guess[1]
-    wrong, noise = _outlying_of_all(residual)
+    width = _widths(residual, X)
+    wrong, noise = _outlying_of_all(residual / width)
     order = np.flatnonzero(wrong >= POSSIBLE)
-    order = order[np.argsort(-np.abs(residual[order]), kind="stable")]
+    order = order[np.argsort(-np.abs(residual[order] / width[order]), kind="stable")]
     return as_judgement(
         target,
         scaler,
@@ -163,11 +165,21 @@ def judge_numbers_in_passes(rows: Any, target: Target, X: Path, seed: int) -> Ju
         [round(fitted.m_ * (1 - 1 / FOLDS))] * FOLDS,
         errors=y - guess,
         residual=residual,
+        width=width,
         wrong=wrong,
         order=order,
         noise=noise,
         rows=np.load(X, mmap_mode="r")[order],
     )
+
+
+def _widths(residual: Array, X: Path) -> Array:
+    """`Widths` of some of the rows, for all."""
+    rows, step = np.load(X, mmap_mode="r"), 1 + len(residual) // _SOME_ROWS
+    found = Widths.of(residual[::step].astype(np.float64), np.asarray(rows[::step]))
+    return np.concatenate(
+        [found.of_rows(rows[start : start + (1 << 17)]) for start in range(0, len(rows), 1 << 17)]
+    ).astype(np.float32)
 
 
 def _outlying_of_all(residual: Array) -> tuple[Array, Interval]:

@@ -345,6 +345,8 @@ def _judged_by(found: Target, models: str, estimator: Any, pred_probs: Any, n_ro
     """What of the plan says who judges labels."""
     if models not in MODELS:
         raise UserError(f"models is one of {', '.join(MODELS)}, got {models!r}; leave it out for all")
+    if estimator is not None and pred_probs is not None:
+        raise UserError("labels are judged by estimator or by pred_probs, got both; leave one of them out")
     if (estimator is not None or pred_probs is not None) and found.task != "classes":
         raise UserError(f"estimator and pred_probs need a target of classes, got {found.task}; leave them out")
     if pred_probs is None:

@@ -7,37 +7,31 @@ structure that a line misses, and trees learn what neither can. All give probabi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import log_softmax
+from scipy.special import log_softmax, softmax
 from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.neighbors import NearestNeighbors
-from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
+from sklearn.tree import DecisionTreeClassifier
 
 from ..core.arrays import Array
 from ..core.flips import WrongLabels, wrong_labels
 from ..core.losses import Logistic, Softmax
 from ..core.objective import Design, Objective
 from .fits import Fits
-from .folds import CrossFit, Folds, Report, draw_folds, silent
-from .numeric import numeric_view, standardised, with_levels
+from .folds import CrossFit, Folds, Report, silent
 
 Parts = list[tuple[Array, Array]]
 _MOST_CUT = 0.45
 # Neighbours, among how many rows at most.
-_NEIGHBOURS, _POOL = 15, 20_000
+_NEIGHBOURS, POOL = 15, 20_000
 # Pairs of rows that are compared at most: where columns are few a tree of the rows leaves most pairs out.
 _PAIRS, _PAIRS_FEW, _FEW_COLUMNS = 1e9, 6e9, 6
 # The nearest rows' shares of the classes are drawn towards the overall ones by so many rows.
 _SMOOTH = 2.0
-# No class has a smaller share by a function that is no probability of itself.
-_SHARE = 1e-3
-# Five folds twice up to this many rows of two classes.
-_TWICE_UP_TO = 4000
 # Boosting may stop at one of these rounds: early where labels are wrong. If the last is best, a richer kind is asked.
 _ROUNDS, _MORE_ROUNDS = (3, 5, 10, 20, 35, 50), (50, 100, 150)
 # Rounds of this size need half as many fits as scikit-learn's of .1 and predict as well; so many leaves do on few rows
@@ -46,17 +40,18 @@ _STEP, _FEW_LEAVES, _FEWER_LEAVES = 0.2, 15, 8
 # Places among the rounds at which is seen whether more of them are worth it.
 _HALTS = (2, 3)
 # Rows that boosted trees, richer ones, and each tree of a forest are fitted to at most; and rows that settle a stop.
-_BOOSTED_ON, _RICH_ON, _FOREST_ON, _STOP_ON = 40_000, 150_000, 5_000, 4_000
+_BOOSTED_ON, _RICH_ON, FOREST_ON, _STOP_ON = 40_000, 150_000, 5_000, 4_000
 # On fewer rows more rounds and more leaves cost more than they explain.
 _RICH_FROM = 5_000
 _LEAST_GAIN = 0.01
 # Trees of a forest, and the share of the folds that each leaves out and judges.
 _TREES, _LEFT_OUT = 60, 0.4
-# Forests of large leaves, which average wrong labels out: trees, on half of the rows each, rows of a leaf of the one
-# and of the other, and columns that are tried at each split: nearly all, or those that count would often be missed.
-_SMOOTH_TREES, _LEAVES, _COLUMNS = 32, (10, 40), 100
-# Smooth functions: rows that they are made of, widths in units of the median squared distance, and penalties.
-_LANDMARKS, _WIDTHS, _PENALTIES = 150, (0.5, 2.0), (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+# Rows that show which columns have two values; and rows that each value needs.
+_SHOWN, _LEAST_SIDE = 2000, 20
+# How much less sure an opinion may be of rows that lack something; rows that show it, and columns that are followed;
+# and the units of log likelihood that it must gain.
+_HEATS = np.exp(np.arange(-1.5, 3.1, 0.25))
+_HEATED_ON, _FOLLOWED, _GAIN, _LEAST = 4_000, 5, 1.0, 1e-4
 
 
 def logistic_objective(
@@ -109,118 +104,7 @@ def linear_opinions(X: Any, codes: Array, n_classes: int, folds: Folds, mass: Ar
     return tuple(np.exp(folds.average([log[candidate] for log in logs])) for candidate in (0, 2))
 
 
-def simple_opinions(
-    X: Any,
-    codes: Array,
-    n_classes: int,
-    rng: np.random.Generator,
-    folds: Folds | None = None,
-    mass: Array | None = None,
-) -> dict[str, Array]:
-    """Out-of-fold probabilities (n, n_classes) of lines, nearest rows, smooth functions and trees.
-
-    There are none if X holds no numbers.
-
-    Folds that are given are kept to, by all of them; else each has what suits it.
-    """
-    view, n = numeric_view(X), len(codes)
-    if view is None:
-        return {}
-    view = standardised(with_levels(view), mass)
-    repeats = 2 if n_classes == 2 and n <= _TWICE_UP_TO else 1
-    own = draw_folds(n, rng, strata=codes, n_folds=5, n_repeats=repeats) if folds is None else folds
-    ordinary, trimmed = linear_opinions(view, codes, n_classes, own, mass)
-    found = {"linear": ordinary, "trimmed": trimmed}
-    if n <= _POOL:
-        everyone = np.arange(n)
-        if folds is None:
-            found["neighbours"] = label_shares(view, codes, n_classes, everyone, rng, mass)
-            found["smooth"] = smooth_functions(view, codes, n_classes, rng, mass)
-        else:
-            found["neighbours"] = label_shares_by_fold(view, codes, n_classes, folds, mass)
-    trees = smooth_forests(view, codes, n_classes, int(rng.integers(2**31)), folds, mass)
-    return found | dict(zip(("extra trees", "large leaves"), trees, strict=True))
-
-
-def smooth_functions(X: Any, codes: Array, n_classes: int, rng: np.random.Generator, mass: Array | None) -> Array:
-    """Probabilities (n, n_classes) of a ridge regression on bumps around some rows, each row by a fit without it.
-
-    Width and penalty are those of least squared error. What a fit without the row says follows from the fit of all.
-    """
-    worth = np.ones(len(codes)) if mass is None else mass
-    some = np.sort(rng.choice(np.flatnonzero(worth > 0), min(_LANDMARKS, int((worth > 0).sum())), replace=False))
-    squares = euclidean_distances(X, X[some], squared=True)
-    middle = float(np.median(squares)) or 1.0
-    overall = np.bincount(codes, weights=worth, minlength=n_classes) / worth.sum()
-    Y = np.eye(n_classes)[codes] - overall
-    found: list[tuple[float, int, Array]] = []
-    for width in _WIDTHS:
-        bumps = np.exp(-squares / (width * middle))
-        features = bumps @ _whitening(bumps[some])
-        scale, turn = np.linalg.eigh(features.T @ (worth[:, None] * features))
-        features = features @ turn
-        aims = features.T @ (worth[:, None] * Y)
-        for penalty in _PENALTIES:
-            inverse = 1.0 / (np.maximum(scale, 0.0) + penalty)
-            own = np.minimum(worth * (features**2 @ inverse), 1.0 - 1e-6)[:, None]
-            left_out = (features @ (inverse[:, None] * aims) - own * Y) / (1.0 - own)
-            found.append((float(worth @ ((left_out - Y) ** 2).sum(axis=1)), len(found), left_out))
-    P = np.clip(min(found)[2] + overall, _SHARE, None)
-    return np.asarray(P / P.sum(axis=1, keepdims=True))
-
-
-def _whitening(gram: Array) -> Array:
-    """What turns bumps into features whose products are those of the bumps: the inverse root of their Gram matrix."""
-    values, vectors = np.linalg.eigh(gram)
-    kept = values > 1e-6 * values[-1]
-    return np.asarray(vectors[:, kept] / np.sqrt(values[kept]))
-
-
-def smooth_forests(
-    X: Any, codes: Array, n_classes: int, seed: int, folds: Folds | None = None, mass: Array | None = None
-) -> tuple[Array, ...]:
-    """Probabilities (n, n_classes) of extra trees whose leaves hold many rows, by trees that have not seen the row.
-
-    Where two labels of five are wrong they still see what is left: each leaf is a vote of ten labels or more, and the
-    trees differ. The second opinion is that of the same trees, where leaves of fewer than forty rows are joined to the
-    branch that they hang from. They are rough, and count little where labels are right.
-    """
-    rng, n = np.random.default_rng(seed), len(codes)
-    usable = np.ones(n, dtype=bool) if mass is None else mass > 0
-    sparse = sp.issparse(X)
-    X = sp.csr_matrix(X, dtype=np.float32) if sparse else np.ascontiguousarray(X, dtype=np.float32)
-    total, times = np.zeros((len(_LEAVES), n, n_classes)), np.zeros(n)
-    pairs = [(usable, None)] if folds is None else list(zip(folds.train & usable, folds.test, strict=True))
-    for train, test in pairs * _SMOOTH_TREES:
-        rows = np.flatnonzero(train)
-        if test is None or len(rows) > _FOREST_ON:
-            rows = np.sort(rng.choice(rows, min(-(-len(rows) // 2), _FOREST_ON), replace=False))
-        asked = np.delete(np.arange(n), rows) if test is None else np.flatnonzero(test)
-        weight = None if mass is None else mass[rows]
-        least = min(0.5, (_LEAVES[0] - 0.5) / (len(rows) if weight is None else weight.sum()))
-        settings = {"min_weight_fraction_leaf": least, "random_state": int(rng.integers(2**31))}
-        tree = ExtraTreeClassifier(max_features=min(X.shape[1], _COLUMNS), **settings)
-        tree.fit(X[rows], codes[rows], sample_weight=weight, check_input=sparse)
-        for opinion, P in zip(total, _joined_leaves(tree, X[asked]), strict=True):
-            opinion[asked] += _all_classes(tree, P, n_classes)
-        times[asked] += 1.0
-    return tuple(total / np.where(times > 0, times, np.nan)[:, None])
-
-
-def _joined_leaves(tree: Any, X: Any) -> list[Array]:
-    """Shares of the classes in the smallest part of the tree around each row that holds enough rows, for each size."""
-    inner, parent = tree.tree_, np.zeros(tree.tree_.node_count, dtype=np.intp)
-    for children in (inner.children_left, inner.children_right):
-        parent[children[children >= 0]] = np.flatnonzero(children >= 0)
-    at, found = inner.apply(X), []
-    for size in _LEAVES:
-        while (small := (inner.weighted_n_node_samples[at] < size - 0.5) & (at > 0)).any():
-            at = np.where(small, parent[at], at)
-        found.append(inner.value[at, 0] / inner.value[at, 0].sum(axis=1, keepdims=True))
-    return found
-
-
-def _all_classes(fit: Any, P: Array, n_classes: int) -> Array:
+def all_classes(fit: Any, P: Array, n_classes: int) -> Array:
     """P with a column for each class, where the rows of a fit may lack some."""
     full = np.zeros((len(P), n_classes))
     full[:, fit.classes_] = P
@@ -263,7 +147,7 @@ def _neighbours(X: Any, asked: Array, rng: np.random.Generator, mass: Array | No
     """(asked, count): the nearest rows among all, or among some where there are many."""
     rows = np.arange(X.shape[0]) if mass is None else np.flatnonzero(mass > 0)
     pairs = _PAIRS_FEW if X.shape[1] <= _FEW_COLUMNS else _PAIRS
-    size = int(np.clip(pairs / max(len(asked), 1), _NEIGHBOURS + 1, _POOL))
+    size = int(np.clip(pairs / max(len(asked), 1), _NEIGHBOURS + 1, POOL))
     pool = np.sort(rng.choice(rows, min(len(rows), size), replace=False))
     count = min(_NEIGHBOURS, len(pool) - 1)
     near = pool[_nearest(X, pool, asked, count + 1)]
@@ -276,6 +160,80 @@ def _neighbours(X: Any, asked: Array, rng: np.random.Generator, mass: Array | No
 def _nearest(X: Any, pool: Array, asked: Array, count: int) -> Array:
     """(asked, count): places in `pool` of the rows nearest to those asked."""
     return np.asarray(NearestNeighbors(n_neighbors=count).fit(X[pool]).kneighbors(X[asked], return_distance=False))
+
+
+# ---- rows that lack something ----------------------------------------------------------------------------------------
+
+
+class Side(NamedTuple):
+    """The rows that have one of the two values of a column; `lacking` says that another column is the same in all."""
+
+    column: int
+    value: float
+    lacking: bool
+
+    def of(self, X: Any) -> Array:
+        """(n,): which rows these are."""
+        return np.asarray(X[:, self.column] == self.value)
+
+
+def sides(X: Any) -> list[Side]:
+    """Both sides of each column of two values that 20 rows or more have each, as marks of missing cells and levels do.
+
+    Where a cell is missing, its column has been given one value: that is how a mark of missing cells is known.
+    """
+    found: list[Side] = []
+    if sp.issparse(X):
+        return found
+    n = X.shape[0]
+    shown = X[:: 1 + n // _SHOWN]
+    two = _only_ends(shown)
+    for column in np.flatnonzero(two & (shown.min(axis=0) < shown.max(axis=0))).tolist():
+        low, high = X[:, column].min(), X[:, column].max()
+        counts = [int((X[:, column] == end).sum()) for end in (low, high)]
+        if sum(counts) == n and min(counts) >= _LEAST_SIDE:
+            parts = [shown[shown[:, column] == end] for end in (low, high)]
+            lacking = [bool((~two & (part.min(axis=0) == part.max(axis=0))).any()) for part in parts]
+            found += [Side(column, float(end), lacks) for end, lacks in zip((low, high), lacking, strict=True)]
+    return found
+
+
+def _only_ends(X: Array) -> Array:
+    """Which columns hold nothing but their least and their largest value."""
+    return np.asarray(((X.min(axis=0) == X) | (X.max(axis=0) == X)).all(axis=0))
+
+
+def less_sure(P: Array, codes: Array, X: Any, transition: Array) -> Array:
+    """P (n, classes), less sure of rows of which a cell is missing, as marks in X say, where they should be.
+
+    A line expects of such a row what an average cell would give, and is as sure of it as of the others: where labels
+    are wrong by `transition` (true, given), the rows that the cell would have explained then look wrong. Where labels
+    of such rows are better explained by an opinion on the way to its mean over them, and those of the others are not,
+    that one counts. Columns are followed one by one, that with the largest gain first. Where there is none, P itself
+    comes back.
+    """
+    asked = [side for side in sides(X) if side.lacking]
+    if not asked:
+        return P
+    rows = np.arange(0, len(codes), 1 + len(codes) // _HEATED_ON)
+    marks = np.array([side.of(X[rows]) for side in asked])
+    for _ in range(_FOLLOWED):
+        labels = [(_heated(P[rows], heat) @ transition)[np.arange(len(rows)), codes[rows]] for heat in _HEATS]
+        logs = np.log(np.maximum(np.stack(labels, axis=1), _LEAST))
+        usual = int(logs.sum(axis=0).argmax())  # all rows may be told too surely, or not surely enough
+        gains = marks @ (logs[:, usual:] - logs[:, [usual]])
+        place, step = np.unravel_index(int(gains.argmax()), gains.shape)
+        if gains[place, step] < _GAIN:
+            break
+        lacking, P = asked[place].of(X), P.copy()
+        P[lacking] = _heated(P[lacking], float(_HEATS[usual + step] / _HEATS[usual]))
+    return P
+
+
+def _heated(P: Array, heat: float) -> Array:
+    """Probabilities (n, classes) on the way to their mean, which is reached where `heat` is infinite."""
+    logs = np.log(np.clip(P, _LEAST, 1.0))
+    return np.asarray(softmax(logs / heat + (1.0 - 1.0 / heat) * np.log(np.clip(P.mean(axis=0), _LEAST, 1.0)), axis=1))
 
 
 # ---- trees -----------------------------------------------------------------------------------------------------------
@@ -378,12 +336,12 @@ class _TreeTask:
         total, times = np.zeros((len(self.codes), self.n_classes)), np.zeros(len(self.codes))
         order = np.concatenate([rng.permutation(F) for _ in range(-(-_TREES * out // F))])
         for left in order[: _TREES * out].reshape(_TREES, out):
-            rows = self._some_of(self.folds.train[left].all(axis=0), _FOREST_ON, rng)
+            rows = self._some_of(self.folds.train[left].all(axis=0), FOREST_ON, rng)
             asked = np.flatnonzero(self.folds.test[left].any(axis=0))
             tree = DecisionTreeClassifier(
                 min_samples_leaf=3, max_features="sqrt", random_state=int(rng.integers(2**31))
             ).fit(X[rows], self.codes[rows])
-            total[asked] += _all_classes(tree, tree.predict_proba(X[asked]), self.n_classes)
+            total[asked] += all_classes(tree, tree.predict_proba(X[asked]), self.n_classes)
             times[asked] += 1.0
         return np.divide(total, times[:, None], out=np.full_like(total, np.nan), where=times[:, None] > 0)
 
@@ -407,14 +365,14 @@ class _TreeTask:
         found = np.zeros(len(rounds))
         for i, P in enumerate(fit.staged_predict_proba(self.X[rows]), start=1):
             if i in rounds:
-                own = _all_classes(fit, P, self.n_classes)[np.arange(len(rows)), self.codes[rows]]
+                own = all_classes(fit, P, self.n_classes)[np.arange(len(rows)), self.codes[rows]]
                 found[rounds.index(i)] = np.log(np.maximum(own, 1e-4)).sum()
         return found
 
     def _stopped(self, fit: Any, X: Array, stop: int) -> Array:
         if stop >= fit.n_iter_:
-            return _all_classes(fit, fit.predict_proba(X), self.n_classes)
+            return all_classes(fit, fit.predict_proba(X), self.n_classes)
         stages = fit.staged_predict_proba(X)
         for _ in range(stop - 1):
             next(stages)
-        return _all_classes(fit, next(stages), self.n_classes)
+        return all_classes(fit, next(stages), self.n_classes)

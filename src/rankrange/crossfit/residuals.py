@@ -9,6 +9,7 @@ same everywhere, the scale is too.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -16,6 +17,7 @@ from sklearn.isotonic import isotonic_regression
 
 from ..core.arrays import Array
 from .choose import outlier_share
+from .opinions import Side, sides
 
 # The share of residuals that must be small: a half could be fitted exactly where targets repeat.
 _MOST = 0.7
@@ -27,6 +29,9 @@ _CUT_BACK = 3.0
 _LEAST = 0.1
 # Residuals of fewer standard deviations are no errors.
 _NEAR = 2.0
+# Rows of one value of a column scatter more than the others where the logarithm of the ratio is so many times its
+# error, which is about this for one row; and at most so many columns are followed.
+_SCATTERS, _ERROR_OF_LOG, _FOLLOWED = 3.5, 1.2, 8
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,46 @@ def local_scale(residual: Array, expected: Array, mass: Array) -> Array:
     rising = isotonic_regression(scales, sample_weight=[mass[rows].sum() for rows in places])
     centres = np.array([expected[rows].mean() for rows in places])
     return np.maximum(np.interp(expected, centres, rising), _LEAST * overall)
+
+
+@dataclass(frozen=True)
+class Widths:
+    """How much wider residuals scatter where a column of two values has one of them: that a cell is missing, mostly.
+
+    Of such rows is expected what an average cell would give, and they miss it by more than others without being wrong.
+    """
+
+    sides: tuple[Side, ...] = ()
+    ratios: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, residual: Array, X: Any) -> Widths:
+        """Find the sides one by one, that with the clearest difference first."""
+        asked, found = sides(X), cls()
+        while asked and len(found.sides) < _FOLLOWED:
+            left = residual / found.of_rows(X)
+            logs = [_log_ratio(left, side.of(X)) for side in asked]
+            best = int(np.argmax([log / error for log, error in logs]))
+            log, error = logs[best]
+            if log < _SCATTERS * error:
+                break
+            found = cls((*found.sides, asked.pop(best)), (*found.ratios, float(np.exp(log))))
+        return found
+
+    def of_rows(self, X: Any) -> Array:
+        """(n,): the width of each row, 1 where it scatters least."""
+        width = np.ones(X.shape[0])
+        for side, ratio in zip(self.sides, self.ratios, strict=True):
+            width[side.of(X)] *= ratio
+        return width
+
+
+def _log_ratio(residual: Array, upper: Array) -> tuple[float, float]:
+    """The logarithm of how much more the rows of one side scatter than the others, and its standard error."""
+    parts = [residual[side] for side in (upper, ~upper)]
+    scales = [_scale_of_part(part, np.ones(len(part))) for part in parts]
+    error = _ERROR_OF_LOG * float(np.sqrt(sum(1.0 / len(part) for part in parts)))
+    return (float(np.log(scales[0] / scales[1])) if min(scales) > 0 else 0.0), error
 
 
 def judge_numbers(residual: Array, expected: Array, mass: Array) -> Outliers:

@@ -15,8 +15,8 @@ from ..core.arrays import Array
 from ..core.flips import LIKELY, temperature, tempered, transition_of
 from ..crossfit.judge import Verdict, judge
 from ..crossfit.models import FittedFolds, Task, ask
-from ..crossfit.opinions import simple_opinions
 from ..crossfit.residuals import Outliers
+from ..crossfit.simple import simple_opinions
 from .any_model import Plan, RankedRangeModel, mass_of_rows
 from .linear import warn_of_lost_class
 

@@ -20,7 +20,7 @@ from ..core.arrays import Array
 from ..core.flips import LIKELY, POSSIBLE, SURE
 from ..crossfit.folds import Folds, test_parts
 from ..crossfit.judge import Weighed, far_rows, mixed, odd_rows, weigh
-from ..crossfit.opinions import tree_opinions
+from ..crossfit.opinions import less_sure, tree_opinions
 from ..estimators import AoRRClassifier
 from .suspects import LabelIssues
 from .trial import Correction, Stack, try_claims
@@ -51,7 +51,8 @@ def find_label_issues(
     Parameters
     ----------
     X : array_like or sparse matrix of shape (n_samples, n_features), optional
-        The rows. Without them rows are ranked by `pred_probs` alone. What `rankrange.scan` gives holds its labels, so
+        The rows, numbers of any units; missing ones (NaN) are filled with the median and marked by a column of their
+        own. Without X rows are ranked by `pred_probs` alone. What `rankrange.scan` gives holds its labels, so
         that y is left out; rows are then judged in a few passes, by a linear model and by trees grown on a sample.
     y : array_like of shape (n_samples,)
         Their labels, of which some may be wrong.
@@ -127,6 +128,7 @@ def find_label_issues(
         opinions, far = {"model": views.opinion(0)}, nowhere
     else:
         far = far_rows(data.X, data.learnt) | odd_rows(data.X)
+        data = data.scaled(far) if estimator is None else data  # a C that was given is about X as it is
         views = trimmed_views(data, estimator, tests, repeats, far, report)
         opinions = {"ordinary": views.opinion(0), "robust": views.opinion(views.best)}
     dense, settled = _written_out(data.X) if trees and data.X is not None else None, None
@@ -172,6 +174,10 @@ def _judge(
         near = neighbour_view(data, mixed(opinions, data.codes, far)[1], far, rng)
         opinions = opinions if near is None else {**opinions, "neighbours": near}
     weighed = _weighed(data, opinions, far)
+    if data.X is not None:
+        doubtful = {name: less_sure(P, data.codes, data.X, weighed.transition) for name, P in opinions.items()}
+        if any(doubtful[name] is not P for name, P in opinions.items()):
+            opinions, weighed = doubtful, _weighed(data, doubtful, far)
     told = ", ".join(f"{name} {weight:.2f}" for name, weight in weighed.weights.items())
     report(f"how much each opinion counts: {told}")
     correction = Correction()

@@ -22,6 +22,7 @@ from ..crossfit.judge import Weighed, weigh
 from ..crossfit.opinions import (
     TreeSettings,
     label_shares,
+    less_sure,
     log_probabilities,
     logistic_objective,
     tree_opinions,
@@ -132,7 +133,9 @@ def try_claims(stack: Stack, weighed: Weighed, far: Array, rng: np.random.Genera
         return Correction()
     folds = draw_folds(len(rows), rng, strata=given, n_folds=5, n_repeats=1)
     some = replace(stack, X=stack.X[rows]).counting(weighed.weights)
-    again = weigh(some.opinions(given, folds, rng), given, stories=weighed.stories)
+    opinions = some.opinions(given, folds, rng)
+    doubtful = {name: less_sure(P, given, some.X, weighed.transition) for name, P in opinions.items()}
+    again = weigh(doubtful, given, stories=weighed.stories)
     return _fitted(again.p_wrong, planted)
 
 

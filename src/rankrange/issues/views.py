@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.utils import check_array, column_or_1d
 from sklearn.utils.validation import _num_samples
 
@@ -71,6 +72,21 @@ class Data:
             raise ValueError(_too_rare(classes, counts))
         return cls(X, codes, classes, codes if learn_from is None else _mended(learn_from, classes, len(y)), index)
 
+    def scaled(self, far: Array) -> Data:
+        """The same with columns in units of their standard deviation over near rows; far ones would stretch it.
+
+        A column that is mostly zeros, a word or a level, is in units of its other values instead: the rarer it is, the
+        more it would count.
+        """
+        near = self.X[~far]
+        square, filled = near.multiply(near) if sp.issparse(near) else near**2, (near != 0).mean(axis=0)
+        filled, mean, size = (np.asarray(part).ravel() for part in (filled, near.mean(axis=0), square.mean(axis=0)))
+        spread = np.sqrt(np.where(filled < 0.5, size / np.maximum(filled, 1e-12), np.maximum(size - mean**2, 0.0)))
+        unit = np.where(spread > 1e-7 * np.sqrt(size), spread, 1.0).astype(self.X.dtype)
+        if sp.issparse(self.X):
+            return replace(self, X=sp.csr_matrix(self.X @ sp.diags(1.0 / unit)))
+        return replace(self, X=(self.X - np.where(filled < 0.5, 0.0, mean).astype(self.X.dtype)) / unit)
+
 
 def _labels(name: str, y: Any) -> Array:
     """The labels as a column, none of them missing."""
@@ -106,16 +122,16 @@ def _too_rare(classes: Array, counts: Array) -> str:
 
 
 def _as_numbers(X: Any) -> Any:
-    """X checked; where it holds texts or missing values, the error says what takes them."""
+    """X checked, missing values filled and marked; where it holds texts, the error says what takes them."""
     try:
-        return check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
+        X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite="allow-nan")
+        if sp.issparse(X):
+            return check_array(X, accept_sparse="csr")
+        missing = np.isnan(X)
+        if missing.all():
+            raise ValueError("X must hold numbers, got missing values (NaN) alone; check how it was read")
+        return numeric_view(X) if missing.any() else X
     except ValueError as error:
-        if "contains NaN" in str(error):
-            raise ValueError(
-                "X must have no missing values where rankrange's own models judge, got some (Input contains NaN); pass "
-                "estimator= a model that reads them, HistGradientBoostingClassifier() or a pipeline with an imputer, "
-                "or use `rankrange audit` (rankrange.audit.audit_table), which takes them as they are"
-            ) from error
         if "could not convert string" not in str(error) and "dtype='numeric'" not in str(error):
             raise
         raise ValueError(
