@@ -25,8 +25,7 @@ from ..solvers.descent import Metric, descend
 _PART = 1 << 18
 # Products with X serve all columns together, up to this many numbers of scores.
 _PRODUCT = 1 << 23
-# Rows that lie farther out than the others count in the metric as if they lay where these end, and this is their share:
-# enough for any outliers that a fit can survive.
+# The share of rows far out, which count in the metric as if they lay where the others end: all that a fit can survive.
 _FAR = 0.25
 _TOL = 1e-5
 _MEDIAN_ROWS, _METRIC_ROWS = 4000, 20_000
@@ -63,13 +62,12 @@ class Sets:
 
     @classmethod
     def of(cls, model: Objective, masses: Array, C: float) -> Sets:
-        """The training sets of these masses, with their metric from all rows, in which those far out are drawn in.
+        """The training sets of these masses. In their metric rows far out are drawn in, and not left out.
 
-        They are not left out: all rows of a rare level may be among them, and fits whose metric misses a level stop
-        before they have learned it.
+        All rows of a rare level may be among them, and fits whose metric misses a level stop before they know it.
         """
         far, beyond = farness(model)
-        limit = np.quantile(beyond, 1.0 - _FAR)
+        limit = np.quantile(beyond, 1.0 - _FAR) or beyond[beyond > 0].min(initial=np.inf)
         drawn_in = np.where(beyond > limit, limit / np.where(beyond > limit, beyond, 1.0), 1.0)
         return cls(model, masses, C, rough_metric(replace(model, C=C), drawn_in), far)
 
@@ -187,29 +185,23 @@ def farness(model: Objective) -> tuple[Array, Array]:
     spaced, where there are more. Columns of which one value has more than half have no such spread: in the first it is
     the mean distance, under which the rarest level is the farthest, in the second a typical distance of the others.
     """
-    design = model.design
-    sample = _dense(model, np.arange(0, design.n, 1 + design.n // _MEDIAN_ROWS))
+    n = model.design.n
+    sample = _dense(model, np.arange(0, n, 1 + n // _MEDIAN_ROWS))
     centre = np.median(sample, axis=0)
     distance = np.abs(sample - centre)
-    spread = np.median(distance, axis=0)
-    of_levels = np.flatnonzero((spread == 0) & distance.any(axis=0))
-    wide = np.where(spread > 0, spread, 1.0)
-    spread = wide.copy()
-    spread[of_levels] = distance[:, of_levels].mean(axis=0)
-    wide[of_levels] = [np.median(column[column > 0]) for column in distance[:, of_levels].T]
-    far, beyond = np.empty(design.n), np.empty(design.n)
-    for start in range(0, design.n, _MEDIAN_ROWS):
-        rows = np.arange(start, min(start + _MEDIAN_ROWS, design.n))
-        square = (_dense(model, rows) - centre) ** 2
-        far[rows] = square @ spread**-2.0
-        beyond[rows] = square @ wide**-2.0 if len(of_levels) else far[rows]
+    middle = np.median(distance, axis=0)
+    of_levels = np.flatnonzero((middle == 0) & distance.any(axis=0))
+    scales = np.where(middle > 0, middle, 1.0) * np.ones((2, 1))
+    scales[0, of_levels] = distance[:, of_levels].mean(axis=0)
+    scales[1, of_levels] = [np.median(column[column > 0]) for column in distance[:, of_levels].T]
+    blocks = (_dense(model, np.arange(i, min(i + _MEDIAN_ROWS, n))) for i in range(0, n, _MEDIAN_ROWS))
+    far, beyond = np.concatenate([(block - centre) ** 2 @ scales.T**-2.0 for block in blocks]).T
     return far, beyond
 
 
 def rough_metric(model: Objective, weight: Array) -> Metric:
     """The spread of the rows, each of this weight, as the Hessian of a loss would see it at scores of zero."""
-    rows = np.flatnonzero(weight)
-    rows = rows[:: 1 + len(rows) // _METRIC_ROWS]
+    rows = np.flatnonzero(weight)[:: 1 + np.count_nonzero(weight) // _METRIC_ROWS]
     shown = weight[rows].astype(np.float64)
     matrix = model.design.gram(shown, rows) * (0.25 / max(shown.sum(), 1.0))
     matrix[np.diag_indices_from(matrix)] += model.penalty_diagonal()
@@ -261,6 +253,9 @@ def searched(sets: Sets, m: Array, k: Array, rng: np.random.Generator, n_random:
     n_random : int
         How many of these there are per set.
     """
+    # Fits that cut the rows far out do not meet them again: their steps are those of the rows near by.
+    near = sets.far <= np.quantile(sets.far, 1.0 - _FAR)
+    sets = replace(sets, metric=rough_metric(replace(sets.model, C=sets.C), near))
     drawn = random_starts(sets, n_random, rng)
     drawn = np.broadcast_to(drawn, (len(m), *drawn.shape))
     starts = np.concatenate([near_starts(sets, m)[:, :, None], drawn], axis=2)
@@ -347,16 +342,6 @@ def _scaled(sets: Sets, W: Array) -> Array:
     if sets.model.design.fit_intercept:
         W[..., -1] = -centre.reshape(W.shape[:3])
     return W * scale[..., None]
-
-
-def training_sets(objective: Objective, tests: Array, C: float) -> Sets:
-    """For each test part (a row of masses that are left out) the rows that are not in it; C is relative to the mean."""
-    mass = objective.mass
-    train = ~tests if mass.dtype == bool else mass - tests
-    if len(train) == 1:  # a hold-out: no need to carry its rows along
-        rows = np.flatnonzero(train[0])
-        objective, train = objective.rows(rows, 0, 1), train[:, rows]
-    return Sets.of(objective, train, C)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..core.objective import Objective
-from .fits import Fits, Sets, masses_of, ordinary, training_sets, upward
+from .fits import Fits, Sets, masses_of, ordinary, upward
 from .fits import Report as Report
 
 # One score per row: five folds twice up to this many rows; then, and with many scores, five folds; then one hold-out.
@@ -226,6 +226,16 @@ PENALTIES = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0)
 # Shares cut while the penalty of a regression is chosen.
 _CUTS = np.array([0.1, 0.2])
 _ENOUGH = 1e-4  # precision of fits that only a penalty is chosen by
+
+
+def training_sets(objective: Objective, tests: Array, C: float) -> Sets:
+    """For each test part (a row of masses that are left out) the rows that are not in it; C is relative to the mean."""
+    mass = objective.mass
+    train = ~tests if mass.dtype == bool else mass - tests
+    if len(train) == 1:  # a hold-out: no need to carry its rows along
+        rows = np.flatnonzero(train[0])
+        objective, train = objective.rows(rows, 0, 1), train[:, rows]
+    return Sets.of(objective, train, C)
 
 
 class CrossFit:

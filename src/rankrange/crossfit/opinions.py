@@ -96,6 +96,14 @@ def log_probabilities(Z: Array) -> Array:
     return np.asarray(log_softmax(full, axis=1).transpose(0, 2, 1))
 
 
+def linear_opinions(X: Any, codes: Array, n_classes: int, folds: Folds, mass: Array | None = None) -> tuple[Array, ...]:
+    """Out-of-fold probabilities (n, n_classes) of the ordinary fit and of the one that cuts all that seems wrong."""
+    objective = logistic_objective(X, codes, n_classes, mass=mass)
+    _, parts, _ = trimmed_fits(objective, codes, folds, None)
+    logs = [log_probabilities(Z) for _, Z in parts]
+    return tuple(np.exp(folds.average([log[candidate] for log in logs])) for candidate in (0, 2))
+
+
 def all_classes(fit: Any, P: Array, n_classes: int) -> Array:
     """P with a column for each class, where the rows of a fit may lack some."""
     full = np.zeros((len(P), n_classes))

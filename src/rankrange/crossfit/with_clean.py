@@ -27,8 +27,7 @@ from ..core.arrays import Array
 from ..core.objective import Objective
 from . import fits as paths
 from .choose import Choice
-from .fits import training_sets
-from .folds import Report, silent, split
+from .folds import Report, silent, split, training_sets
 
 Operation = Callable[[Array], float]
 _STEPS = 10  # between two looks at the validation set

@@ -13,10 +13,10 @@ from sklearn.utils.validation import _check_y, check_consistent_length, check_is
 
 from ..core.arrays import Array
 from ..core.flips import LIKELY, temperature, tempered, transition_of
-from ..crossfit.beside import simple_opinions
 from ..crossfit.judge import Verdict, judge
 from ..crossfit.models import FittedFolds, Task, ask
 from ..crossfit.residuals import Outliers
+from ..crossfit.simple import simple_opinions
 from .any_model import Plan, RankedRangeModel, mass_of_rows
 from .linear import warn_of_lost_class
 
@@ -28,6 +28,8 @@ _LEAST_TO_QUARTER = 600
 # and of all models where that is less than the second share of what there is to know. Opinions that would take more of
 # a class than the last share know only that it is small.
 _OVERWHELMED, _HARDLY_KNOWN, _MOST_OF_CLASS = 0.6, 0.07, 0.75
+# A cut of more than this share of all rows is none.
+_MOST_CUT = 0.5
 # What is known must be more than luck: so many units of log likelihood by all opinions together, and by the second best
 # of them alone, as luck comes to one more often than to two.
 _LUCK, _LUCK_OF_SECOND = 5.0, 2.5
@@ -204,6 +206,8 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
             return np.zeros(len(cut), dtype=bool)
         if _overwhelmed(verdict, task.codes, mass):
             cut = verdict.unlike.copy()
+        if mass[cut].sum() > _MOST_CUT * mass.sum():
+            return np.zeros(len(cut), dtype=bool)  # nothing would be left to say which labels are wrong
         for label in task.classes:
             rows = np.flatnonzero(task.y == label)
             spared = len(rows) if mass[rows].sum() < _LEAST_OF_CLASS else 2

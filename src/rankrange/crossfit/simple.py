@@ -1,7 +1,4 @@
-"""Simple opinions that stand beside a model of the user's own: lines, nearest rows, smooth functions, rough trees.
-
-They have little to overfit wrong labels with: where two labels of five are wrong, they know more than the model does.
-"""
+"""Simple opinions beside any model: lines, nearest rows, smooth functions and trees of large leaves, out of fold."""
 
 from __future__ import annotations
 
@@ -15,16 +12,7 @@ from sklearn.tree import ExtraTreeClassifier
 from ..core.arrays import Array
 from .folds import Folds, draw_folds
 from .numeric import numeric_view, standardised, with_levels
-from .opinions import (
-    FOREST_ON,
-    POOL,
-    all_classes,
-    label_shares,
-    label_shares_by_fold,
-    log_probabilities,
-    logistic_objective,
-    trimmed_fits,
-)
+from .opinions import FOREST_ON, POOL, all_classes, label_shares, label_shares_by_fold, linear_opinions
 
 # Five folds twice up to this many rows of two classes.
 _TWICE_UP_TO = 4000
@@ -35,14 +23,6 @@ _SHARE = 1e-3
 _SMOOTH_TREES, _LEAVES, _COLUMNS = 32, (10, 40), 100
 # Smooth functions: rows that they are made of, widths in units of the median squared distance, and penalties.
 _LANDMARKS, _WIDTHS, _PENALTIES = 150, (0.5, 2.0), (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
-
-
-def linear_opinions(X: Any, codes: Array, n_classes: int, folds: Folds, mass: Array | None = None) -> tuple[Array, ...]:
-    """Out-of-fold probabilities (n, n_classes) of the ordinary fit and of the one that cuts all that seems wrong."""
-    objective = logistic_objective(X, codes, n_classes, mass=mass)
-    _, parts, _ = trimmed_fits(objective, codes, folds, None)
-    logs = [log_probabilities(Z) for _, Z in parts]
-    return tuple(np.exp(folds.average([log[candidate] for log in logs])) for candidate in (0, 2))
 
 
 def simple_opinions(
