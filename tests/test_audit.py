@@ -137,6 +137,10 @@ def test_exports():
     assert len(every) == 300
     flagged = issues["row"][np.isin(issues["action"], ["relabel", "drop"])]
     assert set(np.flatnonzero(every["is_label_issue"])) == set(flagged)
+    named = pandas.DataFrame(X, index=[f"row {i}" for i in range(300)])
+    issues = find_label_issues(named, given, trees=False, random_state=0)
+    assert issues.to_cleanlab().index.tolist() == named.index.tolist()
+    assert set(issues.to_cleanlab().query("is_label_issue").index) == set(issues["row"][issues["p_wrong"] >= 0.5])
 
 
 def test_the_columns_are_those_of_cleanlab():

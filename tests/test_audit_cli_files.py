@@ -386,3 +386,16 @@ def test_a_harmful_name_in_an_error_message_is_shown_not_obeyed(tmp_path, capsys
     err = capsys.readouterr().err
     assert "⟨001B⟩[2J⟨202E⟩" in err
     assert all(c.isprintable() or c == "\n" for c in err)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--clean-if", "0.5"], "without --clean; add --clean clean.csv"),
+        (["--clean-how", "relabel"], "without --clean; add --clean clean.csv"),
+        (["--estimator", "GaussianNB", "--pred-probs", "p.npy"], "by --estimator or by --pred-probs, got both"),
+    ],
+)
+def test_options_that_would_be_ignored_are_told_before_the_file_is_read(options, message, capsys):
+    assert cli.main(["audit", "nowhere.csv", "--target", "kind", *options]) == 2
+    assert message in capsys.readouterr().err

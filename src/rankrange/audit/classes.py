@@ -170,7 +170,7 @@ def _trust(issues: LabelIssues, codes: Array, by_scores: bool) -> list[str]:
         notes.append(
             f"Tried on this table: {trial.planted:,} errors were planted among {trial.rows:,} rows thought right and "
             f"judged the same way. Of 100 rows called likely wrong {100 * trial.found:.0f} were, at a claim of "
-            f"{100 * trial.claimed:.0f}; p(wrong) is corrected for the difference."
+            f"{100 * trial.claimed:.0f}; p(wrong) has been moved a small part of the way towards that."
         )
     if issues.far is not None and bool((issues.far & (issues.p_wrong >= LIKELY)).any()):
         count = int((issues.far & (issues.p_wrong >= LIKELY)).sum())

@@ -328,7 +328,7 @@ def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
         for problem in sorted(audit.row_problems, key=lambda problem: -problem.strength)[:top]:
             console.print(f"  {problem.kind}: {visible(problem.sentence, 200)}")
     for note in audit.notes:
-        console.print(f"Note: {visible(note, 300)}", style="dim")
+        console.print(f"Note: {visible(note, 600)}", style="dim")
     left_out = [column for column in audit.columns if not column.used]
     if left_out:
         console.print(f"Left out: {_with_reasons(left_out)}.", style="dim")

@@ -196,6 +196,10 @@ def _checked(arguments: argparse.Namespace) -> tuple[dict[str, Path], Source]:
     check_places(outputs, {name: path for name, path in inputs.items() if path is not None})
     if arguments.clean is None and arguments.clean_if is not None:
         raise UserError("--clean-if says what --clean may touch, got it without --clean; add --clean clean.csv")
+    if arguments.clean is None and arguments.clean_how == "relabel":
+        raise UserError("--clean-how says what --clean does to rows, got it without --clean; add --clean clean.csv")
+    if arguments.estimator is not None and arguments.pred_probs is not None:
+        raise UserError("labels are judged by --estimator or by --pred-probs, got both; leave one of them out")
     source = open_table(
         arguments.file, delimiter=arguments.delimiter, encoding=arguments.encoding, sheet=arguments.sheet
     )

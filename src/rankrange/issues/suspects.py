@@ -195,7 +195,8 @@ class LabelIssues:
         Returns
         -------
         pandas.DataFrame
-            One row per row of X: is_label_issue, label_quality, given_label, predicted_label.
+            One row per row of X, with the index of X where it is a data frame: is_label_issue, label_quality,
+            given_label, predicted_label.
 
         Examples
         --------
@@ -210,7 +211,8 @@ class LabelIssues:
                 "label_quality": 1.0 - np.asarray(self.score),
                 "given_label": np.asarray(self.given),
                 "predicted_label": np.asarray(self.suggested),
-            }
+            },
+            index=self.index,
         )
 
 
