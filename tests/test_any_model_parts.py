@@ -469,3 +469,10 @@ def test_a_model_that_two_wrong_labels_of_five_overwhelm_learns_from_the_rows_th
     assert model.score(X[600:], y[600:]) > plain + 0.15
     clean = RankedRangeClassifier(DecisionTreeClassifier(), refit="single", random_state=0).fit(X[:600], y[:600])
     assert clean.dropped_.mean() < 0.05
+
+
+def test_never_more_than_half_of_the_rows_are_dropped():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(700, 4))
+    y = np.where(rng.random(700) < 0.3, 8, 4 * (X[:, 0] > 0) + rng.integers(0, 4, 700))  # 580 rows were
+    assert not RankedRangeClassifier(GaussianNB(), random_state=0).fit(X, y).dropped_.any()

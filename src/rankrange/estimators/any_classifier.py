@@ -45,7 +45,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
     half or more are dropped, unless they are less than 1% of the rows and the share of wrong labels may well be zero;
     where so many labels are wrong that the model itself hardly learns, all rows are whose label the opinions together
     would not give. The model is fitted again without them. On clean labels next to nothing is dropped, nor where no two
-    opinions know more about the labels than luck would.
+    opinions know more about the labels than luck would, nor where more than half of the rows would be.
 
     Parameters
     ----------
