@@ -3,7 +3,7 @@
 - `--sizes`: circles, checkerboards, xor and two spirals at 5,000 and 100,000 rows and a rule of colours at 245,000,
   without planted errors: rows flagged, time, and whether a sample of the rows and all of them get the same verdict.
 - `--real`: music_genre, crowd labels with known truth: average precision (AP), claims, and test accuracy after cleaning
-  without a hand (rows with p_wrong >= .5 dropped, or relabelled).
+  without a hand (rows with p_wrong >= .5 dropped, or relabelled; or all suspects dropped, p_wrong >= .2).
 - `--numbers`: numeric targets with known errors, five seeds (of the rows that are taken, the folds and the models): AP
   of the audit's order, by how far numbers are off, and of its p(wrong), beside cleanlab's regression module.
 - `--aqua`: four sets in AQuA's protocol beside its printed figures. The measure is the weighted F1 of the flags, the
@@ -103,6 +103,7 @@ def real(_: Sets) -> None:
     plans = {
         "as_given": (given, everything),
         "dropped": (given, ~likely),
+        "suspects_dropped": (given, issues.p_wrong < 0.2),
         "relabelled": (np.where(likely, issues.suggested, given), everything),
         "cleanlab": (given, label_errors.kept_by_cleanlab(X, given, 0)),
         "truth": (np.searchsorted(classes, frame["true_label"]), everything),
