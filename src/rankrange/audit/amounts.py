@@ -193,8 +193,9 @@ def _best_guess(X: Array, y: Array, masks: Array, linear: Array, plan: Plan) -> 
     parts = (_unseen(model, X, target, masks, plan, 5 + stream) for stream, model in enumerate(models))
     guesses = np.stack([linear, *parts])
     some = slice(None, None, 1 + len(y) // _BOOSTED_ON)
-    costs = [_middle(target[some] - shares @ guesses[:, some]) for shares in _shares(len(guesses))]
-    return np.asarray(_shares(len(guesses))[int(np.argmin(costs))] @ guesses)
+    blends = _shares(len(guesses))
+    costs = [_middle(target[some] - shares @ guesses[:, some]) for shares in blends]
+    return np.asarray(blends[int(np.argmin(costs))] @ guesses)
 
 
 def _shares(count: int) -> Array:

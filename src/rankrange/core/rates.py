@@ -31,7 +31,7 @@ from scipy.special import expit, logsumexp, ndtr, softmax
 from scipy.stats import rankdata
 
 from .arrays import Array
-from .flips import TIED, WrongLabels, coarse, wrong_labels
+from .flips import TIED, WIDTH, WrongLabels, coarse, wrong_labels
 
 # Rates that all classes share, and rates of single classes, that are tried.
 _SHARED = np.array([0.003, 0.01, 0.02, 0.035, 0.05, 0.075, *np.arange(0.1, 0.46, 0.025)])
@@ -299,7 +299,7 @@ def _more_classes(logs: list[Array], codes: Array, stories: Array | None) -> Ave
         true += known[at] * story.true
         ranking += open_minded[at] * story.wrong
         T += known[at] * story.transition
-        rates[at], errors[at] = story.rate, (story.interval[1] - story.interval[0]) / 3.92
+        rates[at], errors[at] = story.rate, (story.interval[1] - story.interval[0]) / (2.0 * WIDTH)
     return AveragedLabels(
         wrong=1.0 - true[np.arange(n), codes],
         ranking=ranking,
@@ -398,7 +398,7 @@ class _Even:
         true = joint / np.maximum(joint.sum(axis=1, keepdims=True), 1e-300)
         wrong = 1.0 - true[np.arange(n), self.codes]
         rate = float(wrong.mean())
-        spread = 1.96 * (np.sqrt(float((wrong * (1.0 - wrong)).mean()) / n) + _GRID_ERROR * (i > 0))
+        spread = WIDTH * (np.sqrt(float((wrong * (1.0 - wrong)).mean()) / n) + _GRID_ERROR * (i > 0))
         return WrongLabels(rate, (rate - spread, rate + spread), T, wrong, true, P @ T)
 
 

@@ -6,6 +6,7 @@ structure that a line misses, and trees learn what neither can. All give probabi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -203,18 +204,21 @@ def _only_ends(X: Array) -> Array:
     return np.asarray(((X.min(axis=0) == X) | (X.max(axis=0) == X)).all(axis=0))
 
 
-def less_sure(P: Array, codes: Array, X: Any, transition: Array) -> Array:
-    """P (n, classes), less sure of rows of which a cell is missing, as marks in X say, where they should be.
+def less_sure(opinions: Mapping[str, Array], codes: Array, X: Any, transition: Array) -> Mapping[str, Array]:
+    """The opinions (n, classes), less sure of rows of which a cell is missing, as marks in X say, where they should be.
 
     A line expects of such a row what an average cell would give, and is as sure of it as of the others: where labels
     are wrong by `transition` (true, given), the rows that the cell would have explained then look wrong. Where labels
     of such rows are better explained by an opinion on the way to its mean over them, and those of the others are not,
-    that one counts. Columns are followed one by one, that with the largest gain first. Where there is none, P itself
-    comes back.
+    that one counts. Where no opinion changes, the mapping itself comes back.
     """
     asked = [side for side in sides(X) if side.lacking]
-    if not asked:
-        return P
+    found = {name: _doubtful(P, codes, X, transition, asked) for name, P in opinions.items()} if asked else opinions
+    return found if any(found[name] is not P for name, P in opinions.items()) else opinions
+
+
+def _doubtful(P: Array, codes: Array, X: Any, transition: Array, asked: list[Side]) -> Array:
+    """One opinion; columns are followed one by one, that with the largest gain first."""
     rows = np.arange(0, len(codes), 1 + len(codes) // _HEATED_ON)
     marks = np.array([side.of(X[rows]) for side in asked])
     for _ in range(_FOLLOWED):

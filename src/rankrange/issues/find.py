@@ -175,9 +175,10 @@ def _judge(
         opinions = opinions if near is None else {**opinions, "neighbours": near}
     weighed = _weighed(data, opinions, far)
     if data.X is not None:
-        doubtful = {name: less_sure(P, data.codes, data.X, weighed.transition) for name, P in opinions.items()}
-        if any(doubtful[name] is not P for name, P in opinions.items()):
-            opinions, weighed = doubtful, _weighed(data, doubtful, far)
+        doubtful = less_sure(opinions, data.codes, data.X, weighed.transition)
+        if doubtful is not opinions:
+            opinions = dict(doubtful)
+            weighed = _weighed(data, opinions, far)
     told = ", ".join(f"{name} {weight:.2f}" for name, weight in weighed.weights.items())
     report(f"how much each opinion counts: {told}")
     correction = Correction()

@@ -133,9 +133,8 @@ def try_claims(stack: Stack, weighed: Weighed, far: Array, rng: np.random.Genera
         return Correction()
     folds = draw_folds(len(rows), rng, strata=given, n_folds=5, n_repeats=1)
     some = replace(stack, X=stack.X[rows]).counting(weighed.weights)
-    opinions = some.opinions(given, folds, rng)
-    doubtful = {name: less_sure(P, given, some.X, weighed.transition) for name, P in opinions.items()}
-    again = weigh(doubtful, given, stories=weighed.stories)
+    opinions = less_sure(some.opinions(given, folds, rng), given, some.X, weighed.transition)
+    again = weigh(opinions, given, stories=weighed.stories)
     return _fitted(again.p_wrong, planted)
 
 
