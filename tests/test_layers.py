@@ -22,6 +22,7 @@ ROOT = Path(rankrange.__file__).parent
 ORDER = (
     "errors",
     "core",
+    "label_noise",
     "metrics",
     "noise",
     "risk",
