@@ -88,7 +88,7 @@ def fit_curves(groups: Groups, low: Array, high: Array, prior: CurvePrior) -> Cu
 
 
 def independent_evidence(groups: Groups, frequency: float) -> float:
-    """Log likelihood of labels that agree with a predicted class as often as the class occurs, whatever is predicted."""
+    """Log likelihood of labels that agree with a predicted class as often as the class occurs at all."""
     agree = np.clip(frequency, 1e-12, 1.0 - 1e-12)
     return float(groups.agree.sum() * np.log(agree) + groups.disagree.sum() * np.log1p(-agree))
 
