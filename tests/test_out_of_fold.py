@@ -70,7 +70,10 @@ ONE_OUT = {
         1e-9,
     ),
     "extra trees, no folds": (lambda X, codes, folds, mass: smooth_forests(X, codes, CLASSES, 0, None, mass)[0], 1e-12),
-    "large leaves, no folds": (lambda X, codes, folds, mass: smooth_forests(X, codes, CLASSES, 0, None, mass)[1], 1e-12),
+    "large leaves, no folds": (
+        lambda X, codes, folds, mass: smooth_forests(X, codes, CLASSES, 0, None, mass)[1],
+        1e-12,
+    ),
 }
 LINEAR = {"ordinary": 0, "trimmed": 1}  # one penalty, and one share to cut, are chosen for all folds
 MEMBERS = {**BY_FOLD, **UNWEIGHTED, **ONE_OUT}
@@ -124,3 +127,14 @@ def test_rows_that_a_plan_forbids_change_no_prediction(member):
     later = np.where(part == 3, (codes + 1) % CLASSES, codes)
     asked = (part > 0) & (part < 3)
     np.testing.assert_allclose(predict(X, later, folds, None)[asked], before[asked], rtol=0, atol=slack)
+
+
+def test_a_model_that_lacks_a_class_gives_it_no_probability():
+    X, codes = problem()
+    classes = np.array([2, 5, 9])
+    for lacking in range(CLASSES):
+        rows = codes != lacking
+        P = ask(LogisticRegression().fit(X[rows], classes[codes[rows]]), X, classes)
+        assert (P[:, lacking] == 0.0).all()
+        there = np.delete(np.arange(CLASSES), lacking)
+        assert (P[rows][:, there].argmax(axis=1) == np.searchsorted(there, codes[rows])).mean() > 0.7
