@@ -16,7 +16,9 @@ for package in ("jinja2", "rich"):
     pytest.importorskip(package)
 
 from rankrange.audit import Decision, Decisions, audit_table, read_decisions  # noqa: E402
+from rankrange.audit.classes import _others  # noqa: E402
 from rankrange.audit.decisions import COLUMNS, contents_of_row  # noqa: E402
+from rankrange.audit.judgement import Measure  # noqa: E402
 from rankrange.audit.review import match  # noqa: E402
 from rankrange.audit.row_problems import find_row_problems  # noqa: E402
 from rankrange.audit.target import find_target, parts_by_group  # noqa: E402
@@ -174,3 +176,43 @@ def test_the_order_of_label_columns_changes_nothing_about_a_multi_label_target()
     assert len(common) >= 4
     for row in common:  # which cells speak against a label does not depend on the order of the others
         np.testing.assert_allclose(one[row], other[row], rtol=0.3, atol=0.5)
+
+
+# ---- what is said of suspects ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("higher", [True, False])
+def test_a_gain_is_positive_where_the_robust_model_is_better(higher):
+    worse = np.random.default_rng(0).uniform(0.2, 0.6, 50)
+    better = worse + 0.2 if higher else worse - 0.1
+    for ordinary, robust, sign in ((worse, better, 1), (better, worse, -1)):
+        measure = Measure.of_rows("score", ordinary, robust, higher=higher)
+        assert sign * measure.gain.value > 0
+        assert measure.ordinary.value == pytest.approx(ordinary.mean())
+        assert measure.robust.value == pytest.approx(robust.mean())
+        assert measure.gain.low <= measure.gain.value <= measure.gain.high
+
+
+def test_features_speak_against_a_number_in_the_direction_that_they_push_it():
+    """A number far too small: the features that push the expectation up speak against it, the others for it."""
+    rng = np.random.default_rng(0)
+    x, z = rng.normal(size=(2, 200))
+    y = 5.0 * x - 3.0 * z + 0.2 * rng.normal(size=200)
+    x[[3, 50]], z[[3, 50]] = 2.0, 1.0
+    y[3], y[50] = -40.0, 60.0
+    audit = audit_table({"x": x, "z": z, "y": y}, "y", calibrate=False)
+    found = dict(zip(audit.judgement.order.tolist(), audit.judgement.against, strict=True))
+    assert {3, 50} <= set(found)
+    assert (np.sign(found[3]) == [1, -1]).all()
+    assert (np.sign(found[50]) == [-1, 1]).all()
+
+
+@given(st.integers(0, 1000))
+@settings(max_examples=50)
+def test_the_other_class_is_the_most_probable_one_but_the_given(seed):
+    rng = np.random.default_rng(seed)
+    mean, codes, suggested = rng.dirichlet(np.ones(4), 20), rng.integers(0, 4, 20), rng.integers(0, 4, 20)
+    found = _others(suggested, codes, mean)
+    for i in range(20):
+        best = max((c for c in range(4) if c != codes[i]), key=lambda c: mean[i, c])
+        assert found[i] == (suggested[i] if suggested[i] != codes[i] else best)

@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 from torch import nn  # noqa: E402
 
 import rankrange.torch as rrt  # noqa: E402
+from rankrange.torch.protect import weights_inside_classes  # noqa: E402
 
 N, CLASSES = 60, 3
 
@@ -103,3 +104,42 @@ def test_the_upper_cut_of_a_stream_is_never_below_the_lower(m, k):
         assert loss.lam_hat >= loss.lam
         assert ((loss.last_weights >= 0.0) & (loss.last_weights <= 1.0)).all()
     assert crossed > 0
+
+
+def test_a_memory_that_grows_remembers_as_one_of_known_size():
+    """Indices come in a growing range: what was remembered moves along."""
+    known = rrt.AoRRLoss(nn.CrossEntropyLoss(reduction="none"), m="auto", n_samples=300)
+    grown = rrt.AoRRLoss(nn.CrossEntropyLoss(reduction="none"), m="auto")
+    generator = torch.Generator().manual_seed(0)
+    for step in range(12):
+        rows = torch.randperm(20 * (step % 6 + 1), generator=generator)[:20]
+        scores = 3.0 * torch.randn(20, CLASSES, generator=generator)
+        assert known(scores, rows % CLASSES, rows) == grown(scores, rows % CLASSES, rows)
+    n = len(grown.sample_weights())
+    for name in ("rows", "visits", "cuts", "given"):
+        one, other = (getattr(loss.auto.memory, name)[:n] for loss in (known, grown))
+        assert (one == other).all()
+    torch.testing.assert_close(known.sample_weights()[:n], grown.sample_weights())
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_warm_up_counts_training_batches_alone(training):
+    loss = rrt.AoRRLoss(m=1, k=2, warmup=2)
+    losses = torch.tensor([9.0, 2.0, 1.0])
+    loss.train(training)
+    values = [float(loss(losses)) for _ in range(4)]
+    assert values == ([4.0, 4.0, 2.0, 2.0] if training else [4.0] * 4)
+
+
+def test_ranks_inside_classes_take_the_same_share_of_each():
+    """By the definition: of each class m and k times its size, a sample at the cut in part."""
+    generator = torch.Generator().manual_seed(0)
+    losses, target = torch.rand(37, generator=generator), torch.randint(0, 3, (37,), generator=generator)
+    for m, k in ((0.1, 1.0), (0.25, 0.8), (0.0, 0.33)):
+        weights = weights_inside_classes(losses, target, m, k)
+        for c in range(3):
+            own = losses[target == c]
+            size = len(own)
+            ranked = weights[target == c][own.argsort(descending=True)]
+            edges = [min(i + 1, k * size) - max(i, m * size) for i in range(size)]
+            torch.testing.assert_close(ranked, torch.tensor(edges).clamp(min=0.0), atol=1e-5, rtol=0)

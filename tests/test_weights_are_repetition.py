@@ -6,12 +6,23 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 
-from rankrange import AoRRClassifier, AoRRRegressor, TKMLClassifier
+from rankrange import AoRRClassifier, AoRRRegressor, TKMLClassifier, range_weights
+from rankrange.core.aggregates import AGGREGATES
+from rankrange.core.cuts import top_weights
+from rankrange.core.losses import LOSSES, TKML
+from rankrange.core.objective import Design, Objective
+from rankrange.crossfit.alternate import by_rank
 from rankrange.crossfit.choose import outlier_share
 from rankrange.crossfit.folds import Folds, draw_folds
 from rankrange.crossfit.models import Task, fit_folds, fit_rows
 from rankrange.crossfit.opinions import label_shares_by_fold, linear_opinions
 from rankrange.crossfit.residuals import judge_numbers, local_scale, robust_scale
+from rankrange.estimators import LogisticPerLabel, LSEPClassifier
+from rankrange.estimators.robust_max import robust_maximum
+from rankrange.solvers.blocks import Blocks
+from rankrange.solvers.label_ranking import LabelObjective
+from rankrange.solvers.minmax import minmax
+from rankrange.solvers.per_label import logistic_per_label
 
 N = 120
 WEIGHTS = {
@@ -207,3 +218,118 @@ def test_weights_reach_a_model_of_scikit_learn_by_name():
     w = np.random.default_rng(0).uniform(0.1, 2.0, N)
     model = fit_rows(LogisticRegression(), Task(X, y, np.arange(2), w), np.arange(N))
     np.testing.assert_allclose(model.coef_, LogisticRegression().fit(X, y, w).coef_)
+
+
+# ---- objectives and solvers ----------------------------------------------------------------------------------------
+
+PAIRS = [(name, loss) for name in AGGREGATES for loss in ("logistic", "hinge", "squared", "softmax")]
+
+
+@pytest.mark.parametrize(("aggregate", "loss"), PAIRS)
+def test_an_objective_cannot_tell_a_weight_from_repeated_rows(aggregate, loss):
+    """Values, gradients and the weights of rows, for every aggregate; and a part of the rows is a part of it."""
+    (X, codes, numbers), w = rows(3), WEIGHTS["0 to 3"][:N]
+    y, outputs = {"squared": (numbers, 1), "softmax": (codes, 3)}.get(loss, (np.where(codes > 0, 1.0, -1.0), 1))
+    total = int(w.sum())
+
+    def objective(X, y, groups, mass, m, k):
+        kind = AGGREGATES[aggregate](groups)
+        design = Design(X, True)
+        return Objective(design, y, LOSSES[loss](), 2.0, outputs, m=m, k=k, sample_weight=mass, aggregate=kind)
+
+    W = np.random.default_rng(3).normal(size=(outputs, 4))
+    groups = codes % 2
+    one = objective(X, y, groups, w, 0.1 * total, 0.8 * total)
+    ones = np.ones(total)
+    other = objective(*repeated(w, X, y, groups), ones, 0.1 * total, 0.8 * total)
+    assert one.value(W) == pytest.approx(other.value(W))
+    np.testing.assert_allclose(one.at(W).gradient, other.at(W).gradient, atol=1e-9)
+    summed = np.bincount(np.repeat(np.arange(N), w.astype(int)), other.at(W).weights, minlength=N)
+    np.testing.assert_allclose(one.at(W).weights, summed, atol=1e-9)
+    some = np.flatnonzero(np.arange(N) % 3 > 0)
+    part = objective(X[some], y[some], groups[some], w[some], 3.0, 40.0)
+    np.testing.assert_allclose(one.rows(some, 3.0, 40.0).value(W), part.value(W))
+    np.testing.assert_allclose(one.rows(some, 3.0, 40.0).at(W).weights, part.at(W).weights)
+
+
+@pytest.mark.parametrize("weight", WEIGHTS)
+def test_top_weights_of_many_sets_cannot_tell_a_weight_from_repeated_rows(weight):
+    w = WEIGHTS[weight]
+    values = np.random.default_rng(0).integers(0, 6, (3, N)).astype(float)  # many ties
+    top = np.array([0.1, 0.3, 0.77]) * w.sum()
+    found = top_weights(values, np.tile(w, (3, 1)), top)
+    np.testing.assert_allclose(found.sum(axis=1), top)
+    for value, level, weights in zip(values, top, found, strict=True):
+        each = range_weights(np.repeat(value, w.astype(int)), 0, float(level / w.sum()))
+        if level == round(level):
+            summed = np.bincount(np.repeat(np.arange(N), w.astype(int)), each, minlength=N)
+            np.testing.assert_allclose(weights, summed, atol=1e-9)
+        assert (weights <= w + 1e-12).all()
+
+
+def label_rows(seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(N, 3))
+    return X, X @ rng.normal(size=(3, 4)) + 0.5 * rng.normal(size=(N, 4)) > 0
+
+
+@pytest.mark.parametrize("weight", WEIGHTS)
+def test_solvers_of_label_ranking_cannot_tell_a_weight_from_repeated_rows(weight):
+    (X, Y), w = label_rows(), WEIGHTS[weight]
+    ends = []
+    for X_, Y_, mass in ((X, Y, w), (*repeated(w, X, Y), None)):
+        design = Design(X_, True)
+        start, value, _ = logistic_per_label(design, Blocks(design, Y_), 3.0, mass, tol=1e-9)
+        total = len(Y_) if mass is None else mass.sum()
+        m, k = round(0.1 * w.sum()), round(0.9 * w.sum())
+        objective = LabelObjective(design, Y_, TKML(2), 3.0, 4, m=m, k=k, sample_weight=mass)
+        assert objective.total == total
+        moved = minmax(objective, np.zeros((4, 4)), max_iter=15, rate=0.3)
+        ends.append((start, value, objective.value(start), moved.w, moved.value))
+    for one, other in zip(*ends, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [LogisticPerLabel, LSEPClassifier])
+@pytest.mark.parametrize("scale", [0.25, 1.5])
+def test_baselines_learn_from_fractions_as_from_repeated_rows_under_another_penalty(kind, scale):
+    (X, Y), w = label_rows(), WEIGHTS["0 to 3"]
+    one = kind(2, C=1.0 / scale, tol=1e-10).fit(X, Y.astype(int), scale * w)
+    other = kind(2, C=1.0, tol=1e-10).fit(*repeated(w, X, Y.astype(int)))
+    np.testing.assert_allclose(one.coef_, other.coef_, atol=2e-3)
+
+
+@pytest.mark.parametrize("slack", [0.0, 0.5, 4.0])
+@pytest.mark.parametrize("weight", WEIGHTS)
+def test_the_robust_maximum_cannot_tell_a_weight_from_repeated_rows(weight, slack):
+    w = WEIGHTS[weight]
+    s = np.random.default_rng(0).exponential(size=N)
+    s, w = s[w > 0], w[w > 0]
+    level, weights = robust_maximum(s, slack, w)
+    expected, each = robust_maximum(np.repeat(s, w.astype(int)), slack)
+    assert level == pytest.approx(expected)
+    np.testing.assert_allclose(weights, np.bincount(np.repeat(np.arange(len(s)), w.astype(int)), each), atol=1e-9)
+
+
+@pytest.mark.parametrize(("m", "k"), [(0.0, 1.0), (0.1, 0.9)])
+def test_a_stream_cannot_tell_a_weight_from_repeated_rows(m, k):
+    (X, y, _), w = rows(), np.full(N, 2.0)
+    one, other = AoRRClassifier(m, k, C=1.0), AoRRClassifier(m, k, C=1.0)
+    for start in range(0, N, 40):  # parts of up to 128 rows are one step
+        part = slice(start, start + 40)
+        one.partial_fit(X[part], y[part], classes=[0, 1], sample_weight=w[part])
+        other.partial_fit(*repeated(w[part], X[part], y[part]), classes=[0, 1])
+    np.testing.assert_allclose(one.coef_, other.coef_)
+    np.testing.assert_allclose([one.lam_, one.lam_hat_], [other.lam_, other.lam_hat_])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_row_belongs_where_the_middle_of_its_ranks_falls(seed):
+    rng = np.random.default_rng(seed)
+    losses, mass = rng.permutation(N).astype(float), rng.integers(1, 4, N).astype(float)
+    m, k = 0.2 * mass.sum(), 0.7 * mass.sum()
+    dropped, easy = by_rank(losses, np.ones(N, dtype=bool), m, k, mass)
+    for row in range(N):
+        before = mass[losses > losses[row]].sum()
+        assert dropped[row] == (before + mass[row] / 2 < m)
+        assert easy[row] == (before + mass[row] / 2 > k)
