@@ -76,11 +76,11 @@ def test_formulas_of_a_typed_table_are_quoted_when_it_is_written_as_csv(tmp_path
 @pytest.mark.parametrize("times", [2, 3])
 def test_no_decision_about_equal_rows_takes_the_place_of_another(times, tmp_path):
     """Of equal rows the first was dropped since; in whatever order decisions come, each is found or counted as lost."""
-    lines = ["x,y", *["7,a"] * times, *[f"{i},b" for i in range(20)], *[f"{i},a" for i in range(20, 40)]]
+    lines = ["x,y", *["700,a"] * times, *[f"{i},b" for i in range(20)], *[f"{i},a" for i in range(20, 40)]]
     (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
     source = open_table(tmp_path / "t.csv")
     target = find_target(source.read(), ["y"])
-    contents = contents_of_row(["7", "a"], [1])
+    contents = contents_of_row(["700", "a"], [1])
     made = [Decision("1", "a", "drop", "", 0.9, contents)]
     made += [Decision(str(row), "a", "keep", "", 0.9, contents) for row in range(2, times + 2)]
     for order in permutations(made):
