@@ -53,8 +53,18 @@ _WHOLE = 0.75
 # hard and not wrong, and probabilities that have never met them are too sure.
 _BEFORE = 0.25
 # What a fit stores under some settings only.
-_STORED = ("estimator_", "estimators_", "estimator_weights_", "p_wrong_", "losses_", "lam_", "lam_hat_")
-_STORED += ("noise_estimate_", "noise_interval_", "residuals_")
+_STORED = (
+    "estimator_",
+    "estimators_",
+    "estimator_weights_",
+    "losses_",
+    "lam_",
+    "lam_hat_",
+    "p_wrong_",
+    "noise_estimate_",
+    "noise_interval_",
+    "residuals_",
+)
 
 
 @dataclass(frozen=True)
