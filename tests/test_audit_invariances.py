@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import expit, logit
 
 from rankrange import cli
 
@@ -20,7 +21,7 @@ from rankrange.audit import Decision, Decisions, audit_table, read_decisions  # 
 from rankrange.audit.classes import _others  # noqa: E402
 from rankrange.audit.decisions import COLUMNS, contents_of_row  # noqa: E402
 from rankrange.audit.judgement import Measure  # noqa: E402
-from rankrange.audit.review import match  # noqa: E402
+from rankrange.audit.review import Review, _learnt, match  # noqa: E402
 from rankrange.audit.row_problems import find_row_problems  # noqa: E402
 from rankrange.audit.target import find_target, parts_by_group  # noqa: E402
 from rankrange.pages.text import csv_safe  # noqa: E402
@@ -220,3 +221,14 @@ def test_the_other_class_is_the_most_probable_one_but_the_given(seed):
     for i in range(20):
         best = max((c for c in range(4) if c != codes[i]), key=lambda c: mean[i, c])
         assert found[i] == (suggested[i] if suggested[i] != codes[i] else best)
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 0.99), st.booleans()), min_size=1, max_size=30))
+@settings(max_examples=50)
+def test_decisions_move_the_odds_to_the_mode_of_the_posterior(judged):
+    """A normal prior of standard deviation 1 on the shift: at the mode it equals what the decisions say too much."""
+    made = [Decision(str(i), "a", "drop" if wrong else "keep", "", p, "") for i, (p, wrong) in enumerate(judged)]
+    shift = _learnt(Decisions(["y"], "classes", "r0", made), Review({})).shift
+    p, wrong = np.array(judged).T
+    excess = (wrong - expit(logit(p) + shift)).sum()
+    assert shift == pytest.approx(np.clip(excess, -6.0, 6.0), abs=1e-3)
