@@ -20,6 +20,7 @@ for package in ("jinja2", "rich"):
 from rankrange.audit import Decision, Decisions, audit_table, read_decisions  # noqa: E402
 from rankrange.audit.classes import _others  # noqa: E402
 from rankrange.audit.decisions import COLUMNS, contents_of_row  # noqa: E402
+from rankrange.audit.export import _batch_as_csv  # noqa: E402
 from rankrange.audit.judgement import Measure  # noqa: E402
 from rankrange.audit.review import Review, _learnt, match  # noqa: E402
 from rankrange.audit.row_problems import find_row_problems  # noqa: E402
@@ -69,6 +70,14 @@ def test_formulas_of_a_typed_table_are_quoted_when_it_is_written_as_csv(tmp_path
     with open(tmp_path / "f.csv", newline="") as file:
         lines = list(csv.reader(file))
     assert lines == [["'=x", "label"], ["'=1+1", "a"], ["plain", "a"], ["'@cmd", "a"], ["-2", "b"]]
+
+
+@given(st.lists(st.lists(TEXTS | st.text("=+-@a1.e ", max_size=4), min_size=2, max_size=2), min_size=1, max_size=4))
+def test_lines_of_csv_hold_the_cells_and_no_formula_whichever_way_they_are_written(rows):
+    """Quickly where no cell needs a quote, cell by cell otherwise; one formula among plain cells is enough."""
+    batch = pa.record_batch({name: [row[j] for row in rows] for j, name in enumerate("ab")})
+    lines = list(csv.reader(io.StringIO(_batch_as_csv(batch, ",").decode(), newline="")))
+    assert lines == [[csv_safe(cell) for cell in row] for row in rows]
 
 
 # ---- decisions about rows that are equal -----------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from rankrange.crossfit.folds import draw_folds
 from rankrange.crossfit.numeric import numeric_view
 from rankrange.crossfit.opinions import tree_opinions
 from rankrange.crossfit.residuals import Widths
+from rankrange.crossfit.with_clean import _confusions
 from rankrange.shards import ShardList, array_shards
 
 # ---- the share of outliers -------------------------------------------------------------------------------------------
@@ -47,6 +48,23 @@ def test_the_interval_of_outliers_holds_their_share(n, outliers, seed):
     rate, low, high = outlier_share(residual, np.ones(n))
     assert 0.0 <= low <= rate <= high <= 1.0
     assert low <= outliers / n <= high + 0.0028
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_confusions_count_each_clean_and_each_training_row_once(weighted):
+    """How many rows there are decides how wide the interval of the share of wrong labels is."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(150, 2))
+    y = np.where(X[:, 0] > 0, 1.0, -1.0)
+    weight = rng.integers(1, 4, 110).astype(float) if weighted else None
+    loss = LOSSES["logistic"]()
+    total = 110 if weight is None else weight.sum()
+    noisy = Objective(Design(X[:110], True), y[:110], loss, 10.0, m=0, k=total, sample_weight=weight)
+    clean = Objective(Design(X[110:], True), y[110:], loss, 1.0)
+    known, given_ = _confusions(noisy, clean, np.zeros((1, 3)), 0.1, 2)
+    np.testing.assert_allclose(known.sum(axis=0), [np.sum(y[110:] < 0), np.sum(y[110:] > 0)])
+    mass = np.ones(110) if weight is None else weight
+    np.testing.assert_allclose(given_.sum(axis=0), [mass[y[:110] < 0].sum(), mass[y[:110] > 0].sum()])
 
 
 # ---- the choice of m on some of the rows -----------------------------------------------------------------------------
