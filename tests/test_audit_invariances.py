@@ -207,6 +207,15 @@ def test_a_gain_is_positive_where_the_robust_model_is_better(higher):
         assert measure.gain.low <= measure.gain.value <= measure.gain.high
 
 
+@pytest.mark.parametrize("percent", [True, False])
+def test_intervals_of_scores_stay_where_scores_can_be(percent):
+    for right in (np.eye(1, 8)[0], 1.0 - np.eye(1, 8)[0]):
+        measure = Measure.of_rows("score", right, right, percent=percent)
+        for score in (measure.ordinary, measure.robust):
+            assert 0.0 <= score.low <= score.value <= score.high
+            assert score.high <= 1.0 or not percent
+
+
 def test_features_speak_against_a_number_in_the_direction_that_they_push_it():
     """A number far too small: the features that push the expectation up speak against it, the others for it."""
     rng = np.random.default_rng(0)

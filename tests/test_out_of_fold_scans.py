@@ -9,6 +9,8 @@ from rankrange import AoRRClassifier, find_label_issues
 from rankrange.shards import ShardList, array_shards
 from rankrange.shards.describe import describe
 from rankrange.shards.label_issues import judge_shards, opinion_of
+from rankrange.shards.row_blocks import Batch, joined
+from rankrange.shards.seam import LazyRows
 from rankrange.shards.shard_kernels import Model, Rows, Sampling, _without_repetition
 from rankrange.shards.unseen import Candidate, Scoring, confirmed, score_unseen
 
@@ -114,3 +116,36 @@ def test_equal_rows_are_merged_with_their_common_mass():
         assert merged.mass[i] == pytest.approx(mass[values == value].sum())
         np.testing.assert_array_equal(merged.X[i], [3.0 - value, value**2])
         assert (merged.slopes[0, i], merged.scores[0, i]) == (-value, 2.0 * value)
+
+
+class InParts:
+    """Shards whose values are known."""
+
+    def __init__(self, parts):
+        self.parts = parts
+
+    def map_lazy(self, kernel, message):
+        return iter(self.parts)
+
+
+@pytest.mark.parametrize("edges", [(0, 50), (0, 7, 7, 30, 50), (0, 1, 49, 50)])
+def test_lazy_values_have_the_places_of_one_array(edges):
+    values = np.random.default_rng(0).random(50) < 0.4
+    lazy = LazyRows(InParts([values[a:b] for a, b in pairwise(edges)]), None, None, 50)
+    np.testing.assert_array_equal(np.asarray(lazy), values)
+    np.testing.assert_array_equal(lazy.indices(), np.flatnonzero(values))
+
+
+@pytest.mark.parametrize("weighted", [(True, True), (True, False), (False, True), (False, False)])
+def test_batches_without_weights_count_once_beside_those_with_weights(weighted):
+    rng = np.random.default_rng(0)
+    sizes, first, parts, mass = (5, 8), 0, [], []
+    for size, some in zip(sizes, weighted, strict=True):
+        weight = rng.uniform(0.0, 3.0, size) if some else None
+        parts.append(Batch(first, rng.normal(size=(size, 2)), rng.integers(0, 2, size), weight))
+        mass.append(np.ones(size) if weight is None else weight)
+        first += size
+    whole = joined(parts)
+    np.testing.assert_array_equal(np.ones(13) if whole.weight is None else whole.weight, np.concatenate(mass))
+    np.testing.assert_array_equal(whole.X, np.concatenate([part.X for part in parts]))
+    np.testing.assert_array_equal(whole.y, np.concatenate([part.y for part in parts]))
