@@ -115,6 +115,14 @@ def test_a_date_that_is_missing_is_marked_and_filled_as_a_number_is():
     assert filled[3, 0] == np.median(np.delete(filled[:, 0], [3, 17]))
 
 
+def test_the_most_frequent_levels_of_a_column_are_kept():
+    pd = pytest.importorskip("pandas")
+    counts = np.arange(1, 31)  # thirty levels, each more frequent than the one before
+    cells = np.random.default_rng(0).permutation(np.repeat([f"level {i:02d}" for i in range(30)], counts))
+    columns = numeric_view(pd.DataFrame({"x": cells}))
+    assert sorted(columns.sum(axis=0).astype(int).tolist()) == list(range(11, 31))
+
+
 # ---- settings that are used again, and what an earlier fit left ------------------------------------------------------
 
 
