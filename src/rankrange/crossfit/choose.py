@@ -80,6 +80,7 @@ def choose_m(
     *,
     C: float | None = None,
     n_jobs: int = 1,
+    largest: float = _LARGEST,
 ) -> Choice:
     """Choose m, and C where it is left open, by cross-validation against the targets as they are.
 
@@ -97,6 +98,8 @@ def choose_m(
         scikit-learn's C; None chooses it.
     n_jobs : int
         Threads that the fits are shared among.
+    largest : float
+        Numbers in X times scores: a larger set chooses m on some of its rows.
 
     Returns
     -------
@@ -109,7 +112,7 @@ def choose_m(
     if objective.total < _LEAST_ROWS or not len(shares):
         reason = f"fewer than {_LEAST_ROWS} rows: nothing is cut"
         return Choice(0, None, {}, reason, (0.0, 0.0, 1.0), C=1.0 if C is None else C)
-    part = _some_rows(objective, rng)
+    part = _some_rows(objective, rng, largest)
     strata = part.strata
     # Where m is chosen on some of the rows, they are penalised as all of them are.
     known = None if C is None else C * objective.total / part.total
@@ -248,9 +251,9 @@ def on_all_rows(
     return float(m[level, 0]), start
 
 
-def _some_rows(objective: Objective, rng: np.random.Generator) -> Objective:
+def _some_rows(objective: Objective, rng: np.random.Generator, largest: float = _LARGEST) -> Objective:
     n, numbers = objective.design.n, objective.design.p * objective.n_outputs
-    most = max(int(_LARGEST / numbers), TWICE_UP_TO)
+    most = max(int(largest / numbers), TWICE_UP_TO)
     if n <= most:
         return objective
     return objective.rows(np.sort(rng.choice(n, most, replace=False)), 0, 1)

@@ -122,7 +122,8 @@ def label_shares(
     if not sp.issparse(X):
         spread = X.std(axis=0)
         X = X / np.where(spread > 0, spread, 1.0)
-    return _shares(codes, n_classes, _neighbours(X, asked, rng, mass), mass)
+    overall = shares_without_each(codes, n_classes, mass)[asked]
+    return _shares(codes, n_classes, _neighbours(X, asked, rng, mass), mass, overall)
 
 
 def label_shares_by_fold(X: Any, codes: Array, n_classes: int, folds: Folds, mass: Array | None = None) -> Array:
@@ -131,13 +132,22 @@ def label_shares_by_fold(X: Any, codes: Array, n_classes: int, folds: Folds, mas
     for train, test in zip(folds.train, folds.test, strict=True):
         pool = np.flatnonzero(train if mass is None else train & (mass > 0))
         near = pool[_nearest(X, pool, np.flatnonzero(test), min(_NEIGHBOURS, len(pool)))]
-        parts.append(_shares(codes, n_classes, near, mass))
+        counts = np.bincount(codes[pool], None if mass is None else mass[pool], n_classes)
+        parts.append(_shares(codes, n_classes, near, mass, counts / counts.sum()))
     return folds.average(parts)
 
 
-def _shares(codes: Array, n_classes: int, near: Array, mass: Array | None) -> Array:
+def shares_without_each(codes: Array, n_classes: int, mass: Array | None) -> Array:
+    """(n, n_classes): the shares of the classes among all rows but this one, so that no label predicts itself."""
     worth = np.ones(len(codes)) if mass is None else mass
-    overall = np.bincount(codes, weights=worth, minlength=n_classes) / worth.sum()
+    others = np.bincount(codes, worth, n_classes) - worth[:, None] * np.eye(n_classes)[codes]
+    total = others.sum(axis=1, keepdims=True)
+    return np.divide(others, total, out=np.full_like(others, 1.0 / n_classes), where=total > 0)
+
+
+def _shares(codes: Array, n_classes: int, near: Array, mass: Array | None, overall: Array) -> Array:
+    """The shares of the classes among the neighbours `near`, drawn towards the `overall` ones."""
+    worth = np.ones(len(codes)) if mass is None else mass
     # A row of weight 2 is two neighbours: only so many have a vote.
     votes = np.clip(_NEIGHBOURS - (np.cumsum(worth[near], axis=1) - worth[near]), 0.0, worth[near])
     counts = np.stack([(votes * (codes[near] == c)).sum(axis=1) for c in range(n_classes)], axis=1)

@@ -52,6 +52,19 @@ _WHOLE = 0.75
 # How much the models that judged count beside those fitted without the rows that were dropped: some of these rows were
 # hard and not wrong, and probabilities that have never met them are too sure.
 _BEFORE = 0.25
+# What a fit stores under some settings only.
+_STORED = (
+    "estimator_",
+    "estimators_",
+    "estimator_weights_",
+    "losses_",
+    "lam_",
+    "lam_hat_",
+    "p_wrong_",
+    "noise_estimate_",
+    "noise_interval_",
+    "residuals_",
+)
 
 
 @dataclass(frozen=True)
@@ -141,7 +154,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
             _check_classes(self, y, mass)
         weighted, params = self._routed(sample_weight, groups, params)
         task = Task(X, y, classes, mass if weighted else None, params)
-        for name in ("estimator_", "estimators_", "estimator_weights_", "p_wrong_", "losses_", "lam_", "lam_hat_"):
+        for name in _STORED:
             self.__dict__.pop(name, None)  # of an earlier fit with other settings
         plan = self._plan(task, groups)
         if plan is None:

@@ -121,7 +121,6 @@ class AoRRLinear(BaseEstimator):
         self.m_: float = int(objective.m) if whole else float(objective.m)
         self.k_: float = int(objective.k) if whole else float(objective.k)
         self._store(result, objective)
-        self.__dict__.pop("stream_", None)  # a stream after this goes on from here, not from where an older one was
         given = Design(X, design.fit_intercept)
         as_given = self._by_class(replace(objective, design=given, y=y, sample_weight=weight))
         losses = result.losses if rows is X else None
@@ -137,14 +136,18 @@ class AoRRLinear(BaseEstimator):
     def _by_class(self, objective: Objective) -> Objective:
         return objective
 
+    def _forget(self) -> None:
+        """Remove what an earlier fit with other settings stored: a stream after this fit goes on from this fit."""
+        for name in ("tuning_", "confirmation_", "noise_estimate_", "noise_interval_", "n_passes_", "stream_"):
+            self.__dict__.pop(name, None)
+
     def _choose(
         self, objective: Objective, clean: tuple[Any, Array] | None, rng: np.random.Generator
     ) -> tuple[Objective, Choice | None]:
         """The objective with m, k and C chosen where they are left open; with a clean validation set by Algorithm 2."""
         fixed = isinstance(self.m, RankedRange)
         auto = {name: not fixed and self._is_auto(name) for name in ("m", "k")}
-        for name in ("tuning_", "noise_estimate_", "noise_interval_"):  # of an earlier fit
-            self.__dict__.pop(name, None)
+        self._forget()
         report: Report = print if self.verbose else silent
         if self.C == "auto" and (clean is not None or not auto["m"]):
             objective = replace(objective, C=choose_C(objective, rng, effective_n_jobs(self.n_jobs)) * objective.kept)

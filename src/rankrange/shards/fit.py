@@ -239,8 +239,7 @@ def _chosen(estimator: Any, data: _Data, rng: np.random.Generator) -> tuple[floa
     sample = Objective(Design(rows, data.model.fit_intercept), y, loss, 1.0, data.model.n_outputs, sample_weight=weight)
     share = sample.total / data.total
     C = None if estimator.C == "auto" else float(estimator.C)
-    for name in ("tuning_", "confirmation_", "noise_estimate_", "noise_interval_"):  # of an earlier fit
-        estimator.__dict__.pop(name, None)
+    estimator._forget()
     if not isinstance(estimator.m, RankedRange) and estimator._is_auto("m"):
         uncut = replace(sample, m=0, k=_rank(k * share, sample))
         # The sample stands for all rows, and is penalised as they are.
