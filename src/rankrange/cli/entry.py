@@ -309,6 +309,8 @@ def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
     """
     from rich.console import Console
 
+    from ..audit.problems import first_to_see
+
     console = Console(markup=False, highlight=False, emoji=False)
     for sentence in audit.sentences():
         console.print(visible(sentence))
@@ -324,8 +326,9 @@ def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
         meaning = "off by: given less expected" if numbers else f"loss: {audit.judgement.loss_name}"
         console.print(f"{meaning}, by models that have not seen the row", style="dim")
     if audit.row_problems and top:
-        console.print(f"\nOther problems of rows: the {min(top, len(audit.row_problems))} surest", style="bold")
-        for problem in sorted(audit.row_problems, key=lambda problem: -problem.strength)[:top]:
+        shown = first_to_see(audit.row_problems, top)
+        console.print(f"\nOther problems of rows: the surest of each kind, {len(shown)} in all", style="bold")
+        for problem in shown:
             console.print(f"  {problem.kind}: {visible(problem.sentence, 200)}")
     for note in audit.notes:
         console.print(f"Note: {visible(note, 600)}", style="dim")

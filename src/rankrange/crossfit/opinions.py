@@ -22,6 +22,7 @@ from ..core.arrays import Array
 from ..core.flips import WrongLabels, wrong_labels
 from ..core.losses import Logistic, Softmax
 from ..core.objective import Design, Objective
+from ..core.row_space import spanned
 from .fits import Fits
 from .folds import CrossFit, Folds, Report, silent
 
@@ -59,7 +60,7 @@ def logistic_objective(
     X: Any, codes: Array, n_classes: int, fit_intercept: bool = True, mass: Array | None = None
 ) -> Objective:
     """The average logistic (softmax) loss of all rows with labels 0..n_classes-1; its C does not matter."""
-    n, design = len(codes), Design(X, fit_intercept)
+    n, design = len(codes), Design(spanned(X), fit_intercept)
     if n_classes == 2:
         y, loss, outputs = (2 * codes - 1).astype(X.dtype), Logistic(), 1
         return Objective(design, y, loss, 1.0, outputs, m=0, k=n, sample_weight=mass)

@@ -3,14 +3,14 @@
 Numbers are standardised after values far outside are brought in; texts become one 0/1 column per value, rare values
 together in one; where there are many values, columns with what the target usually is beside each, learnt from other
 rows; prose becomes a few dozen directions of its words (`texts`); dates become days, money and percent numbers
-(`forms`), yes and no become 1 and 0; a missing cell is the median, or a value of its own, with a 0/1 column that says
+(`columns`), yes and no become 1 and 0; a missing cell is the median, or a value of its own, with a 0/1 column that says
 so. What cannot help is left out: constant columns, and columns of identifiers.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..core.arrays import Array
 from ..errors import UserError
 from ..pages.text import visible
-from .columns import typed
+from .columns import is_mark, typed
 from .texts import as_texts, encode_texts, encode_usual, is_prose, learn_texts, learn_usual
 
 # Values of a text column that get their own 0/1 column: so many at most, each in so many rows at least.
@@ -61,7 +61,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     Parameters
     ----------
     dates, decimal : str or None
-        What 03/04/2025 and 1,234 mean, where a column does not say it itself; see `forms.typed`.
+        What 03/04/2025 and 1,234 mean, where a column does not say it itself; see `rankrange.tables.columns.typed`.
 
     Attributes
     ----------
@@ -99,12 +99,13 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         UserError
             Where no column is of use.
         """
-        table, self.forms_ = typed(as_table(X), dates=self.dates, decimal=self.decimal)
+        given = as_table(X)
+        table, self.forms_ = typed(given, dates=self.dates, decimal=self.decimal)
         self.columns_: list[dict[str, Any]] = []
         self.report_: list[ColumnReport] = []
         for name in table.column_names:
             settings, report = _learn(name, table.column(name), y)
-            self.report_.append(report)
+            self.report_.append(_with_marks(report, given.column(name)))
             if settings is not None:
                 self.columns_.append(settings)
         if not self.columns_:
@@ -150,7 +151,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     def _encoded(self, X: Any, y: Any) -> Array:
         table, _ = typed(as_table(X), self.forms_)
-        absent = [c["name"] for c in self.columns_ if c["name"] not in table.column_names]
+        present = set(table.column_names)
+        absent = [c["name"] for c in self.columns_ if c["name"] not in present]
         if absent:
             raise ValueError(f"X must have the columns of the fit, got none named {absent[0]!r}; add it")
         n, p = table.num_rows, len(self.owner_)
@@ -193,6 +195,24 @@ def _learn(name: str, column: Any, y: Any = None) -> tuple[dict[str, Any] | None
     else:
         kind, (settings, missing, how) = "text", _learn_text(name, column, y)
     return settings, ColumnReport(name, kind, missing, settings is not None, how)
+
+
+def _with_marks(report: ColumnReport, column: Any) -> ColumnReport:
+    """The report of a column, which says what stood for missing cells where it was no empty cell."""
+    if report.kind == "text" or not is_text(column.type):
+        return report
+    marks = marks_in(column)
+    if not marks:
+        return report
+    listed = ", ".join(f"'{visible(mark, 20)}'" for mark in list(marks)[:4]) + (" ..." if len(marks) > 4 else "")
+    return replace(report, how=f"{report.how}; {sum(marks.values()):,} cells that hold {listed} count as missing")
+
+
+def marks_in(column: Any) -> dict[str, int]:
+    """The texts that stand for missing cells in a column of texts, and how many cells hold each."""
+    codes, levels = codes_of(column)
+    counts = np.bincount(codes[codes >= 0], minlength=len(levels))
+    return {level.strip(): int(counts[i]) for i, level in enumerate(levels) if is_mark(level)}
 
 
 def numbers_of(column: Any) -> tuple[Array | None, str, int]:
@@ -246,21 +266,25 @@ def _as_floats(column: Any) -> Array:
 
 
 def _numbers_in_text(column: Any) -> tuple[Array | None, str, int]:
-    """Numbers of texts that are nearly all numbers (such as an age with a few "unknown"), yes and no, or all dates."""
+    """Numbers of texts that are nearly all numbers, yes and no, or all dates; marks such as "-" are missing cells."""
     codes, levels = codes_of(column)
-    folded = {level.strip().casefold() for level in levels}
-    if folded and any(folded <= pair for pair in _PAIRS):
+    marks = np.array([is_mark(level) for level in levels], dtype=bool)
+    folded = {level.strip().casefold() for level, mark in zip(levels, marks, strict=True) if not mark}
+    if folded and any(folded <= pair for pair in _PAIRS) and not marks.any():
         said = [float(level.strip().casefold() in _YES) for level in levels]
         return np.array([*said, np.nan])[codes], "yes or no", 0
     values = np.array([_number(level) for level in levels] + [np.nan])
-    counts = np.bincount(codes[codes >= 0], minlength=len(levels))
+    counts = np.bincount(codes[codes >= 0], minlength=len(levels)) * ~marks
     known, strays = int(counts.sum()), int(counts[np.isnan(values[:-1])].sum())
     if known == 0:
         return None, "text", 0
     if strays <= (1.0 - _MOSTLY) * known:
         return values[codes], "numbers", strays
-    days = _days(levels)
-    return (None, "text", 0) if days is None else (np.append(days, np.nan)[codes], "dates", 0)
+    days = _days([level for level, mark in zip(levels, marks, strict=True) if not mark])
+    if days is None:
+        return None, "text", 0
+    values[:-1][~marks] = days
+    return values[codes], "dates", 0
 
 
 def _days(levels: list[str]) -> Array | None:
