@@ -9,8 +9,8 @@ import pytest
 
 pa = pytest.importorskip("pyarrow")
 
-from rankrange.audit.problems import RowProblem, first_to_see  # noqa: E402
-from rankrange.audit.row_problems import find_row_problems  # noqa: E402
+from rankrange.audit.problems import RowProblem  # noqa: E402
+from rankrange.audit.row_problems import find_row_problems, first_to_see  # noqa: E402
 from rankrange.audit.target import find_target  # noqa: E402
 
 
@@ -83,4 +83,7 @@ def test_what_is_printed_first_has_the_surest_of_each_kind():
     shorter = RowProblem("batch", tuple(range(9)), "x", "", "", "", 0.9)
     drift = RowProblem("drift", (), "x", "", "", "", 0.6)
     shown = first_to_see([*cells, shorter, frozen, drift], 10)
-    assert len(shown) == 10 and frozen in shown[:3] and drift in shown[:3] and shorter not in shown[:3]
+    assert len(shown) == 10
+    assert frozen in shown[:3]
+    assert drift in shown[:3]
+    assert shorter not in shown[:3]

@@ -25,7 +25,8 @@ def test_a_column_of_numbers_with_marks_is_encoded_like_the_same_column_with_emp
     marked, empty = ({"x": _texts(numbers, text)} for text in (mark, None))
     encoder = TableEncoder()
     np.testing.assert_array_equal(encoder.fit_transform(marked), TableEncoder().fit_transform(empty))
-    assert encoder.report_[0].used and encoder.report_[0].missing == 40
+    assert encoder.report_[0].used
+    assert encoder.report_[0].missing == 40
     assert f"40 cells that hold '{mark}' count as missing" in encoder.report_[0].how
 
 
@@ -57,7 +58,8 @@ def test_a_target_of_numbers_with_marks_leaves_these_rows_out_and_says_so():
 
 def test_marks_alone_make_no_column_of_numbers():
     table, forms = typed(pa.table({"x": ["-", "unknown"] * 30}))
-    assert not forms and table.column("x").to_pylist()[:2] == ["-", "unknown"]
+    assert not forms
+    assert table.column("x").to_pylist()[:2] == ["-", "unknown"]
 
 
 # ---- numbers that stand for missing cells ----------------------------------------------------------------------------
@@ -75,7 +77,8 @@ def test_a_code_far_from_all_other_values_is_one_finding(code):
     values = np.random.default_rng(0).normal(3.0, 1.0, size=600).round(3)
     values[::10] = code
     (problem,) = _problems(values)
-    assert problem.rows == tuple(range(1, 601, 10)) and "stands for a missing value" in problem.sentence
+    assert problem.rows == tuple(range(1, 601, 10))
+    assert "stands for a missing value" in problem.sentence
     assert not _problems(values, "far")
 
 
@@ -84,7 +87,8 @@ def test_zeros_where_nothing_comes_near_zero_are_one_finding(centre, spread, dig
     values = (centre * np.exp(spread * np.random.default_rng(1).normal(size=700))).round(digits)
     values[::4] = 0.0
     (problem,) = _problems(values)
-    assert len(problem.rows) == 175 and problem.value == "0"
+    assert len(problem.rows) == 175
+    assert problem.value == "0"
 
 
 def test_counts_and_measures_that_reach_zero_have_no_placeholder():

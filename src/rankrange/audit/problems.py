@@ -12,8 +12,8 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..pages.text import number, visible
+from ..tables.cell_values import codes_of, numbers_of
 from ..tables.columns import is_mark
-from ..tables.encode import codes_of, numbers_of
 from .target import Target
 
 KINDS = ("far", "impossible", "placeholder", "duplicate", "conflicting duplicate", "batch", "leak", "drift")
@@ -99,19 +99,6 @@ def count_problems(problems: Sequence[RowProblem]) -> dict[str, int]:
             skipped = int(kind == "duplicate")
             counts[kind] = len({row for problem in found for row in problem.rows[skipped:]})
     return {kind: count for kind, count in counts.items() if count}
-
-
-def first_to_see(problems: Sequence[RowProblem], count: int) -> list[RowProblem]:
-    """So many problems of all kinds: the surest of each kind first, then the second of each.
-
-    A list by strength alone would begin with a hundred single cells and hide a column that is frozen in half of the
-    rows. Of two that are equally sure the one about more rows comes first.
-    """
-    by_kind = [
-        sorted((p for p in problems if p.kind == kind), key=lambda p: (-p.strength, -len(p.rows))) for kind in KINDS
-    ]
-    places = [(place, -found.strength, found) for kind in by_kind for place, found in enumerate(kind)]
-    return [found for _, _, found in sorted(places, key=lambda entry: entry[:2])[:count]]
 
 
 def problems_in_words(problems: Sequence[RowProblem]) -> str:

@@ -9,6 +9,7 @@ quantiles are those of a sample.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -84,6 +85,19 @@ def find_row_problems(
         found += find_drift(columns, time)
     place = {kind: i for i, kind in enumerate(KINDS)}
     return sorted(found, key=lambda problem: (place[problem.kind], -problem.strength))
+
+
+def first_to_see(problems: Sequence[RowProblem], count: int) -> list[RowProblem]:
+    """So many problems of all kinds: the surest of each kind first, then the second of each.
+
+    A list by strength alone would begin with a hundred single cells and hide a column that is frozen in half of the
+    rows. Of two that are equally sure the one about more rows comes first.
+    """
+    by_kind = [
+        sorted((p for p in problems if p.kind == kind), key=lambda p: (-p.strength, -len(p.rows))) for kind in KINDS
+    ]
+    places = [(place, -found.strength, found) for kind in by_kind for place, found in enumerate(kind)]
+    return [found for _, _, found in sorted(places, key=lambda entry: entry[:2])[:count]]
 
 
 # ---- far outside -----------------------------------------------------------------------------------------------------

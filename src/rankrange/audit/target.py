@@ -11,8 +11,8 @@ import numpy as np
 from ..core.arrays import Array
 from ..errors import UserError
 from ..pages.text import number, visible
+from ..tables.cell_values import codes_of, is_text, marks_in, numbers_of
 from ..tables.columns import typed
-from ..tables.encode import codes_of, is_text, marks_in, numbers_of
 
 TASKS = ("classes", "numbers", "labels")
 # Fewer rows say nothing; a class needs this many to be in every fold.
@@ -105,6 +105,9 @@ def find_target(
     """
     if task not in ("auto", *TASKS):
         raise UserError(f"a task is one of auto, {', '.join(TASKS)}, got {task!r}; leave it out to have it found")
+    if separator is not None and (len(columns) > 1 or task not in ("auto", "labels")):
+        what = f"{len(columns)} target columns" if len(columns) > 1 else f"task={task!r}"
+        raise UserError(f"labels_by parts the labels of one target column, got it beside {what}; leave one of them out")
     if len(columns) > 1:
         target = _indicators(table, list(columns))
     else:

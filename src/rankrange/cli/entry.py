@@ -309,7 +309,7 @@ def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
     """
     from rich.console import Console
 
-    from ..audit.problems import first_to_see
+    from ..audit.row_problems import first_to_see
 
     console = Console(markup=False, highlight=False, emoji=False)
     for sentence in audit.sentences():

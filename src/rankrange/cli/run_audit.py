@@ -109,7 +109,7 @@ def _add_running(run_group: Any) -> None:
         "--models",
         choices=("all", "linear", "trees"),
         default="all",
-        help="which kinds of models judge labels (default: all; linear is the fastest)",
+        help="which kinds of models judge the target (default: all; linear is the fastest)",
     )
     run_group.add_argument(
         "--estimator",

@@ -7,7 +7,7 @@ structure that a line misses, and trees learn what neither can. All give probabi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,7 +60,7 @@ def logistic_objective(
     X: Any, codes: Array, n_classes: int, fit_intercept: bool = True, mass: Array | None = None
 ) -> Objective:
     """The average logistic (softmax) loss of all rows with labels 0..n_classes-1; its C does not matter."""
-    n, design = len(codes), Design(spanned(X), fit_intercept)
+    n, design = len(codes), Design(X, fit_intercept)
     if n_classes == 2:
         y, loss, outputs = (2 * codes - 1).astype(X.dtype), Logistic(), 1
         return Objective(design, y, loss, 1.0, outputs, m=0, k=n, sample_weight=mass)
@@ -76,8 +76,10 @@ def trimmed_fits(
 ) -> tuple[Fits, Parts, WrongLabels]:
     """Fits of each fold that cut nothing, half of what seems wrong, and all of it; and what seems wrong.
 
-    The scores of the rows that each fold tests come with them. C is scikit-learn's; None chooses it.
+    The scores of the rows that each fold tests come with them. C is scikit-learn's; None chooses it. With fewer rows
+    than columns the coefficients of the fits are in coordinates of the rows' span.
     """
+    objective = replace(objective, design=Design(spanned(objective.design.X), objective.design.fit_intercept))
     mass = objective.mass
     train = folds.train if mass.dtype == bool else folds.train * mass
     cross = CrossFit(objective, folds.test, C, train)

@@ -27,6 +27,7 @@ from ..crossfit.folds import Report, silent
 from ..crossfit.with_clean import choose_with_validation
 from ..solvers import SOLVERS, Log, Result, Settings, refine, solve
 from ..solvers.multistart import PRODUCTS_FROM
+from .on_scans import checked_rows
 from .streaming import Stream
 
 # Sorting rows costs little up to this many, and repetition is exact there.
@@ -259,8 +260,8 @@ class AoRRLinear(BaseEstimator):
     def _linear(self, X: Any) -> Array:
         """Scores (n, r) of the rows of X."""
         check_is_fitted(self, "coef_")
-        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
-        return X @ np.atleast_2d(self.coef_).T + self.intercept_
+        W = np.atleast_2d(self.coef_).T
+        return np.concatenate([rows @ W + self.intercept_ for rows in checked_rows(self, X)])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -21,11 +21,12 @@ from ..pages.text import visible
 # What counts as missing in any column, besides an empty cell.
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "?", "#N/A", "<NA>")
 # What else stands for a missing cell in a column of numbers or dates. Among texts these are often values.
-_MARKS = frozenset(
-    (*(mark.casefold() for mark in MISSING), *".|..|...|-|--|---|\u2013|\u2014|*|na|n.a.|n.a|n/d|nd|nil|none".split("|"))
-    + tuple("missing|(missing)|unknown|unk|not known|not available|not applicable|not recorded".split("|"))
-    + tuple("#div/0!|#value!|#ref!|#num!|#name?|#null!".split("|"))
-)
+_MARKS = {
+    *(mark.casefold() for mark in MISSING),
+    *(".", "..", "...", "-", "--", "---", "\u2013", "\u2014", "*", "na", "n.a.", "n.a", "n/d", "nd", "nil", "none"),
+    *("missing", "(missing)", "unknown", "unk", "not known", "not available", "not applicable", "not recorded"),
+    *("#div/0!", "#value!", "#ref!", "#num!", "#name?", "#null!"),
+}
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar", " ": "space", ":": "colon"}
 
 
@@ -154,7 +155,7 @@ def typed(
     UserError
         Where a column can be read in two ways, and nobody said which.
     """
-    from .encode import is_text
+    from .cell_values import is_text
 
     for option, value, known in (("dates", dates, DATES), ("decimal", decimal, DECIMALS)):
         if value is not None and value not in known:
