@@ -121,7 +121,7 @@ def audit_source(
     Audit
         Everything that was found.
     """
-    if _can_be_read_in_passes(source, target, options) and not fits_memory(source):
+    if can_be_read_in_passes(source, target, options) and not fits_memory(source):
         found = _Beyond(source, target[0], tell, **options).audit(check)
         if found is not None:
             return found
@@ -132,7 +132,7 @@ def audit_source(
     return audit_table(table, target, name=source.path.name, source=source, tell=tell, **options)
 
 
-def _can_be_read_in_passes(source: Source, target: Sequence[str], options: dict[str, Any]) -> bool:
+def can_be_read_in_passes(source: Source, target: Sequence[str], options: dict[str, Any]) -> bool:
     """One file of a format that comes in batches, one target, and no option that needs all rows at once."""
     in_batches = source.kind in ("csv", "parquet", "arrow", "stream") and not source.parts
     held = any(options.get(name) is not None for name in _NEED_ALL_ROWS)

@@ -110,14 +110,16 @@ def find_label_issues(
     """
     if estimator is not None and pred_probs is not None:
         raise ValueError("find_label_issues takes estimator or pred_probs, got both; leave one of them out")
+    fitting = {
+        "cv": None if isinstance(cv, int) and cv == 5 else cv,
+        "n_repeats": n_repeats,
+        "calibrate": calibrate or None,
+    }
+    if pred_probs is not None:
+        _refuse(fitting, "ready-made probabilities need no fits")
     if hasattr(X, "__rankrange_issues__"):  # rows beyond memory judge themselves
-        beside = {"y": y, "pred_probs": pred_probs, "learn_from": learn_from, "n_repeats": n_repeats, "n_jobs": n_jobs}
-        given = [name for name, value in beside.items() if value is not None] + ["calibrate"] * bool(calibrate)
-        if given:
-            raise TypeError(
-                f"rows beyond memory hold their labels and are judged in a few passes, got {given[0]} beside them; "
-                "leave it out, or read the table into memory"
-            )
+        given = {"y": y, "pred_probs": pred_probs, "learn_from": learn_from, "n_jobs": n_jobs, **fitting, "cv": None}
+        _refuse(given, "rows beyond memory hold their labels and are judged in a few passes")
         judged: LabelIssues = X.__rankrange_issues__(
             estimator=estimator, cv=cv, trees=trees, random_state=random_state, verbose=verbose
         )
@@ -150,6 +152,13 @@ def find_label_issues(
         return _judge(data, views, opinions, far, neighbours, rng, report)
     stack = Stack(data.X if dense is None else dense, len(data.classes), float(views.C or 1.0), settled, neighbours)
     return _judge(data, views, opinions, far, neighbours, rng, report, stack if calibrate else None)
+
+
+def _refuse(given: dict[str, Any], rule: str) -> None:
+    """Raise an error for the first argument that is not None."""
+    for name, value in given.items():
+        if value is not None:
+            raise TypeError(f"{rule}, got {name} beside them; leave it out")
 
 
 def _written_out(X: Any) -> Array | None:
