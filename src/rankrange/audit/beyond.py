@@ -11,7 +11,6 @@ import platform
 import shutil
 import tempfile
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -31,7 +30,7 @@ from ..tables.formats import batches, count_rows
 from ..tables.read import Source
 from .findings import Audit
 from .judgement import Judgement, Tell
-from .study import SHOWN, _cells, _words_of, audit_table, check_models
+from .study import SHOWN, _cells, _words_of, audit_table, check_models, recorded_warnings
 from .target import RowNames, Target, _classes, find_target
 
 # Measured as peaks of whole audits with a page, 20,000 to 300,000 rows of CSV, 10 to 15 columns: 282, 454 and 712 MB
@@ -190,8 +189,8 @@ class _Beyond:
         encoder = TableEncoder(*self.forms).fit(sample.select(self.rest))
         folder = tempfile.mkdtemp(prefix="rankrange-")
         try:
-            with warnings.catch_warnings(record=True) as raised:
-                warnings.simplefilter("always")
+            with recorded_warnings() as raised:
+                before = len(raised)
                 target = self._encoded(encoder, found, types, n, Path(folder))
                 rows = _Told(scan(f"{folder}/X.npy", target=f"{folder}/y.npy"), self.tell)
                 if target.task == "classes":
@@ -199,7 +198,8 @@ class _Beyond:
                     judgement = judge_classes_in_passes(rows, target, Path(folder) / "X.npy", self.seed, trees)
                 else:
                     judgement = judge_numbers_in_passes(rows, target, Path(folder) / "X.npy", self.seed)
-            result = self._result(target, judgement, encoder, types, n, _words_of(raised))
+                words = _words_of(raised[before:])
+            result = self._result(target, judgement, encoder, types, n, words)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise

@@ -85,7 +85,7 @@ class Decisions:
 
     def as_csv(self) -> bytes:
         """The decisions as CSV, in which nothing can be taken for a formula."""
-        target = self.target[0] if len(self.target) == 1 and self.target[0][:1] != "[" else json.dumps(self.target)
+        target = written_target(self.target)
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(COLUMNS)
@@ -96,7 +96,10 @@ class Decisions:
         return text.getvalue().encode("utf-8", "replace")
 
 
-# ---- names of rows ---------------------------------------------------------------------------------------------------
+def written_target(columns: Sequence[str]) -> str:
+    """The target columns as decisions write them: one plain name, or JSON, which no program takes for a formula."""
+    plain = len(columns) == 1 and columns[0][:1] != "[" and csv_safe(columns[0]) == columns[0]
+    return columns[0] if plain else json.dumps(list(columns))
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import shlex
 from typing import Any
 
@@ -12,7 +11,7 @@ from markupsafe import Markup
 from ..pages.charts import histogram, rising, scatter, stacked, whiskers
 from ..pages.shell import asset, embed, fragment, page
 from ..pages.text import number, visible
-from .decisions import Looked, look_at
+from .decisions import Looked, look_at, written_target
 from .evidence import Near
 from .findings import Audit, Suspect, show, show_gain, show_range, unit
 from .pictures import confusions, found_curve
@@ -65,7 +64,7 @@ def _body(audit: Audit, limit: int, looked: Looked) -> Markup:
         "word": audit.word,
         "total": audit.n_suspects,
         "table": looked.table,
-        "target": target[0] if len(target) == 1 and target[0][:1] != "[" else json.dumps(target),
+        "target": written_target(target),
         "task": audit.target.task,
         "labels": audit.target.names[:500] if audit.target.task == "classes" else [],
     }

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import platform
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -23,9 +24,11 @@ from threadpoolctl import threadpool_limits
 
 from .. import __version__
 from ..core.arrays import Array
+from ..core.shared_context import SharedContext
 from ..crossfit.models import classifier_named
 from ..errors import UserError
 from ..issues.views import index_of
+from ..shards.row_blocks import one_thread
 from ..tables.columns import find_columns, typed
 from ..tables.encode import TableEncoder, as_table
 from ..tables.formats import with_images
@@ -276,10 +279,21 @@ def _may_tell_columns(found: Target, group: str | None, time: str | None) -> boo
 def _judged(X: Array, found: Target, plan: Plan, tell: Tell) -> tuple[Judgement, list[str]]:
     """The judgement of the target, and what fits warned of."""
     # One thread per product: parts are fitted side by side, and results do not depend on how many there are.
-    with threadpool_limits(1), warnings.catch_warnings(record=True) as raised:
-        warnings.simplefilter("always")
+    with one_thread(), _one_openmp_thread(), recorded_warnings() as raised:
+        before = len(raised)
         judgement = _JUDGES[found.task](X, found, plan, tell)
-    return judgement, _words_of(raised)
+        return judgement, _words_of(raised[before:])
+
+
+@contextmanager
+def _recording() -> Iterator[list[Any]]:
+    with warnings.catch_warnings(record=True) as raised:
+        warnings.simplefilter("always")
+        yield raised
+
+
+recorded_warnings = SharedContext(_recording)
+_one_openmp_thread = SharedContext(lambda: threadpool_limits(1, user_api="openmp"))
 
 
 def _plan_for(found: Target, X: Array, jobs: int | None, seed: int, calibrate: bool) -> Plan:
