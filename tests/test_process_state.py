@@ -106,8 +106,8 @@ CALLS = {
     "AoRRClassifier": lambda folder: AoRRClassifier(random_state=0).fit(*_rows()[:2]).predict_proba(_rows()[0]),
     "AoRRRegressor": lambda folder: AoRRRegressor(random_state=0).fit(_rows()[0], _rows()[2]),
     "RankedRangeClassifier": lambda folder: RankedRangeClassifier(_tree(), random_state=0).fit(*_rows()[:2]),
-    "TKMLClassifier": lambda folder: TKMLClassifier(1).fit(
-        _rows()[0], np.column_stack([_rows()[1], ~_rows()[1]]).astype(int)
+    "TKMLClassifier": lambda folder: TKMLClassifier(1, random_state=0).fit(
+        _rows()[0], np.eye(2, dtype=int)[_rows()[1] * 1]
     ),
     "find_label_issues": lambda folder: find_label_issues(*_rows()[:2], random_state=0),
     "scan": lambda folder: AoRRClassifier(m=0.1, k=1.0, random_state=0).fit(_scan(folder)).predict(_scan(folder)),

@@ -192,12 +192,13 @@ def sides(X: Any) -> list[Side]:
     n = X.shape[0]
     shown = X[:: 1 + n // _SHOWN]
     two = _only_ends(shown)
+    others = shown[:, ~two]  # a table of words has none
     for column in np.flatnonzero(two & (shown.min(axis=0) < shown.max(axis=0))).tolist():
         low, high = X[:, column].min(), X[:, column].max()
         counts = [int((X[:, column] == end).sum()) for end in (low, high)]
         if sum(counts) == n and min(counts) >= _LEAST_SIDE:
-            parts = [shown[shown[:, column] == end] for end in (low, high)]
-            lacking = [bool((~two & (part.min(axis=0) == part.max(axis=0))).any()) for part in parts]
+            parts = [others[shown[:, column] == end] for end in (low, high)]
+            lacking = [bool((part == part[:1]).all(axis=0).any()) for part in parts]
             found += [Side(column, float(end), lacks) for end, lacks in zip((low, high), lacking, strict=True)]
     return found
 
