@@ -36,13 +36,15 @@ from .target import RowNames, Target, _classes, find_target
 # Measured as peaks of whole audits with a page, 20,000 to 300,000 rows of CSV, 10 to 15 columns: 282, 454 and 712 MB
 # where this says 310, 447 and 726. Python with its packages; and for each byte of CSV text, or of columns unpacked,
 # what the fits make of it. The first bytes take more: neighbours and trees are asked about so many rows at most.
-_BASE, _FIRST, _PER_FIRST, _PER_BYTE = 270_000_000, 8_000_000, 26.0, 9.5
+# Columns cost by themselves too: 300 rows of 1,000, 5,000 and 9,998 columns took 405, 651 and 886 MB where this says
+# 453, 832 and 885.
+_BASE, _FIRST, _PER_FIRST, _PER_BYTE, _PER_COLUMN = 270_000_000, 8_000_000, 26.0, 9.5, 30_000
 
 
 def memory_needed(source: Source) -> int:
     """About how many bytes an audit of the file takes at its peak."""
     first = min(source.n_bytes, _FIRST)
-    return int(_BASE + _PER_FIRST * first + _PER_BYTE * (source.n_bytes - first))
+    return int(_BASE + _PER_FIRST * first + _PER_BYTE * (source.n_bytes - first) + _PER_COLUMN * len(source.names))
 
 
 def free_memory() -> int | None:
