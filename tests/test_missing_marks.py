@@ -104,6 +104,7 @@ def test_counts_and_measures_that_reach_zero_have_no_placeholder():
         rng.integers(-1, 2, size=600).astype(float),
         rng.standard_cauchy(size=600).round(2),
         rng.lognormal(0.0, 2.0, size=600).round(3),
+        np.where(rng.random(600) < 0.02, 0.0, rng.gamma(1.2, 0.07, size=600)),  # an area that may be empty
     ):
         assert not _problems(values)
 

@@ -20,8 +20,9 @@ from .problems import Column, RowProblem, quantiles, said_value
 _LEAST_CELLS, _LEAST_OTHERS, _LEAST_VALUES = 3, 20, 5
 # A code lies beyond all other cells by so much of what 98% of them span.
 _APART = 0.5
-# More zeros are the usual value of the column; a tail must end so many steps above zero.
-_MOST_ZEROS, _STEPS = 0.5, 3.0
+# More zeros are the usual value of the column; a tail must end so many steps above zero, and no value may come nearer to
+# zero than this part of the median.
+_MOST_ZEROS, _STEPS, _NEAR = 0.5, 3.0, 0.1
 
 
 def find_placeholders(column: Column, numbers: Array) -> tuple[Column, list[RowProblem]]:
@@ -92,7 +93,7 @@ def _lies_apart(code: float, others: Array) -> bool:
 def _never_near_zero(others: Array) -> bool:
     """Whether positive values end so far above zero that a zero is none of them."""
     values = np.unique(others)
-    if values[0] <= 0 or len(values) < _LEAST_VALUES:
+    if values[0] <= 0 or len(values) < _LEAST_VALUES or values[0] < _NEAR * float(np.median(others)):
         return False
     logs = np.log(others)
     fifth, tenth, quarter, centre = quantiles(logs, [0.05, 0.1, 0.25, 0.5])
