@@ -24,11 +24,12 @@ for package in ("jinja2", "rich"):
     pytest.importorskip(package)
 
 from rankrange.audit import Decision, Decisions, apply_decisions, audit_file, audit_table, read_decisions  # noqa: E402
-from rankrange.audit.applying import _records, _with_cells  # noqa: E402
+from rankrange.audit.applying import _with_cells  # noqa: E402
 from rankrange.audit.decisions import COLUMNS, contents_of_row, join_labels, split_labels  # noqa: E402
 from rankrange.audit.report import _about  # noqa: E402
 from rankrange.audit.review import Review, _learnt  # noqa: E402
 from rankrange.errors import UserError  # noqa: E402
+from rankrange.tables.records import records  # noqa: E402
 from test_report import open_page  # noqa: E402
 
 YES, NO = "=yes()", "<b>no</b>"
@@ -359,7 +360,7 @@ def test_replacing_a_cell_leaves_the_bytes_of_the_others(cells, data):
 def test_records_are_told_apart_and_keep_their_bytes(rows):
     text = io.StringIO(newline="")
     csv.writer(text, quoting=csv.QUOTE_ALL).writerows(rows)
-    found = list(_records(io.StringIO(text.getvalue(), newline=""), ","))
+    found = list(records(io.StringIO(text.getvalue(), newline=""), ","))
     assert "".join(record for record, _ in found) == text.getvalue()
     assert [cells for _, cells in found] == rows
 

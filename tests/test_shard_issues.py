@@ -111,7 +111,7 @@ def test_what_cannot_judge_shards_is_said():
     X, given, _ = table()
     with pytest.raises(ValueError, match=r"needs an AoRRClassifier with loss='logistic'.*got LogisticRegression"):
         find_label_issues(sharded(X, given), estimator=LogisticRegression())
-    with pytest.raises(ValueError, match="cv must be at least 2"):
+    with pytest.raises(ValueError, match="cv must be a number of folds from 2 to 4"):
         find_label_issues(sharded(X, given), cv=1)
 
 

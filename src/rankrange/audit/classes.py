@@ -189,6 +189,8 @@ def _fold(X: Array, codes: Array, test: Array, penalty: float, plan: Plan, f: in
     """Log probabilities (2, test rows, K) of the ordinary and the robust fit on the other rows, and m of the latter."""
     train = plan.train_of(test)
     X_train, X_test = X[train], X[test]
+    if plan.fold_of is not None:  # rows that may not train may not choose the penalty either
+        penalty = choose_penalty(_objective(X_train, codes[train], int(codes.max()) + 1), plan)
     ordinary = fit_ordinary(AoRRClassifier, X_train, codes[train], penalty)
     robust = fit_robust(AoRRClassifier, X_train, codes[train], penalty, plan, f)
     logs = [np.log(np.maximum(fit.predict_proba(X_test), 1e-30)) for fit in (ordinary, robust)]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.flips import LIKELY, unclear
-from ..pages.text import number
+from ..pages.text import number, share_of
 from ..tables.encode import ColumnReport
 from ..tables.write import write_whole
 from .decisions import Decision, Decisions, decisions_of, record
@@ -274,10 +274,10 @@ class Audit:
         j, first = self.judgement, self.judgement.measures[0]
         if j.m == 0:
             return (
-                "Ignoring the rows that fit worst would not help a model here: no share of them that was tried "
+                "Ignoring the rows that fit worst would not help a linear model here: no share of them that was tried "
                 "predicts unseen rows better than the ordinary fit, so none was cut."
             )
-        cut = f"A model that ignores the {j.m:,} rows ({share_of(j.m / len(j.wrong))}) that fit it worst"
+        cut = f"A linear model that ignores the {j.m:,} rows ({share_of(j.m / len(j.wrong))}) that fit it worst"
         values = f"is {show(first, first.robust.value)} instead of {show(first, first.ordinary.value)}"
         gain = f"{show_gain(first, first.gain.value)}{unit(first)} ({show_range(first)})"
         worse = [m for m in j.measures[1:] if m.gain.high < 0]
@@ -322,14 +322,23 @@ class Audit:
         )
 
     def _next(self) -> str:
-        if not self.n_suspects and self.row_problems:
-            worst = max(self.row_problems, key=lambda problem: problem.strength)
-            return f"Look at this first: {worst.sentence}."
         if not self.n_suspects:
-            return "There is nothing to look at first."
+            worst = max(self.row_problems, key=lambda problem: problem.strength, default=None)
+            return self.without_suspects() if worst is None else f"Look at this first: {worst.sentence}."
         first = self.suspects(1)[0]
         fits = "fits better" if first.p_wrong >= LIKELY else "may fit better"
         return f"Look at row {row_said(first.row)} first: it says {first.given!r}, and {first.suggested!r} {fits}."
+
+    def without_suspects(self) -> str:
+        """What to do where no row is a suspect: nothing, or to begin with the rows that fit worst."""
+        j = self.judgement
+        if j.blind or not self.share_unclear:
+            return "There is nothing to look at first."
+        worst = self.row_names.name(int(self.target.rows[int(np.argmax(j.losses))]))
+        return (
+            f"Up to {share_of(j.noise.high)} of the {self.word} may be wrong, and which rows these are is open: if it "
+            f"matters, begin with those that fit worst, the first of which is row {row_said(worst)}."
+        )
 
     # ---- for others
 
@@ -434,11 +443,6 @@ def show_range(measure: Any) -> str:
 def unit(measure: Any) -> str:
     """What a gain is counted in."""
     return " points" if measure.percent else ""
-
-
-def share_of(value: float) -> str:
-    """A share as it is written, in percent."""
-    return f"{100 * value:.1f}%" if value < 0.995 else f"{100 * value:.0f}%"
 
 
 def _finite(value: float) -> float | None:

@@ -11,7 +11,8 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from ..core.arrays import Array
 from ..core.flips import LIKELY
-from ..core.objective import Objective
+from ..core.objective import Design, Objective
+from ..core.row_space import spanned
 from ..crossfit.folds import CrossFit, deal, split
 from ..estimators import AoRRClassifier, AoRRRegressor
 
@@ -261,6 +262,7 @@ def choose_penalty(objective: Objective, plan: Plan) -> float:
     rng = plan.rng(1)
     if objective.design.n > plan.penalty_rows:
         objective = objective.rows(np.sort(rng.choice(objective.design.n, plan.penalty_rows, replace=False)), 0, 1)
+    objective = replace(objective, design=Design(spanned(objective.design.X), objective.design.fit_intercept))
     tests = split(objective, objective.strata, rng, (1, 5, 5 if objective.design.n < 20_000 else 1))
     return CrossFit(objective, tests).C
 

@@ -118,6 +118,8 @@ def _fold(X: Array, Y: Array, test: Array, top_k: int, penalty: float, plan: Pla
     """Scores (2, test rows, L) of fits on the other rows, and m of the robust one."""
     train = plan.train_of(test)
     X_train, Y_train = X[train], Y[train].astype(int)
+    if plan.fold_of is not None:  # rows that may not train may not choose the penalty either
+        penalty = _choose_penalty(X_train, Y[train], top_k, plan)
     ordinary = LogisticPerLabel(top_k, C=penalty).fit(X_train, Y_train)
     robust = _fit_robust(X_train, Y[train], None, top_k, penalty, plan, f)
     return np.stack([fit.decision_function(X[test]) for fit in (ordinary, robust)]), int(robust.m_)
@@ -151,7 +153,8 @@ def _wrong_cells(X: Array, Y: Array, p: Array, plan: Plan) -> tuple[Array, Inter
     Each label is judged by itself, and all together as if they were one: where scores do not explain a label, the first
     finds too many wrong, where labels differ in how often they are wrong, the second. The lower of the two counts.
     """
-    near = len(Y) <= 50_000 and Y.shape[1] <= _PER_LABEL_NEIGHBOURS
+    # The nearest row may be one of the same group, or a later one.
+    near = plan.models == "all" and plan.fold_of is None and len(Y) <= 50_000 and Y.shape[1] <= _PER_LABEL_NEIGHBOURS
     p = np.clip(p, 1e-12, 1.0 - 1e-12)
     together = wrong_labels(logit(p).ravel(), Y.ravel().astype(np.intp))
     cells = together.wrong.reshape(Y.shape)

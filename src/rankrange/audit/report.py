@@ -24,6 +24,7 @@ _TEXT = 80
 _HEADINGS = {
     "far": "Rows far outside",
     "impossible": "Rows with impossible values",
+    "placeholder": "Rows with numbers that stand for missing",
     "duplicate": "Repeated rows",
     "conflicting duplicate": "Rows equal to others but for their target",
     "batch": "Rows in batches that are off",
@@ -151,7 +152,7 @@ def _overview(audit: Audit) -> list[dict[str, Any]]:
     reports = {column.name: column for column in audit.columns}
     unusual: dict[str | None, int] = {}
     for problem in audit.row_problems:
-        if problem.kind in ("far", "impossible"):
+        if problem.kind in ("far", "impossible", "placeholder"):
             unusual[problem.column] = unusual.get(problem.column, 0) + max(len(problem.rows), 1)
     found = []
     for picture in audit.evidence.columns:

@@ -7,7 +7,7 @@ structure that a line misses, and trees learn what neither can. All give probabi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from ..core.arrays import Array
 from ..core.flips import WrongLabels, wrong_labels
 from ..core.losses import Logistic, Softmax
 from ..core.objective import Design, Objective
+from ..core.row_space import spanned
 from .fits import Fits
 from .folds import CrossFit, Folds, Report, silent
 
@@ -75,8 +76,10 @@ def trimmed_fits(
 ) -> tuple[Fits, Parts, WrongLabels]:
     """Fits of each fold that cut nothing, half of what seems wrong, and all of it; and what seems wrong.
 
-    The scores of the rows that each fold tests come with them. C is scikit-learn's; None chooses it.
+    The scores of the rows that each fold tests come with them. C is scikit-learn's; None chooses it. With fewer rows
+    than columns the coefficients of the fits are in coordinates of the rows' span.
     """
+    objective = replace(objective, design=Design(spanned(objective.design.X), objective.design.fit_intercept))
     mass = objective.mass
     train = folds.train if mass.dtype == bool else folds.train * mass
     cross = CrossFit(objective, folds.test, C, train)
@@ -199,12 +202,13 @@ def sides(X: Any) -> list[Side]:
     n = X.shape[0]
     shown = X[:: 1 + n // _SHOWN]
     two = _only_ends(shown)
+    others = shown[:, ~two]  # a table of words has none
     for column in np.flatnonzero(two & (shown.min(axis=0) < shown.max(axis=0))).tolist():
         low, high = X[:, column].min(), X[:, column].max()
         counts = [int((X[:, column] == end).sum()) for end in (low, high)]
         if sum(counts) == n and min(counts) >= _LEAST_SIDE:
-            parts = [shown[shown[:, column] == end] for end in (low, high)]
-            lacking = [bool((~two & (part.min(axis=0) == part.max(axis=0))).any()) for part in parts]
+            parts = [others[shown[:, column] == end] for end in (low, high)]
+            lacking = [bool((part == part[:1]).all(axis=0).any()) for part in parts]
             found += [Side(column, float(end), lacks) for end, lacks in zip((low, high), lacking, strict=True)]
     return found
 

@@ -19,6 +19,7 @@ from ..core.losses import CrammerSinger, Hinge, Logistic, OneVsRestSquaredHinge,
 from ..core.objective import Design, Objective
 from ..solvers import SOLVERS, Settings, solve
 from .linear import AoRRLinear, clean_rows, fitted_elsewhere, warn_of_lost_class
+from .on_scans import ScoresScans, checked_rows
 
 # Rows among which a temperature is looked for first.
 _MANY = 5_000
@@ -32,7 +33,7 @@ _LOSSES: dict[str, tuple[Any, Any]] = {
 }
 
 
-class AoRRClassifier(ClassifierMixin, AoRRLinear):
+class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLinear):
     """Linear classifier that ignores the training rows it fits worst.
 
     It keeps the training losses ranked m+1 to k and ignores the others: C times the sum of the kept losses + ||coef||^2
@@ -408,8 +409,7 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
         """
         if not getattr(self, "ordinary_share_", 0.0):
             return probabilities_of(getattr(self, "temperature_", 1.0) * self._linear(X))
-        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
-        return joined(*self._both_lines(X), self.ordinary_share_)
+        return np.concatenate([joined(*self._both_lines(rows), self.ordinary_share_) for rows in checked_rows(self, X)])
 
     @available_if(lambda self: self.loss == "logistic")
     def predict_log_proba(self, X: Any) -> Array:

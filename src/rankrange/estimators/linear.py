@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numbers
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -20,11 +21,13 @@ from ..core.arrays import Array
 from ..core.cuts import cuts_of
 from ..core.objective import Design, Objective
 from ..core.ranges import RankedRange
+from ..core.row_space import RowSpace
 from ..crossfit.choose import Choice, adapt_k, choose_C, choose_m
 from ..crossfit.folds import Report, silent
 from ..crossfit.with_clean import choose_with_validation
 from ..solvers import SOLVERS, Log, Result, Settings, refine, solve
 from ..solvers.multistart import PRODUCTS_FROM
+from .on_scans import checked_rows
 from .streaming import Stream
 
 # Sorting rows costs little up to this many, and repetition is exact there.
@@ -108,11 +111,16 @@ class AoRRLinear(BaseEstimator):
         rows, targets, mass = canonical_rows(X, y, weight, as_sparse=one_minimum and _many_columns(X))
         whole = mass is None or bool((mass == np.floor(mass)).all())
         m, k = keep.masses(len(targets) if mass is None else float(mass.sum()), whole=whole)
-        design = Design(rows, bool(self.fit_intercept))
+        space = RowSpace.of(rows)
+        given = Design(X, bool(self.fit_intercept))
+        design = Design(rows if space is None else space.X, given.fit_intercept)
         C = 1.0 if self.C == "auto" else float(self.C)
         objective = Objective(design, targets, loss, C * (k - m), n_outputs, m=m, k=k, sample_weight=mass)
         objective = self._by_class(objective)
-        start = self._warm(design, n_outputs) if self.warm_start and hasattr(self, "coef_") else None
+        start = self._warm(given, n_outputs) if self.warm_start and hasattr(self, "coef_") else None
+        if space is not None:
+            start = None if start is None else _with_slopes(space.coordinates, start, given.d)
+            clean = None if clean is None else (space.coordinates(clean[0]), clean[1])
         objective, choice = self._choose(objective, clean, rng)
         self.C_ = objective.C_of_sum
         result = self._run_chosen(objective, start, None if choice is None else choice.start, rng)
@@ -120,8 +128,9 @@ class AoRRLinear(BaseEstimator):
             objective, result = adapt_k(objective, result, lambda part, W: self._run_chosen(part, None, W, rng))
         self.m_: float = int(objective.m) if whole else float(objective.m)
         self.k_: float = int(objective.k) if whole else float(objective.k)
-        self._store(result, objective)
-        given = Design(X, design.fit_intercept)
+        if space is not None:
+            result = replace(result, w=_with_slopes(space.coefficients, result.w, design.d))
+        self._store(result, replace(objective, design=given))
         as_given = self._by_class(replace(objective, design=given, y=y, sample_weight=weight))
         losses = result.losses if rows is X else None
         self._store_cuts(as_given.losses(given.scores(result.w)) if losses is None else losses, as_given)
@@ -254,13 +263,18 @@ class AoRRLinear(BaseEstimator):
     def _linear(self, X: Any) -> Array:
         """Scores (n, r) of the rows of X."""
         check_is_fitted(self, "coef_")
-        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
-        return X @ np.atleast_2d(self.coef_).T + self.intercept_
+        W = np.atleast_2d(self.coef_).T
+        return np.concatenate([rows @ W + self.intercept_ for rows in checked_rows(self, X)])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def _with_slopes(change: Callable[[Array], Array], W: Array, d: int) -> Array:
+    """W with its first d columns, the slopes, changed and its intercepts as they are."""
+    return np.column_stack([change(W[:, :d]), W[:, d:]])
 
 
 def fitted_elsewhere(estimator: AoRRLinear, X: Any, *others: Any) -> bool:

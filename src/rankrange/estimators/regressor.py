@@ -12,9 +12,10 @@ from ..core.arrays import Array
 from ..core.losses import Absolute, Huber, Squared
 from ..core.objective import Design
 from .linear import AoRRLinear, clean_rows, fitted_elsewhere
+from .on_scans import ScoresScans
 
 
-class AoRRRegressor(RegressorMixin, AoRRLinear):
+class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
     """Linear regression that ignores the training rows it fits worst.
 
     It keeps the training losses ranked m+1 to k: C times the sum of the kept losses + ||coef||^2 / 2 is minimised,

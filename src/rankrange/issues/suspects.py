@@ -9,6 +9,7 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..core.flips import LIKELY, unclear
+from .named_rows import NamedRows, lines_of, shown_cell
 from .trial import Correction
 
 CHOICES = ("relabel", "keep", "drop", "unsure")
@@ -99,7 +100,7 @@ class LabelIssues:
         >>> len(issues), issues.top(1)["row"].tolist()
         (0, [1])
         """
-        return (self.table if self.ranked is None else self.ranked)[:n]
+        return (self.table if self.ranked is None else self.ranked)[:n].view(NamedRows)
 
     def decide(self, row: Any, decision: str, label: Any = None) -> None:
         """Record what to do about a row; `decided` carries it out.
@@ -160,10 +161,7 @@ class LabelIssues:
     def __repr__(self) -> str:
         if not len(self):
             return _headline(self)
-        rows = [list(self.table.dtype.names or ()), *([_shown(v) for v in row.tolist()] for row in self.table[:10])]
-        widths = [max(9, *map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
-        return "\n".join([_headline(self), *lines, *(["..."] if len(self) > 10 else [])])
+        return "\n".join([_headline(self), *lines_of(self.table[:10]), *(["..."] if len(self) > 10 else [])])
 
     def _repr_html_(self) -> str | None:
         """For notebooks; without Jinja2 they show the text."""
@@ -226,11 +224,6 @@ def _headline(issues: LabelIssues) -> str:
     return f"{head}; how many labels are wrong cannot be told ({span} may be); {first}"
 
 
-def _shown(value: Any, limit: int | None = 24) -> str:
-    text = f"{value:.3f}" if isinstance(value, float) else str(value)
-    return text if limit is None or len(text) <= limit else text[: limit - 3] + "..."  # never another label's name
-
-
 def _pandas(purpose: str) -> Any:
     try:
         import pandas
@@ -249,7 +242,7 @@ def issues_fragment(issues: Any, limit: int = 10) -> str:
         "issues.html",
         head=_headline(issues),
         names=issues.table.dtype.names,
-        rows=[[_shown(value, None) for value in suspect.tolist()] for suspect in issues.table[:limit]],
+        rows=[[shown_cell(value, None) for value in suspect.tolist()] for suspect in issues.table[:limit]],
         more=max(0, len(issues) - limit),
     )
     return str(shown)

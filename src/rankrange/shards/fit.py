@@ -113,7 +113,7 @@ def _check_supported(estimator: Any) -> None:
             f"a fit on shards needs one of the losses {', '.join(_LOSSES)}, got loss={estimator.loss!r}; use another "
             "loss, or fit in memory"
         )
-    for name, default in (("solver", "auto"), ("stratify", False), ("operations", None)):
+    for name, default in (("solver", "auto"), ("stratify", False), ("operations", None), ("warm_start", False)):
         value = getattr(estimator, name, default)
         if value != default:
             raise ValueError(
