@@ -236,6 +236,14 @@ class Objective(_Problem):
         """The objective at other ranks, with the same C in scikit-learn's meaning."""
         return replace(self, m=m, k=k, C=self.C_of_sum * (k - m))
 
+    def in_units(self, unit: float) -> Objective:
+        """The same objective with all masses measured in `unit`; None of weights where each row is one unit."""
+        if unit == 1.0:
+            return self
+        weight = self.mass / unit
+        k = float(weight.sum()) if self.k >= self.total else self.k / unit
+        return replace(self, m=self.m / unit, k=k, sample_weight=None if (weight == 1.0).all() else weight)
+
     def select(self, s: Array) -> Selection:
         """Ask the aggregate which of the losses s (n,) count, and how much."""
         return self.aggregate.select(s, self.m, self.k, self.sample_weight)

@@ -25,7 +25,7 @@ from ..solvers.blocks import Blocks
 from ..solvers.descent import descend
 from ..solvers.inner.bounds import onto_simplex
 from ..solvers.per_label import logistic_per_label, shared_metric
-from .linear import canonical_rows
+from .weights import canonical_rows
 from .targets import LabelRanker, Targets
 
 

@@ -24,8 +24,9 @@ from ..solvers.descent import Log, Result
 from ..solvers.label_ranking import LabelObjective, Watch, by_separation, descend_and_polish, quasi_newton
 from ..solvers.minmax import minmax
 from ..solvers.per_label import logistic_per_label
-from .linear import canonical_rows, check_C
+from .linear import check_C
 from .targets import LabelRanker
+from .weights import as_count, canonical_rows, is_whole, unit_of
 
 _SOLVERS = ("auto", "dca", "minmax")
 # Steps after which a path on held-out rows is given up when none of them was better.
@@ -174,7 +175,8 @@ class TKMLClassifier(LabelRanker):
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         objective = self._objective(*_ordered(X, targets.true, weight))
         seed = int(rng.integers(2**31))  # the same batches on every part of the rows
-        objective, steps = self._choose(objective, rng, seed)
+        chosen, steps = self._choose(objective.in_units(unit_of(weight)), rng, seed)
+        objective = replace(objective, C=chosen.C)  # relative to the mean, so that it has no unit
         self.C_ = objective.C_of_sum
         mean = _Mean()
         result = self._run(objective, steps, seed, Log(print if self.verbose else None), mean)
@@ -229,10 +231,9 @@ class TKMLClassifier(LabelRanker):
 
     def _objective(self, X: Any, true: Any, mass: Array | None) -> LabelObjective:
         keep = self._range()
-        whole = mass is None or bool((mass == np.floor(mass)).all())
-        m, k = keep.masses(X.shape[0] if mass is None else float(mass.sum()), whole=whole)
-        self.m_: float = int(m) if whole else float(m)
-        self.k_: float = int(k) if whole else float(k)
+        m, k = keep.masses(X.shape[0] if mass is None else float(mass.sum()), whole=is_whole(mass))
+        self.m_: float = as_count(m)
+        self.k_: float = as_count(k)
         loss = TKML(int(self.top_k), two_sided=self.loss == "two_sided")
         design = Design(X, bool(self.fit_intercept))
         C = (1.0 if self.C == "auto" else float(self.C)) * (k - m)
@@ -320,7 +321,7 @@ class TKMLClassifier(LabelRanker):
         self.lam_, self.lam_hat_ = float(lower.value), float(upper.value)
         # All m cut rows count: losses > lam_hat would leave out the m-th itself (docs/paper.md). Rows that tie at the
         # cut and are partly kept are not dropped.
-        self.dropped_ = losses >= upper.value if self.m_ and upper.taken >= upper.tied else losses > upper.value
+        self.dropped_ = losses >= upper.value if self.m_ and upper.takes_tie else losses > upper.value
 
 
 class _Stop(NamedTuple):
