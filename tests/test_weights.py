@@ -159,7 +159,7 @@ def test_whole_weights_of_any_type_repeat_rows_for_models_that_take_no_weights()
 
 @pytest.mark.parametrize("kind", [AoRRClassifier, AoRRRegressor])
 def test_weights_of_a_scan_are_relative_too(tmp_path, kind):
-    n = 700
+    n = 1200
     x = np.random.default_rng(1).normal(size=(n, 3))
     right, bad = x[:, 0] > 0, np.random.default_rng(2).random(n) < 0.2
     y = (right ^ bad).astype(float) if kind is AoRRClassifier else x[:, 0] + 20.0 * bad

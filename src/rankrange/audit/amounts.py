@@ -76,7 +76,7 @@ def judge_numbers(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
         if f + 1 < plan.folds:
             tell(f"fitting both models without part {f + 2} of {plan.folds}")
     tell("fitting the model on all rows")
-    fitted = fit_robust(AoRRRegressor, X, y, penalty, plan, plan.folds)
+    fitted = fit_robust(AoRRRegressor, X, y, penalty, plan, plan.folds, plan.blocks())
     tell("looking for wrong numbers")
     best = _best_guess(X, y, masks, guess[1], plan)
     residual = y.astype(np.float64) - best
@@ -176,7 +176,7 @@ def _fold(X: Array, y: Array, test: Array, penalty: float, plan: Plan, f: int) -
     train = plan.train_of(test)
     X_train = X[train]
     ordinary = fit_ordinary(AoRRRegressor, X_train, y[train], penalty)
-    robust = fit_robust(AoRRRegressor, X_train, y[train], penalty, plan, f)
+    robust = fit_robust(AoRRRegressor, X_train, y[train], penalty, plan, f, plan.blocks(train))
     return np.stack([fit.predict(X[test]) for fit in (ordinary, robust)]), int(robust.m_)
 
 

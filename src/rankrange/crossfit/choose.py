@@ -80,6 +80,7 @@ def choose_m(
     *,
     C: float | None = None,
     n_jobs: int = 1,
+    groups: Array | None = None,
 ) -> Choice:
     """Choose m, and C where it is left open, by cross-validation against the targets as they are.
 
@@ -97,6 +98,8 @@ def choose_m(
         scikit-learn's C; None chooses it.
     n_jobs : int
         Threads that the fits are shared among.
+    groups : ndarray of shape (n,) or None
+        The group of each row; no group is on both sides of a fold.
 
     Returns
     -------
@@ -106,14 +109,14 @@ def choose_m(
     k_share = objective.k / objective.total
     shares = SHARES if objective.design.n <= (PART_FROM if objective.n_outputs == 1 else FOLDS_UP_TO) else _COARSE
     shares = shares[shares < min(k_share, 0.5 if objective.n_outputs == 1 else 1.0)]
-    if objective.total < _LEAST_ROWS or not len(shares):
-        reason = f"fewer than {_LEAST_ROWS} rows: nothing is cut"
+    if objective.total < _LEAST_ROWS or not len(shares) or _one_group(groups):
+        reason = f"fewer than {_LEAST_ROWS} rows, or one group of rows: nothing is cut"
         return Choice(0, None, {}, reason, (0.0, 0.0, 1.0), C=1.0 if C is None else C)
-    part = _some_rows(objective, rng)
+    part, groups = _some_rows(objective, rng, groups)
     strata = part.strata
     # Where m is chosen on some of the rows, they are penalised as all of them are.
     known = None if C is None else C * objective.total / part.total
-    cross = CrossFit(part, split(part, strata, rng, plan_of(part)), known, n_jobs=n_jobs)
+    cross = CrossFit(part, split(part, strata, rng, plan_of(part), groups), known, n_jobs=n_jobs)
     fits = cross.candidates(shares, k_share, rng, _RANDOM_STARTS, report)
     fits, chosen, table, reason, noise = _best(cross, strata, fits, k_share, report)
     if C is None and chosen:
@@ -149,12 +152,14 @@ def _best(
     return fits, chosen, table, reason, noise
 
 
-def choose_C(objective: Objective, rng: np.random.Generator, n_jobs: int = 1) -> float:
-    """Choose scikit-learn's C for an objective at its own m and k; its own C does not matter."""
-    if objective.total < _LEAST_ROWS:
+def choose_C(
+    objective: Objective, rng: np.random.Generator, n_jobs: int = 1, groups: Array | None = None
+) -> float:
+    """Choose scikit-learn's C for an objective at its own m and k; its own C does not matter. See `choose_m`."""
+    if objective.total < _LEAST_ROWS or _one_group(groups):
         return 1.0
-    part = _some_rows(objective, rng)
-    cross = CrossFit(part, split(part, part.strata, rng, plan_of(part)), n_jobs=n_jobs)
+    part, groups = _some_rows(objective, rng, groups)
+    cross = CrossFit(part, split(part, part.strata, rng, plan_of(part), groups), n_jobs=n_jobs)
     share = objective.m / objective.total
     if share == 0:
         return cross.C
@@ -248,12 +253,21 @@ def on_all_rows(
     return float(m[level, 0]), start
 
 
-def _some_rows(objective: Objective, rng: np.random.Generator) -> Objective:
+def _some_rows(
+    objective: Objective, rng: np.random.Generator, groups: Array | None
+) -> tuple[Objective, Array | None]:
+    """As many rows as m is chosen on, with their groups."""
     n, numbers = objective.design.n, objective.design.p * objective.n_outputs
     most = max(int(_LARGEST / numbers), TWICE_UP_TO)
     if n <= most:
-        return objective
-    return objective.rows(np.sort(rng.choice(n, most, replace=False)), 0, 1)
+        return objective, groups
+    some = np.sort(rng.choice(n, most, replace=False))
+    return objective.rows(some, 0, 1), None if groups is None else groups[some]
+
+
+def _one_group(groups: Array | None) -> bool:
+    """Whether all rows are of one group, so that none can be held out."""
+    return groups is not None and len(np.unique(groups)) < 2
 
 
 def row_scores(objective: Objective, strata: Array, parts: list[tuple[Array, Array]], tests: Array) -> Array:

@@ -20,6 +20,7 @@ from sklearn.utils.validation import (
     _num_features,
     check_consistent_length,
     check_is_fitted,
+    has_fit_parameter,
 )
 
 from ..core.arrays import Array
@@ -173,8 +174,10 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         whole_number("n_repeats", self.n_repeats, 1)
 
     def _routed(self, sample_weight: Any, groups: Any, params: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
-        """Whether the model sees the weights, and its further arguments."""
+        """Whether the model sees the weights, and its further arguments; a model that takes groups gets them."""
         if not _routing_enabled():
+            if groups is not None and has_fit_parameter(self._base(), "groups"):
+                params = {**params, "groups": np.asarray(groups)}
             return sample_weight is not None, params
         given = {name: v for name, v in (("sample_weight", sample_weight), ("groups", groups)) if v is not None}
         routed = dict(process_routing(self, "fit", **given, **params).estimator.fit)

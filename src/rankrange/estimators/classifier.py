@@ -17,7 +17,7 @@ from ..core.flips import joined, probabilities_of
 from ..core.losses import CrammerSinger, Hinge, Logistic, OneVsRestSquaredHinge, Softmax, SquaredHinge
 from ..core.objective import Design, Objective
 from ..solvers import SOLVERS, Settings, solve
-from .linear import AoRRLinear, clean_rows, fitted_elsewhere, warn_of_lost_class
+from .linear import AoRRLinear, clean_rows, fitted_elsewhere, group_codes, warn_of_lost_class
 from .weights import class_factors, product_of
 
 # Rows among which a temperature is looked for first.
@@ -186,7 +186,14 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
         self.stratify = stratify
 
     def fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        groups: Any = None,
     ) -> AoRRClassifier:
         """Fit the model to training rows.
 
@@ -197,16 +204,19 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
         y : array_like of shape (n_samples,)
             Their classes.
         sample_weight : array_like of shape (n_samples,), optional
-            A weight is a repetition: weight 2 equals the row twice.
+            A whole weight is a repetition: weight 2 equals the row twice. Other weights are relative: with m="auto" a
+            common factor changes nothing, and C is about weights that average one (docs/auto.md).
         X_val, y_val : array_like, optional
             Rows whose classes are known to be right; what is "auto" of m and k is then learnt from their losses.
+        groups : array_like of shape (n_samples,), optional
+            The group of each row, such as the patient: where m or C is chosen, no group is on both sides of a fold.
 
         Returns
         -------
         AoRRClassifier
             The fitted model itself.
         """
-        if fitted_elsewhere(self, X, y, sample_weight, X_val, y_val):
+        if fitted_elsewhere(self, X, y, sample_weight, X_val, y_val, groups):
             self.temperature_, self.ordinary_share_ = 1.0, 0.0
             return self
         self._check_params()
@@ -229,7 +239,7 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
             clean = clean[0], self._encode(np.searchsorted(self.classes_, clean[1]), X.dtype)
         y = self._encode(codes, X.dtype)
         del codes  # as long as y; the fit needs the memory
-        self._solve(X, y, given, loss, n_outputs, clean, factor)
+        self._solve(X, y, given, loss, n_outputs, clean, factor, group_codes(groups, X))
         self.temperature_ = self._temperature(X, y, weight)
         self._ask_the_ordinary_line(X, y, weight, loss, n_outputs)
         return self

@@ -14,7 +14,7 @@ from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
 from ..core.arrays import Array
 from ..core.cuts import cuts_of
@@ -26,7 +26,7 @@ from ..crossfit.with_clean import choose_with_validation
 from ..solvers import SOLVERS, Log, Result, Settings, refine, solve
 from ..solvers.multistart import PRODUCTS_FROM
 from .streaming import Stream
-from .weights import as_count, canonical_rows, is_whole, product_of, scale_of, unit_of
+from .weights import as_count, canonical_rows, is_whole, present_rows, product_of, scale_of, unit_of
 
 
 class AoRRLinear(BaseEstimator):
@@ -102,23 +102,27 @@ class AoRRLinear(BaseEstimator):
         n_outputs: int,
         clean: tuple[Any, Array] | None,
         factor: Array | None = None,
+        groups: Array | None = None,
     ) -> None:
         """Build the objective, choose m and k, run the solver, store the result under the documented names.
 
-        Rows count with `weight` times `factor`, which is that of their class.
+        Rows count with `weight` times `factor`, which is that of their class; `groups` are not torn apart by a choice.
         """
         keep = self._range()
         rng = np.random.default_rng(_seed(self.random_state))
         # With one minimum no search depends on the order of the rows, and products are quicker on sparse ones.
         one_minimum = self.solver == "auto" and n_outputs == 1 and self.m != "auto" and keep.m == 0
-        rows, targets, mass = canonical_rows(X, y, weight, factor, as_sparse=one_minimum and _many_columns(X))
+        if groups is None:
+            rows, targets, mass = canonical_rows(X, y, weight, factor, as_sparse=one_minimum and _many_columns(X))
+        else:
+            (rows, targets, mass), groups = present_rows(X, y, product_of(weight, factor), groups)
         m, k = keep.masses(len(targets) if mass is None else float(mass.sum()), whole=is_whole(mass))
         design = Design(rows, bool(self.fit_intercept))
         C = 1.0 if self.C == "auto" else float(self.C) / (scale_of(weight) if self.m == "auto" else 1.0)
         objective = Objective(design, targets, loss, C * (k - m), n_outputs, m=m, k=k, sample_weight=mass)
         objective = self._by_class(objective)
         start = self._warm(design, n_outputs) if self.warm_start and hasattr(self, "coef_") else None
-        objective, choice = self._choose(objective, clean, rng, unit_of(weight, factor))
+        objective, choice = self._choose(objective, clean, rng, unit_of(weight, factor), groups)
         self.C_ = objective.C_of_sum
         result = self._run_chosen(objective, start, None if choice is None else choice.start, rng)
         if isinstance(self.k, str) and self.k == "adaptive":
@@ -143,7 +147,12 @@ class AoRRLinear(BaseEstimator):
         return objective
 
     def _choose(
-        self, objective: Objective, clean: tuple[Any, Array] | None, rng: np.random.Generator, unit: float
+        self,
+        objective: Objective,
+        clean: tuple[Any, Array] | None,
+        rng: np.random.Generator,
+        unit: float,
+        groups: Array | None,
     ) -> tuple[Objective, Choice | None]:
         """The objective with m, k and C chosen where they are left open; with a clean validation set by Algorithm 2.
 
@@ -154,8 +163,9 @@ class AoRRLinear(BaseEstimator):
         for name in ("tuning_", "noise_estimate_", "noise_interval_"):  # of an earlier fit
             self.__dict__.pop(name, None)
         report: Report = print if self.verbose else silent
+        n_jobs = effective_n_jobs(self.n_jobs)
         if self.C == "auto" and (clean is not None or not auto["m"]):
-            C = choose_C(objective.in_units(unit), rng, effective_n_jobs(self.n_jobs)) / unit
+            C = choose_C(objective.in_units(unit), rng, n_jobs, groups) / unit
             objective = replace(objective, C=C * objective.kept)
         if clean is not None:
             if not any(auto.values()):
@@ -176,7 +186,7 @@ class AoRRLinear(BaseEstimator):
         elif auto["m"]:
             counted = objective.in_units(unit)
             C = None if self.C == "auto" else counted.C_of_sum
-            choice = choose_m(counted, rng, report, C=C, n_jobs=effective_n_jobs(self.n_jobs))
+            choice = choose_m(counted, rng, report, C=C, n_jobs=n_jobs, groups=groups)
         else:
             return objective, None
         self.tuning_ = choice.table
@@ -285,8 +295,8 @@ def fitted_elsewhere(estimator: AoRRLinear, X: Any, *others: Any) -> bool:
         return False
     if any(other is not None for other in others):
         raise TypeError(
-            "rows beyond memory hold their target and weights themselves, got y, sample_weight, X_val or y_val beside "
-            "them; name target and weight where the rows are named: rankrange.scan(path, target=..., weight=...)"
+            "rows beyond memory hold their target and weights themselves, got y, sample_weight, X_val, y_val or groups "
+            "beside them; name target and weight where the rows are named: rankrange.scan(path, target=..., weight=...)"
         )
     X.__rankrange_fit__(estimator)
     return True
@@ -324,6 +334,15 @@ def clean_rows(estimator: AoRRLinear, X_val: Any, y_val: Any, dtype: Any) -> tup
             "pass one label per row"
         )
     return X_val, y_val
+
+
+def group_codes(groups: Any, X: Any) -> Array | None:
+    """The group of each row of X as a number; None where there are no groups."""
+    if groups is None:
+        return None
+    groups = column_or_1d(groups)
+    check_consistent_length(X, groups)
+    return np.unique(groups, return_inverse=True)[1]
 
 
 def check_C(C: Any) -> None:

@@ -122,6 +122,7 @@ class RobustMaxClassifier(AoRRClassifier):
         n_outputs: int,
         clean: tuple[Any, Array] | None = None,
         factor: Array | None = None,
+        groups: Array | None = None,
     ) -> None:
         if clean is not None:
             raise ValueError("RobustMaxClassifier has no m and k to learn; leave X_val and y_val out")

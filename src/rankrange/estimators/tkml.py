@@ -17,16 +17,16 @@ from ..core.cuts import cuts_of
 from ..core.losses import TKML
 from ..core.objective import Design
 from ..core.ranges import RankedRange
-from ..crossfit.folds import PENALTIES
+from ..crossfit.folds import PENALTIES, hold_out
 from ..metrics import top_k_labels
 from ..solvers.blocks import Blocks
 from ..solvers.descent import Log, Result
 from ..solvers.label_ranking import LabelObjective, Watch, by_separation, descend_and_polish, quasi_newton
 from ..solvers.minmax import minmax
 from ..solvers.per_label import logistic_per_label
-from .linear import check_C
+from .linear import check_C, group_codes
 from .targets import LabelRanker
-from .weights import as_count, canonical_rows, is_whole, unit_of
+from .weights import as_count, canonical_rows, is_whole, present_rows, unit_of
 
 _SOLVERS = ("auto", "dca", "minmax")
 # Steps after which a path on held-out rows is given up when none of them was better.
@@ -153,7 +153,7 @@ class TKMLClassifier(LabelRanker):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> TKMLClassifier:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> TKMLClassifier:
         """Fit the model to training rows.
 
         Parameters
@@ -163,7 +163,9 @@ class TKMLClassifier(LabelRanker):
         y : indicator matrix, sets of labels, or classes of shape (n_samples,)
             Their true labels.
         sample_weight : array_like of shape (n_samples,), optional
-            A weight is a repetition.
+            A whole weight is a repetition. Other weights are relative: with C="auto" a common factor changes nothing.
+        groups : array_like of shape (n_samples,), optional
+            The group of each row: rows are held out, to choose the stop and C, by whole groups.
 
         Returns
         -------
@@ -173,9 +175,14 @@ class TKMLClassifier(LabelRanker):
         self._check_params()
         X, targets, weight = self._read(X, y, sample_weight)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        objective = self._objective(*_ordered(X, targets.true, weight))
+        together = group_codes(groups, X)
+        if together is None:
+            objective = self._objective(*_ordered(X, targets.true, weight))
+        else:
+            present, together = present_rows(X, targets.true, weight, together)
+            objective = self._objective(*present)
         seed = int(rng.integers(2**31))  # the same batches on every part of the rows
-        chosen, steps = self._choose(objective.in_units(unit_of(weight)), rng, seed)
+        chosen, steps = self._choose(objective.in_units(unit_of(weight)), rng, seed, together)
         objective = replace(objective, C=chosen.C)  # relative to the mean, so that it has no unit
         self.C_ = objective.C_of_sum
         mean = _Mean()
@@ -257,13 +264,16 @@ class TKMLClassifier(LabelRanker):
             return by_separation(objective, start, **common)
         return (descend_and_polish if self.validation is None else quasi_newton)(objective, start, **common)
 
-    def _choose(self, objective: LabelObjective, rng: np.random.Generator, seed: int) -> tuple[LabelObjective, int]:
+    def _choose(
+        self, objective: LabelObjective, rng: np.random.Generator, seed: int, groups: Array | None
+    ) -> tuple[LabelObjective, int]:
         """The objective under the C that is chosen, and how many steps to take: what does best on rows held out."""
         self.stop_scores_, self.stop_score_ = None, np.nan
         open_C, to_the_end = self.C == "auto", self.validation is None
-        if objective.design.n < 2 or (to_the_end and not open_C):
+        together = groups is not None and len(np.unique(groups)) < 2  # nothing can be held out
+        if objective.design.n < 2 or together or (to_the_end and not open_C):
             return objective, int(self.max_iter)
-        held = _held_out(objective.design.n, 0.2 if to_the_end else self.validation, rng)
+        held = _held_out(objective.design.n, 0.2 if to_the_end else self.validation, rng, groups)
         best = (
             (objective, self._stop(objective, held, seed)) if not open_C else self._least_error(objective, held, seed)
         )
@@ -388,12 +398,15 @@ def _smoothed(curve: Array) -> Array:
     return smooth
 
 
-def _held_out(n: int, validation: Any, rng: np.random.Generator) -> list[Array]:
-    """Rows held out, one array per fold; at least one row stays on each side."""
+def _held_out(n: int, validation: Any, rng: np.random.Generator, groups: Array | None) -> list[Array]:
+    """Rows held out, one array per fold, of whole groups; at least one row stays on each side."""
     order = rng.permutation(n)
-    if isinstance(validation, numbers.Integral):
+    if not isinstance(validation, numbers.Integral):
+        return [np.sort(hold_out(n, round(float(validation) * n), order, groups))]
+    if groups is None:
         return [np.sort(part) for part in np.array_split(order, min(int(validation), n))]
-    return [np.sort(order[: min(max(1, round(float(validation) * n)), n - 1)])]
+    found = rng.permutation(np.unique(groups))
+    return [np.flatnonzero(np.isin(groups, part)) for part in np.array_split(found, min(int(validation), len(found)))]
 
 
 def _without(objective: LabelObjective, held: Array) -> LabelObjective:

@@ -138,6 +138,14 @@ def canonical_rows(
     return rows, targets, product_of(counts, None if factor is None else _of_targets(y, factor, targets))
 
 
+def present_rows(X: Any, y: Array, mass: Array | None, groups: Array) -> tuple[tuple[Any, Array, Array | None], Array]:
+    """Rows of positive mass as they are, with their groups: in one order, rows would lose theirs."""
+    if mass is None or (mass > 0).all():
+        return (X, y, mass), groups
+    present = np.flatnonzero(mass > 0)
+    return (X[present], y[present], mass[present]), groups[present]
+
+
 def _of_targets(y: Array, factor: Array, targets: Array) -> Array:
     """The factors of other rows, by their targets."""
     if (factor == factor[0]).all():
