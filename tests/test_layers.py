@@ -41,7 +41,7 @@ ORDER = (
     "cli",
     "__main__",
 )
-MOST_LINES = 450
+MOST_LINES = 480
 # Files of which a function runs. 12 and 26 were asked for; an audit holds more lines than 26 files of 450 have.
 MOST_FILES = {"fit": 12, "fit that chooses m": 15, "audit": 40}
 MOST_LINES_OF_A_FUNCTION = 50

@@ -148,8 +148,8 @@ def test_copies_of_one_row_in_one_group_do_not_vouch_for_each_other():
     rng = np.random.default_rng(0)
     base, labels = rng.normal(size=(40, 30)), rng.integers(0, 2, 40)
     rows, y, groups = np.repeat(base, 10, axis=0), np.repeat(labels, 10), np.repeat(np.arange(40), 10)
-    free = AoRRClassifier(C="auto", random_state=0).fit(rows, y)
-    parted = AoRRClassifier(C="auto", random_state=0).fit(rows, y, groups=groups)
+    free = AoRRClassifier(m=0, C="auto", random_state=0).fit(rows, y)
+    parted = AoRRClassifier(m=0, C="auto", random_state=0).fit(rows, y, groups=groups)
     assert parted.C_ < free.C_
 
 

@@ -39,6 +39,8 @@ _RANDOM_STARTS = 6
 _OUTLYING = 3.0
 # The best of many scores is the luckier the fewer rows there are: with n rows it must gain 1 + 40/n standard errors.
 _CAUTION = 40.0
+# The share of a class that may be cut.
+_MOST_OF_CLASS = 0.5
 # Of numbers no more is cut than this many times the share of outliers that there may be. Cutting a third of the rows
 # pays where noise has a peak, as Laplace's has, and nothing is wrong with the rows that it cuts.
 _NO_MORE = 1.5
@@ -117,25 +119,34 @@ def choose_m(
     # Where m is chosen on some of the rows, they are penalised as all of them are.
     known = None if C is None else C * objective.total / part.total
     cross = CrossFit(part, split(part, strata, rng, plan_of(part), groups), known, n_jobs=n_jobs)
-    fits = cross.candidates(shares, k_share, rng, _RANDOM_STARTS, report)
-    fits, chosen, table, reason, noise = _best(cross, strata, fits, k_share, report)
-    if C is None and chosen:
-        fits = weaker_penalty(cross, fits, chosen, k_share)
-    found = fits.sets.C / part.total if C is None else C
-    if chosen == 0:
-        return Choice(0, None, table, reason, noise, C=found)
-    start = fits.W[chosen, 0] if len(cross.tests) == 1 else None  # a hold-out leaves enough rows to find the minimum
-    m, start = on_all_rows(objective, fits, chosen, shares, k_share, start, found * objective.total, rng)
-    return Choice(m, start, table, reason, noise, C=found)
+    candidates = cross.candidates(shares, k_share, rng, _RANDOM_STARTS, report)
+    most = np.inf
+    while True:
+        fits, chosen, table, reason, noise = _best(cross, strata, candidates, k_share, report, most)
+        if C is None and chosen:
+            fits = weaker_penalty(cross, fits, chosen, k_share)
+        found = fits.sets.C / part.total if C is None else C
+        if chosen == 0:
+            return Choice(0, None, table, reason, noise, C=found)
+        start = fits.W[chosen, 0] if len(cross.tests) == 1 else None  # a hold-out leaves enough rows for the minimum
+        m, start = on_all_rows(objective, fits, chosen, shares, k_share, start, found * objective.total, rng)
+        if not loses_a_class(objective, start, m):
+            return Choice(m, start, table, reason, noise, C=found)
+        most = 0.99 * float(fits.shares[chosen])
 
 
 def _best(
-    cross: CrossFit, strata: Array, fits: Fits, k_share: float, report: Report
+    cross: CrossFit, strata: Array, fits: Fits, k_share: float, report: Report, most: float = np.inf
 ) -> tuple[Fits, int, dict[str, Array], str, tuple[float, float, float]]:
-    """The candidate that is chosen, with the table it was chosen from, and the estimated share of errors."""
+    """The candidate that is chosen, with the table it was chosen from, and the estimated share of errors.
+
+    No candidate is chosen that cuts more than `most`, or more than half of a class.
+    """
     part, tests = cross.objective, cross.tests
     parts = cross.scores(fits)
+    allowed = (fits.shares < most) & ~_lose_a_class(fits)
     scores = row_scores(part, strata, parts, tests)
+    scores = np.where(allowed[:, None], scores, scores[0])
     chosen, table, reason = _gate(scores, part, fits)
     noise = _noise(part, strata, parts, tests, chosen)
     # The least share that is tried stays: a few outliers far out are worth it, however few they are.
@@ -145,11 +156,43 @@ def _best(
         chosen, _, reason = _gate(np.where(few[:, None], scores, scores[0]), part, fits)
         noise = _noise(part, strata, parts, tests, chosen)
     if chosen and part.design.n > TWICE_UP_TO:  # on fewer rows the estimate is too rough to follow
-        fits = fits.beside(chosen, min(noise[0], 0.9 * k_share), k_share)
-        report(f"{len(tests)} more fits, at the estimated share of errors, m = {fits.shares[-1]:.3f} n")
-        parts = cross.scores(fits)
-        chosen, table, reason = _gate(row_scores(part, strata, parts, tests), part, fits, len(fits.shares) - 1)
+        more = fits.beside(chosen, min(noise[0], 0.9 * k_share), k_share)
+        report(f"{len(tests)} more fits, at the estimated share of errors, m = {more.shares[-1]:.3f} n")
+        if more.shares[-1] < most and not _lose_a_class(more)[-1]:
+            last = row_scores(part, strata, cross.scores(more), tests)[-1:]
+            fits = more
+            chosen, table, reason = _gate(np.concatenate([scores, last]), part, fits, len(fits.shares) - 1)
     return fits, chosen, table, reason, noise
+
+
+def loses_a_class(objective: Objective, W: Array, m: float) -> bool:
+    """Whether dropping the mass m of the largest losses at W (r, p) drops more than half of a class.
+
+    What is left of such a class is what another class predicts: it is rare or hard, not wrong.
+    """
+    if objective.loss.targets == "numbers" or m <= 0:
+        return False
+    s = objective.losses(objective.design.scores(W))
+    return bool(_lost(objective, s[None], objective.mass[None], np.array([m]))[0])
+
+
+def _lose_a_class(fits: Fits) -> Array:
+    """(candidates,): which candidates drop more than half of a class in half of the training sets or more."""
+    model, found = fits.sets.model, np.zeros(len(fits.shares), dtype=bool)
+    if model.loss.targets == "numbers":
+        return found
+    m, _ = paths.masses_of(fits.sets, fits.shares, 1.0)
+    for i in np.flatnonzero(fits.shares):
+        s = np.stack([model.losses(Z) for Z in fits.sets.scores(fits.W[i])])
+        found[i] = _lost(model, s, fits.sets.masses, m[i]).mean() >= 0.5
+    return found
+
+
+def _lost(model: Objective, s: Array, mass: Array, m: Array) -> Array:
+    """(S,): whether the largest losses s (S, n), up to the masses m (S,), hold more than half of a class."""
+    cut, strata = model.aggregate.top(s, mass, m), model.strata
+    classes = [strata == c for c in np.unique(strata)]
+    return np.any([cut[:, rows].sum(axis=1) > _MOST_OF_CLASS * mass[:, rows].sum(axis=1) for rows in classes], axis=0)
 
 
 def choose_C(

@@ -138,7 +138,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         self.classes_, codes = np.unique(y, return_inverse=True)
         self.temperature_ = 1.0
         self._fit(X, np.asarray(y), self.classes_, sample_weight, groups, fit_params)
-        advice = "it may be rare or hard, not wrong; look at the rows of that class"
+        advice = "it may be rare or hard, not wrong; look at the rows of that class, or give a smaller m"
         warn_of_lost_class(self.classes_, codes, mass_of_rows(sample_weight, len(y)), self.dropped_, advice, 3)
         return self
 

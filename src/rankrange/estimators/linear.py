@@ -20,7 +20,7 @@ from ..core.arrays import Array
 from ..core.cuts import cuts_of
 from ..core.objective import Design, Objective
 from ..core.ranges import RankedRange
-from ..crossfit.choose import Choice, adapt_k, choose_C, choose_m
+from ..crossfit.choose import Choice, adapt_k, choose_C, choose_m, loses_a_class
 from ..crossfit.folds import Report, silent
 from ..crossfit.with_clean import choose_with_validation
 from ..solvers import SOLVERS, Log, Result, Settings, refine, solve
@@ -125,6 +125,9 @@ class AoRRLinear(BaseEstimator):
         objective, choice = self._choose(objective, clean, rng, unit_of(weight, factor), groups)
         self.C_ = objective.C_of_sum
         result = self._run_chosen(objective, start, None if choice is None else choice.start, rng)
+        if choice is not None and clean is None and loses_a_class(objective, result.w, objective.m):
+            objective = objective.ranked(0, objective.k)
+            result = self._run_chosen(objective, start, None, rng)
         if isinstance(self.k, str) and self.k == "adaptive":
             objective, result = adapt_k(objective, result, lambda part, W: self._run_chosen(part, None, W, rng))
         self.m_: float = as_count(objective.m)

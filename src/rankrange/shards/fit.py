@@ -21,7 +21,7 @@ from ..core.cuts import Cut
 from ..core.losses import LOSSES
 from ..core.objective import Design, Objective
 from ..core.ranges import RankedRange
-from ..crossfit.choose import choose_C, choose_m
+from ..crossfit.choose import choose_C, choose_m, loses_a_class
 from ..crossfit.folds import silent
 from ..estimators.weights import scale_of, unit_of
 from ..solvers import Log, Result, multistart
@@ -91,6 +91,9 @@ def fit_on_shards(shards: Shards, estimator: Any) -> Any:
             start = _search(sample, m, k, data.total, estimator, rng)
         if m > 0 and hasattr(estimator, "tuning_"):
             m, sample, start = _confirmed(shards, estimator, data, m, k, sample, start, passes)
+            if loses_a_class(sample, start, sample.m):
+                m, sample = 0, replace(sample, m=0, C=estimator.C_ * k)
+                start = _search(sample, m, k, data.total, estimator, rng)
         start = np.zeros_like(start) if _all_tie(sample, start) else start
         full = FullData(shards, data.model, sample, data.description.n, data.total, m, k, passes)
         log = Log(print if estimator.verbose else None)

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..core.objective import Objective
+from ..crossfit.choose import loses_a_class
 from ..solvers.descent import Metric, descend
 from ..solvers.multistart import hessian, multistart
 from .row_blocks import BLOCK_ROWS, TreeSum, aligned_blocks, as_rows, one_thread
@@ -127,7 +128,8 @@ def candidates(
     for mass, penalty in [*((mass, C) for mass in masses), *weaker]:
         part = _at(sample, mass, penalty, share)
         W = descend(part.batch, start[None], metric, max_iter=40, tol=1e-6)[0][0]
-        found.append(Candidate(m if mass == sample.m else mass / share, penalty, W))
+        if not loses_a_class(part, W, mass):
+            found.append(Candidate(m if mass == sample.m else mass / share, penalty, W))
     return found
 
 
