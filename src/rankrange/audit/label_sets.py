@@ -168,7 +168,7 @@ def _wrong_cells(X: Array, Y: Array, p: Array, plan: Plan) -> tuple[Array, Inter
     Each label is judged by itself, and all together as if they were one: where scores do not explain a label, the first
     finds too many wrong, where labels differ in how often they are wrong, the second. The lower of the two counts.
     """
-    near = plan.fold_of is None and len(Y) <= 50_000 and Y.shape[1] <= _PER_LABEL_NEIGHBOURS
+    near = len(Y) <= 50_000 and Y.shape[1] <= _PER_LABEL_NEIGHBOURS
     p = np.clip(p, 1e-12, 1.0 - 1e-12)
     together = wrong_labels(logit(p).ravel(), Y.ravel().astype(np.intp))
     cells = together.wrong.reshape(Y.shape)

@@ -16,6 +16,7 @@ from ..core.arrays import Array
 from ..core.flips import joined, probabilities_of
 from ..core.losses import CrammerSinger, Hinge, Logistic, OneVsRestSquaredHinge, Softmax, SquaredHinge
 from ..core.objective import Design, Objective
+from ..core.threads import threads_for
 from ..solvers import SOLVERS, Settings, solve
 from .linear import AoRRLinear, clean_rows, fitted_elsewhere, group_codes, warn_of_lost_class
 from .weights import class_factors, product_of
@@ -239,9 +240,10 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
             clean = clean[0], self._encode(np.searchsorted(self.classes_, clean[1]), X.dtype)
         y = self._encode(codes, X.dtype)
         del codes  # as long as y; the fit needs the memory
-        self._solve(X, y, given, loss, n_outputs, clean, factor, group_codes(groups, X))
-        self.temperature_ = self._temperature(X, y, weight)
-        self._ask_the_ordinary_line(X, y, weight, loss, n_outputs)
+        with threads_for(X):
+            self._solve(X, y, given, loss, n_outputs, clean, factor, group_codes(groups, X))
+            self.temperature_ = self._temperature(X, y, weight)
+            self._ask_the_ordinary_line(X, y, weight, loss, n_outputs)
         return self
 
     def _temperature(self, X: Any, y: Array, weight: Array | None) -> float:

@@ -11,6 +11,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from ..core.arrays import Array
 from ..core.losses import Absolute, Huber, Squared
 from ..core.objective import Design
+from ..core.threads import threads_for
 from .linear import AoRRLinear, clean_rows, fitted_elsewhere, group_codes
 
 
@@ -123,7 +124,8 @@ class AoRRRegressor(RegressorMixin, AoRRLinear):
         clean = clean_rows(self, X_val, y_val, X.dtype)
         if clean is not None:
             clean = clean[0], np.asarray(clean[1], dtype=X.dtype)
-        self._solve(X, y.astype(X.dtype, copy=False), weight, self._loss(), 1, clean, None, group_codes(groups, X))
+        with threads_for(X):
+            self._solve(X, y.astype(X.dtype, copy=False), weight, self._loss(), 1, clean, None, group_codes(groups, X))
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> AoRRRegressor:

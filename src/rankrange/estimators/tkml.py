@@ -17,6 +17,7 @@ from ..core.cuts import cuts_of
 from ..core.losses import TKML
 from ..core.objective import Design
 from ..core.ranges import RankedRange
+from ..core.threads import threads_for
 from ..crossfit.folds import PENALTIES, hold_out
 from ..metrics import top_k_labels
 from ..solvers.blocks import Blocks
@@ -182,17 +183,19 @@ class TKMLClassifier(LabelRanker):
             present, together = present_rows(X, targets.true, weight, together)
             objective = self._objective(*present)
         seed = int(rng.integers(2**31))  # the same batches on every part of the rows
-        chosen, steps = self._choose(objective.in_units(unit_of(weight)), rng, seed, together)
-        objective = replace(objective, C=chosen.C)  # relative to the mean, so that it has no unit
-        self.C_ = objective.C_of_sum
         mean = _Mean()
-        result = self._run(objective, steps, seed, Log(print if self.verbose else None), mean)
-        if self.validation is not None and steps:
-            result = replace(result, w=mean.W, value=objective.value(mean.W), certificate=np.inf)
+        with threads_for(X):
+            chosen, steps = self._choose(objective.in_units(unit_of(weight)), rng, seed, together)
+            objective = replace(objective, C=chosen.C)  # relative to the mean, so that it has no unit
+            result = self._run(objective, steps, seed, Log(print if self.verbose else None), mean)
+            if self.validation is not None and steps:
+                result = replace(result, w=mean.W, value=objective.value(mean.W), certificate=np.inf)
+            given = LabelObjective(Design(X, bool(self.fit_intercept)), targets.true, objective.loss, objective.C)
+            losses = given.losses_of(result.w)
+        self.C_ = objective.C_of_sum
         self.stopped_at_start_ = steps == 0
         self._store(result, objective)
-        given = LabelObjective(Design(X, bool(self.fit_intercept)), targets.true, objective.loss, objective.C)
-        self._store_cuts(given.losses_of(result.w), weight)
+        self._store_cuts(losses, weight)
         if not result.converged and self.validation is None:
             warnings.warn(
                 f"the {self.solver!r} solver did not reach tol={self.tol:g}: {result.message}; raise max_iter, scale "
