@@ -89,7 +89,7 @@ class TKMLClassifier(LabelRanker):
     coef_, intercept_ : ndarray of shape (n_labels, n_features) and (n_labels,)
         One row per label.
     classes_ : ndarray of shape (n_labels,)
-        The labels, or the numbers of the columns of an indicator matrix.
+        The labels: the columns of a data frame by name, those of another indicator matrix by number.
     m_, k_, C_, lam_, lam_hat_, dropped_, objective_, n_iter_, converged_, message_, history_
         As in `AoRRClassifier`.
     certificate_ : float
