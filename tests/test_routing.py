@@ -174,3 +174,42 @@ def test_a_model_inside_a_ranked_range_gets_the_groups_that_it_takes(monkeypatch
         asks = AoRRClassifier().set_fit_request(groups=False, sample_weight=True)
         RankedRangeClassifier(asks, n_repeats=1, random_state=0).fit(X, Y, groups=GROUPS, sample_weight=WEIGHT)
     assert seen[-1] is None
+
+
+@pytest.mark.parametrize("task", ["classes", "numbers", "labels"])
+def test_groups_of_an_audit_reach_the_choices_of_m_and_C(monkeypatch, task):
+    pandas = pytest.importorskip("pandas")
+    for package in ("jinja2", "pyarrow"):
+        pytest.importorskip(package)
+    from rankrange.audit import audit_table, judgement, label_sets
+
+    seen = {"C": [], "m": []}
+    split_as_it_is, thirds, choose = judgement.split, label_sets._thirds, AoRRLinear._choose
+
+    def spied_choose(self, objective, clean, rng, unit, groups):
+        if self.m == "auto":
+            seen["m"].append(groups)
+        return choose(self, objective, clean, rng, unit, groups)
+
+    def spied_without(objective, rows):
+        seen["m"].append(rows)
+        return without(objective, rows)
+
+    without = tkml._without
+    monkeypatch.setattr(judgement, "split", lambda *args: seen["C"].append(args[-1]) or split_as_it_is(*args))
+    monkeypatch.setattr(label_sets, "_thirds", lambda *args: seen["C"].append(args[0]) or thirds(*args))
+    monkeypatch.setattr(AoRRLinear, "_choose", spied_choose)
+    monkeypatch.setattr(tkml, "_without", spied_without)
+    frame = pandas.DataFrame(X, columns=list("abcd")).assign(patient=[f"p{g}" for g in GROUPS])
+    frame["target"] = {
+        "classes": np.where(Y, "yes", "no"),
+        "numbers": X[:, 0] + X[:, 1],
+        "labels": np.where(X[:, 0] > 0, "sea;sky", np.where(X[:, 1] > 0, "sky", "land;sea")),
+    }[task]
+    options = {"labels_by": ";"} if task == "labels" else {"task": task}
+    audit_table(frame, "target", group="patient", models="linear", calibrate=False, **options)
+    assert seen["C"]
+    assert seen["m"]
+    for groups in seen["C"] + (seen["m"] if task != "labels" else []):
+        assert groups is not None
+        assert len(np.unique(groups)) > 5  # the patients, and not the few parts they are dealt into

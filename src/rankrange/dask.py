@@ -143,8 +143,9 @@ class AoRRClassifier(_OnDask, _local.AoRRClassifier):  # type: ignore[misc] # fi
 
     Parameters and attributes are those of the plain class, `dropped_` being a lazy Dask array and `n_passes_` the
     number of passes over the data. `solver`, `stratify`, `operations` and loss="hinge" are for data in memory. `client`
-    may be set as an attribute, which `clone` keeps; the default client is used otherwise. The result does not depend on the chunks, the
-    number of workers or the cluster, to the last bit, as long as processors are of one kind and NumPy is the same.
+    may be set as an attribute, which `clone` keeps; the default client is used otherwise. The result does not depend on
+    the chunks, the number of workers or the cluster, to the last bit, as long as processors are of one kind and NumPy
+    is the same.
 
     Examples
     --------

@@ -195,9 +195,7 @@ def _lost(model: Objective, s: Array, mass: Array, m: Array) -> Array:
     return np.any([cut[:, rows].sum(axis=1) > _MOST_OF_CLASS * mass[:, rows].sum(axis=1) for rows in classes], axis=0)
 
 
-def choose_C(
-    objective: Objective, rng: np.random.Generator, n_jobs: int = 1, groups: Array | None = None
-) -> float:
+def choose_C(objective: Objective, rng: np.random.Generator, n_jobs: int = 1, groups: Array | None = None) -> float:
     """Choose scikit-learn's C for an objective at its own m and k; its own C does not matter. See `choose_m`."""
     if objective.total < _LEAST_ROWS or _one_group(groups):
         return 1.0
@@ -296,9 +294,7 @@ def on_all_rows(
     return float(m[level, 0]), start
 
 
-def _some_rows(
-    objective: Objective, rng: np.random.Generator, groups: Array | None
-) -> tuple[Objective, Array | None]:
+def _some_rows(objective: Objective, rng: np.random.Generator, groups: Array | None) -> tuple[Objective, Array | None]:
     """As many rows as m is chosen on, with their groups."""
     n, numbers = objective.design.n, objective.design.p * objective.n_outputs
     most = max(int(_LARGEST / numbers), TWICE_UP_TO)

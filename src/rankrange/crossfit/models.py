@@ -53,7 +53,7 @@ class Task:
         return self.classes is not None and np.array_equal(self.classes, np.arange(len(self.classes)))
 
     def repeated_for(self, model: Any) -> bool:
-        """Whether weights are handed to the model as repetitions of the rows: whole ones, if they are few or must be."""
+        """Whether weights become repetitions of the rows: whole ones, if they are few or the model takes none."""
         if self.mass is None or not (self.mass == np.floor(self.mass)).all():
             return False
         total, few = self.mass.sum(), max(len(self.y), _REPEATED_UP_TO)
@@ -176,8 +176,8 @@ def weight_name(model: Any) -> str:
     if not _takes_weights(model):
         raise ValueError(
             "sample_weight needs a model whose fit takes it, unless the weights are whole and at most "
-            f"{_REPEATED_AT_MOST:,} in all, got {type(_last_step(model)[1]).__name__}; pass smaller whole weights, which "
-            "repeat rows, or another estimator"
+            f"{_REPEATED_AT_MOST:,} in all, got {type(_last_step(model)[1]).__name__}; pass smaller whole "
+            "weights, which repeat rows, or another estimator"
         )
     return f"{_last_step(model)[0]}sample_weight"
 

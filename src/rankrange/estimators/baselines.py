@@ -26,8 +26,8 @@ from ..solvers.blocks import Blocks
 from ..solvers.descent import descend
 from ..solvers.inner.bounds import onto_simplex
 from ..solvers.per_label import logistic_per_label, shared_metric
-from .weights import canonical_rows
 from .targets import LabelRanker, Targets
+from .weights import canonical_rows
 
 
 class _Baseline(LabelRanker, ABC):

@@ -365,7 +365,9 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
         codes = np.searchsorted(self.classes_, y)
         self._check_classes(np.arange(len(self.classes_)))
         loss, n_outputs = self._loss()
-        self._learn(X, self._encode(codes, X.dtype), product_of(*self._weights(X, codes, sample_weight)), loss, n_outputs)
+        self._learn(
+            X, self._encode(codes, X.dtype), product_of(*self._weights(X, codes, sample_weight)), loss, n_outputs
+        )
         self.temperature_, self.ordinary_share_ = 1.0, 0.0  # those of a fit before belong to its rows
         return self
 

@@ -188,8 +188,8 @@ class AoRRLinear(BaseEstimator):
             )
         elif auto["m"]:
             counted = objective.in_units(unit)
-            C = None if self.C == "auto" else counted.C_of_sum
-            choice = choose_m(counted, rng, report, C=C, n_jobs=n_jobs, groups=groups)
+            given = None if self.C == "auto" else counted.C_of_sum
+            choice = choose_m(counted, rng, report, C=given, n_jobs=n_jobs, groups=groups)
         else:
             return objective, None
         self.tuning_ = choice.table

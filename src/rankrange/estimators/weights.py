@@ -130,7 +130,7 @@ def canonical_rows(
     if is_whole(mass):
         weight, factor = (None if mass is None or (mass == 1.0).all() else mass), None
     elif weight is not None and (weight == weight[0]).all():
-        weight, factor = None, weight * (1.0 if factor is None else factor)
+        weight, factor = None, mass
     total = len(y) if weight is None else float(weight.sum())
     if sp.issparse(X) or not is_whole(weight) or total > _SORTED_UP_TO:
         return X, y, product_of(weight, factor)

@@ -169,8 +169,7 @@ class AoRRLoss(nn.Module):
         -------
         LabelIssues
             Rows are sample indices, in `top` and for `decide` too; what it holds of every row is about the samples that
-            were visited, in the order of its `index`. The column "cut" is the share of a sample's visits at which it was
-            cut.
+            were visited, in the order of its `index`. "cut" is the share of a sample's visits at which it was cut.
         """
         from .suspect_table import suspects_of
 

@@ -46,7 +46,9 @@ def suspects_of(auto: AutoCut) -> LabelIssues:
     found = find_label_issues(y=given, pred_probs=belief / belief.sum(1, keepdims=True))
     found = _discounted(found, judge.firmness().cpu().double().numpy()[given])
     cut = memory.cuts[:-1].cpu().numpy()[seen] / visits[seen]
-    return replace(found, table=_numbered(found.table, cut, seen), ranked=_numbered(found.ranked, cut, seen), index=seen)
+    return replace(
+        found, table=_numbered(found.table, cut, seen), ranked=_numbered(found.ranked, cut, seen), index=seen
+    )
 
 
 def _discounted(found: LabelIssues, firmness: Array) -> LabelIssues:
