@@ -34,7 +34,7 @@ class LabelIssues:
     p_wrong : ndarray of shape (n,)
         The probability that each label is wrong.
     given, suggested : ndarray of shape (n,)
-        The label of each row, and the one that fits best, which may be the same. (The table suggests the best other.)
+        The label of each row, and the one that fits best, which may be the same; the table suggests the best other.
     noise_estimate, noise_interval : float and tuple of float
         The estimated share of wrong labels, and its 95% interval.
     neighbour_weight : float
