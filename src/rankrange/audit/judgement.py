@@ -79,7 +79,7 @@ class Plan:
         return np.flatnonzero(self.fold_of < part if part else self.fold_of == 1)
 
     def blocks(self, rows: Any = slice(None)) -> Array | None:
-        """What a choice of m or C on these rows must not tear apart: groups, or parts along time; None for a single one."""
+        """What a choice of m or C on these rows must not tear apart: groups, or parts along time; None for only one."""
         together = self.fold_of if self.groups is None else self.groups
         found = None if together is None else together[rows]
         return None if found is None or (found == found[0]).all() else found
