@@ -522,6 +522,22 @@ def test_issues_name_rows_by_the_index_and_take_decisions():
         issues.decide(first, "relabel", "sideways")
 
 
+def test_relabelling_takes_the_label_that_the_table_suggests():
+    """The best class of a row may be its given one; a relabel without a label of one's own still changes it."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 60)
+    P = rng.dirichlet(np.ones(3), 60)
+    issues = find_label_issues(y=y, pred_probs=P)
+    ranked = issues.top(60)
+    assert (issues.suggested == y).any()
+    for row in range(60):
+        issues.decide(row, "relabel")
+    labels, kept = issues.decided()
+    np.testing.assert_array_equal(labels[ranked["row"]], ranked["suggested"])
+    assert (labels != y).all()
+    assert kept.all()
+
+
 def test_issues_read_named_probabilities_by_name_and_say_what_takes_texts():
     pandas = pytest.importorskip("pandas")
     rng = np.random.default_rng(0)

@@ -76,7 +76,7 @@ def judge_numbers(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
         if f + 1 < plan.folds:
             tell(f"fitting both models without part {f + 2} of {plan.folds}")
     tell("fitting the model on all rows")
-    fitted = fit_robust(AoRRRegressor, X, y, penalty, plan, plan.folds)
+    fitted = fit_robust(AoRRRegressor, X, y, penalty, plan, plan.folds, plan.blocks())
     tell("looking for wrong numbers")
     best = guess[1] if plan.models == "linear" else _best_guess(X, y, masks, guess[1], plan)
     residual = y.astype(np.float64) - best
@@ -180,9 +180,9 @@ def _fold(X: Array, y: Array, test: Array, penalty: float, plan: Plan, f: int) -
     train = plan.train_of(test)
     X_train = X[train]
     if plan.fold_of is not None:  # rows that may not train may not choose the penalty either
-        penalty = choose_penalty(_objective(X_train, y[train]), plan)
+        penalty = choose_penalty(_objective(X_train, y[train]), plan, train)
     ordinary = fit_ordinary(AoRRRegressor, X_train, y[train], penalty)
-    robust = fit_robust(AoRRRegressor, X_train, y[train], penalty, plan, f)
+    robust = fit_robust(AoRRRegressor, X_train, y[train], penalty, plan, f, plan.blocks(train))
     return np.stack([fit.predict(X[test]) for fit in (ordinary, robust)]), int(robust.m_)
 
 

@@ -76,7 +76,7 @@ def judge_classes(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
             tell(f"fitting both models without part {f + 2} of {plan.folds}")
     tell("fitting the model on all rows")
     labels = np.array(names, dtype=str)[codes]
-    model = fit_robust(AoRRClassifier, X, labels, penalty, plan, plan.folds)
+    model = fit_robust(AoRRClassifier, X, labels, penalty, plan, plan.folds, plan.blocks())
     tell("looking for wrong labels")
     # The same penalty judges labels and fits the model: what is told of one holds for the other.
     issues = _issues(X, target, AoRRClassifier(C=penalty), plan, logs)
@@ -190,9 +190,9 @@ def _fold(X: Array, codes: Array, test: Array, penalty: float, plan: Plan, f: in
     train = plan.train_of(test)
     X_train, X_test = X[train], X[test]
     if plan.fold_of is not None:  # rows that may not train may not choose the penalty either
-        penalty = choose_penalty(_objective(X_train, codes[train], int(codes.max()) + 1), plan)
+        penalty = choose_penalty(_objective(X_train, codes[train], int(codes.max()) + 1), plan, train)
     ordinary = fit_ordinary(AoRRClassifier, X_train, codes[train], penalty)
-    robust = fit_robust(AoRRClassifier, X_train, codes[train], penalty, plan, f)
+    robust = fit_robust(AoRRClassifier, X_train, codes[train], penalty, plan, f, plan.blocks(train))
     logs = [np.log(np.maximum(fit.predict_proba(X_test), 1e-30)) for fit in (ordinary, robust)]
     return np.stack(logs), int(robust.m_)
 

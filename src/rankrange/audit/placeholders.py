@@ -20,8 +20,8 @@ from .problems import Column, RowProblem, quantiles, said_value
 _LEAST_CELLS, _LEAST_OTHERS, _LEAST_VALUES = 3, 20, 5
 # A code lies beyond all other cells by so much of what 98% of them span.
 _APART = 0.5
-# More zeros are the usual value of the column; a tail must end so many steps above zero, and no value may come nearer to
-# zero than this part of the median.
+# More zeros are the usual value of the column; a tail must end so many steps above zero, and no value may come nearer
+# to zero than this part of the median.
 _MOST_ZEROS, _STEPS, _NEAR = 0.5, 3.0, 0.1
 
 

@@ -43,7 +43,7 @@ from .judgement import Judgement, Plan
 from .label_sets import judge_labels
 from .review import reviewed, taught
 from .row_problems import find_row_problems
-from .target import TASKS, RowNames, Target, find_target, parts_by_group, parts_by_time
+from .target import TASKS, RowNames, Target, find_target, group_numbers, parts_by_group, parts_by_time
 
 __all__ = ["TASKS", "Audit", "Suspect", "audit_file", "audit_table", "load_model"]
 
@@ -354,7 +354,8 @@ def _directed(plan: Plan, found: Target, group: Any, clock: Any) -> Plan:
         raise UserError("rows are parted by group or by time, got both; leave one out")
     if group is not None:
         name = group.column_names[0]
-        return replace(plan, fold_of=parts_by_group(group.column(0), name, found, plan.folds, plan.rng(4)))
+        parts = parts_by_group(group.column(0), name, found, plan.folds, plan.rng(4))
+        return replace(plan, fold_of=parts, groups=group_numbers(group.column(0)))
     if clock.num_columns:
         parts = parts_by_time(clock.column(0), clock.column_names[0], found, max(plan.folds, 3))
         return replace(plan, fold_of=parts, folds=int(parts.max()) + 1, forward=True)

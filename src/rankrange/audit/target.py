@@ -321,6 +321,13 @@ def _quoted(columns: Sequence[str]) -> str:
 # ---- parts of the rows -----------------------------------------------------------------------------------------------
 
 
+def group_numbers(column: Any) -> Array:
+    """The number of the group of each row; a row without one is a group of its own."""
+    codes, levels = codes_of(column)
+    alone = codes < 0
+    return np.where(alone, len(levels) + np.cumsum(alone) - 1, codes)
+
+
 def parts_by_group(column: Any, name: str, target: Target, folds: int, rng: np.random.Generator) -> Array:
     """A part for each row such that rows of one group are in one part.
 
@@ -342,9 +349,7 @@ def parts_by_group(column: Any, name: str, target: Target, folds: int, rng: np.r
     ndarray of int of shape (n,)
         From 0 to folds - 1.
     """
-    codes, levels = codes_of(column)
-    alone = codes < 0
-    codes = np.where(alone, len(levels) + np.cumsum(alone) - 1, codes)
+    codes = group_numbers(column)
     sizes = np.bincount(codes)
     if (sizes > 0).sum() < folds:
         raise UserError(

@@ -414,11 +414,11 @@ class ShardJudgement:
         found, classes = self.ordered, self.data.model.classes
         assert classes is not None
         wrong = found["p_wrong"].astype(np.float64)
-        sure = (wrong >= SURE) & (found["suggested"] != found["given"]) & (found["best"] >= SURE)
+        sure = (wrong >= SURE) & (found["suggested"] == found["other"]) & (found["best"] >= SURE)
         kinds = [("row", np.intp), ("given", classes.dtype), ("suggested", classes.dtype), ("p_wrong", np.float64)]
         table = np.zeros(len(found), dtype=[*kinds, ("loss", np.float64), ("fdr", np.float64), ("action", "U7")])
         table["row"], table["p_wrong"], table["loss"] = found["row"], wrong, found["loss"]
-        table["given"], table["suggested"] = classes[found["given"]], classes[found["suggested"]]
+        table["given"], table["suggested"] = classes[found["given"]], classes[found["other"]]
         table["fdr"] = np.cumsum(1.0 - wrong) / np.arange(1, len(wrong) + 1)
         table["action"] = np.where(sure, "relabel", np.where(wrong >= LIKELY, "drop", "look"))
         n, light = self.data.description.n, self.judging.slim()

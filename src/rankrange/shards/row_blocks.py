@@ -15,7 +15,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..core.arrays import Array
-from ..core.shared_context import SharedContext
+
+# How many threads share a product changes its digits, so that kernels run on one.
+from ..core.threads import one_thread as one_thread
 
 BLOCK_ROWS = 1 << 13
 
@@ -136,16 +138,6 @@ def as_rows(X: Any, dtype: Any) -> Any:
             X = X.sorted_indices()
         return X
     return np.ascontiguousarray(X, dtype=dtype)
-
-
-def _one_blas_thread() -> Any:
-    from threadpoolctl import threadpool_limits
-
-    return threadpool_limits(1, user_api="blas")
-
-
-# BLAS on one thread while any kernel of this process runs: how many threads share a product changes its digits.
-one_thread = SharedContext(_one_blas_thread)
 
 
 class TreeSum:

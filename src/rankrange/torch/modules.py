@@ -168,7 +168,8 @@ class AoRRLoss(nn.Module):
         Returns
         -------
         LabelIssues
-            Rows are sample indices. The column "cut" is the share of a sample's visits at which it was cut.
+            Rows are sample indices, in `top` and for `decide` too; what it holds of every row is about the samples that
+            were visited, in the order of its `index`. "cut" is the share of a sample's visits at which it was cut.
         """
         from .suspect_table import suspects_of
 
