@@ -105,13 +105,34 @@ def test_rows_of_a_file_are_named_by_their_number(tmp_path):
     assert issues.to_cleanlab()["is_label_issue"].sum() == (issues["p_wrong"] >= 0.5).sum()
 
 
+def test_decisions_about_rows_of_a_scan(tmp_path):
+    X, given, _ = table()
+    y = np.array(["no", "yes"])[given]
+    np.save(tmp_path / "X.npy", X), np.save(tmp_path / "y.npy", y)
+    issues = find_label_issues(rankrange.scan(tmp_path / "X.npy", target=str(tmp_path / "y.npy")), random_state=0)
+    assert (issues["suggested"] != issues["given"]).all()
+    first, second = issues["row"][0].item(), issues["row"][1].item()
+    issues.decide(first, "relabel")
+    issues.decide(second, "drop")
+    right = int(np.setdiff1d(np.arange(len(y)), issues["row"])[0])
+    with pytest.raises(ValueError, match="not among the suspects"):
+        issues.decide(right, "relabel")
+    with pytest.raises(ValueError, match="one of those in y, got 'maybe'"):
+        issues.decide(first, "relabel", "maybe")
+    with pytest.raises(ValueError, match="which 0 rows have"):
+        issues.decide(len(y), "keep")
+    labels, kept = issues.decided()
+    assert np.flatnonzero(labels != y).tolist() == [first]
+    assert np.flatnonzero(~kept).tolist() == [second]
+
+
 def test_what_cannot_judge_shards_is_said():
     from sklearn.linear_model import LogisticRegression
 
     X, given, _ = table()
     with pytest.raises(ValueError, match=r"needs an AoRRClassifier with loss='logistic'.*got LogisticRegression"):
         find_label_issues(sharded(X, given), estimator=LogisticRegression())
-    with pytest.raises(ValueError, match="cv must be at least 2"):
+    with pytest.raises(ValueError, match="cv must be a number of folds from 2 to 4"):
         find_label_issues(sharded(X, given), cv=1)
 
 

@@ -30,11 +30,11 @@ _NORMAL = 1.96
 # ---- classes ---------------------------------------------------------------------------------------------------------
 
 
-def judge_classes_in_passes(rows: Any, target: Target, X: Path, seed: int) -> Judgement:
-    """Judge a target of classes by passes over `rows`, whose features are in the file X."""
+def judge_classes_in_passes(rows: Any, target: Target, X: Path, seed: int, trees: bool = True) -> Judgement:
+    """Judge a target of classes by passes over `rows`, whose features are in the file X; `trees` may judge as well."""
     model = fit_on_shards(rows, AoRRClassifier(C="auto", random_state=seed, tol=1e-4))
     judge = AoRRClassifier(C=model.C_)
-    found = judge_shards(rows, judge, FOLDS, True, seed, 0, every_row=True, cut=model.m_ / len(target.y))
+    found = judge_shards(rows, judge, FOLDS, trees, seed, 0, every_row=True, cut=model.m_ / len(target.y))
     names, present = target.names, model.classes_.astype(np.intp)
     model.classes_ = np.array(names, dtype=str)[present]
     suspects = found.ordered

@@ -85,9 +85,12 @@ def judge_shards(
     robust fits cut; what seems wrong without it.
     """
     model = _checked(estimator)
-    n_folds = min(int(cv), MOST_FOLDS) if isinstance(cv, int | np.integer) else MOST_FOLDS
+    # 5 is the default of find_label_issues.
+    n_folds = min(int(cv), MOST_FOLDS) if isinstance(cv, int | np.integer) and cv <= MOST_FOLDS + 1 else 0
     if n_folds < 2:
-        raise ValueError(f"cv must be at least 2 on shards, got cv={cv}; rows are judged by fits that left them out")
+        raise ValueError(
+            f"cv must be a number of folds from 2 to {MOST_FOLDS} for rows beyond memory, got cv={cv!r}; leave it out"
+        )
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
     with one_thread():
         passes = _Passes(verbose)
@@ -411,11 +414,11 @@ class ShardJudgement:
         found, classes = self.ordered, self.data.model.classes
         assert classes is not None
         wrong = found["p_wrong"].astype(np.float64)
-        sure = (wrong >= SURE) & (found["suggested"] != found["given"]) & (found["best"] >= SURE)
+        sure = (wrong >= SURE) & (found["suggested"] == found["other"]) & (found["best"] >= SURE)
         kinds = [("row", np.intp), ("given", classes.dtype), ("suggested", classes.dtype), ("p_wrong", np.float64)]
         table = np.zeros(len(found), dtype=[*kinds, ("loss", np.float64), ("fdr", np.float64), ("action", "U7")])
         table["row"], table["p_wrong"], table["loss"] = found["row"], wrong, found["loss"]
-        table["given"], table["suggested"] = classes[found["given"]], classes[found["suggested"]]
+        table["given"], table["suggested"] = classes[found["given"]], classes[found["other"]]
         table["fdr"] = np.cumsum(1.0 - wrong) / np.arange(1, len(wrong) + 1)
         table["action"] = np.where(sure, "relabel", np.where(wrong >= LIKELY, "drop", "look"))
         n, light = self.data.description.n, self.judging.slim()
