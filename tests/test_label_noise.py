@@ -1,4 +1,4 @@
-"""LabelNoiseModel: a posterior, so it is tested by what probabilities must satisfy, on predictions whose truth is known."""
+"""LabelNoiseModel: tested by what probabilities must satisfy, on predictions whose truth is known."""
 
 import pickle
 

@@ -25,7 +25,6 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp, ndtr, softmax
-from scipy.stats import rankdata
 
 from ..core.arrays import Array
 from .reliability import CurvePrior, Curves, Groups, fit_curves, independent_evidence
@@ -62,34 +61,36 @@ class NoisePrior:
         Probability that the predictions say nothing about the labels: then no label can be called wrong.
     surprises : float
         Share of rows whose true class is not the predicted one, however confident the prediction.
-    log_steepness, log_steepness_sd : float
-        Normal prior of the logarithm of how steeply errors fall with the rank of the confidence.
+    log_steepness, steepness_loss, log_steepness_sd : float
+        Normal prior of the logarithm of how steeply errors fall with the rank of the confidence: its mean if no row of a
+        class is hard, what the mean loses per share of hard rows, and its standard deviation.
     class_sd : float
         Standard deviation of the same among the classes of one table.
     log_scale_sd : float
         Standard deviation of the logarithm of the scale of margins around calibrated ones.
-    margin_shift_sd, rank_shift_sd : float
+    odds_shift_sd, rank_shift_sd : float
         Standard deviations of the shift of the two curves.
-    margin_power, rank_power : float
+    odds_power, rank_power : float
         Powers of the two likelihoods.
     direction_rows : float
         Weight, in rows per class, of the assumption that a wrong label is any other class alike.
     """
 
-    no_error: float = 0.35
+    no_error: float = 0.4
     shared_rate: float = 0.5
     class_unaffected: float = 0.5
-    rate_decay: float = 0.6
+    rate_decay: float = 0.4
     uninformative: float = 0.1
     surprises: float = 0.003
-    log_steepness: float = 0.7
-    log_steepness_sd: float = 0.5
-    class_sd: float = 0.25
+    log_steepness: float = 1.8
+    steepness_loss: float = 6.0
+    log_steepness_sd: float = 0.6
+    class_sd: float = 0.5
     log_scale_sd: float = 0.7
-    margin_shift_sd: float = 0.7
+    odds_shift_sd: float = 1.0
     rank_shift_sd: float = 2.0
-    margin_power: float = 1.0
-    rank_power: float = 0.3
+    odds_power: float = 0.7
+    rank_power: float = 0.4
     direction_rows: float = 2.0
 
     def rates(self, n_classes: int) -> tuple[Array, Array]:
@@ -216,7 +217,7 @@ class LabelNoiseModel:
         learn = {name: P[rows] for name, P in every.items()}
         weights = dict(zip(every, mixture_weights(_of_labels(learn, codes[rows]), mass[rows]).tolist(), strict=True))
         P = _mixed(learn, weights)
-        rule, hypotheses = _learn(self.prior, P, codes[rows], mass[rows])
+        rule, hypotheses, wide = _learn(self.prior, P, codes[rows], mass[rows])
         mean = _mixed(every, weights)
         asked = np.flatnonzero(known)
         found = rule.rows(mean[asked], codes[asked])
@@ -224,7 +225,7 @@ class LabelNoiseModel:
         p_wrong, p_true = np.full(len(codes), share), np.full(mean.shape, (share / max(mean.shape[1] - 1, 1)))
         p_true[np.arange(len(codes)), codes] = 1.0 - share
         p_wrong[asked], p_true[asked] = found
-        interval = hypotheses.interval(rule, P, codes[rows], mass[rows], share)
+        interval = wide.interval(rule, P, codes[rows], mass[rows], share)
         gains = {name: _gain(Q, codes[rows], mass[rows]) for name, Q in {**learn, "ensemble": P}.items()}
         return LabelNoisePosterior(
             p_wrong, p_true, share, interval, hypotheses.no_error, rule.transition, weights, gains, mean, rule
@@ -269,12 +270,17 @@ def _gain(P: Array, codes: Array, mass: Array) -> float:
 
 
 def _confidence(P: Array, predicted: Array) -> Array:
-    """(n,): the margin of the predicted class over the next one, in log probabilities."""
-    logs = np.log(np.clip(P, _LEAST_PROBABILITY, 1.0))
-    rows = np.arange(len(P))
-    own = logs[rows, predicted]
-    logs[rows, predicted] = -np.inf
-    return np.asarray(own - logs.max(axis=1))
+    """(n,): the log odds of the predicted class, by which calibrated predictions have a curve with a = 1 and b = 0."""
+    own = np.clip(P[np.arange(len(P)), predicted], _LEAST_PROBABILITY, 1.0 - _LEAST_PROBABILITY)
+    return np.asarray(np.log(own) - np.log1p(-own))
+
+
+def _rank_score(confidence: Array, mass: Array) -> Array:
+    """log((1 + total) / rank), where the rank is the mass of more confident rows, ties at their middle."""
+    values, place = np.unique(-confidence, return_inverse=True)
+    tied = np.bincount(place, weights=mass, minlength=len(values))
+    rank = np.cumsum(tied) - 0.5 * (tied - 1.0)
+    return np.asarray(np.log((1.0 + tied.sum()) / np.maximum(rank, 0.5))[place])
 
 
 # ---- the rule that gives the posterior of a row ----------------------------------------------------------------------
@@ -304,7 +310,7 @@ class _Rule:
         p_true, predicted = np.zeros(P.shape), P.argmax(axis=1)
         for label in range(P.shape[1]):
             rows = np.flatnonzero(predicted == label)
-            for rate in np.flatnonzero(self.weights[label] > _NEGLIGIBLE) if len(rows) else ():
+            for rate in np.flatnonzero(self.weights[label] > _NEGLIGIBLE).tolist() if len(rows) else ():
                 p_true[rows] += self.weights[label, rate] * self.given_rate(label, rate, P[rows], codes[rows])
         p_true /= p_true.sum(axis=1, keepdims=True)
         return RowPosterior(1.0 - p_true[np.arange(len(codes)), codes], p_true)
@@ -341,20 +347,17 @@ class _Hypotheses(NamedTuple):
     own: Array
 
     @classmethod
-    def of(cls, prior: NoisePrior, evidence: Array, unrelated: float) -> _Hypotheses:
-        """By the log evidence (classes, rates) of each rate in the rows of each predicted class, relative to rate 0.
-
-        `unrelated` is the evidence that predictions say nothing about the labels: nothing is known of errors then.
-        """
+    def of(cls, prior: NoisePrior, evidence: _Evidence) -> _Hypotheses:
+        """Prior times evidence. If labels have nothing to do with the predictions, nothing is known of errors."""
+        some, seen = 1.0 - prior.no_error, 1.0 - prior.uninformative
         with np.errstate(divide="ignore"):
-            log_shared, log_own = (np.log(part) for part in prior.rates(len(evidence)))
-            some, seen = 1.0 - prior.no_error, 1.0 - prior.uninformative
+            log_shared, log_own = (np.log(part) for part in prior.rates(len(evidence.own)))
             kinds = np.log(
-                np.array([prior.no_error, some * prior.shared_rate, some * (1.0 - prior.shared_rate)]) * seen
+                [seen * prior.no_error, seen * some * prior.shared_rate, seen * some * (1.0 - prior.shared_rate)]
             )
-            blind = np.log(prior.uninformative) + unrelated
-        shared, own = log_shared + evidence.sum(axis=0), log_own + evidence
-        kinds += np.array([0.0, logsumexp(shared), logsumexp(own, axis=1).sum()])
+            blind = np.log(prior.uninformative) + evidence.unrelated
+        shared, own = log_shared + evidence.shared, log_own + evidence.own
+        kinds += np.array([evidence.shared[0], logsumexp(shared), logsumexp(own, axis=1).sum() + evidence.constant])
         kinds[0] = np.logaddexp(kinds[0], blind)
         return cls(softmax(kinds), softmax(shared), softmax(own, axis=1))
 
@@ -371,11 +374,11 @@ class _Hypotheses(NamedTuple):
 
     def interval(self, rule: _Rule, P: Array, codes: Array, mass: Array, share: float) -> tuple[float, float]:
         """The middle 95% of the posterior of the share; 3 of n labels may always be wrong unseen."""
-        predicted, n = P.argmax(axis=1), float(mass.sum())
+        predicted, n, weights = P.argmax(axis=1), float(mass.sum()), self.weights
         by_rate, part = np.zeros(self.own.shape), np.bincount(predicted, weights=mass, minlength=len(self.own)) / n
-        for label in np.flatnonzero(part):
+        for label in np.flatnonzero(part).tolist():
             rows = np.flatnonzero(predicted == label)
-            for rate in np.flatnonzero(rule.weights[label] > _NEGLIGIBLE):
+            for rate in np.flatnonzero(weights[label] > _NEGLIGIBLE).tolist():
                 true = rule.given_rate(label, rate, P[rows], codes[rows])[np.arange(len(rows)), codes[rows]]
                 by_rate[label, rate] = 1.0 - mass[rows] @ true / mass[rows].sum()
         mean = (self.own * by_rate).sum(axis=1)
@@ -383,17 +386,17 @@ class _Hypotheses(NamedTuple):
         steps = np.linspace(-2.0, 2.0, 21)
         normal = softmax(-0.5 * steps**2)
         shares = np.concatenate([[0.0], part @ by_rate, np.clip(part @ mean + deviation * steps, 0.0, 1.0)])
-        weights = np.concatenate([self.kinds[:1], self.kinds[1] * self.shared, self.kinds[2] * normal])
+        chances = np.concatenate([self.kinds[:1], self.kinds[1] * self.shared, self.kinds[2] * normal])
         error = np.where(shares > 0.0, np.sqrt(share * (1.0 - share) / n) + _GRID_ERROR, 1e-9)
         grid = np.linspace(0.0, 1.0, 2001)
-        low, high = np.searchsorted(ndtr((grid[:, None] - shares) / error) @ weights, [0.025, 0.975]).clip(0, 2000)
+        low, high = np.searchsorted(ndtr((grid[:, None] - shares) / error) @ chances, [0.025, 0.975]).clip(0, 2000)
         return (0.0 if low <= 1 else float(grid[low])), float(min(1.0, max(grid[high], share + 3.0 / n)))
 
 
-def _learn(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[_Rule, _Hypotheses]:
+def _learn(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[_Rule, _Hypotheses, _Hypotheses]:
     K = P.shape[1]
-    curves, evidence, unrelated = _evidence(prior, P, codes, mass)
-    hypotheses = _Hypotheses.of(prior, evidence, unrelated)
+    curves, evidence = _evidence(prior, P, codes, mass)
+    hypotheses = _Hypotheses.of(prior, evidence)
     even = (1.0 - np.eye(K)) / max(K - 1, 1)
     rule = _Rule(hypotheses.weights, curves, even)
     for _ in range(_ROUNDS if K > 2 else 0):
@@ -404,64 +407,92 @@ def _learn(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[_Rul
         np.fill_diagonal(flow, 0.0)
         flow += prior.direction_rows * even
         rule = _Rule(rule.weights, curves, flow / flow.sum(axis=1, keepdims=True))
-    return rule, hypotheses
+    return rule, hypotheses, _Hypotheses.of(prior, evidence.halved())
 
 
 class _Evidence(NamedTuple):
-    """Log evidence relative to rate 0: of each rate (classes, rates), and of labels unrelated to the predictions."""
+    """Log evidence of both curves with their powers.
 
-    rates: Array
-    unrelated: Array
+    `shared` (rates,): all classes have this rate, 0 is no error. `own` (classes, rates): one class has this rate, up to
+    a constant that is in `constant`. `unrelated`: labels have nothing to do with the predictions.
+    """
 
-    @classmethod
-    def of(cls, fits: list[Curves], groups: list[Groups], frequencies: Array, prior: CurvePrior) -> _Evidence:
-        evidence = np.stack([fit.evidence for fit in fits]) - np.log(prior.scale_sd * prior.shift_sd)
-        unrelated = np.array([independent_evidence(*part) for part in zip(groups, frequencies, strict=True)])
-        return cls(evidence - evidence[:, :1], unrelated - evidence[:, 0])
+    shared: Array
+    own: Array
+    constant: float
+    unrelated: float
+
+    def halved(self) -> _Evidence:
+        """Half of the evidence: what an interval is made of that allows for a model that is not quite right."""
+        return _Evidence(0.5 * self.shared, 0.5 * self.own, 0.5 * self.constant, 0.5 * self.unrelated)
 
 
-def _evidence(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[tuple[Curves, ...], Array, float]:
-    """The margin curves; the log evidence (classes, rates) of both curves with their powers; that of no relation."""
+def _evidence(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[tuple[Curves, ...], _Evidence]:
+    """The curves by log odds, which give the posterior of the rows, and the evidence of log odds and ranks together."""
     K, predicted = P.shape[1], P.argmax(axis=1)
     low, high = RATES / max(K - 1, 1), RATES
-    by_margin, by_rank = [], []
+    by_odds, by_rank = [], []
     for label in range(K):
         rows = np.flatnonzero(predicted == label)
-        margin = _confidence(P[rows], predicted[rows])
+        odds = _confidence(P[rows], predicted[rows])
         agree = (codes[rows] == label).astype(np.float64)
-        by_margin.append(Groups.of(margin, agree, mass[rows]))
-        by_rank.append(Groups.of(np.log((len(rows) + 1.0) / rankdata(-margin)), agree, mass[rows]))
+        by_odds.append(Groups.of(odds, agree, mass[rows]))
+        by_rank.append(Groups.of(_rank_score(odds, mass[rows]), agree, mass[rows]))
     scale = -np.log(np.maximum(1.0 - low - high, 1.0 - _LARGEST))  # predictions of noisy labels are flatter
-    margin_prior = CurvePrior(scale, prior.log_scale_sd, prior.margin_shift_sd, prior.surprises)
-    curves = [fit_curves(groups, low, high, margin_prior) for groups in by_margin]
+    odds_prior = CurvePrior(scale, prior.log_scale_sd, prior.odds_shift_sd, prior.surprises)
+    curves = [fit_curves(groups, low, high, odds_prior) for groups in by_odds]
+    odds = np.stack([fit.evidence for fit in curves]) - np.log(odds_prior.scale_sd * odds_prior.shift_sd)
+    shared, own, constant = _rank_evidence(prior, by_rank, (low, high), prior.odds_power * odds)
     frequencies = np.bincount(codes, weights=mass, minlength=K) / mass.sum()
-    margins = _Evidence.of(curves, by_margin, frequencies, margin_prior)
-    ranks = _rank_evidence(prior, by_rank, frequencies, (low, high), prior.margin_power * margins.rates)
-    both = [prior.margin_power * a + prior.rank_power * b for a, b in zip(margins, ranks, strict=True)]
-    return tuple(curves), both[0], float(both[1].sum())
+    unrelated = sum(independent_evidence(*part) for part in zip(by_odds, frequencies, strict=True))
+    power = prior.odds_power + prior.rank_power
+    return tuple(curves), _Evidence(
+        prior.odds_power * odds.sum(axis=0) + prior.rank_power * shared,
+        prior.odds_power * odds + prior.rank_power * own,
+        prior.rank_power * constant,
+        power * unrelated,
+    )
 
 
 def _rank_evidence(
-    prior: NoisePrior, by_rank: list[Groups], frequencies: Array, ends: tuple[Array, Array], others: Array
-) -> _Evidence:
-    """The evidence of the ranks, where the steepness of a class is like that of the other classes."""
-    wide = CurvePrior(
-        np.full(len(RATES), prior.log_steepness), prior.log_steepness_sd, prior.rank_shift_sd, prior.surprises
-    )
-    fits = [fit_curves(groups, *ends, wide) for groups in by_rank]
-    alone = prior.rank_power * _Evidence.of(fits, by_rank, frequencies, wide).rates
-    own = softmax(np.log(np.maximum(prior.rates(len(fits))[1], 1e-12)) + alone + others, axis=1)
-    steepness = np.stack([fit.scale for fit in fits])
-    mean = (own * steepness).sum(axis=1)
-    errors = np.array([groups.disagree.sum() for groups in by_rank])
-    variance = (own * steepness**2).sum(axis=1) - mean**2 + 1.0 / np.maximum(errors, 1.0) + prior.class_sd**2
-    precision = np.where([len(groups.agree) > 0 for groups in by_rank], 1.0 / variance, 0.0)
+    prior: NoisePrior, by_rank: list[Groups], ends: tuple[Array, Array], others: Array
+) -> tuple[Array, Array, float]:
+    """The evidence of the ranks as in `_Evidence`. Steepness is compared with what is usual (`_usual_steepness`).
+
+    Classes of one table deviate from it alike. Which deviation the other classes have depends on the hypothesis: under
+    one rate for all classes it is that at the same rate, under rates by class that at the rates that explain them best.
+    """
+    usual, sd = np.stack([_usual_steepness(prior, groups, *ends) for groups in by_rank]), prior.log_steepness_sd
+    wide = [CurvePrior(centre, 2.0 * sd, prior.rank_shift_sd, prior.surprises) for centre in usual]
+    fits = [fit_curves(groups, *ends, near) for groups, near in zip(by_rank, wide, strict=True)]
+    off, alone = np.stack([fit.scale for fit in fits]) - usual, np.stack([fit.evidence for fit in fits])
+    rates = softmax(np.log(np.maximum(prior.rates(len(fits))[1], 1e-12)) + prior.rank_power * alone + others, axis=1)
+    errors = np.maximum([groups.disagree.sum() for groups in by_rank], 1.0)
+    used = np.array([len(groups.agree) > 0 for groups in by_rank])
+    weight = np.where(used, 1.0 / (1.0 / errors + prior.class_sd**2), 0.0)
+    best = (rates * off).sum(axis=1, keepdims=True) + np.zeros(off.shape)
     found = []
-    for label, groups in enumerate(by_rank):
-        other = np.arange(len(by_rank)) != label
-        total = prior.log_steepness_sd**-2 + precision[other].sum()
-        centre = (prior.log_steepness * prior.log_steepness_sd**-2 + precision[other] @ mean[other]) / total
-        sd = min(prior.log_steepness_sd, float(np.sqrt(prior.class_sd**2 + 1.0 / total)))
-        narrow = CurvePrior(np.full(len(RATES), centre), sd, prior.rank_shift_sd, prior.surprises)
-        found.append(_Evidence.of([fit_curves(groups, *ends, narrow)], [groups], frequencies[[label]], narrow))
-    return _Evidence(np.concatenate([part.rates for part in found]), np.concatenate([part.unrelated for part in found]))
+    for deviation in (off, best):
+        evidence = np.zeros(off.shape)
+        for label in np.flatnonzero(used).tolist():
+            other = (np.arange(len(used)) != label) & used
+            total = sd**-2 + weight[other].sum()
+            centre = usual[label] + weight[other] @ deviation[other] / total
+            near = CurvePrior(
+                centre, float(np.sqrt(prior.class_sd**2 + 1.0 / total)), prior.rank_shift_sd, prior.surprises
+            )
+            evidence[label] = fit_curves(by_rank[label], *ends, near).evidence - np.log(near.scale_sd * near.shift_sd)
+        mean = weight @ deviation / max(weight.sum(), 1e-300)
+        found.append((evidence, -0.5 * (mean / sd) ** 2))
+    (same, chance), (own, own_chance) = found
+    return same.sum(axis=0) + chance, own, float(own_chance[0])
+
+
+def _usual_steepness(prior: NoisePrior, groups: Groups, low: Array, high: Array) -> Array:
+    """(rates,): the expected log steepness of a class. The more rows of it are hard, the less confidence says.
+
+    How many are hard is what contradictions are left when those by wrong labels are taken away.
+    """
+    contradicted = groups.disagree.sum() / max(groups.agree.sum() + groups.disagree.sum(), 1e-300)
+    hard = np.clip((contradicted - high) / np.maximum(1.0 - low - high, 1.0 - _LARGEST), 0.0, 1.0)
+    return np.asarray(prior.log_steepness - prior.steepness_loss * hard)
