@@ -9,9 +9,10 @@ import numpy as np
 from sklearn.preprocessing import RobustScaler
 
 from ..core.arrays import Array
-from ..core.flips import LIKELY, POSSIBLE, SURE
+from ..core.flips import POSSIBLE
 from ..crossfit.residuals import Widths
 from ..estimators import AoRRClassifier, AoRRRegressor
+from ..label_noise import actions
 from ..shards.fit import fit_on_shards
 from ..shards.fold_fits import regress_folds
 from ..shards.label_issues import judge_shards
@@ -42,12 +43,9 @@ def judge_classes_in_passes(rows: Any, target: Target, X: Path, seed: int) -> Ju
     every = np.concatenate(found.suspects.rows, axis=1)
     wrong, losses = every[0], every[1]
     dropped = model.dropped_ = np.asarray(model.dropped_)
-    given, other = present[suspects["given"]], present[suspects["other"]]
+    given, other = present[suspects["given"]], present[suspects["suggested"]]
     weights = np.zeros((len(names), model.coef_.shape[1]))
     weights[present] = _weights(model, list(range(len(present))))
-    p_wrong = suspects["p_wrong"]
-    sure = (p_wrong >= SURE) & (suspects["suggested"] != suspects["given"]) & (suspects["best"] >= SURE)
-    rate, interval = found.noise
     groups = _groups_of(found.suspects.sums, target, dropped, present)
     judgement = Judgement(
         task="classes",
@@ -59,12 +57,12 @@ def judge_classes_in_passes(rows: Any, target: Target, X: Path, seed: int) -> Ju
         losses=losses,
         wrong=wrong,
         order=order,
-        actions=np.where(sure, "relabel", np.where(p_wrong >= LIKELY, "drop", "look")),
+        actions=actions(suspects["p_wrong"], suspects["p_suggested"]),
         suggested=[names[c] for c in other.tolist()],
         expected=_said_of(suspects, given, other, names),  # type: ignore[arg-type]
         against=_Against(X, order, weights, other, given),  # type: ignore[arg-type]
         groups=groups,
-        noise=Interval(rate, *interval),
+        noise=Interval(found.posterior.share, *found.posterior.interval),
         loss_name="log loss",
         notes=lost_groups(groups),
     )
@@ -79,7 +77,7 @@ class _said_of:
 
     def __getitem__(self, rank: int) -> str:
         one, pair = self.suspects[rank], (int(self.given[rank]), int(self.other[rank]))
-        shares = [float(np.exp(-one["loss"])), float(one["p_other"])]
+        shares = [float(np.exp(-one["loss"])), float(one["predicted"])]
         return f"models that have not seen the row give {_gives(shares, pair, self.names)}"
 
 

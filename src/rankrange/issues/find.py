@@ -53,7 +53,8 @@ def find_label_issues(
     X : array_like or sparse matrix of shape (n_samples, n_features), optional
         The rows, numbers of any units; missing ones (NaN) are filled with the median and marked by a column of their
         own. Without X rows are ranked by `pred_probs` alone. What `rankrange.scan` gives holds its labels, so
-        that y is left out; rows are then judged in a few passes, by a linear model and by trees grown on a sample.
+        that y is left out; rows are then judged in a few passes, by a linear model and by trees grown on a sample,
+        and the nearest rows are not asked. pred_probs, learn_from, n_repeats, n_jobs and calibrate are for memory.
     y : array_like of shape (n_samples,)
         Their labels, of which some may be wrong.
     estimator : None, AoRRClassifier or classifier with predict_proba, default=None
@@ -62,7 +63,8 @@ def find_label_issues(
         categories and missing values. Where X can be read as numbers, trees and the nearest rows are asked beside it:
         what they explain and your model does not is no error of the labels.
     cv : int, splitter or iterable of (train, test), default=5
-        Folds. Each must train on the rows that it does not test, and all rows must be left out equally often.
+        Folds. Each must train on the rows that it does not test, and all rows must be left out equally often. On a
+        scan a number of up to 4; the default stands for 4.
     n_repeats : int, optional
         How often the folds are drawn anew: twice with two classes and up to 4,000 rows, else once.
     pred_probs : array_like of shape (n_samples, n_classes), optional
@@ -108,9 +110,18 @@ def find_label_issues(
     """
     if estimator is not None and pred_probs is not None:
         raise ValueError("find_label_issues takes estimator or pred_probs, got both; leave one of them out")
+    fitting = {
+        "cv": None if isinstance(cv, int) and cv == 5 else cv,
+        "n_repeats": n_repeats,
+        "calibrate": calibrate or None,
+    }
+    if pred_probs is not None:
+        _refuse(fitting, "ready-made probabilities need no fits")
     if hasattr(X, "__rankrange_issues__"):  # rows beyond memory judge themselves
+        given = {"y": y, "pred_probs": pred_probs, "learn_from": learn_from, "n_jobs": n_jobs, **fitting, "cv": None}
+        _refuse(given, "rows beyond memory hold their labels and are judged in a few passes")
         judged: LabelIssues = X.__rankrange_issues__(
-            estimator=estimator, cv=cv, random_state=random_state, verbose=verbose
+            estimator=estimator, cv=cv, trees=trees, random_state=random_state, verbose=verbose
         )
         return judged
     own = estimator is None or isinstance(estimator, AoRRClassifier)
@@ -141,6 +152,13 @@ def find_label_issues(
         return _judge(data, views, opinions, far, neighbours, rng, report)
     stack = Stack(data.X if dense is None else dense, len(data.classes), float(views.C or 1.0), settled, neighbours)
     return _judge(data, views, opinions, far, neighbours, rng, report, stack if calibrate else None)
+
+
+def _refuse(given: dict[str, Any], rule: str) -> None:
+    """Raise an error for the first argument that is not None."""
+    for name, value in given.items():
+        if value is not None:
+            raise TypeError(f"{rule}, got {name} beside them; leave it out")
 
 
 def _written_out(X: Any) -> Array | None:
