@@ -321,8 +321,10 @@ class FoldTrees(NamedTuple):
         """Probabilities (n, n_classes) of rows of one fold, by the trees that were not fitted to it."""
         K, rows = self.boosted.n_classes, np.ascontiguousarray(X, dtype=np.float32)
         own = [tree for left, tree in self.forest if fold in left]
-        forest = sum(all_classes(tree, tree.predict_proba(rows), K) for tree in own) / len(own)
-        return {"boosting": self.boosted.predict(fold, X), "forest": forest}
+        forest = np.zeros((len(rows), K))
+        for tree in own:
+            forest += all_classes(tree, tree.predict_proba(rows), K)
+        return {"boosting": self.boosted.predict(fold, X), "forest": forest / len(own)}
 
 
 def fold_trees(X: Any, codes: Array, n_classes: int, folds: Folds, rng: np.random.Generator) -> FoldTrees:

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import softmax
 from sklearn.utils import check_random_state
 
 from ..core.arrays import Array
@@ -27,9 +26,10 @@ from ..issues.suspects import LabelIssues
 from ..label_noise import LIKELY, Costs, LabelNoiseModel, LabelNoisePosterior, actions
 from .fit import _Data, _first_pass, _Passes
 from .fold_fits import fit_folds
+from .fold_models import FoldModels, Judging, Predicted, dense, predict_rows
 from .row_blocks import aligned_blocks, as_rows, one_thread
 from .seam import LazyRows, Shard, Shards
-from .shard_kernels import Model, fold_numbers
+from .shard_kernels import fold_numbers
 
 # Each fold has two linear fits, and a pass takes eight of them at not much more than half of their price one by one.
 MOST_FOLDS = 4
@@ -170,104 +170,12 @@ class _Sample(NamedTuple):
         X = self.objective.design.X
         if sp.issparse(X) and X.shape[0] * X.shape[1] > _WRITTEN_OUT:
             return None
-        return opinions.fold_trees(_dense(X), self.codes, self.data.model.n_classes, self.folds, rng)
+        return opinions.fold_trees(dense(X), self.codes, self.data.model.n_classes, self.folds, rng)
 
     def posterior(self, members: FoldModels) -> LabelNoisePosterior:
         """The label-noise posterior, without what it says of the sample's rows, so that it travels light."""
         predictions = members.predictions(self.fold, self.objective.design.X)
         return LabelNoiseModel().fit(predictions, self.codes, self.objective.sample_weight).without_rows()
-
-
-def _dense(X: Any) -> Array:
-    return np.asarray(X.toarray() if sp.issparse(X) else X)
-
-
-@dataclass(frozen=True)
-class FoldModels:
-    """The members of the ensemble for each fold: linear parameters (2, folds, r, p), and trees."""
-
-    model: Model
-    linear: Array
-    seed: int
-    n_folds: int
-    trees: opinions.FoldTrees | None = None
-
-    def predictions(self, fold: Array, X: Any) -> dict[str, Array]:
-        """Out-of-fold probabilities (n, classes) by each member: rows are predicted by the models of their own fold."""
-        names = ["ordinary", "robust", *(["boosting", "forest"] if self.trees is not None else [])]
-        found = {name: np.empty((len(fold), self.model.n_classes)) for name in names}
-        for number in range(self.n_folds):
-            rows = np.flatnonzero(fold == number)
-            for name, P in self._of_fold(number, X[rows]).items() if len(rows) else ():
-                found[name][rows] = P
-        return found
-
-    def _of_fold(self, number: int, X: Any) -> dict[str, Array]:
-        scores = [self.model.scores(W[number], X) for W in self.linear]
-        found = {name: probabilities(Z) for name, Z in zip(("ordinary", "robust"), scores, strict=True)}
-        return found if self.trees is None else {**found, **self.trees.predict(number, _dense(X))}
-
-
-def probabilities(Z: Array) -> Array:
-    """(rows, classes) from scores (1 or classes, rows)."""
-    full = np.stack([np.zeros_like(Z[0]), Z[0]]) if len(Z) == 1 else Z
-    return np.asarray(softmax(full.astype(np.float64), axis=0).T)
-
-
-@dataclass(frozen=True)
-class Judging:
-    """All that a worker needs to compute the posterior of a row."""
-
-    members: FoldModels
-    posterior: LabelNoisePosterior
-    costs: Costs
-    every_row: bool = False
-
-
-class Predicted(NamedTuple):
-    """Some rows: codes, probabilities (2, n, K) of the linear members, the posterior of the true class (n, K), and the
-    mixture of all members (n, K)."""
-
-    codes: Array
-    linear: Array
-    p_true: Array
-    mean: Array
-
-    @property
-    def p_wrong(self) -> Array:
-        """The probability that each label is wrong."""
-        return 1.0 - self._given(self.p_true)
-
-    @property
-    def losses(self) -> Array:
-        """The log loss of each label under the mixture."""
-        return -np.log(np.maximum(self._given(self.mean), 1e-30))
-
-    @property
-    def score(self) -> Array:
-        """What suspects are ranked by: the higher, the worse."""
-        return np.asarray((2.0 * self.p_wrong + 1.0 - self._given(self.mean)) / 3.0)
-
-    @property
-    def suggested(self) -> Array:
-        """The most probable class other than the given one."""
-        other = self.p_true.copy()
-        other[np.arange(len(other)), self.codes] = -1.0
-        return other.argmax(axis=1)
-
-    def _given(self, P: Array) -> Array:
-        return np.asarray(P[np.arange(len(self.codes)), self.codes])
-
-
-def predict_rows(message: Judging, first_row: int, X: Any, y: Array) -> Predicted:
-    """The posterior of consecutive rows, each predicted by the models of its own fold."""
-    members, posterior = message.members, message.posterior
-    codes = members.model.codes(y)
-    fold = fold_numbers(members.seed, members.n_folds, first_row, len(codes))
-    found = members.predictions(fold, X)
-    mean = np.asarray(sum(posterior.weights[name] * P for name, P in found.items()))
-    linear = np.stack([found["ordinary"], found["robust"]])
-    return Predicted(codes, linear, posterior.predict(found, codes).p_true, mean)
 
 
 SUSPECT = np.dtype(
