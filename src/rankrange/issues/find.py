@@ -53,7 +53,7 @@ def find_label_issues(
         The rows, numbers of any units; missing ones (NaN) are filled with the median and marked by a column of their
         own. Without X rows are ranked by `pred_probs` alone. What `rankrange.scan` gives holds its labels, so
         that y is left out; rows are then judged in a few passes, by a linear model and by trees grown on a sample,
-        and the nearest rows are not asked. pred_probs, learn_from, n_repeats, n_jobs and calibrate are for memory.
+        and the nearest rows are not asked. pred_probs, learn_from, n_repeats and n_jobs are for memory.
     y : array_like of shape (n_samples,)
         Their labels, of which some may be wrong.
     estimator : None, AoRRClassifier or classifier with predict_proba, default=None
@@ -114,18 +114,14 @@ def find_label_issues(
     costs = Costs(drop=drop_cost, review=review_cost)
     if estimator is not None and pred_probs is not None:
         raise ValueError("find_label_issues takes estimator or pred_probs, got both; leave one of them out")
-    fitting = {
-        "cv": None if isinstance(cv, int) and cv == 5 else cv,
-        "n_repeats": n_repeats,
-        "calibrate": calibrate or None,
-    }
+    fitting = {"cv": None if isinstance(cv, int) and cv == 5 else cv, "n_repeats": n_repeats}
     if pred_probs is not None:
         _refuse(fitting, "ready-made probabilities need no fits")
     if hasattr(X, "__rankrange_issues__"):  # rows beyond memory judge themselves
         given = {"y": y, "pred_probs": pred_probs, "learn_from": learn_from, "n_jobs": n_jobs, **fitting, "cv": None}
         _refuse(given, "rows beyond memory hold their labels and are judged in a few passes")
         judged: LabelIssues = X.__rankrange_issues__(
-            estimator=estimator, cv=cv, trees=trees, random_state=random_state, verbose=verbose
+            estimator=estimator, cv=cv, trees=trees, costs=costs, random_state=random_state, verbose=verbose
         )
         return judged
     own = estimator is None or isinstance(estimator, AoRRClassifier)

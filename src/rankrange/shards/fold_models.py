@@ -83,8 +83,8 @@ class Predicted(NamedTuple):
 
     @property
     def score(self) -> Array:
-        """What suspects are ranked by: the higher, the worse."""
-        return np.asarray((2.0 * self.p_wrong + 1.0 - self._given(self.mean)) / 3.0)
+        """What suspects are ranked by, as in memory: the higher, the worse."""
+        return np.asarray((4.0 * self.p_wrong + 1.0 - self._given(self.mean)) / 5.0)
 
     @property
     def suggested(self) -> Array:

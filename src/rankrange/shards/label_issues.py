@@ -325,6 +325,8 @@ class ShardJudgement:
             noise_interval=self.posterior.interval,
             neighbour_weight=0.0,
             ranked=self._public(by_score(np.concatenate([ordered, self.suspects.rest]))),
+            no_error=self.posterior.no_error,
+            transition=self.posterior.transition,
             **lazy,
         )
 
