@@ -27,7 +27,7 @@ import record
 from rankrange import find_label_issues
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from shaped_tables import SHAPES, shaped  # noqa: E402
+from shaped_tables import SHAPES, shaped
 
 NOISE = (0.0, 0.2)
 MILLION = 1_000_000
@@ -101,7 +101,10 @@ def main() -> None:
             part = [row for row in found if row["noise"] == noise]
             worst = max(part, key=lambda row: row["difference"])
             apart = max(abs(row["share"] - row["share_scan"]) for row in part)
-            print(f"noise {noise}: difference of p_wrong, median {np.median([r['difference'] for r in part]):.3f}, ", end="")
+            print(
+                f"noise {noise}: difference of p_wrong, median {np.median([r['difference'] for r in part]):.3f}, ",
+                end="",
+            )
             print(f"worst {worst['difference']:.3f} ({worst['table']}); shares differ by up to {apart:.3f}")
     if not asked.no_record:
         record.append("label_noise_scan_million" if asked.million else "label_noise_scan", found)
