@@ -91,23 +91,24 @@ def main() -> None:
     if asked.million:
         found = [million()]
         print(found[0])
-    else:
-        found = []
-        for seed in range(asked.first, asked.first + asked.seeds):
-            for name in asked.tables:
-                found += [cell(name, asked.rows, noise, seed) for noise in NOISE]
-                print(*found[-2:], sep="\n", flush=True)
-        for noise in NOISE:
-            part = [row for row in found if row["noise"] == noise]
-            worst = max(part, key=lambda row: row["difference"])
-            apart = max(abs(row["share"] - row["share_scan"]) for row in part)
-            print(
-                f"noise {noise}: difference of p_wrong, median {np.median([r['difference'] for r in part]):.3f}, ",
-                end="",
-            )
-            print(f"worst {worst['difference']:.3f} ({worst['table']}); shares differ by up to {apart:.3f}")
-    if not asked.no_record:
-        record.append("label_noise_scan_million" if asked.million else "label_noise_scan", found)
+        if not asked.no_record:
+            record.append("label_noise_scan_million", found)
+        return
+    found = []
+    for seed in range(asked.first, asked.first + asked.seeds):
+        for name in asked.tables:
+            cells = [cell(name, asked.rows, noise, seed) for noise in NOISE]
+            print(*cells, sep="\n", flush=True)
+            found += cells
+            if not asked.no_record:
+                record.append("label_noise_scan", cells)
+    for noise in NOISE:
+        part = [row for row in found if row["noise"] == noise]
+        worst = max(part, key=lambda row: row["difference"])
+        apart = max(abs(row["share"] - row["share_scan"]) for row in part)
+        median = np.median([row["difference"] for row in part])
+        print(f"noise {noise}: difference of p_wrong, median {median:.3f}, worst {worst['difference']:.3f} ", end="")
+        print(f"({worst['table']}); shares differ by up to {apart:.3f}")
 
 
 if __name__ == "__main__":
