@@ -7,8 +7,9 @@ RANKRANGE_DATA ?= $(if $(wildcard ../shared/data/README.md),$(abspath ../shared/
 export RANKRANGE_DATA
 # One BLAS thread per process: the tests run in as many processes as there are cores.
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
-# Twice quiet: errors only, no warnings.
-PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-warn-script-location
+# Twice quiet: errors only, no warnings. The constraints say which version of PyTorch is installed.
+CONSTRAINTS := .ci/constraints.txt
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-warn-script-location -c $(CONSTRAINTS)
 
 .PHONY: demo test test-slow test-oldest lint types check docs docs-check release-check clean help
 
@@ -18,12 +19,12 @@ help:  ## say what can be made
 $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.demo: pyproject.toml | $(BIN)/python
+$(VENV)/.demo: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
 	@echo "installing what the demo needs into $(VENV) (a minute or two) ..."
 	@$(PIP) -e ".[app]"
 	@touch $@
 
-$(VENV)/.test: pyproject.toml | $(BIN)/python
+$(VENV)/.test: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
 	@echo "installing what the tests need into $(VENV) (some minutes) ..."
 	@$(PIP) -e ".[all]"
 	@touch $@ $(VENV)/.demo
@@ -61,7 +62,7 @@ types: $(VENV)/.test  ## check the types
 
 check: test lint types  ## all that CI runs
 
-$(VENV)/.docs: pyproject.toml $(VENV)/.demo | $(BIN)/python
+$(VENV)/.docs: pyproject.toml $(CONSTRAINTS) $(VENV)/.demo | $(BIN)/python
 	@echo "installing what the site needs into $(VENV) (some minutes) ..."
 	@$(PIP) -e ".[docs]"
 	@touch $@

@@ -14,13 +14,13 @@ nox.options.reuse_existing_virtualenvs = True
 @nox.session(python=["3.10", "3.11", "3.12", "3.13", "3.14"])
 def tests(session: nox.Session) -> None:
     """Run the tests with the newest versions of everything."""
-    session.install("-e", ".[all]")
+    session.install("-c", ".ci/constraints.txt", "-e", ".[all]")
     session.run("python", "-m", "pytest", "-n", "auto", "-m", "not slow and not site", *session.posargs)
 
 
 @nox.session(python="3.10", default=False)
 def oldest(session: nox.Session) -> None:
-    """Run what needs the three required packages alone, with the oldest versions that pyproject.toml allows."""
+    """Run what needs the required packages alone, with the oldest versions that pyproject.toml allows."""
     session.run("make", "test-oldest", external=True)
 
 

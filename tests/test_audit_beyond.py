@@ -115,8 +115,8 @@ def test_wrong_labels_out_of_core_are_those_in_memory(tmp_path, name, noise):
     assert abs(found.noise.value - inside.noise_estimate) < 0.03
     assert (found.wrong >= 0.5).sum() <= (inside.p_wrong >= 0.5).sum() + 0.1 * noise * len(y)
     listed = found.wrong[found.order]
-    assert (listed >= 0.2).all()
-    assert len(listed) == (found.wrong >= 0.2).sum()
+    assert len(listed) >= 20  # the rows most worth a look, whatever their p_wrong
+    assert len(set(found.order[listed >= 0.2])) == (found.wrong >= 0.2).sum()
     np.testing.assert_array_equal(found.actions == "look", listed < 0.5)
 
 

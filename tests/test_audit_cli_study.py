@@ -83,7 +83,7 @@ def test_columns_that_cannot_help_are_left_out_with_the_reason(column, reason):
 
 def test_dates_booleans_and_numbers_written_as_text_are_numbers():
     days = pd.date_range("2020-01-01", periods=50, freq="7D")
-    ages = [str(20 + i % 40) for i in range(49)] + ["unknown"]
+    ages = [str(20 + i % 40) for i in range(49)] + ["old"]
     frame = pd.DataFrame({"day": days, "yes": [True, False] * 25, "age": ages})
     encoder = TableEncoder().fit(frame)
     assert [report.kind for report in encoder.report_] == ["dates", "yes or no", "numbers"]

@@ -168,6 +168,16 @@ def test_predictions_are_lazy_and_those_of_the_plain_estimator(client, classes):
     assert model.dropped_.sum().compute() == local.dropped_.sum() == model.m_
 
 
+def test_a_copy_computes_where_its_original_does():
+    for kind in (AoRRClassifier, AoRRRegressor):
+        model = kind(m=0.2, C=3.0)
+        assert clone(model).client is None
+        model.client = object()  # no copy of a connection is made
+        again = clone(clone(model))
+        assert again.client is model.client
+        assert again.get_params() == model.get_params()
+
+
 def test_regression_on_a_cluster(client):
     X, _ = table()
     y = X @ np.arange(1.0, D + 1)

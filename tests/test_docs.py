@@ -9,6 +9,7 @@ import re
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 from sklearn.datasets import make_classification
 
@@ -81,6 +82,48 @@ def test_the_examples_of_a_first_page_run_and_print_what_they_say(page):
                 assert line == expected
             else:
                 assert [float(v) for v in line.split()] == pytest.approx([float(v) for v in expected.split()], abs=0.03)
+
+
+def of_seed(block, seed):
+    return block.replace("random_state=0", f"random_state={seed}").replace("manual_seed(0)", f"manual_seed({seed})")
+
+
+def gains_of(seed):
+    """What the first page for users of scikit-learn compares: accuracies of the ordinary and of the robust models."""
+    names, linear, _, _, trees = {}, *blocks("start/sklearn.md")
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(of_seed(linear, seed), names)
+        exec(of_seed(trees, seed), names)
+    models = ((names["plain"], names["robust"]), (names["trees"], names["wrapped"]))
+    return [[model.score(names["X_test"], names["y_test"]) for model in pair] for pair in models]
+
+
+def test_the_robust_models_of_the_first_page_do_better():
+    """About the numbers printed there would allow the order to be wrong."""
+    for ordinary, robust in gains_of(0):
+        assert robust > ordinary + 0.02
+
+
+@pytest.mark.slow
+def test_the_gain_of_the_first_page_is_no_luck():
+    of_seeds = np.array([gains_of(seed) for seed in range(10)])
+    assert ((of_seeds[:, :, 1] > of_seeds[:, :, 0]).sum(axis=0) >= 9).all()
+    means = of_seeds.mean(axis=0)
+    assert means[0] == pytest.approx([0.88, 0.96], abs=0.01)  # as the page says
+
+
+def test_the_robust_loss_of_the_first_page_does_better_than_the_one_it_replaces():
+    torch = pytest.importorskip("torch")
+    block = blocks("start/networks.md")[0]
+    assert "# was: nn.CrossEntropyLoss()" in block
+    old = re.sub(r"criterion = .*# was: (.*)$", r"criterion = \1", block, flags=re.M)
+    right = []
+    for code in (block, old):
+        names = {}
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec(compile(code, "networks.md", "exec"), names)
+        right.append((names["net"](names["X"]).argmax(1) == names["y"]).to(torch.float64).mean().item())
+    assert right[0] > right[1]
 
 
 def rows_with_errors():

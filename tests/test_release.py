@@ -1,6 +1,8 @@
 """What a release says about itself agrees: versions, minimum versions, files that people look for."""
 
+import ast
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,3 +60,40 @@ def test_the_tools_before_a_commit_are_those_of_make_lint():
     hooks = read(".pre-commit-config.yaml")
     for hook in ("ruff-check", "ruff-format", "mypy"):
         assert f"id: {hook}" in hooks
+
+
+# What a module is called where it is not called as its package.
+PACKAGES = {"sklearn": "scikit-learn", "PIL": "pillow", "yaml": "pyyaml"}
+
+
+def imported_packages():
+    """All that the library imports and neither Python nor itself brings."""
+    found = set()
+    for file in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.level == 0:
+                names = [node.module]
+            found |= {name.split(".")[0] for name in names}
+    return {PACKAGES.get(name, name).replace("_", "-") for name in found - set(sys.stdlib_module_names) - {"rankrange"}}
+
+
+def test_what_is_imported_is_declared():
+    extras = [line for group in PROJECT["optional-dependencies"].values() for line in group]
+    declared = {re.match(r"[a-z0-9-]+", line)[0] for line in [*PROJECT["dependencies"], *extras]}
+    declared |= {"distributed"}  # dask[distributed]
+    assert imported_packages() <= declared
+    needed = {re.match(r"[a-z0-9-]+", line)[0] for line in PROJECT["dependencies"]}
+    assert {"joblib", "threadpoolctl"} <= needed
+
+
+def test_users_choose_versions_and_only_our_own_runs_are_pinned():
+    extras = [line for group in PROJECT["optional-dependencies"].values() for line in group]
+    assert not [line for line in [*PROJECT["dependencies"], *extras] if "==" in line.split(";")[0]]
+    assert "torch>=2.4" in PROJECT["optional-dependencies"]["torch"]
+    assert "torch==2.13.0" in read(".ci/constraints.txt").splitlines()
+    lines = "\n".join(map(read, ("Makefile", "noxfile.py", ".github/workflows/tests.yml"))).splitlines()
+    installs = [line for line in lines if re.search(r"pip install|session\.install", line) and "-oldest" not in line]
+    assert len(installs) == 3
+    assert all(".ci/constraints.txt" in line or "$(CONSTRAINTS)" in line for line in installs)
+    assert "CONSTRAINTS := .ci/constraints.txt" in read("Makefile")

@@ -24,15 +24,16 @@ for package in ("jinja2", "rich"):
     pytest.importorskip(package)
 
 from rankrange.audit import Decision, Decisions, apply_decisions, audit_file, audit_table, read_decisions  # noqa: E402
-from rankrange.audit.applying import _records, _with_cells  # noqa: E402
+from rankrange.audit.applying import _with_cells  # noqa: E402
 from rankrange.audit.decisions import COLUMNS, contents_of_row, join_labels, split_labels  # noqa: E402
 from rankrange.audit.report import _about  # noqa: E402
 from rankrange.audit.review import Review, _learnt  # noqa: E402
 from rankrange.errors import UserError  # noqa: E402
+from rankrange.tables.records import records  # noqa: E402
 from test_report import open_page  # noqa: E402
 
 YES, NO = "=yes()", "<b>no</b>"
-QUICK = {"models": "linear", "calibrate": False}  # how well rows are judged is tested elsewhere
+QUICK = {"models": "linear"}  # how well rows are judged is tested elsewhere
 N = 420
 
 
@@ -359,7 +360,7 @@ def test_replacing_a_cell_leaves_the_bytes_of_the_others(cells, data):
 def test_records_are_told_apart_and_keep_their_bytes(rows):
     text = io.StringIO(newline="")
     csv.writer(text, quoting=csv.QUOTE_ALL).writerows(rows)
-    found = list(_records(io.StringIO(text.getvalue(), newline=""), ","))
+    found = list(records(io.StringIO(text.getvalue(), newline=""), ","))
     assert "".join(record for record, _ in found) == text.getvalue()
     assert [cells for _, cells in found] == rows
 
@@ -519,6 +520,22 @@ def test_issues_name_rows_by_the_index_and_take_decisions():
         issues.decide(3, "keep")
     with pytest.raises(ValueError, match="one of those in y, got 'sideways'"):
         issues.decide(first, "relabel", "sideways")
+
+
+def test_relabelling_takes_the_label_that_the_table_suggests():
+    """The best class of a row may be its given one; a relabel without a label of one's own still changes it."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 60)
+    P = rng.dirichlet(np.ones(3), 60)
+    issues = find_label_issues(y=y, pred_probs=P)
+    ranked = issues.top(60)
+    assert (issues.suggested == y).any()
+    for row in range(60):
+        issues.decide(row, "relabel")
+    labels, kept = issues.decided()
+    np.testing.assert_array_equal(labels[ranked["row"]], ranked["suggested"])
+    assert (labels != y).all()
+    assert kept.all()
 
 
 def test_issues_read_named_probabilities_by_name_and_say_what_takes_texts():

@@ -146,6 +146,13 @@ def test_without_trees_none_are_grown():
     assert (rates < 0.5).all()  # a line at chance knows nothing about single labels
 
 
+def test_fewer_rows_than_columns():
+    X, y, wrong = shaped("line", 300, 0.1)
+    wide = np.hstack([X, 0.05 * np.random.default_rng(0).normal(size=(300, 396))])
+    issues = find_label_issues(ShardList(array_shards([wide], [y])), random_state=0)
+    assert average_precision_score(wrong, np.asarray(issues.score)) > 0.5
+
+
 def test_rows_without_weight_are_never_suspects():
     X, y, _ = shaped("overlap", 3_000, 0.2)
     weight = np.where(np.arange(3_000) % 3 == 0, 0.0, 1.0)
@@ -184,6 +191,27 @@ def test_rows_of_a_file_are_named_by_their_number(tmp_path):
     np.testing.assert_array_equal(issues["given"][:100], np.array(["no", "yes"])[given[worst]])
     pytest.importorskip("pandas")
     assert issues.to_cleanlab()["is_label_issue"].sum() == (issues["p_wrong"] >= 0.5).sum()
+
+
+def test_decisions_about_rows_of_a_scan(tmp_path):
+    X, given, _ = table()
+    y = np.array(["no", "yes"])[given]
+    np.save(tmp_path / "X.npy", X), np.save(tmp_path / "y.npy", y)
+    issues = find_label_issues(rankrange.scan(tmp_path / "X.npy", target=str(tmp_path / "y.npy")), random_state=0)
+    assert (issues["suggested"] != issues["given"]).all()
+    first, second = issues["row"][0].item(), issues["row"][1].item()
+    issues.decide(first, "relabel")
+    issues.decide(second, "drop")
+    right = int(np.setdiff1d(np.arange(len(y)), issues["row"])[0])
+    with pytest.raises(ValueError, match="not among the suspects"):
+        issues.decide(right, "relabel")
+    with pytest.raises(ValueError, match="one of those in y, got 'maybe'"):
+        issues.decide(first, "relabel", "maybe")
+    with pytest.raises(ValueError, match="which 0 rows have"):
+        issues.decide(len(y), "keep")
+    labels, kept = issues.decided()
+    assert np.flatnonzero(labels != y).tolist() == [first]
+    assert np.flatnonzero(~kept).tolist() == [second]
 
 
 def test_what_cannot_judge_shards_is_said():

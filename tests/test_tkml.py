@@ -364,3 +364,32 @@ def test_bad_weights_and_bad_questions_get_a_clear_error(problem):
     named = TKMLClassifier(1).fit(X, ["a", "b", "c"] * 50)
     with pytest.raises(ValueError, match="unknown"):
         named.score(X, ["a", "b", "z"] * 50)
+
+
+def named_labels():
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 4))
+    return X, pandas.DataFrame((X[:, :3] > 0).astype(int), columns=["sky", "sea", "land"])
+
+
+def test_labels_of_a_frame_are_called_as_its_columns():
+    X, Y = named_labels()
+    named = TKMLClassifier(top_k=1, C=1.0, random_state=0).fit(X, Y)
+    plain = TKMLClassifier(top_k=1, C=1.0, random_state=0).fit(X, Y.to_numpy())
+    assert named.classes_.tolist() == ["sky", "sea", "land"]
+    assert plain.classes_.tolist() == [0, 1, 2]
+    np.testing.assert_array_equal(named.predict_top_k(X), named.classes_[plain.predict_top_k(X)])
+    np.testing.assert_array_equal(named.predict(X), plain.predict(X))
+
+
+def test_labels_of_a_frame_are_found_by_name_and_others_by_place():
+    X, Y = named_labels()
+    model = TKMLClassifier(top_k=1, C=1.0, random_state=0).fit(X, Y)
+    score = model.score(X, Y)
+    assert model.score(X, Y[["land", "sky", "sea"]]) == score == model.score(X, Y.to_numpy())
+    assert model.score(X, [set(Y.columns[row]) for row in Y.to_numpy(dtype=bool)]) == score
+    with pytest.raises(ValueError, match=r"labels of the training data, got unknown \['fire'\]"):
+        model.score(X, Y.rename(columns={"sea": "fire"}))
+    with pytest.raises(ValueError, match="'sky' twice; rename"):
+        TKMLClassifier().fit(X, Y.rename(columns={"sea": "sky"}))

@@ -235,6 +235,21 @@ def test_suspects_are_the_table_of_find_label_issues_with_rows_that_are_sample_i
     assert (top["suggested"] == clean[top["row"]]).mean() > 0.9
     assert (top["cut"] > 0.3).mean() > 0.9
     assert abs(found.noise_estimate - 0.2) < 0.1
+    # All that names a row names the sample: the ranking, the index, and decisions.
+    ranked = found.top(len(keep))
+    assert sorted(ranked["row"]) == keep.tolist()
+    np.testing.assert_array_equal(ranked["given"], noisy[ranked["row"]])
+    suspects = ranked[np.isin(ranked["row"], found["row"])]
+    np.testing.assert_array_equal(suspects[["row", "cut", "action"]], found.table[["row", "cut", "action"]])
+    np.testing.assert_array_equal(found.given, noisy[found.index])
+    first, second = found.top(2)["row"].tolist()
+    found.decide(first, "drop")
+    found.decide(second, "relabel")
+    labels, kept = found.decided()
+    assert found.index[~kept].tolist() == [first]
+    assert found.index[labels != noisy[found.index]].tolist() == [second]
+    with pytest.raises(ValueError, match="got 3, which 0 rows have"):
+        found.decide(3, "drop")  # never visited
 
 
 def test_claims_are_as_often_right_as_they_say():
@@ -246,7 +261,9 @@ def test_claims_are_as_often_right_as_they_say():
     likely = found.p_wrong >= 0.5
     assert likely.sum() > 150
     assert abs(found.p_wrong[likely].mean() - (noisy != y).numpy()[likely].mean()) < 0.1
-    assert (found.table["p_wrong"] == found.p_wrong[found.table["row"]]).all()
+    for table in (found.table, found.ranked):
+        assert (table["p_wrong"] == found.p_wrong[table["row"]]).all()
+        assert (table["action"][table["p_wrong"] < 0.5] == "look").all()
     np.testing.assert_allclose(found.table["fdr"][-1], 1 - found.table["p_wrong"].mean())
 
 

@@ -296,3 +296,30 @@ def test_few_gross_errors_cost_few_rows(law, seed):
     fit = AoRRRegressor(random_state=0).fit(X, y)
     assert fit.dropped_[bad].all()
     assert fit.m_ <= 0.05 * 2000
+
+
+def copies_of_guesses(seed):
+    """Few rows, each ten times with one label drawn at random: a fit that cuts most of a class may score best."""
+    rng = np.random.default_rng(seed)
+    X, y = rng.normal(size=(40, 30)), rng.integers(0, 2, 40)
+    return np.repeat(X, 10, axis=0), np.repeat(y, 10), np.repeat(np.arange(40), 10)
+
+
+@pytest.mark.parametrize("C", [1.0, "auto"])
+@pytest.mark.parametrize("seed", range(3))
+def test_auto_never_cuts_more_than_half_of_a_class(seed, C):
+    X, y, groups = copies_of_guesses(seed)
+    model = AoRRClassifier(C=C, random_state=0).fit(X, y, groups=groups)  # a warning would be an error
+    assert max(model.dropped_[y == label].mean() for label in (0, 1)) <= 0.5
+
+
+def test_the_rule_counts_the_mass_of_each_class():
+    y = np.where(np.arange(100) < 20, 1.0, -1.0)
+    objective = Objective(Design(np.ones((100, 1)), False), y, Logistic(), 1.0, m=0, k=100)
+    against = np.array([[-3.0]])  # all of the 20 rows of the first class cost most
+    for m, lost in ((5, False), (10, False), (11, True), (30, True)):
+        assert tuning.loses_a_class(objective, against, m) is lost
+    weight = np.where(y > 0, 4.0, 1.0)
+    heavier = replace(objective, sample_weight=weight, k=float(weight.sum()))
+    assert not tuning.loses_a_class(heavier, against, 40.0)
+    assert tuning.loses_a_class(heavier, against, 41.0)

@@ -26,6 +26,8 @@ except ImportError as error:  # pragma: no cover - the tests have Dask
         "rankrange.dask needs Dask, which is not installed; run: pip install 'rankrange[dask]'"
     ) from error
 
+from sklearn.base import _clone_parametrized
+
 from . import estimators as _local
 from .shards.dask_engine import DaskShards, LostDataError, frame_chunks
 from .shards.fit import fit_on_shards
@@ -91,6 +93,13 @@ class _OnDask:
         """
         return fit_on_shards(DaskShards(X, y, sample_weight, self.client), self)
 
+    def __sklearn_clone__(self) -> Any:
+        """A copy with the same client, which is a connection: as a parameter it would be copied too."""
+        copy = _clone_parametrized(self)
+        if self.client is not None:
+            copy.client = self.client
+        return copy
+
     def to_local(self) -> Any:
         """The plain estimator with the same parameters and what was learnt; `dropped_` is computed, in one pass."""
         local = self._without_rows()
@@ -134,8 +143,9 @@ class AoRRClassifier(_OnDask, _local.AoRRClassifier):  # type: ignore[misc] # fi
 
     Parameters and attributes are those of the plain class, `dropped_` being a lazy Dask array and `n_passes_` the
     number of passes over the data. `solver`, `stratify`, `operations` and loss="hinge" are for data in memory. `client`
-    may be set as an attribute; the default client is used otherwise. The result does not depend on the chunks, the
-    number of workers or the cluster, to the last bit, as long as processors are of one kind and NumPy is the same.
+    may be set as an attribute, which `clone` keeps; the default client is used otherwise. The result does not depend on
+    the chunks, the number of workers or the cluster, to the last bit, as long as processors are of one kind and NumPy
+    is the same.
 
     Examples
     --------

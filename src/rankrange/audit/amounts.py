@@ -67,7 +67,7 @@ def judge_numbers(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
     scaler = RobustScaler(unit_variance=True).fit(target.y[:, None])
     y = scaler.transform(target.y[:, None])[:, 0].astype(X.dtype)
     tell("choosing the penalty")
-    penalty = choose_penalty(Objective(Design(X, True), y, Squared(), 1.0, 1, m=0, k=len(y)), plan)
+    penalty = choose_penalty(_objective(X, y), plan)
     masks, fold_m = fold_masks(np.zeros(len(y), dtype=np.intp), plan), [0] * plan.folds
     guess = np.empty((2, len(y)))
     tell(f"fitting both models without part 1 of {plan.folds}")
@@ -76,9 +76,9 @@ def judge_numbers(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
         if f + 1 < plan.folds:
             tell(f"fitting both models without part {f + 2} of {plan.folds}")
     tell("fitting the model on all rows")
-    fitted = fit_robust(AoRRRegressor, X, y, penalty, plan, plan.folds)
+    fitted = fit_robust(AoRRRegressor, X, y, penalty, plan, plan.folds, plan.blocks())
     tell("looking for wrong numbers")
-    best = _best_guess(X, y, masks, guess[1], plan)
+    best = guess[1] if plan.models == "linear" else _best_guess(X, y, masks, guess[1], plan)
     residual = y.astype(np.float64) - best
     width = Widths.of(residual, X).of_rows(X)
     judged = (scaler.transform(target.judged[:, None])[:, 0] - best) / width
@@ -172,11 +172,17 @@ def as_judgement(
     )
 
 
+def _objective(X: Array, y: Array) -> Objective:
+    return Objective(Design(X, True), y, Squared(), 1.0, 1, m=0, k=len(y))
+
+
 def _fold(X: Array, y: Array, test: Array, penalty: float, plan: Plan, f: int) -> tuple[Array, int]:
     train = plan.train_of(test)
     X_train = X[train]
+    if plan.fold_of is not None:  # rows that may not train may not choose the penalty either
+        penalty = choose_penalty(_objective(X_train, y[train]), plan, train)
     ordinary = fit_ordinary(AoRRRegressor, X_train, y[train], penalty)
-    robust = fit_robust(AoRRRegressor, X_train, y[train], penalty, plan, f)
+    robust = fit_robust(AoRRRegressor, X_train, y[train], penalty, plan, f, plan.blocks(train))
     return np.stack([fit.predict(X[test]) for fit in (ordinary, robust)]), int(robust.m_)
 
 
@@ -218,7 +224,7 @@ def _unseen(model: Any, X: Array, y: Array, masks: Array, plan: Plan, stream: in
     """What copies of the model expect of rows that they have not seen; fitted to a sample where rows are many."""
     found = np.empty(len(y))
     for f, test in enumerate(masks):
-        rows = np.flatnonzero(~test)
+        rows = plan.train_of(test)
         if len(rows) > _BOOSTED_ON:
             rows = np.sort(plan.rng(stream, f).choice(rows, _BOOSTED_ON, replace=False))
         copy = clone(model).set_params(random_state=int(plan.rng(stream, f, 1).integers(2**31)))

@@ -5,10 +5,9 @@ Rows about which nothing was decided keep their bytes in CSV: their quotes, thei
 
 from __future__ import annotations
 
-import csv
 import gzip
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -22,6 +21,7 @@ from ..pages.text import csv_safe, visible
 from ..tables.columns import find_column
 from ..tables.encode import as_table
 from ..tables.read import Held, Source
+from ..tables.records import records
 from ..tables.write import Writer, csv_lines, packed
 from .decisions import (
     NO_LABELS,
@@ -278,7 +278,7 @@ def _fixed_csv(source: Source, changes: Changes, file: BinaryIO) -> None:
         for _ in range(source.header_lines):
             file.write(next(text).encode(source.encoding))
         row = 0
-        for record, cells in _records(text, source.delimiter):
+        for record, cells in records(text, source.delimiter):
             if not cells:  # an empty line is no row
                 file.write(record.encode(source.encoding))
                 continue
@@ -292,20 +292,6 @@ def _fixed_csv(source: Source, changes: Changes, file: BinaryIO) -> None:
             f"the lines of {source.path} could not be told apart: {row:,} by their quotes and {len(changes.gone):,} by "
             "the reader; check the quotes in it, or give --out a name that ends in .parquet"
         )
-
-
-def _records(text: Iterable[str], delimiter: str) -> Iterator[tuple[str, list[str]]]:
-    """Each record of CSV as it is written, its line end included, and its cells."""
-    lines: list[str] = []
-
-    def noted() -> Iterator[str]:
-        for line in text:
-            lines.append(line)
-            yield line
-
-    for cells in csv.reader(noted(), delimiter=delimiter):
-        yield "".join(lines), cells
-        lines.clear()
 
 
 def _with_cells(record: str, delimiter: str, new: dict[int, str]) -> str:

@@ -11,7 +11,6 @@ import platform
 import shutil
 import tempfile
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -24,24 +23,28 @@ from sklearn.pipeline import Pipeline
 from .. import __version__
 from ..core.arrays import Array
 from ..errors import UserError
-from ..tables.encode import TableEncoder, numbers_of
+from ..tables.cell_values import numbers_of
+from ..tables.columns import typed
+from ..tables.encode import TableEncoder
 from ..tables.formats import batches, count_rows
 from ..tables.read import Source
 from .findings import Audit
 from .judgement import Judgement, Tell
-from .study import SHOWN, _cells, _words_of, audit_table
+from .study import SHOWN, _cells, _words_of, audit_table, check_models, recorded_warnings
 from .target import RowNames, Target, _classes, find_target
 
 # Measured as peaks of whole audits with a page, 20,000 to 300,000 rows of CSV, 10 to 15 columns: 282, 454 and 712 MB
 # where this says 310, 447 and 726. Python with its packages; and for each byte of CSV text, or of columns unpacked,
 # what the fits make of it. The first bytes take more: neighbours and trees are asked about so many rows at most.
-_BASE, _FIRST, _PER_FIRST, _PER_BYTE = 270_000_000, 8_000_000, 26.0, 9.5
+# Columns cost by themselves too: 300 rows of 1,000, 5,000 and 9,998 columns took 405, 651 and 886 MB where this says
+# 453, 832 and 885.
+_BASE, _FIRST, _PER_FIRST, _PER_BYTE, _PER_COLUMN = 270_000_000, 8_000_000, 26.0, 9.5, 30_000
 
 
 def memory_needed(source: Source) -> int:
     """About how many bytes an audit of the file takes at its peak."""
     first = min(source.n_bytes, _FIRST)
-    return int(_BASE + _PER_FIRST * first + _PER_BYTE * (source.n_bytes - first))
+    return int(_BASE + _PER_FIRST * first + _PER_BYTE * (source.n_bytes - first) + _PER_COLUMN * len(source.names))
 
 
 def free_memory() -> int | None:
@@ -119,17 +122,18 @@ def audit_source(
     Audit
         Everything that was found.
     """
-    if _can_be_read_in_passes(source, target, options) and not fits_memory(source):
+    if can_be_read_in_passes(source, target, options) and not fits_memory(source):
         found = _Beyond(source, target[0], tell, **options).audit(check)
         if found is not None:
             return found
     tell(f"reading {source.path.name}")
     table = source.read()
-    check(find_target(table, target, options.get("task", "auto"), options.get("labels_by")).task)
+    reading = (options.get("dates"), options.get("decimal"))
+    check(find_target(table, target, options.get("task", "auto"), options.get("labels_by"), reading).task)
     return audit_table(table, target, name=source.path.name, source=source, tell=tell, **options)
 
 
-def _can_be_read_in_passes(source: Source, target: Sequence[str], options: dict[str, Any]) -> bool:
+def can_be_read_in_passes(source: Source, target: Sequence[str], options: dict[str, Any]) -> bool:
     """One file of a format that comes in batches, one target, and no option that needs all rows at once."""
     in_batches = source.kind in ("csv", "parquet", "arrow", "stream") and not source.parts
     held = any(options.get(name) is not None for name in _NEED_ALL_ROWS)
@@ -150,8 +154,17 @@ class _Beyond:
         seed: int = 0,
         dates: str | None = None,
         decimal: str | None = None,
-        **of_memory: Any,
+        models: str = "all",
+        jobs: int | None = None,
+        calibrate: bool | None = None,
+        **of_memory: None,
     ) -> None:
+        check_models(models)
+        unknown = sorted(set(of_memory) - set(_NEED_ALL_ROWS))
+        if unknown:
+            raise TypeError(f"an audit has no option {unknown[0]!r}; see rankrange.audit.audit_table for all of them")
+        self.models = models  # jobs play no part, which `_settings` says
+        self.target_forms: dict[str, str] = {}
         self.source, self.column, self.tell, self.task, self.seed = source, column, tell, task, seed
         self.ignore, self.forms = list(ignore), (dates, decimal)
         self.rest = [name for name in source.names if name != column and name not in set(ignore)]
@@ -160,12 +173,14 @@ class _Beyond:
             raise UserError(f"a table needs a column besides the target, got only {column} in {source.path}; add one")
 
     def audit(self, check: Callable[[str], None]) -> Audit | None:
-        """The whole audit; None where the target is one of label sets, which need the table in memory."""
+        """The whole audit; None where the table is needed in memory: for sets of labels, and trees on numbers."""
         self.tell(f"reading {self.source.path.name}: counting its rows")
         n, types = count_rows(self.source)
         sample, numbers = self._sampled(n, types)
-        found = find_target(sample, [self.column], self.task)
-        if found.task == "labels":
+        found = find_target(sample, [self.column], self.task, None, self.forms)
+        if found.task == "numbers":
+            self.target_forms = typed(sample.select([self.column]), dates=self.forms[0], decimal=self.forms[1])[1]
+        if found.task == "labels" or (found.task == "numbers" and self.models == "trees"):
             return None
         check(found.task)
         # Imported only now: most audits fit into memory and need nothing of shards.
@@ -176,13 +191,17 @@ class _Beyond:
         encoder = TableEncoder(*self.forms).fit(sample.select(self.rest))
         folder = tempfile.mkdtemp(prefix="rankrange-")
         try:
-            with warnings.catch_warnings(record=True) as raised:
-                warnings.simplefilter("always")
+            with recorded_warnings() as raised:
+                before = len(raised)
                 target = self._encoded(encoder, found, types, n, Path(folder))
                 rows = _Told(scan(f"{folder}/X.npy", target=f"{folder}/y.npy"), self.tell)
-                judge = judge_classes_in_passes if target.task == "classes" else judge_numbers_in_passes
-                judgement = judge(rows, target, Path(folder) / "X.npy", self.seed)
-            result = self._result(target, judgement, encoder, types, n, _words_of(raised))
+                if target.task == "classes":
+                    trees = self.models != "linear"
+                    judgement = judge_classes_in_passes(rows, target, Path(folder) / "X.npy", self.seed, trees)
+                else:
+                    judgement = judge_numbers_in_passes(rows, target, Path(folder) / "X.npy", self.seed)
+                words = _words_of(raised[before:])
+            result = self._result(target, judgement, encoder, types, n, words)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -224,7 +243,7 @@ class _Beyond:
             _write_header(file, (n, width))
             for batch in batches(self.source, [*self.rest, self.column], types):
                 table = pyarrow.Table.from_batches([batch])
-                y = _target_of(table.column(self.column), found)
+                y = _target_of(typed(table.select([self.column]), self.target_forms)[0].column(0), found)
                 known = np.flatnonzero(~np.isnan(y) if found.task == "numbers" else y >= 0)
                 X = encoder.transform(table.select(self.rest))
                 file.write(np.ascontiguousarray(X[known], dtype=np.float32).data)
@@ -245,7 +264,8 @@ class _Beyond:
         shown = target.rows[judgement.order[:SHOWN]]
         beyond = (
             f"The table would not fit into memory ({sized(memory_needed(self.source))} needed), so it was audited in "
-            f"passes over the file. What is told of its columns comes from a sample of {min(n, SAMPLE_ROWS):,} rows."
+            f"passes over the file. What is told of its columns comes from a sample of {min(n, SAMPLE_ROWS):,} rows. "
+            "Rows were not compared with each other, and claims were not tried with planted errors."
         )
         return Audit(
             name=self.source.path.name,
@@ -273,6 +293,9 @@ class _Beyond:
             "rows and columns": f"{n:,} x {len(self.source.names):,}, {len(encoder.owner_):,} features after encoding",
             "cross-validation": f"{FOLDS} folds by row number",
             "read": "in passes, because it would not fit into memory",
+            "models": "linear" if self.models == "linear" or target.task == "numbers" else "linear, trees of a sample",
+            "jobs": "1, because passes are not made side by side",
+            "claims tried with planted errors": "no, because that needs the table in memory",
             "m chosen on": "a sample, confirmed on all other rows",
             "seed": str(self.seed),
             "rankrange": __version__,

@@ -32,6 +32,8 @@ from .target import Target
 
 # Two probabilities this close favour neither label.
 _APART = 0.1
+# Rows that are listed at least, however improbable it is that their labels are wrong.
+_LISTED = 20
 # Up to so many rows linear models are fitted anew to judge labels.
 _JUDGED_ANEW = 100_000
 _JUDGES = {
@@ -76,12 +78,12 @@ def judge_classes(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
             tell(f"fitting both models without part {f + 2} of {plan.folds}")
     tell("fitting the model on all rows")
     labels = np.array(names, dtype=str)[codes]
-    model = fit_robust(AoRRClassifier, X, labels, penalty, plan, plan.folds)
+    model = fit_robust(AoRRClassifier, X, labels, penalty, plan, plan.folds, plan.blocks())
     tell("looking for wrong labels")
     # The same penalty judges labels and fits the model: what is told of one holds for the other.
     issues = _issues(X, target, AoRRClassifier(C=penalty), plan, logs)
-    stays = ~target.mended[issues.table["row"]]
-    order = issues.table["row"][stays]
+    listed = _listed(issues, target.mended)
+    order = listed["row"]
     wrong = np.where(target.mended, 0.0, issues.p_wrong)
     mean: Array = np.asarray(sum(weight * P for _, weight, P in issues.opinions))
     suggested = _others(np.asarray(issues.suggested), codes, mean)
@@ -99,7 +101,7 @@ def judge_classes(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
         losses=-np.log(np.clip(mean[np.arange(n), codes].astype(np.float64), 1e-30, 1.0)),
         wrong=wrong,
         order=order,
-        actions=np.asarray(issues.table["action"])[stays],
+        actions=np.where(listed["action"] == "", "look", listed["action"]),
         suggested=[names[c] for c in suggested[order]],
         expected=[_said(issues.opinions, i, (codes[i], suggested[i]), wrong[i], names) for i in order],
         against=X[order] * (weights[suggested[order]] - weights[codes[order]]),
@@ -113,6 +115,13 @@ def judge_classes(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
     judges = Interval.of_mean((mean.argmax(axis=1) == codes) * _worth(codes, K))
     judges = Interval(judges.value, 2.0 * judges.low - judges.value, judges.high)
     return blinded(judgement, 1.0 / K, judgement.measures[1], judges)
+
+
+def _listed(issues: LabelIssues, reviewed: Array) -> Array:
+    """The suspects, and at least the first rows of the ranking: the rows most worth a look, whatever their p_wrong."""
+    assert issues.ranked is not None
+    ranked = issues.ranked[~reviewed[issues.ranked["row"]]]
+    return ranked[(ranked["action"] != "") | (np.arange(len(ranked)) < _LISTED)]
 
 
 def _issues(X: Array, target: Target, judge: AoRRClassifier, plan: Plan, logs: Array) -> LabelIssues:
@@ -181,8 +190,10 @@ def _fold(X: Array, codes: Array, test: Array, penalty: float, plan: Plan, f: in
     """Log probabilities (2, test rows, K) of the ordinary and the robust fit on the other rows, and m of the latter."""
     train = plan.train_of(test)
     X_train, X_test = X[train], X[test]
+    if plan.fold_of is not None:  # rows that may not train may not choose the penalty either
+        penalty = choose_penalty(_objective(X_train, codes[train], int(codes.max()) + 1), plan, train)
     ordinary = fit_ordinary(AoRRClassifier, X_train, codes[train], penalty)
-    robust = fit_robust(AoRRClassifier, X_train, codes[train], penalty, plan, f)
+    robust = fit_robust(AoRRClassifier, X_train, codes[train], penalty, plan, f, plan.blocks(train))
     logs = [np.log(np.maximum(fit.predict_proba(X_test), 1e-30)) for fit in (ordinary, robust)]
     return np.stack(logs), int(robust.m_)
 

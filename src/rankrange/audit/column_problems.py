@@ -18,6 +18,8 @@ _LEAK, _NO_LEAK, _SURE_LEAK = 0.95, 0.9, 0.99
 _MOST_BINS, _LEAK_ROWS = 200, 100_000
 # The largest gap between two distribution functions from which on a column drifts.
 _DRIFT = 0.5
+# Means that a sentence compares differ by this part of a standard deviation at least.
+_SHOWN = 0.1
 # So many rows at least are a batch by their far cells or their digits.
 _LEAST_TOGETHER = 5
 _UNITS = {
@@ -63,16 +65,22 @@ def _batches_in(
     """The batches of one column, its values given as distances within the class and as what other columns leave."""
     assert column.values is not None
     runs = _constant_runs(column)
-    spans = _together_in(far > 0) + _together_in(far < 0)
+    reasons = dict.fromkeys(_together_in(far > 0) + _together_in(far < 0), "several of its cells lie far outside")
     odd = _odd_digits(column)  # converted values differ from each other
-    spans += [(a, b) for a, b in _together_in(odd) if len(np.unique(column.values[a:b][odd[a:b]])) > 3]
+    digits = [(a, b) for a, b in _together_in(odd) if len(np.unique(column.values[a:b][odd[a:b]])) > 3]
+    reasons.update(dict.fromkeys(digits, "its cells have more digits than elsewhere"))
     own, rest = levels
     if own.any():
-        for x in (own, rest, np.log(np.abs(own) + 0.05)):
-            spans += _off_together(x, tests)
+        for x, reason in (
+            (own, "its values differ from those of other rows"),
+            (rest, "it does not follow the other columns as it does elsewhere"),
+            (np.log(np.abs(own) + 0.05), "its values spread otherwise than elsewhere"),
+        ):
+            for span in _off_together(x, tests):
+                reasons.setdefault(span, reason)
     found = [_stuck(column, run, numbers) for run in runs]
-    apart = _apart(spans, [(run.start, run.stop) for run in runs])
-    return found + [_off(column, slice(*span), numbers) for span in apart]
+    apart = _apart(list(reasons), [(run.start, run.stop) for run in runs])
+    return found + [_off(column, slice(*span), numbers, reasons[span]) for span in apart]
 
 
 def _levels(column: Column) -> Array:
@@ -229,21 +237,29 @@ def _apart(spans: list[tuple[int, int]], taken: list[tuple[int, int]]) -> list[t
     return sorted(kept)
 
 
-def _off(column: Column, run: slice, numbers: Array) -> RowProblem:
+def _off(column: Column, run: slice, numbers: Array, reason: str) -> RowProblem:
+    """A batch: its median or its mean beside that of the other rows where they differ, else why it is one."""
     assert column.values is not None
     inside = column.values[run]
     outside = np.concatenate([column.values[: run.start], column.values[run.stop :]])
     here, usual = float(np.nanmedian(inside)), float(np.nanmedian(outside))
-    low, high = np.nanquantile(outside, [0.05, 0.95])
+    low, high = (said_value(column, float(end)) for end in np.nanquantile(outside, [0.05, 0.95]))
     unit = _unit_between(here, usual)
+    told = _both(column, "median", here, usual) + unit
+    if said_value(column, here) == said_value(column, usual):
+        means = float(np.nanmean(inside)), float(np.nanmean(outside))
+        apart = abs(means[0] - means[1]) > _SHOWN * float(np.nanstd(outside))
+        told = _both(column, "mean", *means) if apart else reason
     said = (
         f"{visible(column.name, 60)} is off in the {run.stop - run.start:,} rows {int(numbers[run.start]):,} to "
-        f"{int(numbers[run.stop - 1]):,} together: its median there is {said_value(column, here)}, in the other rows "
-        f"{said_value(column, usual)}{unit}"
+        f"{int(numbers[run.stop - 1]):,} together: {told}"
     )
-    rows = tuple(numbers[run].tolist())
-    span = f"{said_value(column, float(low))} to {said_value(column, float(high))}"
-    return RowProblem("batch", rows, column.name, said_value(column, here), span, said, 0.85, "fix" if unit else "look")
+    rows, action = tuple(numbers[run].tolist()), "fix" if unit else "look"
+    return RowProblem("batch", rows, column.name, said_value(column, here), f"{low} to {high}", said, 0.85, action)
+
+
+def _both(column: Column, word: str, here: float, usual: float) -> str:
+    return f"its {word} there is {said_value(column, here)}, in the other rows {said_value(column, usual)}"
 
 
 def _unit_between(here: float, usual: float) -> str:

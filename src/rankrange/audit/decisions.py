@@ -85,7 +85,7 @@ class Decisions:
 
     def as_csv(self) -> bytes:
         """The decisions as CSV, in which nothing can be taken for a formula."""
-        target = self.target[0] if len(self.target) == 1 and self.target[0][:1] != "[" else json.dumps(self.target)
+        target = target_as_text(self.target)
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(COLUMNS)
@@ -96,7 +96,10 @@ class Decisions:
         return text.getvalue().encode("utf-8", "replace")
 
 
-# ---- names of rows ---------------------------------------------------------------------------------------------------
+def target_as_text(target: Sequence[str]) -> str:
+    """The columns as decisions write them: one as its name, several, or what a quote would change, as JSON."""
+    plain = len(target) == 1 and target[0][:1] != "[" and csv_safe(target[0]) == target[0]
+    return target[0] if plain else json.dumps(list(target))
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------

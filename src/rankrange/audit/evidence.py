@@ -18,7 +18,8 @@ import numpy as np
 from ..core.arrays import Array
 from ..core.flips import POSSIBLE
 from ..pages.text import number
-from ..tables.encode import MOST_LEVELS, codes_of, numbers_of
+from ..tables.cell_values import codes_of, numbers_of
+from ..tables.encode import MOST_LEVELS
 from ..tables.texts import is_prose
 from .judgement import Judgement
 from .pictures import ColumnPicture, colours, column_picture, points_of
@@ -377,3 +378,38 @@ def short_text(value: Any, most: int = 60) -> str:
     """A value of a cell as it is shown."""
     text = "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+# ---- images ----------------------------------------------------------------------------------------------------------
+
+
+def image_side(features: Any) -> int:
+    """The side of a square image, if the columns are its pixels (a square number, all of 0..1 or 0..255); else 0."""
+    import pyarrow as pa
+
+    count = features.num_columns
+    side = round(count**0.5)
+    if side < 6 or side * side != count:
+        return 0
+    if not all(pa.types.is_integer(f.type) or pa.types.is_floating(f.type) for f in features.schema):
+        return 0
+    some = features.slice(0, 200)
+    values = np.stack([_as_array(some, i) for i in range(count)])
+    same_scale = np.nanmin(values) >= 0 and np.nanmax(values) <= 255 and (np.nanmin(values, axis=1) == 0).mean() > 0.5
+    return side if same_scale else 0
+
+
+def _as_array(table: Any, i: int) -> Array:
+    numbers, _, _ = numbers_of(table.column(i))
+    assert numbers is not None
+    return numbers
+
+
+def pixels_of(features: Any, rows: Array, side: int) -> list[bytes]:
+    """The grey values of the images of these rows, as bytes; nothing where rows are no images."""
+    if not side or not len(rows):
+        return []
+    chosen = features.take(rows)
+    values = np.nan_to_num(np.stack([_as_array(chosen, i) for i in range(side * side)], axis=1))
+    grey = np.clip(values * (255.0 / max(float(values.max()), 1e-12)), 0, 255).astype(np.uint8)
+    return [row.tobytes() for row in grey]

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.flips import LIKELY, unclear
-from ..pages.text import number
+from ..issues.suspects import WIDE
+from ..label_noise import LIKELY, POSSIBLE
+from ..pages.text import number, share_of
 from ..tables.encode import ColumnReport
 from ..tables.write import write_whole
 from .decisions import Decision, Decisions, decisions_of, record
@@ -141,6 +142,11 @@ class Audit:
     @property
     def n_suspects(self) -> int:
         """How many rows are possibly wrong, or worse."""
+        return int((self.judgement.wrong[self.judgement.order] >= POSSIBLE).sum())
+
+    @property
+    def n_listed(self) -> int:
+        """How many rows are listed: the suspects, and at least the first rows of the ranking."""
         return len(self.judgement.order)
 
     @property
@@ -150,8 +156,8 @@ class Audit:
 
     @property
     def share_unclear(self) -> bool:
-        """Whether no row is likely wrong and the share of wrong targets may be anything from none to many."""
-        return unclear(self.n_likely, (self.judgement.noise.low, self.judgement.noise.high))
+        """Whether the interval of the share of wrong targets is too wide to rely on the share."""
+        return self.judgement.noise.high - self.judgement.noise.low > WIDE
 
     @property
     def word(self) -> str:
@@ -261,12 +267,11 @@ class Audit:
         if j.blind:
             return f"Nothing can be said about single rows: {j.blind}."
         what = "entries of the labels" if j.task == "labels" else self.word
-        told = f"About {share_of(noise.value)} of the {what} look wrong"
-        if self.share_unclear:
-            told = f"How many of the {what} are wrong cannot be told"
-        share = f"{told} ({share_of(noise.low)} to {share_of(noise.high)})"
+        unclear = ", uncertain" if self.share_unclear else ""
+        interval = f"{share_of(noise.low)} to {share_of(noise.high)}{unclear}"
+        share = f"About {share_of(noise.value)} of the {what} look wrong ({interval})"
         if not self.n_suspects:
-            return f"{share}, and no single row stands out among {len(j.wrong):,}."
+            return f"{share}, and no single row of {len(j.wrong):,} is a suspect."
         likely = f"{self.n_likely:,} of them likely wrong"
         return f"{share}: {self.n_suspects:,} of {len(j.wrong):,} rows are suspect, {likely}."
 
@@ -274,10 +279,10 @@ class Audit:
         j, first = self.judgement, self.judgement.measures[0]
         if j.m == 0:
             return (
-                "Ignoring the rows that fit worst would not help a model here: no share of them that was tried "
+                "Ignoring the rows that fit worst would not help a linear model here: no share of them that was tried "
                 "predicts unseen rows better than the ordinary fit, so none was cut."
             )
-        cut = f"A model that ignores the {j.m:,} rows ({share_of(j.m / len(j.wrong))}) that fit it worst"
+        cut = f"A linear model that ignores the {j.m:,} rows ({share_of(j.m / len(j.wrong))}) that fit it worst"
         values = f"is {show(first, first.robust.value)} instead of {show(first, first.ordinary.value)}"
         gain = f"{show_gain(first, first.gain.value)}{unit(first)} ({show_range(first)})"
         worse = [m for m in j.measures[1:] if m.gain.high < 0]
@@ -322,14 +327,28 @@ class Audit:
         )
 
     def _next(self) -> str:
-        if not self.n_suspects and self.row_problems:
-            worst = max(self.row_problems, key=lambda problem: problem.strength)
-            return f"Look at this first: {worst.sentence}."
-        if not self.n_suspects:
-            return "There is nothing to look at first."
+        if not self.n_listed:
+            worst = max(self.row_problems, key=lambda problem: problem.strength, default=None)
+            return self.without_suspects() if worst is None else f"Look at this first: {worst.sentence}."
         first = self.suspects(1)[0]
         fits = "fits better" if first.p_wrong >= LIKELY else "may fit better"
+        if not self.n_suspects:
+            return (
+                f"If you look at rows at all, begin with row {row_said(first.row)}: it says {first.given!r}, which is "
+                f"wrong with a probability of {first.p_wrong:.0%}."
+            )
         return f"Look at row {row_said(first.row)} first: it says {first.given!r}, and {first.suggested!r} {fits}."
+
+    def without_suspects(self) -> str:
+        """What to do where no row is a suspect: nothing, or to begin with the rows that fit worst."""
+        j = self.judgement
+        if j.blind or not self.share_unclear:
+            return "There is nothing to look at first."
+        worst = self.row_names.name(int(self.target.rows[int(np.argmax(j.losses))]))
+        return (
+            f"Up to {share_of(j.noise.high)} of the {self.word} may be wrong, and which rows these are is open: if it "
+            f"matters, begin with those that fit worst, the first of which is row {row_said(worst)}."
+        )
 
     # ---- for others
 
@@ -434,11 +453,6 @@ def show_range(measure: Any) -> str:
 def unit(measure: Any) -> str:
     """What a gain is counted in."""
     return " points" if measure.percent else ""
-
-
-def share_of(value: float) -> str:
-    """A share as it is written, in percent."""
-    return f"{100 * value:.1f}%" if value < 0.995 else f"{100 * value:.0f}%"
 
 
 def _finite(value: float) -> float | None:

@@ -15,10 +15,10 @@ from ..estimators import AoRRClassifier, AoRRRegressor
 from ..label_noise import actions
 from ..shards.fit import fit_on_shards
 from ..shards.fold_fits import regress_folds
-from ..shards.label_issues import judge_shards
+from ..shards.label_issues import ShardJudgement, judge_shards
 from ..shards.shard_kernels import fold_numbers
 from .amounts import as_judgement, outlying
-from .classes import _gives, _weights
+from .classes import _LISTED, _gives, _weights
 from .judgement import Group, Interval, Judgement, Measure, blinded, facts_of, lost_groups
 from .target import Target
 
@@ -31,14 +31,14 @@ _NORMAL = 1.96
 # ---- classes ---------------------------------------------------------------------------------------------------------
 
 
-def judge_classes_in_passes(rows: Any, target: Target, X: Path, seed: int) -> Judgement:
-    """Judge a target of classes by passes over `rows`, whose features are in the file X."""
+def judge_classes_in_passes(rows: Any, target: Target, X: Path, seed: int, trees: bool = True) -> Judgement:
+    """Judge a target of classes by passes over `rows`, whose features are in the file X; `trees` may judge as well."""
     model = fit_on_shards(rows, AoRRClassifier(C="auto", random_state=seed, tol=1e-4))
     judge = AoRRClassifier(C=model.C_)
-    found = judge_shards(rows, judge, FOLDS, True, seed, 0, every_row=True, cut=model.m_ / len(target.y))
+    found = judge_shards(rows, judge, FOLDS, trees, seed, 0, every_row=True, cut=model.m_ / len(target.y))
     names, present = target.names, model.classes_.astype(np.intp)
     model.classes_ = np.array(names, dtype=str)[present]
-    suspects = found.ordered
+    suspects, todo = _listed(found)
     order = suspects["row"].astype(np.intp)
     every = np.concatenate(found.suspects.rows, axis=1)
     wrong, losses = every[0], every[1]
@@ -57,7 +57,7 @@ def judge_classes_in_passes(rows: Any, target: Target, X: Path, seed: int) -> Ju
         losses=losses,
         wrong=wrong,
         order=order,
-        actions=actions(suspects["p_wrong"], suspects["p_suggested"]),
+        actions=todo,
         suggested=[names[c] for c in other.tolist()],
         expected=_said_of(suspects, given, other, names),  # type: ignore[arg-type]
         against=_Against(X, order, weights, other, given),  # type: ignore[arg-type]
@@ -67,6 +67,14 @@ def judge_classes_in_passes(rows: Any, target: Target, X: Path, seed: int) -> Ju
         notes=lost_groups(groups),
     )
     return blinded(judgement, 1.0 / len(present), judgement.measures[1])
+
+
+def _listed(found: ShardJudgement) -> tuple[Array, Array]:
+    """The suspects, and at least the first rows of the ranking, as in memory; and what to do about each."""
+    ranked = found.ranked
+    todo = actions(ranked["p_wrong"], ranked["p_suggested"])
+    listed = (todo != "") | (np.arange(len(ranked)) < _LISTED)
+    return ranked[listed], np.where(todo == "", "look", todo)[listed]
 
 
 class _said_of:

@@ -11,7 +11,8 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from ..core.arrays import Array
 from ..core.flips import LIKELY
-from ..core.objective import Objective
+from ..core.objective import Design, Objective
+from ..core.row_space import spanned
 from ..crossfit.folds import CrossFit, deal, split
 from ..estimators import AoRRClassifier, AoRRRegressor
 
@@ -32,15 +33,15 @@ class Plan:
     penalty_rows: int
     jobs: int | None
     seed: int
-    calibrate: bool = True
     models: str = "all"  # which kinds judge labels: "linear", "trees" or "all"
     fold_of: Array | None = None  # the part of each row, where groups or time decide it
+    groups: Array | None = None  # the group of each row, where groups decide the parts
     forward: bool = False  # whether a part is judged by fits on earlier parts alone
     estimator: Any = None  # the user's own model, which judges labels
     pred_probs: Array | None = None  # ready-made probabilities, (n, classes)
 
     @classmethod
-    def of(cls, n: int, p: int, n_outputs: int, jobs: int | None, seed: int, calibrate: bool = True) -> Plan:
+    def of(cls, n: int, p: int, n_outputs: int, jobs: int | None, seed: int) -> Plan:
         """The plan for n rows of p features.
 
         Parameters
@@ -53,8 +54,6 @@ class Plan:
             Parts fitted at a time.
         seed : int
             The same seed gives the same audit.
-        calibrate : bool
-            Whether claims are tried on the table with planted errors.
         """
         numbers = (p + 1) * n_outputs
         return cls(
@@ -63,7 +62,6 @@ class Plan:
             penalty_rows=min(_SAMPLE, max(1000, int(_PENALTY_ON / numbers))),
             jobs=jobs,
             seed=seed,
-            calibrate=calibrate,
         )
 
     def rng(self, *stream: int) -> np.random.Generator:
@@ -76,6 +74,12 @@ class Plan:
             return np.flatnonzero(~test)
         part = int(self.fold_of[np.flatnonzero(test)[0]])
         return np.flatnonzero(self.fold_of < part if part else self.fold_of == 1)
+
+    def blocks(self, rows: Any = slice(None)) -> Array | None:
+        """What a choice of m or C on these rows must not tear apart: groups, or parts along time; None for only one."""
+        together = self.fold_of if self.groups is None else self.groups
+        found = None if together is None else together[rows]
+        return None if found is None or (found == found[0]).all() else found
 
     def each(self, work: Callable[..., Any], items: Any) -> Iterator[Any]:
         """`work` on all items, in threads (X is shared, the time goes into matrix products), results in order."""
@@ -256,16 +260,23 @@ def lost_groups(groups: list[Group]) -> list[str]:
     ]
 
 
-def choose_penalty(objective: Objective, plan: Plan) -> float:
-    """scikit-learn's C of the fit that predicts best, chosen on some of the rows where there are many."""
-    rng = plan.rng(1)
-    if objective.design.n > plan.penalty_rows:
-        objective = objective.rows(np.sort(rng.choice(objective.design.n, plan.penalty_rows, replace=False)), 0, 1)
-    tests = split(objective, objective.strata, rng, (1, 5, 5 if objective.design.n < 20_000 else 1))
+def choose_penalty(objective: Objective, plan: Plan, rows: Array | None = None) -> float:
+    """scikit-learn's C of the fit that predicts best, chosen on some of the rows if there are many.
+
+    `rows` says which rows of the table those of the objective are; None is all of them.
+    """
+    rng, rows = plan.rng(1), np.arange(objective.design.n) if rows is None else rows
+    if len(rows) > plan.penalty_rows:
+        some = np.sort(rng.choice(len(rows), plan.penalty_rows, replace=False))
+        objective, rows = objective.rows(some, 0, 1), rows[some]
+    objective = replace(objective, design=Design(spanned(objective.design.X), objective.design.fit_intercept))
+    tests = split(objective, objective.strata, rng, (1, 5, 5 if len(rows) < 20_000 else 1), plan.blocks(rows))
     return CrossFit(objective, tests).C
 
 
-def fit_robust(kind: type[Any], X: Array, y: Array, penalty: float, plan: Plan, stream: int) -> Any:
+def fit_robust(
+    kind: type[Any], X: Array, y: Array, penalty: float, plan: Plan, stream: int, groups: Array | None = None
+) -> Any:
     """The AoRR fit with m on auto; on many rows m is chosen on a sample of them.
 
     Parameters
@@ -280,12 +291,14 @@ def fit_robust(kind: type[Any], X: Array, y: Array, penalty: float, plan: Plan, 
         How many rows m is chosen on.
     stream : int
         Which fit this is: each has random numbers of its own.
+    groups : ndarray or None
+        What the choice of m must not tear apart (`Plan.blocks`).
     """
     seed = int(plan.rng(2, stream).integers(2**31))
     if len(y) <= plan.m_rows:
-        return kind(C=penalty, random_state=seed).fit(X, y)
+        return kind(C=penalty, random_state=seed).fit(X, y, groups=groups)
     some = np.sort(plan.rng(3, stream).choice(len(y), plan.m_rows, replace=False))
-    tuned = kind(C=penalty, random_state=seed).fit(X[some], y[some])
+    tuned = kind(C=penalty, random_state=seed).fit(X[some], y[some], groups=None if groups is None else groups[some])
     share = float(tuned.m_) / len(some)
     # Random starts find the basin where two classes or numbers have far outliers; with more classes they find the same
     # minimum as the ordinary start, at more than twice the time.

@@ -11,7 +11,7 @@ from scipy.stats import rankdata
 from ..core.arrays import Array
 from ..core.flips import LIKELY, POSSIBLE, SURE, wrong_labels
 from ..core.losses import TKML
-from ..crossfit.folds import PENALTIES, deal
+from ..crossfit.folds import PENALTIES, deal, hold_out
 from ..estimators import TKMLClassifier
 from ..estimators.baselines import LogisticPerLabel
 from ..issues.find import find_label_issues
@@ -56,7 +56,7 @@ def judge_labels(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement:
         if f + 1 < plan.folds:
             tell(f"fitting both models without part {f + 2} of {plan.folds}")
     tell("fitting the model on all rows")
-    model = _fit_robust(X, Y, names, top_k, penalty, plan, plan.folds)
+    model = _fit_robust(X, Y, names, top_k, penalty, plan, plan.folds, plan.blocks())
     tell("looking for wrong labels")
     cells, noise = _wrong_cells(X, target.judged, expit(scores[0]), plan)
     noise = noise.without(float((target.judged != Y).mean()))
@@ -95,11 +95,11 @@ def judge_labels(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement:
     return blinded(judgement, float(_right(Y, always, top_k).mean()), judgement.measures[0])
 
 
-def _choose_penalty(X: Array, Y: Array, top_k: int, plan: Plan) -> float:
-    """scikit-learn's C of the least out-of-fold log loss of the logistic regressions."""
+def _choose_penalty(X: Array, Y: Array, top_k: int, plan: Plan, among: Array | None = None) -> float:
+    """scikit-learn's C of the least out-of-fold log loss of the logistic regressions; X are the rows `among` all."""
     rng, n = plan.rng(1), len(Y)
     rows = np.sort(rng.choice(n, min(n, plan.penalty_rows), replace=False))
-    fold = deal(np.zeros(len(rows), dtype=np.intp), 3, rng)
+    fold = _thirds(plan.blocks(rows if among is None else among[rows]), len(rows), rng)
     costs = []
     for penalty in PENALTIES:
         cost = 0.0
@@ -114,27 +114,46 @@ def _choose_penalty(X: Array, Y: Array, top_k: int, plan: Plan) -> float:
     return PENALTIES[int(np.argmin(costs))]
 
 
+def _thirds(groups: Array | None, n: int, rng: np.random.Generator) -> Array:
+    """A third for each row, of whole groups."""
+    if groups is None:
+        return deal(np.zeros(n, dtype=np.intp), 3, rng)
+    _, codes = np.unique(groups, return_inverse=True)
+    return deal(np.zeros(int(codes.max()) + 1, dtype=np.intp), 3, rng)[codes]
+
+
 def _fold(X: Array, Y: Array, test: Array, top_k: int, penalty: float, plan: Plan, f: int) -> tuple[Array, int]:
     """Scores (2, test rows, L) of fits on the other rows, and m of the robust one."""
     train = plan.train_of(test)
     X_train, Y_train = X[train], Y[train].astype(int)
+    if plan.fold_of is not None:  # rows that may not train may not choose the penalty either
+        penalty = _choose_penalty(X_train, Y[train], top_k, plan, train)
     ordinary = LogisticPerLabel(top_k, C=penalty).fit(X_train, Y_train)
-    robust = _fit_robust(X_train, Y[train], None, top_k, penalty, plan, f)
+    robust = _fit_robust(X_train, Y[train], None, top_k, penalty, plan, f, plan.blocks(train))
     return np.stack([fit.decision_function(X[test]) for fit in (ordinary, robust)]), int(robust.m_)
 
 
 def _fit_robust(
-    X: Array, Y: Array, names: list[str] | None, top_k: int, penalty: float, plan: Plan, stream: int
+    X: Array,
+    Y: Array,
+    names: list[str] | None,
+    top_k: int,
+    penalty: float,
+    plan: Plan,
+    stream: int,
+    groups: Array | None = None,
 ) -> TKMLClassifier:
     """TKML-AoRR; m is the share that does best on a fifth of the rows, and 0 unless it gains a standard error."""
     rng, n = plan.rng(2, stream), len(Y)
     rows = rng.permutation(n)[: plan.m_rows]
-    test, train = rows[: len(rows) // 5], rows[len(rows) // 5 :]
+    held = hold_out(len(rows), len(rows) // 5, np.arange(len(rows)), None if groups is None else groups[rows])
+    test, train = rows[held], np.delete(rows, held)
     seed = int(rng.integers(2**31))
     right = []
     for share in _SHARES:
         fit = TKMLClassifier(top_k, m=share, C=penalty, random_state=seed)
-        right.append(_right(Y[test], fit.fit(X[train], Y[train].astype(int)).decision_function(X[test]), top_k))
+        fit.fit(X[train], Y[train].astype(int), groups=None if groups is None else groups[train])
+        right.append(_right(Y[test], fit.decision_function(X[test]), top_k))
     gains = np.array(right, dtype=np.float64) - right[0]
     best = int(gains.mean(axis=1).argmax())
     if gains[best].mean() <= gains[best].std() / np.sqrt(len(test)):
@@ -142,7 +161,7 @@ def _fit_robust(
     targets: Any = Y.astype(int)
     if names is not None:
         targets = [{name for name, true in zip(names, row, strict=True) if true} for row in Y]
-    return TKMLClassifier(top_k, m=_SHARES[best], C=penalty, random_state=seed).fit(X, targets)
+    return TKMLClassifier(top_k, m=_SHARES[best], C=penalty, random_state=seed).fit(X, targets, groups=groups)
 
 
 def _wrong_cells(X: Array, Y: Array, p: Array, plan: Plan) -> tuple[Array, Interval]:
@@ -151,7 +170,8 @@ def _wrong_cells(X: Array, Y: Array, p: Array, plan: Plan) -> tuple[Array, Inter
     Each label is judged by itself, and all together as if they were one: where scores do not explain a label, the first
     finds too many wrong, where labels differ in how often they are wrong, the second. The lower of the two counts.
     """
-    near = len(Y) <= 50_000 and Y.shape[1] <= _PER_LABEL_NEIGHBOURS
+    # The nearest row may be one of the same group, or a later one.
+    near = plan.models == "all" and plan.fold_of is None and len(Y) <= 50_000 and Y.shape[1] <= _PER_LABEL_NEIGHBOURS
     p = np.clip(p, 1e-12, 1.0 - 1e-12)
     together = wrong_labels(logit(p).ravel(), Y.ravel().astype(np.intp))
     cells = together.wrong.reshape(Y.shape)

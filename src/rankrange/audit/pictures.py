@@ -128,7 +128,9 @@ def column_picture(column: Any, target: Target, labels: list[str]) -> ColumnPict
         values = column.numbers[known]
         low, high = np.quantile(values, [0.005, 0.995]) if len(values) else (0.0, 1.0)
         bars = _BARS if low < high else 1
-        place = np.clip(((values - low) / max(high - low, 1e-300) * bars).astype(int), 0, bars - 1)
+        # Brought in before it is divided: a value far out would be no whole number after it.
+        inside = np.clip(values, low, high) - low
+        place = np.minimum((inside / (high - low if high > low else 1.0) * bars).astype(int), bars - 1)
         counts = [np.bincount(place[colour[known] == c], minlength=bars).tolist() for c in range(len(labels))]
         return ColumnPicture(column.name, counts, (column.said(float(low)), column.said(float(high))), [])
     codes = column.codes

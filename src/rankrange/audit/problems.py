@@ -12,13 +12,15 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..pages.text import number, visible
-from ..tables.encode import codes_of, numbers_of
+from ..tables.cell_values import codes_of, numbers_of
+from ..tables.columns import is_mark
 from .target import Target
 
-KINDS = ("far", "impossible", "duplicate", "conflicting duplicate", "batch", "leak", "drift")
+KINDS = ("far", "impossible", "placeholder", "duplicate", "conflicting duplicate", "batch", "leak", "drift")
 _SAID = {
     "far": ("row far outside", "rows far outside"),
     "impossible": ("row with an impossible value", "rows with impossible values"),
+    "placeholder": ("row with a number that stands for missing", "rows with numbers that stand for missing"),
     "duplicate": ("repeated row", "repeated rows"),
     "conflicting duplicate": ("row equal to another but for its target", "rows equal to others but for their target"),
     "batch": ("row in a batch that is off", "rows in batches that are off"),
@@ -51,7 +53,7 @@ class RowProblem:
     Attributes
     ----------
     kind : str
-        "far", "impossible", "duplicate", "conflicting duplicate", "batch", "leak" or "drift".
+        "far", "impossible", "placeholder", "duplicate", "conflicting duplicate", "batch", "leak" or "drift".
     rows : tuple of int
         The rows it is about, numbered as the audit shows them; of repeated rows the first is the original. Empty for
         "leak" and "drift", which are about a whole column.
@@ -131,7 +133,7 @@ class Column:
         """Read a column of a pyarrow Table."""
         values, kind, strays = numbers_of(column)
         if values is not None:
-            odd = np.isnan(values) & ~np.asarray(column.is_null()) if strays else None
+            odd = _strays_of(column, values) if strays else None
             return cls(name, kind, values, None, [], odd)
         try:
             codes, levels = codes_of(column)
@@ -145,6 +147,13 @@ class Column:
             assert self.codes is not None
             return "" if self.codes[row] < 0 else visible(self.levels[self.codes[row]], 60)
         return said_value(self, float(self.values[row]))
+
+
+def _strays_of(column: Any, values: Array) -> Array:
+    """Cells that hold a text which is neither a number nor a mark of a missing cell."""
+    codes, levels = codes_of(column)
+    stray = np.array([not is_mark(level) for level in levels] + [False])
+    return np.isnan(values) & stray[codes]
 
 
 def said_value(column: Column, value: float) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import shlex
 from typing import Any
 
@@ -12,7 +11,7 @@ from markupsafe import Markup
 from ..pages.charts import histogram, rising, scatter, stacked, whiskers
 from ..pages.shell import asset, embed, fragment, page
 from ..pages.text import number, visible
-from .decisions import Looked, look_at
+from .decisions import Looked, look_at, target_as_text
 from .evidence import Near
 from .findings import Audit, Suspect, show, show_gain, show_range, unit
 from .pictures import confusions, found_curve
@@ -25,6 +24,7 @@ _TEXT = 80
 _HEADINGS = {
     "far": "Rows far outside",
     "impossible": "Rows with impossible values",
+    "placeholder": "Rows with numbers that stand for missing",
     "duplicate": "Repeated rows",
     "conflicting duplicate": "Rows equal to others but for their target",
     "batch": "Rows in batches that are off",
@@ -62,9 +62,9 @@ def _body(audit: Audit, limit: int, looked: Looked) -> Markup:
         "suspects": [_packed(audit, place, suspect, looked) for place, suspect in enumerate(values["suspects"])],
         "columns": [visible(name, _TEXT) for name in audit.cells],
         "word": audit.word,
-        "total": audit.n_suspects,
+        "total": audit.n_listed,
         "table": looked.table,
-        "target": target[0] if len(target) == 1 and target[0][:1] != "[" else json.dumps(target),
+        "target": target_as_text(target),
         "task": audit.target.task,
         "labels": audit.target.names[:500] if audit.target.task == "classes" else [],
     }
@@ -102,7 +102,7 @@ def _pictures(audit: Audit) -> dict[str, Any]:
     counted = count_problems(audit.row_problems)
     return {
         "evidence": evidence,
-        "curve": _seen(audit) if audit.n_suspects else None,
+        "curve": _seen(audit) if audit.n_listed else None,
         "map": _mapped(audit) if evidence.points else None,
         "confused": {"labels": labels, "counts": counts, "heat": lambda count: -(-5 * count // most)},
         "overview": _overview(audit),
@@ -138,9 +138,9 @@ def _about(count: float) -> str:
 def _mapped(audit: Audit) -> dict[str, Any]:
     points = audit.evidence.points
     crosses, dots = sum(rank > 0 for rank in points["rank"]), sum(rank == 0 for rank in points["rank"])
-    n_others = len(audit.judgement.wrong) - audit.n_suspects
+    n_others = len(audit.judgement.wrong) - audit.n_listed
     some = [f"{dots:,} of {n_others:,} rows"] if dots < n_others else []
-    some += [f"the first {crosses:,} of {audit.n_suspects:,} suspects"] if crosses < audit.n_suspects else []
+    some += [f"the first {crosses:,} of {audit.n_listed:,} suspects"] if crosses < audit.n_listed else []
     return {
         **scatter(points, len(audit.evidence.labels)),
         "left_out": "drawn are " + " and ".join(some) if some else "",
@@ -152,7 +152,7 @@ def _overview(audit: Audit) -> list[dict[str, Any]]:
     reports = {column.name: column for column in audit.columns}
     unusual: dict[str | None, int] = {}
     for problem in audit.row_problems:
-        if problem.kind in ("far", "impossible"):
+        if problem.kind in ("far", "impossible", "placeholder"):
             unusual[problem.column] = unusual.get(problem.column, 0) + max(len(problem.rows), 1)
     found = []
     for picture in audit.evidence.columns:

@@ -9,6 +9,7 @@ quantiles are those of a sample.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ from scipy.special import ndtr, ndtri
 from ..core.arrays import Array
 from ..pages.text import visible
 from .column_problems import find_batches, find_drift, find_leaks
+from .placeholders import find_placeholders
 from .problems import (
     BLOCK,
     EXACT_UP_TO,
@@ -35,6 +37,8 @@ from .target import Target
 
 # Fewer cells tell no tail; a larger share far outside is a part of the table, not an accident; so many are listed.
 _LEAST, _MOST_FAR, MOST_LISTED = 20, 0.03, 1000
+# Far cells of one value are one finding from so many on.
+_LEAST_EQUAL = 3
 # Up to so many rows the ranks are exact; beyond, they are those among 2,000 of them.
 _RANKED_ALL = 100_000
 _STEPS = 1 << 14
@@ -67,6 +71,9 @@ def find_row_problems(
     columns = each(lambda name: Column.of(name, table.column(name)), table.column_names, jobs)
     amounts = [column for column in columns if column.values is not None]
     found = [problem for column in amounts for problem in _impossible(column, numbers)]
+    looked = each(partial(find_placeholders, numbers=numbers), amounts, jobs)
+    found += [problem for _, codes in looked for problem in codes]
+    amounts = [column for column, _ in looked]  # without these: they would stretch what is usual
     far = each(partial(_far_cells, tests=len(amounts)), amounts, jobs)
     found += find_batches(amounts, [many for _, many in far], target, numbers, jobs)
     few = {column.name: sides for column, (sides, _) in zip(amounts, far, strict=True)}
@@ -78,6 +85,19 @@ def find_row_problems(
         found += find_drift(columns, time)
     place = {kind: i for i, kind in enumerate(KINDS)}
     return sorted(found, key=lambda problem: (place[problem.kind], -problem.strength))
+
+
+def first_to_see(problems: Sequence[RowProblem], count: int) -> list[RowProblem]:
+    """So many problems of all kinds: the surest of each kind first, then the second of each.
+
+    A list by strength alone would begin with a hundred single cells and hide a column that is frozen in half of the
+    rows. Of two that are equally sure the one about more rows comes first.
+    """
+    by_kind = [
+        sorted((p for p in problems if p.kind == kind), key=lambda p: (-p.strength, -len(p.rows))) for kind in KINDS
+    ]
+    places = [(place, -found.strength, found) for kind in by_kind for place, found in enumerate(kind)]
+    return [found for _, _, found in sorted(places, key=lambda entry: entry[:2])[:count]]
 
 
 # ---- far outside -----------------------------------------------------------------------------------------------------
@@ -165,8 +185,9 @@ def _far_side(d: Array, q: Array, tests: int, heaviest: float) -> Array:
 
 
 def _far(amounts: list[Column], masks: dict[str, Array], numbers: Array) -> list[RowProblem]:
-    """One problem per row with cells far outside: its farthest cell, and how many more there are."""
+    """One problem per row with cells far outside, about its farthest cell; cells of one value are one problem."""
     found: dict[int, tuple[float, RowProblem]] = {}
+    together: list[RowProblem] = []
     for column in amounts:
         sides, values = masks[column.name], column.values
         assert values is not None
@@ -176,26 +197,40 @@ def _far(amounts: list[Column], masks: dict[str, Array], numbers: Array) -> list
         inner = values[(sides == 0) & ~np.isnan(values)]
         low, middle, high = quantiles(inner, [0.01, 0.5, 0.99])
         span = max(high - low, 1e-300)
+        repeated = _repeated_values(values[rows])
+        together += [
+            _far_problem(column, value, (low, high, len(inner)), numbers[rows[values[rows] == value]])
+            for value in repeated.tolist()
+        ]
+        rows = rows[~np.isin(values[rows], repeated)]
         for i in rows[np.argsort(-np.abs(values[rows] - middle))][:MOST_LISTED].tolist():
             size = abs(float(values[i]) - middle) / span
             if i not in found or size > found[i][0]:
-                found[i] = (size, _far_problem(column, i, (low, high, len(inner)), int(numbers[i])))
-    return [problem for _, problem in found.values()]
+                usual = (low, high, len(inner))
+                found[i] = (size, _far_problem(column, float(values[i]), usual, numbers[i : i + 1]))
+    return together + [problem for _, problem in found.values()]
 
 
-def _far_problem(column: Column, i: int, usual: tuple[float, float, int], row: int) -> RowProblem:
-    assert column.values is not None
+def _repeated_values(values: Array) -> Array:
+    """The values that so many cells hold that they are one finding."""
+    different, counts = np.unique(values, return_counts=True)
+    return np.asarray(different[counts >= _LEAST_EQUAL])
+
+
+def _far_problem(column: Column, value: float, usual: tuple[float, float, int], rows: Array) -> RowProblem:
     low, high, count = usual
-    value, (first, last) = float(column.values[i]), (said_value(column, v) for v in usual[:2])
+    first, last = (said_value(column, v) for v in usual[:2])
     above = value > high
     edge = last if above else first
     times = abs(value - (high if above else low)) / max(high - low, 1e-300)
     said = said_value(column, value)
+    where = f"row {int(rows[0]):,}" if len(rows) == 1 else f"each of {len(rows):,} rows"
     sentence = (
-        f"{visible(column.name, 60)} is {said} in row {row:,}: 99% of the {count:,} other rows are "
+        f"{visible(column.name, 60)} is {said} in {where}: 99% of the {count:,} other rows are "
         f"{'below' if above else 'above'} {edge}"
     )
-    return RowProblem("far", (row,), column.name, said, f"{first} to {last}", sentence, min(1.0, 0.8 + 0.02 * times))
+    strength = min(1.0, 0.8 + 0.02 * times)
+    return RowProblem("far", tuple(rows.tolist()), column.name, said, f"{first} to {last}", sentence, strength)
 
 
 # ---- impossible ------------------------------------------------------------------------------------------------------
@@ -242,6 +277,7 @@ def _strange_together(
     if n < 5 * p or n < _LEAST or p < 2 or len(amounts) > p:
         return []
     inverse = np.linalg.inv(_robust_correlation(z))
+    z = _filled(z, [np.flatnonzero(np.isnan(column.values)) for column in amounts], inverse)  # type: ignore[arg-type]
     residuals, size = _explained(z, inverse)
     residuals /= np.sqrt(np.diag(inverse)).astype(np.float32)[:, None]
     many = [len(np.unique(scores[:10_000])) > 10 for scores in z]
@@ -258,10 +294,26 @@ def _strange_together(
     rows = np.flatnonzero(far)[:MOST_LISTED]
     worst = np.abs(residuals[:, rows]).argmax(axis=0)
     ordered = {j: _ordered(amounts[j]) for j in set(worst.tolist())}
-    return found + [
+    pairs = [
         _together(amounts[j], i, (z[j, i], residuals[j, i], inverse[j, j]), ordered[j], int(numbers[i]))
         for i, j in zip(rows.tolist(), worst.tolist(), strict=True)
     ]
+    return found + [problem for problem in pairs if problem is not None]
+
+
+def _filled(z: Array, missing: list[Array], inverse: Array, sweeps: int = 10) -> Array:
+    """The scores with missing cells at what the other cells of their row let expect, so that they tell nothing.
+
+    That is the least of z' inverse z over the missing cells: column after column is set to its minimum, some times.
+    """
+    if not any(map(len, missing)):
+        return z
+    z = z.copy()
+    for _ in range(sweeps):
+        for j, rows in enumerate(missing):
+            if len(rows):
+                z[j, rows] -= (inverse[j] @ z[:, rows]).astype(z.dtype) / z.dtype.type(inverse[j, j])
+    return z
 
 
 def _explained(z: Array, inverse: Array) -> tuple[Array, Array]:
@@ -362,12 +414,18 @@ def _far_above(values: Array, tests: int = 1) -> Array:
     return beyond(values - centre, 1.25 * tail_limit(ends, len(values), tests), 1.1)
 
 
-def _together(column: Column, i: int, told: tuple[float, float, float], known: Array, row: int) -> RowProblem:
-    """`told`: the score of the cell, how far it is from what the other columns tell, and how sure these are."""
+def _together(column: Column, i: int, told: tuple[float, float, float], known: Array, row: int) -> RowProblem | None:
+    """`told`: the score of the cell, how far it is from what the other columns tell, and how sure these are.
+
+    None where the value is among those to expect: ranks between two neighbours of a column may mean nothing.
+    """
     score, residual, precision = told
     spread = 1.0 / np.sqrt(precision)
     expected = score - residual * spread
     ends = np.clip((ndtr(expected + np.array([-2.0, 2.0]) * spread) * len(known)).astype(int), 0, len(known) - 1)
+    assert column.values is not None
+    if not column.values[i] < known[ends[0]] and not column.values[i] > known[ends[1]]:
+        return None
     first, last = (said_value(column, float(known[end])) for end in ends)
     said = column.said(i)
     sentence = (

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import platform
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -23,24 +24,26 @@ from threadpoolctl import threadpool_limits
 
 from .. import __version__
 from ..core.arrays import Array
+from ..core.shared_context import SharedContext
 from ..crossfit.models import classifier_named
 from ..errors import UserError
 from ..issues.views import index_of
+from ..shards.row_blocks import one_thread
 from ..tables.columns import find_columns, typed
-from ..tables.encode import TableEncoder, as_table, numbers_of
+from ..tables.encode import TableEncoder, as_table
 from ..tables.formats import with_images
 from ..tables.read import Held, open_table
 from .amounts import judge_numbers
 from .classes import judge_classes
 from .decisions import Decisions
-from .evidence import gather, short_text
+from .evidence import gather, image_side, pixels_of, short_text
 from .export import load_model
 from .findings import Audit, Suspect
 from .judgement import Judgement, Plan
 from .label_sets import judge_labels
 from .review import reviewed, taught
 from .row_problems import find_row_problems
-from .target import TASKS, RowNames, Target, find_target, parts_by_group, parts_by_time
+from .target import TASKS, RowNames, Target, find_target, group_numbers, parts_by_group, parts_by_time
 
 __all__ = ["TASKS", "Audit", "Suspect", "audit_file", "audit_table", "load_model"]
 
@@ -136,7 +139,7 @@ def audit_table(
     images: str | os.PathLike[str] | None = None,
     seed: int = 0,
     jobs: int | None = None,
-    calibrate: bool = True,
+    calibrate: bool | None = None,
     name: str = "table",
     source: Any = None,
     decisions: Decisions | str | os.PathLike[str] | None = None,
@@ -162,14 +165,14 @@ def audit_table(
     group : str, optional
         A column whose values belong together, such as the patient: no row is judged by a fit that has seen its group.
     time : str, optional
-        A column of dates or numbers: rows are judged by fits on earlier rows (the first fifth by the second), and
-        columns that drift are reported.
+        A column of dates or numbers: rows are judged by fits on earlier rows (the first fifth by the second), classes
+        by linear ones alone, and columns that drift are reported.
     dates : {"day-first", "month-first"}, optional
         What 03/04/2025 means, where a column does not say it itself.
     decimal : {"point", "comma"}, optional
         What 1,234 means, where a column does not say it itself.
     models : {"all", "linear", "trees"}, default="all"
-        Which kinds of models judge labels; "linear" is the fastest.
+        Which kinds of models judge the target; "linear" is the fastest.
     estimator : classifier with predict_proba or str, optional
         Judges the labels in the place of the linear models; it gets the encoded columns. A name is that of a classifier
         of scikit-learn, such as "RandomForestClassifier", with its default settings.
@@ -183,8 +186,8 @@ def audit_table(
         The same seed gives the same result, whatever the number of jobs.
     jobs : int, optional
         Parts fitted at a time: one per core by default.
-    calibrate : bool, default=True
-        Whether the claims about wrong labels are tried on the same table with planted errors, and corrected.
+    calibrate : bool, optional
+        Deprecated: it has no effect.
     name : str, default="table"
         What the table is called on the page and in messages.
     source : Source, optional
@@ -215,6 +218,8 @@ def audit_table(
     >>> [(suspect.row, suspect.suggested) for suspect in audit.suspects(1)]
     [(3, 'a')]
     """
+    if calibrate is not None:
+        warnings.warn("calibrate has no effect and will be removed; leave it out", FutureWarning, stacklevel=2)
     start, tell = perf_counter(), tell or (lambda words: None)
     names, table = RowNames(index_of(table), int(source is not None)), as_table(table)
     held, n_rows = source or Held(table), table.num_rows
@@ -227,12 +232,12 @@ def audit_table(
     features = table.select(rest)
     tell(f"encoding {len(rest):,} columns")
     encoder = TableEncoder(dates, decimal)
-    X = encoder.fit_transform(features, found.y if found.task != "labels" else None)
+    X = encoder.fit_transform(features, found.y if _may_tell_columns(found, group, time) else None)
     features, _ = typed(features, encoder.forms_)
     clock, _ = typed(table.select([] if time is None else [time]), dates=dates)
-    plan = _plan_for(found, X, jobs, seed, calibrate)
+    plan = _plan_for(found, X, jobs, seed)
     plan = _directed(plan, found, None if group is None else table.select([group]), clock)
-    plan = replace(plan, **_judged_by(found, models, estimator, pred_probs, n_rows))
+    plan = replace(plan, **_judged_by(found, models, estimator, pred_probs, n_rows, along_time=plan.forward))
     judgement, words = _judged(X, found, plan, tell)
     judgement = judgement if review is None else taught(judgement, found, review)
     tell("looking for other problems of rows")
@@ -243,7 +248,7 @@ def audit_table(
     side = image_side(features)
     shown = judgement.order[: SHOWN_IMAGES if side else SHOWN]
     owners = [encoder.columns_[place]["name"] for place in encoder.owner_]
-    pixels = (lambda rows: _pixels(features, rows, side)) if side else None
+    pixels = (lambda rows: pixels_of(features, rows, side)) if side else None
     tell("gathering what there is to see")
     return Audit(
         name=name,
@@ -256,7 +261,7 @@ def audit_table(
         settings=_settings(found, plan, X, table, ignore),
         notes=[*found.notes, *judgement.notes, *words],
         cells={} if side else _cells(table, rest, shown),
-        images=_pixels(features, shown, side),
+        images=pixels_of(features, shown, side),
         image_side=side,
         seconds=perf_counter() - start,
         row_problems=problems,
@@ -267,18 +272,34 @@ def audit_table(
     )
 
 
+def _may_tell_columns(found: Target, group: str | None, time: str | None) -> bool:
+    """Whether columns may hold what the target usually is: it would come from the same group, or from later rows."""
+    return group is None and time is None and found.task != "labels"
+
+
 def _judged(X: Array, found: Target, plan: Plan, tell: Tell) -> tuple[Judgement, list[str]]:
     """The judgement of the target, and what fits warned of."""
     # One thread per product: parts are fitted side by side, and results do not depend on how many there are.
-    with threadpool_limits(1), warnings.catch_warnings(record=True) as raised:
-        warnings.simplefilter("always")
+    with one_thread(), _one_openmp_thread(), recorded_warnings() as raised:
+        before = len(raised)
         judgement = _JUDGES[found.task](X, found, plan, tell)
-    return judgement, _words_of(raised)
+        return judgement, _words_of(raised[before:])
 
 
-def _plan_for(found: Target, X: Array, jobs: int | None, seed: int, calibrate: bool) -> Plan:
+@contextmanager
+def _recording() -> Iterator[list[Any]]:
+    with warnings.catch_warnings(record=True) as raised:
+        warnings.simplefilter("always")
+        yield raised
+
+
+recorded_warnings = SharedContext(_recording)
+_one_openmp_thread = SharedContext(lambda: threadpool_limits(1, user_api="openmp"))
+
+
+def _plan_for(found: Target, X: Array, jobs: int | None, seed: int) -> Plan:
     n_outputs = 1 if found.task == "numbers" or len(found.names) == 2 else len(found.names)
-    return Plan.of(X.shape[0], X.shape[1], n_outputs, jobs or os.cpu_count() or 1, seed, calibrate)
+    return Plan.of(X.shape[0], X.shape[1], n_outputs, jobs or os.cpu_count() or 1, seed)
 
 
 def _other_columns(table: Any, columns: Sequence[str], others: dict[str, Any], name: str) -> list[str]:
@@ -334,17 +355,25 @@ def _directed(plan: Plan, found: Target, group: Any, clock: Any) -> Plan:
         raise UserError("rows are parted by group or by time, got both; leave one out")
     if group is not None:
         name = group.column_names[0]
-        return replace(plan, fold_of=parts_by_group(group.column(0), name, found, plan.folds, plan.rng(4)))
+        parts = parts_by_group(group.column(0), name, found, plan.folds, plan.rng(4))
+        return replace(plan, fold_of=parts, groups=group_numbers(group.column(0)))
     if clock.num_columns:
         parts = parts_by_time(clock.column(0), clock.column_names[0], found, max(plan.folds, 3))
         return replace(plan, fold_of=parts, folds=int(parts.max()) + 1, forward=True)
     return plan
 
 
-def _judged_by(found: Target, models: str, estimator: Any, pred_probs: Any, n_rows: int) -> dict[str, Any]:
-    """What of the plan says who judges labels."""
-    if models not in MODELS:
-        raise UserError(f"models is one of {', '.join(MODELS)}, got {models!r}; leave it out for all")
+def _judged_by(
+    found: Target, models: str, estimator: Any, pred_probs: Any, n_rows: int, *, along_time: bool
+) -> dict[str, Any]:
+    check_models(models)
+    if models == "trees" and found.task == "labels":
+        raise UserError("models='trees' needs a target of classes or numbers, got labels; leave it out")
+    if along_time and found.task == "classes" and (models == "trees" or estimator is not None):
+        got = "models='trees'" if estimator is None else "an estimator"
+        raise UserError(
+            f"along time labels are judged by linear fits on earlier rows, got {got}; leave it or time= out"
+        )
     if estimator is not None and pred_probs is not None:
         raise UserError("labels are judged by estimator or by pred_probs, got both; leave one of them out")
     if (estimator is not None or pred_probs is not None) and found.task != "classes":
@@ -355,11 +384,16 @@ def _judged_by(found: Target, models: str, estimator: Any, pred_probs: Any, n_ro
     if P.shape[1] != len(found.names) or P.min() < 0 or not np.allclose(P.sum(axis=1), 1.0, atol=1e-3):
         raise UserError(
             f"pred_probs must have a column per class ({len(found.names)}, sorted: {', '.join(found.names[:3])} ...), "
-            "and "
-            f"rows that sum to 1, got {P.shape[1]} columns with sums from {P.sum(axis=1).min():.3g} to "
+            f"and rows that sum to 1, got {P.shape[1]} columns with sums from {P.sum(axis=1).min():.3g} to "
             f"{P.sum(axis=1).max():.3g}; check the order of the classes"
         )
     return {"models": models, "pred_probs": P[found.rows]}
+
+
+def check_models(models: str) -> None:
+    """Raise an error unless `models` names kinds of models."""
+    if models not in MODELS:
+        raise UserError(f"models is one of {', '.join(MODELS)}, got {models!r}; leave it out for all")
 
 
 def _settings(target: Target, plan: Plan, X: Array, table: Any, ignore: Sequence[str]) -> dict[str, str]:
@@ -401,37 +435,3 @@ def _cells(table: Any, columns: list[str], rows: Array) -> dict[str, list[str]]:
         name: [short_text(value, SHOWN_CHARS) for value in chosen.column(name).to_pylist()]
         for name in columns[:SHOWN_COLUMNS]
     }
-
-
-# ---- images ----------------------------------------------------------------------------------------------------------
-
-
-def image_side(features: Any) -> int:
-    """The side of a square image, if the columns are its pixels (a square number, all of 0..1 or 0..255); else 0."""
-    import pyarrow as pa
-
-    count = features.num_columns
-    side = round(count**0.5)
-    if side < 6 or side * side != count:
-        return 0
-    if not all(pa.types.is_integer(f.type) or pa.types.is_floating(f.type) for f in features.schema):
-        return 0
-    some = features.slice(0, 200)
-    values = np.stack([_as_array(some, i) for i in range(count)])
-    same_scale = np.nanmin(values) >= 0 and np.nanmax(values) <= 255 and (np.nanmin(values, axis=1) == 0).mean() > 0.5
-    return side if same_scale else 0
-
-
-def _as_array(table: Any, i: int) -> Array:
-    numbers, _, _ = numbers_of(table.column(i))
-    assert numbers is not None
-    return numbers
-
-
-def _pixels(features: Any, rows: Array, side: int) -> list[bytes]:
-    if not side or not len(rows):
-        return []
-    chosen = features.take(rows)
-    values = np.nan_to_num(np.stack([_as_array(chosen, i) for i in range(side * side)], axis=1))
-    grey = np.clip(values * (255.0 / max(float(values.max()), 1e-12)), 0, 255).astype(np.uint8)
-    return [row.tobytes() for row in grey]

@@ -11,8 +11,8 @@ import numpy as np
 from ..core.arrays import Array
 from ..errors import UserError
 from ..pages.text import number, visible
+from ..tables.cell_values import codes_of, is_text, marks_in, numbers_of
 from ..tables.columns import typed
-from ..tables.encode import codes_of, is_text, numbers_of
 
 TASKS = ("classes", "numbers", "labels")
 # Fewer rows say nothing; a class needs this many to be in every fold.
@@ -105,6 +105,9 @@ def find_target(
     """
     if task not in ("auto", *TASKS):
         raise UserError(f"a task is one of auto, {', '.join(TASKS)}, got {task!r}; leave it out to have it found")
+    if separator is not None and (len(columns) > 1 or task not in ("auto", "labels")):
+        what = f"{len(columns)} target columns" if len(columns) > 1 else f"task={task!r}"
+        raise UserError(f"labels_by parts the labels of one target column, got it beside {what}; leave one of them out")
     if len(columns) > 1:
         target = _indicators(table, list(columns))
     else:
@@ -135,12 +138,13 @@ def _one_column(column: Any, name: str, task: str, separator: str | None) -> Tar
     if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
         return _label_sets(name, [None if v is None else [str(x) for x in v] for v in column.to_pylist()], "")
     numbers, kind, strays = numbers_of(column)
+    marks = sum(marks_in(column).values()) if is_text(column.type) and numbers is not None else 0
     if task == "numbers":
         if numbers is None or kind not in ("numbers", "whole numbers", "dates"):
             raise UserError(
                 f"task='numbers' needs a column of numbers, got {kind} in {_quoted([name])}; use task='classes'"
             )
-        return _numbers(name, numbers, strays)
+        return _numbers(name, numbers, strays + marks)
     if task == "labels" or separator is not None:
         found = separator or _separator_in(column)
         if not found:
@@ -150,7 +154,9 @@ def _one_column(column: Any, name: str, task: str, separator: str | None) -> Tar
             )
         return _label_sets(name, _split(column, found), found)
     if numbers is not None and not strays and task == "auto" and not _looks_like_classes(numbers, kind):
-        return _numbers(name, numbers, strays)
+        return _numbers(name, numbers, marks)
+    if marks:  # "unknown" beside 0 and 1 is a class
+        numbers, kind = None, "text"
     found = _separator_in(column) if task == "auto" and numbers is None else None
     return _label_sets(name, _split(column, found), found) if found else _classes(name, column, numbers, kind)
 
@@ -315,6 +321,13 @@ def _quoted(columns: Sequence[str]) -> str:
 # ---- parts of the rows -----------------------------------------------------------------------------------------------
 
 
+def group_numbers(column: Any) -> Array:
+    """The number of the group of each row; a row without one is a group of its own."""
+    codes, levels = codes_of(column)
+    alone = codes < 0
+    return np.where(alone, len(levels) + np.cumsum(alone) - 1, codes)
+
+
 def parts_by_group(column: Any, name: str, target: Target, folds: int, rng: np.random.Generator) -> Array:
     """A part for each row such that rows of one group are in one part.
 
@@ -336,9 +349,7 @@ def parts_by_group(column: Any, name: str, target: Target, folds: int, rng: np.r
     ndarray of int of shape (n,)
         From 0 to folds - 1.
     """
-    codes, levels = codes_of(column)
-    alone = codes < 0
-    codes = np.where(alone, len(levels) + np.cumsum(alone) - 1, codes)
+    codes = group_numbers(column)
     sizes = np.bincount(codes)
     if (sizes > 0).sum() < folds:
         raise UserError(

@@ -109,7 +109,7 @@ def _add_running(run_group: Any) -> None:
         "--models",
         choices=("all", "linear", "trees"),
         default="all",
-        help="which kinds of models judge labels (default: all; linear is the fastest)",
+        help="which kinds of models judge the target (default: all; linear is the fastest)",
     )
     run_group.add_argument(
         "--estimator",
@@ -141,7 +141,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Audit the file, write what was asked for, print the findings, and return the exit code."""
     outputs, source = _checked(arguments)
     # Imported only now: what is wrong with the file is told at once.
-    from ..audit.beyond import audit_source
+    from ..audit.beyond import audit_source, can_be_read_in_passes
     from ..audit.decisions import read_decisions
     from ..audit.export import CLEAN_IF, check_relabel, contents_of
     from ..tables.write import write_whole
@@ -149,28 +149,26 @@ def run(arguments: argparse.Namespace) -> int:
     decisions = None if arguments.decisions is None else read_decisions(arguments.decisions)
     how = {"relabel": arguments.clean_how == "relabel", "clean_if": arguments.clean_if or CLEAN_IF}
     with Progress(quiet=arguments.quiet) as progress:
-        progress.say(_up_front(source))
-        audit = audit_source(
-            source,
-            arguments.target,
-            check=check_relabel if how["relabel"] else (lambda task: None),
-            task=arguments.task,
-            labels_by=arguments.labels_by,
-            ignore=arguments.ignore,
-            group=arguments.group,
-            time=arguments.time,
-            dates=arguments.dates,
-            decimal=arguments.decimal,
-            models=arguments.models,
-            estimator=arguments.estimator,
-            pred_probs=arguments.pred_probs,
-            embeddings=arguments.embeddings,
-            images=arguments.images,
-            seed=arguments.seed,
-            jobs=arguments.jobs,
-            decisions=decisions,
-            tell=progress,
-        )
+        options = {
+            "task": arguments.task,
+            "labels_by": arguments.labels_by,
+            "ignore": arguments.ignore,
+            "group": arguments.group,
+            "time": arguments.time,
+            "dates": arguments.dates,
+            "decimal": arguments.decimal,
+            "models": arguments.models,
+            "estimator": arguments.estimator,
+            "pred_probs": arguments.pred_probs,
+            "embeddings": arguments.embeddings,
+            "images": arguments.images,
+            "seed": arguments.seed,
+            "jobs": arguments.jobs,
+            "decisions": decisions,
+        }
+        progress.say(_up_front(source, can_be_read_in_passes(source, arguments.target, options)))
+        check = check_relabel if how["relabel"] else (lambda task: None)
+        audit = audit_source(source, arguments.target, check=check, tell=progress, **options)
         if outputs:
             progress("writing")
             write_whole(contents_of(audit, source, outputs, **how))
@@ -214,7 +212,7 @@ def _checked(arguments: argparse.Namespace) -> tuple[dict[str, Path], Source]:
     return outputs, source
 
 
-def _up_front(source: Source) -> str:
+def _up_front(source: Source, in_passes: bool) -> str:
     """Size and memory, before the work begins."""
     from ..audit.beyond import free_memory, memory_needed, sized
 
@@ -223,8 +221,10 @@ def _up_front(source: Source) -> str:
     text = f"{source.path.name}: {size}; needs about {sized(needed)} of memory"
     if free is None:
         return text
-    if needed > free:
+    if needed > free and in_passes:
         return f"{text}, and {sized(free)} are free: it is read in passes instead, with the rows as numbers on disk"
+    if needed > free:
+        return f"{text}, and {sized(free)} are free, but this kind of file, target or option needs it in memory"
     return f"{text}, {sized(free)} are free"
 
 
@@ -233,7 +233,7 @@ def _written(audit: Audit, outputs: dict[str, Path], how: dict[str, Any]) -> lis
 
     what = {
         "--report": "the report",
-        "--out": f"all {audit.n_suspects:,} suspects" if audit.n_suspects else "no suspects, only the header",
+        "--out": f"all {audit.n_listed:,} rows to look at" if audit.n_listed else "no suspects, only the header",
         "--clean": clean_in_words(audit, **how),
         "--model": "the model",
         "--problems": f"all {len(audit.row_problems):,} other problems" if audit.row_problems else "no other problems",

@@ -41,6 +41,11 @@ class Cut(NamedTuple):
     taken: Any
     tied: Any
 
+    @property
+    def takes_tie(self) -> bool:
+        """Whether all that equals the value is taken, but for the rounding of sums of weights."""
+        return bool(self.taken >= self.tied * (1.0 - 1e-9))
+
 
 class Selection(NamedTuple):
     """What was selected: weights like the values, their weighted sum (in float64), and the two cuts.

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -176,6 +176,9 @@ class _Problem:
         return diagonal
 
 
+_O = TypeVar("_O", bound="Objective")
+
+
 @dataclass(frozen=True, eq=False)
 class Objective(_Problem):
     """The AoRR objective of a linear model: the mean of the losses that an aggregate keeps, plus the penalty.
@@ -235,6 +238,14 @@ class Objective(_Problem):
     def ranked(self, m: float, k: float) -> Objective:
         """The objective at other ranks, with the same C in scikit-learn's meaning."""
         return replace(self, m=m, k=k, C=self.C_of_sum * (k - m))
+
+    def in_units(self: _O, unit: float) -> _O:
+        """The same objective with all masses measured in `unit`; without weights if each row is one unit."""
+        if unit == 1.0:
+            return self
+        weight = self.mass / unit
+        k = float(weight.sum()) if self.k >= self.total else self.k / unit
+        return replace(self, m=self.m / unit, k=k, sample_weight=None if (weight == 1.0).all() else weight)
 
     def select(self, s: Array) -> Selection:
         """Ask the aggregate which of the losses s (n,) count, and how much."""

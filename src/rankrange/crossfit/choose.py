@@ -39,6 +39,8 @@ _RANDOM_STARTS = 6
 _OUTLYING = 3.0
 # The best of many scores is the luckier the fewer rows there are: with n rows it must gain 1 + 40/n standard errors.
 _CAUTION = 40.0
+# The share of a class that may be cut.
+_MOST_OF_CLASS = 0.5
 # Of numbers no more is cut than this many times the share of outliers that there may be. Cutting a third of the rows
 # pays where noise has a peak, as Laplace's has, and nothing is wrong with the rows that it cuts.
 _NO_MORE = 1.5
@@ -80,6 +82,8 @@ def choose_m(
     *,
     C: float | None = None,
     n_jobs: int = 1,
+    groups: Array | None = None,
+    largest: float = _LARGEST,
 ) -> Choice:
     """Choose m, and C where it is left open, by cross-validation against the targets as they are.
 
@@ -97,6 +101,10 @@ def choose_m(
         scikit-learn's C; None chooses it.
     n_jobs : int
         Threads that the fits are shared among.
+    groups : ndarray of shape (n,) or None
+        The group of each row; no group is on both sides of a fold.
+    largest : float
+        Numbers in X times scores: a larger set chooses m on some of its rows.
 
     Returns
     -------
@@ -106,33 +114,42 @@ def choose_m(
     k_share = objective.k / objective.total
     shares = SHARES if objective.design.n <= (PART_FROM if objective.n_outputs == 1 else FOLDS_UP_TO) else _COARSE
     shares = shares[shares < min(k_share, 0.5 if objective.n_outputs == 1 else 1.0)]
-    if objective.total < _LEAST_ROWS or not len(shares):
-        reason = f"fewer than {_LEAST_ROWS} rows: nothing is cut"
+    if objective.total < _LEAST_ROWS or not len(shares) or _one_group(groups):
+        reason = f"fewer than {_LEAST_ROWS} rows, or one group of rows: nothing is cut"
         return Choice(0, None, {}, reason, (0.0, 0.0, 1.0), C=1.0 if C is None else C)
-    part = _some_rows(objective, rng)
+    part, groups = _some_rows(objective, rng, groups, largest)
     strata = part.strata
     # Where m is chosen on some of the rows, they are penalised as all of them are.
     known = None if C is None else C * objective.total / part.total
-    cross = CrossFit(part, split(part, strata, rng, plan_of(part)), known, n_jobs=n_jobs)
-    fits = cross.candidates(shares, k_share, rng, _RANDOM_STARTS, report)
-    fits, chosen, table, reason, noise = _best(cross, strata, fits, k_share, report)
-    if C is None and chosen:
-        fits = weaker_penalty(cross, fits, chosen, k_share)
-    found = fits.sets.C / part.total if C is None else C
-    if chosen == 0:
-        return Choice(0, None, table, reason, noise, C=found)
-    start = fits.W[chosen, 0] if len(cross.tests) == 1 else None  # a hold-out leaves enough rows to find the minimum
-    m, start = on_all_rows(objective, fits, chosen, shares, k_share, start, found * objective.total, rng)
-    return Choice(m, start, table, reason, noise, C=found)
+    cross = CrossFit(part, split(part, strata, rng, plan_of(part), groups), known, n_jobs=n_jobs)
+    candidates = cross.candidates(shares, k_share, rng, _RANDOM_STARTS, report)
+    most = np.inf
+    while True:
+        fits, chosen, table, reason, noise = _best(cross, strata, candidates, k_share, report, most)
+        if C is None and chosen:
+            fits = weaker_penalty(cross, fits, chosen, k_share)
+        found = fits.sets.C / part.total if C is None else C
+        if chosen == 0:
+            return Choice(0, None, table, reason, noise, C=found)
+        start = fits.W[chosen, 0] if len(cross.tests) == 1 else None  # a hold-out leaves enough rows for the minimum
+        m, start = on_all_rows(objective, fits, chosen, shares, k_share, start, found * objective.total, rng)
+        if not loses_a_class(objective, start, m):
+            return Choice(m, start, table, reason, noise, C=found)
+        most = 0.99 * float(fits.shares[chosen])
 
 
 def _best(
-    cross: CrossFit, strata: Array, fits: Fits, k_share: float, report: Report
+    cross: CrossFit, strata: Array, fits: Fits, k_share: float, report: Report, most: float = np.inf
 ) -> tuple[Fits, int, dict[str, Array], str, tuple[float, float, float]]:
-    """The candidate that is chosen, with the table it was chosen from, and the estimated share of errors."""
+    """The candidate that is chosen, with the table it was chosen from, and the estimated share of errors.
+
+    No candidate is chosen that cuts more than `most`, or more than half of a class.
+    """
     part, tests = cross.objective, cross.tests
     parts = cross.scores(fits)
+    allowed = (fits.shares < most) & ~_lose_a_class(fits)
     scores = row_scores(part, strata, parts, tests)
+    scores = np.where(allowed[:, None], scores, scores[0])
     chosen, table, reason = _gate(scores, part, fits)
     noise = _noise(part, strata, parts, tests, chosen)
     # The least share that is tried stays: a few outliers far out are worth it, however few they are.
@@ -142,19 +159,51 @@ def _best(
         chosen, _, reason = _gate(np.where(few[:, None], scores, scores[0]), part, fits)
         noise = _noise(part, strata, parts, tests, chosen)
     if chosen and part.design.n > TWICE_UP_TO:  # on fewer rows the estimate is too rough to follow
-        fits = fits.beside(chosen, min(noise[0], 0.9 * k_share), k_share)
-        report(f"{len(tests)} more fits, at the estimated share of errors, m = {fits.shares[-1]:.3f} n")
-        parts = cross.scores(fits)
-        chosen, table, reason = _gate(row_scores(part, strata, parts, tests), part, fits, len(fits.shares) - 1)
+        more = fits.beside(chosen, min(noise[0], 0.9 * k_share), k_share)
+        report(f"{len(tests)} more fits, at the estimated share of errors, m = {more.shares[-1]:.3f} n")
+        if more.shares[-1] < most and not _lose_a_class(more)[-1]:
+            last = row_scores(part, strata, cross.scores(more), tests)[-1:]
+            fits = more
+            chosen, table, reason = _gate(np.concatenate([scores, last]), part, fits, len(fits.shares) - 1)
     return fits, chosen, table, reason, noise
 
 
-def choose_C(objective: Objective, rng: np.random.Generator, n_jobs: int = 1) -> float:
-    """Choose scikit-learn's C for an objective at its own m and k; its own C does not matter."""
-    if objective.total < _LEAST_ROWS:
+def loses_a_class(objective: Objective, W: Array, m: float) -> bool:
+    """Whether dropping the mass m of the largest losses at W (r, p) drops more than half of a class.
+
+    What is left of such a class is what another class predicts: it is rare or hard, not wrong.
+    """
+    if objective.loss.targets == "numbers" or m <= 0:
+        return False
+    s = objective.losses(objective.design.scores(W))
+    return bool(_lost(objective, s[None], objective.mass[None], np.array([m]))[0])
+
+
+def _lose_a_class(fits: Fits) -> Array:
+    """(candidates,): which candidates drop more than half of a class in half of the training sets or more."""
+    model, found = fits.sets.model, np.zeros(len(fits.shares), dtype=bool)
+    if model.loss.targets == "numbers":
+        return found
+    m, _ = paths.masses_of(fits.sets, fits.shares, 1.0)
+    for i in np.flatnonzero(fits.shares):
+        s = np.stack([model.losses(Z) for Z in fits.sets.scores(fits.W[i])])
+        found[i] = _lost(model, s, fits.sets.masses, m[i]).mean() >= 0.5
+    return found
+
+
+def _lost(model: Objective, s: Array, mass: Array, m: Array) -> Array:
+    """(S,): whether the largest losses s (S, n), up to the masses m (S,), hold more than half of a class."""
+    cut, strata = model.aggregate.top(s, mass, m), model.strata
+    classes = [strata == c for c in np.unique(strata)]
+    return np.any([cut[:, rows].sum(axis=1) > _MOST_OF_CLASS * mass[:, rows].sum(axis=1) for rows in classes], axis=0)
+
+
+def choose_C(objective: Objective, rng: np.random.Generator, n_jobs: int = 1, groups: Array | None = None) -> float:
+    """Choose scikit-learn's C for an objective at its own m and k; its own C does not matter. See `choose_m`."""
+    if objective.total < _LEAST_ROWS or _one_group(groups):
         return 1.0
-    part = _some_rows(objective, rng)
-    cross = CrossFit(part, split(part, part.strata, rng, plan_of(part)), n_jobs=n_jobs)
+    part, groups = _some_rows(objective, rng, groups)
+    cross = CrossFit(part, split(part, part.strata, rng, plan_of(part), groups), n_jobs=n_jobs)
     share = objective.m / objective.total
     if share == 0:
         return cross.C
@@ -248,12 +297,21 @@ def on_all_rows(
     return float(m[level, 0]), start
 
 
-def _some_rows(objective: Objective, rng: np.random.Generator) -> Objective:
+def _some_rows(
+    objective: Objective, rng: np.random.Generator, groups: Array | None, largest: float = _LARGEST
+) -> tuple[Objective, Array | None]:
+    """As many rows as m is chosen on, with their groups."""
     n, numbers = objective.design.n, objective.design.p * objective.n_outputs
-    most = max(int(_LARGEST / numbers), TWICE_UP_TO)
+    most = max(int(largest / numbers), TWICE_UP_TO)
     if n <= most:
-        return objective
-    return objective.rows(np.sort(rng.choice(n, most, replace=False)), 0, 1)
+        return objective, groups
+    some = np.sort(rng.choice(n, most, replace=False))
+    return objective.rows(some, 0, 1), None if groups is None else groups[some]
+
+
+def _one_group(groups: Array | None) -> bool:
+    """Whether all rows are of one group, so that none can be held out."""
+    return groups is not None and len(np.unique(groups)) < 2
 
 
 def row_scores(objective: Objective, strata: Array, parts: list[tuple[Array, Array]], tests: Array) -> Array:

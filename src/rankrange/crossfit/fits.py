@@ -19,6 +19,7 @@ from ..core.arrays import Array
 from ..core.cuts import cuts_of, top_weights
 from ..core.losses import Softmax
 from ..core.objective import Objective
+from ..core.threads import threads_for
 from ..solvers.descent import Metric, descend
 
 # Columns are worked on in parts of about this many numbers, which stay in a core's cache.
@@ -66,10 +67,11 @@ class Sets:
 
         All rows of a rare level may be among them, and fits whose metric misses a level stop before they know it.
         """
-        far, beyond = farness(model)
-        limit = np.quantile(beyond, 1.0 - _FAR) or beyond[beyond > 0].min(initial=np.inf)
-        drawn_in = np.where(beyond > limit, limit / np.where(beyond > limit, beyond, 1.0), 1.0)
-        return cls(model, masses, C, rough_metric(replace(model, C=C), drawn_in), far)
+        with threads_for(model.design.X):
+            far, beyond = farness(model)
+            limit = np.quantile(beyond, 1.0 - _FAR) or beyond[beyond > 0].min(initial=np.inf)
+            drawn_in = np.where(beyond > limit, limit / np.where(beyond > limit, beyond, 1.0), 1.0)
+            return cls(model, masses, C, rough_metric(replace(model, C=C), drawn_in), far)
 
     @property
     def totals(self) -> Array:
@@ -101,7 +103,8 @@ class Sets:
         def batch(W: Array, numbers: Array) -> tuple[Array, Array]:
             return self.values_and_gradients(W, which[numbers], m[numbers], k[numbers])
 
-        W, values, _ = descend(batch, starts, self.metric, max_iter=max_iter, tol=tol, numbered=True)
+        with threads_for(self.model.design.X):
+            W, values, _ = descend(batch, starts, self.metric, max_iter=max_iter, tol=tol, numbered=True)
         return W, values
 
     def values_and_gradients(self, W: Array, which: Array, m: Array, k: Array) -> tuple[Array, Array]:

@@ -45,8 +45,14 @@ def plan_of(objective: Objective) -> tuple[int, int, int]:
     return (2 if n <= TWICE_UP_TO and objective.n_outputs == 1 else 1), 5, 5 if n <= FOLDS_UP_TO else 1
 
 
-def split(objective: Objective, strata: Array, rng: np.random.Generator, plan: tuple[int, int, int]) -> Array:
-    """Deal out the rows into test parts, within each class.
+def split(
+    objective: Objective,
+    strata: Array,
+    rng: np.random.Generator,
+    plan: tuple[int, int, int],
+    groups: Array | None = None,
+) -> Array:
+    """Deal out the rows into test parts, within each class, and of whole groups where these are given.
 
     A row that stands for several (a whole weight) is dealt out one by one, so that a weight is the same as repetition;
     one of a fractional weight goes into one part.
@@ -61,6 +67,8 @@ def split(objective: Objective, strata: Array, rng: np.random.Generator, plan: t
         Shuffles.
     plan : tuple of int
         Repeats, folds, and how many of the folds are used.
+    groups : ndarray of shape (n,) or None
+        The group of each row; with fewer groups than folds there are as many folds as groups.
 
     Returns
     -------
@@ -72,9 +80,15 @@ def split(objective: Objective, strata: Array, rng: np.random.Generator, plan: t
     whole = bool((mass == np.floor(mass)).all()) and mass.sum() <= max(2 * n, TWICE_UP_TO)
     rows = np.repeat(np.arange(n), mass.astype(np.intp)) if whole else np.arange(n)
     repeats, folds, used = plan
+    if groups is not None and len(np.unique(groups)) < abs(folds):
+        folds = len(np.unique(groups))
+        used = min(used, folds)
     tests = []
     for _ in range(repeats):
-        fold = deal(strata[rows], abs(folds), rng)
+        if groups is None:
+            fold = deal(strata[rows], abs(folds), rng)
+        else:
+            fold = _deal_groups(n, strata, groups, abs(folds), int(rng.integers(2**31)))[rows]
         for f in range(used):
             count = np.bincount(rows[(fold == f) == (folds > 0)], minlength=n)
             tests.append(count if whole else count * mass)
@@ -103,6 +117,28 @@ def deal(strata: Array, folds: int, rng: np.random.Generator) -> Array:
     fold = np.empty(len(strata), dtype=np.intp)
     fold[order] = np.arange(len(strata)) % folds
     return fold
+
+
+def hold_out(n: int, count: int, order: Array, groups: Array | None) -> Array:
+    """The first `count` of n rows in this order; of whole groups, as many as there are up to that row.
+
+    Parameters
+    ----------
+    n, count : int
+        How many rows there are, and how many of them to take: at least one, and not all.
+    order : ndarray of shape (n,)
+        The rows, shuffled.
+    groups : ndarray of shape (n,) or None
+        The group of each row, at least two groups.
+    """
+    count = min(max(1, count), n - 1)
+    if groups is None:
+        return order[:count]
+    _, first, size = np.unique(groups[order], return_index=True, return_counts=True)
+    by_order = np.argsort(first)
+    taken = np.cumsum(size[by_order]) <= max(count, size[by_order[0]])
+    taken[-1] = False
+    return order[np.isin(groups[order], groups[order[first[by_order[taken]]]])]
 
 
 def whole_number(name: str, value: Any, least: int) -> int:

@@ -10,12 +10,15 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterable, Mapping
+from inspect import signature
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import GridSearchCV, ParameterGrid
+from sklearn.utils import get_tags
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, get_routing_for_object
 
 __all__ = ["RangeSearchCV", "paper_grid"]
 
@@ -102,7 +105,8 @@ class RangeSearchCV(GridSearchCV):
         y : array_like of shape (n_samples,)
             Their targets.
         **params
-            Passed on to the estimator's `fit`.
+            As GridSearchCV takes them: `groups` for the folds, others for the estimator's `fit`, or with metadata
+            routing for what asks for them.
 
         Returns
         -------
@@ -127,7 +131,7 @@ class RangeSearchCV(GridSearchCV):
         ).fit(X, y, **params)
         self.scorer_, self.multimetric_, self.n_splits_ = scorer, False, inner.n_splits_
         self.cv_results_ = _rows(groups, inner.cv_results_, self.n_splits_)
-        self._take_best(X, y, params)
+        self._take_best(X, y, self._get_routed_params_for_fit(params).estimator.fit)
         return self
 
     def _take_best(self, X: Any, y: Any, params: dict[str, Any]) -> None:
@@ -166,6 +170,14 @@ class _Path(BaseEstimator):
         self.fixed = fixed
         self.ms = ms
 
+    def __sklearn_tags__(self) -> Any:
+        return get_tags(self.estimator)  # folds are dealt out within classes for a classifier
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """What `fit` is given goes to the fits of the estimator."""
+        mapping = MethodMapping().add(caller="fit", callee="fit")
+        return MetadataRouter(owner=type(self).__name__).add(estimator=self.estimator, method_mapping=mapping)
+
     def fit(self, X: Any, y: Any, **params: Any) -> _Path:
         with warnings.catch_warnings():
             # Candidates may cut a class or stop early; the fit that is kept, the last one, says so itself.
@@ -200,8 +212,18 @@ class _OfEach:
         self.scorer = scorer
         self.longest = longest
 
-    def __call__(self, path: _Path, X: Any, y: Any) -> dict[str, float]:
-        scores = [float(self.scorer(model, X, y)) for model in path.path_]
+    def get_metadata_routing(self) -> Any:
+        """What the scorer asks for."""
+        return get_routing_for_object(self.scorer)
+
+    def _accept_sample_weight(self) -> bool:
+        """What GridSearchCV asks of a scorer where metadata is not routed."""
+        if hasattr(self.scorer, "_accept_sample_weight"):
+            return bool(self.scorer._accept_sample_weight())
+        return "sample_weight" in signature(self.scorer).parameters
+
+    def __call__(self, path: _Path, X: Any, y: Any, **params: Any) -> dict[str, float]:
+        scores = [float(self.scorer(model, X, y, **params)) for model in path.path_]
         return {f"m{i}": scores[i] if i < len(scores) else 0.0 for i in range(self.longest)}
 
 

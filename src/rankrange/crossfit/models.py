@@ -24,8 +24,9 @@ from ..core.arrays import Array
 from ..errors import UserError
 from .folds import Folds
 
-# Whole weights of up to this many rows in all are written out as repetitions, which any model understands alike.
-_REPEATED_UP_TO = 5000
+# Whole weights of up to this many rows in all are written out as repetitions, which any model understands alike; up to
+# the second number for models that take no weights.
+_REPEATED_UP_TO, _REPEATED_AT_MOST = 5000, 1_000_000
 
 
 @dataclass(frozen=True)
@@ -51,12 +52,12 @@ class Task:
         """Whether the classes are 0, 1, 2 and so on."""
         return self.classes is not None and np.array_equal(self.classes, np.arange(len(self.classes)))
 
-    @property
-    def whole(self) -> bool:
-        """Whether weights are few repetitions of the rows."""
-        if self.mass is None:
-            return True
-        return bool((self.mass == np.floor(self.mass)).all() and self.mass.sum() <= max(len(self.y), _REPEATED_UP_TO))
+    def repeated_for(self, model: Any) -> bool:
+        """Whether weights become repetitions of the rows: whole ones, if they are few or the model takes none."""
+        if self.mass is None or not (self.mass == np.floor(self.mass)).all():
+            return False
+        total, few = self.mass.sum(), max(len(self.y), _REPEATED_UP_TO)
+        return bool(total <= few or (total <= _REPEATED_AT_MOST and not _takes_weights(model)))
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,8 @@ def fit_rows(model: Any, task: Task, rows: Array, seed: int | None = None, *, ke
         raise ValueError("a fit needs at least one row, got none; use fewer folds, or drop fewer rows")
     params = _check_method_params(task.X, task.params, indices=rows)
     weight = None
-    if task.mass is not None and task.whole:
+    if task.repeated_for(model):
+        assert task.mass is not None
         rows = np.repeat(rows, task.mass[rows].astype(np.intp))
         params = _check_method_params(task.X, task.params, indices=rows)
     elif task.mass is not None:
@@ -171,16 +173,27 @@ def seeded(model: Any, seed: int | None, keep_states: bool = False) -> Any:
 
 def weight_name(model: Any) -> str:
     """What the model calls the argument of `fit` for the weights of rows; in a pipeline that of its last step."""
+    if not _takes_weights(model):
+        raise ValueError(
+            "sample_weight needs a model whose fit takes it, unless the weights are whole and at most "
+            f"{_REPEATED_AT_MOST:,} in all, got {type(_last_step(model)[1]).__name__}; pass smaller whole "
+            "weights, which repeat rows, or another estimator"
+        )
+    return f"{_last_step(model)[0]}sample_weight"
+
+
+def _takes_weights(model: Any) -> bool:
+    inner = _last_step(model)[1]
+    return hasattr(inner, "fit") and has_fit_parameter(inner, "sample_weight")
+
+
+def _last_step(model: Any) -> tuple[str, Any]:
+    """The last step of a pipeline, of pipelines in it too, with the prefix of its arguments; the model itself else."""
     prefix, inner = "", model
     while hasattr(inner, "steps"):
         name, inner = inner.steps[-1]
         prefix += f"{name}__"
-    if not hasattr(inner, "fit") or not has_fit_parameter(inner, "sample_weight"):
-        raise ValueError(
-            f"fractional sample_weight needs a model whose fit takes it, got {type(inner).__name__}; pass whole "
-            "weights, which repeat rows, or another estimator"
-        )
-    return f"{prefix}sample_weight"
+    return prefix, inner
 
 
 def ask(fitted: Any, X: Any, classes: Array | None) -> Array:

@@ -88,9 +88,11 @@ def _numbers(column: Any) -> Array | None:
         return values.astype(np.float64)
     if values.dtype.kind in "mM":
         return np.where(np.isnat(values), np.nan, values.astype("int64").astype(np.float64))
-    if kind.lower().startswith(("int", "uint", "float", "bool")) and hasattr(column, "to_numpy"):
-        return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))  # pandas' numbers with missing values
-    return None
+    if not kind.lower().startswith(("int", "uint", "float", "bool", "decimal")) or not hasattr(column, "to_numpy"):
+        return None
+    if type(column).__module__.split(".")[0] == "polars":  # missing values make objects of its truth values
+        return np.asarray(column.cast(float).to_numpy(), dtype=np.float64)
+    return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))  # pandas' numbers with missing values
 
 
 def _levels(column: Any) -> Array | None:

@@ -7,7 +7,7 @@ structure that a line misses, and trees learn what neither can. All give probabi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from ..core.arrays import Array
 from ..core.flips import WrongLabels, wrong_labels
 from ..core.losses import Logistic, Softmax
 from ..core.objective import Design, Objective
+from ..core.row_space import spanned
 from .fits import Fits
 from .folds import CrossFit, Folds, Report, silent
 
@@ -75,8 +76,10 @@ def trimmed_fits(
 ) -> tuple[Fits, Parts, WrongLabels]:
     """Fits of each fold that cut nothing, half of what seems wrong, and all of it; and what seems wrong.
 
-    The scores of the rows that each fold tests come with them. C is scikit-learn's; None chooses it.
+    The scores of the rows that each fold tests come with them. C is scikit-learn's; None chooses it. With fewer rows
+    than columns the coefficients of the fits are in coordinates of the rows' span.
     """
+    objective = replace(objective, design=Design(spanned(objective.design.X), objective.design.fit_intercept))
     mass = objective.mass
     train = folds.train if mass.dtype == bool else folds.train * mass
     cross = CrossFit(objective, folds.test, C, train)
@@ -122,7 +125,8 @@ def label_shares(
     if not sp.issparse(X):
         spread = X.std(axis=0)
         X = X / np.where(spread > 0, spread, 1.0)
-    return _shares(codes, n_classes, _neighbours(X, asked, rng, mass), mass)
+    overall = shares_without_each(codes, n_classes, mass)[asked]
+    return _shares(codes, n_classes, _neighbours(X, asked, rng, mass), mass, overall)
 
 
 def label_shares_by_fold(X: Any, codes: Array, n_classes: int, folds: Folds, mass: Array | None = None) -> Array:
@@ -131,13 +135,22 @@ def label_shares_by_fold(X: Any, codes: Array, n_classes: int, folds: Folds, mas
     for train, test in zip(folds.train, folds.test, strict=True):
         pool = np.flatnonzero(train if mass is None else train & (mass > 0))
         near = pool[_nearest(X, pool, np.flatnonzero(test), min(_NEIGHBOURS, len(pool)))]
-        parts.append(_shares(codes, n_classes, near, mass))
+        counts = np.bincount(codes[pool], None if mass is None else mass[pool], n_classes)
+        parts.append(_shares(codes, n_classes, near, mass, counts / counts.sum()))
     return folds.average(parts)
 
 
-def _shares(codes: Array, n_classes: int, near: Array, mass: Array | None) -> Array:
+def shares_without_each(codes: Array, n_classes: int, mass: Array | None) -> Array:
+    """(n, n_classes): the shares of the classes among all rows but this one, so that no label predicts itself."""
     worth = np.ones(len(codes)) if mass is None else mass
-    overall = np.bincount(codes, weights=worth, minlength=n_classes) / worth.sum()
+    others = np.bincount(codes, worth, n_classes) - worth[:, None] * np.eye(n_classes)[codes]
+    total = others.sum(axis=1, keepdims=True)
+    return np.divide(others, total, out=np.full_like(others, 1.0 / n_classes), where=total > 0)
+
+
+def _shares(codes: Array, n_classes: int, near: Array, mass: Array | None, overall: Array) -> Array:
+    """The shares of the classes among the neighbours `near`, drawn towards the `overall` ones."""
+    worth = np.ones(len(codes)) if mass is None else mass
     # A row of weight 2 is two neighbours: only so many have a vote.
     votes = np.clip(_NEIGHBOURS - (np.cumsum(worth[near], axis=1) - worth[near]), 0.0, worth[near])
     counts = np.stack([(votes * (codes[near] == c)).sum(axis=1) for c in range(n_classes)], axis=1)
@@ -189,12 +202,13 @@ def sides(X: Any) -> list[Side]:
     n = X.shape[0]
     shown = X[:: 1 + n // _SHOWN]
     two = _only_ends(shown)
+    others = shown[:, ~two]  # a table of words has none
     for column in np.flatnonzero(two & (shown.min(axis=0) < shown.max(axis=0))).tolist():
         low, high = X[:, column].min(), X[:, column].max()
         counts = [int((X[:, column] == end).sum()) for end in (low, high)]
         if sum(counts) == n and min(counts) >= _LEAST_SIDE:
-            parts = [shown[shown[:, column] == end] for end in (low, high)]
-            lacking = [bool((~two & (part.min(axis=0) == part.max(axis=0))).any()) for part in parts]
+            parts = [others[shown[:, column] == end] for end in (low, high)]
+            lacking = [bool((part == part[:1]).all(axis=0).any()) for part in parts]
             found += [Side(column, float(end), lacks) for end, lacks in zip((low, high), lacking, strict=True)]
     return found
 

@@ -12,7 +12,15 @@ from sklearn.tree import ExtraTreeClassifier
 from ..core.arrays import Array
 from .folds import Folds, draw_folds
 from .numeric import numeric_view, standardised, with_levels
-from .opinions import FOREST_ON, POOL, all_classes, label_shares, label_shares_by_fold, linear_opinions
+from .opinions import (
+    FOREST_ON,
+    POOL,
+    all_classes,
+    label_shares,
+    label_shares_by_fold,
+    linear_opinions,
+    shares_without_each,
+)
 
 # Five folds twice up to this many rows of two classes.
 _TWICE_UP_TO = 4000
@@ -67,21 +75,24 @@ def smooth_functions(X: Any, codes: Array, n_classes: int, rng: np.random.Genera
     some = np.sort(rng.choice(np.flatnonzero(worth > 0), min(_LANDMARKS, int((worth > 0).sum())), replace=False))
     squares = euclidean_distances(X, X[some], squared=True)
     middle = float(np.median(squares)) or 1.0
-    overall = np.bincount(codes, weights=worth, minlength=n_classes) / worth.sum()
-    Y = np.eye(n_classes)[codes] - overall
+    # The fit predicts what differs from the shares of the classes among the other rows. It is linear in its targets, so
+    # that a column of ones tells how much of these shares it keeps.
+    overall, labels = shares_without_each(codes, n_classes, mass), np.eye(n_classes)[codes]
+    targets = np.column_stack([labels, np.ones(len(codes))])
     found: list[tuple[float, int, Array]] = []
     for width in _WIDTHS:
         bumps = np.exp(-squares / (width * middle))
         features = bumps @ _whitening(bumps[some])
         scale, turn = np.linalg.eigh(features.T @ (worth[:, None] * features))
         features = features @ turn
-        aims = features.T @ (worth[:, None] * Y)
+        aims = features.T @ (worth[:, None] * targets)
         for penalty in _PENALTIES:
             inverse = 1.0 / (np.maximum(scale, 0.0) + penalty)
             own = np.minimum(worth * (features**2 @ inverse), 1.0 - 1e-6)[:, None]
-            left_out = (features @ (inverse[:, None] * aims) - own * Y) / (1.0 - own)
-            found.append((float(worth @ ((left_out - Y) ** 2).sum(axis=1)), len(found), left_out))
-    P = np.clip(min(found)[2] + overall, _SHARE, None)
+            left_out = (features @ (inverse[:, None] * aims) - own * targets) / (1.0 - own)
+            predicted = left_out[:, :-1] + (1.0 - left_out[:, -1:]) * overall
+            found.append((float(worth @ ((predicted - labels) ** 2).sum(axis=1)), len(found), predicted))
+    P = np.clip(min(found)[2], _SHARE, None)
     return np.asarray(P / P.sum(axis=1, keepdims=True))
 
 

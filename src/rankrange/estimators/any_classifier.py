@@ -103,8 +103,10 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
     It is not guaranteed that the value is the least possible one, nor a stationary one: the model minimises its own
     objective, on some rows, and not the ranked range.
 
-    A weight is repetition: weight 2 is the row twice, both in the same fold. Whole weights are written out (up to 5,000
-    rows in all), so that any model takes them; others are handed to the model, whose `fit` must take sample_weight.
+    A whole weight is repetition: weight 2 is the row twice, both in the same fold. Whole weights are written out (up to
+    5,000 rows in all, or up to a million for a model whose `fit` takes no sample_weight). Other weights are handed to
+    the model, whose `fit` must take them. They are relative: with m="auto" multiplying all by a constant changes
+    nothing, because the model gets them scaled to average one.
 
     Examples
     --------
@@ -136,7 +138,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         self.classes_, codes = np.unique(y, return_inverse=True)
         self.temperature_ = 1.0
         self._fit(X, np.asarray(y), self.classes_, sample_weight, groups, fit_params)
-        advice = "it may be rare or hard, not wrong; look at the rows of that class"
+        advice = "it may be rare or hard, not wrong; look at the rows of that class, or give a smaller m"
         warn_of_lost_class(self.classes_, codes, mass_of_rows(sample_weight, len(y)), self.dropped_, advice, 3)
         return self
 

@@ -20,6 +20,7 @@ from sklearn.utils.validation import (
     _num_features,
     check_consistent_length,
     check_is_fitted,
+    has_fit_parameter,
 )
 
 from ..core.arrays import Array
@@ -31,6 +32,7 @@ from ..crossfit.folds import Folds, draw_folds, given_folds, whole_number
 from ..crossfit.judge import Verdict
 from ..crossfit.models import FittedFolds, Task, ask, by_rows, fit_folds, fit_rows
 from ..crossfit.residuals import Outliers
+from .weights import as_count, is_whole, scale_of, unit_of
 
 try:
     from sklearn.utils.metadata_routing import _routing_enabled
@@ -52,6 +54,19 @@ _WHOLE = 0.75
 # How much the models that judged count beside those fitted without the rows that were dropped: some of these rows were
 # hard and not wrong, and probabilities that have never met them are too sure.
 _BEFORE = 0.25
+# What a fit stores under some settings only.
+_STORED = (
+    "estimator_",
+    "estimators_",
+    "estimator_weights_",
+    "losses_",
+    "lam_",
+    "lam_hat_",
+    "p_wrong_",
+    "noise_estimate_",
+    "noise_interval_",
+    "residuals_",
+)
 
 
 @dataclass(frozen=True)
@@ -140,8 +155,9 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         if classes is not None:
             _check_classes(self, y, mass)
         weighted, params = self._routed(sample_weight, groups, params)
-        task = Task(X, y, classes, mass if weighted else None, params)
-        for name in ("estimator_", "estimators_", "estimator_weights_", "p_wrong_", "losses_", "lam_", "lam_hat_"):
+        scale = scale_of(mass) if isinstance(self.m, str) else 1.0
+        task = Task(X, y, classes, mass / scale if weighted else None, params)
+        for name in _STORED:
             self.__dict__.pop(name, None)  # of an earlier fit with other settings
         plan = self._plan(task, groups)
         if plan is None:
@@ -171,8 +187,10 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         whole_number("n_repeats", self.n_repeats, 1)
 
     def _routed(self, sample_weight: Any, groups: Any, params: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
-        """Whether the model sees the weights, and its further arguments."""
+        """Whether the model sees the weights, and its further arguments; a model that takes groups gets them."""
         if not _routing_enabled():
+            if groups is not None and has_fit_parameter(self._base(), "groups"):
+                params = {**params, "groups": np.asarray(groups)}
             return sample_weight is not None, params
         given = {name: v for name, v in (("sample_weight", sample_weight), ("groups", groups)) if v is not None}
         routed = dict(process_routing(self, "fit", **given, **params).estimator.fit)
@@ -207,18 +225,19 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         self.p_wrong_ = np.zeros(len(task.y))
         self.dropped_ = np.zeros(len(task.y), dtype=bool)
         self.m_: float = 0
-        self.k_: float = _count(mass.sum())
+        self.k_: float = as_count(mass.sum())
         self.noise_estimate_, self.noise_interval_ = 0.0, (0.0, 1.0)
         self.tuning_: dict[str, Array] = {}
         self._keep(task, None, self.dropped_, check_random_state(self.random_state).randint(2**31 - 1))
 
     def _fit_judged(self, task: Task, mass: Array, plan: Plan) -> None:
+        given, mass = mass, mass / unit_of(mass)
         verdict, knowing, fifths = self._judge(task, mass, plan)
         self.p_wrong_ = verdict.p_wrong
         self.dropped_ = self._cut(task, verdict, mass) & (mass > 0)
         if mass[self.dropped_].sum() < _TOO_FEW * mass.sum() and verdict.interval[0] == 0.0:
             self.dropped_ = np.zeros(len(mass), dtype=bool)
-        self.m_, self.k_ = _count(mass[self.dropped_].sum()), _count(mass.sum())
+        self.m_, self.k_ = as_count(given[self.dropped_].sum()), as_count(given.sum())
         low, high = verdict.interval
         self.noise_estimate_, self.noise_interval_ = float(verdict.rate), (float(low), float(high))
         self._report(f"{int(self.dropped_.sum())} of {len(mass)} rows are probably wrong and were dropped")
@@ -249,8 +268,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         return np.asarray(verdict.p_wrong >= LIKELY)
 
     def _ranks(self, mass: Array) -> tuple[float, float]:
-        whole = bool((mass == np.floor(mass)).all())
-        return RankedRange(self.m, self.k).masses(float(mass.sum()), whole=whole)
+        return RankedRange(self.m, self.k).masses(float(mass.sum()), whole=is_whole(mass))
 
     def _fit_ranked(self, task: Task, mass: Array, plan: Plan) -> None:
         """A given m and k: the alternation of fits and ranks."""
@@ -266,7 +284,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         cuts = m / judged.sum(), k / judged.sum()
         self.lam_, self.lam_hat_ = (float(cut) for cut in thresholds(end.losses[known], *cuts, sample_weight=weight))
         self.losses_, self.dropped_ = end.losses, end.dropped
-        self.m_, self.k_ = _count(m), _count(k)
+        self.m_, self.k_ = as_count(m), as_count(k)
         self.tuning_ = {"round": np.arange(len(end.values)), "objective": end.values}
         self._keep(task, end.last, end.dropped | end.easy, plan.last_seed)
 
@@ -356,10 +374,6 @@ def mass_of_rows(sample_weight: Any, n: int) -> Array:
     if sample_weight is None:
         return np.ones(n)
     return np.asarray(_check_sample_weight(sample_weight, np.zeros((n, 1)), dtype=np.float64, ensure_non_negative=True))
-
-
-def _count(mass: float) -> float:
-    return int(mass) if mass == np.floor(mass) else float(mass)
 
 
 def _check_classes(model: Any, y: Array, mass: Array) -> None:

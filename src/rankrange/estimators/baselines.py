@@ -21,12 +21,13 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ..core.arrays import Array
 from ..core.objective import Design
+from ..core.threads import threads_for
 from ..solvers.blocks import Blocks
 from ..solvers.descent import descend
 from ..solvers.inner.bounds import onto_simplex
 from ..solvers.per_label import logistic_per_label, shared_metric
-from .linear import canonical_rows
 from .targets import LabelRanker, Targets
+from .weights import canonical_rows
 
 
 class _Baseline(LabelRanker, ABC):
@@ -76,7 +77,8 @@ class _Baseline(LabelRanker, ABC):
         design = Design(rows, bool(self.fit_intercept))
         mass = np.ones(design.n) if weight is None else weight
         C = float(self.C) * float(mass.sum())  # relative to the mean, as the solvers have it
-        W, value, self.n_iter_, self.converged_ = self._minimise(design, Blocks(design, true), mass, C)
+        with threads_for(X):
+            W, value, self.n_iter_, self.converged_ = self._minimise(design, Blocks(design, true), mass, C)
         self.objective_ = value * C
         self._store_scores(W, design)
         if not self.converged_:

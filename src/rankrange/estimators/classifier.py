@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
@@ -17,8 +16,11 @@ from ..core.arrays import Array
 from ..core.flips import joined, probabilities_of
 from ..core.losses import CrammerSinger, Hinge, Logistic, OneVsRestSquaredHinge, Softmax, SquaredHinge
 from ..core.objective import Design, Objective
+from ..core.threads import threads_for
 from ..solvers import SOLVERS, Settings, solve
-from .linear import AoRRLinear, clean_rows, fitted_elsewhere, warn_of_lost_class
+from .linear import AoRRLinear, clean_rows, fitted_elsewhere, group_codes, warn_of_lost_class
+from .on_scans import ScoresScans, checked_rows
+from .weights import class_factors, product_of
 
 # Rows among which a temperature is looked for first.
 _MANY = 5_000
@@ -32,7 +34,7 @@ _LOSSES: dict[str, tuple[Any, Any]] = {
 }
 
 
-class AoRRClassifier(ClassifierMixin, AoRRLinear):
+class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLinear):
     """Linear classifier that ignores the training rows it fits worst.
 
     It keeps the training losses ranked m+1 to k and ignores the others: C times the sum of the kept losses + ||coef||^2
@@ -186,7 +188,14 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
         self.stratify = stratify
 
     def fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        groups: Any = None,
     ) -> AoRRClassifier:
         """Fit the model to training rows.
 
@@ -197,16 +206,19 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
         y : array_like of shape (n_samples,)
             Their classes.
         sample_weight : array_like of shape (n_samples,), optional
-            A weight is a repetition: weight 2 equals the row twice.
+            A whole weight is a repetition: weight 2 equals the row twice. Other weights are relative: with m="auto" a
+            common factor changes nothing, and C is about weights that average one (docs/auto.md).
         X_val, y_val : array_like, optional
             Rows whose classes are known to be right; what is "auto" of m and k is then learnt from their losses.
+        groups : array_like of shape (n_samples,), optional
+            The group of each row, such as the patient: where m or C is chosen, no group is on both sides of a fold.
 
         Returns
         -------
         AoRRClassifier
             The fitted model itself.
         """
-        if fitted_elsewhere(self, X, y, sample_weight, X_val, y_val):
+        if fitted_elsewhere(self, X, y, sample_weight, X_val, y_val, groups):
             self.temperature_, self.ordinary_share_ = 1.0, 0.0
             return self
         self._check_params()
@@ -214,7 +226,8 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
         self.classes_, codes = np.unique(y, return_inverse=True)
         if y.dtype.kind not in "biu" or 2 * len(self.classes_) > len(y):  # a few whole numbers are classes for certain
             check_classification_targets(y)
-        weight = self._mass(X, codes, sample_weight)
+        given, factor = self._weights(X, codes, sample_weight)
+        weight = product_of(given, factor)
         self._check_classes(codes if weight is None else codes[weight > 0])
         loss, n_outputs = self._loss()
         clean = clean_rows(self, X_val, y_val, X.dtype)
@@ -228,9 +241,10 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
             clean = clean[0], self._encode(np.searchsorted(self.classes_, clean[1]), X.dtype)
         y = self._encode(codes, X.dtype)
         del codes  # as long as y; the fit needs the memory
-        self._solve(X, y, weight, loss, n_outputs, clean)
-        self.temperature_ = self._temperature(X, y, weight)
-        self._ask_the_ordinary_line(X, y, weight, loss, n_outputs)
+        with threads_for(X):
+            self._solve(X, y, given, loss, n_outputs, clean, factor, group_codes(groups, X))
+            self.temperature_ = self._temperature(X, y, weight)
+            self._ask_the_ordinary_line(X, y, weight, loss, n_outputs)
         return self
 
     def _temperature(self, X: Any, y: Array, weight: Array | None) -> float:
@@ -301,7 +315,7 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
             lam_hat, self.dropped_ = np.full(len(self.classes_), np.inf), np.zeros(len(losses), dtype=bool)
             for rows, cut in objective.aggregate.cuts(losses, objective.m, objective.sample_weight):
                 lam_hat[codes[rows[0]]] = cut.value
-                over = losses[rows] >= cut.value if cut.taken >= cut.tied else losses[rows] > cut.value
+                over = losses[rows] >= cut.value if cut.takes_tie else losses[rows] > cut.value
                 self.dropped_[rows[over]] = True
             self.lam_hat_ = lam_hat
         advice = "it may be rare, not wrong; stratify=True cuts the same share of each class"
@@ -352,19 +366,20 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
         codes = np.searchsorted(self.classes_, y)
         self._check_classes(np.arange(len(self.classes_)))
         loss, n_outputs = self._loss()
-        self._learn(X, self._encode(codes, X.dtype), self._mass(X, codes, sample_weight), loss, n_outputs)
+        self._learn(
+            X, self._encode(codes, X.dtype), product_of(*self._weights(X, codes, sample_weight)), loss, n_outputs
+        )
         self.temperature_, self.ordinary_share_ = 1.0, 0.0  # those of a fit before belong to its rows
         return self
 
-    def _mass(self, X: Any, codes: Array, sample_weight: Any) -> Array | None:
-        if sample_weight is None and self.class_weight is None:
-            return None
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    def _weights(self, X: Any, codes: Array, sample_weight: Any) -> tuple[Array | None, Array | None]:
+        """The weights of the rows and the factors of their classes; None for what is not given."""
+        weight = factor = None
+        if sample_weight is not None:
+            weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if self.class_weight is not None:
-            present = np.unique(codes)
-            balance = compute_class_weight(self.class_weight, classes=self.classes_[present], y=self.classes_[codes])
-            weight = weight * balance[np.searchsorted(present, codes)]
-        return weight
+            factor = class_factors(self.class_weight, self.classes_, codes, weight)
+        return weight, factor
 
     def _check_classes(self, codes: Array) -> None:
         present = np.flatnonzero(np.bincount(codes, minlength=len(self.classes_)))
@@ -408,8 +423,7 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
         """
         if not getattr(self, "ordinary_share_", 0.0):
             return probabilities_of(getattr(self, "temperature_", 1.0) * self._linear(X))
-        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
-        return joined(*self._both_lines(X), self.ordinary_share_)
+        return np.concatenate([joined(*self._both_lines(rows), self.ordinary_share_) for rows in checked_rows(self, X)])
 
     @available_if(lambda self: self.loss == "logistic")
     def predict_log_proba(self, X: Any) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numbers
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -14,23 +15,21 @@ from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
 from ..core.arrays import Array
 from ..core.cuts import cuts_of
 from ..core.objective import Design, Objective
 from ..core.ranges import RankedRange
-from ..crossfit.choose import Choice, adapt_k, choose_C, choose_m
+from ..core.row_space import RowSpace
+from ..crossfit.choose import Choice, adapt_k, choose_C, choose_m, loses_a_class
 from ..crossfit.folds import Report, silent
 from ..crossfit.with_clean import choose_with_validation
 from ..solvers import SOLVERS, Log, Result, Settings, refine, solve
 from ..solvers.multistart import PRODUCTS_FROM
+from .on_scans import checked_rows
 from .streaming import Stream
-
-# Sorting rows costs little up to this many, and repetition is exact there.
-_SORTED_UP_TO = 5000
-# A sparse matrix of up to this many entries is quicker as a dense one.
-_DENSE_UP_TO = 1_000_000
+from .weights import as_count, canonical_rows, is_whole, present_rows, product_of, scale_of, unit_of
 
 
 class AoRRLinear(BaseEstimator):
@@ -98,32 +97,53 @@ class AoRRLinear(BaseEstimator):
             raise ValueError(f"solver must be one of {', '.join(SOLVERS)}, got {self.solver!r}")
 
     def _solve(
-        self, X: Any, y: Array, weight: Array | None, loss: Any, n_outputs: int, clean: tuple[Any, Array] | None
+        self,
+        X: Any,
+        y: Array,
+        weight: Array | None,
+        loss: Any,
+        n_outputs: int,
+        clean: tuple[Any, Array] | None,
+        factor: Array | None = None,
+        groups: Array | None = None,
     ) -> None:
-        """Build the objective, choose m and k, run the solver, store the result under the documented names."""
+        """Build the objective, choose m and k, run the solver, store the result under the documented names.
+
+        Rows count with `weight` times `factor`, which is that of their class; `groups` are not torn apart by a choice.
+        """
         keep = self._range()
         rng = np.random.default_rng(_seed(self.random_state))
         # With one minimum no search depends on the order of the rows, and products are quicker on sparse ones.
         one_minimum = self.solver == "auto" and n_outputs == 1 and self.m != "auto" and keep.m == 0
-        rows, targets, mass = canonical_rows(X, y, weight, as_sparse=one_minimum and _many_columns(X))
-        whole = mass is None or bool((mass == np.floor(mass)).all())
-        m, k = keep.masses(len(targets) if mass is None else float(mass.sum()), whole=whole)
-        design = Design(rows, bool(self.fit_intercept))
-        C = 1.0 if self.C == "auto" else float(self.C)
+        if groups is None:
+            rows, targets, mass = canonical_rows(X, y, weight, factor, as_sparse=one_minimum and _many_columns(X))
+        else:
+            (rows, targets, mass), groups = present_rows(X, y, product_of(weight, factor), groups)
+        m, k = keep.masses(len(targets) if mass is None else float(mass.sum()), whole=is_whole(mass))
+        space = RowSpace.of(rows)
+        given = Design(X, bool(self.fit_intercept))
+        design = Design(rows if space is None else space.X, given.fit_intercept)
+        C = 1.0 if self.C == "auto" else float(self.C) / (scale_of(weight) if self.m == "auto" else 1.0)
         objective = Objective(design, targets, loss, C * (k - m), n_outputs, m=m, k=k, sample_weight=mass)
         objective = self._by_class(objective)
-        start = self._warm(design, n_outputs) if self.warm_start and hasattr(self, "coef_") else None
-        objective, choice = self._choose(objective, clean, rng)
+        start = self._warm(given, n_outputs) if self.warm_start and hasattr(self, "coef_") else None
+        if space is not None:
+            start = None if start is None else _with_slopes(space.coordinates, start, given.d)
+            clean = None if clean is None else (space.coordinates(clean[0]), clean[1])
+        objective, choice = self._choose(objective, clean, rng, unit_of(weight, factor), groups)
         self.C_ = objective.C_of_sum
         result = self._run_chosen(objective, start, None if choice is None else choice.start, rng)
+        if choice is not None and clean is None and loses_a_class(objective, result.w, objective.m):
+            objective = objective.ranked(0, objective.k)
+            result = self._run_chosen(objective, start, None, rng)
         if isinstance(self.k, str) and self.k == "adaptive":
             objective, result = adapt_k(objective, result, lambda part, W: self._run_chosen(part, None, W, rng))
-        self.m_: float = int(objective.m) if whole else float(objective.m)
-        self.k_: float = int(objective.k) if whole else float(objective.k)
-        self._store(result, objective)
-        self.__dict__.pop("stream_", None)  # a stream after this goes on from here, not from where an older one was
-        given = Design(X, design.fit_intercept)
-        as_given = self._by_class(replace(objective, design=given, y=y, sample_weight=weight))
+        self.m_: float = as_count(objective.m)
+        self.k_: float = as_count(objective.k)
+        if space is not None:
+            result = replace(result, w=_with_slopes(space.coefficients, result.w, design.d))
+        self._store(result, replace(objective, design=given))
+        as_given = self._by_class(replace(objective, design=given, y=y, sample_weight=product_of(weight, factor)))
         losses = result.losses if rows is X else None
         self._store_cuts(as_given.losses(given.scores(result.w)) if losses is None else losses, as_given)
         if not result.converged:
@@ -137,17 +157,31 @@ class AoRRLinear(BaseEstimator):
     def _by_class(self, objective: Objective) -> Objective:
         return objective
 
+    def _forget(self) -> None:
+        """Remove what an earlier fit with other settings stored: a stream after this fit goes on from this fit."""
+        for name in ("tuning_", "confirmation_", "noise_estimate_", "noise_interval_", "n_passes_", "stream_"):
+            self.__dict__.pop(name, None)
+
     def _choose(
-        self, objective: Objective, clean: tuple[Any, Array] | None, rng: np.random.Generator
+        self,
+        objective: Objective,
+        clean: tuple[Any, Array] | None,
+        rng: np.random.Generator,
+        unit: float,
+        groups: Array | None,
     ) -> tuple[Objective, Choice | None]:
-        """The objective with m, k and C chosen where they are left open; with a clean validation set by Algorithm 2."""
+        """The objective with m, k and C chosen where they are left open; with a clean validation set by Algorithm 2.
+
+        The choice measures masses in `unit`, so that it does not change with the scale of relative weights.
+        """
         fixed = isinstance(self.m, RankedRange)
         auto = {name: not fixed and self._is_auto(name) for name in ("m", "k")}
-        for name in ("tuning_", "noise_estimate_", "noise_interval_"):  # of an earlier fit
-            self.__dict__.pop(name, None)
+        self._forget()
         report: Report = print if self.verbose else silent
+        n_jobs = effective_n_jobs(self.n_jobs)
         if self.C == "auto" and (clean is not None or not auto["m"]):
-            objective = replace(objective, C=choose_C(objective, rng, effective_n_jobs(self.n_jobs)) * objective.kept)
+            C = choose_C(objective.in_units(unit), rng, n_jobs, groups) / unit
+            objective = replace(objective, C=C * objective.kept)
         if clean is not None:
             if not any(auto.values()):
                 raise ValueError(
@@ -157,7 +191,7 @@ class AoRRLinear(BaseEstimator):
             X_val, y_val = clean
             known = Objective(Design(X_val, bool(self.fit_intercept)), y_val, objective.loss, 1.0, objective.n_outputs)
             choice = choose_with_validation(
-                objective,
+                objective.in_units(unit),
                 known,
                 self.operations,
                 choose_m=auto["m"],
@@ -165,18 +199,19 @@ class AoRRLinear(BaseEstimator):
                 report=report,
             )
         elif auto["m"]:
-            C = None if self.C == "auto" else float(self.C)
-            choice = choose_m(objective, rng, report, C=C, n_jobs=effective_n_jobs(self.n_jobs))
+            counted = objective.in_units(unit)
+            given = None if self.C == "auto" else counted.C_of_sum
+            choice = choose_m(counted, rng, report, C=given, n_jobs=n_jobs, groups=groups)
         else:
             return objective, None
         self.tuning_ = choice.table
         self.noise_estimate_, *interval = map(float, choice.noise)
         self.noise_interval_ = tuple(interval)
+        m, k = choice.m * unit, objective.k if choice.k is None else choice.k * unit
+        C = objective.C_of_sum if self.C != "auto" or choice.C is None else choice.C / unit
         if self.verbose:
-            print(f"m = {choice.m:g} of {objective.total:g}: {choice.reason}")
-        k = objective.k if choice.k is None else choice.k
-        C = objective.C_of_sum if choice.C is None else choice.C
-        return replace(objective, m=choice.m, k=k, C=C * (k - choice.m)), choice
+            print(f"m = {m:g} of {objective.total:g}: {choice.reason}")
+        return replace(objective, m=m, k=k, C=C * (k - m)), choice
 
     def _run_chosen(
         self, objective: Objective, warm: Array | None, start: Array | None, rng: np.random.Generator
@@ -213,12 +248,12 @@ class AoRRLinear(BaseEstimator):
 
     def _store_cuts(self, losses: Array, objective: Objective) -> None:
         """The cuts and the dropped rows, on the rows as they were given."""
-        lower, upper = cuts_of(losses, self.m_, self.k_, objective.sample_weight)
+        lower, upper = cuts_of(losses, objective.m, objective.k, objective.sample_weight)
         self.lam_ = float(lower.value)
         self.lam_hat_: Any = float(upper.value)
         # All m cut rows count: losses > lam_hat would leave out the m-th itself (docs/paper.md). Rows that tie at the
         # cut and are partly kept are not dropped.
-        self.dropped_ = losses >= upper.value if self.m_ and upper.taken >= upper.tied else losses > upper.value
+        self.dropped_ = losses >= upper.value if objective.m and upper.takes_tie else losses > upper.value
 
     def _learn(self, X: Any, y: Array, weight: Array | None, loss: Any, n_outputs: int) -> None:
         """One pass of `partial_fit`."""
@@ -251,13 +286,18 @@ class AoRRLinear(BaseEstimator):
     def _linear(self, X: Any) -> Array:
         """Scores (n, r) of the rows of X."""
         check_is_fitted(self, "coef_")
-        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
-        return X @ np.atleast_2d(self.coef_).T + self.intercept_
+        W = np.atleast_2d(self.coef_).T
+        return np.concatenate([rows @ W + self.intercept_ for rows in checked_rows(self, X)])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def _with_slopes(change: Callable[[Array], Array], W: Array, d: int) -> Array:
+    """W with its first d columns, the slopes, changed and its intercepts as they are."""
+    return np.column_stack([change(W[:, :d]), W[:, d:]])
 
 
 def fitted_elsewhere(estimator: AoRRLinear, X: Any, *others: Any) -> bool:
@@ -275,8 +315,8 @@ def fitted_elsewhere(estimator: AoRRLinear, X: Any, *others: Any) -> bool:
         return False
     if any(other is not None for other in others):
         raise TypeError(
-            "rows beyond memory hold their target and weights themselves, got y, sample_weight, X_val or y_val beside "
-            "them; name target and weight where the rows are named: rankrange.scan(path, target=..., weight=...)"
+            "rows beyond memory hold their target and weights themselves, got y, sample_weight, X_val, y_val or groups "
+            "beside them; name target and weight where the rows are named: rankrange.scan(path, target=..., weight=...)"
         )
     X.__rankrange_fit__(estimator)
     return True
@@ -316,52 +356,21 @@ def clean_rows(estimator: AoRRLinear, X_val: Any, y_val: Any, dtype: Any) -> tup
     return X_val, y_val
 
 
+def group_codes(groups: Any, X: Any) -> Array | None:
+    """The group of each row of X as a number; None where there are no groups."""
+    if groups is None:
+        return None
+    groups = column_or_1d(groups)
+    check_consistent_length(X, groups)
+    return np.unique(groups, return_inverse=True)[1]
+
+
 def check_C(C: Any) -> None:
     """Raise a ValueError unless C is "auto" or a positive number."""
     if isinstance(C, str) and C == "auto":
         return
     if isinstance(C, bool) or not isinstance(C, numbers.Real) or not 0 < float(C) < np.inf:
         raise ValueError(f"C must be 'auto' or a number above 0 and finite, got {C!r}; 1.0 is scikit-learn's default")
-
-
-def canonical_rows(
-    X: Any, y: Array, weight: Array | None, *, as_sparse: bool = False
-) -> tuple[Any, Array, Array | None]:
-    """Training rows as a solver wants them: without rows of no weight, small sets in one order.
-
-    sample_weight means repetition: weight 2 equals the row twice. A search from random starts keeps that promise only
-    if both forms of the data become the same arrays, so a small set is sorted and its repetitions are written out or,
-    where they are many, merged.
-
-    Parameters
-    ----------
-    X : ndarray or sparse matrix of shape (n, d)
-        The rows.
-    y : ndarray of shape (n,) or (n, L)
-        Their targets.
-    weight : ndarray of shape (n,) or None
-        Their weights.
-    as_sparse : bool, default=False
-        Whether sparse rows stay sparse, however few there are.
-
-    Returns
-    -------
-    X, y, weight
-        A weight of None means that each row counts once.
-    """
-    if sp.issparse(X) and X.shape[0] * X.shape[1] <= _DENSE_UP_TO and not as_sparse:
-        X = X.toarray()
-    if weight is not None:
-        if not (weight > 0).all():
-            present = np.flatnonzero(weight > 0)
-            X, y, weight = X[present], y[present], weight[present]
-        if (weight == 1.0).all():
-            weight = None
-    whole = weight is None or bool((weight == np.floor(weight)).all())
-    total = len(y) if weight is None else float(weight.sum())
-    if sp.issparse(X) or not whole or total > _SORTED_UP_TO:
-        return X, y, weight
-    return _sorted(X, y, weight, int(total))
 
 
 def _many_columns(X: Any) -> bool:
@@ -380,25 +389,6 @@ def _seed(random_state: Any) -> int:
 def _seed_of_int(random_state: int) -> int:
     """The same number for the same int: making a generator for it costs as much as several passes over few rows."""
     return int(check_random_state(random_state).randint(2**31))
-
-
-def _sorted(X: Array, y: Array, weight: Array | None, total: int) -> tuple[Array, Array, Array | None]:
-    first_column = X[:, 0].astype(np.result_type(X, y)) + 0.0
-    leading = first_column.view(f"u{first_column.itemsize}").byteswap()
-    order = np.argsort(leading, kind="stable")
-    if (np.diff(leading[order]) > 0).all():  # one column tells all rows apart, in the order of their bytes as below
-        if weight is not None and len(order) <= total // 2:
-            return X[order], y[order], weight[order]
-        order = order if weight is None else np.repeat(order, weight[order].astype(np.intp))
-        return X[order], y[order], None
-    joined = np.column_stack([X, y]) + 0.0  # -0.0 becomes 0.0: they are the same value
-    keys = np.ascontiguousarray(joined).view(np.dtype((np.void, joined.dtype.itemsize * joined.shape[1]))).ravel()
-    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-    counts = np.bincount(inverse, weights=weight, minlength=len(first))
-    if len(first) <= total // 2:
-        return X[first], y[first], counts
-    order = np.repeat(first, counts.astype(np.intp))
-    return X[order], y[order], None
 
 
 def warn_of_lost_class(classes: Array, codes: Array, mass: Array, dropped: Array, advice: str, stacklevel: int) -> None:

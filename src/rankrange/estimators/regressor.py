@@ -11,10 +11,12 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from ..core.arrays import Array
 from ..core.losses import Absolute, Huber, Squared
 from ..core.objective import Design
-from .linear import AoRRLinear, clean_rows, fitted_elsewhere
+from ..core.threads import threads_for
+from .linear import AoRRLinear, clean_rows, fitted_elsewhere, group_codes
+from .on_scans import ScoresScans
 
 
-class AoRRRegressor(RegressorMixin, AoRRLinear):
+class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
     """Linear regression that ignores the training rows it fits worst.
 
     It keeps the training losses ranked m+1 to k: C times the sum of the kept losses + ||coef||^2 / 2 is minimised,
@@ -83,7 +85,14 @@ class AoRRRegressor(RegressorMixin, AoRRLinear):
     """
 
     def fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        groups: Any = None,
     ) -> AoRRRegressor:
         """Fit the model to training rows.
 
@@ -94,16 +103,19 @@ class AoRRRegressor(RegressorMixin, AoRRLinear):
         y : array_like of shape (n_samples,)
             Their targets, numbers.
         sample_weight : array_like of shape (n_samples,), optional
-            A weight is a repetition: weight 2 equals the row twice.
+            A whole weight is a repetition: weight 2 equals the row twice. Other weights are relative: with m="auto" a
+            common factor changes nothing, and C is about weights that average one (docs/auto.md).
         X_val, y_val : array_like, optional
             Rows without outliers; what is "auto" of m and k is then learnt from their losses.
+        groups : array_like of shape (n_samples,), optional
+            The group of each row, such as the patient: where m or C is chosen, no group is on both sides of a fold.
 
         Returns
         -------
         AoRRRegressor
             The fitted model itself.
         """
-        if fitted_elsewhere(self, X, y, sample_weight, X_val, y_val):
+        if fitted_elsewhere(self, X, y, sample_weight, X_val, y_val, groups):
             return self
         self._check_params()
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], y_numeric=True)
@@ -113,7 +125,8 @@ class AoRRRegressor(RegressorMixin, AoRRLinear):
         clean = clean_rows(self, X_val, y_val, X.dtype)
         if clean is not None:
             clean = clean[0], np.asarray(clean[1], dtype=X.dtype)
-        self._solve(X, y.astype(X.dtype, copy=False), weight, self._loss(), 1, clean)
+        with threads_for(X):
+            self._solve(X, y.astype(X.dtype, copy=False), weight, self._loss(), 1, clean, None, group_codes(groups, X))
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> AoRRRegressor:

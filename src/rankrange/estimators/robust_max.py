@@ -17,7 +17,7 @@ from ..core.arrays import Array
 from ..core.objective import Design, Objective
 from ..solvers.descent import Metric, add_diagonal, descend
 from .classifier import AoRRClassifier
-from .linear import canonical_rows
+from .weights import canonical_rows
 
 
 def robust_maximum(s: Array, slack: float, mass: Array | None = None) -> tuple[float, Array]:
@@ -114,13 +114,21 @@ class RobustMaxClassifier(AoRRClassifier):
         self.slack = slack
 
     def _solve(
-        self, X: Any, y: Array, weight: Array | None, loss: Any, n_outputs: int, clean: tuple[Any, Array] | None = None
+        self,
+        X: Any,
+        y: Array,
+        weight: Array | None,
+        loss: Any,
+        n_outputs: int,
+        clean: tuple[Any, Array] | None = None,
+        factor: Array | None = None,
+        groups: Array | None = None,
     ) -> None:
         if clean is not None:
             raise ValueError("RobustMaxClassifier has no m and k to learn; leave X_val and y_val out")
         if not (isinstance(self.slack, int | float) and 0 <= self.slack < np.inf):
             raise ValueError(f"slack must be a finite number of at least 0, got {self.slack!r}")
-        X, y, weight = canonical_rows(X, y, weight)
+        X, y, weight = canonical_rows(X, y, weight, factor)
         design = Design(X, bool(self.fit_intercept))
         objective = Objective(design, y, loss, float(self.C), n_outputs, sample_weight=weight)
 

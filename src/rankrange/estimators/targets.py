@@ -47,7 +47,7 @@ def read_targets(y: Any, X: Any) -> Targets:
         return Targets(_fitting(sp.csr_array(true).astype(bool)), binarizer.classes_, "sets", False)
     array = np.asarray(y)
     if array.ndim == 2 and array.shape[1] != 1:
-        return Targets(check_indicator(array, "y"), np.arange(array.shape[1]), "indicator", False)
+        return Targets(check_indicator(array, "y"), _column_names(y, array.shape[1]), "indicator", False)
     column = column_or_1d(y, warn=True)
     if column.dtype.kind == "f" and not np.isfinite(column).all():
         raise ValueError(f"y must not hold NaN or infinity, got {np.sum(~np.isfinite(column))}; drop these rows")
@@ -84,13 +84,26 @@ def indicator_of(y: Any, X: Any, classes: Array, kind: str) -> Any:
                 f"y must have one column per label of the training data, got {targets.true.shape[1]} columns for "
                 f"{len(classes)} labels; pass the labels in the same columns"
             )
-        return targets.true
-    unknown = np.setdiff1d(targets.classes, classes)
-    if len(unknown):
-        raise ValueError(f"y must hold labels of the training data, got unknown {unknown[:5].tolist()}")
+        if targets.classes.dtype != object or classes.dtype != object:
+            return targets.true  # columns without names are those of the fit
+    place = {label: column for column, label in enumerate(classes.tolist())}
+    unknown = [label for label in targets.classes.tolist() if label not in place]
+    if unknown:
+        raise ValueError(f"y must hold labels of the training data, got unknown {unknown[:5]}")
     given = sp.csr_array(targets.true)
-    columns = np.searchsorted(classes, targets.classes)[given.indices]
+    columns = np.array([place[label] for label in targets.classes.tolist()], dtype=np.intp)[given.indices]
     return _fitting(sp.csr_array((given.data, columns, given.indptr), shape=(given.shape[0], len(classes))))
+
+
+def _column_names(y: Any, n_labels: int) -> Array:
+    """The names of the columns of a data frame; numbers where there are none, or where they are not all texts."""
+    names = [] if not hasattr(y, "columns") else list(y.columns)
+    if not names or not all(isinstance(name, str) for name in names):
+        return np.arange(n_labels)
+    if len(set(names)) < n_labels:
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"each column of y must have a name of its own, got {twice!r} twice; rename one of them")
+    return np.array(names, dtype=object)
 
 
 def _are_sets(y: Any) -> bool:

@@ -17,15 +17,17 @@ from ..core.cuts import cuts_of
 from ..core.losses import TKML
 from ..core.objective import Design
 from ..core.ranges import RankedRange
-from ..crossfit.folds import PENALTIES
+from ..core.threads import threads_for
+from ..crossfit.folds import PENALTIES, hold_out
 from ..metrics import top_k_labels
 from ..solvers.blocks import Blocks
 from ..solvers.descent import Log, Result
 from ..solvers.label_ranking import LabelObjective, Watch, by_separation, descend_and_polish, quasi_newton
 from ..solvers.minmax import minmax
 from ..solvers.per_label import logistic_per_label
-from .linear import canonical_rows, check_C
+from .linear import check_C, group_codes
 from .targets import LabelRanker
+from .weights import as_count, canonical_rows, is_whole, present_rows, unit_of
 
 _SOLVERS = ("auto", "dca", "minmax")
 # Steps after which a path on held-out rows is given up when none of them was better.
@@ -87,7 +89,7 @@ class TKMLClassifier(LabelRanker):
     coef_, intercept_ : ndarray of shape (n_labels, n_features) and (n_labels,)
         One row per label.
     classes_ : ndarray of shape (n_labels,)
-        The labels, or the numbers of the columns of an indicator matrix.
+        The labels: the columns of a data frame by name, those of another indicator matrix by number.
     m_, k_, C_, lam_, lam_hat_, dropped_, objective_, n_iter_, converged_, message_, history_
         As in `AoRRClassifier`.
     certificate_ : float
@@ -152,7 +154,7 @@ class TKMLClassifier(LabelRanker):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> TKMLClassifier:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> TKMLClassifier:
         """Fit the model to training rows.
 
         Parameters
@@ -162,7 +164,9 @@ class TKMLClassifier(LabelRanker):
         y : indicator matrix, sets of labels, or classes of shape (n_samples,)
             Their true labels.
         sample_weight : array_like of shape (n_samples,), optional
-            A weight is a repetition.
+            A whole weight is a repetition. Other weights are relative: with C="auto" a common factor changes nothing.
+        groups : array_like of shape (n_samples,), optional
+            The group of each row: rows are held out, to choose the stop and C, by whole groups.
 
         Returns
         -------
@@ -172,18 +176,26 @@ class TKMLClassifier(LabelRanker):
         self._check_params()
         X, targets, weight = self._read(X, y, sample_weight)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        objective = self._objective(*_ordered(X, targets.true, weight))
+        together = group_codes(groups, X)
+        if together is None:
+            objective = self._objective(*_ordered(X, targets.true, weight))
+        else:
+            present, together = present_rows(X, targets.true, weight, together)
+            objective = self._objective(*present)
         seed = int(rng.integers(2**31))  # the same batches on every part of the rows
-        objective, steps = self._choose(objective, rng, seed)
-        self.C_ = objective.C_of_sum
         mean = _Mean()
-        result = self._run(objective, steps, seed, Log(print if self.verbose else None), mean)
-        if self.validation is not None and steps:
-            result = replace(result, w=mean.W, value=objective.value(mean.W), certificate=np.inf)
+        with threads_for(X):
+            chosen, steps = self._choose(objective.in_units(unit_of(weight)), rng, seed, together)
+            objective = replace(objective, C=chosen.C)  # relative to the mean, so that it has no unit
+            result = self._run(objective, steps, seed, Log(print if self.verbose else None), mean)
+            if self.validation is not None and steps:
+                result = replace(result, w=mean.W, value=objective.value(mean.W), certificate=np.inf)
+            given = LabelObjective(Design(X, bool(self.fit_intercept)), targets.true, objective.loss, objective.C)
+            losses = given.losses_of(result.w)
+        self.C_ = objective.C_of_sum
         self.stopped_at_start_ = steps == 0
         self._store(result, objective)
-        given = LabelObjective(Design(X, bool(self.fit_intercept)), targets.true, objective.loss, objective.C)
-        self._store_cuts(given.losses_of(result.w), weight)
+        self._store_cuts(losses, weight)
         if not result.converged and self.validation is None:
             warnings.warn(
                 f"the {self.solver!r} solver did not reach tol={self.tol:g}: {result.message}; raise max_iter, scale "
@@ -229,10 +241,9 @@ class TKMLClassifier(LabelRanker):
 
     def _objective(self, X: Any, true: Any, mass: Array | None) -> LabelObjective:
         keep = self._range()
-        whole = mass is None or bool((mass == np.floor(mass)).all())
-        m, k = keep.masses(X.shape[0] if mass is None else float(mass.sum()), whole=whole)
-        self.m_: float = int(m) if whole else float(m)
-        self.k_: float = int(k) if whole else float(k)
+        m, k = keep.masses(X.shape[0] if mass is None else float(mass.sum()), whole=is_whole(mass))
+        self.m_: float = as_count(m)
+        self.k_: float = as_count(k)
         loss = TKML(int(self.top_k), two_sided=self.loss == "two_sided")
         design = Design(X, bool(self.fit_intercept))
         C = (1.0 if self.C == "auto" else float(self.C)) * (k - m)
@@ -256,13 +267,16 @@ class TKMLClassifier(LabelRanker):
             return by_separation(objective, start, **common)
         return (descend_and_polish if self.validation is None else quasi_newton)(objective, start, **common)
 
-    def _choose(self, objective: LabelObjective, rng: np.random.Generator, seed: int) -> tuple[LabelObjective, int]:
+    def _choose(
+        self, objective: LabelObjective, rng: np.random.Generator, seed: int, groups: Array | None
+    ) -> tuple[LabelObjective, int]:
         """The objective under the C that is chosen, and how many steps to take: what does best on rows held out."""
         self.stop_scores_, self.stop_score_ = None, np.nan
         open_C, to_the_end = self.C == "auto", self.validation is None
-        if objective.design.n < 2 or (to_the_end and not open_C):
+        together = groups is not None and len(np.unique(groups)) < 2  # nothing can be held out
+        if objective.design.n < 2 or together or (to_the_end and not open_C):
             return objective, int(self.max_iter)
-        held = _held_out(objective.design.n, 0.2 if to_the_end else self.validation, rng)
+        held = _held_out(objective.design.n, 0.2 if to_the_end else self.validation, rng, groups)
         best = (
             (objective, self._stop(objective, held, seed)) if not open_C else self._least_error(objective, held, seed)
         )
@@ -320,7 +334,7 @@ class TKMLClassifier(LabelRanker):
         self.lam_, self.lam_hat_ = float(lower.value), float(upper.value)
         # All m cut rows count: losses > lam_hat would leave out the m-th itself (docs/paper.md). Rows that tie at the
         # cut and are partly kept are not dropped.
-        self.dropped_ = losses >= upper.value if self.m_ and upper.taken >= upper.tied else losses > upper.value
+        self.dropped_ = losses >= upper.value if self.m_ and upper.takes_tie else losses > upper.value
 
 
 class _Stop(NamedTuple):
@@ -387,12 +401,15 @@ def _smoothed(curve: Array) -> Array:
     return smooth
 
 
-def _held_out(n: int, validation: Any, rng: np.random.Generator) -> list[Array]:
-    """Rows held out, one array per fold; at least one row stays on each side."""
+def _held_out(n: int, validation: Any, rng: np.random.Generator, groups: Array | None) -> list[Array]:
+    """Rows held out, one array per fold, of whole groups; at least one row stays on each side."""
     order = rng.permutation(n)
-    if isinstance(validation, numbers.Integral):
+    if not isinstance(validation, numbers.Integral):
+        return [np.sort(hold_out(n, round(float(validation) * n), order, groups))]
+    if groups is None:
         return [np.sort(part) for part in np.array_split(order, min(int(validation), n))]
-    return [np.sort(order[: min(max(1, round(float(validation) * n)), n - 1)])]
+    found = rng.permutation(np.unique(groups))
+    return [np.flatnonzero(np.isin(groups, part)) for part in np.array_split(found, min(int(validation), len(found)))]
 
 
 def _without(objective: LabelObjective, held: Array) -> LabelObjective:

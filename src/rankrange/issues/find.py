@@ -117,9 +117,9 @@ def find_label_issues(
     fitting = {"cv": None if isinstance(cv, int) and cv == 5 else cv, "n_repeats": n_repeats}
     if pred_probs is not None:
         _refuse(fitting, "ready-made probabilities need no fits")
-    if hasattr(X, "__rankrange_issues__"):  # rows beyond memory judge themselves
+    if hasattr(X, "__rankrange_issues__"):  # rows larger than memory
         given = {"y": y, "pred_probs": pred_probs, "learn_from": learn_from, "n_jobs": n_jobs, **fitting, "cv": None}
-        _refuse(given, "rows beyond memory hold their labels and are judged in a few passes")
+        _refuse(given, "rows larger than memory hold their labels and are judged in a few passes")
         judged: LabelIssues = X.__rankrange_issues__(
             estimator=estimator, cv=cv, trees=trees, costs=costs, random_state=random_state, verbose=verbose
         )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ..core.arrays import Array
 from ..label_noise import LIKELY
+from .named_rows import NamedRows, lines_of, shown_cell
 
 CHOICES = ("relabel", "keep", "drop", "unsure")
 
@@ -32,7 +34,7 @@ class LabelIssues:
     p_wrong : ndarray of shape (n,)
         The probability that each label is wrong.
     given, suggested : ndarray of shape (n,)
-        The label of each row, and the one that fits best.
+        The label of each row, and the one that fits best, which may be the same; the table suggests the best other.
     noise_estimate, noise_interval : float and tuple of float
         The estimated share of wrong labels, and its 95% interval.
     neighbour_weight : float
@@ -45,7 +47,8 @@ class LabelIssues:
     ranked : structured ndarray, optional
         The table of all rows, most suspect first; `top` shows the first of them.
     index : ndarray of shape (n,), optional
-        The labels of all rows, where X is a data frame with an index of its own.
+        The names of all rows in the order of `score`, if they are not 0 to n - 1: the index of a data frame, or the
+        numbers of the samples that a network was trained on.
     decisions : dict
         What was decided with `decide`, by the name of the row.
     no_error : float
@@ -101,7 +104,7 @@ class LabelIssues:
         >>> len(issues), issues.top(1)["row"].tolist()
         (0, [1])
         """
-        return (self.table if self.ranked is None else self.ranked)[:n]
+        return (self.table if self.ranked is None else self.ranked)[:n].view(NamedRows)
 
     def decide(self, row: Any, decision: str, label: Any = None) -> None:
         """Record what to do about a row; `decided` carries it out.
@@ -113,7 +116,8 @@ class LabelIssues:
         decision : {"relabel", "keep", "drop", "unsure"}
             Relabel it, keep it as it is, drop it, or none of these yet.
         label : optional
-            What it is relabelled to; by default what is suggested.
+            What it is relabelled to; by default what the table suggests, which is never the given label. A row of a
+            scan that is not among the suspects has no suggestion and needs one.
 
         Examples
         --------
@@ -126,11 +130,13 @@ class LabelIssues:
         """
         if decision not in CHOICES:
             raise ValueError(f"a decision is one of {', '.join(CHOICES)}, got {decision!r}; choose one of them")
-        place = self._place(row)
-        new = self.suggested[place] if label is None else label
-        if decision == "relabel" and new not in self.given:
-            raise ValueError(f"a label must be one of those in y, got {new!r} for row {row!r}; choose one of them")
-        self.decisions[row] = (decision, new if decision == "relabel" else None)
+        self._place(row)  # an error if there is no such row
+        new = None
+        if decision == "relabel":
+            new = self._suggestion(row) if label is None else label
+            if new not in self._labels:
+                raise ValueError(f"a label must be one of those in y, got {new!r} for row {row!r}; choose one of them")
+        self.decisions[row] = (decision, new)
 
     def decided(self) -> tuple[Array, Array]:
         """The labels after the decisions, and which rows are kept.
@@ -138,14 +144,30 @@ class LabelIssues:
         Returns
         -------
         labels, kept : ndarray of shape (n,)
-            All labels, those of relabelled rows replaced; and False for the rows that are dropped.
+            All labels, in the order of `given`, those of relabelled rows replaced; and False for the rows that are
+            dropped. The labels of a scan are read once and held in memory.
         """
-        labels, kept = self.given.copy(), np.ones(len(self.given), dtype=bool)
+        labels, kept = np.array(self.given), np.ones(len(self.given), dtype=bool)
         for row, (decision, label) in self.decisions.items():
             if decision == "relabel":
                 labels[self._place(row)] = label
             kept[self._place(row)] = decision != "drop"
         return labels, kept
+
+    @cached_property
+    def _labels(self) -> Array:
+        """The labels in y; those of a scan take one pass, so they are kept."""
+        return np.unique(np.asarray(self.given))
+
+    def _suggestion(self, row: Any) -> Any:
+        """The label that the table suggests for a row."""
+        table = self.table if self.ranked is None else self.ranked
+        found = np.flatnonzero(table["row"] == row)
+        if not len(found):
+            raise ValueError(
+                f"no other label is suggested for a row that is not among the suspects, got row {row!r}; pass label=..."
+            )
+        return table["suggested"][found[0]]
 
     def _place(self, row: Any) -> int:
         fits = np.flatnonzero((np.arange(len(self.given)) if self.index is None else self.index) == row)
@@ -161,10 +183,7 @@ class LabelIssues:
 
     def __repr__(self) -> str:
         first = self.top(10) if len(self) < 10 else self.table[:10]
-        rows = [list(self.table.dtype.names or ()), *([_shown(v) for v in row.tolist()] for row in first)]
-        widths = [max(9, *map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
-        return "\n".join([_headline(self), *lines, *(["..."] if len(self) > 10 else [])])
+        return "\n".join([_headline(self), *lines_of(first), *(["..."] if len(self) > 10 else [])])
 
     def _repr_html_(self) -> str | None:
         """For notebooks; without Jinja2 they show the text."""
@@ -234,11 +253,6 @@ def _headline(issues: LabelIssues) -> str:
     return f"{len(issues)} suspects among {len(issues.score)} rows; wrong labels: {share}"
 
 
-def _shown(value: Any, limit: int | None = 24) -> str:
-    text = f"{value:.3f}" if isinstance(value, float) else str(value)
-    return text if limit is None or len(text) <= limit else text[: limit - 3] + "..."  # never another label's name
-
-
 def _pandas(purpose: str) -> Any:
     try:
         import pandas
@@ -257,7 +271,7 @@ def issues_fragment(issues: Any, limit: int = 10) -> str:
         "issues.html",
         head=_headline(issues),
         names=issues.table.dtype.names,
-        rows=[[_shown(value, None) for value in suspect.tolist()] for suspect in issues.table[:limit]],
+        rows=[[shown_cell(value, None) for value in suspect.tolist()] for suspect in issues.table[:limit]],
         more=max(0, len(issues) - limit),
     )
     return str(shown)

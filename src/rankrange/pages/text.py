@@ -30,6 +30,11 @@ def number(value: float, digits: int = 6) -> str:
     return f"{value:.0f}" if "e+" in text and abs(value) < 1e9 else text
 
 
+def share_of(value: float) -> str:
+    """A share as it is written, in percent."""
+    return f"{100 * value:.1f}%" if value < 0.995 else f"{100 * value:.0f}%"
+
+
 def csv_safe(text: str) -> str:
     """The text with a leading quote where a spreadsheet program would take it for a formula; numbers stay numbers."""
     if _FORMULA.match(text) and not _NUMBER.fullmatch(text):

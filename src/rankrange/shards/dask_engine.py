@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..core.arrays import Array
-from .row_blocks import Range, aligned_ranges, as_rows
+from .row_blocks import aligned_ranges, as_rows
 from .seam import ArrayShard, Kernel, cut_chunk, merged
 
 # Results are merged in a tree on the workers, so many at a time.

@@ -21,8 +21,9 @@ from ..core.cuts import Cut
 from ..core.losses import LOSSES
 from ..core.objective import Design, Objective
 from ..core.ranges import RankedRange
-from ..crossfit.choose import choose_C, choose_m
+from ..crossfit.choose import choose_C, choose_m, loses_a_class
 from ..crossfit.folds import silent
+from ..estimators.weights import scale_of, unit_of
 from ..solvers import Log, Result, multistart
 from ..solvers.descent import Metric, descend
 from ..solvers.multistart import hessian
@@ -53,6 +54,11 @@ class _Data:
     whole: bool
     sample: tuple[Any, Array, Array | None]
     sampling: Sampling
+
+    @property
+    def unit(self) -> float:
+        """The mass that stands for one row: 1 for counts, by the sample for other weights."""
+        return 1.0 if self.whole else unit_of(self.sample[2])
 
 
 def fit_on_shards(shards: Shards, estimator: Any) -> Any:
@@ -85,6 +91,9 @@ def fit_on_shards(shards: Shards, estimator: Any) -> Any:
             start = _search(sample, m, k, data.total, estimator, rng)
         if m > 0 and hasattr(estimator, "tuning_"):
             m, sample, start = _confirmed(shards, estimator, data, m, k, sample, start, passes)
+            if loses_a_class(sample, start, sample.m):
+                m, sample = 0, replace(sample, m=0, C=estimator.C_ * k)
+                start = _search(sample, m, k, data.total, estimator, rng)
         start = np.zeros_like(start) if _all_tie(sample, start) else start
         full = FullData(shards, data.model, sample, data.description.n, data.total, m, k, passes)
         log = Log(print if estimator.verbose else None)
@@ -113,7 +122,7 @@ def _check_supported(estimator: Any) -> None:
             f"a fit on shards needs one of the losses {', '.join(_LOSSES)}, got loss={estimator.loss!r}; use another "
             "loss, or fit in memory"
         )
-    for name, default in (("solver", "auto"), ("stratify", False), ("operations", None)):
+    for name, default in (("solver", "auto"), ("stratify", False), ("operations", None), ("warm_start", False)):
         value = getattr(estimator, name, default)
         if value != default:
             raise ValueError(
@@ -237,22 +246,25 @@ def _chosen(estimator: Any, data: _Data, rng: np.random.Generator) -> tuple[floa
     rows, y, weight = data.sample
     loss = LOSSES[data.model.loss]()
     sample = Objective(Design(rows, data.model.fit_intercept), y, loss, 1.0, data.model.n_outputs, sample_weight=weight)
-    share = sample.total / data.total
+    share, unit = sample.total / data.total, data.unit
     C = None if estimator.C == "auto" else float(estimator.C)
-    for name in ("tuning_", "confirmation_", "noise_estimate_", "noise_interval_"):  # of an earlier fit
-        estimator.__dict__.pop(name, None)
-    if not isinstance(estimator.m, RankedRange) and estimator._is_auto("m"):
-        uncut = replace(sample, m=0, k=_rank(k * share, sample))
+    auto = not isinstance(estimator.m, RankedRange) and estimator._is_auto("m")
+    if C is not None and auto and data.model.class_weight is None:
+        C /= 1.0 if data.whole else scale_of(weight)
+    estimator._forget()
+    if auto:
+        uncut = replace(sample, m=0, k=_rank(k * share, sample)).in_units(unit)
         # The sample stands for all rows, and is penalised as they are.
-        choice = choose_m(uncut, rng, print if estimator.verbose else silent, C=None if C is None else C / share)
-        m = choice.m / share
+        choice = choose_m(uncut, rng, print if estimator.verbose else silent, C=None if C is None else C * unit / share)
+        m = choice.m * unit / share
         m = round(m) if data.whole else m
-        C = choice.C if C is None else C
+        if C is None and choice.C is not None:
+            C = choice.C / unit
         estimator.tuning_ = choice.table
         estimator.noise_estimate_, *interval = map(float, choice.noise)
         estimator.noise_interval_ = tuple(interval)
     ranked = replace(sample, m=_rank(m * share, sample), k=_rank(k * share, sample))
-    estimator.C_ = choose_C(ranked, rng) if C is None else C
+    estimator.C_ = choose_C(ranked.in_units(unit), rng) / unit if C is None else C
     return m, k, replace(ranked, C=estimator.C_ * (k - m))
 
 
@@ -274,7 +286,7 @@ def _confirmed(
     tried = candidates(sample, start, m, share, estimator.C_, shares, estimator.C == "auto")
     residual = np.abs(sample.design.scores(start)[0] - sample.y) if data.model.classes is None else np.ones(1)
     sigma = max(float(np.quantile(residual, 0.7)) / ndtri(0.85), 1e-9 * float(np.abs(sample.y).max()))
-    best, estimator.confirmation_ = confirmed(shards, data.model, data.sampling, tried, sigma, passes)
+    best, estimator.confirmation_ = confirmed(shards, data.model, data.sampling, tried, sigma, passes, data.unit)
     chosen = tried[best]
     m = round(chosen.m) if data.whole else chosen.m
     estimator.C_ = chosen.C
@@ -359,7 +371,7 @@ def _store(
     lower = None if full.model.by_margin and full.k >= full.total else look.lower
     estimator.lam_ = least if lower is None else lower.value
     estimator.lam_hat_ = np.inf if look.upper is None else look.upper.value
-    whole_tie = look.upper is not None and look.upper.taken >= look.upper.tied * (1.0 - 1e-12)
+    whole_tie = look.upper is not None and look.upper.takes_tie
     cutting = Cutting(data.model, look.W, estimator.lam_hat_, whole_tie)
     estimator.dropped_ = (
         shards.lazy_rows(dropped, cutting)

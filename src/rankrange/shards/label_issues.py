@@ -19,6 +19,7 @@ from sklearn.utils import check_random_state
 
 from ..core.arrays import Array
 from ..core.objective import Objective
+from ..core.row_space import RowSpace
 from ..crossfit import opinions
 from ..crossfit.folds import Folds
 from ..estimators import AoRRClassifier
@@ -159,7 +160,15 @@ class _Sample(NamedTuple):
         share = self.objective.total / self.data.total
         fits, _, _ = opinions.trimmed_fits(self.objective, self.codes, self.folds, None if C is None else C / share)
         found = fits.sets.C / self.objective.total if C is None else C
-        return fits.W[[0, 2]], float(fits.shares[2]), found
+        return self._of_columns(fits.W[[0, 2]]), float(fits.shares[2]), found
+
+    def _of_columns(self, W: Array) -> Array:
+        """Parameters of the columns, from those of the row space that `trimmed_fits` uses for few rows."""
+        space = RowSpace.of(self.objective.design.X)
+        if space is None:
+            return W
+        d = space.X.shape[1]
+        return np.concatenate([space.coefficients(W[..., :d]), W[..., d:]], axis=-1)
 
     def without(self, number: int) -> Objective:
         """The sample without the rows of one fold."""
@@ -309,9 +318,14 @@ class ShardJudgement:
         """The suspects, worst first."""
         return by_score(np.concatenate([np.empty(0, dtype=SUSPECT), *self.suspects.table]))
 
+    @property
+    def ranked(self) -> Array:
+        """The suspects and the first of the other rows, worst first."""
+        return by_score(np.concatenate([*self.suspects.table, self.suspects.rest]))
+
     def issues(self, shards: Any) -> LabelIssues:
         """The suspects as `find_label_issues` gives them; values of all rows are lazy."""
-        ordered, classes = self.ordered, self.data.model.classes
+        classes = self.data.model.classes
         assert classes is not None
         n = self.data.description.n
         lazy: dict[str, Any] = {
@@ -320,11 +334,11 @@ class ShardJudgement:
         for name in ("given", "suggested"):
             lazy[name] = LazyRows(shards, row_values, (name, self.judging), n, classes.dtype, classes)
         return LabelIssues(
-            table=self._public(ordered),
+            table=self._public(self.ordered),
             noise_estimate=self.posterior.share,
             noise_interval=self.posterior.interval,
             neighbour_weight=0.0,
-            ranked=self._public(by_score(np.concatenate([ordered, self.suspects.rest]))),
+            ranked=self._public(self.ranked),
             no_error=self.posterior.no_error,
             transition=self.posterior.transition,
             **lazy,
@@ -337,7 +351,7 @@ class ShardJudgement:
         kinds = [("row", np.intp), ("given", classes.dtype), ("suggested", classes.dtype), ("p_wrong", np.float64)]
         table = np.zeros(len(found), dtype=[*kinds, ("loss", np.float64), ("fdr", np.float64), ("action", "U7")])
         table["row"], table["p_wrong"], table["loss"] = found["row"], wrong, found["loss"]
-        table["given"], table["suggested"] = classes[found["given"]], classes[found["suggested"]]
+        table["given"], table["suggested"] = classes[found["given"]], classes[found["other"]]
         table["fdr"] = np.cumsum(1.0 - wrong) / np.arange(1, len(wrong) + 1)
         table["action"] = actions(wrong, found["p_suggested"], self.judging.costs)
         return table

@@ -7,9 +7,7 @@ and a sum for another order; so every product is taken over one whole block, and
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -17,6 +15,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..core.arrays import Array
+
+# How many threads share a product changes its digits, so that kernels run on one.
+from ..core.threads import one_thread as one_thread
 
 BLOCK_ROWS = 1 << 13
 
@@ -137,34 +138,6 @@ def as_rows(X: Any, dtype: Any) -> Any:
             X = X.sorted_indices()
         return X
     return np.ascontiguousarray(X, dtype=dtype)
-
-
-class _OneThread:
-    """BLAS on one thread while any kernel of this process runs: how many threads share a product changes its digits."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._users = 0
-        self._limits: Any = None
-
-    @contextmanager
-    def __call__(self) -> Iterator[None]:
-        from threadpoolctl import threadpool_limits
-
-        with self._lock:
-            if self._users == 0:
-                self._limits = threadpool_limits(1, user_api="blas")
-            self._users += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._users -= 1
-                if self._users == 0:
-                    self._limits.restore_original_limits()
-
-
-one_thread = _OneThread()
 
 
 class TreeSum:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 import weakref
@@ -38,8 +39,9 @@ def scan(
     Parameters
     ----------
     path : str or Path
-        A Parquet, Arrow IPC (Feather), .npy or CSV file, or a folder of Parquet or Arrow files, which are taken in the
-        order of their names. A CSV file is converted once, into the `spill` folder or a temporary one.
+        A Parquet, Arrow IPC (Feather), .npy, .csv or .csv.gz file, or a folder of Parquet or Arrow files, which are
+        taken in the order of their names. CSV is converted once, into the `spill` folder or a temporary one; its
+        features must be numbers.
     target : str or int
         The column of labels or numbers to predict; for .npy the number of the column, or another .npy file.
     weight : str or int, optional
@@ -74,7 +76,7 @@ def scan(
     if kind == "csv":
         folder = folder or _spill_folder(True)
         assert folder is not None
-        files, kind = [_as_arrow(files[0], target, folder)], "arrow"
+        files, kind = [_as_arrow(files[0], target, weight, columns, folder)], "arrow"
     parts, layout = (
         _npy_layout(files, target, weight, columns)
         if kind == "npy"
@@ -198,21 +200,27 @@ def _files(path: Path) -> tuple[list[Path], str]:
     found = sorted(_entries(path)) if path.is_dir() else [path]
     if not found:
         raise ValueError(f"a folder to scan must hold Parquet or Arrow files, got none in {path}; check the path")
-    kinds = {_KINDS.get(file.suffix.lower()) for file in found}
+    kinds = {_KINDS.get(_suffix(file)) for file in found}
     if None in kinds or len(kinds) > 1 or (len(found) > 1 and kinds == {"csv"}):
         names = ", ".join(sorted({file.suffix or file.name for file in found}))
         raise ValueError(
-            f"a scan reads Parquet or Arrow files of one kind, one .npy or one .csv file, got {names} in {path}; "
+            f"a scan reads Parquet or Arrow files of one kind, one .npy, .csv or .csv.gz file, got {names} in {path}; "
             "convert the files, or name one of them"
         )
     return found, str(kinds.pop())
+
+
+def _suffix(file: Path) -> str:
+    """What says the kind of a file: its suffix, or the one before .gz, in which only CSV may be packed."""
+    packed = file.suffix.lower() == ".gz" and Path(file.stem).suffix.lower() == ".csv"
+    return ".csv" if packed else file.suffix.lower()
 
 
 def _entries(folder: Path) -> Iterator[Path]:
     """Files below the folder that are tables; hidden ones and those of other kinds, like _SUCCESS, are left out."""
     for file in folder.rglob("*"):
         below = file.relative_to(folder).parts
-        if file.is_file() and not any(name.startswith((".", "_")) for name in below) and file.suffix.lower() in _KINDS:
+        if file.is_file() and not any(name.startswith((".", "_")) for name in below) and _suffix(file) in _KINDS:
             yield file
 
 
@@ -268,7 +276,6 @@ def _check_same(expected: Any, found: Any, first: Path, file: Path) -> None:
 
 
 def _common_dtype(schema: Any, features: tuple[Any, ...]) -> Any:
-    types = pyarrow_module().types
     if not features:
         raise ValueError("a scan needs at least one column of features, got none beside target and weight")
     small = True
@@ -276,13 +283,21 @@ def _common_dtype(schema: Any, features: tuple[Any, ...]) -> Any:
         if name not in schema.names:
             raise ValueError(f"columns must be columns of the table, got {name!r}; check the name")
         kind = schema.field(name).type
-        if not (types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind)):
-            raise ValueError(
-                f"features must be numbers, got column {name!r} of type {kind}; encode it, or name the columns to use "
-                "by columns=[...]"
-            )
+        _check_numbers(name, kind)
         small &= str(kind) in ("float", "halffloat", "bool", "int8", "uint8", "int16", "uint16")
     return np.float32 if small else np.float64
+
+
+def _check_numbers(name: str, kind: Any) -> None:
+    types = pyarrow_module().types
+    if not (types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind) or types.is_null(kind)):
+        raise ValueError(_no_number(name, f"of type {kind}"))
+
+
+def _no_number(name: str, got: str) -> str:
+    return (
+        f"features must be numbers, got column {name!r} {got}; encode it, or name the columns to use by columns=[...]"
+    )
 
 
 def _npy_layout(
@@ -383,21 +398,38 @@ class Spilling:
 _BLOCK_BYTES = 1 << 24
 
 
-def _as_arrow(path: Path, target: Any, folder: str) -> Path:
-    """The same table as an Arrow file in `folder`: features as float64, the target as it is."""
+def _as_arrow(path: Path, target: Any, weight: Any, columns: Sequence[Any] | None, folder: str) -> Path:
+    """The same table as an Arrow file in `folder`: features as float64, the target as it is; columns that are asked."""
     arrow_csv, pyarrow = pyarrow_module("csv"), pyarrow_module()
-    out = Path(folder) / (path.stem + ".arrow")
+    out = Path(folder) / (path.name.split(".")[0] + ".arrow")
     read = arrow_csv.ReadOptions(block_size=_BLOCK_BYTES)
-    with readable(str(path), str(path)):
-        with arrow_csv.open_csv(path, read) as head:
-            names = head.schema.names
-        kinds = {name: pyarrow.float64() for name in names if name != target}
-        convert = arrow_csv.ConvertOptions(column_types=kinds)
+    with readable(str(path), str(path)), arrow_csv.open_csv(_unpacked(path), read) as head:
+        schema = head.schema
+    wanted = None if columns is None else [n for n in schema.names if n in {*columns, target, weight}]
+    features = [n for n in (schema.names if wanted is None else wanted) if n not in (target, weight)]
+    for name in features:
+        _check_numbers(name, schema.field(name).type)
+    kinds = {name: pyarrow.float64() for name in [*features, *([] if weight is None else [weight])]}
+    convert = arrow_csv.ConvertOptions(column_types=kinds, include_columns=wanted)
+    try:
         with (
-            arrow_csv.open_csv(path, read, convert_options=convert) as reader,
+            readable(str(path), str(path)),
+            arrow_csv.open_csv(_unpacked(path), read, convert_options=convert) as reader,
             pyarrow.ipc.new_file(f"{out}.part", reader.schema) as writer,
         ):
             for batch in reader:
                 writer.write_batch(batch)
+    except ValueError as error:
+        Path(f"{out}.part").unlink(missing_ok=True)
+        found = re.search(r"In CSV column #(\d+).*conversion error to \w+: invalid value '(.*)'", str(error.__cause__))
+        if found is None:
+            raise
+        name = schema.names[int(found[1])]
+        raise ValueError(_no_number(name, f"with the text {found[2][:40]!r}")) from error
     os.replace(f"{out}.part", out)
     return out
+
+
+def _unpacked(path: Path) -> Any:
+    packed = path.suffix.lower() == ".gz"
+    return pyarrow_module().input_stream(str(path), compression="gzip" if packed else None)

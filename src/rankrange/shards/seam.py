@@ -131,6 +131,27 @@ class ShardList:
 
         return find_on_shards(self, **options)
 
+    def __rankrange_rows__(self) -> Iterator[Any]:
+        """The features of all rows, batch after batch."""
+        for shard in self.shards:
+            for batch in shard.batches():
+                yield batch.X
+
+    def __rankrange_targets__(self) -> tuple[Array, Array | None]:
+        """The targets of all rows, and their weights where they have any."""
+        y, weights = zip(*((b.y, b.weight) for shard in self.shards for b in shard.batches()), strict=True)
+        if all(weight is None for weight in weights):
+            return np.concatenate(y), None
+        filled = [np.ones(len(t)) if w is None else w for t, w in zip(y, weights, strict=True)]
+        return np.concatenate(y), np.concatenate(filled)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        raise TypeError(
+            "rows beyond memory are taken by fit, predict and score of AoRRClassifier and AoRRRegressor and by "
+            "find_label_issues, got them where an array is needed, a scaler or another model for example; read the "
+            "table into memory, or write it with its columns prepared"
+        )
+
 
 @dataclass(frozen=True)
 class Task:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..core.objective import Objective
+from ..crossfit.choose import loses_a_class
 from ..solvers.descent import Metric, descend
 from ..solvers.multistart import hessian, multistart
 from .row_blocks import BLOCK_ROWS, TreeSum, aligned_blocks, as_rows, one_thread
@@ -127,7 +128,8 @@ def candidates(
     for mass, penalty in [*((mass, C) for mass in masses), *weaker]:
         part = _at(sample, mass, penalty, share)
         W = descend(part.batch, start[None], metric, max_iter=40, tol=1e-6)[0][0]
-        found.append(Candidate(m if mass == sample.m else mass / share, penalty, W))
+        if not loses_a_class(part, W, mass):
+            found.append(Candidate(m if mass == sample.m else mass / share, penalty, W))
     return found
 
 
@@ -144,11 +146,12 @@ def confirmed(
     tried: list[Candidate],
     sigma: float,
     on_pass: Callable[[str], None],
+    unit: float = 1.0,
 ) -> tuple[int, dict[str, Array]]:
     """Which candidate does best on the rows that none of them has seen, and the table of their scores.
 
     The best must beat the ordinary fit, the first one, by a standard error; the second one, which the sample chose,
-    stays where it is within two standard errors of the best.
+    stays where it is within two standard errors of the best. `unit` is the mass that stands for one row.
     """
     on_pass("confirm")
     found: Any = shards.reduce(score_unseen, Scoring(model, tuple(one.W for one in tried), sampling, sigma))
@@ -157,7 +160,7 @@ def confirmed(
     present = mass > 0
     mean, gain, square = (sums[i * count : (i + 1) * count][:, present] / mass[present] for i in range(3))
     score, gains = mean.mean(axis=1), gain.mean(axis=1)
-    errors = np.sqrt((np.maximum(square - gain**2, 0.0) / mass[present]).sum(axis=1)) / present.sum()
+    errors = np.sqrt((np.maximum(square - gain**2, 0.0) * unit / mass[present]).sum(axis=1)) / present.sum()
     best = int(score.argmax())
     if score[best] - score[1] <= 2.0 * (errors[best] + errors[1]):
         best = 1

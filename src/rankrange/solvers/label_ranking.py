@@ -1,6 +1,6 @@
 """TKML and TKML-AoRR of a linear model: one score a label, a ranked range over the labels inside one over the rows.
 
-`LabelObjective` is the objective of `rankrange.objective` with the TKML loss, evaluated in blocks of rows. A loss moves
+`LabelObjective` is the objective of `core.objective` with the TKML loss, evaluated in blocks of rows. A loss moves
 with the scores of two labels alone, so a gradient is kept as two labels a row and costs far less than the scores.
 """
 
@@ -86,7 +86,7 @@ class LabelObjective(Objective):
 
 
 def _moving_labels(block: Block, Z: Array, loss: TKML) -> tuple[Array, Array, Array]:
-    """`LabelObjective.moving_labels` of one block: the loss of `rankrange.losses.TKML`, found by selection alone."""
+    """`LabelObjective.moving_labels` of one block: the loss of `core.losses.TKML`, found by selection alone."""
     n, n_labels = Z.shape
     k, true, rows = loss.top_k, block.true, np.arange(n)
     crowded = block.n_true > k if loss.two_sided else np.zeros(n, dtype=bool)

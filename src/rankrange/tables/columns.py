@@ -18,8 +18,15 @@ from typing import Any
 from ..errors import UserError
 from ..pages.text import visible
 
-# What counts as missing, besides an empty cell. "none" and "-" are often values.
+# What counts as missing in any column, besides an empty cell.
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "?", "#N/A", "<NA>")
+# What else stands for a missing cell in a column of numbers or dates. Among texts these are often values.
+_MARKS = {
+    *(mark.casefold() for mark in MISSING),
+    *(".", "..", "...", "-", "--", "---", "\u2013", "\u2014", "*", "na", "n.a.", "n.a", "n/d", "nd", "nil", "none"),
+    *("missing", "(missing)", "unknown", "unk", "not known", "not available", "not applicable", "not recorded"),
+    *("#div/0!", "#value!", "#ref!", "#num!", "#name?", "#null!"),
+}
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar", " ": "space", ":": "colon"}
 
 
@@ -148,7 +155,7 @@ def typed(
     UserError
         Where a column can be read in two ways, and nobody said which.
     """
-    from .encode import is_text
+    from .cell_values import is_text
 
     for option, value, known in (("dates", dates, DATES), ("decimal", decimal, DECIMALS)):
         if value is not None and value not in known:
@@ -174,9 +181,14 @@ def _value_type(column: Any) -> Any:
     return column.type.value_type if pa.types.is_dictionary(column.type) else column.type
 
 
+def is_mark(text: str) -> bool:
+    """Whether a text stands for a missing cell where its column holds numbers or dates."""
+    return text.strip().casefold() in _MARKS
+
+
 def _form_of(name: str, column: Any, dates: str | None, decimal: str | None) -> str | None:
     """The form of a column of texts: "day-first", "comma" and so on; None for texts."""
-    some = _texts(column.slice(0, 2000))[:_FIRST]
+    some = (_texts(column.slice(0, 2000)) or _texts(column))[:_FIRST]
     for pattern, decide in ((_DATE, _order_of_dates), (_NAMED, _named_dates), (_AMOUNT, _decimal_of)):
         if some and sum(pattern.fullmatch(text) is not None for text in some) >= _MOSTLY * len(some):
             texts = _texts(column)
@@ -188,10 +200,11 @@ def _form_of(name: str, column: Any, dates: str | None, decimal: str | None) -> 
 
 
 def _texts(column: Any) -> list[str]:
-    """The different texts of a column, without white space around them."""
+    """The different texts of a column, without white space around them; marks of missing cells are left out."""
     import pyarrow.compute as pc
 
-    return [text for value in pc.unique(column).to_pylist() if value is not None and (text := str(value).strip())]
+    texts = [str(value).strip() for value in pc.unique(column).to_pylist() if value is not None]
+    return [text for text in texts if not is_mark(text)]
 
 
 # ---- dates -----------------------------------------------------------------------------------------------------------

@@ -3,14 +3,13 @@
 Numbers are standardised after values far outside are brought in; texts become one 0/1 column per value, rare values
 together in one; where there are many values, columns with what the target usually is beside each, learnt from other
 rows; prose becomes a few dozen directions of its words (`texts`); dates become days, money and percent numbers
-(`forms`), yes and no become 1 and 0; a missing cell is the median, or a value of its own, with a 0/1 column that says
+(`columns`), yes and no become 1 and 0; a missing cell is the median, or a value of its own, with a 0/1 column that says
 so. What cannot help is left out: constant columns, and columns of identifiers.
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..core.arrays import Array
 from ..errors import UserError
 from ..pages.text import visible
+from .cell_values import codes_of, is_text, marks_in, numbers_of
 from .columns import typed
 from .texts import as_texts, encode_texts, encode_usual, is_prose, learn_texts, learn_usual
 
@@ -29,16 +29,9 @@ MOST_LEVELS, LEAST_ROWS = 25, 5
 _IDENTIFIER, _FEW = 0.5, 20
 # Numbers are brought in to this many spans (1% to 99% of the values) beyond the span.
 _SPANS = 10.0
-# Texts that are numbers in this share of their cells are a column of numbers; the rest counts as missing.
-_MOSTLY = 0.95
 # From this many numbers on X is float32: half the memory, and the solver sums in float64 where it matters.
 _SINGLE_FROM = 4_000_000
-# Infinity, and what overflows when it is squared, counts as missing.
-_HUGE = 1e150
 OTHER, MISSING = "(other)", "(missing)"
-_PAIRS = ({"yes", "no"}, {"y", "n"}, {"true", "false"}, {"t", "f"})
-_YES = {"yes", "y", "true", "t"}
-_DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:.*)?")
 _OTHER, _MISSING = -2, -1
 
 
@@ -61,7 +54,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     Parameters
     ----------
     dates, decimal : str or None
-        What 03/04/2025 and 1,234 mean, where a column does not say it itself; see `forms.typed`.
+        What 03/04/2025 and 1,234 mean, where a column does not say it itself; see `rankrange.tables.columns.typed`.
 
     Attributes
     ----------
@@ -99,12 +92,13 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         UserError
             Where no column is of use.
         """
-        table, self.forms_ = typed(as_table(X), dates=self.dates, decimal=self.decimal)
+        given = as_table(X)
+        table, self.forms_ = typed(given, dates=self.dates, decimal=self.decimal)
         self.columns_: list[dict[str, Any]] = []
         self.report_: list[ColumnReport] = []
         for name in table.column_names:
             settings, report = _learn(name, table.column(name), y)
-            self.report_.append(report)
+            self.report_.append(_with_marks(report, given.column(name)))
             if settings is not None:
                 self.columns_.append(settings)
         if not self.columns_:
@@ -150,7 +144,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     def _encoded(self, X: Any, y: Any) -> Array:
         table, _ = typed(as_table(X), self.forms_)
-        absent = [c["name"] for c in self.columns_ if c["name"] not in table.column_names]
+        present = set(table.column_names)
+        absent = [c["name"] for c in self.columns_ if c["name"] not in present]
         if absent:
             raise ValueError(f"X must have the columns of the fit, got none named {absent[0]!r}; add it")
         n, p = table.num_rows, len(self.owner_)
@@ -195,108 +190,15 @@ def _learn(name: str, column: Any, y: Any = None) -> tuple[dict[str, Any] | None
     return settings, ColumnReport(name, kind, missing, settings is not None, how)
 
 
-def numbers_of(column: Any) -> tuple[Array | None, str, int]:
-    """The column as numbers, where it is one of numbers, dates, times, or yes and no.
-
-    Returns
-    -------
-    values : ndarray or None
-        NaN for missing cells; None where the column is text.
-    kind : str
-        What the column holds, in words.
-    strays : int
-        How many cells are no numbers and count as missing.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    t = column.type
-    if pa.types.is_boolean(t):
-        return _as_floats(pc.cast(column, pa.int8())), "yes or no", 0
-    if pa.types.is_integer(t):
-        return _as_floats(column), "whole numbers", 0
-    if pa.types.is_floating(t) or pa.types.is_decimal(t):
-        return _as_floats(column), "numbers", 0
-    if pa.types.is_date(t) or pa.types.is_timestamp(t):
-        return _as_floats(pc.cast(pc.cast(column, pa.timestamp("ms")), pa.int64())) / 86_400_000.0, "dates", 0
-    if pa.types.is_time(t) or pa.types.is_duration(t):
-        width = pa.int64() if t.bit_width == 64 else pa.int32()
-        return _as_floats(pc.cast(column, width)), "times", 0
-    if pa.types.is_null(t):
-        return np.full(len(column), np.nan), "empty", 0
-    if is_text(t):
-        return _numbers_in_text(column)
-    return None, "text", 0
-
-
-def is_text(t: Any) -> bool:
-    """Whether a pyarrow type is one of text."""
-    import pyarrow as pa
-
-    return bool(pa.types.is_string(t) or pa.types.is_large_string(t) or str(t) == "string_view")
-
-
-def _as_floats(column: Any) -> Array:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    values = pc.fill_null(pc.cast(column, pa.float64(), safe=False), np.nan).to_numpy().astype(np.float64)
-    values[~(np.abs(values) < _HUGE)] = np.nan
-    return values
-
-
-def _numbers_in_text(column: Any) -> tuple[Array | None, str, int]:
-    """Numbers of texts that are nearly all numbers (such as an age with a few "unknown"), yes and no, or all dates."""
-    codes, levels = codes_of(column)
-    folded = {level.strip().casefold() for level in levels}
-    if folded and any(folded <= pair for pair in _PAIRS):
-        said = [float(level.strip().casefold() in _YES) for level in levels]
-        return np.array([*said, np.nan])[codes], "yes or no", 0
-    values = np.array([_number(level) for level in levels] + [np.nan])
-    counts = np.bincount(codes[codes >= 0], minlength=len(levels))
-    known, strays = int(counts.sum()), int(counts[np.isnan(values[:-1])].sum())
-    if known == 0:
-        return None, "text", 0
-    if strays <= (1.0 - _MOSTLY) * known:
-        return values[codes], "numbers", strays
-    days = _days(levels)
-    return (None, "text", 0) if days is None else (np.append(days, np.nan)[codes], "dates", 0)
-
-
-def _days(levels: list[str]) -> Array | None:
-    """Days since 1970 where all texts are ISO dates, as the reader of CSV takes them for, else None."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    texts = [level.strip() for level in levels]
-    if not all(_DATE.fullmatch(text) for text in texts):
-        return None
-    for kind in (pa.timestamp("ms"), pa.timestamp("ms", "UTC")):
-        try:
-            return _as_floats(pc.cast(pc.cast(pa.chunked_array([texts]), kind), pa.int64())) / 86_400_000.0
-        except pa.ArrowInvalid:
-            continue
-    return None
-
-
-def _number(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        return np.nan
-    return value if abs(value) < _HUGE else np.nan
-
-
-def codes_of(column: Any) -> tuple[Array, list[str]]:
-    """The number of its value for each cell (-1 where it is missing), and the values as text."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-    encoded = encoded.unify_dictionaries() if encoded.num_chunks > 1 else encoded
-    parts = [pc.fill_null(pc.cast(chunk.indices, pa.int64()), -1).to_numpy() for chunk in encoded.chunks]
-    levels = [str(value) for value in encoded.chunk(0).dictionary.to_pylist()] if encoded.num_chunks else []
-    return (np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)), levels
+def _with_marks(report: ColumnReport, column: Any) -> ColumnReport:
+    """The report of a column, which says what stood for missing cells where it was no empty cell."""
+    if report.kind == "text" or not is_text(column.type):
+        return report
+    marks = marks_in(column)
+    if not marks:
+        return report
+    listed = ", ".join(f"'{visible(mark, 20)}'" for mark in list(marks)[:4]) + (" ..." if len(marks) > 4 else "")
+    return replace(report, how=f"{report.how}; {sum(marks.values()):,} cells that hold {listed} count as missing")
 
 
 # ---- numbers ---------------------------------------------------------------------------------------------------------

@@ -327,7 +327,7 @@ def with_images(table: Any, folder: Path) -> Any:
 
 def _file_column(table: Any, folder: Path) -> str:
     """The column whose cells are names of files in the folder."""
-    from .encode import is_text
+    from .cell_values import is_text
 
     inside = folder.resolve()
     best = ("", 0)
@@ -413,5 +413,5 @@ def _csv_batches(source: Source, columns: list[str], types: dict[str, Any]) -> I
     except (OSError, ValueError, EOFError, zlib.error, MemoryError) as error:
         stray = re.search(r"In CSV column #(\d+).*conversion error", str(error))
         if stray:
-            raise StrayCell(columns[int(stray.group(1))]) from error
+            raise StrayCell(source.names[int(stray.group(1))]) from error  # counted among all columns of the file
         raise source._unreadable(error) from error

@@ -9,7 +9,6 @@ remedy. Files are only ever read.
 
 from __future__ import annotations
 
-import csv
 import gzip
 import importlib
 import io
@@ -32,6 +31,7 @@ from ..pages.text import visible
 from .columns import DELIMITERS, MISSING, nearest, shown
 from .columns import find_column as find_column
 from .formats import kind_of, load, saved_input
+from .records import line_count, records
 
 # More columns than this would need more memory than most machines have, one-hot columns not yet counted.
 MOST_COLUMNS = 10_000
@@ -188,11 +188,12 @@ class Source:
         opener: Any = gzip.open if self.zipped else open
         try:
             with opener(self.path, "rt", encoding=self.encoding, errors="replace", newline="") as file:
-                reader = csv.reader(file, delimiter=self.delimiter)
-                for cells in reader:
+                line = 0
+                for record, cells in records(file, self.delimiter):
+                    line += line_count(record)
                     if cells and len(cells) != len(self.names):
-                        return reader.line_num, len(cells)
-        except (OSError, csv.Error):
+                        return line, len(cells)
+        except OSError:
             pass
         return 0, 0
 
@@ -325,7 +326,7 @@ def _open_csv(path: Path, head: bytes, zipped: bool, size: int, delimiter: str |
     whole = len(head) < _HEAD
     text = _decoded(path, head, encoding, whole)
     chosen = delimiter or ("\t" if re.search(r"\.(tsv|tab)(\.gz)?$", path.name.lower()) else ",")
-    names, lines, more = _header(path, text, chosen)
+    names, lines, more = _header(text, chosen)
     if len(names) == 1:
         raise _one_column(path, text, chosen)
     if not more and not whole:
@@ -351,16 +352,15 @@ def _decoded(path: Path, head: bytes, encoding: str, whole: bool) -> str:
     return text.removeprefix("\ufeff")
 
 
-def _header(path: Path, text: str, delimiter: str) -> tuple[list[str], int, bool]:
+def _header(text: str, delimiter: str) -> tuple[list[str], int, bool]:
     """(names, lines up to the end of the header, whether anything follows)."""
-    csv.field_size_limit(_HEAD)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-    try:
-        names = next((cells for cells in reader if cells), [])
-        lines = reader.line_num
-        return names, lines, any(cells for cells in reader)
-    except csv.Error as error:
-        raise UserError(f"cannot read the first lines of {path} ({error}); check the quotes in them") from error
+    found, lines = records(io.StringIO(text, newline=""), delimiter), 0
+    names: list[str] = []
+    for record, names in found:
+        lines += line_count(record)
+        if names:
+            break
+    return names, lines, any(cells for _, cells in found)
 
 
 def _one_column(path: Path, text: str, delimiter: str) -> UserError:

@@ -1,8 +1,9 @@
 """Files that appear whole or not at all.
 
-Every output is written to a hidden temporary file beside its place, forced to the disk, and moved into place when all
-of them are ready. Whatever happens before, a kill included, leaves the old file or none; what a kill leaves behind is a
-dot file that ends in `.tmp` and cannot be taken for an output.
+Every output is written to a temporary file in its folder, forced to the disk, and moved into place when all of them are
+ready. Whatever happens before, a kill included, leaves the old file or none. Where the system has files without a name
+(Linux, most file systems) a kill leaves nothing else behind, unless it comes between two moves; elsewhere a dot file
+that ends in `.tmp` and cannot be taken for an output.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import gzip
 import os
 import re
-import tempfile
+import secrets
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,6 +19,7 @@ from typing import Any, BinaryIO
 from ..errors import UserError
 
 Writer = Callable[[BinaryIO], None]
+_BINARY = getattr(os, "O_BINARY", 0)  # of Windows
 
 
 def check_places(outputs: Mapping[str, Path], inputs: Mapping[str, Path]) -> None:
@@ -43,37 +45,65 @@ def check_places(outputs: Mapping[str, Path], inputs: Mapping[str, Path]) -> Non
 
 def write_whole(outputs: Mapping[Path, bytes | Writer]) -> None:
     """Write all files, or none that is new: contents are bytes, or a function that writes them into a binary file."""
-    ready: list[tuple[str, Path]] = []
+    ready: list[_Draft] = []
     path = Path()
     try:
         for path, content in outputs.items():
-            handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.", suffix=".tmp")
-            ready.append((name, path))
-            with os.fdopen(handle, "wb") as file:
-                if callable(content):
-                    content(file)
-                else:
-                    file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(name, 0o666 & ~_umask())  # mkstemp makes files that only their owner can read
+            ready.append(_Draft(path))
+            ready[-1].fill(content)
         while ready:
-            name, path = ready[0]
-            os.replace(name, path)
+            path = ready[0].path
+            ready[0].publish()
             ready.pop(0)
     except OSError as error:
         raise UserError(
             f"cannot write {path}: {error.strerror or error}; free some space or choose another place"
         ) from error
     finally:
-        for name, _ in ready:
-            Path(name).unlink(missing_ok=True)
+        for draft in ready:
+            draft.discard()
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+class _Draft:
+    """A file that has no name yet, or a hidden one where the system knows no files without a name."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.name = path.parent / f".{path.name[:100]}.{secrets.token_hex(6)}.tmp"
+        # The mode is what the user's umask leaves of it; reading the umask would mean to set it for the whole process.
+        try:
+            self.handle, self.named = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY, 0o666), False
+        except (AttributeError, OSError):
+            self.handle, self.named = os.open(self.name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | _BINARY, 0o666), True
+
+    def fill(self, content: bytes | Writer) -> None:
+        with os.fdopen(self.handle, "wb", closefd=False) as file:
+            if callable(content):
+                content(file)
+            else:
+                file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def publish(self) -> None:
+        """Give the file its place."""
+        if not self.named:
+            # A folder is named so that the link is that of the file, not of the entry in /proc.
+            folder = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                os.link(f"/proc/self/fd/{self.handle}", self.name, src_dir_fd=folder, follow_symlinks=True)
+            finally:
+                os.close(folder)
+            self.named = True
+        os.close(self.handle)
+        self.handle = -1
+        os.replace(self.name, self.path)
+
+    def discard(self) -> None:
+        if self.handle >= 0:
+            os.close(self.handle)
+        if self.named:
+            self.name.unlink(missing_ok=True)
 
 
 def packed(path: Path, write: Writer) -> Writer:

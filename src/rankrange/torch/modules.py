@@ -37,7 +37,7 @@ class AoRRLoss(nn.Module):
         Counts (int) or fractions (float), as everywhere; they may be reassigned during training. `m="auto"` decides by
         itself how many samples to cut, and which: call the loss as `criterion(output, target, index)` with the index of
         each sample in the data set (see `WithIndex`), and what the network says of each sample is remembered from epoch
-        to epoch. Without indices it judges by what the network says at the moment. See `rankrange.torch.judge`.
+        to epoch. Without indices it judges by what the network says at the moment. See `rankrange.torch.auto`.
     ranking : {"batch", "stream"}
         "batch" ranks within the batch. "stream" tracks the two cuts across batches, so that ranks are ranks in the data
         set and a batch full of outliers loses all of them (fractions only; see `StreamingCuts`).
@@ -168,7 +168,8 @@ class AoRRLoss(nn.Module):
         Returns
         -------
         LabelIssues
-            Rows are sample indices. The column "cut" is the share of a sample's visits at which it was cut.
+            Rows are sample indices, in `top` and for `decide` too; what it holds of every row is about the samples that
+            were visited, in the order of its `index`. "cut" is the share of a sample's visits at which it was cut.
         """
         from .suspect_table import suspects_of
 

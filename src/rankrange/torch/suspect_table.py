@@ -8,7 +8,7 @@ a label is wrong is that of the flip model times the firmness of the objections 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -45,18 +45,28 @@ def suspects_of(auto: AutoCut) -> LabelIssues:
     belief = belief[:, present] + 1e-12
     found = find_label_issues(y=given, pred_probs=belief / belief.sum(1, keepdims=True))
     found = _discounted(found, judge.firmness().cpu().double().numpy()[given])
-    found.table["cut"] = (memory.cuts[:-1].cpu().numpy()[seen] / visits[seen])[found.table["row"]]
-    found.table["row"] = seen[found.table["row"]]
-    return found
+    cut = memory.cuts[:-1].cpu().numpy()[seen] / visits[seen]
+    return replace(
+        found, table=_numbered(found.table, cut, seen), ranked=_numbered(found.ranked, cut, seen), index=seen
+    )
 
 
 def _discounted(found: LabelIssues, firmness: Array) -> LabelIssues:
-    """The same findings, each claim that a label is wrong times the firmness of the objections to it."""
+    """The same findings, with each p_wrong multiplied by the firmness of the objections to its class."""
+    assert found.ranked is not None
     p_wrong = found.p_wrong * firmness
-    table = found.table[p_wrong[found.table["row"]] >= POSSIBLE]
-    claims = p_wrong[table["row"]]
-    table["p_wrong"] = claims
-    table["fdr"] = np.cumsum(1.0 - claims) / np.arange(1, len(table) + 1)
-    sure = (table["action"] == "relabel") & (claims >= SURE)
-    table["action"] = np.where(sure, "relabel", np.where(claims >= LIKELY, "drop", "look"))
-    return replace(found, table=table, p_wrong=p_wrong)
+    ranked = found.ranked.copy()
+    ranked["p_wrong"] = probability = p_wrong[ranked["row"]]
+    sure = (ranked["action"] == "relabel") & (probability >= SURE)
+    ranked["action"] = np.where(sure, "relabel", np.where(probability >= LIKELY, "drop", "look"))
+    table = ranked[probability >= POSSIBLE]
+    for part in (ranked, table):
+        part["fdr"] = np.cumsum(1.0 - part["p_wrong"]) / np.arange(1, len(part) + 1)
+    return replace(found, table=table, ranked=ranked, p_wrong=p_wrong)
+
+
+def _numbered(table: Any, cut: Array, seen: Array) -> Array:
+    """The table with how often each sample was cut, and with rows named by the number of the sample."""
+    table = table.copy()
+    table["cut"], table["row"] = cut[table["row"]], seen[table["row"]]
+    return table

@@ -43,6 +43,7 @@
     byId("card-suggested").textContent = s.suggested;
     byId("card-p").textContent = s.p > 0.995 ? ">99%" : percent(s.p);
     byId("card-why").textContent = s.why + ".";
+    for (const button of card.querySelectorAll("[data-choice]")) button.classList.toggle("primary", button.dataset.choice === s.action);
     showLabel(s, made);
     showImages(s);
     showCells(s);

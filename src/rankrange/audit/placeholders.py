@@ -1,0 +1,120 @@
+"""Numbers that stand for a missing cell: codes such as -999 and 99999, and zeros where nothing can be zero.
+
+A code is a number that people choose for "missing", that comes several times, and that lies apart from all others. A
+zero is one where all other values are positive and zero is farther from them than their tail reaches, on the scale of
+logarithms: weights, pressures and prices do not come near it, counts and amounts do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from scipy.special import ndtri
+
+from ..core.arrays import Array
+from ..pages.text import visible
+from .problems import Column, RowProblem, quantiles, said_value
+
+# A placeholder stands in so many cells at least; so many other cells, of so many values, tell what is usual.
+_LEAST_CELLS, _LEAST_OTHERS, _LEAST_VALUES = 3, 20, 5
+# A code lies beyond all other cells by so much of what 98% of them span.
+_APART = 0.5
+# More zeros are the usual value of the column; a tail must end so many steps above zero, and no value may come nearer
+# to zero than this part of the median.
+_MOST_ZEROS, _STEPS, _NEAR = 0.5, 3.0, 0.1
+
+
+def find_placeholders(column: Column, numbers: Array) -> tuple[Column, list[RowProblem]]:
+    """The numbers of a column that probably stand for missing cells.
+
+    Parameters
+    ----------
+    column : Column
+        A column of numbers.
+    numbers : ndarray of int
+        How the audit numbers the rows.
+
+    Returns
+    -------
+    column : Column
+        The same column with these cells missing, for all other checks.
+    problems : list of RowProblem
+        One for each such number.
+    """
+    found: list[RowProblem] = []
+    if column.kind not in ("numbers", "whole numbers"):
+        return column, found
+    while (hit := _placeholder(column)) is not None:
+        value, strength = hit
+        values = column.values
+        assert values is not None
+        found.append(_problem(column, value, strength, numbers))
+        column = replace(column, values=np.where(values == value, np.nan, values))
+    return column, found
+
+
+def _placeholder(column: Column) -> tuple[float, float] | None:
+    """A number of the column that stands for missing cells, and how sure that is; None where there is none."""
+    assert column.values is not None
+    known = column.values[~np.isnan(column.values)]
+    if len(known) < _LEAST_OTHERS:
+        return None
+    for end in (float(known.min()), float(known.max())):
+        others = known[known != end]
+        count = len(known) - len(others)
+        if count < _LEAST_CELLS or len(others) < _LEAST_OTHERS:
+            continue
+        if _is_code(end) and _lies_apart(end, others):
+            return end, 0.85
+        if end == 0 and count <= _MOST_ZEROS * len(known) and _never_near_zero(others):
+            return end, 0.7
+    return None
+
+
+def _is_code(value: float) -> bool:
+    """-1, and numbers of two or more nines, of either sign: 99, -999, 99999, -99.9."""
+    digits = f"{abs(value):.10g}".replace(".", "")
+    return value == -1 or (len(digits) > 1 and set(digits) == {"9"})
+
+
+def _lies_apart(code: float, others: Array) -> bool:
+    """Whether a code lies beyond all others by a good part of what they span; -1 needs only that none is negative."""
+    if len(np.unique(others[:10_000])) < _LEAST_VALUES:
+        return False
+    if code == -1:
+        whole = bool((others == np.floor(others)).all())
+        return whole and float(others.min()) >= 0 and len(np.unique(others[:10_000])) > _LEAST_OTHERS
+    low, high = quantiles(others, [0.01, 0.99])
+    gap = code - float(others.max()) if code > 0 else float(others.min()) - code
+    return gap > _APART * max(float(high - low), 1e-300) and abs(code) > float(np.abs(others).max())
+
+
+def _never_near_zero(others: Array) -> bool:
+    """Whether positive values end so far above zero that a zero is none of them."""
+    values = np.unique(others)
+    if values[0] <= 0 or len(values) < _LEAST_VALUES or values[0] < _NEAR * float(np.median(others)):
+        return False
+    logs = np.log(others)
+    fifth, tenth, quarter, centre = quantiles(logs, [0.05, 0.1, 0.25, 0.5])
+    sizes = (centre - np.array([quarter, tenth, fifth])) / ndtri([0.75, 0.9, 0.95])
+    reach = float(np.max(sizes)) * -float(ndtri(0.05 / max(len(others), 20)))
+    least = min(float(np.exp(centre - reach)), float(values[0]))
+    # The step of the column: what neighbouring values of its lower half differ by.
+    step = float(np.median(np.diff(values[: max(3, len(values) // 2)])))
+    return least > _STEPS * step
+
+
+def _problem(column: Column, value: float, strength: float, numbers: Array) -> RowProblem:
+    assert column.values is not None
+    rows = numbers[column.values == value]
+    others = column.values[(column.values != value) & ~np.isnan(column.values)]
+    low, high = (said_value(column, float(end)) for end in (others.min(), others.max()))
+    share, said = 100 * len(rows) / len(column.values), said_value(column, value)
+    sentence = (
+        f"{visible(column.name, 60)} is {said} in {len(rows):,} rows ({share:.3g}%), and from {low} to {high} in all "
+        f"others: {said} probably stands for a missing value; leave these cells empty"
+    )
+    return RowProblem(
+        "placeholder", tuple(rows.tolist()), column.name, said, f"{low} to {high}", sentence, strength, "fix"
+    )

@@ -1,0 +1,84 @@
+"""Predictions and scores of linear models on rows that do not fit into memory, batch after batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import assert_all_finite, validate_data
+
+from ..core.arrays import Array
+
+
+def checked_rows(estimator: Any, X: Any) -> Iterator[Any]:
+    """X as arrays of rows that a fitted estimator can take: X itself, or what a scan holds, batch after batch.
+
+    Parameters
+    ----------
+    estimator : AoRRClassifier or AoRRRegressor
+        Fitted; it knows the number of its columns, and their names where they had any.
+    X : array_like, sparse matrix or scan
+        The rows.
+
+    Yields
+    ------
+    ndarray or sparse matrix
+        At least one, of the columns of the fit.
+    """
+    if not hasattr(X, "__rankrange_rows__"):
+        yield validate_data(estimator, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+        return
+    fitted, here = (None if names is None else list(names) for names in (_names(estimator), X.columns))
+    if fitted is not None and here is not None and fitted != here:
+        odd = next((name for name in [*fitted, *here] if (name in fitted) != (name in here)), None)
+        what = "them in another order" if odd is None else f"{odd!r} in only one of the two"
+        raise ValueError(f"a scan must have the columns of the fit, got {what}; name them by columns=[...]")
+    count = 0
+    for rows in X.__rankrange_rows__():
+        if rows.shape[1] != estimator.n_features_in_:
+            raise ValueError(
+                f"a scan must have the {estimator.n_features_in_} columns of the fit, got {rows.shape[1]}; name them "
+                "by columns=[...]"
+            )
+        assert_all_finite(rows, input_name="X")
+        count += 1
+        yield rows
+    if not count:
+        yield np.empty((0, estimator.n_features_in_))
+
+
+def _names(estimator: Any) -> Array | None:
+    return getattr(estimator, "feature_names_in_", None)
+
+
+class ScoresScans:
+    """A `score` that takes rows beyond memory as well; these hold their targets and weights themselves."""
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """The mean accuracy of a classifier, or R squared of a regressor.
+
+        Parameters
+        ----------
+        X : array_like, sparse matrix or scan
+            The rows.
+        y : array_like of shape (n,)
+            Their labels or numbers; left out for a scan, which holds them.
+        sample_weight : array_like of shape (n,), optional
+            Their weights; left out for a scan.
+
+        Returns
+        -------
+        float
+            The score.
+        """
+        if hasattr(X, "__rankrange_targets__"):
+            if y is not None or sample_weight is not None:
+                raise TypeError(
+                    "rows beyond memory hold their target and weights themselves, got y or sample_weight beside them; "
+                    "leave these out"
+                )
+            y, sample_weight = X.__rankrange_targets__()
+        elif y is None:
+            raise TypeError("score needs y, the targets of the rows of X, got none; pass score(X, y)")
+        return float(super().score(X, y, sample_weight))  # type: ignore[misc]

@@ -1,0 +1,173 @@
+"""What rows weigh, and the arrays that a solver gets for it.
+
+Whole weights are counts: weight 2 equals the row twice, to the bit on small sets. Other weights are relative, and a fit
+that chooses m or C does not depend on their scale: a given C is about weights that average one (`scale_of`), and the
+evidence for a choice is counted in `unit_of`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils.class_weight import compute_class_weight
+
+from ..core.arrays import Array
+
+# Sorting rows costs little up to this many, and repetition is exact there.
+_SORTED_UP_TO = 5000
+# A sparse matrix of up to this many entries is quicker as a dense one.
+_DENSE_UP_TO = 1_000_000
+
+
+def is_whole(weight: Array | None) -> bool:
+    """Whether weights are counts; no weights count each row once."""
+    return weight is None or bool((weight == np.floor(weight)).all())
+
+
+def as_count(mass: float) -> float:
+    """A mass as an int where it is a whole number, but for the rounding of a sum of weights."""
+    near = round(mass)
+    return near if abs(mass - near) <= 1e-9 * max(1.0, abs(mass)) else float(mass)
+
+
+def product_of(weight: Array | None, factor: Array | None) -> Array | None:
+    """The mass of each row: its weight times the factor of its class; None if neither is given."""
+    return weight if factor is None else factor if weight is None else weight * factor
+
+
+def scale_of(weight: Array | None) -> float:
+    """The mean of the positive weights, by which relative weights are divided where m is chosen; 1 for counts."""
+    if weight is None or is_whole(weight):
+        return 1.0
+    return float(weight.sum() / np.count_nonzero(weight))
+
+
+def unit_of(weight: Array | None, factor: Array | None = None) -> float:
+    """The mass that stands for one row of evidence: 1 for counts, c for weights that are all c.
+
+    The mass of all rows in this unit is Kish's effective number of rows, (sum w)^2 / sum w^2, by which a weighted mean
+    has the standard error of a plain one.
+
+    Parameters
+    ----------
+    weight : ndarray of shape (n,) or None
+        Weights of the rows. If they are whole they say how many rows there are.
+    factor : ndarray of shape (n,) or None
+        Factors of their classes.
+    """
+    mass = product_of(weight, factor)
+    if mass is None or is_whole(mass):
+        return 1.0
+    present = mass > 0
+    counted = factor is not None and weight is not None and is_whole(weight)
+    of_one = (factor if counted else mass)[present]  # type: ignore[index]
+    if (of_one == of_one[0]).all():
+        return float(of_one[0])
+    return float(mass[present] @ of_one / mass[present].sum())
+
+
+def class_factors(class_weight: Any, classes: Array, codes: Array, weight: Array | None) -> Array:
+    """The factor of each row by class_weight; "balanced" counts a row of weight 2 twice, as everywhere.
+
+    Parameters
+    ----------
+    class_weight : dict or "balanced"
+        As scikit-learn takes it.
+    classes : ndarray
+        The labels.
+    codes : ndarray of shape (n,)
+        The number of the label of each row.
+    weight : ndarray of shape (n,) or None
+        Weights of the rows.
+    """
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        sizes = np.bincount(codes, weights=weight, minlength=len(classes)).astype(np.float64)
+        present = sizes > 0
+        balance = np.divide(sizes.sum(), present.sum() * sizes, out=np.ones_like(sizes), where=present)
+        return balance[codes]
+    present = np.unique(codes)
+    balance = compute_class_weight(class_weight, classes=classes[present], y=classes[codes])
+    return np.asarray(balance[np.searchsorted(present, codes)], dtype=np.float64)
+
+
+def canonical_rows(
+    X: Any, y: Array, weight: Array | None, factor: Array | None = None, *, as_sparse: bool = False
+) -> tuple[Any, Array, Array | None]:
+    """Training rows as a solver wants them: without rows of no weight, small sets in one order.
+
+    sample_weight means repetition: weight 2 equals the row twice. A search from random starts keeps that promise only
+    if both forms of the data become the same arrays, so a small set is sorted and its repetitions are written out or,
+    where they are many, merged. Factors of the classes, and one weight of all rows, change neither order nor merging.
+
+    Parameters
+    ----------
+    X : ndarray or sparse matrix of shape (n, d)
+        The rows.
+    y : ndarray of shape (n,) or (n, L)
+        Their targets.
+    weight : ndarray of shape (n,) or None
+        Their weights.
+    factor : ndarray of shape (n,) or None
+        What weights are multiplied with; rows of the same y have the same factor.
+    as_sparse : bool, default=False
+        Whether sparse rows stay sparse, however few there are.
+
+    Returns
+    -------
+    X, y, weight
+        A weight of None means that each row counts once.
+    """
+    if sp.issparse(X) and X.shape[0] * X.shape[1] <= _DENSE_UP_TO and not as_sparse:
+        X = X.toarray()
+    mass = product_of(weight, factor)
+    if mass is not None and not (mass > 0).all():
+        present = np.flatnonzero(mass > 0)
+        X, y, mass = X[present], y[present], mass[present]
+        weight = None if weight is None else weight[present]
+        factor = None if factor is None else factor[present]
+    if is_whole(mass):
+        weight, factor = (None if mass is None or (mass == 1.0).all() else mass), None
+    elif weight is not None and (weight == weight[0]).all():
+        weight, factor = None, mass
+    total = len(y) if weight is None else float(weight.sum())
+    if sp.issparse(X) or not is_whole(weight) or total > _SORTED_UP_TO:
+        return X, y, product_of(weight, factor)
+    rows, targets, counts = _sorted(X, y, weight, int(total))
+    return rows, targets, product_of(counts, None if factor is None else _of_targets(y, factor, targets))
+
+
+def present_rows(X: Any, y: Array, mass: Array | None, groups: Array) -> tuple[tuple[Any, Array, Array | None], Array]:
+    """Rows of positive mass as they are, with their groups: in one order, rows would lose theirs."""
+    if mass is None or (mass > 0).all():
+        return (X, y, mass), groups
+    present = np.flatnonzero(mass > 0)
+    return (X[present], y[present], mass[present]), groups[present]
+
+
+def _of_targets(y: Array, factor: Array, targets: Array) -> Array:
+    """The factors of other rows, by their targets."""
+    if (factor == factor[0]).all():
+        return np.full(len(targets), factor[0])
+    values, first = np.unique(y, return_index=True)
+    return np.asarray(factor[first][np.searchsorted(values, targets)])
+
+
+def _sorted(X: Array, y: Array, weight: Array | None, total: int) -> tuple[Array, Array, Array | None]:
+    first_column = X[:, 0].astype(np.result_type(X, y)) + 0.0
+    leading = first_column.view(f"u{first_column.itemsize}").byteswap()
+    order = np.argsort(leading, kind="stable")
+    if (np.diff(leading[order]) > 0).all():  # one column tells all rows apart, in the order of their bytes as below
+        if weight is not None and len(order) <= total // 2:
+            return X[order], y[order], weight[order]
+        order = order if weight is None else np.repeat(order, weight[order].astype(np.intp))
+        return X[order], y[order], None
+    joined = np.column_stack([X, y]) + 0.0  # -0.0 becomes 0.0: they are the same value
+    keys = np.ascontiguousarray(joined).view(np.dtype((np.void, joined.dtype.itemsize * joined.shape[1]))).ravel()
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    counts = np.bincount(inverse, weights=weight, minlength=len(first))
+    if len(first) <= total // 2:
+        return X[first], y[first], counts
+    order = np.repeat(first, counts.astype(np.intp))
+    return X[order], y[order], None

@@ -1,0 +1,34 @@
+"""A structured array that prints its columns by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+# Rows that are printed.
+_MOST = 20
+
+
+class NamedRows(np.ndarray):
+    """Rows with named columns: an ordinary structured array, printed as a table."""
+
+    def __repr__(self) -> str:
+        if self.dtype.names is None or self.ndim != 1:
+            return str(np.asarray(self))
+        return "\n".join([*lines_of(self[:_MOST]), *([f"... {len(self):,} rows"] if len(self) > _MOST else [])])
+
+    __str__ = __repr__
+
+
+def lines_of(rows: Any) -> list[str]:
+    """The names of the columns, and a line for each row, cells below each other."""
+    table = [list(rows.dtype.names or ()), *([shown_cell(cell) for cell in row.tolist()] for row in np.asarray(rows))]
+    widths = [max(9, *map(len, column)) for column in zip(*table, strict=True)]
+    return ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in table]
+
+
+def shown_cell(value: Any, limit: int | None = 24) -> str:
+    """A cell as it is printed; a text over `limit` is cut short."""
+    text = f"{value:.3f}" if isinstance(value, float) else str(value)
+    return text if limit is None or len(text) <= limit else text[: limit - 3] + "..."  # never another label's name

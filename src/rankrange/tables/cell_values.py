@@ -1,0 +1,134 @@
+"""The cells of a column as numbers: numbers, dates, times, yes and no, and texts that are nearly all one of these."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from ..core.arrays import Array
+from .columns import is_mark
+
+# Texts that are numbers in this share of their cells are a column of numbers; the rest counts as missing.
+_MOSTLY = 0.95
+# Infinity, and what overflows when it is squared, counts as missing.
+_HUGE = 1e150
+_PAIRS = ({"yes", "no"}, {"y", "n"}, {"true", "false"}, {"t", "f"})
+_YES = {"yes", "y", "true", "t"}
+_DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:.*)?")
+
+
+def marks_in(column: Any) -> dict[str, int]:
+    """The texts that stand for missing cells in a column of texts, and how many cells hold each."""
+    codes, levels = codes_of(column)
+    counts = np.bincount(codes[codes >= 0], minlength=len(levels))
+    return {level.strip(): int(counts[i]) for i, level in enumerate(levels) if is_mark(level)}
+
+
+def numbers_of(column: Any) -> tuple[Array | None, str, int]:
+    """The column as numbers, where it is one of numbers, dates, times, or yes and no.
+
+    Returns
+    -------
+    values : ndarray or None
+        NaN for missing cells; None where the column is text.
+    kind : str
+        What the column holds, in words.
+    strays : int
+        How many cells are no numbers and count as missing.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    t = column.type
+    if pa.types.is_boolean(t):
+        return _as_floats(pc.cast(column, pa.int8())), "yes or no", 0
+    if pa.types.is_integer(t):
+        return _as_floats(column), "whole numbers", 0
+    if pa.types.is_floating(t) or pa.types.is_decimal(t):
+        return _as_floats(column), "numbers", 0
+    if pa.types.is_date(t) or pa.types.is_timestamp(t):
+        return _as_floats(pc.cast(pc.cast(column, pa.timestamp("ms")), pa.int64())) / 86_400_000.0, "dates", 0
+    if pa.types.is_time(t) or pa.types.is_duration(t):
+        width = pa.int64() if t.bit_width == 64 else pa.int32()
+        return _as_floats(pc.cast(column, width)), "times", 0
+    if pa.types.is_null(t):
+        return np.full(len(column), np.nan), "empty", 0
+    if is_text(t):
+        return _numbers_in_text(column)
+    return None, "text", 0
+
+
+def is_text(t: Any) -> bool:
+    """Whether a pyarrow type is one of text."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(t) or pa.types.is_large_string(t) or str(t) == "string_view")
+
+
+def _as_floats(column: Any) -> Array:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = pc.fill_null(pc.cast(column, pa.float64(), safe=False), np.nan).to_numpy().astype(np.float64)
+    values[~(np.abs(values) < _HUGE)] = np.nan
+    return values
+
+
+def _numbers_in_text(column: Any) -> tuple[Array | None, str, int]:
+    """Numbers of texts that are nearly all numbers, yes and no, or all dates; marks such as "-" are missing cells."""
+    codes, levels = codes_of(column)
+    marks = np.array([is_mark(level) for level in levels], dtype=bool)
+    folded = {level.strip().casefold() for level, mark in zip(levels, marks, strict=True) if not mark}
+    if folded and any(folded <= pair for pair in _PAIRS) and not marks.any():
+        said = [float(level.strip().casefold() in _YES) for level in levels]
+        return np.array([*said, np.nan])[codes], "yes or no", 0
+    values = np.array([_number(level) for level in levels] + [np.nan])
+    counts = np.bincount(codes[codes >= 0], minlength=len(levels)) * ~marks
+    known, strays = int(counts.sum()), int(counts[np.isnan(values[:-1])].sum())
+    if known == 0:
+        return None, "text", 0
+    if strays <= (1.0 - _MOSTLY) * known:
+        return values[codes], "numbers", strays
+    days = _days([level for level, mark in zip(levels, marks, strict=True) if not mark])
+    if days is None:
+        return None, "text", 0
+    values[:-1][~marks] = days
+    return values[codes], "dates", 0
+
+
+def _days(levels: list[str]) -> Array | None:
+    """Days since 1970 where all texts are ISO dates, as the reader of CSV takes them for, else None."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    texts = [level.strip() for level in levels]
+    if not all(_DATE.fullmatch(text) for text in texts):
+        return None
+    for kind in (pa.timestamp("ms"), pa.timestamp("ms", "UTC")):
+        try:
+            return _as_floats(pc.cast(pc.cast(pa.chunked_array([texts]), kind), pa.int64())) / 86_400_000.0
+        except pa.ArrowInvalid:
+            continue
+    return None
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        return np.nan
+    return value if abs(value) < _HUGE else np.nan
+
+
+def codes_of(column: Any) -> tuple[Array, list[str]]:
+    """The number of its value for each cell (-1 where it is missing), and the values as text."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    encoded = encoded.unify_dictionaries() if encoded.num_chunks > 1 else encoded
+    parts = [pc.fill_null(pc.cast(chunk.indices, pa.int64()), -1).to_numpy() for chunk in encoded.chunks]
+    levels = [str(value) for value in encoded.chunk(0).dictionary.to_pylist()] if encoded.num_chunks else []
+    return (np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)), levels

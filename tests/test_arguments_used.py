@@ -1,0 +1,317 @@
+"""Every argument is used or refused: on arrays, frames, scans, Dask, and in audits in memory and in passes."""
+
+from __future__ import annotations
+
+import gzip
+import inspect
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import KFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import rankrange
+from rankrange import AoRRClassifier, AoRRRegressor, find_label_issues
+from rankrange.shards import ShardList, array_shards
+
+N = 1500
+# How fast, or how loud, but not what comes out.
+HOW_NOT_WHAT = {"n_jobs", "verbose"}
+OTHER = {
+    "m": 0.2,
+    "k": 0.8,
+    "C": 0.01,
+    "fit_intercept": False,
+    "solver": "dca",
+    "n_starts": 0,
+    "max_iter": 1,
+    "tol": 0.5,
+    "random_state": 7,
+    "warm_start": True,
+    "operations": 3,
+    "class_weight": {False: 1, True: 5},
+    "stratify": True,
+}
+
+
+def _rows(n=N):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 4))
+    z = X[:, 0] - X[:, 1] + 0.5 * rng.logistic(size=n)
+    y = z > 0.8
+    y[:150] = ~y[:150]
+    return X, y, np.where(np.arange(n) < 150, z + 20.0, z)
+
+
+def _sharded(X, y, weight=None):
+    at = len(X) // 3
+    weights = None if weight is None else [weight[:at], weight[at:]]
+    return ShardList(array_shards([X[:at], X[at:]], [y[:at], y[at:]], weights), columns=list("abcd"))
+
+
+def _outcome(model):
+    found = [
+        np.ravel(getattr(model, name)) for name in ("coef_", "intercept_", "n_iter_", "m_", "k_", "lam_", "lam_hat_")
+    ]
+    return np.concatenate(found).astype(float)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", [AoRRClassifier, AoRRRegressor])
+def test_each_parameter_changes_a_fit_on_a_scan_or_is_refused(kind):
+    X, y, numbers = _rows()
+    rows = _sharded(X, y if kind is AoRRClassifier else numbers)
+    base = {"m": 0.1, "k": 1.0, "random_state": 0}
+    usual = _outcome(kind(**base).fit(rows))
+    ignored = []
+    for name in set(inspect.signature(kind).parameters) - HOW_NOT_WHAT:
+        value = {AoRRClassifier: "hinge", AoRRRegressor: "huber"}[kind] if name == "loss" else OTHER[name]
+        hard = {"m": 0.1, "k": 1.0, "random_state": 0, "tol": 1e-10} if name == "max_iter" else base
+        reference = usual if hard is base else _outcome(kind(**hard).fit(rows))
+        try:
+            if np.array_equal(_outcome(kind(**{**hard, name: value}).fit(rows)), reference):
+                ignored.append(name)
+        except ValueError as error:
+            if name not in str(error):
+                raise
+    assert not ignored
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("y", np.zeros(N)),
+        ("pred_probs", np.full((N, 2), 0.5)),
+        ("learn_from", np.zeros(N)),
+        ("n_repeats", 2),
+        ("n_jobs", 2),
+    ],
+)
+def test_what_a_scan_cannot_use_is_refused_by_find_label_issues(name, value):
+    X, y, _ = _rows()
+    with pytest.raises(TypeError, match=rf"rows beyond memory .* got {name} beside them"):
+        find_label_issues(_sharded(X, y), **{name: value})
+
+
+@pytest.mark.parametrize("cv", [KFold(3), 10, 1, [(np.arange(5), np.arange(5, 9))]])
+def test_folds_that_a_scan_cannot_have_are_refused(cv):
+    X, y, _ = _rows()
+    with pytest.raises(ValueError, match="cv must be a number of folds from 2 to 4"):
+        find_label_issues(_sharded(X, y), cv=cv)
+
+
+def test_no_trees_are_grown_on_a_scan_where_they_are_not_wanted(monkeypatch):
+    from rankrange.shards import label_issues
+
+    grown = []
+    trees_of = label_issues.opinions.tree_opinions
+    monkeypatch.setattr(label_issues.opinions, "tree_opinions", lambda *a, **k: grown.append(1) or trees_of(*a, **k))
+    X, y, _ = _rows()
+    find_label_issues(_sharded(X, y), trees=False, random_state=0)
+    assert not grown
+
+
+@pytest.mark.parametrize(("name", "value"), [("cv", 3), ("cv", KFold(5)), ("n_repeats", 2)])
+def test_arguments_of_fits_are_refused_beside_ready_made_probabilities(name, value):
+    y = np.arange(60) % 2
+    with pytest.raises(TypeError, match=f"probabilities need no fits, got {name}"):
+        find_label_issues(None, y, pred_probs=np.full((60, 2), 0.5), **{name: value})
+
+
+@pytest.mark.parametrize("name", ["pred_probs", "learn_from", "n_repeats", "neighbours"])
+def test_what_dask_cannot_use_is_refused(name):
+    da = pytest.importorskip("dask.array")
+    from rankrange.dask import find_label_issues as on_dask
+
+    X, y, _ = _rows(300)
+    with pytest.raises(TypeError, match=name):
+        on_dask(da.from_array(X), da.from_array(y), **{name: 1})
+
+
+# ---- what is done with a scan after the fit --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("m", [0.05, "auto"])
+def test_predictions_and_scores_on_a_scan_are_those_on_its_rows(m):
+    X, y, numbers = _rows()
+    weight = np.random.default_rng(1).integers(1, 4, size=N).astype(float)
+    rows = _sharded(X, y, weight)
+    model = AoRRClassifier(m=m, k=1.0, random_state=0).fit(rows)
+    plain = AoRRClassifier(m=m, k=1.0, random_state=0).fit(X, y)
+    for fitted in (model, plain):
+        local = plain if fitted is plain else _without_names(fitted)
+        for method in ("predict", "predict_proba", "predict_log_proba", "decision_function"):
+            np.testing.assert_allclose(getattr(fitted, method)(rows), getattr(local, method)(X), rtol=1e-12)
+        assert fitted.score(rows) == pytest.approx(local.score(X, y, weight), rel=1e-12)
+    regressor = AoRRRegressor(m=0.05, k=1.0, random_state=0).fit(X, numbers)
+    np.testing.assert_allclose(regressor.predict(_sharded(X, numbers)), regressor.predict(X), rtol=1e-12)
+    assert regressor.score(_sharded(X, numbers)) == pytest.approx(regressor.score(X, numbers), rel=1e-12)
+    np.testing.assert_array_equal(make_pipeline(plain).predict(rows), plain.predict(X))
+
+
+def _without_names(model):
+    local = AoRRClassifier(**model.get_params())
+    vars(local).update({k: v for k, v in vars(model).items() if k.endswith("_") and k != "feature_names_in_"})
+    vars(local).update({k: v for k, v in vars(model).items() if k.startswith("_")})
+    return local
+
+
+def test_what_cannot_be_predicted_of_a_scan_is_said():
+    X, y, _ = _rows(300)
+    rows = _sharded(X, y)
+    model = AoRRClassifier(m=0.1, k=1.0).fit(rows)
+    with pytest.raises(TypeError, match="hold their target"):
+        model.score(rows, y)
+    with pytest.raises(TypeError, match="score needs y"):
+        model.score(X)
+    renamed = ShardList(rows.shards, columns=list("abcx"))
+    with pytest.raises(ValueError, match="'d' in only one of the two"):
+        model.predict(renamed)
+    narrow = ShardList(array_shards([X[:, :3]], [y]))
+    with pytest.raises(ValueError, match="the 4 columns of the fit, got 3"):
+        model.predict(narrow)
+    holes = X.copy()
+    holes[7, 2] = np.nan
+    with pytest.raises(ValueError, match="NaN"):
+        model.predict(_sharded(holes, y))
+    for step in (StandardScaler(), LogisticRegression()):
+        with pytest.raises(TypeError, match="read the table into memory"):
+            step.fit(rows, y)
+
+
+def _written(path, text):
+    packed = path.suffix.lower() == ".gz"
+    path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+    return path
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "T.CSV.GZ"])
+def test_csv_is_scanned_packed_or_not_and_texts_are_named(tmp_path, name):
+    pytest.importorskip("pyarrow")
+    X, y, _ = _rows(400)
+    lines = [
+        f"{a},{b},{'AB'[i % 2]},{'ny'[int(t)]}" for i, (a, b, t) in enumerate(zip(X[:, 0], X[:, 1], y, strict=True))
+    ]
+    path = _written(tmp_path / name, "\n".join(["a,b,town,kind", *lines]))
+    rows = rankrange.scan(path, target="kind", columns=["a", "b"])
+    model = AoRRClassifier(m=0.1, k=1.0, random_state=0).fit(rows)
+    np.testing.assert_array_equal(model.predict(rows), model.classes_[(model.decision_function(rows) > 0).astype(int)])
+    assert model.score(rows) == np.mean(model.predict(rows) == np.array(["n", "y"])[y.astype(int)])
+    with pytest.raises(ValueError, match=r"features must be numbers, got column 'town' of type string; .*columns="):
+        rankrange.scan(path, target="kind")
+
+
+def test_a_text_far_below_in_a_csv_file_is_named(tmp_path, monkeypatch):
+    pytest.importorskip("pyarrow")
+    from rankrange.shards import scanned
+
+    monkeypatch.setattr(scanned, "_BLOCK_BYTES", 1000)
+    path = _written(tmp_path / "t.csv", "c,a,b,kind\n" + "1,2,3,x\n2,1,4,y\n" * 500 + "1,2,oops,x\n")
+    with pytest.raises(ValueError, match="got column 'b' with the text 'oops'"):
+        rankrange.scan(path, target="kind", columns=["b"], spill=tmp_path)
+    assert not list(tmp_path.glob("*.part"))
+    assert rankrange.scan(path, target="kind", columns=["a"]).n_rows == 1001
+
+
+# ---- audits ----------------------------------------------------------------------------------------------------------
+
+
+def _table(n=200):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=n)
+    return {
+        "x": x.tolist(),
+        "w": rng.normal(size=n).tolist(),
+        "day": list(range(n)),
+        "kind": np.where(x > 0, "a", "b").tolist(),
+        "price": (x + 0.1 * rng.normal(size=n)).tolist(),
+        "tags": ["p;q" if v > 0.3 else "p" if v > -0.3 else "q" for v in x],
+    }
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "said"),
+    [
+        ("kind", {"time": "day", "estimator": "GaussianNB"}, "along time .* got an estimator"),
+        ("kind", {"time": "day", "models": "trees"}, "along time .* got models='trees'"),
+        ("tags", {"models": "trees"}, "needs a target of classes or numbers, got labels"),
+        ("kind", {"models": "forest"}, "models is one of"),
+        ("price", {"estimator": "GaussianNB"}, "need a target of classes, got numbers"),
+        ("tags", {"labels_by": ";", "task": "classes"}, "labels_by .* beside task='classes'"),
+        ("price", {"labels_by": ";", "task": "numbers"}, "labels_by .* beside task='numbers'"),
+        (["kind", "tags"], {"labels_by": ";"}, "labels_by .* beside 2 target columns"),
+    ],
+)
+def test_what_an_audit_cannot_use_is_refused(target, options, said):
+    pytest.importorskip("pyarrow")
+    from rankrange.audit import audit_table
+    from rankrange.errors import UserError
+
+    with pytest.raises(UserError, match=said):
+        audit_table(_table(), target, jobs=1, **options)
+
+
+def test_models_linear_asks_no_trees_about_numbers(monkeypatch):
+    pytest.importorskip("pyarrow")
+    from rankrange.audit import amounts, audit_table
+
+    monkeypatch.setattr(amounts, "_best_guess", lambda *a: pytest.fail("trees were asked"))
+    audit_table(_table(), "price", models="linear", jobs=1, ignore=["kind", "tags"])
+
+
+def _file(tmp_path):
+    arrow_csv, pa = pytest.importorskip("pyarrow.csv"), pytest.importorskip("pyarrow")
+    path = tmp_path / "t.csv"
+    arrow_csv.write_csv(pa.table(_table(2000)), path)
+    return path
+
+
+def test_an_audit_in_passes_uses_or_refuses_each_option(tmp_path, monkeypatch):
+    path = _file(tmp_path)
+    from rankrange.audit import audit_file, beyond, in_passes
+    from rankrange.errors import UserError
+
+    monkeypatch.setattr(beyond, "free_memory", lambda: 1)
+    asked = []
+    judge = in_passes.judge_shards
+    monkeypatch.setattr(in_passes, "judge_shards", lambda *a, **k: asked.append(a[3]) or judge(*a, **k))
+    found = audit_file(path, "kind", models="linear", jobs=2, ignore=["price", "tags"])
+    assert asked == [False]
+    assert found.settings["models"] == "linear"
+    assert found.settings["jobs"].startswith("1")
+    assert found.settings["claims tried with planted errors"].startswith("no")
+    with pytest.raises(TypeError, match="no option 'modles'"):
+        audit_file(path, "kind", modles="linear")
+    with pytest.raises(UserError, match="models is one of"):
+        audit_file(path, "kind", models="forest")
+    whole = audit_file(path, "price", models="trees", ignore=["kind", "tags"], jobs=1)  # trees on numbers need all rows
+    assert "read" not in whole.settings
+
+
+def test_a_target_of_money_is_read_the_same_way_in_passes(tmp_path, monkeypatch):
+    pytest.importorskip("pyarrow")
+    from rankrange.audit import audit_file, beyond
+
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=1500)
+    lines = [f'{a},"{b:,.3f}"' for a, b in zip(x, 2000 + 100 * x + rng.normal(size=1500), strict=True)]
+    path = _written(tmp_path / "t.csv", "\n".join(["x,price", *lines]))
+    monkeypatch.setattr(beyond, "free_memory", lambda: 1)
+    found = audit_file(path, "price", decimal="point")
+    assert (found.target.task, len(found.target.y)) == ("numbers", 1500)
+    assert 1000 < np.median(found.target.y) < 3000
+
+
+def test_what_needs_memory_is_not_promised_in_passes(tmp_path, monkeypatch, capsys):
+    path = _file(tmp_path)
+    from rankrange.audit import beyond
+    from rankrange.cli import main
+
+    monkeypatch.setattr(beyond, "free_memory", lambda: 1)
+    options = ["--target", "kind", "--ignore", "price", "--ignore", "tags", "--models", "linear", "--jobs", "1"]
+    assert main(["audit", str(path), *options, "--group", "day"]) == 0
+    told = capsys.readouterr().err
+    assert "in passes" not in told
+    assert "needs it in memory" in told

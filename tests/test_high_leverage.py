@@ -1,0 +1,115 @@
+"""Rows far from all others, mended labels, units, order and names: what `find_label_issues` must not depend on."""
+
+import numpy as np
+import pytest
+from sklearn.model_selection import KFold
+
+from rankrange import find_label_issues
+from rankrange.issues.views import Data
+
+N, FAR = 200, [5, 60, 111, 180]
+
+
+def rows(seed=0):
+    """Two classes in three columns of different units; four rows lie far out, each on its own."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(N, 3))
+    y = (X[:, 0] + 0.5 * X[:, 1] + 0.4 * rng.normal(size=N) > 0).astype(int)
+    X[FAR] = [[60, 61, -62], [-63, 64, 65], [66, -67, 68], [-69, -70, -71]]
+    return X * [1.0, 100.0, 0.01], y
+
+
+def predictions(X, y, **options):
+    """The out-of-fold probabilities of every member, and the issues they came from."""
+    found = find_label_issues(X, y, cv=KFold(4, shuffle=True, random_state=0), random_state=0, **options)
+    return {name: P for name, _, P in found.opinions}, found
+
+
+@pytest.fixture(scope="module")
+def as_given():
+    return predictions(*rows())
+
+
+def assert_same(found, expected, at=slice(None), atol=2e-3):
+    """Every member of both ensembles predicts the same; linear fits to their tolerance."""
+    assert {"ordinary", "robust", "boosting", "forest"} <= found.keys() & expected.keys()
+    for name in found.keys() & expected.keys():
+        slack = atol if name in ("ordinary", "robust") else min(atol, 1e-9)
+        np.testing.assert_allclose(found[name][at], expected[name][at], rtol=0, atol=slack, err_msg=name)
+
+
+NEAR = np.setdiff1d(np.arange(N), FAR)
+
+
+def test_labels_of_high_leverage_rows_change_no_prediction_of_others(as_given):
+    X, y = rows()
+    before, found = as_given
+    np.testing.assert_array_equal(np.flatnonzero(found.far), FAR)
+    other = y.copy()
+    other[FAR] = 1 - other[FAR]
+    after, found = predictions(X, other)
+    np.testing.assert_array_equal(np.flatnonzero(found.far), FAR)
+    assert_same(after, before, NEAR, atol=0.02)
+
+
+@pytest.mark.parametrize("factor", [3.0, 1e4])
+def test_high_leverage_rows_that_move_further_change_no_prediction_of_others(as_given, factor):
+    X, y = rows()
+    X[FAR] *= factor
+    after, found = predictions(X, y)
+    np.testing.assert_array_equal(np.flatnonzero(found.far), FAR)
+    assert_same(after, as_given[0], NEAR)
+
+
+@pytest.mark.parametrize("factor", [1.0, 3.0, 1e6])
+def test_columns_are_in_units_of_the_rows_that_are_not_far(factor):
+    X, y = rows()
+    far = np.isin(np.arange(N), FAR)
+    X[far] *= factor
+    scaled = Data.checked(X, y, False, any_X=False).scaled(far).X[~far]
+    np.testing.assert_allclose(scaled.mean(axis=0), 0.0, atol=1e-9)
+    np.testing.assert_allclose(scaled.std(axis=0), 1.0)
+
+
+def test_predictions_of_mended_labels_are_those_of_the_labels_themselves():
+    X, y = rows()
+    mended = y.copy()
+    mended[NEAR[:15]] = 1 - mended[NEAR[:15]]
+    learnt, found = predictions(X, y, learn_from=mended)
+    assert_same(learnt, predictions(X, mended)[0])
+    np.testing.assert_array_equal(found.given, y)
+
+
+@pytest.mark.parametrize("units", [[1.0, 1.0, 1.0], [1e-6, 1e3, 7.0]])
+def test_units_of_columns_change_no_prediction(as_given, units):
+    X, y = rows()
+    after, found = predictions(X * units, y)
+    np.testing.assert_array_equal(found.far, as_given[1].far)
+    for name in ("ordinary", "robust"):
+        np.testing.assert_allclose(after[name], as_given[0][name], atol=2e-3)
+    for name in ("boosting", "forest"):  # of a forest float32 decides between splits that are as good
+        assert np.abs(after[name] - as_given[0][name])[NEAR].mean() < 0.02
+
+
+@pytest.mark.parametrize("names", [("no", "yes"), ("z", "a")])
+def test_names_of_classes_change_no_finding(as_given, names):
+    """Where their order changes, columns change places; each row is as suspect as before."""
+    X, y = rows()
+    after, found = predictions(X, np.array(names)[y])
+    turn = slice(None) if names[0] < names[1] else slice(None, None, -1)
+    for name in ("ordinary", "robust", "boosting"):
+        np.testing.assert_allclose(after[name][:, turn], as_given[0][name], atol=5e-3, err_msg=name)
+    np.testing.assert_allclose(found.p_wrong, as_given[1].p_wrong, atol=0.1)
+    np.testing.assert_array_equal(found.given, np.array(names)[y])
+
+
+def test_the_order_of_rows_changes_no_prediction_of_linear_fits(as_given):
+    X, y = rows()
+    order = np.random.default_rng(1).permutation(N)
+    place = np.argsort(order)
+    pairs = [(place[train], place[test]) for train, test in KFold(4, shuffle=True, random_state=0).split(X)]
+    found = find_label_issues(X[order], y[order], cv=pairs, random_state=0)
+    after = {name: P[place] for name, _, P in found.opinions}
+    np.testing.assert_array_equal(found.far[place], as_given[1].far)
+    for name in ("ordinary", "robust", "boosting"):
+        np.testing.assert_allclose(after[name], as_given[0][name], atol=5e-3, err_msg=name)

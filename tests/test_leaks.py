@@ -1,0 +1,158 @@
+"""No prediction of a row learns from rows that its plan forbids: later ones, or those of its group."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pa = pytest.importorskip("pyarrow")
+
+from rankrange.audit import amounts, audit_table, classes, label_sets  # noqa: E402
+from rankrange.audit.judgement import Plan, fold_masks  # noqa: E402
+from rankrange.audit.target import find_target, parts_by_group, parts_by_time  # noqa: E402
+from rankrange.crossfit.folds import Folds  # noqa: E402
+from rankrange.crossfit.opinions import (  # noqa: E402
+    TreeSettings,
+    label_shares_by_fold,
+    logistic_objective,
+    tree_opinions,
+    trimmed_fits,
+)
+
+N = 160
+
+
+def _data(seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(N, 3))
+    return X, X @ np.array([1.0, -1.0, 0.5]) + 0.3 * rng.normal(size=N)
+
+
+def _plan(how):
+    rng = np.random.default_rng(3)
+    y = pa.array(["a", "b"] * (N // 2))
+    target = find_target(pa.table({"y": y}), ["y"])
+    if how == "time":
+        parts = parts_by_time(pa.chunked_array([rng.permutation(N)]), "day", target, 4)
+        return Plan(4, 2000, 1000, 1, 0, fold_of=parts, forward=True)
+    groups = pa.chunked_array([[f"g{i}" for i in rng.integers(0, 30, size=N)]])
+    return Plan(4, 2000, 1000, 1, 0, fold_of=parts_by_group(groups, "who", target, 4, rng))
+
+
+def _changed(X, y, rows, kind):
+    """Another table in these rows, with as many of each class or label as before."""
+    rng = np.random.default_rng(9)
+    X, y = X.copy(), y.copy()
+    order = rng.permutation(rows)
+    X[rows] = 3.0 * rng.normal(size=(len(rows), X.shape[1]))
+    y[rows] = y[order] if kind != "numbers" else 5.0 * rng.normal(size=len(rows))
+    return X, y
+
+
+def _target(z, kind):
+    if kind == "numbers":
+        return z
+    if kind == "classes":
+        return (z > 0).astype(np.intp)
+    return np.column_stack([z > 0, z > 0.5, z < 0.3])
+
+
+MEMBERS = {
+    "numbers": lambda X, y, test, plan: amounts._fold(X, y, test, 1.0, plan, 0)[0],
+    "classes": lambda X, y, test, plan: classes._fold(X, y, test, 1.0, plan, 0)[0],
+    "labels": lambda X, y, test, plan: label_sets._fold(X, y, test, 1, 1.0, plan, 0)[0],
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("how", ["time", "group"])
+@pytest.mark.parametrize("kind", list(MEMBERS))
+def test_linear_fits_of_an_audit_see_only_rows_that_the_plan_allows(kind, how):
+    (X, z), plan = _data(), _plan(how)
+    y = _target(z, kind)
+    for f, test in enumerate(fold_masks(np.zeros(N, dtype=np.intp), plan)):
+        allowed = np.zeros(N, dtype=bool)
+        allowed[plan.train_of(test)] = True
+        assert not (allowed & test).any()
+        if how == "time" and f:
+            assert plan.fold_of[allowed].max() < f
+        before = MEMBERS[kind](X, y, test, plan)
+        X2, y2 = _changed(X, y, np.flatnonzero(~allowed), kind)
+        X2[test] = X[test]  # what is asked is the same
+        np.testing.assert_array_equal(MEMBERS[kind](X2, y2, test, plan), before)
+
+
+@pytest.mark.parametrize("how", ["time", "group"])
+def test_trees_of_an_audit_of_numbers_see_only_rows_that_the_plan_allows(how):
+    from sklearn.ensemble import ExtraTreesRegressor
+
+    (X, y), plan = _data(), _plan(how)
+    masks = fold_masks(np.zeros(N, dtype=np.intp), plan)
+    model = ExtraTreesRegressor(5)
+    before = amounts._unseen(model, X, y, masks, plan, 5)
+    for test in masks:
+        forbidden = np.setdiff1d(np.arange(N), plan.train_of(test))
+        X2, y2 = _changed(X, y, forbidden, "numbers")
+        X2[test] = X[test]
+        np.testing.assert_array_equal(amounts._unseen(model, X2, y2, masks, plan, 5)[test], before[test])
+
+
+@pytest.mark.parametrize("how", ["time", "group"])
+def test_members_of_find_label_issues_see_only_the_rows_that_their_fold_trains_on(how):
+    (X, z), plan = _data(), _plan(how)
+    codes = _target(z, "classes")
+    test = fold_masks(codes, plan)
+    train = np.zeros_like(test)
+    for f, mask in enumerate(test):
+        train[f, plan.train_of(mask)] = True
+    folds = Folds(train, test)
+
+    settled = TreeSettings(5, forest=how == "group")
+
+    def members(X, codes, f):
+        _, parts, _ = trimmed_fits(logistic_objective(X, codes, 2), codes, folds, 1.0)
+        trees, _ = tree_opinions(X, codes, 2, folds, np.random.default_rng(0), settled)
+        near = label_shares_by_fold(X, codes, 2, folds)
+        # Of linear fits the ordinary one: how much the others cut is told by all rows.
+        return parts[f][1][0], [P[test[f]] for P in (near, *trees.values())]
+
+    for f in range(len(test)):
+        X2, codes2 = _changed(X, codes, np.flatnonzero(~train[f]), "classes")
+        X2[test[f]] = X[test[f]]
+        (line, others), (line2, others2) = members(X, codes, f), members(X2, codes2, f)
+        np.testing.assert_allclose(line2, line, rtol=0.02, atol=0.05)  # fits of all folds stop together
+        for before, after in zip(others, others2, strict=True):
+            np.testing.assert_array_equal(after, before)
+
+
+def _audited(day, who, kind, **options):
+    rng = np.random.default_rng(1)
+    names = rng.choice([f"n{i}" for i in range(60)], size=N)
+    table = {"x": rng.normal(size=N).tolist(), "shop": names.tolist(), "day": day, "who": who, "kind": kind}
+    return audit_table(table, "kind", models="linear", jobs=1, **options)
+
+
+@pytest.mark.parametrize("option", ["time", "group"])
+def test_no_column_tells_what_the_target_usually_is_along_time_or_groups(option):
+    rng = np.random.default_rng(2)
+    day, who = list(range(N)), [f"g{i}" for i in rng.integers(0, 30, size=N)]
+    kind = rng.choice(["a", "b"], size=N).tolist()
+    column = {"time": "day", "group": "who"}[option]
+    plain = _audited(day, who, kind, ignore=["day", "who"])
+    apart = _audited(day, who, kind, ignore=[{"day": "who", "who": "day"}[column]], **{option: column})
+    how = [next(c.how for c in audit.columns if c.name == "shop") for audit in (plain, apart)]
+    assert ["usually" in words for words in how] == [True, False]
+
+
+def test_neighbours_judge_no_label_of_a_set_where_groups_or_time_part_the_rows(monkeypatch):
+    asked = []
+    found = label_sets.find_label_issues
+    monkeypatch.setattr(
+        label_sets, "find_label_issues", lambda *a, **k: asked.append(k["neighbours"]) or found(*a, **k)
+    )
+    (X, z), plan = _data(), _plan("time")
+    Y = _target(z, "labels")
+    P = np.clip(Y * 0.8 + 0.1, 0.0, 1.0)
+    label_sets._wrong_cells(X, Y, P, plan)
+    label_sets._wrong_cells(X, Y, P, Plan(4, 2000, 1000, 1, 0))
+    assert asked == [False] * 3 + [True] * 3

@@ -1,0 +1,140 @@
+"""No label has a say in its own out-of-fold prediction: every member of the ensemble, repeated rows, weights, scans."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+
+from rankrange.crossfit.folds import Folds, draw_folds
+from rankrange.crossfit.models import Task, ask, fit_folds
+from rankrange.crossfit.opinions import (
+    TreeSettings,
+    label_shares,
+    label_shares_by_fold,
+    linear_opinions,
+    tree_opinions,
+)
+from rankrange.crossfit.simple import smooth_forests, smooth_functions
+
+N, CLASSES = 180, 3
+
+
+def problem(repeats=1, seed=0):
+    """Rows of three noisy classes, each row standing `repeats` times, in random order."""
+    rng = np.random.default_rng(seed)
+    X = np.tile(rng.normal(size=(N // repeats, 3)), (repeats, 1))
+    codes = (X + 0.7 * rng.normal(size=X.shape)).argmax(axis=1)
+    order = rng.permutation(len(X))
+    return X[order], codes[order]
+
+
+def of_trees(name, settled):
+    def predict(X, codes, folds, mass):
+        return tree_opinions(X, codes, CLASSES, folds, np.random.default_rng(0), settled)[0][name]
+
+    return predict
+
+
+def of_model(model):
+    def predict(X, codes, folds, mass):
+        return fit_folds(model, Task(X, codes, np.arange(CLASSES), mass), folds).out_of_fold
+
+    return predict
+
+
+# Members that keep to the folds they are given, and those that leave out one row at a time; how much their predictions
+# may move: fits are solved to a tolerance, and what is cut and how much is penalised is chosen on all rows.
+BY_FOLD = {
+    "ordinary": (lambda X, codes, folds, mass: linear_opinions(X, codes, CLASSES, folds, mass)[0], 2e-3),
+    "trimmed": (lambda X, codes, folds, mass: linear_opinions(X, codes, CLASSES, folds, mass)[1], 2e-2),
+    "neighbours by fold": (lambda X, codes, folds, mass: label_shares_by_fold(X, codes, CLASSES, folds, mass), 1e-12),
+    "extra trees": (lambda X, codes, folds, mass: smooth_forests(X, codes, CLASSES, 0, folds, mass)[0], 1e-12),
+    "large leaves": (lambda X, codes, folds, mass: smooth_forests(X, codes, CLASSES, 0, folds, mass)[1], 1e-12),
+    "naive Bayes": (of_model(GaussianNB()), 1e-12),
+    "nearest neighbour": (of_model(KNeighborsClassifier(1)), 1e-12),
+}
+UNWEIGHTED = {
+    "boosting": (of_trees("boosting", TreeSettings(5)), 1e-12),
+    "forest": (of_trees("forest", TreeSettings(0)), 1e-12),
+}
+ONE_OUT = {
+    "neighbours": (
+        lambda X, codes, folds, mass: label_shares(
+            X, codes, CLASSES, np.arange(len(X)), np.random.default_rng(0), mass
+        ),
+        1e-12,
+    ),
+    "smooth functions": (
+        lambda X, codes, folds, mass: smooth_functions(X, codes, CLASSES, np.random.default_rng(0), mass),
+        1e-9,
+    ),
+    "extra trees, no folds": (lambda X, codes, folds, mass: smooth_forests(X, codes, CLASSES, 0, None, mass)[0], 1e-12),
+    "large leaves, no folds": (
+        lambda X, codes, folds, mass: smooth_forests(X, codes, CLASSES, 0, None, mass)[1],
+        1e-12,
+    ),
+}
+LINEAR = {"ordinary": 0, "trimmed": 1}  # one penalty, and one share to cut, are chosen for all folds
+MEMBERS = {**BY_FOLD, **UNWEIGHTED, **ONE_OUT}
+MASSES = {
+    "none": lambda n: None,
+    "all 4": lambda n: np.full(n, 4.0),
+    "whole": lambda n: np.random.default_rng(1).integers(0, 4, n).astype(float),
+    "fractions": lambda n: np.random.default_rng(1).uniform(0.2, 3.0, n),
+}
+
+
+def assert_own_label_has_no_say(predict, slack, X, codes, folds, mass):
+    before = predict(X, codes, folds, mass)
+    np.testing.assert_allclose(before.sum(axis=1), 1.0)
+    moved = 0.0
+    for row in (0, 41, 97):
+        other = codes.copy()
+        other[row] = (other[row] + 1) % CLASSES
+        after = predict(X, other, folds, mass)
+        np.testing.assert_allclose(after[row], before[row], rtol=0, atol=slack)
+        moved = max(moved, float(np.abs(after - before).max()))
+    assert moved > 2e-3  # the label does say something of other rows
+
+
+@pytest.mark.parametrize("repeats", [1, 3])
+@pytest.mark.parametrize("member", MEMBERS)
+def test_no_label_has_a_say_in_its_own_prediction(member, repeats):
+    X, codes = problem(repeats)
+    folds = draw_folds(len(X), np.random.default_rng(2), n_folds=4, n_repeats=1)
+    assert_own_label_has_no_say(*MEMBERS[member], X, codes, folds, None)
+
+
+@pytest.mark.parametrize("mass", ["all 4", "whole", "fractions"])
+@pytest.mark.parametrize("member", {**BY_FOLD, **ONE_OUT})
+def test_no_label_has_a_say_in_its_own_prediction_whatever_its_weight(member, mass):
+    if member == "nearest neighbour" and mass == "fractions":
+        pytest.skip("its fit takes no weights")
+    X, codes = problem(3 if "neighbour" in member else 1)
+    folds = draw_folds(len(X), np.random.default_rng(2), n_folds=4, n_repeats=1)
+    assert_own_label_has_no_say(*MEMBERS[member], X, codes, folds, MASSES[mass](len(X)))
+
+
+@pytest.mark.parametrize("member", [name for name in MEMBERS if name not in ONE_OUT | LINEAR])
+def test_rows_that_a_plan_forbids_change_no_prediction(member):
+    """Folds along time: whatever happens to labels later than a test row, its prediction stays."""
+    X, codes = problem()
+    part = np.arange(N) * 4 // N
+    folds = Folds(np.array([part < f for f in (1, 2, 3)]), np.array([part == f for f in (1, 2, 3)]))
+    predict, slack = MEMBERS[member]
+    before = predict(X, codes, folds, None)
+    later = np.where(part == 3, (codes + 1) % CLASSES, codes)
+    asked = (part > 0) & (part < 3)
+    np.testing.assert_allclose(predict(X, later, folds, None)[asked], before[asked], rtol=0, atol=slack)
+
+
+def test_a_model_that_lacks_a_class_gives_it_no_probability():
+    X, codes = problem()
+    classes = np.array([2, 5, 9])
+    for lacking in range(CLASSES):
+        rows = codes != lacking
+        P = ask(LogisticRegression().fit(X[rows], classes[codes[rows]]), X, classes)
+        assert (P[:, lacking] == 0.0).all()
+        there = np.delete(np.arange(CLASSES), lacking)
+        assert (P[rows][:, there].argmax(axis=1) == np.searchsorted(there, codes[rows])).mean() > 0.7

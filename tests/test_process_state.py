@@ -1,0 +1,185 @@
+"""The process is left as it was found: umask, csv limits, warnings, threads of BLAS and OpenMP, random state."""
+
+from __future__ import annotations
+
+import csv
+import io
+import locale
+import os
+import random
+import signal
+import sys
+import threading
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from threadpoolctl import threadpool_info, threadpool_limits
+
+import rankrange
+from rankrange import AoRRClassifier, AoRRRegressor, RankedRangeClassifier, TKMLClassifier, find_label_issues
+from rankrange.core.shared_context import SharedContext
+from rankrange.tables.records import line_count, records
+
+
+def _state():
+    mask = os.umask(0)
+    os.umask(mask)
+    pools = {(pool["user_api"], pool["filepath"]): pool["num_threads"] for pool in threadpool_info()}
+    return {
+        "umask": mask,
+        "csv": csv.field_size_limit(),
+        "dialects": csv.list_dialects(),
+        "filters": [tuple(getattr(part, "pattern", part) for part in entry) for entry in warnings.filters],
+        "shown by": warnings.showwarning,
+        "threads": pools,
+        "numpy": repr(np.random.get_state()),  # noqa: NPY002
+        "python": random.getstate(),
+        "errors": np.geterr(),
+        "printing": repr(np.get_printoptions()),
+        "locale": locale.setlocale(locale.LC_ALL),
+        "folder": os.getcwd(),
+        "environment": dict(os.environ),
+        "signals": [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)],
+        "recursion": sys.getrecursionlimit(),
+    }
+
+
+def _rows(n=60):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 3))
+    return X, X[:, 0] > 0, X[:, 0] + 0.1 * rng.normal(size=n)
+
+
+def _file(folder, long=False):
+    X, y, z = _rows()
+    note = "n" * 200_000 if long else "n"
+    lines = [
+        f"{a[0]},{a[1]},{'ab'[int(b)]},{c},{note if i == 0 else 'm'}"
+        for i, (a, b, c) in enumerate(zip(X, y, z, strict=True))
+    ]
+    path = folder / "t.csv"
+    path.write_text("\n".join(["x,w,kind,price,note", *lines]), encoding="utf-8")
+    return path
+
+
+def _scan(folder):
+    X, y, _ = _rows(400)
+    np.save(folder / "rows.npy", np.column_stack([X, y]))
+    return rankrange.scan(folder / "rows.npy", target=3)
+
+
+def _audit(target, **options):
+    def call(folder):
+        from rankrange.audit import audit_file
+
+        audit_file(_file(folder), target, ignore=["note"], jobs=2, **options)
+
+    return call
+
+
+def _audit_in_passes(folder):
+    from rankrange.audit import audit_file, beyond
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(beyond, "free_memory", lambda: 1)
+        audit_file(_file(folder), "kind", ignore=["note", "price"])
+
+
+def _command(folder):
+    from rankrange.cli import main
+
+    path = _file(folder, long=True)
+    outputs = ["--report", str(folder / "r.html"), "--out", str(folder / "s.csv"), "--clean", str(folder / "c.csv")]
+    assert main(["audit", str(path), "--target", "kind", "--models", "linear", "--jobs", "1", "-q", *outputs]) == 0
+
+
+def _tree():
+    from sklearn.tree import DecisionTreeClassifier
+
+    return DecisionTreeClassifier(max_depth=2)
+
+
+CALLS = {
+    "AoRRClassifier": lambda folder: AoRRClassifier(random_state=0).fit(*_rows()[:2]).predict_proba(_rows()[0]),
+    "AoRRRegressor": lambda folder: AoRRRegressor(random_state=0).fit(_rows()[0], _rows()[2]),
+    "RankedRangeClassifier": lambda folder: RankedRangeClassifier(_tree(), random_state=0).fit(*_rows()[:2]),
+    "TKMLClassifier": lambda folder: TKMLClassifier(1, random_state=0).fit(
+        _rows()[0], np.eye(2, dtype=int)[_rows()[1] * 1]
+    ),
+    "find_label_issues": lambda folder: find_label_issues(*_rows()[:2], random_state=0),
+    "scan": lambda folder: AoRRClassifier(m=0.1, k=1.0, random_state=0).fit(_scan(folder)).predict(_scan(folder)),
+    "find_label_issues on a scan": lambda folder: find_label_issues(_scan(folder), random_state=0),
+    "audit of classes": _audit("kind"),
+    "audit of numbers": _audit("price", models="linear"),
+    "audit in passes": _audit_in_passes,
+    "command": _command,
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", list(CALLS))
+def test_a_call_leaves_the_process_as_it_was(name, tmp_path, capsys):
+    for package in ("pyarrow", "jinja2", "rich", "skops"):
+        pytest.importorskip(package)
+    CALLS[name](tmp_path)  # what is imported now may bring thread pools of its own
+    with threadpool_limits(2):
+        before = _state()
+        CALLS[name](tmp_path)
+        after = _state()
+    assert after == before
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_audits_side_by_side_leave_the_process_as_it_was(tmp_path):
+    pytest.importorskip("pyarrow")
+    with threadpool_limits(2):
+        before = _state()
+        folders = [tmp_path / str(i) for i in range(2)]
+        for folder in folders:
+            folder.mkdir()
+        threads = [
+            threading.Thread(target=_audit("kind", models="linear", seed=i), args=(f,)) for i, f in enumerate(folders)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert _state() == before
+
+
+def test_a_shared_context_is_made_by_the_first_and_undone_by_the_last():
+    from contextlib import contextmanager
+
+    events = []
+
+    @contextmanager
+    def noted():
+        events.append("made")
+        yield len(events)
+        events.append("undone")
+
+    shared = SharedContext(noted)
+    first, second = shared(), shared()
+    assert first.__enter__() == second.__enter__() == 1
+    first.__exit__(None, None, None)  # the first to come is the first to go
+    assert events == ["made"]
+    second.__exit__(None, None, None)
+    with pytest.raises(KeyError), shared():
+        raise KeyError
+    assert events == ["made", "undone"] * 2
+
+
+@given(st.text(alphabet="a\",;\n\r' ", max_size=60))
+def test_records_are_those_of_the_csv_module(text):
+    lines = list(io.StringIO(text, newline=""))
+    found = list(records(iter(lines), ","))
+    assert "".join(record for record, _ in found) == text
+    assert sum(line_count(record) for record, _ in found) == len(lines)
+    try:
+        wanted = list(csv.reader(iter(lines), strict=False))
+    except csv.Error:  # a carriage return inside a cell without quotes
+        return
+    assert [cells for _, cells in found] == wanted

@@ -1,0 +1,215 @@
+"""What goes along with the rows, sample_weight and groups, reaches every fit and every choice, routed or not."""
+
+import numpy as np
+import pytest
+import sklearn
+from sklearn.datasets import make_classification
+from sklearn.model_selection import GridSearchCV, GroupKFold, StratifiedKFold, cross_validate
+
+from rankrange import AoRRClassifier, AoRRRegressor, RankedRangeClassifier, TKMLClassifier
+from rankrange.crossfit.choose import choose_C, choose_m
+from rankrange.crossfit.folds import hold_out, plan_of, split
+from rankrange.crossfit.grid import RangeSearchCV
+from rankrange.estimators import tkml
+from rankrange.estimators.linear import AoRRLinear
+
+GRID = {"m": [0, 0.1], "k": [1.0]}
+X, Y = make_classification(120, 4, flip_y=0.1, random_state=0)
+Y = np.sort(Y)  # folds that are not dealt out within classes would lack one
+WEIGHT = np.random.default_rng(0).uniform(0.5, 2.0, len(Y))
+GROUPS = np.random.default_rng(1).integers(0, 12, len(Y))
+
+
+def asked(**weight):
+    """An estimator that asks for sample_weight in its fit, its score, or not at all."""
+    model = AoRRClassifier(random_state=0)
+    return model.set_fit_request(sample_weight=weight["fit"]).set_score_request(sample_weight=weight["score"])
+
+
+@pytest.mark.parametrize("fit", [True, False])
+@pytest.mark.parametrize("score", [True, False])
+def test_a_search_routes_as_grid_search_does(fit, score):
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = asked(fit=fit, score=score)
+        if not (fit or score):
+            return
+        theirs = GridSearchCV(model, GRID, cv=2).fit(X, Y, sample_weight=WEIGHT)
+        ours = RangeSearchCV(model, GRID, cv=2).fit(X, Y, sample_weight=WEIGHT)
+        np.testing.assert_allclose(
+            ours.cv_results_["split0_test_score"], theirs.cv_results_["split0_test_score"], atol=0.03
+        )
+        np.testing.assert_allclose(ours.best_estimator_.coef_, theirs.best_estimator_.coef_, rtol=1e-9)
+
+
+def test_a_search_refuses_metadata_that_nobody_decided_about_as_grid_search_does():
+    with sklearn.config_context(enable_metadata_routing=True):
+        for kind in (GridSearchCV, RangeSearchCV):
+            with pytest.raises(sklearn.exceptions.UnsetMetadataPassedError, match=r"AoRRClassifier.(fit|score)"):
+                kind(AoRRClassifier(random_state=0), GRID, cv=2).fit(X, Y, sample_weight=WEIGHT)
+
+
+@pytest.mark.parametrize("routing", [False, True])
+def test_groups_part_the_folds_of_a_search(routing):
+    with sklearn.config_context(enable_metadata_routing=routing):
+        model = asked(fit=True, score=True).set_fit_request(groups=False) if routing else AoRRClassifier(random_state=0)
+        settings = {"param_grid": GRID, "cv": GroupKFold(3)}
+        ours = RangeSearchCV(model, **settings).fit(X, Y, sample_weight=WEIGHT, groups=GROUPS)
+        theirs = GridSearchCV(model, **settings).fit(X, Y, sample_weight=WEIGHT, groups=GROUPS)
+        assert ours.n_splits_ == 3
+        np.testing.assert_allclose(ours.best_estimator_.coef_, theirs.best_estimator_.coef_, rtol=1e-9)
+
+
+def test_a_search_inside_a_cross_validation_hands_weights_on():
+    with sklearn.config_context(enable_metadata_routing=True):
+        search = RangeSearchCV(asked(fit=True, score=False), GRID, cv=2)
+        found = cross_validate(search, X, Y, params={"sample_weight": WEIGHT}, cv=2, error_score="raise")
+        assert np.isfinite(found["test_score"]).all()
+
+
+def test_a_search_deals_out_folds_within_classes():
+    """As GridSearchCV does for a classifier."""
+    ours = RangeSearchCV(AoRRClassifier(random_state=0), {"m": [0]}, cv=3, refit=False).fit(X, Y)
+    by_class = RangeSearchCV(AoRRClassifier(random_state=0), {"m": [0]}, cv=StratifiedKFold(3), refit=False).fit(X, Y)
+    assert ours.cv_results_["mean_test_score"] == by_class.cv_results_["mean_test_score"]
+
+
+# ---- groups
+
+
+def taught(monkeypatch, module, names, fit):
+    """The groups that each choice is given."""
+    seen = []
+    for name in names:
+        original = getattr(module, name)
+
+        def spied(*args, original=original, **options):
+            seen.append(options["groups"] if "groups" in options else args[3])
+            return original(*args, **options)
+
+        monkeypatch.setattr(module, name, spied)
+    fit()
+    return seen
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_no_fold_of_a_choice_tears_a_group_apart(monkeypatch, weighted):
+    from rankrange.estimators import linear
+
+    weight = np.where(np.arange(len(Y)) % 4 == 0, 0.0, WEIGHT) if weighted else None
+    for model in (AoRRClassifier(random_state=0), AoRRClassifier(m=0.1, C="auto"), AoRRRegressor(random_state=0)):
+        with monkeypatch.context() as patch:
+            fit = lambda model=model: model.fit(X, Y, sample_weight=weight, groups=GROUPS)  # noqa: E731
+            (given,) = taught(patch, linear, ["choose_m", "choose_C"], fit)
+        np.testing.assert_array_equal(given, GROUPS if weight is None else GROUPS[weight > 0])
+
+
+@pytest.mark.parametrize("folds", [(2, 5, 5), (1, -3, 1), (1, 20, 20)])
+def test_folds_are_of_whole_groups(folds):
+    from rankrange.core.losses import Logistic
+    from rankrange.core.objective import Design, Objective
+
+    objective = Objective(Design(X, True), 2.0 * Y - 1.0, Logistic(), 1.0, sample_weight=WEIGHT)
+    tests = split(objective, Y, np.random.default_rng(0), folds, GROUPS)
+    for test in tests > 0:
+        assert test.any()
+        assert not np.intersect1d(GROUPS[test], GROUPS[~test]).size
+    assert plan_of(objective)[1] == 5
+    one = np.zeros(len(Y))
+    ranked = objective.ranked(0, objective.total)
+    assert choose_m(ranked, np.random.default_rng(0), groups=one).m == 0
+    assert choose_C(ranked, np.random.default_rng(0), groups=one) == 1.0
+
+
+def test_rows_held_out_are_of_whole_groups():
+    for seed in range(5):
+        order = np.random.default_rng(seed).permutation(len(Y))
+        held = hold_out(len(Y), 30, order, GROUPS)
+        rest = np.setdiff1d(order, held)
+        assert 0 < len(held) < len(Y)
+        assert not np.intersect1d(GROUPS[held], GROUPS[rest]).size
+    few = hold_out(4, 1, np.arange(4), np.array([0, 0, 0, 1]))
+    assert few.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("validation", [0.3, 3])
+def test_label_rankers_hold_out_whole_groups(monkeypatch, validation):
+    held = []
+    original = tkml._without
+    monkeypatch.setattr(tkml, "_without", lambda objective, rows: held.append(rows) or original(objective, rows))
+    model = TKMLClassifier(C=1.0, validation=validation, max_iter=5, random_state=0)
+    model.fit(X, Y, sample_weight=WEIGHT, groups=GROUPS)
+    assert held
+    for rows in held:
+        assert not np.intersect1d(GROUPS[rows], np.delete(GROUPS, rows)).size
+
+
+def test_copies_of_one_row_in_one_group_do_not_vouch_for_each_other():
+    """Each row comes ten times, with the same label, drawn at random: only folds of whole groups see that."""
+    rng = np.random.default_rng(0)
+    base, labels = rng.normal(size=(40, 30)), rng.integers(0, 2, 40)
+    rows, y, groups = np.repeat(base, 10, axis=0), np.repeat(labels, 10), np.repeat(np.arange(40), 10)
+    free = AoRRClassifier(m=0, C="auto", random_state=0).fit(rows, y)
+    parted = AoRRClassifier(m=0, C="auto", random_state=0).fit(rows, y, groups=groups)
+    assert parted.C_ < free.C_
+
+
+def test_groups_of_another_length_are_an_error():
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        AoRRClassifier().fit(X, Y, groups=GROUPS[:-1])
+
+
+def test_a_model_inside_a_ranked_range_gets_the_groups_that_it_takes(monkeypatch):
+    seen = []
+    original = AoRRLinear._choose
+
+    def spied(self, objective, clean, rng, unit, groups):
+        seen.append(groups)
+        return original(self, objective, clean, rng, unit, groups)
+
+    monkeypatch.setattr(AoRRLinear, "_choose", spied)
+    RankedRangeClassifier(AoRRClassifier(), n_repeats=1, random_state=0).fit(X, Y, groups=GROUPS)
+    assert seen
+    assert all(groups is not None for groups in seen)
+    with sklearn.config_context(enable_metadata_routing=True):
+        asks = AoRRClassifier().set_fit_request(groups=False, sample_weight=True)
+        RankedRangeClassifier(asks, n_repeats=1, random_state=0).fit(X, Y, groups=GROUPS, sample_weight=WEIGHT)
+    assert seen[-1] is None
+
+
+@pytest.mark.parametrize("task", ["classes", "numbers", "labels"])
+def test_groups_of_an_audit_reach_the_choices_of_m_and_C(monkeypatch, task):
+    pandas = pytest.importorskip("pandas")
+    for package in ("jinja2", "pyarrow"):
+        pytest.importorskip(package)
+    from rankrange.audit import audit_table, judgement, label_sets
+
+    seen = {"C": [], "m": []}
+    split_as_it_is, thirds, choose = judgement.split, label_sets._thirds, AoRRLinear._choose
+
+    def spied_choose(self, objective, clean, rng, unit, groups):
+        if self.m == "auto":
+            seen["m"].append(groups)
+        return choose(self, objective, clean, rng, unit, groups)
+
+    def spied_without(objective, rows):
+        seen["m"].append(rows)
+        return without(objective, rows)
+
+    without = tkml._without
+    monkeypatch.setattr(judgement, "split", lambda *args: seen["C"].append(args[-1]) or split_as_it_is(*args))
+    monkeypatch.setattr(label_sets, "_thirds", lambda *args: seen["C"].append(args[0]) or thirds(*args))
+    monkeypatch.setattr(AoRRLinear, "_choose", spied_choose)
+    monkeypatch.setattr(tkml, "_without", spied_without)
+    frame = pandas.DataFrame(X, columns=list("abcd")).assign(patient=[f"p{g}" for g in GROUPS])
+    frame["target"] = {
+        "classes": np.where(Y, "yes", "no"),
+        "numbers": X[:, 0] + X[:, 1],
+        "labels": np.where(X[:, 0] > 0, "sea;sky", np.where(X[:, 1] > 0, "sky", "land;sea")),
+    }[task]
+    options = {"labels_by": ";"} if task == "labels" else {"task": task}
+    audit_table(frame, "target", group="patient", models="linear", **options)
+    assert seen["C"]
+    assert seen["m"]
+    for groups in seen["C"] + (seen["m"] if task != "labels" else []):
+        assert groups is not None
+        assert len(np.unique(groups)) > 5  # the patients, and not the few parts they are dealt into

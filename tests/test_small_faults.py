@@ -1,0 +1,151 @@
+"""Faults that users met: each a few lines, each with what must hold instead."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rankrange import RankedRangeClassifier, find_label_issues
+from rankrange.crossfit.numeric import numeric_view
+from rankrange.crossfit.opinions import sides
+
+# ---- frames ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["bool", "int", "float", "decimal"])
+def test_missing_cells_of_polars_are_filled_and_marked(kind):
+    pl = pytest.importorskip("polars")
+    from decimal import Decimal
+
+    make = {"bool": bool, "int": int, "float": float, "decimal": lambda v: Decimal(v)}[kind]
+    cells = [None if i % 9 == 0 else make(i % 2) for i in range(90)]
+    found = numeric_view(pl.DataFrame({"b": pl.Series(cells)}))
+    known = np.array([np.nan if cell is None else float(cell) for cell in cells])
+    assert found.shape == (90, 2)
+    np.testing.assert_array_equal(found[:, 1], np.isnan(known))
+    np.testing.assert_array_equal(found[~np.isnan(known), 0], known[~np.isnan(known)])
+
+
+def test_a_polars_frame_with_missing_truth_values_is_fitted_and_judged():
+    pl = pytest.importorskip("polars")
+    from sklearn.tree import DecisionTreeClassifier
+
+    x = np.random.default_rng(0).normal(size=200)
+    frame = pl.DataFrame({"x": x, "b": [None if i % 9 == 0 else bool(i % 2) for i in range(200)]})
+    y = np.where(x > 0, "a", "b")
+    model = RankedRangeClassifier(DecisionTreeClassifier(max_depth=3), random_state=0).fit(frame, y)
+    assert model.score(frame, y) > 0.9
+    assert len(find_label_issues(frame, y, random_state=0).score) == 200
+
+
+def test_sides_are_the_values_of_columns_of_two_and_know_what_is_missing_there():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=300), rng.normal(size=300), rng.random(300) < 0.3, rng.random(300) < 0.5])
+    missing = X[:, 2] == 1
+    X[missing, 0] = 0.25  # filled with one value
+    found = {(side.column, side.value): side.lacking for side in sides(X)}
+    assert found == {(2, 0.0): False, (2, 1.0): True, (3, 0.0): False, (3, 1.0): False}
+    assert not any(side.lacking for side in sides(X[:, 2:]))  # nothing but columns of two values
+
+
+# ---- what is shown ---------------------------------------------------------------------------------------------------
+
+
+def test_the_top_rows_print_their_columns_by_name():
+    issues = find_label_issues(y=[0, 0, 1, 1], pred_probs=[[0.9, 0.1], [0.4, 0.6], [0.2, 0.8], [0.1, 0.9]])
+    top = issues.top(3)
+    head, *lines = repr(top).splitlines()
+    assert head.split() == list(top.dtype.names)
+    assert len(lines) == 3
+    assert lines[0].split()[0] == str(top["row"][0])
+    assert top["row"].tolist() == issues.ranked["row"][:3].tolist()
+    assert isinstance(repr(top["row"]), str)
+
+
+def test_a_column_of_one_value_and_a_few_others_draws_no_warning():
+    pa = pytest.importorskip("pyarrow")
+    from rankrange.audit.evidence import Groups, Values
+    from rankrange.audit.pictures import column_picture
+    from rankrange.audit.target import find_target
+
+    values = np.zeros(3000)
+    values[[5, 9]] = 1e6, -3.0
+    target = find_target(pa.table({"y": ["a", "b"] * 1500}), ["y"])
+    groups = Groups(target, np.random.default_rng(0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        picture = column_picture(Values("x", pa.chunked_array([values]), groups), target, ["a", "b"])
+        spread = column_picture(Values("x", pa.chunked_array([np.arange(3000.0)]), groups), target, ["a", "b"])
+    assert np.sum(picture.counts) == 3000
+    assert (np.sum(spread.counts, axis=0) > 100).all()
+
+
+# ---- audits ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def audit():
+    for package in ("pyarrow", "jinja2", "rich"):
+        pytest.importorskip(package)
+    from rankrange.audit import audit_table
+
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=300)
+    kind = np.where(x + 0.3 * rng.logistic(size=300) > 0, "a", "b")
+    return audit_table({"x": x.tolist(), "kind": kind.tolist()}, "kind", models="linear", jobs=1)
+
+
+def _without_suspects(audit, low, high):
+    from rankrange.audit.judgement import Interval
+
+    j = audit.judgement
+    empty = {"order": j.order[:0], "actions": j.actions[:0], "suggested": [], "expected": [], "against": j.against[:0]}
+    judgement = replace(j, wrong=np.zeros(300), noise=Interval(0.5 * (low + high), low, high), **empty)
+    return replace(audit, judgement=judgement, row_problems=[])
+
+
+def test_an_open_share_is_never_told_beside_nothing_to_do(audit):
+    unclear = _without_suspects(audit, 0.0, 0.269)
+    said, page = " ".join(unclear.sentences()), unclear.report()
+    worst = int(np.argmax(audit.judgement.losses))
+    assert unclear.share_unclear
+    assert "nothing to look at" not in said
+    assert f"row {worst}" in said
+    assert "Nothing to do" not in page
+    assert "nothing to look at" not in page
+    assert "begin with those that fit worst" in page
+    clear = _without_suspects(audit, 0.0, 0.004)
+    assert "There is nothing to look at first." in clear.sentences()
+    assert "There is nothing to look at first." in clear.report()
+
+
+def test_what_is_said_of_ignoring_rows_names_the_model(audit):
+    for m in (0, 12):
+        said = replace(audit, judgement=replace(audit.judgement, m=m))._better()
+        assert "linear model" in said
+
+
+def test_the_page_marks_the_button_of_the_action_that_is_proposed(audit):
+    assert 'button.classList.toggle("primary", button.dataset.choice === s.action)' in audit.report()
+
+
+@pytest.mark.parametrize("name", ["=kind", "+kind", "[kind", "@kind", "kind"])
+def test_decisions_about_a_target_of_any_name_are_applied(name, tmp_path, capsys):
+    pytest.importorskip("pyarrow")
+    from rankrange.audit import audit_file, read_decisions
+    from rankrange.cli import main
+
+    x = np.random.default_rng(0).normal(size=80)
+    kind = np.where(x > 0, "a", "b")
+    kind[3] = "a" if kind[3] == "b" else "b"
+    path, decisions = tmp_path / "t.csv", tmp_path / "d.csv"
+    path.write_text("\n".join([f"x,{name}", *(f"{a},{b}" for a, b in zip(x, kind, strict=True))]), encoding="utf-8")
+    audit = audit_file(path, name, models="linear", jobs=1)
+    audit.decide(4, "drop")
+    audit.save_decisions(decisions)
+    assert read_decisions(decisions).target == [name]
+    assert main(["apply", str(path), str(decisions), "--out", str(tmp_path / "fixed.csv")]) == 0
+    assert len((tmp_path / "fixed.csv").read_text(encoding="utf-8").splitlines()) == 80

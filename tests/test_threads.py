@@ -1,0 +1,98 @@
+"""BLAS threads: one inside our own loops over small matrices, and after a call as many as before it."""
+
+import threading
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+import rankrange
+from rankrange import AoRRClassifier, AoRRRegressor, RankedRangeClassifier, TKMLClassifier, find_label_issues
+from rankrange.core import objective, threads
+from rankrange.estimators import LogisticPerLabel
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(120, 4))
+Y = (X[:, 0] + 0.3 * RNG.normal(size=120) > 0).astype(int)
+CALLS = {
+    "choice of m": lambda: AoRRClassifier(random_state=0).fit(X, Y),
+    "given m": lambda: AoRRClassifier(m=0.1, k=1.0, random_state=0).fit(X, Y),
+    "regression": lambda: AoRRRegressor(m=0.1, C="auto", random_state=0).fit(X, X[:, 0] + 0.0),
+    "labels": lambda: TKMLClassifier(max_iter=5, random_state=0).fit(X, Y),
+    "one per label": lambda: LogisticPerLabel(top_k=1).fit(X, Y),
+    "an error on the way": lambda: fails(AoRRClassifier(m=500)),
+}
+
+
+def fails(model):
+    with pytest.raises(ValueError, match="m < k"):
+        model.fit(X, Y)
+
+
+def blas_threads():
+    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+
+@pytest.fixture
+def two_threads():
+    with threadpool_limits(2, user_api="blas"):
+        yield blas_threads()
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_fits_multiply_on_one_thread_and_put_back_what_was_there(monkeypatch, two_threads, name):
+    if not two_threads or max(two_threads) < 2:
+        pytest.skip("this BLAS has no threads")
+    inside = []
+    original = objective.Design.scores
+
+    def watched(self, W):
+        inside.append(max(library.get_num_threads() for library in threads._libraries()))
+        return original(self, W)
+
+    monkeypatch.setattr(objective.Design, "scores", watched)
+    CALLS[name]()
+    assert set(inside) <= {1}
+    assert inside or name == "an error on the way"
+    assert blas_threads() == two_threads
+
+
+@pytest.mark.parametrize("name", ["suspects", "any model", "scan"])
+def test_calls_leave_the_threads_as_they_were(tmp_path, two_threads, name):
+    if name == "suspects":
+        find_label_issues(X, Y, trees=False, random_state=0)
+    elif name == "any model":
+        RankedRangeClassifier(AoRRClassifier(m=0), n_repeats=1, random_state=0).fit(X, Y)
+    else:
+        np.save(tmp_path / "X.npy", X), np.save(tmp_path / "y.npy", Y)
+        AoRRClassifier(m=0.1, k=1.0).fit(rankrange.scan(tmp_path / "X.npy", target=str(tmp_path / "y.npy")))
+    assert blas_threads() == two_threads
+
+
+def test_whoever_leaves_last_puts_back_the_threads(two_threads):
+    """Two that overlap: the first to come is the first to go."""
+    came, may_go, gone = threading.Event(), threading.Event(), threading.Event()
+
+    def first():
+        with threads.one_thread():
+            came.set()
+            may_go.wait(10)
+        gone.set()
+
+    other = threading.Thread(target=first)
+    other.start()
+    assert came.wait(10)
+    with threads.one_thread():
+        may_go.set()
+        assert gone.wait(10)
+        assert set(blas_threads()) == {1}
+    other.join()
+    assert blas_threads() == two_threads
+
+
+def test_large_products_keep_their_threads(two_threads):
+    large = np.broadcast_to(0.0, (3000, 3000))
+    with threads.threads_for(large):
+        assert blas_threads() == two_threads
+    with threads.threads_for(X):
+        assert set(blas_threads()) <= {1}

@@ -1,0 +1,335 @@
+"""A weight is a repetition, for every estimator and every step below: all equal, zero, above one, fractions."""
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+
+from rankrange import AoRRClassifier, AoRRRegressor, TKMLClassifier, range_weights
+from rankrange.core.aggregates import AGGREGATES
+from rankrange.core.cuts import top_weights
+from rankrange.core.losses import LOSSES, TKML
+from rankrange.core.objective import Design, Objective
+from rankrange.crossfit.alternate import by_rank
+from rankrange.crossfit.choose import outlier_share
+from rankrange.crossfit.folds import Folds, draw_folds
+from rankrange.crossfit.models import Task, fit_folds, fit_rows
+from rankrange.crossfit.opinions import label_shares_by_fold, linear_opinions
+from rankrange.crossfit.residuals import judge_numbers, local_scale, robust_scale
+from rankrange.estimators import LogisticPerLabel, LSEPClassifier
+from rankrange.estimators.robust_max import robust_maximum
+from rankrange.solvers.blocks import Blocks
+from rankrange.solvers.label_ranking import LabelObjective
+from rankrange.solvers.minmax import minmax
+from rankrange.solvers.per_label import logistic_per_label
+
+N = 120
+WEIGHTS = {
+    "all 2": np.full(N, 2.0),
+    "0 to 3": np.random.default_rng(5).integers(0, 4, N).astype(float),
+    "0 or 1": np.random.default_rng(6).integers(0, 2, N).astype(float),
+    "1 or 5": np.random.default_rng(7).choice([1.0, 5.0], N),
+}
+
+
+def rows(classes=2, seed=0):
+    """Rows of overlapping classes, a tenth of the labels wrong; and numbers with a tenth of outliers."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(N, 3))
+    codes = (3 * X[:, :classes] + rng.gumbel(size=(N, classes))).argmax(axis=1)
+    numbers = X @ [1.0, -2.0, 0.5] + 0.3 * rng.normal(size=N)
+    wrong = rng.random(N) < 0.1
+    return X, np.where(wrong, (codes + 1) % classes, codes), np.where(wrong, numbers + 15.0, numbers)
+
+
+def repeated(weight, *arrays):
+    return [np.repeat(array, weight.astype(int), axis=0) for array in arrays]
+
+
+def assert_same_fit(by_weight, by_rows, weight):
+    for name in ("m_", "k_", "coef_", "intercept_", "C_", "objective_", "lam_", "lam_hat_", "noise_interval_"):
+        if hasattr(by_rows, name):
+            np.testing.assert_allclose(getattr(by_weight, name), getattr(by_rows, name), rtol=2e-4, atol=2e-4)
+    np.testing.assert_array_equal(*repeated(weight, by_weight.dropped_), by_rows.dropped_)
+    for name in ("temperature_", "ordinary_share_"):
+        if hasattr(by_rows, name):
+            assert getattr(by_weight, name) == pytest.approx(getattr(by_rows, name), abs=1e-3)
+    if "score" in getattr(by_rows, "tuning_", {}):
+        np.testing.assert_allclose(by_weight.tuning_["score"], by_rows.tuning_["score"], atol=1e-3)
+
+
+FITS = [(m, weight) for m in (0, 0.1) for weight in WEIGHTS] + [("auto", "0 to 3")]
+
+
+@pytest.mark.parametrize(("m", "weight"), FITS)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_classifier_cannot_tell_a_weight_from_repeated_rows(classes, m, weight):
+    (X, y, _), w = rows(classes), WEIGHTS[weight]
+    fits = [AoRRClassifier(m, C=0.3, random_state=0).fit(X, y, w)]
+    fits.append(AoRRClassifier(m, C=0.3, random_state=0).fit(*repeated(w, X, y)))
+    assert_same_fit(*fits, w)
+    np.testing.assert_allclose(fits[0].predict_proba(X), fits[1].predict_proba(X), atol=2e-3)
+
+
+@pytest.mark.parametrize(("m", "weight"), FITS)
+def test_a_regressor_cannot_tell_a_weight_from_repeated_rows(m, weight):
+    (X, _, y), w = rows(), WEIGHTS[weight]
+    fits = [AoRRRegressor(m, C=10.0, random_state=0).fit(X, y, w)]
+    fits.append(AoRRRegressor(m, C=10.0, random_state=0).fit(*repeated(w, X, y)))
+    assert_same_fit(*fits, w)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_share_of_the_ordinary_fit_follows_weights(seed):
+    """How much the wrong labels count decides how much the fit of all rows counts."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(150, 2))
+    wrong = rng.random(150) < 0.15
+    y = ((X[:, 0] > 0) ^ wrong).astype(int)
+    w = np.where(wrong, 1.0, 4.0) if seed % 2 else np.where(wrong, 3.0, 1.0)
+    one, other = (AoRRClassifier(C=1.0, random_state=0) for _ in range(2))
+    one.fit(X, y, w)
+    other.fit(*repeated(w, X, y))
+    assert one.m_ > 0
+    assert one.ordinary_share_ == pytest.approx(other.ordinary_share_, abs=1e-9)
+
+
+@pytest.mark.parametrize("scale", [0.37, 1.0, 6.5])
+def test_a_fit_that_is_always_right_scores_one_whatever_the_weights(scale):
+    X, _, _ = rows()
+    y = (X[:, 0] > 0).astype(int)
+    X[:, 0] += np.where(y == 1, 3.0, -3.0)
+    weight = scale * np.random.default_rng(1).uniform(0.5, 2.0, N)
+    found = AoRRClassifier(C=1.0, random_state=0).fit(X, y, weight).tuning_
+    assert found["score"][0] == pytest.approx(1.0)
+    assert found["score"].max() == pytest.approx(1.0)
+
+
+def test_the_steps_of_a_ranker_are_chosen_on_rows_by_their_weight():
+    """Labels of rows of next to no weight are the opposite of what the others teach: their score is not asked."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    Y = X > 0
+    light = rng.random(200) < 0.6
+    Y[light] = ~Y[light]
+    weight = np.where(light, 1e-6, 1.3)
+    model = TKMLClassifier(1, C=10.0, validation=4, max_iter=30, random_state=0).fit(X, Y.astype(int), weight)
+    assert model.stop_score_ > 0.9
+    assert model.stop_scores_.min() > 0.9
+
+
+# ---- below the estimators ------------------------------------------------------------------------------------------
+
+
+class WithPrior(ClassifierMixin, BaseEstimator):
+    """A classifier that learns from one number per row, which its fit is given beside X and y."""
+
+    def fit(self, X, y, hint=None):
+        assert len(hint) == len(X) == len(y)
+        self.inner_ = GaussianNB().fit(np.column_stack([X, hint]), y)
+        self.classes_ = self.inner_.classes_
+        self.hint_ = float(np.mean(hint))
+        return self
+
+    def predict_proba(self, X):
+        return self.inner_.predict_proba(np.column_stack([X, np.full(len(X), self.hint_)]))
+
+
+@pytest.mark.parametrize("weight", WEIGHTS)
+def test_any_model_with_arguments_of_its_fit_cannot_tell_a_weight_from_repeated_rows(weight):
+    (X, y, _), w = rows(), WEIGHTS[weight]
+    hint, chosen = np.arange(N, dtype=float), np.arange(0, N, 2)
+    model = fit_rows(WithPrior(), Task(X, y, np.arange(2), w, {"hint": hint}), chosen)
+    other = WithPrior().fit(*repeated(w[chosen], X[chosen], y[chosen]), *repeated(w[chosen], hint[chosen]))
+    np.testing.assert_allclose(model.predict_proba(X), other.predict_proba(X))
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.5, 0.3, 700.0])
+@pytest.mark.parametrize("model", [GaussianNB(), LinearRegression()], ids=lambda model: type(model).__name__)
+def test_models_of_folds_cannot_tell_a_weight_from_repeated_rows(model, scale):
+    """Neither whole weights, nor fractions, nor so many that they are not written out."""
+    (X, y, _), w = rows(), WEIGHTS["0 to 3"]
+    folds = draw_folds(N, np.random.default_rng(0), n_folds=3, n_repeats=2)
+    classes = np.arange(2) if hasattr(model, "predict_proba") else None
+    by_weight = fit_folds(model, Task(X, y, classes, scale * w), folds).out_of_fold
+    parts = [np.repeat(part, w.astype(int), axis=1) for part in (folds.train, folds.test)]
+    by_rows = fit_folds(model, Task(*repeated(w, X, y), classes), Folds(*parts)).out_of_fold
+    np.testing.assert_allclose(repeated(w, by_weight)[0], by_rows, rtol=1e-6)
+
+
+@pytest.mark.parametrize("weight", WEIGHTS)
+def test_members_of_the_ensemble_cannot_tell_a_weight_from_repeated_rows(weight):
+    (X, y, _), w = rows(3), WEIGHTS[weight]
+    folds = draw_folds(N, np.random.default_rng(0), n_folds=3, n_repeats=1)
+    parts = [np.repeat(part, w.astype(int), axis=1) for part in (folds.train, folds.test)]
+    for predict, slack in ((linear_opinions, 2e-2), (lambda *a: (label_shares_by_fold(*a),), 1e-9)):
+        by_weight = predict(X, y, 3, folds, w)
+        by_rows = predict(*repeated(w, X, y), 3, Folds(*parts))
+        for one, other in zip(by_weight, by_rows, strict=True):
+            np.testing.assert_allclose(repeated(w, one)[0], other, atol=slack)
+
+
+@pytest.mark.parametrize("weight", WEIGHTS)
+def test_outliers_cannot_tell_a_weight_from_repeated_rows(weight):
+    w = WEIGHTS[weight]
+    rng = np.random.default_rng(0)
+    residual, expected = rng.normal(size=N), np.ones(N)
+    residual[:10] += 12.0
+    one, other = judge_numbers(residual, expected, w), judge_numbers(*repeated(w, residual, expected, np.ones(N)))
+    assert one.rate == pytest.approx(other.rate)
+    assert one.interval == pytest.approx(other.interval)
+    np.testing.assert_allclose(
+        repeated(w, one.p_wrong, one.standardised), [other.p_wrong, other.standardised], atol=1e-6
+    )
+    assert robust_scale(residual, w) == pytest.approx(robust_scale(*repeated(w, residual, np.ones(N))))
+    assert outlier_share(residual, w) == pytest.approx(outlier_share(*repeated(w, residual, np.ones(N))))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e9])
+def test_targets_of_no_weight_are_absent_whatever_they_are(value):
+    rng = np.random.default_rng(0)
+    residual, expected = rng.normal(size=N), rng.uniform(0.5, 2.0, N)
+    residual[:8] += 12.0
+    w = np.where(np.arange(N) % 4 == 1, 0.0, 1.5)
+    there = w > 0
+    spoilt = np.where(there, residual, value)
+    one, other = judge_numbers(spoilt, expected, w), judge_numbers(residual[there], expected[there], w[there])
+    assert (one.rate, one.interval) == (other.rate, other.interval)
+    np.testing.assert_array_equal(one.p_wrong[there], other.p_wrong)
+    np.testing.assert_array_equal(one.standardised[there], other.standardised)
+
+
+def test_local_scales_follow_weights():
+    """Rows that count twice have the scale that they have when they stand twice."""
+    rng = np.random.default_rng(0)
+    expected = np.linspace(1.0, 5.0, 400)
+    residual = expected * rng.normal(size=400)
+    w = np.full(400, 2.0)
+    np.testing.assert_allclose(
+        np.repeat(local_scale(residual, expected, w), 2),
+        local_scale(np.repeat(residual, 2), np.repeat(expected, 2), np.ones(800)),
+        rtol=0.3,
+    )
+
+
+def test_weights_reach_a_model_of_scikit_learn_by_name():
+    X, y, _ = rows()
+    w = np.random.default_rng(0).uniform(0.1, 2.0, N)
+    model = fit_rows(LogisticRegression(), Task(X, y, np.arange(2), w), np.arange(N))
+    np.testing.assert_allclose(model.coef_, LogisticRegression().fit(X, y, w).coef_)
+
+
+# ---- objectives and solvers ----------------------------------------------------------------------------------------
+
+PAIRS = [(name, loss) for name in AGGREGATES for loss in ("logistic", "hinge", "squared", "softmax")]
+
+
+@pytest.mark.parametrize(("aggregate", "loss"), PAIRS)
+def test_an_objective_cannot_tell_a_weight_from_repeated_rows(aggregate, loss):
+    """Values, gradients and the weights of rows, for every aggregate; and a part of the rows is a part of it."""
+    (X, codes, numbers), w = rows(3), WEIGHTS["0 to 3"][:N]
+    y, outputs = {"squared": (numbers, 1), "softmax": (codes, 3)}.get(loss, (np.where(codes > 0, 1.0, -1.0), 1))
+    total = int(w.sum())
+
+    def objective(X, y, groups, mass, m, k):
+        kind = AGGREGATES[aggregate](groups)
+        design = Design(X, True)
+        return Objective(design, y, LOSSES[loss](), 2.0, outputs, m=m, k=k, sample_weight=mass, aggregate=kind)
+
+    W = np.random.default_rng(3).normal(size=(outputs, 4))
+    groups = codes % 2
+    one = objective(X, y, groups, w, 0.1 * total, 0.8 * total)
+    ones = np.ones(total)
+    other = objective(*repeated(w, X, y, groups), ones, 0.1 * total, 0.8 * total)
+    assert one.value(W) == pytest.approx(other.value(W))
+    np.testing.assert_allclose(one.at(W).gradient, other.at(W).gradient, atol=1e-9)
+    summed = np.bincount(np.repeat(np.arange(N), w.astype(int)), other.at(W).weights, minlength=N)
+    np.testing.assert_allclose(one.at(W).weights, summed, atol=1e-9)
+    some = np.flatnonzero(np.arange(N) % 3 > 0)
+    part = objective(X[some], y[some], groups[some], w[some], 3.0, 40.0)
+    np.testing.assert_allclose(one.rows(some, 3.0, 40.0).value(W), part.value(W))
+    np.testing.assert_allclose(one.rows(some, 3.0, 40.0).at(W).weights, part.at(W).weights)
+
+
+@pytest.mark.parametrize("weight", WEIGHTS)
+def test_top_weights_of_many_sets_cannot_tell_a_weight_from_repeated_rows(weight):
+    w = WEIGHTS[weight]
+    values = np.random.default_rng(0).integers(0, 6, (3, N)).astype(float)  # many ties
+    top = np.array([0.1, 0.3, 0.77]) * w.sum()
+    found = top_weights(values, np.tile(w, (3, 1)), top)
+    np.testing.assert_allclose(found.sum(axis=1), top)
+    for value, level, weights in zip(values, top, found, strict=True):
+        each = range_weights(np.repeat(value, w.astype(int)), 0, float(level / w.sum()))
+        if level == round(level):
+            summed = np.bincount(np.repeat(np.arange(N), w.astype(int)), each, minlength=N)
+            np.testing.assert_allclose(weights, summed, atol=1e-9)
+        assert (weights <= w + 1e-12).all()
+
+
+def label_rows(seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(N, 3))
+    return X, X @ rng.normal(size=(3, 4)) + 0.5 * rng.normal(size=(N, 4)) > 0
+
+
+@pytest.mark.parametrize("weight", WEIGHTS)
+def test_solvers_of_label_ranking_cannot_tell_a_weight_from_repeated_rows(weight):
+    (X, Y), w = label_rows(), WEIGHTS[weight]
+    ends = []
+    for X_, Y_, mass in ((X, Y, w), (*repeated(w, X, Y), None)):
+        design = Design(X_, True)
+        start, value, _ = logistic_per_label(design, Blocks(design, Y_), 3.0, mass, tol=1e-9)
+        total = len(Y_) if mass is None else mass.sum()
+        m, k = round(0.1 * w.sum()), round(0.9 * w.sum())
+        objective = LabelObjective(design, Y_, TKML(2), 3.0, 4, m=m, k=k, sample_weight=mass)
+        assert objective.total == total
+        moved = minmax(objective, np.zeros((4, 4)), max_iter=15, rate=0.3)
+        ends.append((start, value, objective.value(start), moved.w, moved.value))
+    for one, other in zip(*ends, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [LogisticPerLabel, LSEPClassifier])
+@pytest.mark.parametrize("scale", [0.25, 1.5])
+def test_baselines_learn_from_fractions_as_from_repeated_rows_under_another_penalty(kind, scale):
+    (X, Y), w = label_rows(), WEIGHTS["0 to 3"]
+    one = kind(2, C=1.0 / scale, tol=1e-10).fit(X, Y.astype(int), scale * w)
+    other = kind(2, C=1.0, tol=1e-10).fit(*repeated(w, X, Y.astype(int)))
+    np.testing.assert_allclose(one.coef_, other.coef_, atol=2e-3)
+
+
+@pytest.mark.parametrize("slack", [0.0, 0.5, 4.0])
+@pytest.mark.parametrize("weight", WEIGHTS)
+def test_the_robust_maximum_cannot_tell_a_weight_from_repeated_rows(weight, slack):
+    w = WEIGHTS[weight]
+    s = np.random.default_rng(0).exponential(size=N)
+    s, w = s[w > 0], w[w > 0]
+    level, weights = robust_maximum(s, slack, w)
+    expected, each = robust_maximum(np.repeat(s, w.astype(int)), slack)
+    assert level == pytest.approx(expected)
+    np.testing.assert_allclose(weights, np.bincount(np.repeat(np.arange(len(s)), w.astype(int)), each), atol=1e-9)
+
+
+@pytest.mark.parametrize(("m", "k"), [(0.0, 1.0), (0.1, 0.9)])
+def test_a_stream_cannot_tell_a_weight_from_repeated_rows(m, k):
+    (X, y, _), w = rows(), np.full(N, 2.0)
+    one, other = AoRRClassifier(m, k, C=1.0), AoRRClassifier(m, k, C=1.0)
+    for start in range(0, N, 40):  # parts of up to 128 rows are one step
+        part = slice(start, start + 40)
+        one.partial_fit(X[part], y[part], classes=[0, 1], sample_weight=w[part])
+        other.partial_fit(*repeated(w[part], X[part], y[part]), classes=[0, 1])
+    np.testing.assert_allclose(one.coef_, other.coef_)
+    np.testing.assert_allclose([one.lam_, one.lam_hat_], [other.lam_, other.lam_hat_])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_row_belongs_where_the_middle_of_its_ranks_falls(seed):
+    rng = np.random.default_rng(seed)
+    losses, mass = rng.permutation(N).astype(float), rng.integers(1, 4, N).astype(float)
+    m, k = 0.2 * mass.sum(), 0.7 * mass.sum()
+    dropped, easy = by_rank(losses, np.ones(N, dtype=bool), m, k, mass)
+    for row in range(N):
+        before = mass[losses > losses[row]].sum()
+        assert dropped[row] == (before + mass[row] / 2 < m)
+        assert easy[row] == (before + mass[row] / 2 > k)
