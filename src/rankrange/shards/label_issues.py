@@ -351,7 +351,7 @@ class ShardJudgement:
         kinds = [("row", np.intp), ("given", classes.dtype), ("suggested", classes.dtype), ("p_wrong", np.float64)]
         table = np.zeros(len(found), dtype=[*kinds, ("loss", np.float64), ("fdr", np.float64), ("action", "U7")])
         table["row"], table["p_wrong"], table["loss"] = found["row"], wrong, found["loss"]
-        table["given"], table["suggested"] = classes[found["given"]], classes[found["other"]]
+        table["given"], table["suggested"] = classes[found["given"]], classes[found["suggested"]]
         table["fdr"] = np.cumsum(1.0 - wrong) / np.arange(1, len(wrong) + 1)
         table["action"] = actions(wrong, found["p_suggested"], self.judging.costs)
         return table
