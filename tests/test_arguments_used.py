@@ -91,7 +91,7 @@ def test_each_parameter_changes_a_fit_on_a_scan_or_is_refused(kind):
 )
 def test_what_a_scan_cannot_use_is_refused_by_find_label_issues(name, value):
     X, y, _ = _rows()
-    with pytest.raises(TypeError, match=rf"rows beyond memory .* got {name} beside them"):
+    with pytest.raises(TypeError, match=rf"rows larger than memory .* got {name} beside them"):
         find_label_issues(_sharded(X, y), **{name: value})
 
 

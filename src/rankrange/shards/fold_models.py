@@ -63,8 +63,7 @@ class Judging:
 
 
 class Predicted(NamedTuple):
-    """Some rows: codes, probabilities (2, n, K) of the linear members, the posterior of the true class (n, K), and the
-    mixture of all members (n, K)."""
+    """Some rows: codes, the linear members (2, n, K), the posterior of the true class and the mixture (n, K)."""
 
     codes: Array
     linear: Array
