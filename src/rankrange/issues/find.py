@@ -52,8 +52,8 @@ def find_label_issues(
     X : array_like or sparse matrix of shape (n_samples, n_features), optional
         The rows, numbers of any units; missing ones (NaN) are filled with the median and marked by a column of their
         own. Without X rows are ranked by `pred_probs` alone. What `rankrange.scan` gives holds its labels, so
-        that y is left out; rows are then judged in a few passes, by a linear model and by trees grown on a sample,
-        and the nearest rows are not asked. pred_probs, learn_from, n_repeats and n_jobs are for memory.
+        that y is left out; the posterior is then computed in a few passes, by linear models of all rows and
+        trees grown on a sample, without the nearest rows. pred_probs, learn_from, n_repeats and n_jobs are for memory.
     y : array_like of shape (n_samples,)
         Their labels, of which some may be wrong.
     estimator : None, AoRRClassifier or classifier with predict_proba, default=None
@@ -121,7 +121,7 @@ def find_label_issues(
         given = {"y": y, "pred_probs": pred_probs, "learn_from": learn_from, "n_jobs": n_jobs, **fitting, "cv": None}
         _refuse(given, "rows larger than memory hold their labels and are judged in a few passes")
         judged: LabelIssues = X.__rankrange_issues__(
-            estimator=estimator, cv=cv, trees=trees, random_state=random_state, verbose=verbose
+            estimator=estimator, cv=cv, trees=trees, costs=costs, random_state=random_state, verbose=verbose
         )
         return judged
     own = estimator is None or isinstance(estimator, AoRRClassifier)
