@@ -133,7 +133,6 @@ def _issues(X: Array, target: Target, judge: AoRRClassifier, plan: Plan, logs: A
         cv=cv,
         neighbours=plan.models == "all" and plan.fold_of is None,
         trees=plan.models != "linear",
-        calibrate=plan.calibrate and plan.models != "linear",
         learn_from=target.y,
         random_state=plan.seed,
     )
@@ -155,7 +154,7 @@ _NAMES = {
 
 
 def _trust(issues: LabelIssues, codes: Array, by_scores: bool) -> list[str]:
-    """How good the best model is, what the interval leaves out, and what the trial with planted errors found."""
+    """How good the best model is, and what the interval leaves out."""
     right = {name: float((P.argmax(axis=1) == codes).mean()) for name, _, P in issues.opinions}
     best = max(right, key=lambda name: right[name])
     name = "the linear model" if by_scores else _NAMES[best]
@@ -165,13 +164,6 @@ def _trust(issues: LabelIssues, codes: Array, by_scores: bool) -> list[str]:
         "interval of the share of wrong labels holds what these models cannot tell from chance; it leaves out errors "
         "that look right to all of them."
     ]
-    trial = issues.trial
-    if trial is not None and trial.rows and np.isfinite(trial.found):
-        notes.append(
-            f"Tried on this table: {trial.planted:,} errors were planted among {trial.rows:,} rows thought right and "
-            f"judged the same way. Of 100 rows called likely wrong {100 * trial.found:.0f} were, at a claim of "
-            f"{100 * trial.claimed:.0f}; p(wrong) has been moved a small part of the way towards that."
-        )
     if issues.far is not None and bool((issues.far & (issues.p_wrong >= LIKELY)).any()):
         count = int((issues.far & (issues.p_wrong >= LIKELY)).sum())
         notes.append(f"{count:,} of the likely wrong rows lie far from all others: such rows may not belong at all.")

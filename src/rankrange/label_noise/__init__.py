@@ -1,7 +1,7 @@
 """Which labels are wrong? One model for every entry point: out-of-fold predictions and labels in, a posterior out.
 
-`model` is the model and its fit, `reliability` the curves that it is made of, `high_leverage` the rows whose predictions
-are extrapolations, `actions` what to do about a row given what each mistake costs.
+`model` is the model and its fit, `reliability` the curves that it is made of, `high_leverage` the rows whose
+predictions are extrapolations, `actions` what to do about a row given what each mistake costs.
 May import: `core`; NumPy and SciPy only.
 """
 

@@ -28,7 +28,7 @@ from scipy.special import logsumexp, ndtr, softmax
 from scipy.stats import rankdata
 
 from ..core.arrays import Array
-from .reliability import CurvePrior, Curves, Groups, fit_curves, flat_evidence
+from .reliability import CurvePrior, Curves, Groups, fit_curves, independent_evidence
 
 # Rates of wrong labels of a class that are tried: dense where the posterior of a clean table has its mass.
 RATES = np.array([0, 3, 10, 20, 35, 50, 75, 100, 130, 160, 200, 240, 280, 330, 380, 440, 500, 560]) / 1000.0
@@ -80,22 +80,22 @@ class NoisePrior:
     shared_rate: float = 0.5
     class_unaffected: float = 0.5
     rate_decay: float = 0.6
-    uninformative: float = 0.2
+    uninformative: float = 0.1
     surprises: float = 0.003
     log_steepness: float = 0.7
-    log_steepness_sd: float = 1.0
+    log_steepness_sd: float = 0.5
     class_sd: float = 0.25
     log_scale_sd: float = 0.7
     margin_shift_sd: float = 0.7
     rank_shift_sd: float = 2.0
     margin_power: float = 1.0
-    rank_power: float = 0.25
+    rank_power: float = 0.3
     direction_rows: float = 2.0
 
     def rates(self, n_classes: int) -> tuple[Array, Array]:
         """Prior probabilities of the rates: of one that all classes share, and of a class with a rate of its own."""
         density = np.exp(-RATES / self.rate_decay) * np.gradient(RATES)
-        density[(RATES == 0.0) | (RATES > _LARGEST * (1.0 - 1.0 / n_classes))] = 0.0
+        density[(RATES == 0.0) | (_LARGEST * (1.0 - 1.0 / n_classes) < RATES)] = 0.0
         shared = density / density.sum()
         own = (1.0 - self.class_unaffected) * shared
         own[0] = self.class_unaffected
@@ -334,25 +334,28 @@ def _transition(rates: Array, to: Array) -> Array:
 
 
 class _Hypotheses(NamedTuple):
-    """Posterior probabilities: of no error, one shared rate, and rates by class; and of the rates within the last two."""
+    """Posterior probabilities: of no error, one shared rate, rates by class; and of the rates within the last two."""
 
     kinds: Array
     shared: Array
     own: Array
 
     @classmethod
-    def of(cls, prior: NoisePrior, evidence: Array, flat: float) -> _Hypotheses:
+    def of(cls, prior: NoisePrior, evidence: Array, unrelated: float) -> _Hypotheses:
         """By the log evidence (classes, rates) of each rate in the rows of each predicted class, relative to rate 0.
 
-        `flat` is the evidence that predictions say nothing about the labels: no error is known of then.
+        `unrelated` is the evidence that predictions say nothing about the labels: nothing is known of errors then.
         """
         with np.errstate(divide="ignore"):
             log_shared, log_own = (np.log(part) for part in prior.rates(len(evidence)))
-            some, blind = 1.0 - prior.no_error, prior.uninformative
-            kinds = np.log([prior.no_error, some * prior.shared_rate, some * (1.0 - prior.shared_rate)])
-            zero = np.logaddexp(np.log1p(-blind), np.log(blind) + flat)
+            some, seen = 1.0 - prior.no_error, 1.0 - prior.uninformative
+            kinds = np.log(
+                np.array([prior.no_error, some * prior.shared_rate, some * (1.0 - prior.shared_rate)]) * seen
+            )
+            blind = np.log(prior.uninformative) + unrelated
         shared, own = log_shared + evidence.sum(axis=0), log_own + evidence
-        kinds += np.array([zero, logsumexp(shared), logsumexp(own, axis=1).sum()])
+        kinds += np.array([0.0, logsumexp(shared), logsumexp(own, axis=1).sum()])
+        kinds[0] = np.logaddexp(kinds[0], blind)
         return cls(softmax(kinds), softmax(shared), softmax(own, axis=1))
 
     @property
@@ -389,8 +392,8 @@ class _Hypotheses(NamedTuple):
 
 def _learn(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[_Rule, _Hypotheses]:
     K = P.shape[1]
-    curves, evidence, flat = _evidence(prior, P, codes, mass)
-    hypotheses = _Hypotheses.of(prior, evidence, flat)
+    curves, evidence, unrelated = _evidence(prior, P, codes, mass)
+    hypotheses = _Hypotheses.of(prior, evidence, unrelated)
     even = (1.0 - np.eye(K)) / max(K - 1, 1)
     rule = _Rule(hypotheses.weights, curves, even)
     for _ in range(_ROUNDS if K > 2 else 0):
@@ -405,20 +408,20 @@ def _learn(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[_Rul
 
 
 class _Evidence(NamedTuple):
-    """Log evidence relative to rate 0: of each rate (classes, rates), and of curves without a slope (classes,)."""
+    """Log evidence relative to rate 0: of each rate (classes, rates), and of labels unrelated to the predictions."""
 
     rates: Array
-    flat: Array
+    unrelated: Array
 
     @classmethod
-    def of(cls, fits: list[Curves], groups: list[Groups], prior: CurvePrior) -> _Evidence:
+    def of(cls, fits: list[Curves], groups: list[Groups], frequencies: Array, prior: CurvePrior) -> _Evidence:
         evidence = np.stack([fit.evidence for fit in fits]) - np.log(prior.scale_sd * prior.shift_sd)
-        flat = np.array([flat_evidence(rows, prior.shift_sd) for rows in groups])
-        return cls(evidence - evidence[:, :1], flat - evidence[:, 0])
+        unrelated = np.array([independent_evidence(*part) for part in zip(groups, frequencies, strict=True)])
+        return cls(evidence - evidence[:, :1], unrelated - evidence[:, 0])
 
 
 def _evidence(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[tuple[Curves, ...], Array, float]:
-    """The margin curves of each class; the log evidence (classes, rates) of both curves with their powers; and flat."""
+    """The margin curves; the log evidence (classes, rates) of both curves with their powers; that of no relation."""
     K, predicted = P.shape[1], P.argmax(axis=1)
     low, high = RATES / max(K - 1, 1), RATES
     by_margin, by_rank = [], []
@@ -431,19 +434,22 @@ def _evidence(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[t
     scale = -np.log(np.maximum(1.0 - low - high, 1.0 - _LARGEST))  # predictions of noisy labels are flatter
     margin_prior = CurvePrior(scale, prior.log_scale_sd, prior.margin_shift_sd, prior.surprises)
     curves = [fit_curves(groups, low, high, margin_prior) for groups in by_margin]
-    margins = _Evidence.of(curves, by_margin, margin_prior)
-    ranks = _rank_evidence(prior, by_rank, low, high, prior.margin_power * margins.rates)
+    frequencies = np.bincount(codes, weights=mass, minlength=K) / mass.sum()
+    margins = _Evidence.of(curves, by_margin, frequencies, margin_prior)
+    ranks = _rank_evidence(prior, by_rank, frequencies, (low, high), prior.margin_power * margins.rates)
     both = [prior.margin_power * a + prior.rank_power * b for a, b in zip(margins, ranks, strict=True)]
     return tuple(curves), both[0], float(both[1].sum())
 
 
-def _rank_evidence(prior: NoisePrior, by_rank: list[Groups], low: Array, high: Array, others: Array) -> _Evidence:
+def _rank_evidence(
+    prior: NoisePrior, by_rank: list[Groups], frequencies: Array, ends: tuple[Array, Array], others: Array
+) -> _Evidence:
     """The evidence of the ranks, where the steepness of a class is like that of the other classes."""
     wide = CurvePrior(
         np.full(len(RATES), prior.log_steepness), prior.log_steepness_sd, prior.rank_shift_sd, prior.surprises
     )
-    fits = [fit_curves(groups, low, high, wide) for groups in by_rank]
-    alone = prior.rank_power * _Evidence.of(fits, by_rank, wide).rates
+    fits = [fit_curves(groups, *ends, wide) for groups in by_rank]
+    alone = prior.rank_power * _Evidence.of(fits, by_rank, frequencies, wide).rates
     own = softmax(np.log(np.maximum(prior.rates(len(fits))[1], 1e-12)) + alone + others, axis=1)
     steepness = np.stack([fit.scale for fit in fits])
     mean = (own * steepness).sum(axis=1)
@@ -457,5 +463,5 @@ def _rank_evidence(prior: NoisePrior, by_rank: list[Groups], low: Array, high: A
         centre = (prior.log_steepness * prior.log_steepness_sd**-2 + precision[other] @ mean[other]) / total
         sd = min(prior.log_steepness_sd, float(np.sqrt(prior.class_sd**2 + 1.0 / total)))
         narrow = CurvePrior(np.full(len(RATES), centre), sd, prior.rank_shift_sd, prior.surprises)
-        found.append(_Evidence.of([fit_curves(groups, low, high, narrow)], [groups], narrow))
-    return _Evidence(np.concatenate([part.rates for part in found]), np.concatenate([part.flat for part in found]))
+        found.append(_Evidence.of([fit_curves(groups, *ends, narrow)], [groups], frequencies[[label]], narrow))
+    return _Evidence(np.concatenate([part.rates for part in found]), np.concatenate([part.unrelated for part in found]))

@@ -4,8 +4,8 @@ A row that is predicted to be of class c has the label c with probability
 
     q(s) = low + (1 - low - high) p(s),    p(s) = d + (1 - 2 d) sigmoid(a s + b),
 
-where s is its confidence, p(s) the probability that c is its true class, `high` the rate at which labels of true class c
-are wrong, and `low` the rate at which labels of other classes become c. The share d of surprises, which no column
+where s is its confidence, p(s) the probability that c is its true class, `high` the rate at which labels of true class
+c are wrong, and `low` the rate at which labels of other classes become c. The share d of surprises, which no column
 explains, bounds what one label can say. All hypotheses about `high` are
 fitted together by damped Newton steps; the evidence of each integrates a and b out by Laplace's method.
 """
@@ -25,7 +25,7 @@ _NEWTON_STEPS, _LEAST_GAIN = 40, 1e-3
 
 
 class Groups(NamedTuple):
-    """Rows grouped by confidence: mean confidence, and the weight of labels that agree and disagree with the prediction."""
+    """Rows grouped by confidence: its mean, and the weight of labels that agree and disagree with the prediction."""
 
     confidence: Array
     agree: Array
@@ -87,20 +87,10 @@ def fit_curves(groups: Groups, low: Array, high: Array, prior: CurvePrior) -> Cu
     return Curves(scale, shift, value - 0.5 * np.log(square * plain - cross**2), prior.surprises)
 
 
-def flat_evidence(groups: Groups, shift_sd: float) -> float:
-    """Log evidence that labels agree with probability sigmoid(b) whatever the confidence, b normal around 0."""
-    agree, disagree, b = float(groups.agree.sum()), float(groups.disagree.sum()), 0.0
-    for _ in range(_NEWTON_STEPS):
-        p = float(expit(b))
-        step = (agree * (1.0 - p) - disagree * p - b / shift_sd**2) / (
-            (agree + disagree) * p * (1.0 - p) + shift_sd**-2
-        )
-        b += float(np.clip(step, -1.0, 1.0))
-    p = float(expit(b))
-    curvature = (agree + disagree) * p * (1.0 - p) + shift_sd**-2
-    return (
-        agree * np.log(p) + disagree * np.log1p(-p) - 0.5 * (b / shift_sd) ** 2 - 0.5 * np.log(curvature * shift_sd**2)
-    )
+def independent_evidence(groups: Groups, frequency: float) -> float:
+    """Log likelihood of labels that agree with a predicted class as often as the class occurs at all."""
+    agree = np.clip(frequency, 1e-12, 1.0 - 1e-12)
+    return float(groups.agree.sum() * np.log(agree) + groups.disagree.sum() * np.log1p(-agree))
 
 
 class _Fit(NamedTuple):
