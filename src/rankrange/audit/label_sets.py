@@ -12,6 +12,7 @@ from ..core.arrays import Array
 from ..core.losses import TKML
 from ..crossfit.folds import PENALTIES, deal
 from ..crossfit.opinions import POOL, label_set_shares
+from ..crossfit.simple import smooth_label_sets
 from ..estimators import TKMLClassifier
 from ..estimators.baselines import LogisticPerLabel
 from ..label_noise import LIKELY, POSSIBLE, SURE, LabelNoiseModel
@@ -147,11 +148,12 @@ def _fit_robust(
 def _wrong_cells(X: Array, Y: Array, p: Array, plan: Plan) -> tuple[Array, Interval]:
     """(rows, labels): the probability that this yes or no is wrong; and the share of those that are.
 
-    Each label is two classes, predicted by its logistic regression and by the nearest rows.
+    Each label is two classes, predicted by its logistic regression, by the nearest rows and by smooth functions.
     """
     yes = {"logistic": p}
     if len(Y) <= POOL:
         yes["neighbours"] = label_set_shares(X, Y, plan.rng(3))
+        yes["smooth"] = smooth_label_sets(X, Y, plan.rng(5))
     found = []
     for label, given in enumerate(Y.T.astype(np.intp)):
         members = {name: np.column_stack([1.0 - P[:, label], P[:, label]]) for name, P in yes.items()}

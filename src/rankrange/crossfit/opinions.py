@@ -123,7 +123,7 @@ def label_shares(
 
 
 def label_set_shares(X: Any, Y: Array, rng: np.random.Generator) -> Array:
-    """(n, labels): how often each label of Y (n, labels) is true among each row's neighbours, which are searched once."""
+    """(n, labels): how often each label of Y (n, labels) is true among each row's neighbours, searched once for all."""
     near = _neighbours(_alike(X), np.arange(X.shape[0]), rng, None)
     return np.column_stack([_shares(label.astype(np.intp), 2, near, None)[:, 1] for label in Y.T])
 

@@ -59,17 +59,29 @@ def simple_opinions(
 
 
 def smooth_functions(X: Any, codes: Array, n_classes: int, rng: np.random.Generator, mass: Array | None) -> Array:
-    """Probabilities (n, n_classes) of a ridge regression on bumps around some rows, each row by a fit without it.
+    """Probabilities (n, n_classes) of a ridge regression on bumps around some rows, each row by a fit without it."""
+    P = _smooth(X, np.eye(n_classes)[codes], rng, mass)
+    return np.asarray(P / P.sum(axis=1, keepdims=True))
 
-    Width and penalty are those of least squared error. What a fit without the row says follows from the fit of all.
+
+def smooth_label_sets(X: Any, Y: Array, rng: np.random.Generator) -> Array:
+    """(n, labels): the same of each label of Y (n, labels) by itself: how probable it is that the label is true."""
+    return np.minimum(_smooth(X, Y.astype(np.float64), rng, None, apart=True), 1.0 - _SHARE)
+
+
+def _smooth(X: Any, Y: Array, rng: np.random.Generator, mass: Array | None, apart: bool = False) -> Array:
+    """What regressions on bumps predict of Y (n, targets), each row by a fit without it, and no less than `_SHARE`.
+
+    Width and penalty are those of least squared error, of all targets together or `apart`. What a fit without the row
+    says follows from the fit of all.
     """
-    worth = np.ones(len(codes)) if mass is None else mass
+    worth = np.ones(len(Y)) if mass is None else mass
     some = np.sort(rng.choice(np.flatnonzero(worth > 0), min(_LANDMARKS, int((worth > 0).sum())), replace=False))
     squares = euclidean_distances(X, X[some], squared=True)
     middle = float(np.median(squares)) or 1.0
-    overall = np.bincount(codes, weights=worth, minlength=n_classes) / worth.sum()
-    Y = np.eye(n_classes)[codes] - overall
-    found: list[tuple[float, int, Array]] = []
+    overall = worth @ Y / worth.sum()
+    Y = Y - overall
+    best, least = np.zeros(Y.shape), np.full(Y.shape[1], np.inf)
     for width in _WIDTHS:
         bumps = np.exp(-squares / (width * middle))
         features = bumps @ _whitening(bumps[some])
@@ -80,9 +92,11 @@ def smooth_functions(X: Any, codes: Array, n_classes: int, rng: np.random.Genera
             inverse = 1.0 / (np.maximum(scale, 0.0) + penalty)
             own = np.minimum(worth * (features**2 @ inverse), 1.0 - 1e-6)[:, None]
             left_out = (features @ (inverse[:, None] * aims) - own * Y) / (1.0 - own)
-            found.append((float(worth @ ((left_out - Y) ** 2).sum(axis=1)), len(found), left_out))
-    P = np.clip(min(found)[2] + overall, _SHARE, None)
-    return np.asarray(P / P.sum(axis=1, keepdims=True))
+            error = worth @ (left_out - Y) ** 2
+            better = (error if apart else np.full(len(error), error.sum())) < least
+            least = np.where(better, error if apart else error.sum(), least)
+            best[:, better] = left_out[:, better]
+    return np.clip(best + overall, _SHARE, None)
 
 
 def _whitening(gram: Array) -> Array:

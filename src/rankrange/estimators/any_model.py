@@ -42,7 +42,7 @@ _LEAST_RANKED = 4
 _ROUNDS = 5
 # Rows, or groups of 25, from which on a half of them makes a fit: boosted trees want 20 rows in a leaf.
 LEAST_TO_HALVE = 200
-# Where no more rows are dropped there is little noise to average out, so that larger parts teach more, and all rows most.
+# Where no more are dropped there is little noise to average out: larger parts teach more, and all rows most.
 _FEW = 0.01
 # How much the model of all rows counts there. Half is better for boosted trees, all for forests, which average already.
 _WHOLE = 0.75
