@@ -44,7 +44,8 @@ ORDER = (
 )
 MOST_LINES = 450
 # Files of which a function runs. 12 and 26 were asked for; an audit holds more lines than 26 files of 450 have.
-MOST_FILES = {"fit": 12, "fit that chooses m": 14, "audit": 40}
+# A fit that chooses m asks the model of label noise as well: five files more.
+MOST_FILES = {"fit": 12, "fit that chooses m": 19, "audit": 40}
 MOST_LINES_OF_A_FUNCTION = 50
 
 
