@@ -122,11 +122,24 @@ def label_shares(
 
     Columns count alike, whatever their scale.
     """
-    if not sp.issparse(X):
-        spread = X.std(axis=0)
-        X = X / np.where(spread > 0, spread, 1.0)
     overall = shares_without_each(codes, n_classes, mass)[asked]
-    return _shares(codes, n_classes, _neighbours(X, asked, rng, mass), mass, overall)
+    return _shares(codes, n_classes, _neighbours(_alike(X), asked, rng, mass), mass, overall)
+
+
+def label_set_shares(X: Any, Y: Array, rng: np.random.Generator) -> Array:
+    """(n, labels): how often each label of Y (n, labels) is true among each row's neighbours, searched once for all."""
+    near, found = _neighbours(_alike(X), np.arange(X.shape[0]), rng, None), []
+    for label in Y.T.astype(np.intp):
+        found.append(_shares(label, 2, near, None, shares_without_each(label, 2, None))[:, 1])
+    return np.column_stack(found)
+
+
+def _alike(X: Any) -> Any:
+    """X with columns of one spread."""
+    if sp.issparse(X):
+        return X
+    spread = X.std(axis=0)
+    return X / np.where(spread > 0, spread, 1.0)
 
 
 def label_shares_by_fold(X: Any, codes: Array, n_classes: int, folds: Folds, mass: Array | None = None) -> Array:

@@ -62,8 +62,8 @@ class NoisePrior:
     surprises : float
         Share of rows whose true class is not the predicted one, however confident the prediction.
     log_steepness, steepness_loss, log_steepness_sd : float
-        Normal prior of the logarithm of how steeply errors fall with the rank of the confidence: its mean if no row of a
-        class is hard, what the mean loses per share of hard rows, and its standard deviation.
+        Normal prior of the logarithm of how steeply errors fall with the rank of the confidence: its mean if no row of
+        a class is hard, what the mean loses per share of hard rows, and its standard deviation.
     class_sd : float
         Standard deviation of the same among the classes of one table.
     log_scale_sd : float
