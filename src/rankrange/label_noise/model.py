@@ -27,7 +27,7 @@ import numpy as np
 from scipy.special import logsumexp, ndtr, softmax
 
 from ..core.arrays import Array
-from .reliability import CurvePrior, Curves, Groups, fit_curves, independent_evidence
+from .reliability import CurvePrior, Curves, Groups, fit_curves
 
 # Rates of wrong labels of a class that are tried: dense where the posterior of a clean table has its mass.
 RATES = np.array([0, 3, 10, 20, 35, 50, 75, 100, 130, 160, 200, 240, 280, 330, 380, 440, 500, 560]) / 1000.0
@@ -39,6 +39,8 @@ _LEAST_PROBABILITY = 1e-3
 _EM_STEPS, _EM_ROWS = 300, 200_000
 # Rounds of learning which class a wrong label came from; hypotheses below the last probability are left out.
 _ROUNDS, _NEGLIGIBLE = 2, 1e-4
+# Units of log likelihood that members mixed to fit the labels gain over the class frequencies by chance.
+_LUCK = 8.0
 # Error of the share between two rates of the grid.
 _GRID_ERROR = 0.004
 
@@ -414,7 +416,8 @@ class _Evidence(NamedTuple):
     """Log evidence of both curves with their powers.
 
     `shared` (rates,): all classes have this rate, 0 is no error. `own` (classes, rates): one class has this rate, up to
-    a constant that is in `constant`. `unrelated`: labels have nothing to do with the predictions.
+    a constant that is in `constant`. `unrelated`: class frequencies predict the labels
+    as well as the predictions do.
     """
 
     shared: Array
@@ -443,14 +446,14 @@ def _evidence(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[t
     curves = [fit_curves(groups, low, high, odds_prior) for groups in by_odds]
     odds = np.stack([fit.evidence for fit in curves]) - np.log(odds_prior.scale_sd * odds_prior.shift_sd)
     shared, own, constant = _rank_evidence(prior, by_rank, (low, high), prior.odds_power * odds)
-    frequencies = np.bincount(codes, weights=mass, minlength=K) / mass.sum()
-    unrelated = sum(independent_evidence(*part) for part in zip(by_odds, frequencies, strict=True))
     power = prior.odds_power + prior.rank_power
     return tuple(curves), _Evidence(
         prior.odds_power * odds.sum(axis=0) + prior.rank_power * shared,
         prior.odds_power * odds + prior.rank_power * own,
         prior.rank_power * constant,
-        power * unrelated,
+        prior.odds_power * float(odds.sum(axis=0)[0])
+        + prior.rank_power * float(shared[0])
+        + power * (_LUCK - _gain(P, codes, mass)),
     )
 
 

@@ -87,12 +87,6 @@ def fit_curves(groups: Groups, low: Array, high: Array, prior: CurvePrior) -> Cu
     return Curves(scale, shift, value - 0.5 * np.log(square * plain - cross**2), prior.surprises)
 
 
-def independent_evidence(groups: Groups, frequency: float) -> float:
-    """Log likelihood of labels that agree with a predicted class as often as the class occurs at all."""
-    agree = np.clip(frequency, 1e-12, 1.0 - 1e-12)
-    return float(groups.agree.sum() * np.log(agree) + groups.disagree.sum() * np.log1p(-agree))
-
-
 class _Fit(NamedTuple):
     groups: Groups
     low: Array
