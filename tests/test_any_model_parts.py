@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.optimize import minimize
-from scipy.special import expit, ndtri, softmax
+from scipy.special import ndtri, softmax
 from sklearn.base import clone
 from sklearn.datasets import make_blobs, make_classification, make_moons
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier
@@ -24,12 +23,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.tree import DecisionTreeClassifier
 
 from rankrange import RankedRangeClassifier, RankedRangeRegressor, find_label_issues, noise
-from rankrange.core.flips import TIED, temperature, tempered, transition_of, wrong_labels
-from rankrange.core.flips_of_two import wrong_labels_by_prior
-from rankrange.crossfit.folds import Folds, draw_folds
-from rankrange.crossfit.judge import judge, mixture_weights
+from rankrange.core.flips import temperature, tempered, transition_of
+from rankrange.crossfit.folds import Folds
 from rankrange.crossfit.numeric import numeric_view
 from rankrange.crossfit.residuals import judge_numbers
+from rankrange.crossfit.simple import smooth_functions, smooth_label_sets
 from test_any_model import columns, mixed, moons, texts
 
 # ---- probabilities
@@ -141,89 +139,6 @@ def test_a_transition_is_counted_from_who_is_wrong_and_what_it_stands_for():
     assert double[0, 1] > found[0, 1] + 0.1
 
 
-# ---- wrong labels of two classes, for many scores at once
-
-
-def flipped(seed=0, n=3000, rates=(0.1, 0.3)):
-    """Log odds of class 1, labels of which a share is wrong in each class, and which are."""
-    rng = np.random.default_rng(seed)
-    odds = rng.normal(0.0, 3.0, n)
-    true = (rng.random(n) < expit(odds)).astype(int)
-    wrong = rng.random(n) < np.array(rates)[true]
-    return odds, np.where(wrong, 1 - true, true), wrong
-
-
-def log_likelihood(odds, given, x):
-    """The definition: the true class is drawn from the odds, the label from the rates of that class."""
-    p, rates = expit(np.exp(x[0]) * odds + x[1]), 0.5 * expit(x[2:])
-    one = p * (1 - rates[1]) + (1 - p) * rates[0]
-    return float(np.log(np.where(given == 1, one, 1 - one)).sum())
-
-
-def of_class(odds):
-    return np.log(np.stack([expit(-odds), expit(odds)], axis=1))
-
-
-@pytest.mark.parametrize("blur", [0.0, 3.0])
-def test_rates_of_two_classes_make_the_labels_most_likely(blur):
-    odds, given, _ = flipped(n=400)  # so few that nothing is sliced
-    odds = odds + blur * np.random.default_rng(1).normal(size=400)
-    ((tied, free),) = wrong_labels_by_prior([of_class(odds)], given, None, (TIED, 0.0))
-    told = float(np.log(free.expected[np.arange(400), given]).sum())
-
-    def loss(x):
-        return -log_likelihood(odds, given, x)
-
-    settings = {"method": "Nelder-Mead", "options": {"maxiter": 3000}}
-    best = min(minimize(loss, [0.0, 0.0, level, level], **settings).fun for level in (-3.0, 0.5))
-    assert told == pytest.approx(-best, abs=0.02)
-    assert tied.transition[0, 1] == pytest.approx(tied.transition[1, 0], abs=1e-3)
-    assert np.log(tied.expected[np.arange(400), given]).sum() <= told + 1e-6
-    np.testing.assert_allclose(free.expected.sum(axis=1), 1.0)
-    np.testing.assert_allclose(free.wrong, 1.0 - free.true[np.arange(400), given])
-
-
-@pytest.mark.parametrize("rates", [(0.1, 0.3), (0.2, 0.2), (0.0, 0.0)])
-def test_rates_of_two_classes_are_found_again(rates):
-    odds, given, wrong = flipped(rates=rates)
-    ((tied, free),) = wrong_labels_by_prior([of_class(2.0 * odds + 1.0)], given, None, (TIED, 0.0))
-    assert free.transition[0, 1] == pytest.approx(rates[0], abs=0.03)
-    assert free.transition[1, 0] == pytest.approx(rates[1], abs=0.03)
-    for found in (free, tied) if rates[0] == rates[1] else (free,):
-        assert found.interval[0] <= wrong.mean() <= found.interval[1]
-        assert found.interval[1] - found.interval[0] < 0.08
-        assert found.slope == pytest.approx(0.5, rel=0.15)
-
-
-def test_many_scores_at_once_are_judged_as_each_alone_and_weights_repeat_rows():
-    odds, given, _ = flipped(n=900)
-    scores = [of_class(odds), of_class(0.5 * odds + np.random.default_rng(2).normal(size=900))]
-    for Z, (tied, free) in zip(scores, wrong_labels_by_prior(scores, given, None, (TIED, 0.0)), strict=True):
-        for prior, found in ((TIED, tied), (0.0, free)):
-            alone = wrong_labels(Z, given, prior=prior)
-            assert found.rate == pytest.approx(alone.rate, abs=2e-3)
-            np.testing.assert_allclose(found.wrong, alone.wrong, atol=0.01)
-            np.testing.assert_allclose(found.posterior(Z, given), found.true, atol=1e-6)
-    weight = 1.0 + np.arange(900) % 3
-    rows = np.repeat(np.arange(900), weight.astype(int))
-    weighed = wrong_labels_by_prior(scores, given, weight, (0.0,))
-    repeated = wrong_labels_by_prior([Z[rows] for Z in scores], given[rows], None, (0.0,))
-    for (a,), (b,) in zip(weighed, repeated, strict=True):
-        assert a.rate == pytest.approx(b.rate, abs=3e-3)
-        np.testing.assert_allclose(a.interval, b.interval, atol=5e-3)
-
-
-def test_where_no_wrong_label_is_nearly_as_likely_the_interval_reaches_zero():
-    odds, given, _ = flipped(seed=5, n=250, rates=(0.3, 0.3))
-    odds = odds + np.random.default_rng(5).normal(size=250)
-    ((found,),) = wrong_labels_by_prior([of_class(odds)], given, None, (TIED,))
-    told = np.log(found.expected[np.arange(250), given]).sum()
-    none = LogisticRegression(C=1e9).fit(odds[:, None], given).predict_log_proba(odds[:, None])
-    assert 0.0 < told - none[np.arange(250), given].sum() < 2.0
-    assert found.rate > 0.25
-    assert found.interval[0] == 0.0
-
-
 # ---- numbers
 
 
@@ -291,27 +206,6 @@ def test_numbers_with_a_given_m():
 # ---- what they are made of
 
 
-def test_mixture_weights_make_the_labels_most_likely():
-    rng = np.random.default_rng(0)
-    likelihood, share = rng.uniform(0.05, 1, (3, 200)), np.full(200, 1 / 200)
-    weights = mixture_weights(likelihood, share)
-    best = np.log(weights @ likelihood).mean()
-    for other in rng.dirichlet(np.ones(3), 300):
-        assert np.log(other @ likelihood).mean() <= best + 1e-6
-
-
-def test_an_opinion_that_says_nothing_gets_no_weight():
-    X, y = moons(600)
-    given = noise.symmetric(y, 0.2, 0)
-    folds = draw_folds(600, np.random.default_rng(0), strata=given)
-    good = folds.average(
-        [GaussianNB().fit(X[a], given[a]).predict_proba(X[b]) for a, b in zip(folds.train, folds.test, strict=True)]
-    )
-    verdict = judge({"good": good, "idle": np.full((600, 2), 0.5)}, given)
-    assert verdict.weights[0] > 0.9
-    assert verdict.interval[0] < 0.2 < verdict.interval[1]
-
-
 def assert_warns_of_lost_classes(model, X, given):
     """Fit, and assert that a warning names each class that loses more than half of its rows, and no other."""
     with warnings.catch_warnings(record=True) as told:
@@ -334,37 +228,24 @@ def test_labels_that_nothing_predicts_are_mostly_left_alone_and_a_warning_tells_
     assert np.median(cut) < 0.02
 
 
-def test_hard_rows_may_hide_wrong_labels_and_the_interval_says_so():
-    P, y, rng = drawn(classes=2)
-    hard = np.argsort(np.abs(P[:, 0] - 0.5))[:1200]  # a third of these labels is wrong: none of them looks odd
-    given = y.copy()
-    flipped = rng.choice(hard, 400, replace=False)
-    given[flipped] = 1 - given[flipped]
-    verdict = judge({"known": P}, given)
-    assert verdict.rate < 0.05
-    assert verdict.interval[0] <= 0.1 <= verdict.interval[1]
-    unlike = (P.argmax(axis=1) != given).mean()
-    assert unlike < verdict.interval[1] < unlike + 0.03
-    sure = judge({"known": np.where(P > 0.5, 0.99, 0.01)}, P.argmax(axis=1))
-    assert sure.interval[1] < 0.01
+def test_what_is_known_of_the_labels_is_the_posterior_of_all_predictions():
+    X, y = moons(400)
+    given = noise.symmetric(y, 0.2, 0)
+    model = RankedRangeClassifier(GaussianNB(), n_repeats=2, random_state=0).fit(X, given)
+    assert set(model.tuning_) == {"source", "weight", "gain"}
+    assert model.tuning_["weight"].sum() == pytest.approx(1.0)
+    assert model.tuning_["gain"][list(model.tuning_["source"]).index("smooth")] > 0  # moons are no normal classes
+    assert model.noise_estimate_ == pytest.approx(model.p_wrong_.mean())
+    assert model.noise_interval_[0] <= model.noise_estimate_ <= model.noise_interval_[1]
 
 
-def test_where_opinions_miss_three_labels_of_ten_there_may_be_no_wrong_label_at_all():
-    rng = np.random.default_rng(0)
-    y = rng.integers(0, 2, 4000)
-    P = np.where(y[:, None] == [0, 1], 0.9, 0.1) ** rng.uniform(0.5, 2.0, (4000, 1))
-    P /= P.sum(axis=1, keepdims=True)
-    some, many = (judge({"known": P}, noise.symmetric(y, share, 0)) for share in (0.2, 0.35))
-    assert some.interval[0] > 0.1
-    assert many.rate > 0.3
-    assert many.interval[0] == 0.0
-
-
-def test_rows_that_no_opinion_knows_get_the_overall_rate():
-    P = np.tile([0.9, 0.1], (100, 1))
-    P[:5] = np.nan
-    verdict = judge({"one": P}, (np.arange(100) % 10 == 0).astype(int))
-    np.testing.assert_array_equal(verdict.p_wrong[:5], verdict.rate)
+def test_smooth_functions_of_label_sets_are_those_of_each_label_alone():
+    X, y = moons(200)
+    Y = np.stack([y == 1, X[:, 0] > 0.5], axis=1)
+    found = smooth_label_sets(X, Y, np.random.default_rng(0))
+    for label, P in zip(Y.T, found.T, strict=True):
+        alone = smooth_functions(X, label.astype(int), 2, np.random.default_rng(0), None)[:, 1]
+        np.testing.assert_allclose(P, alone, atol=0.01)  # two shares are made to sum to 1, one is clipped
 
 
 def test_folds_average_what_each_row_was_told():
@@ -448,18 +329,7 @@ def test_the_guide_prints_what_it_says(example):
     assert output.getvalue().splitlines() == re.findall(r"# -> (.*)$", example, re.M) != []
 
 
-def test_many_weak_opinions_together_know_more_than_each():
-    rng = np.random.default_rng(0)
-    y = rng.integers(0, 2, 4000)
-    given = noise.symmetric(y, 0.4, 0)
-    scores = [(2 * y - 1) + 2.0 * rng.normal(size=4000) for _ in range(6)]  # each is right on 69% of the true classes
-    verdict = judge({str(i): np.stack([expit(-z), expit(z)], axis=1) for i, z in enumerate(scores)}, given)
-    together = np.where(verdict.unlike, 1 - given, given)
-    assert (together == y).mean() > max(((z > 0) == y).mean() for z in scores) + 0.05
-    assert verdict.gain > verdict.gains.max()
-
-
-def test_a_model_that_two_wrong_labels_of_five_overwhelm_learns_from_the_rows_that_opinions_agree_with():
+def test_a_model_that_two_wrong_labels_of_five_overwhelm_learns_from_the_rows_that_others_agree_with():
     X, y = make_classification(2400, 10, n_informative=4, class_sep=1.5, random_state=0)
     given = noise.symmetric(y[:600], 0.4, 0)
     plain = DecisionTreeClassifier(random_state=0).fit(X[:600], given).score(X[600:], y[600:])

@@ -87,12 +87,11 @@ def test_each_parameter_changes_a_fit_on_a_scan_or_is_refused(kind):
         ("learn_from", np.zeros(N)),
         ("n_repeats", 2),
         ("n_jobs", 2),
-        ("calibrate", True),
     ],
 )
 def test_what_a_scan_cannot_use_is_refused_by_find_label_issues(name, value):
     X, y, _ = _rows()
-    with pytest.raises(TypeError, match=rf"rows beyond memory .* got {name} beside them"):
+    with pytest.raises(TypeError, match=rf"rows larger than memory .* got {name} beside them"):
         find_label_issues(_sharded(X, y), **{name: value})
 
 
@@ -114,14 +113,14 @@ def test_no_trees_are_grown_on_a_scan_where_they_are_not_wanted(monkeypatch):
     assert not grown
 
 
-@pytest.mark.parametrize(("name", "value"), [("cv", 3), ("cv", KFold(5)), ("n_repeats", 2), ("calibrate", True)])
+@pytest.mark.parametrize(("name", "value"), [("cv", 3), ("cv", KFold(5)), ("n_repeats", 2)])
 def test_arguments_of_fits_are_refused_beside_ready_made_probabilities(name, value):
     y = np.arange(60) % 2
     with pytest.raises(TypeError, match=f"probabilities need no fits, got {name}"):
         find_label_issues(None, y, pred_probs=np.full((60, 2), 0.5), **{name: value})
 
 
-@pytest.mark.parametrize("name", ["pred_probs", "learn_from", "n_repeats", "calibrate", "neighbours"])
+@pytest.mark.parametrize("name", ["pred_probs", "learn_from", "n_repeats", "neighbours"])
 def test_what_dask_cannot_use_is_refused(name):
     da = pytest.importorskip("dask.array")
     from rankrange.dask import find_label_issues as on_dask

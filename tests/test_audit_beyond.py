@@ -8,10 +8,12 @@ import tempfile
 import numpy as np
 import pytest
 
+from rankrange import find_label_issues
 from rankrange.audit import audit_file, beyond, in_passes
 from rankrange.audit.amounts import outlying
 from rankrange.cli.entry import main
-from rankrange.shards import fit, label_issues
+from rankrange.shards import fit
+from shaped_tables import shaped
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -27,7 +29,6 @@ def _no_memory(monkeypatch):
     monkeypatch.setattr(beyond, "SAMPLE_ROWS", 4_000)
     monkeypatch.setattr(in_passes, "_SOME_ROWS", 4_000)
     monkeypatch.setattr(fit, "SAMPLE_ROWS", 4_000)
-    monkeypatch.setattr(label_issues, "_TREE_ROWS", 500)
 
 
 def table():
@@ -99,6 +100,24 @@ def test_its_model_predicts_a_table(tmp_path):
     assert [suspect.row - 1 for suspect in audit.suspects(20)] == rows.tolist()
     assert audit.cells["city"][:20] == [whole["city"][int(row)].as_py() for row in rows]
     check_scores(audit)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.2])
+@pytest.mark.parametrize("name", ["xor", "circle", "three classes"])
+def test_wrong_labels_out_of_core_are_those_in_memory(tmp_path, name, noise):
+    X, y, _ = shaped(name, 3_000, noise)
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({**{f"x{j}": X[:, j] for j in range(4)}, "y": [f"kind {c}" for c in y]}), path)
+    audit = audit_file(path, "y")
+    assert "would not fit into memory" in audit.notes[0]
+    found, inside = audit.judgement, find_label_issues(X, y, random_state=0)
+    assert np.abs(found.wrong - inside.p_wrong).mean() < 0.05
+    assert abs(found.noise.value - inside.noise_estimate) < 0.03
+    assert (found.wrong >= 0.5).sum() <= (inside.p_wrong >= 0.5).sum() + 0.1 * noise * len(y)
+    listed = found.wrong[found.order]
+    assert len(listed) >= 20  # the rows most worth a look, whatever their p_wrong
+    assert len(set(found.order[listed >= 0.2])) == (found.wrong >= 0.2).sum()
+    np.testing.assert_array_equal(found.actions == "look", listed < 0.5)
 
 
 def check_scores(audit):

@@ -183,7 +183,7 @@ def test_the_order_of_label_columns_changes_nothing_about_a_multi_label_target()
     for order in ([0, 1, 2], [2, 0, 1]):
         names = [["a", "b", "c"][j] for j in order]
         table = {f"x{j}": X[:, j] for j in range(3)} | {"abc"[j]: Y[:, j].astype(int) for j in order}
-        audit = audit_table(table, names, calibrate=False)
+        audit = audit_table(table, names)
         found[tuple(order)] = dict(zip(audit.judgement.order.tolist(), audit.judgement.against, strict=True))
     one, other = found.values()
     common = sorted(set(one) & set(other) & set(range(6)))
@@ -223,7 +223,7 @@ def test_features_speak_against_a_number_in_the_direction_that_they_push_it():
     y = 5.0 * x - 3.0 * z + 0.2 * rng.normal(size=200)
     x[[3, 50]], z[[3, 50]] = 2.0, 1.0
     y[3], y[50] = -40.0, 60.0
-    audit = audit_table({"x": x, "z": z, "y": y}, "y", calibrate=False)
+    audit = audit_table({"x": x, "z": z, "y": y}, "y")
     found = dict(zip(audit.judgement.order.tolist(), audit.judgement.against, strict=True))
     assert {3, 50} <= set(found)
     assert (np.sign(found[3]) == [1, -1]).all()

@@ -14,6 +14,7 @@ from sklearn.base import clone
 import rankrange
 from rankrange.shards import ShardList, array_shards, fit
 from rankrange.shards.label_issues import find_on_shards
+from shaped_tables import shaped
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -227,13 +228,15 @@ def test_no_rows_and_one_class_are_errors(client):
         AoRRClassifier(**SETTINGS).fit(chunked(X), chunked(0 * y))
 
 
-def test_wrong_labels_on_a_cluster_are_those_of_the_shards_in_this_process(client):
-    X, y = table()
-    options = {"estimator": rankrange.AoRRClassifier(C=0.05), "trees": False, "random_state": 0}
-    found = rankrange.dask.find_label_issues(chunked(X), chunked(y), cv=2, **options)
-    alone = find_on_shards(ShardList(array_shards([X], [y])), cv=2, **options)
+@pytest.mark.parametrize("name", ["xor", "three classes"])
+def test_wrong_labels_on_a_cluster_are_those_of_the_shards_in_this_process(client, name):
+    X, y, _ = shaped(name, 3_000, 0.2)
+    chunks = (1_500, 1, 1_499)
+    found = rankrange.dask.find_label_issues(chunked(X, chunks), chunked(y, chunks), random_state=0)
+    alone = find_on_shards(ShardList(array_shards([X], [y])), random_state=0)
     np.testing.assert_array_equal(found.table, alone.table)
     np.testing.assert_array_equal(np.asarray(found.p_wrong), np.asarray(alone.p_wrong))
+    assert found.noise_interval == alone.noise_interval
 
 
 def kill_one(client, after=0.0):

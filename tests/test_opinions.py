@@ -3,18 +3,15 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_predict
 from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
 
 from rankrange import RankedRangeClassifier, noise
 from rankrange.crossfit.folds import draw_folds
-from rankrange.crossfit.judge import judge
 from rankrange.crossfit.numeric import standardised, with_levels
 from rankrange.crossfit.opinions import linear_opinions
 from rankrange.crossfit.simple import _LEAVES, _joined_leaves, smooth_forests, smooth_functions
-from rankrange.estimators.any_classifier import _more_than_luck
 
 
 def told(P, codes):
@@ -119,15 +116,3 @@ def test_levels_that_are_numbered_are_told_apart_where_two_labels_of_five_are_wr
     model = RankedRangeClassifier(DecisionTreeClassifier(), random_state=0).fit(X[:800], given)
     assert model.score(X[800:], y[800:]) > plain + 0.15
     assert "smooth" in model.tuning_["source"]
-
-
-def test_one_opinion_alone_may_be_lucky_and_two_know():
-    rng = np.random.default_rng(0)
-    y = rng.integers(0, 2, 300)
-    given = noise.symmetric(y, 0.35, 0)
-    scores = [2.0 * (2 * y - 1) + rng.normal(size=300) for _ in range(2)]
-    one, two = (np.stack([expit(-z), expit(z)], axis=1) for z in scores)
-    idle = np.full((300, 2), 0.5)
-    assert not _more_than_luck(judge({"one": one, "idle": idle}, given))
-    assert _more_than_luck(judge({"one": one, "two": two, "idle": idle}, given))
-    assert _more_than_luck(judge({"one": one}, given))  # there is no second that could say so

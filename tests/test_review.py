@@ -33,7 +33,7 @@ from rankrange.tables.records import records  # noqa: E402
 from test_report import open_page  # noqa: E402
 
 YES, NO = "=yes()", "<b>no</b>"
-QUICK = {"models": "linear", "calibrate": False}  # how well rows are judged is tested elsewhere
+QUICK = {"models": "linear"}  # how well rows are judged is tested elsewhere
 N = 420
 
 

@@ -207,7 +207,7 @@ def test_groups_of_an_audit_reach_the_choices_of_m_and_C(monkeypatch, task):
         "labels": np.where(X[:, 0] > 0, "sea;sky", np.where(X[:, 1] > 0, "sky", "land;sea")),
     }[task]
     options = {"labels_by": ";"} if task == "labels" else {"task": task}
-    audit_table(frame, "target", group="patient", models="linear", calibrate=False, **options)
+    audit_table(frame, "target", group="patient", models="linear", **options)
     assert seen["C"]
     assert seen["m"]
     for groups in seen["C"] + (seen["m"] if task != "labels" else []):

@@ -301,7 +301,7 @@ def test_an_audit_says_nothing_only_where_nothing_of_any_kind_was_found():
     table = a_table(200)
     table["y"] = np.where(table["height"] + np.tile([0.5, -0.5], 100) > 170, "tall", "short")
     table["income"][17] = 1e12
-    audit = audit_table(pa.table(table), "y", models="linear", calibrate=False)
+    audit = audit_table(pa.table(table), "y", models="linear")
     assert "1 row far outside" in " ".join(audit.sentences()[:3])
     listed = json.loads(json.dumps(audit.to_dict()))["row_problems"]
     assert listed["counts"]["far"] == 1

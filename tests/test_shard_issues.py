@@ -5,12 +5,14 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from sklearn.metrics import average_precision_score
+from sklearn.metrics import average_precision_score, log_loss
 
 import rankrange
 from rankrange import AoRRClassifier, find_label_issues
 from rankrange.shards import ShardList, array_shards, fit, label_issues
+from rankrange.shards.fold_models import predict_rows
 from rankrange.shards.shard_kernels import fold_numbers
+from shaped_tables import shaped
 
 N, D = 24_000, 4
 
@@ -47,26 +49,44 @@ def test_wrong_labels_are_found_as_well_as_in_memory(classes):
     assert np.mean(wrong[outside["row"][:500]]) > 0.97
     assert len(outside.p_wrong) == len(np.asarray(outside.p_wrong)) == N
     np.testing.assert_array_equal(np.asarray(outside.given), given)
-    np.testing.assert_allclose(np.asarray(outside.p_wrong)[outside["row"]], outside["p_wrong"], rtol=1e-6)
+    np.testing.assert_array_equal(np.asarray(outside.p_wrong)[outside["row"]], outside["p_wrong"])
     assert (np.asarray(outside.p_wrong) >= 0.2).sum() == len(outside)
+    np.testing.assert_array_equal(outside["action"] != "look", outside["p_wrong"] >= 0.5)
+    assert (outside["given"] != outside["suggested"]).all()
 
 
 def test_a_row_is_judged_by_fits_to_the_rows_outside_its_fold():
     """Each fit of the judgement is the fit in memory to the rows whose hash gives them another fold."""
     X, given, _ = table()
     found = label_issues.judge_shards(sharded(X, given), AoRRClassifier(C=0.01), 3, False, 0, 0)
-    fold = fold_numbers(found.judging.seed, 3, 0, N)
+    members = found.judging.members
+    fold = fold_numbers(members.seed, 3, 0, N)
     for number in range(3):
         rows = np.flatnonzero(fold != number)
         share = round(found.share * len(rows))
         for v, m in ((0, 0), (1, share)):
             inside = AoRRClassifier(m, 1.0, C=0.01, random_state=0).fit(X[rows], given[rows])
             W = np.append(inside.coef_[0], inside.intercept_)
-            np.testing.assert_allclose(found.judging.ends[v, number, 0], W, atol=0.02 * np.abs(W).max())
-    opinion = label_issues.opinion_of(found.judging, 0, X, 2.0 * given - 1.0)
-    own = found.judging.ends[0, fold, 0]
+            np.testing.assert_allclose(members.linear[v, number, 0], W, atol=0.02 * np.abs(W).max())
+    rows = predict_rows(found.judging, 0, X, 2.0 * given - 1.0)
+    own = members.linear[0, fold, 0]
     scores = (X * own[:, :D]).sum(axis=1) + own[:, D]
-    np.testing.assert_allclose(opinion.logs[0][:, 1], -np.logaddexp(0, -scores), atol=1e-9)
+    np.testing.assert_allclose(rows.linear[0][:, 1], 1.0 / (1.0 + np.exp(-scores)), atol=1e-9)
+
+
+def test_trees_have_not_seen_the_rows_that_they_predict():
+    """Labels drawn at random cannot be predicted, in no fold and by no member that has not seen them."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(1_200, D)), rng.integers(0, 2, 1_200)
+    found = label_issues.judge_shards(ShardList(array_shards([X], [y])), None, 4, True, 0, 0)
+    members = found.judging.members
+    fold = fold_numbers(members.seed, 4, 0, len(y))
+    for name, P in members.predictions(fold, X).items():
+        for number in range(4):
+            rows = fold == number
+            assert log_loss(y[rows], P[rows], labels=[0, 1]) > np.log(2.0) - 0.003, (name, number)
+    seen = members.predictions((fold + 1) % 4, X)  # each row by models that have seen it
+    assert min(log_loss(y, seen[name]) for name in ("boosting", "forest")) < np.log(2.0) - 0.1
 
 
 def test_the_judgement_has_the_same_bits_however_the_rows_are_cut_and_whoever_runs_them():
@@ -85,13 +105,81 @@ def test_eight_fits_share_their_passes(capsys):
     assert told.count("over the data") <= 7
 
 
-def test_trees_judge_where_they_predict_better():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(N, D))
-    true = (X[:, 0] * X[:, 1] > 0).astype(int)  # no linear model sees it
-    wrong = rng.random(N) < 0.1
-    issues = find_label_issues(sharded(X, true ^ wrong), random_state=0)
-    assert average_precision_score(wrong, np.asarray(issues.score)) > 0.8
+@pytest.mark.parametrize("name", ["xor", "circle", "checkerboard", "overlap", "three classes"])
+def test_clean_labels_are_not_called_wrong(name):
+    """A line at chance is no evidence: what trees explain is right, and overlap is no noise."""
+    X, y, _ = shaped(name, 3_000, 0.0)
+    outside = find_label_issues(ShardList(array_shards([X[:1_000], X[1_000:]], [y[:1_000], y[1_000:]])), random_state=0)
+    inside = find_label_issues(X, y, random_state=0)
+    assert (outside["p_wrong"] >= 0.5).sum() <= (inside["p_wrong"] >= 0.5).sum()
+    assert abs(outside.noise_estimate - inside.noise_estimate) < 0.02
+    assert np.abs(np.asarray(outside.p_wrong) - inside.p_wrong).mean() < 0.01
+    assert len(outside.top(20)) == 20  # there is a ranking even if nothing is listed
+
+
+def test_the_posterior_out_of_core_is_that_in_memory(tmp_path):
+    """Over shapes with a fifth of the labels wrong; single tables differ by the draw of their folds."""
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    differences = []
+    for name in ("xor", "circle", "checkerboard", "overlap", "three classes"):
+        X, y, wrong = shaped(name, 5_000, 0.2)
+        parquet.write_table(pa.table({**{f"x{j}": X[:, j] for j in range(4)}, "y": y}), tmp_path / "t.parquet")
+        outside = find_label_issues(rankrange.scan(tmp_path / "t.parquet", target="y"), random_state=0)
+        inside = find_label_issues(X, y, random_state=0)
+        p_wrong = np.asarray(outside.p_wrong)
+        differences.append((np.abs(p_wrong - inside.p_wrong).mean(), outside.noise_estimate - inside.noise_estimate))
+        np.testing.assert_allclose(p_wrong.mean(), outside.noise_estimate, atol=0.01)
+        assert average_precision_score(wrong, p_wrong) > average_precision_score(wrong, inside.p_wrong) - 0.03
+    rows, shares = np.abs(differences).T
+    assert rows.mean() < 0.05
+    assert shares.mean() < 0.02
+
+
+def test_without_trees_none_are_grown():
+    X, y, _ = shaped("xor", 2_000, 0.0)
+    found = label_issues.judge_shards(ShardList(array_shards([X], [y])), None, 4, False, 0, 0)
+    assert set(found.posterior.weights) == {"ordinary", "robust"}
+    issues = find_label_issues(ShardList(array_shards([X], [y])), trees=False, random_state=0)
+    rates = np.asarray(issues.p_wrong)
+    assert (rates < 0.5).all()  # a line at chance knows nothing about single labels
+
+
+def test_fewer_rows_than_columns():
+    X, y, wrong = shaped("line", 300, 0.1)
+    wide = np.hstack([X, 0.05 * np.random.default_rng(0).normal(size=(300, 396))])
+    issues = find_label_issues(ShardList(array_shards([wide], [y])), random_state=0)
+    assert average_precision_score(wrong, np.asarray(issues.score)) > 0.5
+
+
+def test_rows_without_weight_are_never_suspects():
+    X, y, _ = shaped("overlap", 3_000, 0.2)
+    weight = np.where(np.arange(3_000) % 3 == 0, 0.0, 1.0)
+    issues = find_label_issues(ShardList(array_shards([X], [y], [weight])), random_state=0)
+    assert len(issues) > 100
+    for table in (issues.table, issues.ranked):
+        assert (weight[table["row"]] > 0).all()
+    assert (np.asarray(issues.p_wrong)[weight == 0] == 0.0).all()
+
+
+def test_costs_decide_which_rows_are_listed_and_what_is_done_about_them():
+    X, y, _ = shaped("overlap", 3_000, 0.2)
+    rows = ShardList(array_shards([X], [y]))
+    plain = find_label_issues(rows, random_state=0)
+    other = find_label_issues(rows, review_cost=0.4, drop_cost=4.0, random_state=0)
+    np.testing.assert_array_equal(np.asarray(plain.p_wrong), np.asarray(other.p_wrong))
+    np.testing.assert_array_equal(other["row"], plain["row"][plain["p_wrong"] >= 0.4])
+    np.testing.assert_array_equal(other["action"] == "look", other["p_wrong"] < 0.8)
+
+
+@pytest.mark.parametrize(
+    "options", [{"y": [0, 1]}, {"pred_probs": [[1.0, 0.0]]}, {"learn_from": [0, 1]}, {"n_repeats": 2}, {"n_jobs": 2}]
+)
+def test_what_a_scan_cannot_use_is_an_error(options):
+    X, y, _ = shaped("line", 200, 0.0)
+    with pytest.raises(TypeError, match=next(iter(options))):
+        find_label_issues(ShardList(array_shards([X], [y])), **options)
 
 
 def test_rows_of_a_file_are_named_by_their_number(tmp_path):

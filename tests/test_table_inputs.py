@@ -362,7 +362,7 @@ def test_a_table_with_everything_is_audited_with_no_preparation(tmp_path):
         )
     path = tmp_path / "visits.csv"
     path.write_text("\n".join(rows), encoding="utf-8")
-    audit = audit_file(path, "verdict", delimiter=";", group="patient", models="linear", calibrate=False)
+    audit = audit_file(path, "verdict", delimiter=";", group="patient", models="linear")
     assert [(c.name, c.kind, c.used) for c in audit.columns] == [
         ("review", "text", True),
         ("city", "text", True),
@@ -422,7 +422,7 @@ def tickets():
 
 
 def test_the_reason_of_a_text_is_a_word_that_its_label_hardly_has(tickets):
-    audit = audit_table(tickets.drop(["amount"]), "queue", models="linear", calibrate=False)
+    audit = audit_table(tickets.drop(["amount"]), "queue", models="linear")
     texts, queue = (np.array(tickets.column(name).to_pylist()) for name in ("text", "queue"))
     suspects = audit.suspects()
     assert len(suspects) > 10
@@ -519,7 +519,7 @@ def test_trees_judge_what_no_line_tells():
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, size=(500, 2))
     given, wrong = with_errors(X[:, 0] * X[:, 1] > 0, rng)
-    audit = audit_table({"a": X[:, 0], "b": X[:, 1], "kind": given}, "kind", models="trees", calibrate=False)
+    audit = audit_table({"a": X[:, 0], "b": X[:, 1], "kind": given}, "kind", models="trees")
     likely = {suspect.row + 1 for suspect in audit.suspects() if suspect.p_wrong >= 0.5}
     found, right = overlap(likely, wrong)
     assert found > 0.6

@@ -227,7 +227,7 @@ def test_on_many_rows_m_is_the_estimated_share_of_errors_where_that_scores_as_we
     X, y = make_blobs(4500, centers=np.eye(3) * 3, random_state=0)
     given = noise.asymmetric(y, {0: 1, 1: 2, 2: 0}, 0.3, 0)
     fit = AoRRClassifier(random_state=0).fit(X, given)
-    assert fit.m_ / 4500 == pytest.approx(0.3, abs=0.02)
+    assert fit.m_ / 4500 == pytest.approx(0.3, abs=0.05)
     assert fit.m_ == round(fit.noise_estimate_ * 4500)
     table = fit.tuning_
     assert table["score"][-1] == pytest.approx(table["score"].max(), abs=table["error"].max())
@@ -323,3 +323,13 @@ def test_the_rule_counts_the_mass_of_each_class():
     heavier = replace(objective, sample_weight=weight, k=float(weight.sum()))
     assert not tuning.loses_a_class(heavier, against, 40.0)
     assert tuning.loses_a_class(heavier, against, 41.0)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.15])
+def test_a_boundary_that_is_no_line_is_not_taken_for_wrong_labels(share):
+    X = np.random.default_rng(0).normal(size=(800, 3))
+    y = ((X[:, 0] > 0.4) ^ (X[:, 1] > -0.3)).astype(int)
+    given = noise.symmetric(y, share, 0)
+    fit = AoRRClassifier(random_state=0).fit(X, given)
+    assert fit.noise_estimate_ == pytest.approx(share, abs=0.07)
+    assert fit.noise_interval_[0] <= share <= fit.noise_interval_[1]

@@ -156,14 +156,14 @@ class _Beyond:
         decimal: str | None = None,
         models: str = "all",
         jobs: int | None = None,
-        calibrate: bool = True,
+        calibrate: bool | None = None,
         **of_memory: None,
     ) -> None:
         check_models(models)
         unknown = sorted(set(of_memory) - set(_NEED_ALL_ROWS))
         if unknown:
             raise TypeError(f"an audit has no option {unknown[0]!r}; see rankrange.audit.audit_table for all of them")
-        self.models = models  # jobs and calibrate play no part, which `_settings` says
+        self.models = models  # jobs play no part, which `_settings` says
         self.target_forms: dict[str, str] = {}
         self.source, self.column, self.tell, self.task, self.seed = source, column, tell, task, seed
         self.ignore, self.forms = list(ignore), (dates, decimal)

@@ -32,6 +32,8 @@ from .target import Target
 
 # Two probabilities this close favour neither label.
 _APART = 0.1
+# Rows that are listed at least, however improbable it is that their labels are wrong.
+_LISTED = 20
 # Up to so many rows linear models are fitted anew to judge labels.
 _JUDGED_ANEW = 100_000
 _JUDGES = {
@@ -80,8 +82,8 @@ def judge_classes(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
     tell("looking for wrong labels")
     # The same penalty judges labels and fits the model: what is told of one holds for the other.
     issues = _issues(X, target, AoRRClassifier(C=penalty), plan, logs)
-    stays = ~target.mended[issues.table["row"]]
-    order = issues.table["row"][stays]
+    listed = _listed(issues, target.mended)
+    order = listed["row"]
     wrong = np.where(target.mended, 0.0, issues.p_wrong)
     mean: Array = np.asarray(sum(weight * P for _, weight, P in issues.opinions))
     suggested = _others(np.asarray(issues.suggested), codes, mean)
@@ -99,7 +101,7 @@ def judge_classes(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
         losses=-np.log(np.clip(mean[np.arange(n), codes].astype(np.float64), 1e-30, 1.0)),
         wrong=wrong,
         order=order,
-        actions=np.asarray(issues.table["action"])[stays],
+        actions=np.where(listed["action"] == "", "look", listed["action"]),
         suggested=[names[c] for c in suggested[order]],
         expected=[_said(issues.opinions, i, (codes[i], suggested[i]), wrong[i], names) for i in order],
         against=X[order] * (weights[suggested[order]] - weights[codes[order]]),
@@ -113,6 +115,13 @@ def judge_classes(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
     judges = Interval.of_mean((mean.argmax(axis=1) == codes) * _worth(codes, K))
     judges = Interval(judges.value, 2.0 * judges.low - judges.value, judges.high)
     return blinded(judgement, 1.0 / K, judgement.measures[1], judges)
+
+
+def _listed(issues: LabelIssues, reviewed: Array) -> Array:
+    """The suspects, and at least the first rows of the ranking: the rows most worth a look, whatever their p_wrong."""
+    assert issues.ranked is not None
+    ranked = issues.ranked[~reviewed[issues.ranked["row"]]]
+    return ranked[(ranked["action"] != "") | (np.arange(len(ranked)) < _LISTED)]
 
 
 def _issues(X: Array, target: Target, judge: AoRRClassifier, plan: Plan, logs: Array) -> LabelIssues:
@@ -133,7 +142,6 @@ def _issues(X: Array, target: Target, judge: AoRRClassifier, plan: Plan, logs: A
         cv=cv,
         neighbours=plan.models == "all" and plan.fold_of is None,
         trees=plan.models != "linear",
-        calibrate=plan.calibrate and plan.models != "linear",
         learn_from=target.y,
         random_state=plan.seed,
     )
@@ -155,7 +163,7 @@ _NAMES = {
 
 
 def _trust(issues: LabelIssues, codes: Array, by_scores: bool) -> list[str]:
-    """How good the best model is, what the interval leaves out, and what the trial with planted errors found."""
+    """How good the best model is, and what the interval leaves out."""
     right = {name: float((P.argmax(axis=1) == codes).mean()) for name, _, P in issues.opinions}
     best = max(right, key=lambda name: right[name])
     name = "the linear model" if by_scores else _NAMES[best]
@@ -165,13 +173,6 @@ def _trust(issues: LabelIssues, codes: Array, by_scores: bool) -> list[str]:
         "interval of the share of wrong labels holds what these models cannot tell from chance; it leaves out errors "
         "that look right to all of them."
     ]
-    trial = issues.trial
-    if trial is not None and trial.rows and np.isfinite(trial.found):
-        notes.append(
-            f"Tried on this table: {trial.planted:,} errors were planted among {trial.rows:,} rows thought right and "
-            f"judged the same way. Of 100 rows called likely wrong {100 * trial.found:.0f} were, at a claim of "
-            f"{100 * trial.claimed:.0f}; p(wrong) has been moved a small part of the way towards that."
-        )
     if issues.far is not None and bool((issues.far & (issues.p_wrong >= LIKELY)).any()):
         count = int((issues.far & (issues.p_wrong >= LIKELY)).sum())
         notes.append(f"{count:,} of the likely wrong rows lie far from all others: such rows may not belong at all.")

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.flips import LIKELY, unclear
+from ..issues.suspects import WIDE
+from ..label_noise import LIKELY, POSSIBLE
 from ..pages.text import number, share_of
 from ..tables.encode import ColumnReport
 from ..tables.write import write_whole
@@ -141,6 +142,11 @@ class Audit:
     @property
     def n_suspects(self) -> int:
         """How many rows are possibly wrong, or worse."""
+        return int((self.judgement.wrong[self.judgement.order] >= POSSIBLE).sum())
+
+    @property
+    def n_listed(self) -> int:
+        """How many rows are listed: the suspects, and at least the first rows of the ranking."""
         return len(self.judgement.order)
 
     @property
@@ -150,8 +156,8 @@ class Audit:
 
     @property
     def share_unclear(self) -> bool:
-        """Whether no row is likely wrong and the share of wrong targets may be anything from none to many."""
-        return unclear(self.n_likely, (self.judgement.noise.low, self.judgement.noise.high))
+        """Whether the interval of the share of wrong targets is too wide to rely on the share."""
+        return self.judgement.noise.high - self.judgement.noise.low > WIDE
 
     @property
     def word(self) -> str:
@@ -261,12 +267,11 @@ class Audit:
         if j.blind:
             return f"Nothing can be said about single rows: {j.blind}."
         what = "entries of the labels" if j.task == "labels" else self.word
-        told = f"About {share_of(noise.value)} of the {what} look wrong"
-        if self.share_unclear:
-            told = f"How many of the {what} are wrong cannot be told"
-        share = f"{told} ({share_of(noise.low)} to {share_of(noise.high)})"
+        unclear = ", uncertain" if self.share_unclear else ""
+        interval = f"{share_of(noise.low)} to {share_of(noise.high)}{unclear}"
+        share = f"About {share_of(noise.value)} of the {what} look wrong ({interval})"
         if not self.n_suspects:
-            return f"{share}, and no single row stands out among {len(j.wrong):,}."
+            return f"{share}, and no single row of {len(j.wrong):,} is a suspect."
         likely = f"{self.n_likely:,} of them likely wrong"
         return f"{share}: {self.n_suspects:,} of {len(j.wrong):,} rows are suspect, {likely}."
 
@@ -322,11 +327,16 @@ class Audit:
         )
 
     def _next(self) -> str:
-        if not self.n_suspects:
+        if not self.n_listed:
             worst = max(self.row_problems, key=lambda problem: problem.strength, default=None)
             return self.without_suspects() if worst is None else f"Look at this first: {worst.sentence}."
         first = self.suspects(1)[0]
         fits = "fits better" if first.p_wrong >= LIKELY else "may fit better"
+        if not self.n_suspects:
+            return (
+                f"If you look at rows at all, begin with row {row_said(first.row)}: it says {first.given!r}, which is "
+                f"wrong with a probability of {first.p_wrong:.0%}."
+            )
         return f"Look at row {row_said(first.row)} first: it says {first.given!r}, and {first.suggested!r} {fits}."
 
     def without_suspects(self) -> str:

@@ -9,15 +9,16 @@ import numpy as np
 from sklearn.preprocessing import RobustScaler
 
 from ..core.arrays import Array
-from ..core.flips import LIKELY, POSSIBLE, SURE
+from ..core.flips import POSSIBLE
 from ..crossfit.residuals import Widths
 from ..estimators import AoRRClassifier, AoRRRegressor
+from ..label_noise import actions
 from ..shards.fit import fit_on_shards
 from ..shards.fold_fits import regress_folds
-from ..shards.label_issues import judge_shards
+from ..shards.label_issues import ShardJudgement, judge_shards
 from ..shards.shard_kernels import fold_numbers
 from .amounts import as_judgement, outlying
-from .classes import _gives, _weights
+from .classes import _LISTED, _gives, _weights
 from .judgement import Group, Interval, Judgement, Measure, blinded, facts_of, lost_groups
 from .target import Target
 
@@ -37,17 +38,14 @@ def judge_classes_in_passes(rows: Any, target: Target, X: Path, seed: int, trees
     found = judge_shards(rows, judge, FOLDS, trees, seed, 0, every_row=True, cut=model.m_ / len(target.y))
     names, present = target.names, model.classes_.astype(np.intp)
     model.classes_ = np.array(names, dtype=str)[present]
-    suspects = found.ordered
+    suspects, todo = _listed(found)
     order = suspects["row"].astype(np.intp)
     every = np.concatenate(found.suspects.rows, axis=1)
     wrong, losses = every[0], every[1]
     dropped = model.dropped_ = np.asarray(model.dropped_)
-    given, other = present[suspects["given"]], present[suspects["other"]]
+    given, other = present[suspects["given"]], present[suspects["suggested"]]
     weights = np.zeros((len(names), model.coef_.shape[1]))
     weights[present] = _weights(model, list(range(len(present))))
-    p_wrong = suspects["p_wrong"]
-    sure = (p_wrong >= SURE) & (suspects["suggested"] != suspects["given"]) & (suspects["best"] >= SURE)
-    rate, interval = found.noise
     groups = _groups_of(found.suspects.sums, target, dropped, present)
     judgement = Judgement(
         task="classes",
@@ -59,16 +57,24 @@ def judge_classes_in_passes(rows: Any, target: Target, X: Path, seed: int, trees
         losses=losses,
         wrong=wrong,
         order=order,
-        actions=np.where(sure, "relabel", np.where(p_wrong >= LIKELY, "drop", "look")),
+        actions=todo,
         suggested=[names[c] for c in other.tolist()],
         expected=_said_of(suspects, given, other, names),  # type: ignore[arg-type]
         against=_Against(X, order, weights, other, given),  # type: ignore[arg-type]
         groups=groups,
-        noise=Interval(rate, *interval),
+        noise=Interval(found.posterior.share, *found.posterior.interval),
         loss_name="log loss",
         notes=lost_groups(groups),
     )
     return blinded(judgement, 1.0 / len(present), judgement.measures[1])
+
+
+def _listed(found: ShardJudgement) -> tuple[Array, Array]:
+    """The suspects, and at least the first rows of the ranking, as in memory; and what to do about each."""
+    ranked = found.ranked
+    todo = actions(ranked["p_wrong"], ranked["p_suggested"])
+    listed = (todo != "") | (np.arange(len(ranked)) < _LISTED)
+    return ranked[listed], np.where(todo == "", "look", todo)[listed]
 
 
 class _said_of:
@@ -79,7 +85,7 @@ class _said_of:
 
     def __getitem__(self, rank: int) -> str:
         one, pair = self.suspects[rank], (int(self.given[rank]), int(self.other[rank]))
-        shares = [float(np.exp(-one["loss"])), float(one["p_other"])]
+        shares = [float(np.exp(-one["loss"])), float(one["predicted"])]
         return f"models that have not seen the row give {_gives(shares, pair, self.names)}"
 
 

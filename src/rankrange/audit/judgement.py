@@ -33,7 +33,6 @@ class Plan:
     penalty_rows: int
     jobs: int | None
     seed: int
-    calibrate: bool = True
     models: str = "all"  # which kinds judge labels: "linear", "trees" or "all"
     fold_of: Array | None = None  # the part of each row, where groups or time decide it
     groups: Array | None = None  # the group of each row, where groups decide the parts
@@ -42,7 +41,7 @@ class Plan:
     pred_probs: Array | None = None  # ready-made probabilities, (n, classes)
 
     @classmethod
-    def of(cls, n: int, p: int, n_outputs: int, jobs: int | None, seed: int, calibrate: bool = True) -> Plan:
+    def of(cls, n: int, p: int, n_outputs: int, jobs: int | None, seed: int) -> Plan:
         """The plan for n rows of p features.
 
         Parameters
@@ -55,8 +54,6 @@ class Plan:
             Parts fitted at a time.
         seed : int
             The same seed gives the same audit.
-        calibrate : bool
-            Whether claims are tried on the table with planted errors.
         """
         numbers = (p + 1) * n_outputs
         return cls(
@@ -65,7 +62,6 @@ class Plan:
             penalty_rows=min(_SAMPLE, max(1000, int(_PENALTY_ON / numbers))),
             jobs=jobs,
             seed=seed,
-            calibrate=calibrate,
         )
 
     def rng(self, *stream: int) -> np.random.Generator:

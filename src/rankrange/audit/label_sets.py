@@ -5,23 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, logit, xlog1py, xlogy
+from scipy.special import expit, xlog1py, xlogy
 from scipy.stats import rankdata
 
 from ..core.arrays import Array
-from ..core.flips import LIKELY, POSSIBLE, SURE, wrong_labels
 from ..core.losses import TKML
 from ..crossfit.folds import PENALTIES, deal, hold_out
+from ..crossfit.opinions import POOL, label_set_shares
+from ..crossfit.simple import smooth_label_sets
 from ..estimators import TKMLClassifier
 from ..estimators.baselines import LogisticPerLabel
-from ..issues.find import find_label_issues
+from ..label_noise import LIKELY, POSSIBLE, SURE, LabelNoiseModel
 from ..metrics import top_k_labels
 from .judgement import Group, Interval, Judgement, Measure, Plan, Tell, actions_of, blinded, facts_of, fold_masks
 from .target import Target
 
 # Shares of rows to ignore that are tried; TKML has no path over m, so each is a fit.
 _SHARES = (0.0, 0.05, 0.1, 0.2)
-_PER_LABEL_NEIGHBOURS = 20
 
 
 def judge_labels(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement:
@@ -167,23 +167,19 @@ def _fit_robust(
 def _wrong_cells(X: Array, Y: Array, p: Array, plan: Plan) -> tuple[Array, Interval]:
     """(rows, labels): the probability that this yes or no is wrong; and the share of those that are.
 
-    Each label is judged by itself, and all together as if they were one: where scores do not explain a label, the first
-    finds too many wrong, where labels differ in how often they are wrong, the second. The lower of the two counts.
+    Each label is two classes, predicted by its logistic regression, by the nearest rows and by smooth functions.
     """
+    yes = {"logistic": p}
     # The nearest row may be one of the same group, or a later one.
-    near = plan.models == "all" and plan.fold_of is None and len(Y) <= 50_000 and Y.shape[1] <= _PER_LABEL_NEIGHBOURS
-    p = np.clip(p, 1e-12, 1.0 - 1e-12)
-    together = wrong_labels(logit(p).ravel(), Y.ravel().astype(np.intp))
-    cells = together.wrong.reshape(Y.shape)
-    rates = []
-    for label in range(Y.shape[1]):
-        both = np.column_stack([1.0 - p[:, label], p[:, label]])
-        found = find_label_issues(X, Y[:, label].astype(int), pred_probs=both, neighbours=near, random_state=plan.seed)
-        cells[:, label] = np.minimum(cells[:, label], found.p_wrong)
-        rates.append(found.noise_interval)
-    low, high = np.mean(rates, axis=0)
-    low, high = min(float(low), together.interval[0]), max(float(high), together.interval[1])
-    return cells, Interval(float(np.clip(cells.mean(), low, high)), float(low), float(high))
+    if plan.models == "all" and plan.fold_of is None and len(Y) <= POOL:
+        yes["neighbours"] = label_set_shares(X, Y, plan.rng(3))
+        yes["smooth"] = smooth_label_sets(X, Y, plan.rng(5))
+    found = []
+    for label, given in enumerate(Y.T.astype(np.intp)):
+        members = {name: np.column_stack([1.0 - P[:, label], P[:, label]]) for name, P in yes.items()}
+        found.append(LabelNoiseModel().fit(members, given))
+    share, low, high = np.mean([(one.share, *one.interval) for one in found], axis=0).tolist()
+    return np.column_stack([one.p_wrong for one in found]), Interval(share, low, high)
 
 
 def _right(Y: Array, scores: Array, top_k: int) -> Array:

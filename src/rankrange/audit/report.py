@@ -62,7 +62,7 @@ def _body(audit: Audit, limit: int, looked: Looked) -> Markup:
         "suspects": [_packed(audit, place, suspect, looked) for place, suspect in enumerate(values["suspects"])],
         "columns": [visible(name, _TEXT) for name in audit.cells],
         "word": audit.word,
-        "total": audit.n_suspects,
+        "total": audit.n_listed,
         "table": looked.table,
         "target": target_as_text(target),
         "task": audit.target.task,
@@ -102,7 +102,7 @@ def _pictures(audit: Audit) -> dict[str, Any]:
     counted = count_problems(audit.row_problems)
     return {
         "evidence": evidence,
-        "curve": _seen(audit) if audit.n_suspects else None,
+        "curve": _seen(audit) if audit.n_listed else None,
         "map": _mapped(audit) if evidence.points else None,
         "confused": {"labels": labels, "counts": counts, "heat": lambda count: -(-5 * count // most)},
         "overview": _overview(audit),
@@ -138,9 +138,9 @@ def _about(count: float) -> str:
 def _mapped(audit: Audit) -> dict[str, Any]:
     points = audit.evidence.points
     crosses, dots = sum(rank > 0 for rank in points["rank"]), sum(rank == 0 for rank in points["rank"])
-    n_others = len(audit.judgement.wrong) - audit.n_suspects
+    n_others = len(audit.judgement.wrong) - audit.n_listed
     some = [f"{dots:,} of {n_others:,} rows"] if dots < n_others else []
-    some += [f"the first {crosses:,} of {audit.n_suspects:,} suspects"] if crosses < audit.n_suspects else []
+    some += [f"the first {crosses:,} of {audit.n_listed:,} suspects"] if crosses < audit.n_listed else []
     return {
         **scatter(points, len(audit.evidence.labels)),
         "left_out": "drawn are " + " and ".join(some) if some else "",

@@ -213,7 +213,7 @@ def taught(judgement: Judgement, target: Target, review: Review) -> Judgement:
     wrong = expit(logit(np.clip(judgement.wrong, 0.0, 1.0)) + review.shift)
     wrong[settled] = 0.0
     after = wrong[judgement.order]
-    stays = np.flatnonzero((after >= POSSIBLE) & ~settled[judgement.order])
+    stays = np.flatnonzero(((after >= POSSIBLE) | (before < POSSIBLE)) & ~settled[judgement.order])
     order = judgement.order[stays]
     grade = np.where(after >= LIKELY, "drop", "look")
     mend = (judgement.actions == "relabel") & (after >= (SURE if review.shift else np.minimum(before, SURE)))

@@ -139,7 +139,7 @@ def audit_table(
     images: str | os.PathLike[str] | None = None,
     seed: int = 0,
     jobs: int | None = None,
-    calibrate: bool = True,
+    calibrate: bool | None = None,
     name: str = "table",
     source: Any = None,
     decisions: Decisions | str | os.PathLike[str] | None = None,
@@ -186,9 +186,8 @@ def audit_table(
         The same seed gives the same result, whatever the number of jobs.
     jobs : int, optional
         Parts fitted at a time: one per core by default.
-    calibrate : bool, default=True
-        Whether the claims about wrong labels are tried on the same table with planted errors, and corrected; of
-        classes in memory, unless linear models judge alone.
+    calibrate : bool, optional
+        Deprecated: it has no effect.
     name : str, default="table"
         What the table is called on the page and in messages.
     source : Source, optional
@@ -219,6 +218,8 @@ def audit_table(
     >>> [(suspect.row, suspect.suggested) for suspect in audit.suspects(1)]
     [(3, 'a')]
     """
+    if calibrate is not None:
+        warnings.warn("calibrate has no effect and will be removed; leave it out", FutureWarning, stacklevel=2)
     start, tell = perf_counter(), tell or (lambda words: None)
     names, table = RowNames(index_of(table), int(source is not None)), as_table(table)
     held, n_rows = source or Held(table), table.num_rows
@@ -234,7 +235,7 @@ def audit_table(
     X = encoder.fit_transform(features, found.y if _may_tell_columns(found, group, time) else None)
     features, _ = typed(features, encoder.forms_)
     clock, _ = typed(table.select([] if time is None else [time]), dates=dates)
-    plan = _plan_for(found, X, jobs, seed, calibrate)
+    plan = _plan_for(found, X, jobs, seed)
     plan = _directed(plan, found, None if group is None else table.select([group]), clock)
     plan = replace(plan, **_judged_by(found, models, estimator, pred_probs, n_rows, along_time=plan.forward))
     judgement, words = _judged(X, found, plan, tell)
@@ -296,9 +297,9 @@ recorded_warnings = SharedContext(_recording)
 _one_openmp_thread = SharedContext(lambda: threadpool_limits(1, user_api="openmp"))
 
 
-def _plan_for(found: Target, X: Array, jobs: int | None, seed: int, calibrate: bool) -> Plan:
+def _plan_for(found: Target, X: Array, jobs: int | None, seed: int) -> Plan:
     n_outputs = 1 if found.task == "numbers" or len(found.names) == 2 else len(found.names)
-    return Plan.of(X.shape[0], X.shape[1], n_outputs, jobs or os.cpu_count() or 1, seed, calibrate)
+    return Plan.of(X.shape[0], X.shape[1], n_outputs, jobs or os.cpu_count() or 1, seed)
 
 
 def _other_columns(table: Any, columns: Sequence[str], others: dict[str, Any], name: str) -> list[str]:

@@ -332,7 +332,7 @@ def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
     console.print(_scores(audit))
     if audit.scores_note():
         console.print(audit.scores_note(), style="dim")
-    if audit.n_suspects and top:
+    if audit.n_listed and top:
         console.print(_suspects(audit, top))
         numbers = audit.judgement.residuals is not None
         meaning = "off by: given less expected" if numbers else f"loss: {audit.judgement.loss_name}"
@@ -387,8 +387,8 @@ def _suspects(audit: Audit, top: int) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    count = min(top, audit.n_suspects)
-    title = f"\nThe {count} most suspect of {audit.n_suspects:,} rows"
+    count = min(top, audit.n_listed)
+    title = f"\nThe {count} most suspect of {audit.n_listed:,} rows"
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     from ..audit.target import row_said
 

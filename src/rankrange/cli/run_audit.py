@@ -233,7 +233,7 @@ def _written(audit: Audit, outputs: dict[str, Path], how: dict[str, Any]) -> lis
 
     what = {
         "--report": "the report",
-        "--out": f"all {audit.n_suspects:,} suspects" if audit.n_suspects else "no suspects, only the header",
+        "--out": f"all {audit.n_listed:,} rows to look at" if audit.n_listed else "no suspects, only the header",
         "--clean": clean_in_words(audit, **how),
         "--model": "the model",
         "--problems": f"all {len(audit.row_problems):,} other problems" if audit.row_problems else "no other problems",

@@ -66,7 +66,7 @@ def _reviewed(audit: Audit, table: dict[str, Any], planted: Any, tell: Any) -> l
         audit.decide(suspect.row, "relabel" if wrong else "keep", str(truth[suspect.row]) if wrong else None)
     mended = sum(bool(planted[suspect.row]) for suspect in suspects)
     fixed = apply_decisions(table, audit.decisions)
-    again = audit_table(fixed, "digit", decisions=audit.decisions, calibrate=False, tell=tell)
+    again = audit_table(fixed, "digit", decisions=audit.decisions, tell=tell)
     left = int((np.asarray(fixed["digit"]).astype(int) != truth).sum())
     return [
         f"\nA review of the first {len(suspects)}, by somebody who looks at the images: {mended} relabelled, "

@@ -2,7 +2,7 @@
 
 `folds` deals out the rows and makes penalty and scores of one data set once (`CrossFit`), on the fits of `fits`.
 `choose` works without clean rows, `with_clean` with some (Algorithm 2), `grid` is scikit-learn's grid search. `models`
-fits any model on `folds`, `opinions` are simple ones beside it, `judge` and `residuals` say which rows are wrong, and
-`alternate` is the ranked range by ranking and fitting in turn.
-May import: `core`, `solvers`.
+fits any model on `folds`, `opinions` and `simple` are simple ones beside it, `label_share` and `residuals` say how many
+labels and which numbers are wrong, and `alternate` is the ranked range by ranking and fitting in turn.
+May import: `core`, `label_noise`, `solvers`.
 """

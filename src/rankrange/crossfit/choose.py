@@ -20,12 +20,12 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from ..core.arrays import Array
-from ..core.flips import wrong_labels
 from ..core.objective import Objective
 from ..solvers import Result
 from . import fits as paths
 from .fits import Fits
 from .folds import FOLDS_UP_TO, PART_FROM, PENALTIES, TWICE_UP_TO, CrossFit, Report, plan_of, silent, split
+from .label_share import share_of_wrong_labels
 
 # Shares that are tried. More than half of the labels can be wrong only where there are more than two.
 SHARES = np.array([0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6])
@@ -125,7 +125,7 @@ def choose_m(
     candidates = cross.candidates(shares, k_share, rng, _RANDOM_STARTS, report)
     most = np.inf
     while True:
-        fits, chosen, table, reason, noise = _best(cross, strata, candidates, k_share, report, most)
+        fits, chosen, table, reason, noise = _best(cross, strata, candidates, k_share, rng, report, most)
         if C is None and chosen:
             fits = weaker_penalty(cross, fits, chosen, k_share)
         found = fits.sets.C / part.total if C is None else C
@@ -139,7 +139,13 @@ def choose_m(
 
 
 def _best(
-    cross: CrossFit, strata: Array, fits: Fits, k_share: float, report: Report, most: float = np.inf
+    cross: CrossFit,
+    strata: Array,
+    fits: Fits,
+    k_share: float,
+    rng: np.random.Generator,
+    report: Report,
+    most: float = np.inf,
 ) -> tuple[Fits, int, dict[str, Array], str, tuple[float, float, float]]:
     """The candidate that is chosen, with the table it was chosen from, and the estimated share of errors.
 
@@ -151,13 +157,13 @@ def _best(
     scores = row_scores(part, strata, parts, tests)
     scores = np.where(allowed[:, None], scores, scores[0])
     chosen, table, reason = _gate(scores, part, fits)
-    noise = _noise(part, strata, parts, tests, chosen)
+    noise = _noise(part, strata, parts, tests, chosen, rng)
     # The least share that is tried stays: a few outliers far out are worth it, however few they are.
     most = max(_NO_MORE * noise[2], float(SHARES[0]))
     if part.loss.targets == "numbers" and fits.shares[chosen] > most:
         few = fits.shares <= most
         chosen, _, reason = _gate(np.where(few[:, None], scores, scores[0]), part, fits)
-        noise = _noise(part, strata, parts, tests, chosen)
+        noise = _noise(part, strata, parts, tests, chosen, rng)
     if chosen and part.design.n > TWICE_UP_TO:  # on fewer rows the estimate is too rough to follow
         more = fits.beside(chosen, min(noise[0], 0.9 * k_share), k_share)
         report(f"{len(tests)} more fits, at the estimated share of errors, m = {more.shares[-1]:.3f} n")
@@ -343,19 +349,27 @@ def row_scores(objective: Objective, strata: Array, parts: list[tuple[Array, Arr
 
 
 def _noise(
-    objective: Objective, strata: Array, parts: list[tuple[Array, Array]], tests: Array, chosen: int
+    objective: Objective,
+    strata: Array,
+    parts: list[tuple[Array, Array]],
+    tests: Array,
+    chosen: int,
+    rng: np.random.Generator,
 ) -> tuple[float, float, float]:
-    """The share of wrong labels, or of outliers, with its 95% interval, from the out-of-fold scores of one fit."""
-    total, seen = np.zeros((objective.n_outputs, objective.design.n)), np.zeros(objective.design.n)
+    """The share of wrong labels, or of outliers, with its 95% interval, from the out-of-fold scores of the chosen fit.
+
+    Labels are judged by the ordinary fit as well.
+    """
+    asked, n = sorted({0, chosen}), objective.design.n
+    total, seen = np.zeros((len(asked), objective.n_outputs, n)), np.zeros(n)
     for (rows, Z), test in zip(parts, tests, strict=True):
-        total[:, rows] += Z[chosen] * test[rows]
+        total[:, :, rows] += Z[asked] * test[rows]
         seen[rows] += test[rows]
-    rows = np.flatnonzero(seen)
-    scores, mass = (total[:, rows] / seen[rows]).T, objective.mass[rows].astype(np.float64)
+    scores = (total / np.where(seen > 0, seen, 1.0)).transpose(0, 2, 1)
     if objective.loss.targets == "numbers":
-        return outlier_share(scores[:, 0] - objective.y[rows], mass)
-    found = wrong_labels(scores[:, 0] if objective.n_outputs == 1 else scores, strata[rows], mass)
-    return found.rate, *found.interval
+        rows = np.flatnonzero(seen)
+        return outlier_share(scores[-1, rows, 0] - objective.y[rows], objective.mass[rows].astype(np.float64))
+    return share_of_wrong_labels(objective, strata, scores, seen > 0, rng)
 
 
 def outlier_share(residual: Array, mass: Array) -> tuple[float, float, float]:

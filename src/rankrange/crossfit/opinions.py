@@ -6,7 +6,7 @@ structure that a line misses, and trees learn what neither can. All give probabi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -122,11 +122,24 @@ def label_shares(
 
     Columns count alike, whatever their scale.
     """
-    if not sp.issparse(X):
-        spread = X.std(axis=0)
-        X = X / np.where(spread > 0, spread, 1.0)
     overall = shares_without_each(codes, n_classes, mass)[asked]
-    return _shares(codes, n_classes, _neighbours(X, asked, rng, mass), mass, overall)
+    return _shares(codes, n_classes, _neighbours(_alike(X), asked, rng, mass), mass, overall)
+
+
+def label_set_shares(X: Any, Y: Array, rng: np.random.Generator) -> Array:
+    """(n, labels): how often each label of Y (n, labels) is true among each row's neighbours, searched once for all."""
+    near, found = _neighbours(_alike(X), np.arange(X.shape[0]), rng, None), []
+    for label in Y.T.astype(np.intp):
+        found.append(_shares(label, 2, near, None, shares_without_each(label, 2, None))[:, 1])
+    return np.column_stack(found)
+
+
+def _alike(X: Any) -> Any:
+    """X with columns of one spread."""
+    if sp.issparse(X):
+        return X
+    spread = X.std(axis=0)
+    return X / np.where(spread > 0, spread, 1.0)
 
 
 def label_shares_by_fold(X: Any, codes: Array, n_classes: int, folds: Folds, mass: Array | None = None) -> Array:
@@ -295,17 +308,56 @@ def tree_opinions(
     """
     task = _TreeTask(X, codes, n_classes, folds, int(rng.integers(2**31)))
     if settled is None:
-        boosted, stop, gaining = task.boosted(_ROUNDS, rich=False)
-        settled = TreeSettings(stop)
-        if gaining and len(codes) >= _RICH_FROM:
-            richer, stop, _ = task.boosted(_MORE_ROUNDS, rich=True)
-            if task.log_likelihood(richer) > task.log_likelihood(boosted) + _LEAST_GAIN:
-                boosted, settled = richer, TreeSettings(stop, rich=True)
-        return {"boosting": boosted, "forest": task.forest()}, settled
+        boosted, settled = task.settled()
+        return {"boosting": task.out_of_fold(boosted), "forest": task.forest()}, settled
     found = {"forest": task.forest()} if settled.forest else {}
     if settled.stop:
-        found["boosting"] = task.boosted((settled.stop,), settled.rich)[0]
+        found["boosting"] = task.out_of_fold(task.boosted((settled.stop,), settled.rich))
     return found, settled
+
+
+class Boosted(NamedTuple):
+    """Boosted trees of each fold, all stopped at one round; `gaining` if the last of the rounds tried was the best."""
+
+    fits: list[Any]
+    n_classes: int
+    stop: int
+    gaining: bool
+
+    def predict(self, fold: int, X: Array) -> Array:
+        """Probabilities (n, n_classes) by the trees that were not fitted to this fold."""
+        fit = self.fits[fold]
+        if self.stop >= fit.n_iter_:
+            return all_classes(fit, fit.predict_proba(X), self.n_classes)
+        stages = fit.staged_predict_proba(X)
+        for _ in range(self.stop - 1):
+            next(stages)
+        return all_classes(fit, next(stages), self.n_classes)
+
+
+class FoldTrees(NamedTuple):
+    """The trees of `tree_opinions`, kept: they predict rows that were not among those they were grown on.
+
+    `forest` holds the folds that each tree leaves out, and the tree.
+    """
+
+    boosted: Boosted
+    forest: list[tuple[Array, Any]]
+
+    def predict(self, fold: int, X: Array) -> dict[str, Array]:
+        """Probabilities (n, n_classes) of rows of one fold, by the trees that were not fitted to it."""
+        K, rows = self.boosted.n_classes, np.ascontiguousarray(X, dtype=np.float32)
+        own = [tree for left, tree in self.forest if fold in left]
+        forest = np.zeros((len(rows), K))
+        for tree in own:
+            forest += all_classes(tree, tree.predict_proba(rows), K)
+        return {"boosting": self.boosted.predict(fold, X), "forest": forest / len(own)}
+
+
+def fold_trees(X: Any, codes: Array, n_classes: int, folds: Folds, rng: np.random.Generator) -> FoldTrees:
+    """The trees that `tree_opinions` predicts with, by the same settings; each row must be in one test fold."""
+    task = _TreeTask(X, codes, n_classes, folds, int(rng.integers(2**31)))
+    return FoldTrees(task.settled()[0], list(task.forest_trees()))
 
 
 @dataclass(frozen=True)
@@ -316,11 +368,18 @@ class _TreeTask:
     folds: Folds
     seed: int
 
-    def boosted(self, rounds: tuple[int, ...], rich: bool) -> tuple[Array, int, bool]:
-        """Probabilities at the best of these rounds, that round, and whether the last was the best.
+    def settled(self) -> tuple[Boosted, TreeSettings]:
+        """The trees that predict best, and their settings."""
+        boosted = self.boosted(_ROUNDS, rich=False)
+        if boosted.gaining and len(self.codes) >= _RICH_FROM:
+            richer = self.boosted(_MORE_ROUNDS, rich=True)
+            gain = self.log_likelihood(self.out_of_fold(richer)) - self.log_likelihood(self.out_of_fold(boosted))
+            if gain > _LEAST_GAIN:
+                return richer, TreeSettings(richer.stop, rich=True)
+        return boosted, TreeSettings(boosted.stop)
 
-        Fits go on only as long as more rounds make the labels left out more likely.
-        """
+    def boosted(self, rounds: tuple[int, ...], rich: bool) -> Boosted:
+        """Trees up to the best of these rounds; fits go on as long as more rounds make the labels left out likelier."""
         leaves = {"max_leaf_nodes": 63, "min_samples_leaf": 10} if rich else {}
         if len(self.codes) < _RICH_FROM:
             leaves = {"max_leaf_nodes": _FEW_LEAVES if self.n_classes == 2 else _FEWER_LEAVES}
@@ -338,30 +397,37 @@ class _TreeTask:
                 best = int(np.argmax(np.sum(found, axis=0)[: last + 1]))
             if best < last:
                 break
-        stop = rounds[best]
-        parts = [self._stopped(fit, self.X[test], stop) for fit, test in zip(fits, self.folds.test, strict=True)]
-        return self.folds.average(parts), stop, best == len(rounds) - 1 > 0
+        return Boosted(fits, self.n_classes, rounds[best], best == len(rounds) - 1 > 0)
+
+    def out_of_fold(self, boosted: Boosted) -> Array:
+        """Their probabilities (n, n_classes) of all rows that are tested."""
+        return self.folds.average([boosted.predict(fold, self.X[test]) for fold, test in enumerate(self.folds.test)])
 
     def forest(self) -> Array:
-        """Probabilities of a forest: each tree leaves out some folds, judges these, and sees a few thousand rows.
+        """Probabilities of a forest: each tree predicts the folds that it leaves out."""
+        X = np.ascontiguousarray(self.X, dtype=np.float32)
+        total, times = np.zeros((len(self.codes), self.n_classes)), np.zeros(len(self.codes))
+        for left, tree in self.forest_trees():
+            asked = np.flatnonzero(self.folds.test[left].any(axis=0))
+            total[asked] += all_classes(tree, tree.predict_proba(X[asked]), self.n_classes)
+            times[asked] += 1.0
+        return np.divide(total, times[:, None], out=np.full_like(total, np.nan), where=times[:, None] > 0)
+
+    def forest_trees(self) -> Iterator[tuple[Array, Any]]:
+        """The folds that each tree leaves out, and the tree, which sees a few thousand rows.
 
         Trees on three of five folds see as many rows as those on a draw with repetition from four of five, and each
-        judges twice as many.
+        predicts twice as many.
         """
         rng, F = np.random.default_rng(self.seed), len(self.folds)
         out = max(1, round(_LEFT_OUT * F))
         X = np.ascontiguousarray(self.X, dtype=np.float32)
-        total, times = np.zeros((len(self.codes), self.n_classes)), np.zeros(len(self.codes))
         order = np.concatenate([rng.permutation(F) for _ in range(-(-_TREES * out // F))])
         for left in order[: _TREES * out].reshape(_TREES, out):
             rows = self._some_of(self.folds.train[left].all(axis=0), FOREST_ON, rng)
-            asked = np.flatnonzero(self.folds.test[left].any(axis=0))
-            tree = DecisionTreeClassifier(
-                min_samples_leaf=3, max_features="sqrt", random_state=int(rng.integers(2**31))
-            ).fit(X[rows], self.codes[rows])
-            total[asked] += all_classes(tree, tree.predict_proba(X[asked]), self.n_classes)
-            times[asked] += 1.0
-        return np.divide(total, times[:, None], out=np.full_like(total, np.nan), where=times[:, None] > 0)
+            seed = int(rng.integers(2**31))
+            tree = DecisionTreeClassifier(min_samples_leaf=3, max_features="sqrt", random_state=seed)
+            yield left, tree.fit(X[rows], self.codes[rows])
 
     def log_likelihood(self, P: Array) -> float:
         """The mean over the rows that are judged."""
@@ -386,11 +452,3 @@ class _TreeTask:
                 own = all_classes(fit, P, self.n_classes)[np.arange(len(rows)), self.codes[rows]]
                 found[rounds.index(i)] = np.log(np.maximum(own, 1e-4)).sum()
         return found
-
-    def _stopped(self, fit: Any, X: Array, stop: int) -> Array:
-        if stop >= fit.n_iter_:
-            return all_classes(fit, fit.predict_proba(X), self.n_classes)
-        stages = fit.staged_predict_proba(X)
-        for _ in range(stop - 1):
-            next(stages)
-        return all_classes(fit, next(stages), self.n_classes)

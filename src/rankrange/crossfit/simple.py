@@ -19,7 +19,6 @@ from .opinions import (
     label_shares,
     label_shares_by_fold,
     linear_opinions,
-    shares_without_each,
 )
 
 # Five folds twice up to this many rows of two classes.
@@ -67,19 +66,31 @@ def simple_opinions(
 
 
 def smooth_functions(X: Any, codes: Array, n_classes: int, rng: np.random.Generator, mass: Array | None) -> Array:
-    """Probabilities (n, n_classes) of a ridge regression on bumps around some rows, each row by a fit without it.
+    """Probabilities (n, n_classes) of a ridge regression on bumps around some rows, each row by a fit without it."""
+    P = _smooth(X, np.eye(n_classes)[codes], rng, mass)
+    return np.asarray(P / P.sum(axis=1, keepdims=True))
 
-    Width and penalty are those of least squared error. What a fit without the row says follows from the fit of all.
+
+def smooth_label_sets(X: Any, Y: Array, rng: np.random.Generator) -> Array:
+    """(n, labels): the same of each label of Y (n, labels) by itself: how probable it is that the label is true."""
+    return np.minimum(_smooth(X, Y.astype(np.float64), rng, None, apart=True), 1.0 - _SHARE)
+
+
+def _smooth(X: Any, Y: Array, rng: np.random.Generator, mass: Array | None, apart: bool = False) -> Array:
+    """What regressions on bumps predict of Y (n, targets), each row by a fit without it, and no less than `_SHARE`.
+
+    Width and penalty are those of least squared error, of all targets together or `apart`. What a fit without the row
+    says follows from the fit of all.
     """
-    worth = np.ones(len(codes)) if mass is None else mass
+    worth = np.ones(len(Y)) if mass is None else mass
     some = np.sort(rng.choice(np.flatnonzero(worth > 0), min(_LANDMARKS, int((worth > 0).sum())), replace=False))
     squares = euclidean_distances(X, X[some], squared=True)
     middle = float(np.median(squares)) or 1.0
-    # The fit predicts what differs from the shares of the classes among the other rows. It is linear in its targets, so
-    # that a column of ones tells how much of these shares it keeps.
-    overall, labels = shares_without_each(codes, n_classes, mass), np.eye(n_classes)[codes]
-    targets = np.column_stack([labels, np.ones(len(codes))])
-    found: list[tuple[float, int, Array]] = []
+    # The fit predicts what differs from the mean of Y over the other rows. It is linear in its targets, so that a
+    # column of ones shows how much of that mean it keeps.
+    overall = (worth @ Y - worth[:, None] * Y) / np.maximum(worth.sum() - worth, 1e-300)[:, None]
+    targets = np.column_stack([Y, np.ones(len(Y))])
+    best, least = np.zeros(Y.shape), np.full(Y.shape[1], np.inf)
     for width in _WIDTHS:
         bumps = np.exp(-squares / (width * middle))
         features = bumps @ _whitening(bumps[some])
@@ -91,9 +102,11 @@ def smooth_functions(X: Any, codes: Array, n_classes: int, rng: np.random.Genera
             own = np.minimum(worth * (features**2 @ inverse), 1.0 - 1e-6)[:, None]
             left_out = (features @ (inverse[:, None] * aims) - own * targets) / (1.0 - own)
             predicted = left_out[:, :-1] + (1.0 - left_out[:, -1:]) * overall
-            found.append((float(worth @ ((predicted - labels) ** 2).sum(axis=1)), len(found), predicted))
-    P = np.clip(min(found)[2], _SHARE, None)
-    return np.asarray(P / P.sum(axis=1, keepdims=True))
+            error = worth @ (predicted - Y) ** 2
+            better = (error if apart else np.full(len(error), error.sum())) < least
+            least = np.where(better, error if apart else error.sum(), least)
+            best[:, better] = predicted[:, better]
+    return np.clip(best, _SHARE, None)
 
 
 def _whitening(gram: Array) -> Array:

@@ -12,40 +12,32 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_y, check_consistent_length, check_is_fitted
 
 from ..core.arrays import Array
-from ..core.flips import LIKELY, temperature, tempered, transition_of
-from ..crossfit.judge import Verdict, judge
+from ..core.flips import temperature, tempered, transition_of
 from ..crossfit.models import FittedFolds, Task, ask
-from ..crossfit.residuals import Outliers
 from ..crossfit.simple import simple_opinions
-from .any_model import Plan, RankedRangeModel, mass_of_rows
+from ..label_noise import LabelNoiseModel, LabelNoisePosterior
+from .any_model import Judged, Plan, RankedRangeModel, mass_of_rows
 from .linear import warn_of_lost_class
 
-# Classes of fewer rows are not judged: halves hold too few of them to know them by.
+# Classes of fewer rows lose none: halves hold too few of them to know them by.
 _LEAST_OF_CLASS = 5
+# Of each other class at least so many rows stay, those that are most likely right: a class is never dropped whole.
+_LEAST_KEPT = 2
+# Where more than this share of all rows would be dropped none is: nothing would be left to say which labels are wrong.
+_MOST_CUT = 0.5
 # Rows, or groups of 25, from which on a quarter of them makes a fit.
 _LEAST_TO_QUARTER = 600
-# Wrong labels have the upper hand of a model that knows less than the first share of what all opinions know together,
-# and of all models where that is less than the second share of what there is to know. Opinions that would take more of
-# a class than the last share know only that it is small.
-_OVERWHELMED, _HARDLY_KNOWN, _MOST_OF_CLASS = 0.6, 0.07, 0.75
-# A cut of more than this share of all rows is none.
-_MOST_CUT = 0.5
-# What is known must be more than luck: so many units of log likelihood by all opinions together, and by the second best
-# of them alone, as luck comes to one more often than to two.
-_LUCK, _LUCK_OF_SECOND = 5.0, 2.5
 
 
 class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
     """Any classifier, trained without the rows whose labels are probably wrong.
 
-    Copies of the model fitted on four fifths of the rows judge the other fifth; beside them stand a linear fit, one
-    that cuts what seems wrong, the nearest rows, smooth functions and extra trees, where X can be read as numbers.
-    (Where it cannot, copies fitted on a quarter judge the rest.) From what they say about the labels as they are follow
-    the share of wrong labels, class by class, and for each row the probability that its label is wrong. Rows of one
-    half or more are dropped, unless they are less than 1% of the rows and the share of wrong labels may well be zero;
-    where so many labels are wrong that the model itself hardly learns, all rows are whose label the opinions together
-    would not give. The model is fitted again without them. On clean labels next to nothing is dropped, nor where no two
-    opinions know more about the labels than luck would, nor where more than half of the rows would be.
+    Copies of the model fitted on four fifths of the rows predict the labels of the other fifth; beside them stand a
+    linear fit, one that cuts what seems wrong, the nearest rows, smooth functions and extra trees, where X can be read
+    as numbers. (Where it cannot, copies fitted on a quarter predict the rest.) `LabelNoiseModel` tells from their
+    predictions how many labels are wrong, class by class, and for each row the probability that its label is wrong.
+    Rows of one half or more are dropped, but never more than half of all rows, nor a whole class, nor rows of a class
+    of fewer than five. The model is fitted again without them.
 
     Parameters
     ----------
@@ -55,8 +47,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         states of its own; the model of all rows keeps those that it was given.
     m : "auto", int or float
         How many rows to drop: an int is a count, a float in [0, 1] a share. "auto" drops those with a probability of at
-        least one half of being wrong, and more where wrong labels overwhelm the model. A given m drops the m rows with
-        the largest out-of-fold loss; see Notes.
+        least one half of being wrong. A given m drops the m rows with the largest out-of-fold loss; see Notes.
     k : int or float, default=1.0
         With a given m, the last rank that counts: rows beyond rank k are easy and do not train either.
     refit : "ensemble" or "single"
@@ -81,10 +72,9 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         How likely each label is wrong, as fits see it that have not seen the row (m="auto").
     m_, k_ : number of rows (or weight) dropped, and the last rank that counts
     noise_estimate_, noise_interval_ : the share of wrong labels and its 95% interval (m="auto")
-        The upper end is at least the share of labels that are not predicted: wrong ones may hide among hard rows.
     tuning_ : dict of arrays
-        m="auto": the "source" of each opinion, its "weight", the share of wrong labels that it sees ("rate"),
-        and by how many units of log likelihood it makes the labels more likely than the class shares do ("gain").
+        m="auto": the "source" of each prediction, its "weight" in their mixture, and by how many units of log
+        likelihood it predicts the labels better than the class frequencies do ("gain").
         Given m: for each "round" the "objective", the ranked range of the out-of-fold losses.
     losses_, lam_, lam_hat_ : with a given m, the out-of-fold losses that were ranked, and the cuts s_[k] and s_[m]
     estimators_, estimator_weights_, or estimator_ : the fitted models and how much each counts, or the one model
@@ -146,7 +136,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         P = fit.out_of_fold[np.arange(len(task.y)), task.codes]
         return np.asarray(-np.log(np.maximum(P, 1e-12)))
 
-    def _judge(self, task: Task, mass: Array, plan: Plan) -> tuple[Verdict, bool, FittedFolds | None]:
+    def _judge(self, task: Task, mass: Array, plan: Plan) -> tuple[Judged, FittedFolds | None]:
         assert task.classes is not None
         assert task.codes is not None
         codes, n_classes = task.codes, len(task.classes)
@@ -155,29 +145,28 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         simple = simple_opinions(task.X, codes, n_classes, plan.rng, folds, weight)
         fits = {name: self._cross_fit(task, part) for name, part in self._judges(task, plan, not simple).items()}
         self._report(f"{sum(len(fit.models) for fit in fits.values())} fits judged the rows")
-        opinions = {name: fit.out_of_fold for name, fit in fits.items()} | simple
-        verdict = judge(opinions, codes, weight)
+        predictions = {name: fit.out_of_fold for name, fit in fits.items()} | simple
+        found: LabelNoisePosterior = LabelNoiseModel().fit(predictions, codes, weight)
         self.tuning_ = {
-            "source": np.array(verdict.sources),
-            "weight": verdict.weights,
-            "rate": verdict.rates,
-            "gain": verdict.gains,
+            "source": np.array(list(predictions)),
+            "weight": np.array([found.weights[name] for name in predictions]),
+            "gain": np.array([found.gains[name] for name in predictions]),
         }
-        return verdict, bool(verdict.readings[0] < LIKELY), fits.get("fifths")
+        return Judged(found.p_wrong, found.share, found.interval), fits.get("fifths")
 
     def _tells_probabilities(self) -> bool:
         return hasattr(self._base(), "predict_proba")
 
-    def _calibrate(self, task: Task, told: Array, verdict: Verdict | Outliers, mass: Array) -> None:
+    def _calibrate(self, task: Task, told: Array, judged: Judged, mass: Array) -> None:
         """Halfway between two temperatures: that of all labels thought wrong, and of no more than are surely wrong.
 
         Rows that were dropped count as well: what is left after a cut looks easier than it is.
         """
         rows = np.flatnonzero(np.isfinite(told).all(axis=1) & (mass > 0))
         assert task.codes is not None
-        P, codes, wrong, worth = told[rows], task.codes[rows], verdict.p_wrong[rows], mass[rows]
+        P, codes, wrong, worth = told[rows], task.codes[rows], judged.p_wrong[rows], mass[rows]
         T, none = transition_of(P, codes, wrong, worth), np.eye(P.shape[1])
-        sure = min(1.0, verdict.interval[0] / verdict.rate) if verdict.rate > 0 else 0.0
+        sure = min(1.0, judged.interval[0] / judged.share) if judged.share > 0 else 0.0
         heats = [temperature(P, codes, none + share * (T - none), worth) for share in (sure, 1.0)]
         self.temperature_ = float(np.sqrt(heats[0] * heats[1]))
 
@@ -194,26 +183,15 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
             found["quarters"] = plan.quarters(task.codes, max(1, int(self.n_repeats) // 4))
         return found
 
-    def _cut(self, task: Task, verdict: Verdict | Outliers, mass: Array) -> Array:
-        """Probably wrong; but no class that is too small to judge, never all rows of a class, and nothing by luck.
-
-        Where wrong labels have the upper hand of the model, all that the opinions together would not have given: which
-        of these rows are wrong and which are hard can then not be told, and the model learns from neither.
-        """
+    def _cut(self, task: Task, judged: Judged, mass: Array) -> Array:
         assert task.classes is not None
-        assert task.codes is not None
-        assert isinstance(verdict, Verdict)
-        cut, p_wrong = super()._cut(task, verdict, mass), verdict.p_wrong
-        if not _more_than_luck(verdict):
-            return np.zeros(len(cut), dtype=bool)
-        if _overwhelmed(verdict, task.codes, mass):
-            cut = verdict.unlike.copy()
+        cut = super()._cut(task, judged, mass)
         if mass[cut].sum() > _MOST_CUT * mass.sum():
-            return np.zeros(len(cut), dtype=bool)  # nothing would be left to say which labels are wrong
+            return np.zeros(len(cut), dtype=bool)
         for label in task.classes:
             rows = np.flatnonzero(task.y == label)
-            spared = len(rows) if mass[rows].sum() < _LEAST_OF_CLASS else 2
-            cut[rows[np.argsort(p_wrong[rows], kind="stable")[:spared]]] = False
+            spared = len(rows) if mass[rows].sum() < _LEAST_OF_CLASS else _LEAST_KEPT
+            cut[rows[np.argsort(judged.p_wrong[rows], kind="stable")[:spared]]] = False
         return cut
 
     def predict(self, X: Any) -> Array:
@@ -234,17 +212,3 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
     def predict_log_proba(self, X: Any) -> Array:
         """Logarithms of `predict_proba`."""
         return np.log(np.maximum(self.predict_proba(X), 1e-300))
-
-
-def _more_than_luck(verdict: Verdict) -> bool:
-    return bool(verdict.gain > _LUCK and np.sort(verdict.gains)[-2:][0] > _LUCK_OF_SECOND)
-
-
-def _overwhelmed(verdict: Verdict, codes: Array, mass: Array) -> bool:
-    """Whether so many labels are wrong, or rows hard, that the model itself, the first source, hardly learns."""
-    sizes = np.bincount(codes, weights=mass)
-    shares = sizes[sizes > 0] / sizes.sum()
-    whole = -float(sizes.sum() * shares @ np.log(shares))
-    lost = np.bincount(codes, weights=mass * verdict.unlike) / np.maximum(sizes, 1e-12)
-    little = verdict.gains[0] < _OVERWHELMED * verdict.gain or verdict.gain < _HARDLY_KNOWN * whole
-    return bool(little and _more_than_luck(verdict) and lost.max() <= _MOST_OF_CLASS)

@@ -1,13 +1,13 @@
 """What RankedRangeClassifier and RankedRangeRegressor share: the ranked range around any model, without a gradient.
 
 Fits of half of the rows judge the other half, the rows that are probably wrong are cut, and what is left is fitted
-again: bag, judge, cut, bag. How rows are judged is in `crossfit.judge` (classes) and `crossfit.residuals` (numbers).
+again: bag, judge, cut, bag. How rows are judged is in `label_noise` (classes) and `crossfit.residuals` (numbers).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator, MetaEstimatorMixin
@@ -24,14 +24,12 @@ from sklearn.utils.validation import (
 )
 
 from ..core.arrays import Array
-from ..core.flips import LIKELY
 from ..core.ranges import RankedRange
 from ..core.select import thresholds
 from ..crossfit.alternate import alternate
 from ..crossfit.folds import Folds, draw_folds, given_folds, whole_number
-from ..crossfit.judge import Verdict
 from ..crossfit.models import FittedFolds, Task, ask, by_rows, fit_folds, fit_rows
-from ..crossfit.residuals import Outliers
+from ..label_noise import LIKELY
 from .weights import as_count, is_whole, scale_of, unit_of
 
 try:
@@ -46,9 +44,8 @@ _LEAST_RANKED = 4
 _ROUNDS = 5
 # Rows, or groups of 25, from which on a half of them makes a fit: boosted trees want 20 rows in a leaf.
 LEAST_TO_HALVE = 200
-# So few suspects, where there may be no errors at all, cost a model less than rows that are rare but right; where no
-# more are dropped there is little noise to average out, so that larger parts teach more, and all rows most.
-_TOO_FEW = 0.01
+# Where no more are dropped there is little noise to average out: larger parts teach more, and all rows most.
+_FEW = 0.01
 # How much the model of all rows counts there. Half is better for boosted trees, all for forests, which average already.
 _WHOLE = 0.75
 # How much the models that judged count beside those fitted without the rows that were dropped: some of these rows were
@@ -67,6 +64,15 @@ _STORED = (
     "noise_interval_",
     "residuals_",
 )
+
+
+class Judged(NamedTuple):
+    """p_wrong (n,) of each row, the share of wrong rows with its 95% interval, and whether they harm the fits."""
+
+    p_wrong: Array
+    share: float
+    interval: tuple[float, float]
+    harm: bool = True
 
 
 @dataclass(frozen=True)
@@ -143,8 +149,8 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         """(n,): the out-of-fold loss of each row."""
         raise NotImplementedError
 
-    def _judge(self, task: Task, mass: Array, plan: Plan) -> tuple[Verdict | Outliers, bool, FittedFolds | None]:
-        """Which rows are wrong; whether the fits know anything about the targets at all; those of four fifths."""
+    def _judge(self, task: Task, mass: Array, plan: Plan) -> tuple[Judged, FittedFolds | None]:
+        """Which rows are wrong, and the fits of four fifths."""
         raise NotImplementedError
 
     # ---- fitting
@@ -232,17 +238,15 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
 
     def _fit_judged(self, task: Task, mass: Array, plan: Plan) -> None:
         given, mass = mass, mass / unit_of(mass)
-        verdict, knowing, fifths = self._judge(task, mass, plan)
-        self.p_wrong_ = verdict.p_wrong
-        self.dropped_ = self._cut(task, verdict, mass) & (mass > 0)
-        if mass[self.dropped_].sum() < _TOO_FEW * mass.sum() and verdict.interval[0] == 0.0:
-            self.dropped_ = np.zeros(len(mass), dtype=bool)
+        judged, fifths = self._judge(task, mass, plan)
+        self.p_wrong_ = judged.p_wrong
+        self.dropped_ = self._cut(task, judged, mass) & (mass > 0)
         self.m_, self.k_ = as_count(given[self.dropped_].sum()), as_count(given.sum())
-        low, high = verdict.interval
-        self.noise_estimate_, self.noise_interval_ = float(verdict.rate), (float(low), float(high))
+        low, high = judged.interval
+        self.noise_estimate_, self.noise_interval_ = float(judged.share), (float(low), float(high))
         self._report(f"{int(self.dropped_.sum())} of {len(mass)} rows are probably wrong and were dropped")
         small = plan.independent(len(mass)) < LEAST_TO_HALVE
-        calm = self.cv is None and (small or (knowing and self.dropped_.mean() < _TOO_FEW))
+        calm = self.cv is None and (small or self.dropped_.mean() < _FEW)
         single = self.refit == "single"
         fit = before = None
         if not single or self._tells_probabilities():
@@ -255,17 +259,17 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
             told = fit.out_of_fold
             if before is not None:
                 told = (1.0 - _BEFORE) * told + _BEFORE * before.out_of_fold
-            self._calibrate(task, told, verdict, mass)
+            self._calibrate(task, told, judged, mass)
         self._keep(task, fit, self.dropped_, plan.last_seed, whole=calm, before=before)
 
     def _tells_probabilities(self) -> bool:
         return False
 
-    def _calibrate(self, task: Task, told: Array, verdict: Verdict | Outliers, mass: Array) -> None:
+    def _calibrate(self, task: Task, told: Array, judged: Judged, mass: Array) -> None:
         """Learn from what is told of rows that the fits have not seen how sure their probabilities may be."""
 
-    def _cut(self, task: Task, verdict: Verdict | Outliers, mass: Array) -> Array:
-        return np.asarray(verdict.p_wrong >= LIKELY)
+    def _cut(self, task: Task, judged: Judged, mass: Array) -> Array:
+        return np.asarray(judged.p_wrong >= LIKELY) & judged.harm
 
     def _ranks(self, mass: Array) -> tuple[float, float]:
         return RankedRange(self.m, self.k).masses(float(mass.sum()), whole=is_whole(mass))

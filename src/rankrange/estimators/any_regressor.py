@@ -11,10 +11,10 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.utils.validation import _check_y, check_consistent_length, check_is_fitted
 
 from ..core.arrays import Array
-from ..core.flips import LIKELY
 from ..crossfit.models import FittedFolds, Task, with_targets
-from ..crossfit.residuals import Outliers, judge_numbers, sizes
-from .any_model import Plan, RankedRangeModel
+from ..crossfit.residuals import judge_numbers, sizes
+from ..label_noise import LIKELY
+from .any_model import Judged, Plan, RankedRangeModel
 
 # Repeats of the folds in which targets are judged: what comes of it is smoothed, so two are enough.
 _REPEATS = 2
@@ -88,7 +88,7 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
     def _losses(self, fit: FittedFolds, task: Task) -> Array:
         return np.abs(task.y - fit.out_of_fold)
 
-    def _judge(self, task: Task, mass: Array, plan: Plan) -> tuple[Outliers, bool, None]:
+    def _judge(self, task: Task, mass: Array, plan: Plan) -> tuple[Judged, None]:
         judges = plan.first(_REPEATS)
         residual = of_all = task.y - self._cross_fit(task, judges).out_of_fold
         expected = self._cross_fit(with_targets(task, sizes(residual)), judges).out_of_fold
@@ -105,10 +105,7 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
         self.residuals_ = found.standardised
         self.tuning_ = {"round": np.arange(len(rates)), "rate": np.array(rates)}
         self._report(f"{found.rate:.1%} of the targets are outliers")
-        return found, True, None
-
-    def _cut(self, task: Task, verdict: Any, mass: Array) -> Array:
-        return super()._cut(task, verdict, mass) & verdict.harm
+        return Judged(found.p_wrong, found.rate, found.interval, found.harm), None
 
     def predict(self, X: Any) -> Array:
         """The mean of what the models predict."""

@@ -127,8 +127,8 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLinear):
         entry per fit that was compared. With a clean validation set "m", "k", "lam_hat", "lam" and "validation_loss",
         one entry per look at it.
     noise_estimate_, noise_interval_ : float and pair of float
-        Where m or k was chosen: the estimated share of wrong labels and its 95% interval. It is not m_ / n: m_ is what
-        trains best.
+        Where m or k was chosen: the estimated share of wrong labels and its 95% interval, by linear fits and smooth
+        functions; the upper end holds all labels that these do not predict. It is not m_ / n: m_ is what trains best.
 
     References
     ----------

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import Array
-from ..core.flips import LIKELY, unclear
+from ..label_noise import LIKELY
 from .named_rows import NamedRows, lines_of, shown_cell
-from .trial import Correction
 
 CHOICES = ("relabel", "keep", "drop", "unsure")
 
@@ -45,8 +44,6 @@ class LabelIssues:
     far : ndarray of shape (n,), optional
         Rows that lie far from all others: they train no fit, and where their labels contradict what the others lead to
         expect, the row does not belong and its action is never "relabel".
-    trial : Correction, optional
-        What the trial with planted errors found, by which p_wrong is corrected.
     ranked : structured ndarray, optional
         The table of all rows, most suspect first; `top` shows the first of them.
     index : ndarray of shape (n,), optional
@@ -54,6 +51,10 @@ class LabelIssues:
         numbers of the samples that a network was trained on.
     decisions : dict
         What was decided with `decide`, by the name of the row.
+    no_error : float
+        The probability that no label is wrong.
+    transition : ndarray of shape (classes, classes), optional
+        Expected rates at which rows of a true class (rows) are given each label (columns).
 
     Examples
     --------
@@ -77,10 +78,11 @@ class LabelIssues:
     neighbour_weight: float
     opinions: tuple[tuple[str, float, Array], ...] = ()
     far: Array | None = None
-    trial: Correction | None = None
     ranked: Array | None = None
     index: Array | None = None
     decisions: dict[Any, tuple[str, Any]] = field(default_factory=dict)
+    no_error: float = float("nan")
+    transition: Array | None = None
 
     def top(self, n: int = 20) -> Array:
         """The n most suspect rows, with the columns of the table, whether or not their p_wrong makes them suspects.
@@ -180,9 +182,8 @@ class LabelIssues:
         return self.table[key]
 
     def __repr__(self) -> str:
-        if not len(self):
-            return _headline(self)
-        return "\n".join([_headline(self), *lines_of(self.table[:10]), *(["..."] if len(self) > 10 else [])])
+        first = self.top(10) if len(self) < 10 else self.table[:10]
+        return "\n".join([_headline(self), *lines_of(first), *(["..."] if len(self) > 10 else [])])
 
     def _repr_html_(self) -> str | None:
         """For notebooks; without Jinja2 they show the text."""
@@ -235,14 +236,21 @@ class LabelIssues:
         )
 
 
+# A 95% interval of the share of wrong labels that is wider than this is reported as uncertain.
+WIDE = 0.1
+
+
+def share_in_words(share: float, interval: tuple[float, float]) -> str:
+    """The share of wrong labels with its interval, and whether that is too wide to rely on."""
+    low, high = interval
+    known = "" if high - low <= WIDE else ", which is uncertain"
+    return f"about {share:.1%} ({low:.1%} to {high:.1%}){known}"
+
+
 def _headline(issues: LabelIssues) -> str:
-    """How many suspects there are, and the share of wrong labels, or that it cannot be told."""
-    low, high = issues.noise_interval
-    head, span = f"{len(issues)} suspects among {len(issues.score)} rows", f"{low:.1%} to {high:.1%}"
-    if not unclear(int((issues.table["p_wrong"] >= LIKELY).sum()), issues.noise_interval):
-        return f"{head}; wrong labels: about {issues.noise_estimate:.1%} ({span})"
-    first = "issues.score ranks all rows" if issues.ranked is None else "issues.top(n) shows the rows to look at first"
-    return f"{head}; how many labels are wrong cannot be told ({span} may be); {first}"
+    """How many suspects there are, and the share of wrong labels."""
+    share = share_in_words(issues.noise_estimate, issues.noise_interval)
+    return f"{len(issues)} suspects among {len(issues.score)} rows; wrong labels: {share}"
 
 
 def _pandas(purpose: str) -> Any:

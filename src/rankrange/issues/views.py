@@ -14,11 +14,11 @@ from sklearn.utils.validation import _num_samples
 from ..core.arrays import Array
 from ..core.flips import wrong_labels
 from ..crossfit.folds import Folds
-from ..crossfit.judge import mixture_weights
 from ..crossfit.models import Task, fit_folds
 from ..crossfit.numeric import numeric_view
 from ..crossfit.opinions import label_shares, log_probabilities, logistic_objective, trimmed_fits
 from ..estimators import AoRRClassifier
+from ..label_noise import mixture_weights
 
 Report = Callable[[str], Any]
 
@@ -310,7 +310,7 @@ def neighbour_view(data: Data, plain: Array, far: Array, rng: np.random.Generato
         near = label_shares(X, data.learnt, len(data.classes), rows, rng, mass)
         own = np.stack([plain[rows, data.codes[rows]], near[np.arange(len(rows)), data.codes[rows]]])
         own = np.clip(own[:, ~far[rows]], 1e-4, 1.0)
-        share = mixture_weights(own, np.full(own.shape[1], 1.0 / own.shape[1]))
+        share = mixture_weights(own, np.ones(own.shape[1]))
         gain = np.log(share @ own) - np.log(own[0])
         if gain.mean() <= 2.0 * gain.std() / np.sqrt(own.shape[1]):
             return None

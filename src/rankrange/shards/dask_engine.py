@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..core.arrays import Array
-from .row_blocks import Range, aligned_ranges, as_rows
+from .row_blocks import aligned_ranges, as_rows
 from .seam import ArrayShard, Kernel, cut_chunk, merged
 
 # Results are merged in a tree on the workers, so many at a time.
@@ -106,8 +106,9 @@ class DaskShards:
 
     def _tasks(self, kernel: Kernel, message: Any, chunks: list[Any], borrowed: list[list[Any]]) -> list[Any]:
         run = dask.delayed(run_kernel, pure=False)
+        shared = dask.delayed(Sealed(message), pure=False)  # once in the graph: trees make it megabytes
         return [
-            run(Sealed(kernel, message, at), chunks[at.pieces[0].chunk], *others)
+            run(Sealed((kernel, at)), shared, chunks[at.pieces[0].chunk], *others)
             for at, others in zip(self.ranges, borrowed, strict=True)
         ]
 
@@ -138,7 +139,9 @@ class DaskShards:
             return dask.compute(*parts)
         from distributed import KilledWorker
 
-        futures = self.client.compute(parts)
+        # A graph with the trees of a forest has some 20 MB, which the user cannot change.
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):
+            futures = self.client.compute(parts)
         try:
             self._wait(futures)
             return list(self.client.gather(futures))
@@ -254,18 +257,18 @@ def chunk_lengths(chunk: tuple[Any, Any, Any]) -> list[int]:
 
 
 class Sealed:
-    """What a task is to do: Dask searches tuples and dataclasses for collections, and leaves this as it is."""
+    """A value that Dask leaves as it is: it searches tuples and dataclasses for collections."""
 
-    def __init__(self, kernel: Kernel, message: Any, at: Range) -> None:
-        self.kernel, self.message, self.at = kernel, message, at
+    def __init__(self, value: Any) -> None:
+        self.value = value
 
 
-def run_kernel(task: Sealed, own: Any, *others: Any) -> Any:
+def run_kernel(task: Sealed, message: Sealed, own: Any, *others: Any) -> Any:
     """On a worker: the kernel on one chunk, less what a neighbour has borrowed, and what is borrowed here."""
-    at = task.at
+    kernel, at = task.value
     parts = [cut_chunk(own, *at.pieces[0][1:]), *others]
     named = [(f"chunk {piece.chunk}", *part) for piece, part in zip(at.pieces, parts, strict=True)]
-    return task.kernel(ArrayShard(at.start, at.stop, named), task.message)
+    return kernel(ArrayShard(at.start, at.stop, named), message.value)
 
 
 def merge_all(results: list[Any]) -> Any:

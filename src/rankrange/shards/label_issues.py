@@ -1,37 +1,43 @@
-"""Which labels are wrong, over rows that do not fit into memory: what `find_label_issues` does with shards.
+"""Label noise in rows that do not fit into memory: what `find_label_issues` does with shards.
 
-Rows belong to folds by the hash of their number. For each fold two models are fitted to all rows outside it, an
-ordinary one and one that cuts as many rows as seem wrong; all these fits share their passes over the data. The model
-of flips is learnt from the sample's rows, each scored by the fits that have not seen it, and one last pass judges all
-rows. Trees grown on the sample give a second opinion where they predict its labels better.
+Rows belong to folds by the hash of their number. For each fold two linear models are fitted to all rows outside it, an
+ordinary one and one that cuts as many rows as seem wrong; all these fits share their passes over the data. Trees are
+grown on the rows of the sample outside each fold. The label-noise model is fitted to out-of-fold predictions of the
+sample's rows, and in one last pass its posterior is computed for all rows, each predicted by the models of its own
+fold.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import log_softmax
+import scipy.sparse as sp
 from sklearn.utils import check_random_state
 
 from ..core.arrays import Array
-from ..core.flips import LIKELY, POSSIBLE, SURE, WrongLabels, wrong_labels
-from ..core.objective import Design, Objective
+from ..core.objective import Objective
+from ..core.row_space import RowSpace
 from ..crossfit import opinions
 from ..crossfit.folds import Folds
 from ..estimators import AoRRClassifier
 from ..issues.suspects import LabelIssues
+from ..label_noise import LIKELY, Costs, LabelNoiseModel, LabelNoisePosterior, actions
 from .fit import _Data, _first_pass, _Passes
 from .fold_fits import fit_folds
+from .fold_models import FoldModels, Judging, Predicted, dense, predict_rows
 from .row_blocks import aligned_blocks, as_rows, one_thread
 from .seam import LazyRows, Shard, Shards
-from .shard_kernels import Model, fold_numbers
+from .shard_kernels import fold_numbers
 
-# Each fold has two fits, and a pass takes eight of them at not much more than half of their price one by one.
+# Each fold has two linear fits, and a pass takes eight of them at not much more than half of their price one by one.
 MOST_FOLDS = 4
-# Rows of the sample that trees are grown on, and how much better they must predict, in standard errors.
-_TREE_ROWS, _CLEARLY = 60_000, 2.0
+# Numbers in a sparse sample that is written out for trees, at most.
+_WRITTEN_OUT = 5e7
+# Rows below the threshold of suspects that are kept, so that there is always a ranking.
+_RANKED = 100
 
 
 def find_on_shards(
@@ -40,6 +46,7 @@ def find_on_shards(
     estimator: Any = None,
     cv: Any = MOST_FOLDS,
     trees: bool = True,
+    costs: Costs | None = None,
     random_state: Any = None,
     verbose: int = 0,
 ) -> LabelIssues:
@@ -52,9 +59,11 @@ def find_on_shards(
     estimator : AoRRClassifier, optional
         Where C and the intercept come from; C is chosen on the sample without one.
     cv : int, default=4
-        Folds, at most 4: each needs two fits, and eight of them share a pass.
+        Folds, at most 4: each needs two linear fits, and eight of them share a pass.
     trees : bool, default=True
-        Whether trees grown on the sample may judge as well; they do only where they predict better.
+        Whether boosted trees and a forest, grown on the sample, are members of the ensemble.
+    costs : Costs, optional
+        What mistakes cost: which rows are suspects, and what to do about them.
     random_state : int, RandomState or None, default=None
         A seed for the sample and the folds.
     verbose : int, default=0
@@ -65,7 +74,7 @@ def find_on_shards(
     LabelIssues
         Suspects by their number among all rows. What it holds of every row is computed when it is asked for.
     """
-    found = judge_shards(shards, estimator, cv, trees, random_state, verbose)
+    found = judge_shards(shards, estimator, cv, trees, random_state, verbose, costs=costs)
     return found.issues(shards)
 
 
@@ -78,10 +87,11 @@ def judge_shards(
     verbose: int,
     every_row: bool = False,
     cut: float | None = None,
+    costs: Costs | None = None,
 ) -> ShardJudgement:
-    """Fit all folds, learn the model of flips, and judge every row once; arguments as of `find_on_shards`.
+    """Fit all folds, then the label-noise model, and compute p_wrong of every row; arguments as of `find_on_shards`.
 
-    With `every_row` the judgement keeps p(wrong) and the loss of each row, 8 bytes per row. `cut` is the share that the
+    With `every_row` the judgement keeps p_wrong and the loss of each row, 8 bytes per row. `cut` is the share that the
     robust fits cut; what seems wrong without it.
     """
     model = _checked(estimator)
@@ -100,9 +110,11 @@ def judge_shards(
         share = share if cut is None else cut
         parts = [sample.without(number) for number in range(n_folds)]
         ends = fit_folds(shards, data, parts, starts, share, C, passes)
-        judging = sample.learn(ends, trees, int(rng.integers(2**31)))
+        grown = sample.trees(rng) if trees else None
+        members = FoldModels(data.model, ends, sample.seed, n_folds, grown)
+        judging = Judging(members, sample.posterior(members), costs or Costs(), every_row)
         passes("judge")
-        suspects = shards.reduce(judge, replace(judging.slim(), every_row=every_row))
+        suspects = shards.reduce(judge, judging)
     return ShardJudgement(data, judging, suspects, share, C, passes.count)
 
 
@@ -118,7 +130,7 @@ def _checked(estimator: Any) -> Any:
 
 
 class _Sample(NamedTuple):
-    """The sample's rows with their folds: what is fitted before the passes, and learnt after them."""
+    """The sample's rows with their folds: what is fitted before and after the passes."""
 
     objective: Objective
     codes: Array
@@ -130,10 +142,8 @@ class _Sample(NamedTuple):
     @classmethod
     def of(cls, data: _Data, n_folds: int, fit_intercept: bool) -> _Sample:
         rows, y, weight = data.sample
-        classes = data.model.classes
-        assert classes is not None
-        codes = (y > 0).astype(np.intp) if len(classes) == 2 else y
-        objective = opinions.logistic_objective(rows, codes, len(classes), fit_intercept, weight)
+        codes, n_classes = data.model.codes(y), data.model.n_classes
+        objective = opinions.logistic_objective(rows, codes, n_classes, fit_intercept, weight)
         objective = replace(objective, k=objective.total)
         seed = data.sampling.seed
         numbers = np.concatenate(data.description.numbers)
@@ -141,7 +151,7 @@ class _Sample(NamedTuple):
         return cls(objective, codes, fold, n_folds, seed, data)
 
     @property
-    def folds(self) -> Any:
+    def folds(self) -> Folds:
         test = self.fold == np.arange(self.n_folds)[:, None]
         return Folds(~test, test)
 
@@ -150,160 +160,42 @@ class _Sample(NamedTuple):
         share = self.objective.total / self.data.total
         fits, _, _ = opinions.trimmed_fits(self.objective, self.codes, self.folds, None if C is None else C / share)
         found = fits.sets.C / self.objective.total if C is None else C
-        return fits.W[[0, 2]], float(fits.shares[2]), found
+        return self._of_columns(fits.W[[0, 2]]), float(fits.shares[2]), found
+
+    def _of_columns(self, W: Array) -> Array:
+        """Parameters of the columns, from those of the row space that `trimmed_fits` uses for few rows."""
+        space = RowSpace.of(self.objective.design.X)
+        if space is None:
+            return W
+        d = space.X.shape[1]
+        return np.concatenate([space.coefficients(W[..., :d]), W[..., d:]], axis=-1)
 
     def without(self, number: int) -> Objective:
         """The sample without the rows of one fold."""
         return self.objective.rows(np.flatnonzero(self.fold != number), 0, 1)
 
-    def logs(self, ends: Array) -> Array:
-        """Out-of-fold log probabilities (2, n, classes) of the sample's rows."""
-        found = np.empty((2, len(self.codes), len(self.data.model.classes)))  # type: ignore[arg-type]
-        for number in range(self.n_folds):
-            rows = np.flatnonzero(self.fold == number)
-            part = Design(self.objective.design.X[rows], self.objective.design.fit_intercept)
-            for v in (0, 1):
-                found[v, rows] = log_probabilities(part.scores(ends[v, number]))
-        return found
-
-    def learn(self, ends: Array, trees: bool, seed: int) -> Judging:
-        """What judges the rows: the linear fits with their models of flips, and trees where they predict better."""
-        logs = self.logs(ends)
-        worth = 1.0 / np.bincount(self.codes)[self.codes]
-        right = [float(worth @ (log.argmax(axis=1) == self.codes)) for log in logs]
-        useful = (0, 1) if right[1] > right[0] else (0,)
-        flips = tuple(wrong_labels(logs[v], self.codes, self.objective.sample_weight) for v in useful)
-        grown, tree_flips = (), None
-        if trees:
-            grown, tree_flips = self._grown(logs[useful[-1]], seed)
-        return Judging(self.data.model, ends, self.seed, self.n_folds, useful, flips, grown, tree_flips)
-
-    def _grown(self, linear: Array, seed: int) -> tuple[tuple[Any, ...], WrongLabels | None]:
-        """Trees for each fold, where they predict the sample's labels better than the linear fit by far enough."""
-        from sklearn.ensemble import HistGradientBoostingClassifier
-
+    def trees(self, rng: np.random.Generator) -> opinions.FoldTrees | None:
+        """Trees grown as in memory; None if they need more numbers than fit."""
         X = self.objective.design.X
-        X = X.toarray() if self.objective.design.sparse else X
-        few = np.arange(0, len(self.codes), 1 + len(self.codes) // _TREE_ROWS)
-        logs, grown = np.empty_like(linear[few]), []
-        for number in range(self.n_folds):
-            train, test = few[self.fold[few] != number], np.flatnonzero(self.fold[few] == number)
-            trees = HistGradientBoostingClassifier(max_iter=60, early_stopping=False, random_state=seed)
-            if len(np.unique(self.codes[train])) < linear.shape[1]:
-                return (), None
-            trees.fit(X[train], self.codes[train])
-            logs[test] = np.log(np.maximum(trees.predict_proba(X[few[test]]), 1e-12))
-            grown.append(trees)
-        own = self.codes[few]
-        gain = (logs - np.log(self._calibrated(linear)[few]))[np.arange(len(few)), own]
-        if gain.mean() <= _CLEARLY * gain.std() / np.sqrt(len(gain)):
-            return (), None
-        return tuple(grown), wrong_labels(logs, own)
+        if sp.issparse(X) and X.shape[0] * X.shape[1] > _WRITTEN_OUT:
+            return None
+        return opinions.fold_trees(dense(X), self.codes, self.data.model.n_classes, self.folds, rng)
 
-    def _calibrated(self, logs: Array) -> Array:
-        return np.maximum(wrong_labels(logs, self.codes).expected, 1e-12)
-
-
-def log_probabilities(Z: Array) -> Array:
-    """(rows, classes) from scores (1 or classes, rows)."""
-    full = np.stack([np.zeros_like(Z[0]), Z[0]]) if len(Z) == 1 else Z
-    return np.asarray(log_softmax(full.astype(np.float64), axis=0).T)
-
-
-@dataclass(frozen=True)
-class Judging:
-    """All that a worker needs to judge a row: parameters (2, folds, r, p), models of flips, trees of each fold."""
-
-    model: Model
-    ends: Array
-    seed: int
-    n_folds: int
-    useful: tuple[int, ...]
-    flips: tuple[WrongLabels, ...]
-    trees: tuple[Any, ...] = ()
-    tree_flips: WrongLabels | None = None
-    every_row: bool = False
-
-    def slim(self) -> Judging:
-        """The same without what the models of flips say of the sample's rows, so that it travels light."""
-        none = np.empty(0)
-
-        def bare(one: WrongLabels) -> WrongLabels:
-            return replace(one, wrong=none, true=none, expected=none)
-
-        trees = None if self.tree_flips is None else bare(self.tree_flips)
-        return replace(self, flips=tuple(map(bare, self.flips)), tree_flips=trees)
-
-
-class Opinion(NamedTuple):
-    """What is found of some rows: codes, log probabilities (2, n, K), p(true class) (n, K), the mean probabilities."""
-
-    codes: Array
-    logs: Array
-    true: Array
-    mean: Array
-
-    @property
-    def wrong(self) -> Array:
-        """The probability that each label is wrong."""
-        return 1.0 - self.true[np.arange(len(self.codes)), self.codes]
-
-    @property
-    def losses(self) -> Array:
-        """The log loss of each label under the mean of those that judge it."""
-        own = self.mean[np.arange(len(self.codes)), self.codes]
-        return -np.log(np.maximum(own, 1e-30))
-
-    def others(self, rows: Array) -> tuple[Array, Array]:
-        """The most probable class but the given one of these rows, and its probability."""
-        other = self.mean[rows].copy()
-        other[np.arange(len(rows)), self.codes[rows]] = -1.0
-        return other.argmax(axis=1), other.max(axis=1, initial=0.0)
-
-    @property
-    def score(self) -> Array:
-        """What suspects are ranked by: the higher, the worse."""
-        soft = 1.0 - np.exp(self.logs[0][np.arange(len(self.codes)), self.codes])
-        return np.asarray((2.0 * self.wrong + soft) / 3.0)
-
-
-def opinion_of(message: Judging, first_row: int, X: Any, y: Array) -> Opinion:
-    """Judge rows by the fits of their own fold."""
-    model = message.model
-    codes = (y > 0).astype(np.intp) if model.n_outputs == 1 else y
-    n, K = len(codes), message.flips[0].transition.shape[0]
-    logs, true, mean = np.empty((2, n, K)), np.zeros((n, K)), np.zeros((n, K))
-    folds = fold_numbers(message.seed, message.n_folds, first_row, n)
-    for number in range(message.n_folds):
-        rows = np.flatnonzero(folds == number)
-        if not len(rows):
-            continue
-        own, here = X[rows], codes[rows]
-        for v in (0, 1):
-            logs[v, rows] = log_probabilities(model.scores(message.ends[v, number], own))
-        judges = [(flip, logs[v, rows]) for v, flip in zip(message.useful, message.flips, strict=True)]
-        weights = [1.0 / len(judges)] * len(judges)
-        if message.tree_flips is not None:
-            dense = own.toarray() if hasattr(own, "toarray") else own
-            seen = np.log(np.maximum(message.trees[number].predict_proba(dense), 1e-12))
-            judges.append((message.tree_flips, seen))
-            weights = [0.5 / (len(judges) - 1)] * (len(judges) - 1) + [0.5]
-        for (flip, scores), weight in zip(judges, weights, strict=True):
-            true[rows] += weight * flip.posterior(scores, here)
-            mean[rows] += weight * np.exp(scores)
-    return Opinion(codes, logs, true, mean)
+    def posterior(self, members: FoldModels) -> LabelNoisePosterior:
+        """The label-noise posterior, without what it says of the sample's rows, so that it travels light."""
+        predictions = members.predictions(self.fold, self.objective.design.X)
+        return LabelNoiseModel().fit(predictions, self.codes, self.objective.sample_weight).without_rows()
 
 
 SUSPECT = np.dtype(
     [
         ("row", np.int64),
         ("given", np.int32),
-        ("suggested", np.int32),
-        ("other", np.int32),  # the most probable class but the given one
-        ("p_other", np.float32),
-        ("p_wrong", np.float32),
-        ("best", np.float32),
-        ("score", np.float32),
+        ("suggested", np.int32),  # the most probable class other than the given one
+        ("p_wrong", np.float64),
+        ("p_suggested", np.float64),  # the posterior probability that it is the true class
+        ("predicted", np.float32),  # its probability by the mixture of the members
+        ("score", np.float64),
         ("loss", np.float32),
     ]
 )
@@ -311,78 +203,98 @@ SUSPECT = np.dtype(
 
 @dataclass
 class Suspects:
-    """Suspects of consecutive shards, sums over all rows by class, and where asked for p(wrong) and loss of each row.
+    """Suspects of consecutive shards, sums over all rows by class, and if asked for p_wrong and loss of each row.
 
-    The sums are: rows; likely wrong ones; rows that the ordinary model gets right, the robust one, one of the two; the
-    same three without likely wrong rows; log losses of both, their squares, and the squares of their differences.
+    `rest` are the first of the rows that are no suspects. The sums are: rows; likely wrong ones; rows that the ordinary
+    model gets right, the robust one, one of the two; the same three without likely wrong rows; log losses of both,
+    their squares, and the squares of their differences.
     """
 
     table: list[Array] = field(default_factory=list)
+    rest: Array = field(default_factory=lambda: np.empty(0, dtype=SUSPECT))
     sums: Array | None = None
     rows: list[Array] = field(default_factory=list)
 
     def copy(self) -> Suspects:
         """One that can be merged into."""
-        return Suspects(list(self.table), None if self.sums is None else self.sums.copy(), list(self.rows))
+        return Suspects(list(self.table), self.rest, None if self.sums is None else self.sums.copy(), list(self.rows))
 
     def merge(self, later: Suspects) -> None:
         """Add what a later shard found."""
         self.table += later.table
+        self.rest = by_score(np.concatenate([self.rest, later.rest]))[:_RANKED]
         self.rows += later.rows
         if later.sums is not None:
             self.sums = later.sums if self.sums is None else self.sums + later.sums
 
 
+def by_score(table: Array) -> Array:
+    """The rows, most suspect first."""
+    return table[np.lexsort((table["row"], -table["score"]))]
+
+
 def judge(shard: Shard, message: Judging) -> Suspects:
-    """The suspects of this shard, and what both models score on its rows."""
+    """The suspects of this shard, and what the linear members score on its rows."""
     found = Suspects()
-    for first_row, present, opinion in _opinions(shard, message):
-        n, wrong = len(opinion.codes), opinion.wrong
-        suspect = np.flatnonzero((wrong >= POSSIBLE) & present)
-        table = np.empty(len(suspect), dtype=SUSPECT)
-        table["row"], table["given"] = first_row + suspect, opinion.codes[suspect]
-        table["suggested"], table["best"] = opinion.true[suspect].argmax(axis=1), opinion.true[suspect].max(axis=1)
-        table["p_wrong"], table["score"] = wrong[suspect], opinion.score[suspect]
-        losses = opinion.losses
-        table["loss"] = losses[suspect]
-        table["other"], table["p_other"] = opinion.others(suspect)
-        found.table.append(table)
+    for first_row, present, rows in _predicted(shard, message):
+        listed = (rows.p_wrong >= message.costs.review_from) & present
+        table, other = _entries(rows, first_row, np.flatnonzero(listed)), _first(rows.score, ~listed & present)
+        found.merge(Suspects([table], _entries(rows, first_row, other), _sums(rows, present)))
         if message.every_row:
-            found.rows.append(np.stack([wrong, losses], dtype=np.float32))
-        own = -opinion.logs[:, np.arange(n), opinion.codes]
-        right = opinion.logs.argmax(axis=2) == opinion.codes
-        gain = own[0] - own[1]
-        likely, apart = wrong >= LIKELY, right[0] != right[1]
-        columns = [np.ones(n), likely, *right, apart, *(right & ~likely), apart & ~likely, *own, *own**2, gain**2]
-        sums = _per_class(opinion.codes, columns, present, len(message.flips[0].transition))
-        found.sums = sums if found.sums is None else found.sums + sums
+            found.rows.append(np.stack([rows.p_wrong, rows.losses], dtype=np.float32))
     return found
+
+
+def _first(score: Array, asked: Array) -> Array:
+    rows = np.flatnonzero(asked)
+    return rows[np.argsort(-score[rows], kind="stable")[:_RANKED]]
+
+
+def _entries(rows: Predicted, first_row: int, chosen: Array) -> Array:
+    table = np.empty(len(chosen), dtype=SUSPECT)
+    suggested = rows.suggested[chosen]
+    table["row"], table["given"], table["suggested"] = first_row + chosen, rows.codes[chosen], suggested
+    table["p_wrong"], table["p_suggested"] = rows.p_wrong[chosen], rows.p_true[chosen, suggested]
+    table["predicted"], table["loss"] = rows.mean[chosen, suggested], rows.losses[chosen]
+    table["score"] = rows.score[chosen]
+    return table
+
+
+def _sums(rows: Predicted, present: Array) -> Array:
+    """The sums of `Suspects` over rows of positive weight."""
+    n = len(rows.codes)
+    own = -np.log(np.maximum(rows.linear[:, np.arange(n), rows.codes], 1e-30))
+    right = rows.linear.argmax(axis=2) == rows.codes
+    likely, apart = rows.p_wrong >= LIKELY, right[0] != right[1]
+    gain = own[0] - own[1]
+    columns = [np.ones(n), likely, *right, apart, *(right & ~likely), apart & ~likely, *own, *own**2, gain**2]
+    return _per_class(rows.codes, columns, present, rows.mean.shape[1])
 
 
 def _per_class(codes: Array, columns: list[Array], present: Array, classes: int) -> Array:
     return np.stack([np.bincount(codes, weights=column * present, minlength=classes) for column in columns])
 
 
-def _opinions(shard: Shard, message: Judging) -> Any:
-    model = message.model
+def _predicted(shard: Shard, message: Judging) -> Iterator[tuple[int, Array, Predicted]]:
+    """The number of the first row, which rows have a positive weight, and their posterior, block by block."""
+    model = message.members.model
     with one_thread():
         for batch in aligned_blocks(shard.batches()):
             y = model.encoded(batch.y)
             present = np.ones(len(y), dtype=bool) if batch.weight is None else batch.weight > 0
-            yield batch.first_row, present, opinion_of(message, batch.first_row, as_rows(batch.X, model.dtype), y)
+            yield batch.first_row, present, predict_rows(message, batch.first_row, as_rows(batch.X, model.dtype), y)
 
 
 def row_values(shard: Shard, message: tuple[str, Judging]) -> Array:
     """One value per row: "p_wrong", "score", "given" or "suggested" (codes)."""
     name, judging = message
     values = []
-    for _, present, opinion in _opinions(shard, judging):
+    for _, present, rows in _predicted(shard, judging):
         if name in ("given", "suggested"):
-            values.append((opinion.codes if name == "given" else opinion.true.argmax(axis=1)).astype(np.int32))
+            values.append((rows.codes if name == "given" else rows.p_true.argmax(axis=1)).astype(np.int32))
         else:
-            worth = opinion.wrong if name == "p_wrong" else opinion.score
-            values.append((worth * present).astype(np.float32))
-    return np.concatenate(values) if values else np.empty(0, dtype=np.float32)
+            values.append((rows.p_wrong if name == "p_wrong" else rows.score) * present)
+    return np.concatenate(values) if values else np.empty(0)
 
 
 @dataclass(frozen=True)
@@ -397,35 +309,49 @@ class ShardJudgement:
     n_passes: int
 
     @property
-    def ordered(self) -> Array:
-        """The suspects, worst first."""
-        table = np.concatenate([np.empty(0, dtype=SUSPECT), *self.suspects.table])
-        return table[np.lexsort((table["row"], -table["score"]))]
+    def posterior(self) -> LabelNoisePosterior:
+        """The label-noise posterior; what it says of single rows is not in it."""
+        return self.judging.posterior
 
     @property
-    def noise(self) -> tuple[float, tuple[float, float]]:
-        """The share of wrong labels, and its 95% interval: the mean over those that judge."""
-        flips = [*self.judging.flips[-1:], *([self.judging.tree_flips] if self.judging.tree_flips else [])]
-        low, high = (float(np.mean([flip.interval[i] for flip in flips])) for i in (0, 1))
-        return float(np.mean([flip.rate for flip in flips])), (low, high)
+    def ordered(self) -> Array:
+        """The suspects, worst first."""
+        return by_score(np.concatenate([np.empty(0, dtype=SUSPECT), *self.suspects.table]))
+
+    @property
+    def ranked(self) -> Array:
+        """The suspects and the first of the other rows, worst first."""
+        return by_score(np.concatenate([*self.suspects.table, self.suspects.rest]))
 
     def issues(self, shards: Any) -> LabelIssues:
         """The suspects as `find_label_issues` gives them; values of all rows are lazy."""
-        found, classes = self.ordered, self.data.model.classes
+        classes = self.data.model.classes
         assert classes is not None
-        wrong = found["p_wrong"].astype(np.float64)
-        sure = (wrong >= SURE) & (found["suggested"] == found["other"]) & (found["best"] >= SURE)
+        n = self.data.description.n
+        lazy: dict[str, Any] = {
+            name: LazyRows(shards, row_values, (name, self.judging), n, np.float64) for name in ("score", "p_wrong")
+        }
+        for name in ("given", "suggested"):
+            lazy[name] = LazyRows(shards, row_values, (name, self.judging), n, classes.dtype, classes)
+        return LabelIssues(
+            table=self._public(self.ordered),
+            noise_estimate=self.posterior.share,
+            noise_interval=self.posterior.interval,
+            neighbour_weight=0.0,
+            ranked=self._public(self.ranked),
+            no_error=self.posterior.no_error,
+            transition=self.posterior.transition,
+            **lazy,
+        )
+
+    def _public(self, found: Array) -> Array:
+        """These rows with the columns of `LabelIssues.table`."""
+        classes, wrong = self.data.model.classes, found["p_wrong"]
+        assert classes is not None
         kinds = [("row", np.intp), ("given", classes.dtype), ("suggested", classes.dtype), ("p_wrong", np.float64)]
         table = np.zeros(len(found), dtype=[*kinds, ("loss", np.float64), ("fdr", np.float64), ("action", "U7")])
         table["row"], table["p_wrong"], table["loss"] = found["row"], wrong, found["loss"]
-        table["given"], table["suggested"] = classes[found["given"]], classes[found["other"]]
+        table["given"], table["suggested"] = classes[found["given"]], classes[found["suggested"]]
         table["fdr"] = np.cumsum(1.0 - wrong) / np.arange(1, len(wrong) + 1)
-        table["action"] = np.where(sure, "relabel", np.where(wrong >= LIKELY, "drop", "look"))
-        n, light = self.data.description.n, self.judging.slim()
-        lazy: dict[str, Any] = {
-            name: LazyRows(shards, row_values, (name, light), n, np.float32) for name in ("score", "p_wrong")
-        }
-        for name in ("given", "suggested"):
-            lazy[name] = LazyRows(shards, row_values, (name, light), n, classes.dtype, classes)
-        rate, interval = self.noise
-        return LabelIssues(table=table, noise_estimate=rate, noise_interval=interval, neighbour_weight=0.0, **lazy)
+        table["action"] = actions(wrong, found["p_suggested"], self.judging.costs)
+        return table

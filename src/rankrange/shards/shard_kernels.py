@@ -67,12 +67,21 @@ class Model:
             return signs
         return np.searchsorted(self.classes, y)
 
+    def codes(self, y: Array) -> Array:
+        """The places among the classes of encoded targets."""
+        return (y > 0).astype(np.intp) if self.n_outputs == 1 else y
+
+    @property
+    def n_classes(self) -> int:
+        """The number of classes."""
+        assert self.classes is not None
+        return len(self.classes)
+
     def mass(self, y: Array, weight: Array | None) -> Array | None:
         """Weight times the factor of the class, of rows whose y is encoded; None where every row counts once."""
         if self.class_weight is None:
             return None if weight is None else weight.astype(np.float64, copy=False)
-        codes = (y > 0).astype(np.intp) if self.n_outputs == 1 else y
-        factor = self.class_weight[codes]
+        factor = self.class_weight[self.codes(y)]
         return factor if weight is None else factor * weight
 
     def scores(self, W: Array, X: Any) -> Array:

@@ -1,0 +1,69 @@
+"""What to do about a row whose label is wrong with some probability: the action of least expected cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..core.arrays import Array
+
+# Levels of p_wrong in words: sure, likely and possible. Rows below the last are not listed as suspects.
+SURE, LIKELY, POSSIBLE = 0.8, 0.5, 0.2
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What each mistake costs, in units of training on one wrong label.
+
+    Attributes
+    ----------
+    drop : float
+        Dropping a row whose label is right. At 1, the default, a row is dropped (or relabelled) from p_wrong = 1/2 on.
+    review : float
+        Looking at a row by hand, after which its label is right. At 1/5, the default, rows from p_wrong = 1/5 on are
+        listed for review; a review that costs more than 1/2 is never worth it.
+    """
+
+    drop: float = 1.0
+    review: float = 0.2
+
+    def __post_init__(self) -> None:
+        for name, value in (("drop_cost", self.drop), ("review_cost", self.review)):
+            if not 0.0 < value < np.inf:
+                raise ValueError(f"{name} must be a positive number, got {value!r}; 1 is the cost of one wrong label")
+
+    @property
+    def flag_from(self) -> float:
+        """p_wrong from which on changing the row costs less than keeping it: p >= drop (1 - p)."""
+        return self.drop / (1.0 + self.drop)
+
+    @property
+    def review_from(self) -> float:
+        """p_wrong from which on a look costs less than keeping the row unseen."""
+        return min(self.review, self.flag_from)
+
+
+def actions(p_wrong: Array, p_best: Array, costs: Costs | None = None) -> Array:
+    """One of "relabel", "drop", "look" and "" per row.
+
+    Parameters
+    ----------
+    p_wrong : ndarray of shape (n,)
+        The probability that each label is wrong.
+    p_best : ndarray of shape (n,)
+        The posterior probability of the suggested class, 0 where no class may be suggested.
+    costs : Costs, optional
+        What mistakes cost.
+
+    Returns
+    -------
+    ndarray of str
+        "relabel" if the label is likely wrong and the suggested class is sure (its expected cost is below that of a
+        review), "drop" if it is likely wrong, "look" if it is worth a review, "" otherwise.
+    """
+    costs = Costs() if costs is None else costs
+    sure = 1.0 - p_best <= costs.review
+    found = np.where(p_wrong >= costs.review_from, "look", "").astype("U7")
+    flagged = p_wrong >= costs.flag_from
+    return np.where(flagged, np.where(sure, "relabel", "drop"), found)

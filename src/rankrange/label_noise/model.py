@@ -1,0 +1,501 @@
+"""The model: out-of-fold predictions and given labels -> how probable it is that each label is wrong.
+
+**Likelihood.** The members of an ensemble are mixed with the weights under which the given labels are most likely. Rows
+that the mixture predicts to be of class c have the label c with a probability that rises with the confidence of the
+prediction (`reliability`): what is missing at low confidence is overlap of the classes, and what is missing at any
+confidence, however high, is label noise. That is how the two are told apart: classes that overlap have a reliability
+curve with a slope, and noise adds a floor under the errors. Confidence is measured in two ways, by the margin of the
+predicted class over the next one and by the rank of that margin among the rows of the class: margins know how certain
+the models are, ranks cannot be spoilt by models that have learnt how noisy the labels are.
+
+**Prior** (`NoisePrior`). No label is wrong; or all classes share one rate; or each class has a rate of its own, often
+zero. Steepness of the curves is similar among the classes of one table, so that a single class with a floor stands out.
+Which class a wrong label came from is learnt with a Dirichlet prior: any class alike, unless labels show otherwise.
+
+**Posterior.** A sum over a grid of rates, exact given the curves. Log likelihoods count with powers below 1, because
+out-of-fold predictions are made from the same labels: without that, one label could decide between two hypotheses, and
+the posterior would be overconfident.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import logsumexp, ndtr, softmax
+
+from ..core.arrays import Array
+from .reliability import CurvePrior, Curves, Groups, fit_curves
+
+# Rates of wrong labels of a class that are tried: dense where the posterior of a clean table has its mass.
+RATES = np.array([0, 3, 10, 20, 35, 50, 75, 100, 130, 160, 200, 240, 280, 330, 380, 440, 500, 560]) / 1000.0
+# A rate nearer than this (as a factor) to that of labels drawn at random leaves nothing to learn from.
+_LARGEST = 0.95
+# No member of an ensemble is taken to be more certain than this: its out-of-fold rows are too few to show it.
+_LEAST_PROBABILITY = 1e-3
+# EM steps for the weights of the members, on at most so many rows: then weights are known to one or two hundredths.
+_EM_STEPS, _EM_ROWS = 300, 200_000
+# Rounds of learning which class a wrong label came from; hypotheses below the last probability are left out.
+_ROUNDS, _NEGLIGIBLE = 2, 1e-4
+# Units of log likelihood that members mixed to fit the labels gain over the class frequencies by chance.
+_LUCK = 8.0
+# Error of the share between two rates of the grid.
+_GRID_ERROR = 0.004
+
+
+@dataclass(frozen=True)
+class NoisePrior:
+    """What is assumed before any label is seen. Chosen by log loss on development tables (docs/label_noise.md).
+
+    Attributes
+    ----------
+    no_error : float
+        Probability that no label is wrong.
+    shared_rate : float
+        If some are: probability that all classes have the same rate of wrong labels.
+    class_unaffected : float
+        If rates differ: probability that a class has no wrong label.
+    rate_decay : float
+        Density of rates falls as exp(-rate / rate_decay).
+    uninformative : float
+        Probability that the predictions say nothing about the labels: then no label can be called wrong.
+    surprises : float
+        Share of rows whose true class is not the predicted one, however confident the prediction.
+    log_steepness, steepness_loss, log_steepness_sd : float
+        Normal prior of the logarithm of how steeply errors fall with the rank of the confidence: its mean if no row of
+        a class is hard, what the mean loses per share of hard rows, and its standard deviation.
+    class_sd : float
+        Standard deviation of the same among the classes of one table.
+    log_scale_sd : float
+        Standard deviation of the logarithm of the scale of margins around calibrated ones.
+    odds_shift_sd, rank_shift_sd : float
+        Standard deviations of the shift of the two curves.
+    odds_power, rank_power : float
+        Powers of the two likelihoods.
+    direction_rows : float
+        Weight, in rows per class, of the assumption that a wrong label is any other class alike.
+    """
+
+    no_error: float = 0.4
+    shared_rate: float = 0.5
+    class_unaffected: float = 0.5
+    rate_decay: float = 0.4
+    uninformative: float = 0.1
+    surprises: float = 0.003
+    log_steepness: float = 1.8
+    steepness_loss: float = 6.0
+    log_steepness_sd: float = 0.6
+    class_sd: float = 0.5
+    log_scale_sd: float = 0.7
+    odds_shift_sd: float = 1.0
+    rank_shift_sd: float = 2.0
+    odds_power: float = 0.7
+    rank_power: float = 0.4
+    direction_rows: float = 2.0
+
+    def rates(self, n_classes: int) -> tuple[Array, Array]:
+        """Prior probabilities of the rates: of one that all classes share, and of a class with a rate of its own."""
+        density = np.exp(-RATES / self.rate_decay) * np.gradient(RATES)
+        density[(RATES == 0.0) | (_LARGEST * (1.0 - 1.0 / n_classes) < RATES)] = 0.0
+        shared = density / density.sum()
+        own = (1.0 - self.class_unaffected) * shared
+        own[0] = self.class_unaffected
+        return shared, own
+
+
+class RowPosterior(NamedTuple):
+    """p_wrong (n,) and p_true (n, classes) of some rows."""
+
+    p_wrong: Array
+    p_true: Array
+
+
+@dataclass(frozen=True)
+class LabelNoisePosterior:
+    """What is known of the labels once they are seen.
+
+    Attributes
+    ----------
+    p_wrong : ndarray of shape (n,)
+        The probability that each label is wrong; the share for rows without a prediction.
+    p_true : ndarray of shape (n, classes)
+        The probability of each class being the true one.
+    share, interval : float and tuple of float
+        The expected share of wrong labels, and its 95% interval.
+    no_error : float
+        The probability that no label is wrong.
+    transition : ndarray of shape (classes, classes)
+        Expected rates at which rows of a true class (rows) are given each label (columns).
+    weights : dict of str to float
+        The weight of each member of the ensemble.
+    gains : dict of str to float
+        By how many units of log likelihood each member, and "ensemble", predict the labels better than the class
+        frequencies do.
+    mean : ndarray of shape (n, classes)
+        The mixture of the members.
+    """
+
+    p_wrong: Array
+    p_true: Array
+    share: float
+    interval: tuple[float, float]
+    no_error: float
+    transition: Array
+    weights: dict[str, float]
+    gains: dict[str, float]
+    mean: Array
+    _rule: _Rule = field(repr=False)
+
+    def predict(self, predictions: Mapping[str, Array], codes: Array) -> RowPosterior:
+        """The posterior of rows that were not in the fit, by out-of-fold predictions of the same members."""
+        missing = [name for name, weight in self.weights.items() if weight > 0.0 and name not in predictions]
+        if missing:
+            raise ValueError(f"predict needs the members of the fit, {', '.join(missing)} missing")
+        P = _mixed({name: predictions[name] for name in self.weights if name in predictions}, self.weights)
+        return self._rule.rows(P, np.asarray(codes))
+
+    def without_rows(self) -> LabelNoisePosterior:
+        """The same without what is stored of the rows of the fit, so that it is small enough to be sent to workers."""
+        none = np.empty(0)
+        return LabelNoisePosterior(
+            none,
+            none,
+            self.share,
+            self.interval,
+            self.no_error,
+            self.transition,
+            self.weights,
+            self.gains,
+            none,
+            self._rule,
+        )
+
+
+@dataclass(frozen=True)
+class LabelNoiseModel:
+    """Which labels are wrong, given out-of-fold predictions of them.
+
+    Parameters
+    ----------
+    prior : NoisePrior
+        What is assumed before any label is seen.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rankrange.label_noise import LabelNoiseModel
+    >>> rng = np.random.default_rng(0)
+    >>> true = rng.integers(0, 2, 400)
+    >>> P = np.where(true[:, None] == np.arange(2), 0.95, 0.05)
+    >>> given = np.where(rng.random(400) < 0.1, 1 - true, true)
+    >>> posterior = LabelNoiseModel().fit({"model": P}, given)
+    >>> bool((posterior.p_wrong[given != true] > 0.5).all()), round(posterior.share, 1)
+    (True, 0.1)
+    """
+
+    prior: NoisePrior = field(default_factory=NoisePrior)
+
+    def fit(self, predictions: Mapping[str, Array], codes: Array, weight: Array | None = None) -> LabelNoisePosterior:
+        """Learn the weights of the members and the posterior of all hypotheses.
+
+        Parameters
+        ----------
+        predictions : mapping of str to ndarray of shape (n, classes)
+            Out-of-fold probabilities by each member of the ensemble. Rows with NaN have no prediction: they get the
+            share of wrong labels as p_wrong.
+        codes : ndarray of shape (n,)
+            The given labels, 0..classes-1.
+        weight : ndarray of shape (n,), optional
+            Weights of the rows; weight 2 is the row twice, weight 0 is predicted and not learnt from.
+        """
+        codes, every = np.asarray(codes), _checked(predictions, codes)
+        known = np.all([np.isfinite(P).all(axis=1) for P in every.values()], axis=0)
+        mass = np.ones(len(codes)) if weight is None else np.asarray(weight, dtype=np.float64)
+        rows = np.flatnonzero(known & (mass > 0.0))
+        if not len(rows):
+            raise ValueError("label noise needs rows with a prediction and a positive weight, got none")
+        learn = {name: P[rows] for name, P in every.items()}
+        weights = dict(zip(every, mixture_weights(_of_labels(learn, codes[rows]), mass[rows]).tolist(), strict=True))
+        P = _mixed(learn, weights)
+        rule, hypotheses, wide = _learn(self.prior, P, codes[rows], mass[rows])
+        mean = _mixed(every, weights)
+        asked = np.flatnonzero(known)
+        found = rule.rows(mean[asked], codes[asked])
+        share = float(mass[asked] @ found.p_wrong / mass[asked].sum())
+        p_wrong, p_true = np.full(len(codes), share), np.full(mean.shape, (share / max(mean.shape[1] - 1, 1)))
+        p_true[np.arange(len(codes)), codes] = 1.0 - share
+        p_wrong[asked], p_true[asked] = found
+        interval = wide.interval(rule, P, codes[rows], mass[rows], share)
+        gains = {name: _gain(Q, codes[rows], mass[rows]) for name, Q in {**learn, "ensemble": P}.items()}
+        return LabelNoisePosterior(
+            p_wrong, p_true, share, interval, hypotheses.no_error, rule.transition, weights, gains, mean, rule
+        )
+
+
+def mixture_weights(likelihood: Array, mass: Array) -> Array:
+    """The weights (members,) of the mixture under which labels of likelihood (members, n) are most likely, by EM."""
+    if len(mass) > _EM_ROWS:
+        some = np.sort(np.random.default_rng(0).choice(len(mass), _EM_ROWS, replace=False))
+        likelihood, mass = likelihood[:, some], mass[some]
+    likelihood, mass = np.clip(likelihood, _LEAST_PROBABILITY, 1.0), mass / mass.sum()
+    weights = np.full(len(likelihood), 1.0 / len(likelihood))
+    for _ in range(_EM_STEPS if len(likelihood) > 1 else 0):
+        weights = weights * (likelihood @ (mass / (weights @ likelihood)))
+    return np.asarray(weights)
+
+
+def _checked(predictions: Mapping[str, Array], codes: Array) -> dict[str, Array]:
+    found = {name: np.asarray(P, dtype=np.float64) for name, P in predictions.items()}
+    shapes = {P.shape for P in found.values()}
+    if len(shapes) != 1 or len(next(iter(shapes))) != 2 or next(iter(shapes))[0] != len(codes):
+        raise ValueError(
+            f"predictions must be arrays (n, classes) of one shape with n = {len(codes)} labels, got {sorted(shapes)}"
+        )
+    return found
+
+
+def _of_labels(predictions: Mapping[str, Array], codes: Array) -> Array:
+    """(members, n): the probability of the given label by each member."""
+    return np.stack([P[np.arange(len(codes)), codes] for P in predictions.values()])
+
+
+def _mixed(predictions: Mapping[str, Array], weights: Mapping[str, float]) -> Array:
+    return np.asarray(sum(weights[name] * np.asarray(P, dtype=np.float64) for name, P in predictions.items()))
+
+
+def _gain(P: Array, codes: Array, mass: Array) -> float:
+    frequency = np.bincount(codes, weights=mass, minlength=P.shape[1]) / mass.sum()
+    own = np.clip(P[np.arange(len(codes)), codes], _LEAST_PROBABILITY, 1.0)
+    return float(mass @ (np.log(own) - np.log(frequency[codes])))
+
+
+def _confidence(P: Array, predicted: Array) -> Array:
+    """(n,): the log odds of the predicted class, by which calibrated predictions have a curve with a = 1 and b = 0."""
+    own = np.clip(P[np.arange(len(P)), predicted], _LEAST_PROBABILITY, 1.0 - _LEAST_PROBABILITY)
+    return np.asarray(np.log(own) - np.log1p(-own))
+
+
+def _rank_score(confidence: Array, mass: Array) -> Array:
+    """log((1 + total) / rank), where the rank is the mass of more confident rows, ties at their middle."""
+    values, place = np.unique(-confidence, return_inverse=True)
+    tied = np.bincount(place, weights=mass, minlength=len(values))
+    rank = np.cumsum(tied) - 0.5 * (tied - 1.0)
+    return np.asarray(np.log((1.0 + tied.sum()) / np.maximum(rank, 0.5))[place])
+
+
+# ---- the rule that gives the posterior of a row ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """Marginal weights of the rates (classes, rates), the curve of each class, and where wrong labels come from.
+
+    `to` (classes, classes) is the class that a wrong label of each true class becomes.
+    """
+
+    weights: Array
+    curves: tuple[Curves, ...]
+    to: Array
+
+    @property
+    def mean_rates(self) -> Array:
+        return np.asarray(self.weights @ RATES)
+
+    @property
+    def transition(self) -> Array:
+        return _transition(self.mean_rates, self.to)
+
+    def rows(self, P: Array, codes: Array) -> RowPosterior:
+        """Average over the rates of the predicted class; rates of the other classes count with their means."""
+        p_true, predicted = np.zeros(P.shape), P.argmax(axis=1)
+        for label in range(P.shape[1]):
+            rows = np.flatnonzero(predicted == label)
+            for rate in np.flatnonzero(self.weights[label] > _NEGLIGIBLE).tolist() if len(rows) else ():
+                p_true[rows] += self.weights[label, rate] * self.given_rate(label, rate, P[rows], codes[rows])
+        p_true /= p_true.sum(axis=1, keepdims=True)
+        return RowPosterior(1.0 - p_true[np.arange(len(codes)), codes], p_true)
+
+    def given_rate(self, label: int, rate: int, P: Array, codes: Array) -> Array:
+        """p_true (n, classes) of rows that are predicted to be of one class, under one rate of that class."""
+        curve = self.curves[label]
+        true = curve.true(rate, _confidence(P, np.full(len(P), label)))
+        power = max(1.0, float(np.exp(curve.scale[rate])))  # predictions of noisy labels are too flat for true classes
+        others = np.clip(P, _LEAST_PROBABILITY, 1.0) ** power
+        others[:, label] = 0.0
+        classes = (1.0 - true)[:, None] * others / others.sum(axis=1, keepdims=True)
+        classes[:, label] = true
+        rates = self.mean_rates
+        rates[label] = RATES[rate]
+        joint = classes * _transition(rates, self.to)[:, codes].T
+        return np.asarray(joint / np.maximum(joint.sum(axis=1, keepdims=True), 1e-300))
+
+
+def _transition(rates: Array, to: Array) -> Array:
+    T = rates[:, None] * to
+    T[np.diag_indices(len(T))] = 1.0 - rates
+    return T
+
+
+# ---- hypotheses about the rates --------------------------------------------------------------------------------------
+
+
+class _Hypotheses(NamedTuple):
+    """Posterior probabilities: of no error, one shared rate, rates by class; and of the rates within the last two."""
+
+    kinds: Array
+    shared: Array
+    own: Array
+
+    @classmethod
+    def of(cls, prior: NoisePrior, evidence: _Evidence) -> _Hypotheses:
+        """Prior times evidence. If labels have nothing to do with the predictions, nothing is known of errors."""
+        some, seen = 1.0 - prior.no_error, 1.0 - prior.uninformative
+        with np.errstate(divide="ignore"):
+            log_shared, log_own = (np.log(part) for part in prior.rates(len(evidence.own)))
+            kinds = np.log(
+                [seen * prior.no_error, seen * some * prior.shared_rate, seen * some * (1.0 - prior.shared_rate)]
+            )
+            blind = np.log(prior.uninformative) + evidence.unrelated
+        shared, own = log_shared + evidence.shared, log_own + evidence.own
+        kinds += np.array([evidence.shared[0], logsumexp(shared), logsumexp(own, axis=1).sum() + evidence.constant])
+        kinds[0] = np.logaddexp(kinds[0], blind)
+        return cls(softmax(kinds), softmax(shared), softmax(own, axis=1))
+
+    @property
+    def weights(self) -> Array:
+        """(classes, rates): the marginal probability of each rate of each class."""
+        found = self.kinds[1] * self.shared + self.kinds[2] * self.own
+        found[:, 0] += self.kinds[0]
+        return np.asarray(found)
+
+    @property
+    def no_error(self) -> float:
+        return float(self.kinds[0] + self.kinds[2] * self.own[:, 0].prod())
+
+    def interval(self, rule: _Rule, P: Array, codes: Array, mass: Array, share: float) -> tuple[float, float]:
+        """The middle 95% of the posterior of the share; 3 of n labels may always be wrong unseen."""
+        predicted, n, weights = P.argmax(axis=1), float(mass.sum()), self.weights
+        by_rate, part = np.zeros(self.own.shape), np.bincount(predicted, weights=mass, minlength=len(self.own)) / n
+        for label in np.flatnonzero(part).tolist():
+            rows = np.flatnonzero(predicted == label)
+            for rate in np.flatnonzero(weights[label] > _NEGLIGIBLE).tolist():
+                true = rule.given_rate(label, rate, P[rows], codes[rows])[np.arange(len(rows)), codes[rows]]
+                by_rate[label, rate] = 1.0 - mass[rows] @ true / mass[rows].sum()
+        mean = (self.own * by_rate).sum(axis=1)
+        deviation = np.sqrt(part**2 @ ((self.own * by_rate**2).sum(axis=1) - mean**2).clip(0.0))
+        steps = np.linspace(-2.0, 2.0, 21)
+        normal = softmax(-0.5 * steps**2)
+        shares = np.concatenate([[0.0], part @ by_rate, np.clip(part @ mean + deviation * steps, 0.0, 1.0)])
+        chances = np.concatenate([self.kinds[:1], self.kinds[1] * self.shared, self.kinds[2] * normal])
+        error = np.where(shares > 0.0, np.sqrt(share * (1.0 - share) / n) + _GRID_ERROR, 1e-9)
+        grid = np.linspace(0.0, 1.0, 2001)
+        low, high = np.searchsorted(ndtr((grid[:, None] - shares) / error) @ chances, [0.025, 0.975]).clip(0, 2000)
+        return (0.0 if low <= 1 else float(grid[low])), float(min(1.0, max(grid[high], share + 3.0 / n)))
+
+
+def _learn(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[_Rule, _Hypotheses, _Hypotheses]:
+    K = P.shape[1]
+    curves, evidence = _evidence(prior, P, codes, mass)
+    hypotheses = _Hypotheses.of(prior, evidence)
+    even = (1.0 - np.eye(K)) / max(K - 1, 1)
+    rule = _Rule(hypotheses.weights, curves, even)
+    for _ in range(_ROUNDS if K > 2 else 0):
+        p_true = rule.rows(P, codes).p_true
+        flow = np.stack(
+            [(mass[codes == label, None] * p_true[codes == label]).sum(axis=0) for label in range(K)], axis=1
+        )
+        np.fill_diagonal(flow, 0.0)
+        flow += prior.direction_rows * even
+        rule = _Rule(rule.weights, curves, flow / flow.sum(axis=1, keepdims=True))
+    return rule, hypotheses, _Hypotheses.of(prior, evidence.halved())
+
+
+class _Evidence(NamedTuple):
+    """Log evidence of both curves with their powers.
+
+    `shared` (rates,): all classes have this rate, 0 is no error. `own` (classes, rates): one class has this rate, up to
+    a constant that is in `constant`. `unrelated`: class frequencies predict the labels
+    as well as the predictions do.
+    """
+
+    shared: Array
+    own: Array
+    constant: float
+    unrelated: float
+
+    def halved(self) -> _Evidence:
+        """Half of the evidence: what an interval is made of that allows for a model that is not quite right."""
+        return _Evidence(0.5 * self.shared, 0.5 * self.own, 0.5 * self.constant, 0.5 * self.unrelated)
+
+
+def _evidence(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[tuple[Curves, ...], _Evidence]:
+    """The curves by log odds, which give the posterior of the rows, and the evidence of log odds and ranks together."""
+    K, predicted = P.shape[1], P.argmax(axis=1)
+    low, high = RATES / max(K - 1, 1), RATES
+    by_odds, by_rank = [], []
+    for label in range(K):
+        rows = np.flatnonzero(predicted == label)
+        odds = _confidence(P[rows], predicted[rows])
+        agree = (codes[rows] == label).astype(np.float64)
+        by_odds.append(Groups.of(odds, agree, mass[rows]))
+        by_rank.append(Groups.of(_rank_score(odds, mass[rows]), agree, mass[rows]))
+    scale = -np.log(np.maximum(1.0 - low - high, 1.0 - _LARGEST))  # predictions of noisy labels are flatter
+    odds_prior = CurvePrior(scale, prior.log_scale_sd, prior.odds_shift_sd, prior.surprises)
+    curves = [fit_curves(groups, low, high, odds_prior) for groups in by_odds]
+    odds = np.stack([fit.evidence for fit in curves]) - np.log(odds_prior.scale_sd * odds_prior.shift_sd)
+    shared, own, constant = _rank_evidence(prior, by_rank, (low, high), prior.odds_power * odds)
+    power = prior.odds_power + prior.rank_power
+    return tuple(curves), _Evidence(
+        prior.odds_power * odds.sum(axis=0) + prior.rank_power * shared,
+        prior.odds_power * odds + prior.rank_power * own,
+        prior.rank_power * constant,
+        prior.odds_power * float(odds.sum(axis=0)[0])
+        + prior.rank_power * float(shared[0])
+        + power * (_LUCK - _gain(P, codes, mass)),
+    )
+
+
+def _rank_evidence(
+    prior: NoisePrior, by_rank: list[Groups], ends: tuple[Array, Array], others: Array
+) -> tuple[Array, Array, float]:
+    """The evidence of the ranks as in `_Evidence`. Steepness is compared with what is usual (`_usual_steepness`).
+
+    Classes of one table deviate from it alike. Which deviation the other classes have depends on the hypothesis: under
+    one rate for all classes it is that at the same rate, under rates by class that at the rates that explain them best.
+    """
+    usual, sd = np.stack([_usual_steepness(prior, groups, *ends) for groups in by_rank]), prior.log_steepness_sd
+    wide = [CurvePrior(centre, 2.0 * sd, prior.rank_shift_sd, prior.surprises) for centre in usual]
+    fits = [fit_curves(groups, *ends, near) for groups, near in zip(by_rank, wide, strict=True)]
+    off, alone = np.stack([fit.scale for fit in fits]) - usual, np.stack([fit.evidence for fit in fits])
+    rates = softmax(np.log(np.maximum(prior.rates(len(fits))[1], 1e-12)) + prior.rank_power * alone + others, axis=1)
+    errors = np.maximum([groups.disagree.sum() for groups in by_rank], 1.0)
+    used = np.array([len(groups.agree) > 0 for groups in by_rank])
+    weight = np.where(used, 1.0 / (1.0 / errors + prior.class_sd**2), 0.0)
+    best = (rates * off).sum(axis=1, keepdims=True) + np.zeros(off.shape)
+    found = []
+    for deviation in (off, best):
+        evidence = np.zeros(off.shape)
+        for label in np.flatnonzero(used).tolist():
+            other = (np.arange(len(used)) != label) & used
+            total = sd**-2 + weight[other].sum()
+            centre = usual[label] + weight[other] @ deviation[other] / total
+            near = CurvePrior(
+                centre, float(np.sqrt(prior.class_sd**2 + 1.0 / total)), prior.rank_shift_sd, prior.surprises
+            )
+            evidence[label] = fit_curves(by_rank[label], *ends, near).evidence - np.log(near.scale_sd * near.shift_sd)
+        mean = weight @ deviation / max(weight.sum(), 1e-300)
+        found.append((evidence, -0.5 * (mean / sd) ** 2))
+    (same, chance), (own, own_chance) = found
+    return same.sum(axis=0) + chance, own, float(own_chance[0])
+
+
+def _usual_steepness(prior: NoisePrior, groups: Groups, low: Array, high: Array) -> Array:
+    """(rates,): the expected log steepness of a class. The more rows of it are hard, the less confidence says.
+
+    How many are hard is what contradictions are left when those by wrong labels are taken away.
+    """
+    contradicted = groups.disagree.sum() / max(groups.agree.sum() + groups.disagree.sum(), 1e-300)
+    hard = np.clip((contradicted - high) / np.maximum(1.0 - low - high, 1.0 - _LARGEST), 0.0, 1.0)
+    return np.asarray(prior.log_steepness - prior.steepness_loss * hard)

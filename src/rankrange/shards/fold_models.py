@@ -1,0 +1,107 @@
+"""The members of the ensemble for each fold, and what the label-noise posterior makes of their predictions of a row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.special import softmax
+
+from ..core.arrays import Array
+from ..crossfit.opinions import FoldTrees
+from ..label_noise import Costs, LabelNoisePosterior
+from .shard_kernels import Model, fold_numbers
+
+
+def dense(X: Any) -> Array:
+    """The rows as trees need them."""
+    return np.asarray(X.toarray() if sp.issparse(X) else X)
+
+
+@dataclass(frozen=True)
+class FoldModels:
+    """The members of the ensemble for each fold: linear parameters (2, folds, r, p), and trees."""
+
+    model: Model
+    linear: Array
+    seed: int
+    n_folds: int
+    trees: FoldTrees | None = None
+
+    def predictions(self, fold: Array, X: Any) -> dict[str, Array]:
+        """Out-of-fold probabilities (n, classes) by each member: rows are predicted by the models of their own fold."""
+        names = ["ordinary", "robust", *(["boosting", "forest"] if self.trees is not None else [])]
+        found = {name: np.empty((len(fold), self.model.n_classes)) for name in names}
+        for number in range(self.n_folds):
+            rows = np.flatnonzero(fold == number)
+            for name, P in self._of_fold(number, X[rows]).items() if len(rows) else ():
+                found[name][rows] = P
+        return found
+
+    def _of_fold(self, number: int, X: Any) -> dict[str, Array]:
+        scores = [self.model.scores(W[number], X) for W in self.linear]
+        found = {name: probabilities(Z) for name, Z in zip(("ordinary", "robust"), scores, strict=True)}
+        return found if self.trees is None else {**found, **self.trees.predict(number, dense(X))}
+
+
+def probabilities(Z: Array) -> Array:
+    """(rows, classes) from scores (1 or classes, rows)."""
+    full = np.stack([np.zeros_like(Z[0]), Z[0]]) if len(Z) == 1 else Z
+    return np.asarray(softmax(full.astype(np.float64), axis=0).T)
+
+
+@dataclass(frozen=True)
+class Judging:
+    """All that a worker needs to compute the posterior of a row."""
+
+    members: FoldModels
+    posterior: LabelNoisePosterior
+    costs: Costs
+    every_row: bool = False
+
+
+class Predicted(NamedTuple):
+    """Some rows: codes, the linear members (2, n, K), the posterior of the true class and the mixture (n, K)."""
+
+    codes: Array
+    linear: Array
+    p_true: Array
+    mean: Array
+
+    @property
+    def p_wrong(self) -> Array:
+        """The probability that each label is wrong."""
+        return 1.0 - self._given(self.p_true)
+
+    @property
+    def losses(self) -> Array:
+        """The log loss of each label under the mixture."""
+        return -np.log(np.maximum(self._given(self.mean), 1e-30))
+
+    @property
+    def score(self) -> Array:
+        """What suspects are ranked by, as in memory: the higher, the worse."""
+        return np.asarray((4.0 * self.p_wrong + 1.0 - self._given(self.mean)) / 5.0)
+
+    @property
+    def suggested(self) -> Array:
+        """The most probable class other than the given one."""
+        other = self.p_true.copy()
+        other[np.arange(len(other)), self.codes] = -1.0
+        return other.argmax(axis=1)
+
+    def _given(self, P: Array) -> Array:
+        return np.asarray(P[np.arange(len(self.codes)), self.codes])
+
+
+def predict_rows(message: Judging, first_row: int, X: Any, y: Array) -> Predicted:
+    """The posterior of consecutive rows, each predicted by the models of its own fold."""
+    members, posterior = message.members, message.posterior
+    codes = members.model.codes(y)
+    fold = fold_numbers(members.seed, members.n_folds, first_row, len(codes))
+    found = members.predictions(fold, X)
+    mean = np.asarray(sum(posterior.weights[name] * P for name, P in found.items()))
+    linear = np.stack([found["ordinary"], found["robust"]])
+    return Predicted(codes, linear, posterior.predict(found, codes).p_true, mean)

@@ -1,0 +1,209 @@
+"""LabelNoiseModel: tested by what probabilities must satisfy, on predictions whose truth is known."""
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rankrange import find_label_issues
+from rankrange.label_noise import Costs, LabelNoiseModel, NoisePrior, actions, high_leverage_labels
+
+
+def table(n, n_classes=2, margin=4.0, rates=0.0, seed=0, overlap=0.0):
+    """Calibrated predictions of noisy labels: true classes with log odds of about `margin`, flipped at `rates`."""
+    rng = np.random.default_rng(seed)
+    true = rng.integers(0, n_classes, n)
+    logits = (0.3 + overlap) * rng.normal(size=(n, n_classes))
+    logits[np.arange(n), true] += margin * np.exp(0.5 * rng.normal(size=n))
+    P = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    true = (rng.random((n, 1)) > np.cumsum(P, axis=1)[:, :-1]).sum(axis=1)
+    rates = np.broadcast_to(rates, n_classes)
+    T = np.where(np.eye(n_classes) == 1, 1 - rates[:, None], rates[:, None] / (n_classes - 1))
+    given = (rng.random((n, 1)) > np.cumsum(T[true], axis=1)[:, :-1]).sum(axis=1)
+    return P @ T, true, given
+
+
+def skill(p_wrong, wrong):
+    """1 is certainty of the truth, 0 what the share alone gives, negative is misleading: by log loss over all rows."""
+
+    def loss(p):
+        p = np.clip(p, 1e-6, 1 - 1e-6)
+        return -np.mean(np.where(wrong, np.log(p), np.log(1 - p)))
+
+    return 1 - loss(p_wrong) / loss(np.full(len(wrong), wrong.mean()))
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+@pytest.mark.parametrize("rate", [0.05, 0.2, 0.35])
+def test_planted_errors_are_flagged_and_the_share_is_in_its_interval(n_classes, rate):
+    P, true, given = table(1000, n_classes, margin=8.0, rates=rate, seed=3)
+    posterior = LabelNoiseModel().fit({"model": P}, given)
+    wrong = given != true
+    assert skill(posterior.p_wrong, wrong) > 0.6
+    # Somebody who knows the true rate and the clean predictions flags what is contradicted: rows that are hard are not.
+    clear = wrong & (P.argmax(axis=1) == true) & (P.max(axis=1) > 0.9 * (1 - rate))
+    assert (posterior.p_wrong[clear] >= 0.5).mean() > 0.7
+    assert posterior.interval[0] <= wrong.mean() <= posterior.interval[1]
+
+
+@pytest.mark.parametrize(("n_classes", "overlap"), [(2, 0.0), (2, 1.5), (2, 3.0), (5, 0.0), (5, 1.0)])
+def test_clean_labels_are_not_flagged(n_classes, overlap):
+    P, _, given = table(800, n_classes, margin=3.0, overlap=overlap, seed=5)
+    posterior = LabelNoiseModel().fit({"model": P}, given)
+    assert (posterior.p_wrong >= 0.5).mean() <= 0.005
+    assert -np.log1p(-posterior.p_wrong).mean() <= 0.03
+    assert posterior.interval[0] == 0.0
+
+
+def test_a_class_with_noise_of_its_own_is_found_and_the_transition_says_which():
+    P, true, given = table(1500, 6, margin=8.0, rates=[0.0, 0.0, 0.3, 0.0, 0.0, 0.0], seed=1)
+    posterior = LabelNoiseModel().fit({"model": P}, given)
+    wrong = given != true
+    assert (posterior.p_wrong[wrong] >= 0.5).mean() > 0.8
+    rates = 1 - posterior.transition.diagonal()
+    assert rates.argmax() == 2
+    assert 0.15 < rates[2] < 0.4  # truth .3: the rate of a single class comes out too low
+    assert np.delete(rates, 2).max() < 0.05
+
+
+def test_noise_towards_one_class_is_learnt_as_such():
+    P, true, _ = table(1500, 4, margin=5.0, seed=2)
+    rng = np.random.default_rng(0)
+    given = np.where((true == 1) & (rng.random(1500) < 0.4), 3, true)
+    P[:, 3] += 0.4 * P[:, 1]
+    P[:, 1] *= 0.6
+    T = LabelNoiseModel().fit({"model": P}, given).transition
+    assert T[1, 3] > 3 * max(T[1, 0], T[1, 2])
+
+
+def test_labels_that_nothing_predicts_are_not_flagged():
+    rng = np.random.default_rng(0)
+    flagged = 0
+    for _ in range(5):
+        P = rng.dirichlet([40, 40], 600)
+        flagged += int((LabelNoiseModel().fit({"model": P}, rng.integers(0, 2, 600)).p_wrong >= 0.5).sum())
+    assert flagged == 0
+
+
+def test_posteriors_are_probabilities_and_agree_with_each_other():
+    P, _, given = table(500, 3, rates=0.1)
+    posterior = LabelNoiseModel().fit({"a": P, "b": np.full_like(P, 1 / 3)}, given)
+    np.testing.assert_allclose(posterior.p_true.sum(axis=1), 1.0)
+    np.testing.assert_allclose(posterior.p_wrong, 1 - posterior.p_true[np.arange(500), given])
+    np.testing.assert_allclose(posterior.transition.sum(axis=1), 1.0)
+    assert posterior.share == pytest.approx(posterior.p_wrong.mean())
+    assert posterior.interval[0] <= posterior.share <= posterior.interval[1]
+    assert sum(posterior.weights.values()) == pytest.approx(1.0)
+    assert posterior.weights["b"] < 0.05  # uninformative members get no weight
+    assert posterior.gains["a"] > 100 > posterior.gains["b"]
+
+
+def test_predict_gives_the_rows_of_the_fit_what_the_fit_gave_them():
+    P, _, given = table(400, 3, rates=0.15)
+    posterior = LabelNoiseModel().fit({"model": P}, given)
+    light = pickle.loads(pickle.dumps(posterior.without_rows()))
+    found = light.predict({"model": P[:50]}, given[:50])
+    np.testing.assert_allclose(found.p_wrong, posterior.p_wrong[:50])
+    np.testing.assert_allclose(found.p_true, posterior.p_true[:50])
+    with pytest.raises(ValueError, match="members of the fit"):
+        light.predict({"other": P}, given)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 4))
+def test_weights_are_repetition_and_order_does_not_matter(seed, n_classes):
+    P, _, given_labels = table(240, n_classes, rates=0.1, seed=seed)
+    rng = np.random.default_rng(seed)
+    weight = rng.integers(0, 3, 240)
+    model = LabelNoiseModel()
+    weighted = model.fit({"m": P}, given_labels, weight)
+    order = rng.permutation(240)
+    shuffled = model.fit({"m": P[order]}, given_labels[order], weight[order])
+    np.testing.assert_allclose(shuffled.p_wrong, weighted.p_wrong[order], atol=1e-6)
+    assert weighted.share == pytest.approx(shuffled.share)
+
+
+def test_names_of_the_classes_do_not_matter():
+    P, _, given_labels = table(500, 4, rates=[0.3, 0.0, 0.1, 0.0])
+    order = np.array([2, 0, 3, 1])
+    one = LabelNoiseModel().fit({"m": P}, given_labels)
+    other = LabelNoiseModel().fit({"m": P[:, order]}, np.argsort(order)[given_labels])
+    np.testing.assert_allclose(other.p_wrong, one.p_wrong, atol=1e-6)
+    np.testing.assert_allclose(other.transition, one.transition[np.ix_(order, order)], atol=1e-6)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1, 0.3])
+def test_one_label_moves_the_others_by_little(rate):
+    P, _, given_labels = table(400, 2, margin=2.0, overlap=1.0, rates=rate, seed=7)
+    model, rng = LabelNoiseModel(), np.random.default_rng(0)
+    before, moved = model.fit({"m": P}, given_labels).p_wrong, []
+    for row in rng.choice(400, 20, replace=False):
+        flipped = given_labels.copy()
+        flipped[row] = 1 - flipped[row]
+        change = np.abs(model.fit({"m": P}, flipped).p_wrong - before)
+        moved.append(np.delete(change, row).max())
+    assert np.median(moved) <= 0.05
+
+
+def test_rows_without_a_prediction_get_the_share():
+    P, _, given_labels = table(300, 2, rates=0.1)
+    P[7] = np.nan
+    posterior = LabelNoiseModel().fit({"m": P}, given_labels)
+    assert posterior.p_wrong[7] == pytest.approx(posterior.share)
+    assert np.isfinite(posterior.p_wrong).all()
+
+
+def test_a_prior_without_no_error_is_never_sure_of_clean_labels():
+    P, _, given_labels = table(300, 2)
+    assert LabelNoiseModel(NoisePrior(no_error=0.0)).fit({"m": P}, given_labels).no_error < 0.9
+    assert LabelNoiseModel().fit({"m": P}, given_labels).no_error > 0.5
+
+
+def test_hostile_input_is_an_error_that_says_what_is_wrong():
+    P, _, given_labels = table(50, 2)
+    with pytest.raises(ValueError, match="one shape"):
+        LabelNoiseModel().fit({"a": P, "b": P[:, :1]}, given_labels)
+    with pytest.raises(ValueError, match="positive weight"):
+        LabelNoiseModel().fit({"a": P}, given_labels, np.zeros(50))
+    with pytest.raises(ValueError, match="drop_cost must be a positive"):
+        find_label_issues(y=given_labels, pred_probs=P, drop_cost=0.0)
+
+
+def test_actions_are_those_of_least_expected_cost():
+    p = np.linspace(0, 1, 201)
+    for drop, review in ((1.0, 0.2), (4.0, 0.1), (0.25, 0.05)):
+        costs = Costs(drop, review)
+        found = actions(p, np.zeros_like(p), costs)
+        keep, change = p, drop * (1 - p)
+        changed = np.isin(found, ["drop", "relabel"])
+        assert (change[changed] <= keep[changed] + 1e-9).all()
+        assert (change[~changed] >= keep[~changed] - 1e-9).all()
+        assert (keep[found == "look"] >= review - 1e-9).all()
+        assert (keep[found == ""] <= max(review, 0) + 1e-9).all()
+    assert actions(np.array([0.9]), np.array([0.9])).tolist() == ["relabel"]
+
+
+def test_high_leverage_labels_are_mostly_right_or_mostly_wrong():
+    P = np.column_stack([np.full(20, 0.1), np.full(20, 0.9)])
+    agreeing = high_leverage_labels(P, np.ones(20, dtype=int))
+    contradicting = high_leverage_labels(P, np.zeros(20, dtype=int))
+    assert agreeing[0].max() < 0.1
+    assert contradicting[0].min() > 0.9
+    assert contradicting[2][0] <= contradicting[1] <= contradicting[2][1]
+
+
+def test_short_texts_with_disjoint_vocabularies():
+    """600 reviews, 5% of the labels flipped: what a reader sees at once is flagged."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 600)
+    words = [[f"{kind}{i}" for i in range(40)] for kind in ("bad", "good")]
+    texts = [" ".join([*rng.choice(words[c], 3), *(f"w{i}" for i in rng.integers(0, 100, 5))]) for c in y]
+    wrong = np.zeros(600, dtype=bool)
+    wrong[rng.choice(600, 30, replace=False)] = True
+    issues = find_label_issues(TfidfVectorizer().fit_transform(texts), np.where(wrong, 1 - y, y), random_state=0)
+    assert (issues.p_wrong[wrong] >= 0.5).sum() >= 25
+    assert (issues.p_wrong[~wrong] >= 0.5).sum() <= 5
