@@ -14,6 +14,7 @@ except ImportError as error:
 
 from .data import WithIndex
 from .functional import ranked_range, tkml
+from .linear import linear_ranked_range
 from .modules import AccuracySchedule, AoRRLoss, TKMLLoss
 
-__all__ = ["AccuracySchedule", "AoRRLoss", "TKMLLoss", "WithIndex", "ranked_range", "tkml"]
+__all__ = ["AccuracySchedule", "AoRRLoss", "TKMLLoss", "WithIndex", "linear_ranked_range", "ranked_range", "tkml"]
