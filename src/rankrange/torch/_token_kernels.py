@@ -22,18 +22,11 @@ def capped(z, cap, CAP: tl.constexpr):
 
 
 @triton.jit
-def token_scores(
-    logits, target, noise, out, n_tokens, n_words, cap,
-    CAP: tl.constexpr, NOISE: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Of one token: log-sum-exp, target's logit, expected and mean logit, and the noise mass below the target."""
+def token_scores(logits, target, out, n_tokens, n_words, cap, CAP: tl.constexpr, BLOCK: tl.constexpr):
+    """Of one token: log-sum-exp, target's logit, expected and mean logit, and the share of words below the target."""
     token = tl.program_id(0).to(tl.int64)
     row = logits + token * n_words
-    chosen = tl.load(target + token)
-    given = capped(tl.load(row + chosen).to(tl.float32), cap, CAP)
-    edge = given
-    if NOISE:
-        edge = given - tl.load(noise + chosen)
+    given = capped(tl.load(row + tl.load(target + token)).to(tl.float32), cap, CAP)
     top = tl.full((), float("-inf"), tl.float32)
     total, moment, plain, below = 0.0, 0.0, 0.0, 0.0
     for start in range(0, n_words, BLOCK):
@@ -48,18 +41,13 @@ def token_scores(
         total = total * shrink + tl.sum(e, 0)
         moment = moment * shrink + tl.sum(tl.where(e == 0.0, 0.0, e * z), 0)
         plain += tl.sum(tl.where(inside, z, 0.0), 0)
-        if NOISE:
-            u = tl.load(noise + at, inside, other=float("-inf"))
-            below += tl.sum(tl.where(inside & (z - u < edge), tl.exp(u), 0.0), 0)
+        below += tl.sum((inside & (z < given)).to(tl.float32), 0)
         top = higher
-    lse = top + tl.log(total)
-    if NOISE:
-        below += 0.5 * tl.exp(tl.load(noise + chosen))
-    tl.store(out + token, lse)
+    tl.store(out + token, top + tl.log(total))
     tl.store(out + n_tokens + token, given)
     tl.store(out + 2 * n_tokens + token, moment / total)
     tl.store(out + 3 * n_tokens + token, plain / n_words)
-    tl.store(out + 4 * n_tokens + token, below)
+    tl.store(out + 4 * n_tokens + token, below / n_words)
 
 
 @triton.jit

@@ -152,11 +152,11 @@ def ranked(
 
 
 @torch.no_grad()
-def score_all(tokens: Tokens, head: Head, log_noise: Tensor | None = None) -> Scores:
+def score_all(tokens: Tokens, head: Head) -> Scores:
     """The scores of all tokens, a block of logits at a time."""
     hidden, target = tokens.hidden, tokens.target
     parts = [
-        score(logits_of(hidden[some], head), target[some], head, log_noise)
+        score(logits_of(hidden[some], head), target[some], head)
         for some in blocks(len(hidden), len(head.weight), hidden)
     ]
     if not parts:
@@ -261,14 +261,13 @@ def mean_of_all(
     head: Head,
     group: ProcessGroup | None,
     log_noise: Tensor | None = None,
-    log_odds: Tensor | None = None,
 ) -> tuple[Tensor, Scores, Tensor]:
     """(mean, scores, weights) by one pass; with noise, tokens weigh their probability of not being noise.
 
-    `log_odds` is log((1 - share) / share) for the share of noise.
+    `log_noise` is the logarithm of how often any one word is read as noise for once that it is read as text.
     """
     weights = tokens.counted.to(sum_dtype(tokens.hidden))
-    given = tokens.target, weights, log_noise, log_odds
+    given = tokens.target, weights, log_noise
     settings = head.softcap, head.label_smoothing
     value, total, weights, *scores = _OnePass.apply(tokens.hidden, head.weight, head.bias, given, settings)
     total = total.detach()
@@ -320,7 +319,7 @@ class _OnePass(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, given: Any, settings: Any
     ) -> tuple[Tensor, ...]:
-        target, weights, log_noise, log_odds = given
+        target, weights, log_noise = given
         head, wants, wide = Head(weight, bias, *settings), ctx.needs_input_grad, sum_dtype(hidden)
         grad_h = torch.zeros_like(hidden) if wants[0] else None
         grad_w = torch.zeros(weight.shape, dtype=wide, device=weight.device) if wants[1] else None
@@ -329,9 +328,9 @@ class _OnePass(torch.autograd.Function):
         for some in blocks(len(hidden), len(weight), hidden):
             h, y = hidden[some], target[some]
             z = logits_of(h, head)
-            found = score(z, y, head, log_noise)
+            found = score(z, y, head)
             if log_noise is not None:
-                weights[some] *= torch.sigmoid(log_odds - found.nll - log_noise[y]).to(wide)
+                weights[some] *= torch.sigmoid(-found.nll - log_noise).to(wide)
             columns[:, some] = torch.stack(found)
             if not any(wants[:3]):
                 continue

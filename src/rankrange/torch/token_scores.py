@@ -7,7 +7,7 @@ For the logits z of one token with target y (after the soft cap, cap * tanh(z / 
     nll     = log-sum-exp(z) - z_y
     loss    = (1 - s) nll + s (log-sum-exp(z) - mean z)          s = label_smoothing, as in nn.CrossEntropyLoss
     excess  = nll - entropy(p) = sum p z - z_y                   more surprised than the model expected to be
-    tail    = noise mass of the words less likely than y relative to the noise, and half of that of y itself
+    rank    = share of the words that are less likely than y
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class Head(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """One number per token: see the top of this file. `tail` is 0 where no noise was given."""
+    """One number per token: see the top of this file."""
 
     lse: Tensor
     nll: Tensor
     loss: Tensor
     excess: Tensor
-    tail: Tensor
+    rank: Tensor
 
 
 def logits_of(hidden: Tensor, head: Head, words: slice = slice(None)) -> Tensor:
@@ -67,17 +67,17 @@ def blocks(n: int, width: int, like: Tensor) -> Iterator[slice]:
         yield slice(start, min(start + size, n))
 
 
-def score(logits: Tensor, target: Tensor, head: Head, log_noise: Tensor | None = None) -> Scores:
+def score(logits: Tensor, target: Tensor, head: Head) -> Scores:
     """The scores of tokens with targets in range, from their logits for all words."""
     wide = sum_dtype(logits)
     if _fits(logits):
-        columns = torch.ops.rankrange.token_scores(logits, target, log_noise, head.softcap)
+        columns = torch.ops.rankrange.token_scores(logits, target, head.softcap)
     else:
-        columns = _eager_columns(logits.to(wide), target, log_noise, head.softcap)
-    lse, given, expected, mean, tail = columns.unbind()
+        columns = _eager_columns(logits.to(wide), target, head.softcap)
+    lse, given, expected, mean, rank = columns.unbind()
     nll, smooth = lse - given, head.label_smoothing
     loss = nll if smooth == 0 else (1 - smooth) * nll + smooth * (lse - mean)
-    return Scores(lse, nll, loss, expected - given, tail)
+    return Scores(lse, nll, loss, expected - given, rank)
 
 
 def slopes_(logits: Tensor, target: Tensor, lse: Tensor, weight: Tensor, head: Head, first_word: int = 0) -> Tensor:
@@ -106,18 +106,14 @@ def add_product_(total: Tensor, a: Tensor, b: Tensor) -> None:
         total.addmm_(a.to(total.dtype), b.to(total.dtype))
 
 
-def _eager_columns(z: Tensor, target: Tensor, log_noise: Tensor | None, softcap: float | None) -> Tensor:
+def _eager_columns(z: Tensor, target: Tensor, softcap: float | None) -> Tensor:
     z = _capped(z, softcap)
     lse = z.logsumexp(1)
     p = torch.exp(z - lse[:, None])
     given = z.gather(1, target[:, None])[:, 0]
     expected = torch.where(p == 0, 0.0, p * z).sum(1)  # a word that cannot be has a logit of minus infinity
-    tail = torch.zeros_like(lse)
-    if log_noise is not None:
-        noise = log_noise.to(z.dtype)
-        less_likely = z - noise < (given - noise[target])[:, None]
-        tail = (less_likely * noise.exp()).sum(1) + 0.5 * noise.exp()[target]
-    return torch.stack([lse, given, expected, z.mean(1), tail])
+    rank = (z < given[:, None]).to(z.dtype).mean(1)
+    return torch.stack([lse, given, expected, z.mean(1), rank])
 
 
 def _capped(z: Tensor, softcap: float | None) -> Tensor:
@@ -129,21 +125,20 @@ def _fits(logits: Tensor) -> bool:
 
 
 @torch.library.custom_op("rankrange::token_scores", mutates_args=())
-def _token_scores_op(logits: Tensor, target: Tensor, log_noise: Tensor | None, softcap: float | None) -> Tensor:
+def _token_scores_op(logits: Tensor, target: Tensor, softcap: float | None) -> Tensor:
     logits = logits.contiguous()
     n_tokens, n_words = logits.shape
     out = torch.empty(5, n_tokens, dtype=torch.float32, device=logits.device)
     block = min(triton.next_power_of_2(n_words), 1 << 13)
-    noise = out if log_noise is None else log_noise.float().contiguous()
     _token_kernels.token_scores[(n_tokens,)](
-        logits, target.contiguous(), noise, out, n_tokens, n_words, softcap or 1.0,
-        CAP=softcap is not None, NOISE=log_noise is not None, BLOCK=block, num_warps=8 if block >= 2048 else 4,
+        logits, target.contiguous(), out, n_tokens, n_words, softcap or 1.0,
+        CAP=softcap is not None, BLOCK=block, num_warps=8 if block >= 2048 else 4,
     )  # fmt: skip
     return out
 
 
 @_token_scores_op.register_fake
-def _(logits: Tensor, target: Tensor, log_noise: Tensor | None, softcap: float | None) -> Tensor:
+def _(logits: Tensor, target: Tensor, softcap: float | None) -> Tensor:
     return logits.new_empty((5, logits.shape[0]), dtype=torch.float32)
 
 
