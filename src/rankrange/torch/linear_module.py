@@ -12,7 +12,7 @@ from ..core.ranges import Rank, RankedRange
 from .linear import Kept, Tokens, checked_key, keeps_all, kept_mean, mean_of_all, prepared, ranked, score_all
 from .memory import Memory
 from .modules import _batches
-from .text_noise import DocumentGains, TokenNoise, gains_of
+from .text_noise import WARMUP, DocumentGains, TokenNoise, gains_of
 from .token_scores import Head, Scores
 
 if TYPE_CHECKING:
@@ -51,8 +51,9 @@ class LinearAoRRLoss(nn.Module):
         As in `torch.nn.CrossEntropyLoss`.
     group : torch.distributed process group, optional
         Its batches are ranked together.
-    warmup : int or float, default=0
-        So many training batches at first average all tokens; a float is a fraction of `total_batches`.
+    warmup : int or float, optional
+        So many training batches at first average all tokens; a float is a fraction of `total_batches`. The default is
+        100 for m="auto" by token, otherwise 0.
     total_batches : int, optional
         How many training batches there will be; needed if `warmup` is a fraction.
     n_documents : int, optional
@@ -86,15 +87,17 @@ class LinearAoRRLoss(nn.Module):
         softcap: float | None = None,
         label_smoothing: float = 0.0,
         group: ProcessGroup | None = None,
-        warmup: int | float = 0,
+        warmup: int | float | None = None,
         total_batches: int | None = None,
         n_documents: int | None = None,
     ) -> None:
         super().__init__()
         self.key, self.per, self.ignore_index, self.group = key, per, ignore_index, group
         self.softcap, self.label_smoothing = softcap, label_smoothing
-        self.warmup, self.batches = _batches(warmup, total_batches), 0
         self.automatic = m == "auto"
+        if warmup is None:
+            warmup = WARMUP if self.automatic and per == "token" else 0
+        self.warmup, self.batches = _batches(warmup, total_batches), 0
         if self.automatic and key is not None:
             raise ValueError(f"m='auto' has a rule of its own and ranks by no key, got key={key!r}; leave key out")
         self.noise = TokenNoise() if self.automatic and per == "token" else None

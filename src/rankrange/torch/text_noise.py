@@ -8,7 +8,8 @@ model that has learned to expect noise explains it as well. The order of the wor
 share of the words that the model finds less likely. The rank of noise is uniform on [0, 1], whatever the model; that of text is
 near 1 once the model has learned which words there are. So the density of the ranks near 0 is the share of noise, whether
 or not the model has learned to expect noise, and on clean text it is 0. (That is how Storey estimates the share of true
-null hypotheses, from the other end.) While the model does not yet tell text from noise, nothing is taken for noise.
+null hypotheses, from the other end.) While the model does not yet tell text from noise, nothing is taken for noise, and in
+the first batches (`WARMUP`) all tokens weigh 1: rare words that a young model does not know yet look like noise.
 
 **Documents.** The gain of a document is the entropy of its own word frequencies minus its mean loss: what the order of its
 words tells the model. Words in random order have no positive gain, whatever the model has learned, because nothing
@@ -25,6 +26,7 @@ from torch import Tensor, nn
 
 from .token_scores import Scores
 
+WARMUP = 100  # batches, unless the loss is told otherwise
 DECAY = 0.95  # of all sums, per batch: some twenty batches count
 # The density of the ranks near 0 is the smallest of that below each of these but the last, which is the lower half.
 EDGES = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
