@@ -2,11 +2,12 @@
 
     python benchmarks/torch_tokens.py [--record] [--quick]
 
-Forward and backward in bfloat16, random hidden states, medians of calls in turns between CUDA events, from Python. "mean"
-averages all tokens; "none" are Liger's losses per token and the ranked range of them, which computes everything and
-multiplies what is dropped by zero. "extra" is the peak memory beyond inputs and gradients. liger-kernel is taken if it can
-be imported. The goals: keeping 60% at most .75, .5 and .9 times Liger's mean at the three shapes and .6 times its "none";
-keeping 90% at most its mean at the first two; keeping all at most 1.05 times the better of full logits and Liger.
+Forward and backward in bfloat16, random hidden states, medians of calls in turns between CUDA events, from Python.
+"mean" averages all tokens; "none" are Liger's losses per token and the ranked range of them, which computes everything
+and multiplies what is dropped by zero. "extra" is the peak memory beyond inputs and gradients. liger-kernel is taken
+if it can be imported. The goals: keeping 60% at most .75, .5 and .9 times Liger's mean at the three shapes and .6 times
+its "none"; keeping 90% at most its mean at the first two; keeping all at most 1.05 times the better of full logits and
+Liger.
 """
 
 from __future__ import annotations
@@ -105,8 +106,10 @@ def measure(number: int, shape: tuple[int, int, int], repeats: int) -> list[dict
         if name == "ours, all":
             best = min(x for x in (mean, took["full logits, mean"]) if x is not None)
             goal = f"{1.05 * best / mean:.3f}" if mean else ""
-        print(f"  {name:20s} {ms:8.2f} ms  of Liger's mean {over_mean:>6s} (goal {goal!s:>5s})  of none {over_none:>6s}"
-              f"  extra {memory[name]:6.2f} GiB")  # fmt: skip
+        print(
+            f"  {name:20s} {ms:8.2f} ms  of Liger's mean {over_mean:>6s} (goal {goal!s:>5s})  of none {over_none:>6s}"
+            f"  extra {memory[name]:6.2f} GiB"
+        )
         rows.append(
             {
                 "torch": torch.__version__,
@@ -119,7 +122,7 @@ def measure(number: int, shape: tuple[int, int, int], repeats: int) -> list[dict
                 "of_liger_none": over_none,
                 "goal": goal,
                 "extra_gib": f"{memory[name]:.3f}",
-            }  # fmt: skip
+            }
         )
     del hidden, weight, given
     torch.cuda.empty_cache()

@@ -1,4 +1,4 @@
-"""LinearAoRRLoss and m="auto" for text: noise is found, clean text is left alone, and all of it survives a checkpoint."""
+"""LinearAoRRLoss and m="auto" for text: noise is found, clean text is left alone, and checkpoints hold all of it."""
 
 import io
 
@@ -103,7 +103,7 @@ def test_documents_in_random_order_are_left_out_and_listed(share):
     assert float(criterion.share) == pytest.approx(share, abs=0.05)
     found = criterion.suspects(len(bad) or 5)
     if share:
-        assert {suspect.index for suspect in found} == set(bad)
+        assert {suspect.document for suspect in found} == set(bad)
         assert found[0].dropped > 0.9
         assert found[0].visits == 40
         assert found[0].loss > 2.0
@@ -121,7 +121,7 @@ def test_suspects_come_with_their_text_worst_first():
     _, text, _ = train(criterion, "token", 0.1, epochs=10)
     found = criterion.suspects(7, tokens=text, tokenizer=Tokenizer)
     assert [s.dropped for s in found] == sorted((s.dropped for s in found), reverse=True)
-    assert found[0].text == Tokenizer.decode(text[found[0].index])
+    assert found[0].text == Tokenizer.decode(text[found[0].document])
     assert found == criterion.suspects(7, tokens=lambda i: text[i], tokenizer=Tokenizer)
     assert criterion.suspects(1)[0].text is None
 

@@ -1,4 +1,4 @@
-"""Token losses over several processes (gloo): gradients equal one process on the joined batch; no hang when one dies."""
+"""Token losses over several processes (gloo): equal to one process on the joined batch, and no hang when one dies."""
 
 import datetime
 import functools

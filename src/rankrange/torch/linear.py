@@ -49,7 +49,7 @@ class Tokens(NamedTuple):
 class Kept(NamedTuple):
     """Which tokens enter the loss: places, each once, and their weights, 0 for places that fill up the room."""
 
-    index: Tensor
+    place: Tensor
     weight: Tensor
     total: Tensor  # of the weights, over the group
     sound: Tensor  # False makes the loss and its gradients NaN
@@ -73,7 +73,9 @@ def linear_ranked_range(
     label_smoothing: float = 0.0,
     group: ProcessGroup | None = None,
 ) -> Tensor:
-    """Mean cross-entropy of the tokens (or sequences) ranked m+1..k, from hidden states: the logits are never all in memory.
+    """Mean cross-entropy of the tokens (or sequences) ranked m+1..k, from hidden states and the last layer.
+
+    The logits of all tokens are never in memory.
 
     Parameters
     ----------
@@ -215,7 +217,7 @@ def _in_range(
 def _ordered(
     keys: Tensor, counted: Tensor, keep: RankedRange
 ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
-    """(places by falling key, the first of them in the range, how many are, (lam, lam_hat, whether the ranks exist))."""
+    """(places by falling key, the first in the range, how many are, (lam, lam_hat, whether the ranks exist))."""
     low = torch.finfo(keys.dtype).min
     finite = torch.where(counted, keys.nan_to_num(nan=low, posinf=torch.inf, neginf=low), -torch.inf)
     values, places = finite.sort(descending=True, stable=True)
@@ -243,10 +245,10 @@ def kept_mean(tokens: Tokens, head: Head, scores: Scores, kept: Kept, group: Pro
     """The mean loss of the kept tokens, whose gradient takes a second pass over these alone."""
     scale = torch.where(kept.sound, 1.0 / kept.total.clamp(min=1e-30), torch.nan)
     scale = torch.where((kept.total == 0) & kept.sound, 0.0, scale)
-    losses = scores.loss[kept.index]
+    losses = scores.loss[kept.place]
     value = (torch.where(kept.weight != 0, losses, 0.0) * kept.weight).sum() * scale
     slopes = kept.weight * scale
-    picked = kept.index, tokens.target[kept.index], slopes, scores.lse[kept.index]
+    picked = kept.place, tokens.target[kept.place], slopes, scores.lse[kept.place]
     settings = head.softcap, head.label_smoothing
     value = _KeptMean.apply(tokens.hidden, head.weight, head.bias, value, picked, settings)
     if group is None:

@@ -1,4 +1,4 @@
-"""The loss of a language model as a module: its last layer, the ranked range, and m="auto" with a memory of documents."""
+"""The loss of a language model as a module: its last layer, the ranked range, m="auto" and a memory of documents."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FACTOR = 0.5  # what a visit leaves of what was remembered of a document
 class TextSuspect(NamedTuple):
     """A document that was left out, in whole or in part."""
 
-    index: int
+    document: int  # its index
     dropped: float  # share of its tokens, a running mean over the visits
     loss: float  # its mean loss, likewise
     visits: int
@@ -205,7 +205,7 @@ class LinearAoRRLoss(nn.Module):
 
     def _note(self, kept: Kept) -> None:
         weights = torch.zeros_like(self._last["tokens"].counted, dtype=kept.weight.dtype)
-        self._last["weights"] = weights.scatter(0, kept.index, kept.weight)
+        self._last["weights"] = weights.scatter(0, kept.place, kept.weight)
         self._last["cut"] = kept.lam, kept.lam_hat
 
     def _portion(self, counted: Tensor, n_items: Tensor | int) -> Tensor:
@@ -308,7 +308,7 @@ class LinearAoRRLoss(nn.Module):
         Returns
         -------
         list of TextSuspect
-            index, dropped (share of tokens), loss, visits and text.
+            document (its index), dropped (share of its tokens), loss, visits and text.
         """
         memory = self.memory
         if memory is None or memory.rows.shape[1] == 0:

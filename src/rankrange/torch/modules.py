@@ -95,8 +95,8 @@ class AoRRLoss(nn.Module):
         super().__init__()
         if ignore_index is not None and m == "auto":
             raise ValueError(
-                f"m='auto' remembers samples and ignores none, got ignore_index={ignore_index}; take them out first, or "
-                "use LinearAoRRLoss for tokens"
+                f"m='auto' remembers samples and ignores none, got ignore_index={ignore_index}; take them out first, "
+                "or use LinearAoRRLoss for tokens"
             )
         self.ignore_index = ignore_index
         if ranking not in ("batch", "stream"):
@@ -221,7 +221,7 @@ class AoRRLoss(nn.Module):
             raise ValueError(
                 f"ignore_index needs a target for each of the {len(losses)} losses as the second argument, got {given}"
             )
-        counted = (args[1].reshape(-1) != self.ignore_index).nonzero()[:, 0]
+        counted = torch.ne(args[1].reshape(-1), self.ignore_index).nonzero()[:, 0]
         own = losses[counted]
         warm = self.batches < self.warmup if self.warmup else None
         value, self._last["cut"] = self._aggregate(own, warm)

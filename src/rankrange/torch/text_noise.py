@@ -1,20 +1,21 @@
 """m="auto" for text: which tokens are noise, and which documents are no text, estimated while a language model trains.
 
-**Tokens.** What is read is a mixture: mostly the word that belongs there, sometimes one of all words alike. A token weighs
-its posterior probability of belonging,
+**Tokens.** What is read is a mixture: mostly the word that belongs there, sometimes one of all words alike. A token
+weighs its posterior probability of belonging,
     w = (1 - share) p(y) / ((1 - share) p(y) + share / words),
-which makes the weighted loss an EM step for the likelihood of the mixture. The likelihood alone cannot tell the share: a
-model that has learned to expect noise explains it as well. The order of the words can. Let the rank of a token be the
-share of the words that the model finds less likely. The rank of noise is uniform on [0, 1], whatever the model; that of text is
-near 1 once the model has learned which words there are. So the density of the ranks near 0 is the share of noise, whether
-or not the model has learned to expect noise, and on clean text it is 0. (That is how Storey estimates the share of true
-null hypotheses, from the other end.) While the model does not yet tell text from noise, nothing is taken for noise, and in
-the first batches (`WARMUP`) all tokens weigh 1: rare words that a young model does not know yet look like noise.
+which makes the weighted loss an EM step for the likelihood of the mixture. The likelihood alone does not identify the
+share: a model that has learned to expect noise explains it as well. The order of the words does. Let the rank of a
+token be the share of the words that the model finds less likely. The rank of noise that the model has not seen before
+is uniform on [0, 1]; that of text is near 1 once the model has learned which words there are. So the density of the
+ranks near 0 is the share of noise, whether or not the model has learned to expect noise, and on clean text it is 0.
+(Storey estimates the share of true null hypotheses in this way.) While the model does not yet separate text from noise,
+nothing is taken for noise, and in the first batches (`WARMUP`) all tokens weigh 1: rare words that a young model does
+not know yet look like noise.
 
-**Documents.** The gain of a document is the entropy of its own word frequencies minus its mean loss: what the order of its
-words tells the model. Words in random order have no positive gain, whatever the model has learned, because nothing
-predicts them better than their frequencies. Once the model has learned so much that the usual document is two standard
-deviations above 0, documents without a gain are left out.
+**Documents.** The gain of a document is the entropy of its own word frequencies minus its mean loss: what the order of
+its words tells the model. Words in random order have no positive gain, whatever the model has learned, because nothing
+predicts them better than their frequencies. Once the usual document is two standard deviations above 0, documents
+without a gain are left out.
 """
 
 from __future__ import annotations
