@@ -14,8 +14,8 @@ not know yet look like noise.
 
 **Documents.** The gain of a document is the entropy of its own word frequencies minus its mean loss: what the order of
 its words tells the model. Words in random order have no positive gain, whatever the model has learned, because nothing
-predicts them better than their frequencies. Once the usual document is two standard deviations above 0, documents
-without a gain are left out.
+predicts them better than their frequencies. Once most documents have a gain, and the median of theirs is two standard
+deviations above 0, documents without one are left out.
 """
 
 from __future__ import annotations
@@ -81,12 +81,16 @@ class DocumentGains(nn.Module):
         self.register_buffer("recent", torch.full((RECENT,), torch.nan))
 
     def limit(self) -> Tensor:
-        """0 if the usual gain is well above it, otherwise minus infinity: documents below are left out."""
-        low = self.recent.nan_to_num(nan=-torch.inf).sort(descending=True).values
-        n = (~self.recent.isnan()).sum()
-        upper, middle = (low[(n * share).long().clamp(max=RECENT - 1)] for share in (0.25, 0.5))
-        told = (middle - FAR * (upper - middle) > 0) & (n > 1)
-        return torch.where(told, 0.0, -torch.inf)
+        """0 if most documents have a gain and these lie well above 0, otherwise minus infinity.
+
+        Documents below are left out. What is usual is judged by the documents with a gain, so that those without
+        one, however many there are, do not put off the time when they are recognised.
+        """
+        falling = self.recent.nan_to_num(nan=-torch.inf).sort(descending=True).values
+        n_gains = (falling > 0).sum()
+        upper, middle = (falling[(n_gains * share).long().clamp(max=RECENT - 1)] for share in (0.25, 0.5))
+        usual = (middle - FAR * (upper - middle) > 0) & (2 * n_gains > (~self.recent.isnan()).sum())
+        return torch.where(usual, 0.0, -torch.inf)
 
     def update(self, gains: Tensor) -> None:
         """Add the gains of a batch, NaN for a document that has none."""
