@@ -230,8 +230,7 @@ def test_all_logits_are_never_in_memory(monkeypatch):
         sizes.append(logits.numel())
         return logits
 
-    for module in ("linear", "token_scores"):
-        monkeypatch.setattr(f"rankrange.torch.{module}.logits_of", watched)
+    monkeypatch.setattr("rankrange.torch.token_passes.logits_of", watched)
     monkeypatch.setitem(token_scores._ROOM, "cpu", 8 * 50 * 20)
     for ranks, products in [((0.1, 0.5), 2), ((0, 1.0), 1)]:
         sizes.clear()

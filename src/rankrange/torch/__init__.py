@@ -15,10 +15,10 @@ except ImportError as error:
 
 from .data import WithIndex
 from .functional import ranked_range, tkml
-from .linear import linear_ranked_range
-from .linear_module import LinearAoRRLoss
 from .modules import AccuracySchedule, AoRRLoss, TKMLLoss
 from .schedules import LinearSchedule
+from .token_module import LinearAoRRLoss
+from .token_range import linear_ranked_range
 
 __all__ = [
     "AccuracySchedule",

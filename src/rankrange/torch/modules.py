@@ -203,7 +203,7 @@ class AoRRLoss(nn.Module):
             raise ValueError("base must return one loss a sample, got a single number; use reduction='none'")
         flat = losses if losses.dim() == 1 else losses.reshape(-1)
         if self.ignore_index is not None:
-            return self._without_ignored(flat, losses.shape, args)
+            return self._without_ignored(flat, losses.shape, args, self.ignore_index)
         self._last["losses"] = losses.detach()
         warm = self.batches < self.warmup if self.warmup else None
         if auto is None:
@@ -214,14 +214,14 @@ class AoRRLoss(nn.Module):
             self.batches += 1
         return value
 
-    def _without_ignored(self, losses: Tensor, shape: torch.Size, args: tuple[Any, ...]) -> Tensor:
+    def _without_ignored(self, losses: Tensor, shape: torch.Size, args: tuple[Any, ...], ignore_index: int) -> Tensor:
         """The value of the losses that count; how many there are is known to the device, and this waits for it."""
         if len(args) < 2 or not isinstance(args[1], Tensor) or args[1].numel() != len(losses):
             given = tuple(args[1].shape) if len(args) > 1 and isinstance(args[1], Tensor) else "none"
             raise ValueError(
                 f"ignore_index needs a target for each of the {len(losses)} losses as the second argument, got {given}"
             )
-        counted = torch.ne(args[1].reshape(-1), self.ignore_index).nonzero()[:, 0]
+        counted = torch.ne(args[1].reshape(-1), ignore_index).nonzero()[:, 0]
         own = losses[counted]
         warm = self.batches < self.warmup if self.warmup else None
         value, self._last["cut"] = self._aggregate(own, warm)

@@ -24,6 +24,7 @@ class LinearSchedule:
 
     Examples
     --------
+    >>> from rankrange.torch import AoRRLoss
     >>> loss = AoRRLoss(m=0.0, k=1.0)
     >>> schedule = LinearSchedule(loss, m=0.1, start=1, steps=2)
     >>> [round(schedule.step()[0], 2) for _ in range(4)]

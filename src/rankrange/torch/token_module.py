@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from ..core.ranges import Rank, RankedRange
-from .linear import Kept, Tokens, checked_key, keeps_all, kept_mean, mean_of_all, prepared, ranked, score_all
 from .memory import Memory
 from .modules import _batches
 from .text_noise import WARMUP, DocumentGains, TokenNoise, gains_of
+from .token_passes import Kept, Tokens, kept_mean, mean_of_all, score_all
+from .token_range import checked_key, keeps_all, prepared, ranked
 from .token_scores import Head, Scores
 
 if TYPE_CHECKING:
