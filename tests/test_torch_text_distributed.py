@@ -74,6 +74,19 @@ def accumulate(rank, sizes):
     return criterion(hidden, model.head.weight, y, model.head.bias, n_items=n_items).detach() * len(sizes)
 
 
+def sharded(rank, sizes):
+    """Gradients where FSDP2 has sharded body and head; the head's matrix is gathered by the loss."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    model, mesh = make_model(), init_device_mesh("cpu", (len(sizes),))
+    x, y = (part.split(sizes)[rank] for part in make_data(sum(sizes), False))
+    for part in (model.body, model.head):
+        fully_shard(part, mesh=mesh)
+    model(x, y, rrt.LinearAoRRLoss(0.2, 0.8, group=dist.group.WORLD)).backward()
+    return [parameter.grad.full_tensor() for parameter in model.parameters()]
+
+
 def check_cases(rank, sizes):
     sizes = SIZES[len(sizes)]
     results = []
@@ -81,7 +94,7 @@ def check_cases(rank, sizes):
         x, y = (part.split(sizes)[rank] for part in make_data(sum(sizes), tied))
         criterion = rrt.LinearAoRRLoss(group=dist.group.WORLD, **SETTINGS[name])
         results.append(steps(nn.parallel.DistributedDataParallel(make_model()), x, y, criterion))
-    results.append({"value": accumulate(rank, sizes)})
+    results.append({"value": accumulate(rank, sizes), "sharded": sharded(rank, sizes)})
     return results
 
 
@@ -98,8 +111,12 @@ def test_loss_and_gradients_are_those_of_one_process_on_the_joined_batch(world, 
         if not tied:  # rounding in blocks of other sizes may break a tie otherwise, between equal tokens
             same(torch.cat([process[i]["weights"] for process in found]), expected["weights"])
     joined = make_model()(*make_data(sum(SIZES[world]), False), rrt.LinearAoRRLoss()).detach()
+    model = make_model()
+    model(*make_data(sum(SIZES[world]), False), rrt.LinearAoRRLoss(0.2, 0.8)).backward()
+    gradients = [parameter.grad for parameter in model.parameters()]
     for process in found:  # parts of accumulated batches add up over the processes
         torch.testing.assert_close(process[-1]["value"], joined)
+        torch.testing.assert_close(process[-1]["sharded"], gradients, rtol=1e-6, atol=1e-6)
 
 
 def die(rank, sizes):

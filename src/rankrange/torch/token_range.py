@@ -257,7 +257,7 @@ def prepared(
         raise ValueError(f"softcap must be positive, got {softcap!r}; leave it out for none")
     if not 0.0 <= label_smoothing < 1.0:
         raise ValueError(f"label_smoothing must be in [0, 1), got {label_smoothing!r}")
-    hidden, weight, bias = _one_dtype(hidden, weight, bias)
+    hidden, weight, bias = _one_dtype(hidden, _gathered(weight), None if bias is None else _gathered(bias))
     flat, shape = target.reshape(-1).long(), target.shape
     counted = flat != ignore_index
     inside = torch.where(counted, flat, 0)
@@ -269,6 +269,16 @@ def prepared(
             )
     tokens = Tokens(hidden.reshape(-1, hidden.shape[-1]), inside, counted, shape)
     return tokens, Head(weight, bias, softcap, label_smoothing)
+
+
+def _gathered(parameter: Tensor) -> Tensor:
+    """The whole of a parameter that is sharded over processes (FSDP2); its gradient is averaged over them."""
+    if not hasattr(parameter, "full_tensor"):
+        return parameter
+    from torch.distributed.tensor import Partial
+
+    whole: Tensor = parameter.full_tensor(grad_placements=[Partial("avg")] * parameter.device_mesh.ndim)  # type: ignore[attr-defined]
+    return whole
 
 
 def _one_dtype(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
