@@ -133,9 +133,7 @@ def choose(
 ) -> Kept:
     """The tokens whose key, or whose sequence's mean key, has a rank from m+1 to k."""
     counted = tokens.counted
-    sound = ~(keys.isnan() | losses.isnan())[counted].any() if keys.is_cpu and not _compiling() else None
-    if sound is None:
-        sound = ~((keys.isnan() | losses.isnan()) & counted).any()
+    sound = ~((keys.isnan() | losses.isnan()) & counted).any()
     if per == "token":
         index, chosen, cut = _in_range(keys, counted, keep, group)
         weight = chosen.to(keys.dtype)
