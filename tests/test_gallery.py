@@ -15,6 +15,7 @@ NEEDS = {
     "plot_text_and_categories": ("pandas",),
     "plot_network_noisy_labels": ("torch",),
     "plot_several_processes": ("torch",),
+    "plot_noisy_tokens": ("torch",),
 }
 
 

@@ -15,6 +15,7 @@ QUESTIONS = [
     "plot_multilabel_top_k.py",
     "plot_certificate.py",
     "plot_network_noisy_labels.py",
+    "plot_noisy_tokens.py",
     "plot_several_processes.py",
     "plot_beyond_memory.py",
     "plot_cvar.py",

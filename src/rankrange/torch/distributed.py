@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from ..core.ranges import RankedRange
-from .functional import counts_in_batch, cut_weights, open_cut, sum_dtype, weighted_sum
+from .functional import cut_weights, open_cut, ranks_on_device, sum_dtype, weighted_sum
 
 _DIGIT = 8
 _BASE = 1 << _DIGIT
@@ -42,7 +42,7 @@ def joint_ranked_range(
     alive = torch.ones(2, len(keys), dtype=torch.int64, device=keys.device)
     counts, n_nan = _count_digits(keys, keys.element_size() * 8 - _DIGIT, alive, wide.isnan().sum(), group)
     n = counts[0].sum()
-    m, k = _joint_ranks(keep, n, in_batches)
+    m, k = ranks_on_device(keep, n, in_batches)
     cut = _joint_cut(keys, alive, counts, m, k, group).to(wide.dtype)
     if keep_all is not None:
         m, k, cut = torch.where(keep_all, 0, m), torch.where(keep_all, n, k), torch.where(keep_all, open_cut(cut), cut)
@@ -95,21 +95,6 @@ class _Joint(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         return gradient * ctx.n_processes, None, None
-
-
-def _joint_ranks(keep: RankedRange, n: Tensor, in_batches: bool) -> tuple[Tensor, Tensor]:
-    """`RankedRange.counts` (or `counts_in_batch`) for a number of losses that the device knows and the host may not."""
-    if n.is_cpu or type(keep) is not RankedRange:
-        size = int(n)
-        counts = (0, 0) if size == 0 else counts_in_batch(keep, size) if in_batches else keep.counts(size)
-        return torch.full_like(n, counts[0]), torch.full_like(n, counts[1])
-    whole = n.double()
-    m, k = (rank * whole if isinstance(rank, float) else torch.full_like(whole, rank) for rank in (keep.m, keep.k))
-    low, high = m.round(), k.round()  # half to even, as Python rounds
-    if in_batches:
-        middle = ((m + k) / 2).floor()
-        low, high = torch.where(low < high, low, middle), torch.where(low < high, high, middle + 1)
-    return low.long(), high.long()
 
 
 def _joint_cut(keys: Tensor, alive: Tensor, counts: Tensor, m: Tensor, k: Tensor, group: ProcessGroup) -> Tensor:

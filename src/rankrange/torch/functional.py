@@ -153,6 +153,21 @@ def _counts_in_batch(m: Rank, k: Rank, n: int) -> tuple[int, int]:
 _remembered_in_batch = functools.lru_cache(maxsize=256, typed=True)(_counts_in_batch)  # typed: 1 is not 1.0
 
 
+def ranks_on_device(keep: RankedRange, n: Tensor, in_batches: bool = True) -> tuple[Tensor, Tensor]:
+    """`counts_in_batch` (or `RankedRange.counts`) for a number of losses that the device knows and the host may not."""
+    if type(keep) is not RankedRange or (n.is_cpu and not torch.compiler.is_compiling()):
+        size = int(n)
+        counts = (0, 0) if size == 0 else counts_in_batch(keep, size) if in_batches else keep.counts(size)
+        return torch.full_like(n, counts[0]), torch.full_like(n, counts[1])
+    whole = n.double()
+    m, k = (rank * whole if isinstance(rank, float) else torch.full_like(whole, rank) for rank in (keep.m, keep.k))
+    low, high = m.round(), k.round()  # half to even, as Python rounds
+    if in_batches:
+        middle = ((m + k) / 2).floor()
+        low, high = torch.where(low < high, low, middle), torch.where(low < high, high, middle + 1)
+    return low.long(), high.long()
+
+
 def cut_weights(rows: Tensor, cut: Tensor) -> Tensor:
     """Weights in [0, 1] that sum to k - m in each row; sums and products, so that a NaN cut gives NaN weights."""
     lam, lam_hat, at_lam, at_hat = cut.unsqueeze(-2).unbind(-1)

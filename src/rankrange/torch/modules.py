@@ -54,6 +54,9 @@ class AoRRLoss(nn.Module):
         How many training batches there will be; needed where `warmup` is a fraction.
     n_samples : int, optional
         For m="auto": the size of the data set. Without it the memory grows with the indices.
+    ignore_index : int, optional
+        Losses whose target (the second argument) is this are neither ranked nor counted; give it to `base` as well,
+        for example `nn.CrossEntropyLoss(reduction="none", ignore_index=-100)`. Not for m="auto".
 
     Notes
     -----
@@ -87,8 +90,15 @@ class AoRRLoss(nn.Module):
         per_class: bool | None = None,
         total_batches: int | None = None,
         n_samples: int | None = None,
+        ignore_index: int | None = None,
     ) -> None:
         super().__init__()
+        if ignore_index is not None and m == "auto":
+            raise ValueError(
+                f"m='auto' remembers samples and ignores none, got ignore_index={ignore_index}; take them out first, "
+                "or use LinearAoRRLoss for tokens"
+            )
+        self.ignore_index = ignore_index
         if ranking not in ("batch", "stream"):
             raise ValueError(f"ranking must be 'batch' or 'stream', got {ranking!r}; choose one of the two")
         reduction = getattr(base, "reduction", "none")
@@ -193,12 +203,32 @@ class AoRRLoss(nn.Module):
         if losses.dim() == 0:
             raise ValueError("base must return one loss a sample, got a single number; use reduction='none'")
         flat = losses if losses.dim() == 1 else losses.reshape(-1)
+        if self.ignore_index is not None:
+            return self._without_ignored(flat, losses.shape, args, self.ignore_index)
         self._last["losses"] = losses.detach()
         warm = self.batches < self.warmup if self.warmup else None
         if auto is None:
             value = self._ranked(flat, args, warm)
         else:
             value, self._last["weights"] = auto.forward(flat, args, index, self.group, warm)
+        if self.warmup and self.training:
+            self.batches += 1
+        return value
+
+    def _without_ignored(self, losses: Tensor, shape: torch.Size, args: tuple[Any, ...], ignore_index: int) -> Tensor:
+        """The value of the losses that count; how many there are is known to the device, and this waits for it."""
+        if len(args) < 2 or not isinstance(args[1], Tensor) or args[1].numel() != len(losses):
+            given = tuple(args[1].shape) if len(args) > 1 and isinstance(args[1], Tensor) else "none"
+            raise ValueError(
+                f"ignore_index needs a target for each of the {len(losses)} losses as the second argument, got {given}"
+            )
+        counted = torch.ne(args[1].reshape(-1), ignore_index).nonzero()[:, 0]
+        own = losses[counted]
+        warm = self.batches < self.warmup if self.warmup else None
+        value, self._last["cut"] = self._aggregate(own, warm)
+        weights = cut_weights(own.detach(), self._last["cut"])
+        self._last["losses"] = losses.detach().reshape(shape)
+        self._last["weights"] = weights.new_zeros(len(losses)).index_copy(0, counted, weights)
         if self.warmup and self.training:
             self.batches += 1
         return value

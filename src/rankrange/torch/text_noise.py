@@ -1,0 +1,107 @@
+"""m="auto" for text: which tokens are noise, and which documents are no text, estimated while a language model trains.
+
+**Tokens.** What is read is a mixture: mostly the word that belongs there, sometimes one of all words alike. A token
+weighs its posterior probability of belonging,
+    w = (1 - share) p(y) / ((1 - share) p(y) + share / words),
+which makes the weighted loss an EM step for the likelihood of the mixture. The likelihood alone does not identify the
+share: a model that has learned to expect noise explains it as well. The order of the words does. Let the rank of a
+token be the share of the words that the model finds less likely. The rank of noise that the model has not seen before
+is uniform on [0, 1]; that of text is near 1 once the model has learned which words there are. So the density of the
+ranks near 0 is the share of noise, whether or not the model has learned to expect noise, and on clean text it is 0.
+(Storey estimates the share of true null hypotheses in this way.) While the model does not yet separate text from noise,
+nothing is taken for noise, and in the first batches (`WARMUP`) all tokens weigh 1: rare words that a young model does
+not know yet look like noise.
+
+**Documents.** The gain of a document is the entropy of its own word frequencies minus its mean loss: what the order of
+its words tells the model. Words in random order have no positive gain, whatever the model has learned, because nothing
+predicts them better than their frequencies. Once most documents have a gain, and the median of theirs is two standard
+deviations above 0, documents without one are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from .token_scores import Scores
+
+WARMUP = 100  # batches, unless the loss is told otherwise
+DECAY = 0.95  # of all sums, per batch: some twenty batches count
+# The density of the ranks near 0 is the smallest of that below each of these but the last, which is the lower half.
+EDGES = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
+MOST = 0.5  # no more than half of a text is taken for noise
+UNTOLD = 0.1  # with more of the text than this in the lower half the model does not yet tell it from noise
+RECENT = 1 << 10  # documents whose gains decide what is usual
+FAR = 2.0 / 0.6745  # distances from the median to the upper quartile: two standard deviations of a normal distribution
+
+
+class TokenNoise(nn.Module):
+    """The share of noise among the tokens, from decayed sums over the batches."""
+
+    below: Tensor
+    edges: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("below", torch.zeros(len(EDGES) + 1))  # tokens below each edge, and all
+        self.register_buffer("edges", torch.tensor(EDGES), persistent=False)  # on the device: to copy them would wait
+
+    def share(self) -> Tensor:
+        """The density of the ranks near 0; 0 while the model does not tell text from noise."""
+        below = self.below[:-1] / self.below[-1].clamp(min=1.0)
+        share = (below / self.edges)[:-1].min().clamp(max=MOST)
+        text_in_lower_half = (below[-1] - share / 2) / (1 - share)
+        return torch.where((text_in_lower_half < UNTOLD) & (self.below[-1] > 0), share, 0.0)
+
+    def log_noise(self, n_words: int) -> Tensor:
+        """The logarithm of how often any one word is read as noise for once that it is read as text."""
+        share = self.share()
+        return share.log() - torch.log1p(-share) - torch.full_like(share, n_words).log()
+
+    def update(
+        self, scores: Scores, counted: Tensor, n_words: int, summed: Callable[[Tensor], Tensor] | None = None
+    ) -> None:
+        """Let the sums move on by a batch; `summed` adds up a tensor over the processes of a group."""
+        ones = (counted & ~scores.nll.isnan()).float()
+        # A word takes an interval of ranks, over which a token is spread out: ranks of noise are then exactly uniform.
+        reached = ((self.edges[:, None] - scores.rank.float()) * n_words).clamp(0, 1)
+        new = torch.cat([(reached * ones).sum(1), ones.sum()[None]])
+        self.below.mul_(DECAY).add_(new if summed is None else summed(new))
+
+
+class DocumentGains(nn.Module):
+    """The gains of recent documents, and how low the gain of a document may be."""
+
+    recent: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("recent", torch.full((RECENT,), torch.nan))
+
+    def limit(self) -> Tensor:
+        """0 if most documents have a gain and these lie well above 0, otherwise minus infinity.
+
+        Documents below are left out. What is usual is judged by the documents with a gain, so that those without
+        one, however many there are, do not put off the time when they are recognised.
+        """
+        falling = self.recent.nan_to_num(nan=-torch.inf).sort(descending=True).values
+        n_gains = (falling > 0).sum()
+        upper, middle = (falling[(n_gains * share).long().clamp(max=RECENT - 1)] for share in (0.25, 0.5))
+        usual = (middle - FAR * (upper - middle) > 0) & (2 * n_gains > (~self.recent.isnan()).sum())
+        return torch.where(usual, 0.0, -torch.inf)
+
+    def update(self, gains: Tensor) -> None:
+        """Add the gains of a batch, NaN for a document that has none."""
+        self.recent.copy_(torch.cat([self.recent, gains.to(self.recent.dtype)])[-RECENT:])
+
+
+def gains_of(losses: Tensor, target: Tensor, counted: Tensor) -> Tensor:
+    """(documents,) the entropy of each row's word frequencies minus its mean loss; NaN for a row without tokens."""
+    n = counted.sum(1).clamp(min=1)
+    words = torch.where(counted, target, -1).sort(1).values.contiguous()
+    repeats = torch.searchsorted(words, words, right=True) - torch.searchsorted(words, words)
+    entropy = n.log() - torch.where(words >= 0, repeats.log(), 0.0).sum(1) / n
+    gains = entropy - torch.where(counted, losses, 0.0).sum(1) / n
+    return torch.where(counted.any(1), gains, torch.nan)

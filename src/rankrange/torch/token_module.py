@@ -1,0 +1,349 @@
+"""The loss of a language model as a module: its last layer, the ranked range, m="auto" and a memory of documents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..core.ranges import Rank, RankedRange
+from .memory import Memory
+from .modules import _batches
+from .text_noise import WARMUP, DocumentGains, TokenNoise, gains_of
+from .token_passes import Kept, Tokens, kept_mean, mean_of_all, score_all
+from .token_range import checked_key, keeps_all, prepared, ranked
+from .token_scores import Head, Scores
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+_FACTOR = 0.5  # what a visit leaves of what was remembered of a document
+
+
+class TextSuspect(NamedTuple):
+    """A document that was left out, in whole or in part."""
+
+    document: int  # its index
+    dropped: float  # share of its tokens, a running mean over the visits
+    loss: float  # its mean loss, likewise
+    visits: int
+    text: str | None
+
+
+class LinearAoRRLoss(nn.Module):
+    """Mean cross-entropy of the tokens or sequences ranked m+1..k, from hidden states. See `linear_ranked_range`.
+
+    Parameters
+    ----------
+    m, k : int, float or "auto"
+        Ranks to drop and the last rank to keep; they may be reassigned during training. `m="auto"` estimates how much
+        of the text is noise, by token or by sequence, and weighs it down; see `rankrange.torch.text_noise`.
+    key : {"excess", "loss", "reference"}, optional
+        What is ranked; see `linear_ranked_range`. m="auto" has rules of its own.
+    per : {"token", "sequence"}, default="token"
+        What is ranked, or for m="auto" what may be noise: single tokens, or whole documents.
+    ignore_index : int, default=-100
+        Tokens with this target are neither ranked nor counted.
+    softcap : float, optional
+        Logits become softcap * tanh(logits / softcap).
+    label_smoothing : float, default=0.0
+        As in `torch.nn.CrossEntropyLoss`.
+    group : torch.distributed process group, optional
+        Its batches are ranked together.
+    warmup : int or float, optional
+        So many training batches at first average all tokens; a float is a fraction of `total_batches`. The default is
+        100 for m="auto" by token, otherwise 0.
+    total_batches : int, optional
+        How many training batches there will be; needed if `warmup` is a fraction.
+    n_documents : int, optional
+        For m="auto" with `index`: the size of the data set. Without it the memory grows with the indices.
+
+    Notes
+    -----
+    After a call `last_weights` has the weight of every token, `lam` and `lam_hat` the cuts (not for m="auto"). What
+    was estimated and remembered and the count of warm-up batches change in training mode only and are part of the
+    state_dict.
+
+    Examples
+    --------
+    >>> import torch
+    >>> hidden, weight, target = torch.eye(3), 2.0 * torch.eye(3), torch.tensor([0, 1, 0])
+    >>> criterion = LinearAoRRLoss(m=1, k=3)
+    >>> round(float(criterion(hidden, weight, target)), 4)
+    0.2395
+    >>> criterion.last_weights
+    tensor([1., 1., 0.])
+    """
+
+    def __init__(
+        self,
+        m: Rank | str = 0.0,
+        k: Rank = 1.0,
+        *,
+        key: str | None = None,
+        per: str = "token",
+        ignore_index: int = -100,
+        softcap: float | None = None,
+        label_smoothing: float = 0.0,
+        group: ProcessGroup | None = None,
+        warmup: int | float | None = None,
+        total_batches: int | None = None,
+        n_documents: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.key, self.per, self.ignore_index, self.group = key, per, ignore_index, group
+        self.softcap, self.label_smoothing = softcap, label_smoothing
+        self.automatic = m == "auto"
+        if warmup is None:
+            warmup = WARMUP if self.automatic and per == "token" else 0
+        self.warmup, self.batches = _batches(warmup, total_batches), 0
+        if self.automatic and key is not None:
+            raise ValueError(f"m='auto' has a rule of its own and ranks by no key, got key={key!r}; leave key out")
+        self.noise = TokenNoise() if self.automatic and per == "token" else None
+        self.gains = DocumentGains() if self.automatic and per == "sequence" else None
+        self.memory = Memory(n_documents, _FACTOR) if self.automatic else None
+        self._keep = self._checked(m, k)
+        self._last: dict[str, Any] = {}
+
+    def _checked(self, m: Rank | str, k: Rank) -> RankedRange:
+        if isinstance(m, str):
+            if m != "auto" or not self.automatic or k != 1.0 or not isinstance(k, float):
+                raise ValueError(f"m must be a count, a fraction, or 'auto' from the start with k=1.0, got {m=}, {k=}")
+            return RankedRange(0.0, k)
+        if self.automatic:
+            raise ValueError(f"this loss was made with m='auto', got m={m!r}; make another one for a given m")
+        return RankedRange(m, k)
+
+    @property
+    def m(self) -> Rank | str:
+        return "auto" if self.automatic else self._keep.m
+
+    @m.setter
+    def m(self, m: Rank | str) -> None:
+        self._keep = self._checked(m, self._keep.k)
+
+    @property
+    def k(self) -> Rank:
+        return self._keep.k
+
+    @k.setter
+    def k(self, k: Rank) -> None:
+        self._keep = self._checked(self.m, k)
+
+    @property
+    def last_weights(self) -> Tensor:
+        """The weight of each token of the last batch, in [0, 1] and of the target's shape; 0 if it was left out."""
+        tokens: Tokens = self._last_call("tokens")
+        weights: Tensor = self._last_call("weights")
+        return weights.reshape(tokens.shape)
+
+    @property
+    def lam(self) -> Tensor:
+        """The smallest key that was kept in the last batch."""
+        return self._last_call("cut")[0]
+
+    @property
+    def lam_hat(self) -> Tensor:
+        """The smallest key that was dropped at the top in the last batch; infinite if m = 0."""
+        return self._last_call("cut")[1]
+
+    @property
+    def share(self) -> Tensor:
+        """For m="auto", the estimated share of noise among the tokens, or of recent documents below the limit."""
+        if self.noise is not None:
+            return self.noise.share()
+        if self.gains is None:
+            raise ValueError(f"share is what m='auto' estimates, got m={self.m!r}; pass m='auto'")
+        known = ~self.gains.recent.isnan()
+        return ((self.gains.recent < self.gains.limit()) & known).sum() / known.sum().clamp(min=1)
+
+    def _last_call(self, what: str) -> Any:
+        if what not in self._last:
+            raise RuntimeError(f"{what} of the last batch: call the loss first (cuts exist for a given m only)")
+        return self._last[what]
+
+    def forward(
+        self,
+        hidden: Tensor,
+        weight: Tensor,
+        target: Tensor,
+        bias: Tensor | None = None,
+        *,
+        index: Tensor | None = None,
+        reference: Tensor | None = None,
+        n_items: Tensor | int | None = None,
+    ) -> Tensor:
+        """The loss of a batch.
+
+        Parameters
+        ----------
+        hidden, weight, target, bias, reference
+            As in `linear_ranked_range`.
+        index : Tensor of shape (sequences,), optional
+            For m="auto", the place of each sequence in the data set; what was found of it is remembered.
+        n_items : int or Tensor, optional
+            Tokens in all batches that gradients are accumulated over. The mean then counts as much as this batch's
+            tokens are of these; the trainer of transformers passes it as `num_items_in_batch`.
+        """
+        tokens, head = prepared(hidden, weight, target, bias, self.ignore_index, self.softcap, self.label_smoothing)
+        key = checked_key(self.key, self.per, reference, target)
+        warm = self.batches < self.warmup
+        if self.warmup and self.training:
+            self.batches += 1
+        self._last = {"tokens": Tokens(tokens.hidden[:0], tokens.target[:0], tokens.counted, tokens.shape)}
+        if self.noise is not None:
+            value = self._by_token(tokens, head, index, warm)
+        elif self.gains is not None:
+            value = self._by_document(tokens, head, index, warm)
+        elif warm or keeps_all(self._keep):
+            value, _, self._last["weights"] = mean_of_all(tokens, head, self.group)
+        else:
+            value, kept, _ = ranked(tokens, head, self._keep, key, self.per, reference, self.group)
+            self._note(kept)
+        return value if n_items is None else value * self._portion(tokens.counted, n_items)
+
+    def _note(self, kept: Kept) -> None:
+        weights = torch.zeros_like(self._last["tokens"].counted, dtype=kept.weight.dtype)
+        self._last["weights"] = weights.scatter(0, kept.place, kept.weight)
+        self._last["cut"] = kept.lam, kept.lam_hat
+
+    def _portion(self, counted: Tensor, n_items: Tensor | int) -> Tensor:
+        own = counted.sum().float()
+        if self.group is None:
+            return own / n_items
+        from .distributed import sum_over
+
+        # The trainer multiplies by the number of processes what it takes for one process's part of the sum.
+        return sum_over(own, self.group) / n_items / torch.distributed.get_world_size(self.group)
+
+    def _by_token(self, tokens: Tokens, head: Head, index: Tensor | None, warm: bool) -> Tensor:
+        noise = self.noise
+        assert noise is not None
+        if noise.below.device != tokens.hidden.device:
+            noise.to(tokens.hidden.device)
+        log_noise = noise.log_noise(len(head.weight))
+        if warm:
+            log_noise = torch.full_like(log_noise, -torch.inf)
+        value, scores, weights = mean_of_all(tokens, head, self.group, log_noise)
+        self._last["weights"] = weights
+        if self.training:
+            noise.update(scores, tokens.counted, len(head.weight), self._summed())
+            self._remember(tokens, scores, 1 - weights, index)
+        return value
+
+    def _by_document(self, tokens: Tokens, head: Head, index: Tensor | None, warm: bool) -> Tensor:
+        gains_seen = self.gains
+        assert gains_seen is not None
+        if gains_seen.recent.device != tokens.hidden.device:
+            gains_seen.to(tokens.hidden.device)
+        scores = score_all(tokens, head)
+        counted = tokens.counted.view(-1, tokens.length)
+        with torch.no_grad():
+            gains = gains_of(scores.nll.view_as(counted), tokens.target.view_as(counted), counted)
+            known = self._remembered(gains, index)
+            inside = ~(known < gains_seen.limit()) if not warm else torch.ones_like(counted[:, 0])
+            weights = (inside[:, None] & counted).reshape(-1).to(scores.loss.dtype)
+            if self.training:
+                gains_seen.update(self._joined(gains))
+                self._remember(tokens, scores, 1 - weights, index, gains)
+        self._last["weights"] = weights
+        return kept_mean(tokens, head, scores, _listed(weights, scores, self._summed()), self.group)
+
+    def _summed(self) -> Callable[[Tensor], Tensor] | None:
+        if self.group is None:
+            return None
+        from .distributed import sum_over
+
+        return lambda values: sum_over(values, self.group)  # type: ignore[arg-type]
+
+    def _joined(self, gains: Tensor) -> Tensor:
+        if self.group is None:
+            return gains
+        from .distributed import gather_rows, largest_over
+
+        most = max(largest_over(len(gains), gains.device, self.group), 1)
+        rows = gather_rows(torch.stack([gains, torch.ones_like(gains)], 1), self.group, most)[0]
+        return torch.where(rows[:, 1] > 0, rows[:, 0], torch.nan)
+
+    def _remembered(self, gains: Tensor, index: Tensor | None) -> Tensor:
+        """The gains, averaged with those of earlier visits."""
+        if index is None or self.memory is None:
+            return gains
+        self.memory.prepare(index, 3, gains.device)
+        rows, visits = self.memory.recall(self.memory.place(index, gains.device))
+        return torch.where(visits > 0, torch.lerp(gains, rows[:, 2].to(gains.dtype), _FACTOR), gains)
+
+    @torch.no_grad()
+    def _remember(
+        self, tokens: Tokens, scores: Scores, dropped: Tensor, index: Tensor | None, gains: Tensor | None = None
+    ) -> None:
+        if index is None or self.memory is None:
+            return
+        counted = tokens.counted.view(-1, tokens.length)
+        n = counted.sum(1).clamp(min=1)
+        means = [torch.where(counted, column.view_as(counted), 0.0).sum(1) / n for column in (dropped, scores.nll)]
+        means.append(torch.zeros_like(means[0]) if gains is None else gains)
+        seen = torch.stack(means, 1).float().nan_to_num()
+        self.memory.prepare(index, 3, seen.device)
+        place = self.memory.place(index, seen.device)
+        old, visits = self.memory.recall(place)
+        rows = torch.where((visits > 0)[:, None], torch.lerp(seen, old, _FACTOR), seen)
+        self.memory.remember(place, rows, visits, None, seen[:, 0] > 0.5)
+
+    def suspects(
+        self, n: int = 20, *, tokens: Callable[[int], Any] | Sequence[Any] | None = None, tokenizer: Any = None
+    ) -> list[TextSuspect]:
+        """The documents that were cut most, worst first; m="auto" remembers those that came with an index.
+
+        Parameters
+        ----------
+        n : int, default=20
+            How many to list at most. Documents of which nothing was cut are not listed.
+        tokens : sequence or function, optional
+            The tokens of a document, by its index.
+        tokenizer : optional
+            Its `decode` makes text of these tokens.
+
+        Returns
+        -------
+        list of TextSuspect
+            document (its index), dropped (share of its tokens), loss, visits and text.
+        """
+        memory = self.memory
+        if memory is None or memory.rows.shape[1] == 0:
+            raise ValueError(
+                "suspects() lists remembered documents, got none; use m='auto' and call criterion(..., index=index)"
+            )
+        rows, visits = memory.rows[:-1].cpu(), memory.visits[:-1].cpu()
+        order = torch.where(visits > 0, rows[:, 0], -1.0).argsort(descending=True, stable=True)[:n]
+        found = []
+        for i in order.tolist():
+            if visits[i] == 0 or rows[i, 0] <= 0:
+                break
+            text = None
+            if tokens is not None and tokenizer is not None:
+                text = str(tokenizer.decode(tokens(i) if callable(tokens) else tokens[i]))
+            found.append(TextSuspect(i, float(rows[i, 0]), float(rows[i, 1]), int(visits[i]), text))
+        return found
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {"batches": self.batches, "m": self._keep.m, "k": self._keep.k}
+
+    def set_extra_state(self, state: Any) -> None:
+        self.batches, self._keep = state["batches"], RankedRange(state["m"], state["k"])
+
+    def extra_repr(self) -> str:
+        return f"m={self.m!r}, k={self.k!r}, key={self.key!r}, per={self.per!r}, warmup={self.warmup}"
+
+
+@torch.no_grad()
+def _listed(weights: Tensor, scores: Scores, summed: Callable[[Tensor], Tensor] | None) -> Kept:
+    """The tokens of positive weight. How many there are is known to the device: this waits for it."""
+    index = weights.nonzero()[:, 0]
+    total, broken = weights.sum(), (scores.loss.isnan() & (weights > 0)).any().to(weights.dtype)
+    if summed is not None:
+        total, broken = summed(torch.stack([total, broken])).unbind()
+    nothing = torch.full_like(total, torch.nan)
+    return Kept(index, weights[index], total, broken == 0, nothing, nothing)

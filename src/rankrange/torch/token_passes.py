@@ -1,0 +1,182 @@
+"""The two ways through a batch of tokens: one pass with all gradients, or a second pass over the kept tokens alone.
+
+The second pass runs over blocks of words, with the log-sum-exp of the first: each block gives its part of the matrix's
+gradient by one product, which is written once, and adds to the gradient of the hidden states in float32. The one pass
+runs over blocks of tokens and sums up the gradient of the matrix in float32.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .functional import sum_dtype
+from .token_scores import Head, Scores, add_product_, blocks, logits_of, score, slopes_
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+
+class Tokens(NamedTuple):
+    """A batch of tokens in one row: hidden states, targets in range, which of them count, and what sequences they are.
+
+    `shape` is that of the target; a sequence is what its last dimension runs through.
+    """
+
+    hidden: Tensor
+    target: Tensor
+    counted: Tensor
+    shape: torch.Size
+
+    @property
+    def length(self) -> int:
+        return self.shape[-1]
+
+
+class Kept(NamedTuple):
+    """Which tokens enter the loss: places, each once, and their weights, 0 for places that fill up the room."""
+
+    place: Tensor
+    weight: Tensor
+    total: Tensor  # of the weights, over the group
+    sound: Tensor  # False makes the loss and its gradients NaN
+    lam: Tensor
+    lam_hat: Tensor
+
+
+@torch.no_grad()
+def score_all(tokens: Tokens, head: Head) -> Scores:
+    """The scores of all tokens, a block of logits at a time."""
+    hidden, target = tokens.hidden, tokens.target
+    parts = [
+        score(logits_of(hidden[some], head), target[some], head)
+        for some in blocks(len(hidden), len(head.weight), hidden)
+    ]
+    if not parts:
+        return Scores(*hidden.new_zeros(5, 0, dtype=sum_dtype(hidden)).unbind())
+    return Scores(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+def kept_mean(tokens: Tokens, head: Head, scores: Scores, kept: Kept, group: ProcessGroup | None) -> Tensor:
+    """The mean loss of the kept tokens, whose gradient takes a second pass over these alone."""
+    scale = torch.where(kept.sound, 1.0 / kept.total.clamp(min=1e-30), torch.nan)
+    scale = torch.where((kept.total == 0) & kept.sound, 0.0, scale)
+    losses = scores.loss[kept.place]
+    value = (torch.where(kept.weight != 0, losses, 0.0) * kept.weight).sum() * scale
+    slopes = kept.weight * scale
+    picked = kept.place, tokens.target[kept.place], slopes, scores.lse[kept.place]
+    settings = head.softcap, head.label_smoothing
+    value = _KeptMean.apply(tokens.hidden, head.weight, head.bias, value, picked, settings)
+    if group is None:
+        return value
+    from .distributed import joint_value
+
+    return joint_value(value, group)
+
+
+def mean_of_all(
+    tokens: Tokens,
+    head: Head,
+    group: ProcessGroup | None,
+    log_noise: Tensor | None = None,
+) -> tuple[Tensor, Scores, Tensor]:
+    """(mean, scores, weights) by one pass; with noise, tokens weigh their probability of not being noise.
+
+    `log_noise` is the logarithm of how often any one word is read as noise for once that it is read as text.
+    """
+    weights = tokens.counted.to(sum_dtype(tokens.hidden))
+    given = tokens.target, weights, log_noise
+    settings = head.softcap, head.label_smoothing
+    value, total, weights, *scores = _OnePass.apply(tokens.hidden, head.weight, head.bias, given, settings)
+    total = total.detach()
+    if group is not None:
+        from .distributed import joint_value, sum_over
+
+        total = sum_over(total.clone(), group)
+        value = joint_value(value, group)
+    return value / torch.where(total == 0, 1.0, total), Scores(*scores), weights
+
+
+class _KeptMean(torch.autograd.Function):
+    """A value that was computed before, with the gradient of the second pass."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, value: Tensor, picked: Any, settings: Any
+    ) -> Tensor:
+        ctx.save_for_backward(hidden, weight, bias, *picked)
+        ctx.settings = settings
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, bias, index, target, slopes, lse = ctx.saved_tensors
+        head, wants = Head(weight, bias, *ctx.settings), ctx.needs_input_grad
+        h, slopes = hidden[index], slopes * upstream[0]
+        wide = sum_dtype(hidden)
+        grad_h = torch.zeros(h.shape, dtype=wide, device=h.device) if wants[0] else None
+        grad_w = torch.zeros_like(weight) if wants[1] else None
+        grad_b = None if bias is None or not wants[2] else torch.zeros_like(bias)
+        for words in blocks(len(weight), len(h), h) if len(h) else ():
+            z = slopes_(logits_of(h, head, words), target, lse, slopes, head, words.start)
+            if grad_h is not None:
+                add_product_(grad_h, z, weight[words])
+            if grad_w is not None:
+                torch.mm(z.t(), h, out=grad_w[words])
+            if grad_b is not None:
+                grad_b[words] = z.sum(0, dtype=wide).to(bias.dtype)
+        if grad_h is not None:
+            grad_h = torch.zeros_like(hidden).index_copy_(0, index, grad_h.to(hidden.dtype))
+        return grad_h, grad_w, grad_b, None, None, None
+
+
+class _OnePass(torch.autograd.Function):
+    """Sum of the weighted losses, sum of the weights, and what was found of each token; gradients in the same pass."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, given: Any, settings: Any
+    ) -> tuple[Tensor, ...]:
+        target, weights, log_noise = given
+        head, wants, wide = Head(weight, bias, *settings), ctx.needs_input_grad, sum_dtype(hidden)
+        grad_h = torch.zeros_like(hidden) if wants[0] else None
+        grad_w = torch.zeros(weight.shape, dtype=wide, device=weight.device) if wants[1] else None
+        grad_b = None if bias is None or not wants[2] else torch.zeros(bias.shape, dtype=wide, device=bias.device)
+        columns, weights = hidden.new_zeros(5, len(hidden), dtype=wide), weights.clone()
+        for some in blocks(len(hidden), len(weight), hidden):
+            h, y = hidden[some], target[some]
+            z = logits_of(h, head)
+            found = score(z, y, head)
+            if log_noise is not None:
+                weights[some] *= torch.sigmoid(-found.nll - log_noise).to(wide)
+            columns[:, some] = torch.stack(found)
+            if not any(wants[:3]):
+                continue
+            slopes_(z, y, found.lse, weights[some], head)
+            if grad_h is not None:
+                torch.mm(z, weight, out=grad_h[some])
+            if grad_w is not None:
+                add_product_(grad_w, z.t(), h)
+            if grad_b is not None:
+                grad_b += z.sum(0, dtype=wide)
+        found = Scores(*columns)
+        value = (torch.where(weights != 0, found.loss, 0.0) * weights).sum()
+        ctx.dtypes = weight.dtype, None if bias is None else bias.dtype
+        ctx.save_for_backward(grad_h, grad_w, grad_b)
+        rest = (weights.sum(), weights, *found)
+        ctx.mark_non_differentiable(*rest)
+        return (value, *rest)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        grad_h, grad_w, grad_b = ctx.saved_tensors
+        by, (dtype, bias_dtype) = upstream[0], ctx.dtypes
+        return (
+            None if grad_h is None else (grad_h * by).to(grad_h.dtype),
+            None if grad_w is None else (grad_w * by).to(dtype),
+            None if grad_b is None else (grad_b * by).to(bias_dtype),
+            None,
+            None,
+        )

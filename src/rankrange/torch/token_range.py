@@ -1,0 +1,297 @@
+"""The ranked range of a language model's token losses, together with its last layer: never all logits in memory.
+
+    logits = hidden @ weight.T          losses = cross_entropy(logits, target)          ranked range of the losses
+
+A first pass over blocks of tokens finds the loss and the rank of every token, a second one, over blocks of words,
+computes logits and gradients of the kept tokens only. For a kept share s that is 1 + 3 s products of matrices, the
+mean of all losses takes 3. If everything is kept one pass does it all.
+
+How many tokens are kept follows from m and k and the number of tokens, so that nothing waits for the device. With
+`ignore_index` only the device knows that number; then the second pass has room for the most there can be, and the
+places left over have weight 0. Ties at a cut are broken by position: of equal keys the first in the batch (of the first
+process) has the higher rank, so that weights are 0 or 1.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ..core.ranges import Rank, RankedRange
+from .functional import _as_range, ranks_on_device
+from .token_passes import Kept, Tokens, kept_mean, mean_of_all, score_all
+from .token_scores import Head, Scores
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+KEYS = ("excess", "loss", "reference")
+
+
+def linear_ranked_range(
+    hidden: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    m: Rank | RankedRange,
+    k: Rank | None = None,
+    *,
+    key: str | None = None,
+    bias: Tensor | None = None,
+    ignore_index: int = -100,
+    per: str = "token",
+    reference: Tensor | None = None,
+    softcap: float | None = None,
+    label_smoothing: float = 0.0,
+    group: ProcessGroup | None = None,
+) -> Tensor:
+    """Mean cross-entropy of the tokens (or sequences) ranked m+1..k, from hidden states and the last layer.
+
+    The logits of all tokens are never in memory.
+
+    Parameters
+    ----------
+    hidden : Tensor of shape (..., features)
+        What the last layer of the model takes, float64 to float16.
+    weight : Tensor of shape (words, features)
+        Its matrix: logits are `hidden @ weight.T + bias`.
+    target : Tensor of shape (...)
+        The word of each token, already shifted.
+    m, k : int, float or RankedRange
+        Ranks to drop and the last rank to keep, counts or fractions of what is ranked. A batch too small for its
+        fractions keeps one.
+    key : {"excess", "loss", "reference"}, optional
+        What is ranked. "excess", the default for tokens, is the loss minus the entropy of the prediction: how much
+        more surprised the model is than it expected to be. "loss" is the default for sequences. "reference" is the
+        loss minus `reference`. The key decides what is kept; the loss is always the cross-entropy.
+    bias : Tensor of shape (words,), optional
+        Of the last layer.
+    ignore_index : int, default=-100
+        Tokens with this target are neither ranked nor counted.
+    per : {"token", "sequence"}, default="token"
+        "sequence" ranks the mean key of whole sequences, the rows of a target (sequences, length).
+    reference : Tensor of the shape of `target`, optional
+        Losses of the same tokens under another model, for key="reference".
+    softcap : float, optional
+        Logits become softcap * tanh(logits / softcap).
+    label_smoothing : float, default=0.0
+        As in `torch.nn.CrossEntropyLoss`.
+    group : torch.distributed process group, optional
+        Tokens of all its processes are ranked together, as in `ranked_range`.
+
+    Returns
+    -------
+    Tensor
+        The mean over the kept tokens, float64 for float64 and float32 otherwise; 0 if no token counts. It carries
+        gradients of `hidden`, `weight` and `bias`.
+
+    Notes
+    -----
+    Equal keys at a cut are ranked by position, the first highest. NaN among the logits of a token that counts makes
+    the loss and all gradients NaN.
+
+    Examples
+    --------
+    >>> import torch
+    >>> hidden, weight = torch.eye(3), 2.0 * torch.eye(3)
+    >>> target = torch.tensor([0, 1, 0])  # the last one is not what the model expects
+    >>> round(float(linear_ranked_range(hidden, weight, target, 0, 1.0)), 4)
+    0.9062
+    >>> round(float(linear_ranked_range(hidden, weight, target, 1, 3)), 4)
+    0.2395
+    """
+    tokens, head = prepared(hidden, weight, target, bias, ignore_index, softcap, label_smoothing)
+    keep, key = _as_range(m, k), checked_key(key, per, reference, target)
+    if keeps_all(keep):
+        return mean_of_all(tokens, head, group)[0]
+    return ranked(tokens, head, keep, key, per, reference, group)[0]
+
+
+def ranked(
+    tokens: Tokens,
+    head: Head,
+    keep: RankedRange,
+    key: str,
+    per: str,
+    reference: Tensor | None,
+    group: ProcessGroup | None,
+) -> tuple[Tensor, Kept, Scores]:
+    """(value, what was kept, scores) by two passes: all tokens for their ranks, then the kept ones."""
+    scores = score_all(tokens, head)
+    keys = scores.loss if key == "loss" else scores.excess
+    if key == "reference" and reference is not None:
+        keys = scores.loss - reference.reshape(-1).to(keys.dtype)
+    kept = choose(keys, scores.loss, tokens, keep, per, group)
+    return kept_mean(tokens, head, scores, kept, group), kept, scores
+
+
+@torch.no_grad()
+def choose(
+    keys: Tensor, losses: Tensor, tokens: Tokens, keep: RankedRange, per: str, group: ProcessGroup | None
+) -> Kept:
+    """The tokens whose key, or whose sequence's mean key, has a rank from m+1 to k."""
+    counted = tokens.counted
+    sound = ~((keys.isnan() | losses.isnan()) & counted).any()
+    if per == "token":
+        index, chosen, cut = _in_range(keys, counted, keep, group)
+        weight = chosen.to(keys.dtype)
+    else:
+        rows, inside = keys.view(-1, tokens.length), counted.view(-1, tokens.length)
+        sizes = inside.sum(1)
+        means = torch.where(inside, rows, 0.0).sum(1) / sizes.clamp(min=1)
+        sequence, chosen, cut = _in_range(means, sizes > 0, keep, group)
+        index = (sequence[:, None] * tokens.length + torch.arange(tokens.length, device=keys.device)).reshape(-1)
+        weight = (chosen[:, None] & inside[sequence]).reshape(-1).to(keys.dtype)
+    total, sound = weight.sum(), sound & cut[2]
+    if group is not None:
+        from .distributed import sum_over
+
+        total, broken = sum_over(torch.stack([total, (~sound).to(total.dtype)]), group).unbind()
+        sound = broken == 0
+    return Kept(index, weight, total, sound, cut[0], cut[1])
+
+
+def _in_range(
+    keys: Tensor, counted: Tensor, keep: RankedRange, group: ProcessGroup | None
+) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
+    """(places, which of them are in the range, (lam, lam_hat, whether the ranks exist)); places in range come first."""
+    if group is None:
+        places, first, many, cut = _ordered(keys, counted, keep)
+        slot = torch.arange(_room(keep, len(keys)), device=keys.device)
+        return places[(slot + first) % max(len(keys), 1)], slot < many, cut
+    from .distributed import gather_rows, largest_over
+
+    most = max(largest_over(len(keys), keys.device, group), 1)
+    joined, start = gather_rows(torch.stack([keys.double(), counted.double()], 1), group, most)
+    places, first, many, cut = _ordered(joined[:, 0].to(keys.dtype), joined[:, 1] > 0, keep)
+    rank = torch.empty_like(places).scatter_(0, places, torch.arange(len(places), device=keys.device))
+    own = rank[start : start + len(keys)]
+    inside = (own >= first) & (own < first + many)
+    # How many of a joined batch's kept tokens are in this process is known to the device: this waits for it.
+    return inside.nonzero()[:, 0], inside.new_ones(int(inside.sum())), cut
+
+
+def _ordered(
+    keys: Tensor, counted: Tensor, keep: RankedRange
+) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
+    """(places by falling key, the first in the range, how many are, (lam, lam_hat, whether the ranks exist))."""
+    low = torch.finfo(keys.dtype).min
+    finite = torch.where(counted, keys.nan_to_num(nan=low, posinf=torch.inf, neginf=low), -torch.inf)
+    values, places = finite.sort(descending=True, stable=True)
+    n = counted.sum()
+    m, k = ranks_on_device(keep, n)
+    lam, lam_hat = torch.full_like(keys[:1].sum(), -torch.inf), torch.full_like(keys[:1].sum(), torch.inf)
+    if len(keys):
+        ends = torch.stack([k, m]).sub(1).clamp(0, len(keys) - 1)
+        lam, lam_hat = torch.where(torch.stack([k, m]) > 0, values[ends], torch.stack([lam, lam_hat])).unbind()
+    exist = (m >= 0) & (m < k) & (k <= n) | (n == 0)
+    return places, m, (k - m).clamp(min=0), (lam, lam_hat, exist)
+
+
+def _room(keep: RankedRange, n: int) -> int:
+    """The most that can be kept of up to n, whatever the number that counts."""
+    k = keep.k * n if isinstance(keep.k, float) else keep.k
+    if isinstance(keep.m, float):
+        most = (keep.k - keep.m) * n if isinstance(keep.k, float) else float(k)
+    else:
+        most = k - keep.m
+    return min(n, max(math.floor(most) + 1, 1))
+
+
+# --- what is given
+
+
+def keeps_all(keep: RankedRange) -> bool:
+    return keep.m == 0 and isinstance(keep.k, float) and keep.k == 1.0
+
+
+def checked_key(key: str | None, per: str, reference: Tensor | None, target: Tensor) -> str:
+    """The key, by default the excess of tokens and the loss of sequences."""
+    if per not in ("token", "sequence"):
+        raise ValueError(f"per must be 'token' or 'sequence', got {per!r}; choose one of the two")
+    if per == "sequence" and target.dim() < 2:
+        raise ValueError(
+            f"per='sequence' needs a target (sequences, length), got shape {tuple(target.shape)}; do not flatten it"
+        )
+    if key is None:
+        key = "reference" if reference is not None else "excess" if per == "token" else "loss"
+    if key not in KEYS:
+        raise ValueError(f"key must be one of {KEYS}, got {key!r}; choose one of these")
+    if (key == "reference") != (reference is not None):
+        given = "no reference" if reference is None else "a reference"
+        raise ValueError(f"key='reference' and reference= belong together, got key={key!r} with {given}; pass both")
+    if reference is not None and reference.shape != target.shape:
+        raise ValueError(
+            f"reference must hold one loss per token, shape {tuple(target.shape)}, got {tuple(reference.shape)}"
+        )
+    return key
+
+
+def prepared(
+    hidden: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    bias: Tensor | None,
+    ignore_index: int,
+    softcap: float | None,
+    label_smoothing: float,
+) -> tuple[Tokens, Head]:
+    """Checked and flattened inputs, in the dtype of autocast if it is on."""
+    if hidden.dim() < 2 or weight.dim() != 2 or hidden.shape[-1] != weight.shape[1]:
+        raise ValueError(
+            f"need hidden (..., features) and weight (words, features), got shapes {tuple(hidden.shape)} and "
+            f"{tuple(weight.shape)}; pass the last layer's input and its matrix"
+        )
+    if target.shape != hidden.shape[:-1] or target.is_floating_point() or target.dtype == torch.bool:
+        raise ValueError(
+            f"target must hold one integer per token, shape {tuple(hidden.shape[:-1])}, got {target.dtype} of shape "
+            f"{tuple(target.shape)}"
+        )
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(f"bias must have shape ({len(weight)},), got {tuple(bias.shape)}")
+    if softcap is not None and not 0 < softcap < math.inf:
+        raise ValueError(f"softcap must be positive, got {softcap!r}; leave it out for none")
+    if not 0.0 <= label_smoothing < 1.0:
+        raise ValueError(f"label_smoothing must be in [0, 1), got {label_smoothing!r}")
+    hidden, weight, bias = _one_dtype(hidden, _gathered(weight), None if bias is None else _gathered(bias))
+    flat, shape = target.reshape(-1).long(), target.shape
+    counted = flat != ignore_index
+    inside = torch.where(counted, flat, 0)
+    if inside.is_cpu and not _compiling() and len(inside):
+        low, high = (int(end) for end in inside.aminmax())
+        if low < 0 or high >= len(weight):
+            raise ValueError(
+                f"targets must be from 0 to {len(weight) - 1} or ignore_index={ignore_index}, got {low} to {high}"
+            )
+    tokens = Tokens(hidden.reshape(-1, hidden.shape[-1]), inside, counted, shape)
+    return tokens, Head(weight, bias, softcap, label_smoothing)
+
+
+def _gathered(parameter: Tensor) -> Tensor:
+    """The whole of a parameter that is sharded over processes (FSDP2); its gradient is averaged over them."""
+    if not hasattr(parameter, "full_tensor"):
+        return parameter
+    from torch.distributed.tensor import Partial
+
+    whole: Tensor = parameter.full_tensor(grad_placements=[Partial("avg")] * parameter.device_mesh.ndim)  # type: ignore[attr-defined]
+    return whole
+
+
+def _one_dtype(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    kind = hidden.device.type
+    if torch.is_autocast_enabled(kind):
+        dtype = torch.get_autocast_dtype(kind)
+        if hidden.dtype != torch.float64:
+            hidden, weight = hidden.to(dtype), weight.to(dtype)
+    if not hidden.is_floating_point() or hidden.dtype != weight.dtype:
+        raise TypeError(
+            f"hidden and weight must be floating point of one dtype, got {hidden.dtype} and {weight.dtype}; "
+            "convert one of them, or use torch.autocast"
+        )
+    return hidden, weight, None if bias is None else bias.to(weight.dtype)
+
+
+def _compiling() -> bool:
+    return torch.compiler.is_compiling()

@@ -1,0 +1,175 @@
+"""What is read off the logits of a token, and the slopes of its loss in them; products of matrices in blocks.
+
+Logits come in blocks: some tokens with all words of the vocabulary, or all tokens with some of the words. Of a block
+only small vectors are kept. Eager PyTorch is the definition; on a GPU with Triton one kernel does each of the two.
+
+For the logits z of one token with target y (after the soft cap, cap * tanh(z / cap)) and p = softmax(z):
+    nll     = log-sum-exp(z) - z_y
+    loss    = (1 - s) nll + s (log-sum-exp(z) - mean z)          s = label_smoothing, as in nn.CrossEntropyLoss
+    excess  = nll - entropy(p) = sum p z - z_y                   more surprised than the model expected to be
+    rank    = share of the words that are less likely than y
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .functional import sum_dtype
+from .launching import INTERPRETED, TRITON
+
+if TRITON:
+    import triton
+
+    from . import _token_kernels
+
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+# Bytes of logits in memory at a time. On a GPU products need large blocks to run at full speed.
+_ROOM = {"cuda": 1 << 29, "cpu": 1 << 25}
+_WIDE_PRODUCTS = "dtype_out" in torch.ops.aten.addmm.overloads()  # products of halves summed up in float32
+
+
+class Head(NamedTuple):
+    """How hidden states become losses: the matrix and the bias of the last layer, and the settings of the loss."""
+
+    weight: Tensor
+    bias: Tensor | None
+    softcap: float | None
+    label_smoothing: float
+
+
+class Scores(NamedTuple):
+    """One number per token: see the top of this file."""
+
+    lse: Tensor
+    nll: Tensor
+    loss: Tensor
+    excess: Tensor
+    rank: Tensor
+
+
+def logits_of(hidden: Tensor, head: Head, words: slice = slice(None)) -> Tensor:
+    """The logits of these tokens for these words, before the soft cap."""
+    weight = head.weight[words]
+    return hidden @ weight.t() if head.bias is None else torch.addmm(head.bias[words], hidden, weight.t())
+
+
+def blocks(n: int, width: int, like: Tensor) -> Iterator[slice]:
+    """Slices of n rows such that a block of rows of this width takes no more room than is meant for logits."""
+    room = _ROOM.get(like.device.type, _ROOM["cuda"])
+    most = max(room // max(width * like.element_size(), 1), 1)
+    size = max(-(-n // -(-n // most)), 1) if n else 1
+    size = min(-(-size // 128) * 128, most) if size > 128 else size  # whole tiles of a product
+    for start in range(0, n, size):
+        yield slice(start, min(start + size, n))
+
+
+def score(logits: Tensor, target: Tensor, head: Head) -> Scores:
+    """The scores of tokens with targets in range, from their logits for all words."""
+    wide = sum_dtype(logits)
+    if _fits(logits):
+        columns = torch.ops.rankrange.token_scores(logits, target, head.softcap)
+    else:
+        columns = _eager_columns(logits.to(wide), target, head.softcap)
+    lse, given, expected, mean, rank = columns.unbind()
+    nll, smooth = lse - given, head.label_smoothing
+    loss = nll if smooth == 0 else (1 - smooth) * nll + smooth * (lse - mean)
+    return Scores(lse, nll, loss, expected - given, rank)
+
+
+def slopes_(logits: Tensor, target: Tensor, lse: Tensor, weight: Tensor, head: Head, first_word: int = 0) -> Tensor:
+    """The logits of a block, overwritten by weight times the derivative of each token's loss in them."""
+    smooth = head.label_smoothing
+    on_all = smooth / head.weight.shape[0]
+    if _fits(logits):
+        torch.ops.rankrange.token_slopes_(logits, target, lse, weight, first_word, head.softcap, 1 - smooth, on_all)
+        return logits
+    z = _capped(logits.to(lse.dtype), head.softcap)
+    slope = torch.exp(z - lse[:, None]) - on_all
+    words = torch.arange(first_word, first_word + z.shape[1], device=z.device)
+    slope = slope - (words == target[:, None]).to(slope.dtype) * (1 - smooth)
+    if head.softcap is not None:
+        slope = slope * (1 - (z / head.softcap) ** 2)
+    return logits.copy_(torch.where(weight[:, None] == 0, 0.0, weight[:, None] * slope))
+
+
+def add_product_(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """total += a @ b, summed up in the dtype of `total`, which may be wider than that of the factors."""
+    if a.dtype == total.dtype:
+        total.addmm_(a, b)
+    elif a.is_cuda and _WIDE_PRODUCTS:
+        torch.ops.aten.addmm.dtype_out(total, a, b, total.dtype, out=total)
+    else:
+        total.addmm_(a.to(total.dtype), b.to(total.dtype))
+
+
+def _eager_columns(z: Tensor, target: Tensor, softcap: float | None) -> Tensor:
+    z = _capped(z, softcap)
+    lse = z.logsumexp(1)
+    p = torch.exp(z - lse[:, None])
+    given = z.gather(1, target[:, None])[:, 0]
+    expected = torch.where(p == 0, 0.0, p * z).sum(1)  # a word that cannot be has a logit of minus infinity
+    rank = (z < given[:, None]).to(z.dtype).mean(1)
+    return torch.stack([lse, given, expected, z.mean(1), rank])
+
+
+def _capped(z: Tensor, softcap: float | None) -> Tensor:
+    return z if softcap is None else softcap * torch.tanh(z / softcap)
+
+
+def _fits(logits: Tensor) -> bool:
+    return TRITON and logits.dtype in _DTYPES and (logits.is_cuda or INTERPRETED) and logits.numel() > 0
+
+
+@torch.library.custom_op("rankrange::token_scores", mutates_args=())
+def _token_scores_op(logits: Tensor, target: Tensor, softcap: float | None) -> Tensor:
+    logits = logits.contiguous()
+    n_tokens, n_words = logits.shape
+    out = torch.empty(5, n_tokens, dtype=torch.float32, device=logits.device)
+    block = min(triton.next_power_of_2(n_words), 1 << 13)
+    _token_kernels.token_scores[(n_tokens,)](
+        logits, target.contiguous(), out, n_tokens, n_words, softcap or 1.0,
+        CAP=softcap is not None, BLOCK=block, num_warps=8 if block >= 2048 else 4,
+    )  # fmt: skip
+    return out
+
+
+@_token_scores_op.register_fake
+def _(logits: Tensor, target: Tensor, softcap: float | None) -> Tensor:
+    return logits.new_empty((5, logits.shape[0]), dtype=torch.float32)
+
+
+@torch.library.custom_op("rankrange::token_slopes_", mutates_args=("logits",))
+def _token_slopes_op(
+    logits: Tensor,
+    target: Tensor,
+    lse: Tensor,
+    weight: Tensor,
+    first_word: int,
+    softcap: float | None,
+    on_target: float,
+    on_all: float,
+) -> None:
+    n_tokens, n_words = logits.shape
+    block = min(triton.next_power_of_2(n_words), 1 << 12)
+    _token_kernels.token_slopes[(n_tokens, triton.cdiv(n_words, block))](
+        logits, target.contiguous(), lse.float().contiguous(), weight.float().contiguous(), n_words, first_word,
+        softcap or 1.0, on_target, on_all, CAP=softcap is not None, BLOCK=block, num_warps=8 if block >= 2048 else 4,
+    )  # fmt: skip
+
+
+@_token_slopes_op.register_fake
+def _(
+    logits: Tensor,
+    target: Tensor,
+    lse: Tensor,
+    weight: Tensor,
+    first_word: int,
+    softcap: float | None,
+    on_target: float,
+    on_all: float,
+) -> None:
+    return None

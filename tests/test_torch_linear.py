@@ -1,0 +1,323 @@
+"""Token losses with the last layer in one: losses and gradients are those of the definition in float64."""
+
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+import torch.nn.functional as F  # noqa: E402
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+
+import rankrange as rr  # noqa: E402
+import rankrange.torch as rrt  # noqa: E402
+from rankrange.torch import token_scores  # noqa: E402
+
+IGNORED = -100
+# Torch's own deprecations at the first use of its compiler are not ours to fix.
+compiled = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch):
+    """Blocks of a few rows, so that small batches take several."""
+    monkeypatch.setitem(token_scores._ROOM, "cpu", 1 << 10)
+
+
+def definition(hidden, weight, target, m, k, key="excess", per="token", bias=None, reference=None, softcap=None,
+               label_smoothing=0.0):  # fmt: skip
+    """(loss, kept tokens) from all logits: sort, take the ranks, average. Ties by position, the first highest."""
+    logits = hidden @ weight.T if bias is None else hidden @ weight.T + bias
+    if softcap is not None:
+        logits = softcap * torch.tanh(logits / softcap)
+    flat, y = logits.reshape(-1, logits.shape[-1]), target.reshape(-1)
+    losses = F.cross_entropy(flat, y, reduction="none", ignore_index=IGNORED, label_smoothing=label_smoothing)
+    plain = F.cross_entropy(flat, y, reduction="none", ignore_index=IGNORED)
+    if key == "excess":
+        p = flat.softmax(1)
+        keys = plain - (p * (-flat.log_softmax(1))).nan_to_num().sum(1)
+    else:
+        keys = losses - (0.0 if reference is None else reference.reshape(-1))
+    counted = y != IGNORED
+    units = [[i] for i in range(len(y)) if counted[i]]
+    if per == "sequence":
+        rows = torch.arange(len(y)).reshape(target.shape[0], -1)
+        units = [[int(i) for i in row if counted[i]] for row in rows]
+        units = [unit for unit in units if unit]
+    if not units:
+        return (flat * 0.0).sum(), []
+    units.sort(key=lambda unit: -float(keys.detach()[unit].mean()))  # Python's sort is stable
+    low, high = (round(x * len(units)) if isinstance(x, float) else x for x in (m, k))
+    if low >= high:
+        exact = [x * len(units) if isinstance(x, float) else x for x in (m, k)]
+        low = int(sum(exact) / 2)
+        high = low + 1
+    kept = [i for unit in units[low:high] for i in unit]
+    return losses[kept].mean(), sorted(kept)
+
+
+def batch(seed=0, shape=(5, 7), features=4, words=11, dtype=torch.float64, spread=1.0, ignored=0.3, bias=False):
+    g = torch.Generator().manual_seed(seed)
+    hidden = (spread * torch.randn(*shape, features, generator=g, dtype=torch.float64)).to(dtype).requires_grad_()
+    weight = torch.randn(words, features, generator=g, dtype=torch.float64).to(dtype).requires_grad_()
+    target = torch.randint(0, words, shape, generator=g)
+    target = torch.where(torch.rand(shape, generator=g) < ignored, IGNORED, target)
+    b = torch.randn(words, generator=g, dtype=torch.float64).to(dtype).requires_grad_() if bias else None
+    return hidden, weight, target, b
+
+
+def gradients(value, *inputs):
+    inputs = [x for x in inputs if x is not None]
+    return torch.autograd.grad(1.7 * value, inputs)
+
+
+def check(hidden, weight, target, m, k, rtol=1e-10, atol=1e-12, **options):
+    value = rrt.linear_ranked_range(hidden, weight, target, m, k, **options)
+    options.pop("ignore_index", None)
+    exact = [x if x is None else x.detach().double().requires_grad_() for x in (hidden, weight, options.get("bias"))]
+    options["key"] = options.get("key") or ("excess" if options.get("per", "token") == "token" else "loss")
+    expected, _ = definition(*exact[:2], target, m, k, **{**options, "bias": exact[2]})
+    torch.testing.assert_close(value.double(), expected, rtol=rtol, atol=atol)
+    found = gradients(value, hidden, weight, options.get("bias"))
+    for mine, true in zip(found, gradients(expected, *exact), strict=True):
+        torch.testing.assert_close(mine.double(), true, rtol=rtol, atol=atol)
+
+
+RANKS = [(0.2, 0.8), (0, 1.0), (0.0, 0.5), (0.3, 1.0), (2, 9), (0, 1), (4, 5), (1, 1.0), (0.45, 0.46)]
+
+
+@pytest.mark.parametrize("ranks", RANKS, ids=str)
+@pytest.mark.parametrize("key", ["excess", "loss"])
+def test_loss_and_gradients_are_those_of_the_definition(ranks, key):
+    hidden, weight, target, bias = batch(bias=True)
+    check(hidden, weight, target, *ranks, key=key, bias=bias)
+    check(hidden, weight, target, *ranks, key=key, bias=bias, softcap=2.0, label_smoothing=0.1)
+
+
+@pytest.mark.parametrize("ranks", [(0.2, 0.8), (0, 1.0), (1, 3), (0.5, 0.51)], ids=str)
+@pytest.mark.parametrize("key", ["excess", None])
+def test_sequences_are_ranked_by_their_mean(ranks, key):
+    hidden, weight, target, _ = batch(seed=1)
+    target[2] = IGNORED
+    check(hidden, weight, target, *ranks, key=key, per="sequence")
+
+
+@settings(max_examples=40)
+@given(
+    seed=st.integers(0, 10**6),
+    n=st.integers(1, 30),
+    m=st.floats(0.0, 0.9),
+    width=st.floats(0.01, 1.0),
+    ignored=st.sampled_from([0.0, 0.5, 0.9]),
+    per=st.sampled_from(["token", "sequence"]),
+    spread=st.sampled_from([0.0, 1.0, 300.0]),
+)
+def test_any_batch_equals_the_definition(seed, n, m, width, ignored, per, spread):
+    hidden, weight, target, _ = batch(seed, (n, 3), ignored=ignored, spread=spread)
+    check(hidden, weight, target, m, min(m + width, 1.0), per=per, rtol=1e-9, atol=1e-10)
+
+
+def test_reference_losses_decide_the_rank_and_not_the_loss():
+    hidden, weight, target, _ = batch()
+    reference = torch.rand(target.shape, dtype=torch.float64)
+    check(hidden, weight, target, 0, 0.6, key="reference", reference=reference)
+    value = rrt.linear_ranked_range(hidden, weight, target, 0, 0.6, reference=reference)
+    torch.testing.assert_close(
+        value, definition(hidden, weight, target, 0, 0.6, key="reference", reference=reference)[0]
+    )
+
+
+def test_gradients_are_those_of_finite_differences():
+    hidden, weight, target, bias = batch(shape=(2, 4), bias=True)
+
+    def value(h, w, b):
+        return rrt.linear_ranked_range(h, w, target, 0.2, 0.8, bias=b, softcap=3.0, label_smoothing=0.2)
+
+    assert torch.autograd.gradcheck(value, (hidden, weight, bias))
+    assert torch.autograd.gradcheck(lambda h, w: rrt.linear_ranked_range(h, w, target, 0, 1.0), (hidden, weight))
+
+
+def test_of_equal_keys_the_first_in_the_batch_has_the_higher_rank():
+    hidden = torch.ones(6, 2, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(5, 2, dtype=torch.float64)
+    target = torch.tensor([3, IGNORED, 3, 3, 3, 3])
+    (slopes,) = torch.autograd.grad(rrt.linear_ranked_range(hidden, weight, target, 2, 4), hidden)
+    assert slopes.abs().sum(1).nonzero()[:, 0].tolist() == [3, 4]
+
+
+@pytest.mark.parametrize("scale", [1e3, 1e4, 3e37])
+def test_extreme_logits_stay_finite_and_right(scale):
+    hidden, weight, target, _ = batch(spread=scale, dtype=torch.float32, ignored=0.0)
+    if scale > 1e30:
+        hidden = hidden.detach().clamp(-1e38, 1e38).requires_grad_()
+        value = rrt.linear_ranked_range(hidden, weight.detach() / 100, target, 0.1, 0.9)
+        assert value.isfinite()
+        assert all(g.isfinite().all() for g in torch.autograd.grad(value, hidden))
+    else:  # numbers of few digits, so that the logits are exact in float32 too
+        hidden, weight = ((x.detach() * 4).round() / 4 for x in (hidden, weight))
+        check(hidden.requires_grad_(), weight.requires_grad_(), target, 0.1, 0.9, rtol=1e-5, atol=1e-5)
+
+
+def test_a_word_that_cannot_be_has_an_infinite_loss_which_can_be_dropped():
+    hidden, weight, target, bias = batch(bias=True, ignored=0.0)
+    with torch.no_grad():
+        bias[3] = -torch.inf
+    n = int((target == 3).sum())
+    assert n > 0
+    assert rrt.linear_ranked_range(hidden, weight, target, 0, 1.0, bias=bias).isinf()
+    value = rrt.linear_ranked_range(hidden, weight, target, n, 1.0, bias=bias)
+    other = torch.where(target == 3, IGNORED, target)
+    expected = rrt.linear_ranked_range(hidden, weight, other, 0, 1.0, bias=bias)
+    torch.testing.assert_close(value, expected)
+    for mine, true in zip(gradients(value, hidden, weight), gradients(expected, hidden, weight), strict=True):
+        torch.testing.assert_close(mine, true)
+
+
+@pytest.mark.parametrize("ranks", [(0.2, 0.9), (0, 1.0)], ids=str)
+def test_nan_is_loud_but_not_in_an_ignored_token(ranks):
+    hidden, weight, target, _ = batch(ignored=0.0)
+    with torch.no_grad():
+        hidden[1, 2] = torch.nan
+    value = rrt.linear_ranked_range(hidden, weight, target, *ranks)
+    assert value.isnan()
+    if ranks != (0, 1.0):
+        assert all(g.isnan().any() for g in gradients(value, hidden, weight))
+    target[1, 2] = IGNORED
+    assert rrt.linear_ranked_range(hidden, weight, target, *ranks).isfinite()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("ranks", [(0.2, 0.9), (0, 1.0)], ids=str)
+def test_narrow_dtypes(dtype, ranks):
+    hidden, weight, target, _ = batch(dtype=dtype, features=8, ignored=0.1)
+    criterion = rrt.LinearAoRRLoss(*ranks)
+    value = criterion(hidden, weight, target)
+    assert value.dtype == torch.float32
+    # Which tokens are kept may differ where rounded logits tie: the loss is compared on those that were.
+    exact = hidden.detach().double().requires_grad_(), weight.detach().double().requires_grad_()
+    kept = criterion.last_weights.bool() if ranks != (0, 1.0) else target != IGNORED
+    expected = F.cross_entropy((exact[0] @ exact[1].T)[kept], target[kept])
+    tolerance = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 4e-2}[dtype]
+    torch.testing.assert_close(value.double(), expected, rtol=tolerance, atol=tolerance)
+    for mine, true in zip(gradients(value, hidden, weight), gradients(expected, *exact), strict=True):
+        assert mine.dtype == dtype
+        assert (mine.double() - true).norm() < tolerance * true.norm()
+
+
+@pytest.mark.parametrize("per", ["token", "sequence"])
+@pytest.mark.parametrize("ranks", [(0.2, 0.9), (0, 1.0), (1, 3)], ids=str)
+def test_nothing_to_rank_gives_zero_with_zero_gradients(per, ranks):
+    for shape in [(0, 4), (3, 4)]:
+        hidden, weight, target, _ = batch(shape=shape, ignored=2.0)
+        value = rrt.linear_ranked_range(hidden, weight, target, *ranks, per=per)
+        assert value == 0
+        assert all((g == 0).all() for g in gradients(value, hidden, weight))
+
+
+def test_one_token_is_kept_by_any_fractions():
+    hidden, weight, target, _ = batch(shape=(1, 1), ignored=0.0)
+    for ranks in [(0.6, 1.0), (0.2, 0.3), (0, 1.0), (0, 1)]:
+        check(hidden, weight, target, *ranks)
+
+
+def test_all_logits_are_never_in_memory(monkeypatch):
+    hidden, weight, target, _ = batch(shape=(40, 10), words=50)
+    sizes = []
+    plain = token_scores.logits_of
+
+    def watched(*args):
+        logits = plain(*args)
+        sizes.append(logits.numel())
+        return logits
+
+    monkeypatch.setattr("rankrange.torch.token_passes.logits_of", watched)
+    monkeypatch.setitem(token_scores._ROOM, "cpu", 8 * 50 * 20)
+    for ranks, products in [((0.1, 0.5), 2), ((0, 1.0), 1)]:
+        sizes.clear()
+        gradients(rrt.linear_ranked_range(hidden, weight, target, *ranks), hidden, weight)
+        assert max(sizes) <= 50 * 20
+        kept = 1 if products == 1 else 1.45
+        assert sum(sizes) <= kept * 400 * 50 + 50 * 20
+    sizes.clear()
+    with torch.no_grad():
+        rrt.linear_ranked_range(hidden, weight, target, 0.1, 0.5)
+    assert sum(sizes) == 400 * 50
+
+
+def test_autocast_takes_its_dtype_and_gives_gradients_in_that_of_the_weight():
+    hidden, weight, target, _ = batch(dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        value = rrt.linear_ranked_range(hidden, weight, target, 0.1, 0.9)
+    assert value.dtype == torch.float32
+    assert all(g.dtype == torch.float32 for g in gradients(value, hidden, weight))
+
+
+@compiled
+def test_a_step_under_torch_compile_is_one_graph():
+    torch._dynamo.reset()
+    hidden, weight, target, _ = batch()
+
+    def step(h, w, y):
+        return rrt.linear_ranked_range(torch.tanh(h), w, y, 0.1, 0.8)
+
+    run = torch.compile(step, backend="aot_eager", fullgraph=True)
+    expected, found = step(hidden, weight, target), run(hidden, weight, target)
+    torch.testing.assert_close(found, expected)
+    for mine, true in zip(gradients(found, hidden, weight), gradients(expected, hidden, weight), strict=True):
+        torch.testing.assert_close(mine, true)
+
+
+def test_activation_checkpointing_changes_nothing():
+    hidden, weight, target, _ = batch()
+    plain = rrt.linear_ranked_range(torch.tanh(hidden), weight, target, 0.1, 0.8)
+    saved = torch.utils.checkpoint.checkpoint(
+        lambda h, w: rrt.linear_ranked_range(torch.tanh(h), w, target, 0.1, 0.8), hidden, weight, use_reentrant=False
+    )
+    for mine, true in zip(gradients(saved, hidden, weight), gradients(plain, hidden, weight), strict=True):
+        torch.testing.assert_close(mine, true, rtol=0, atol=0)
+
+
+def test_a_ranked_range_stands_for_both_ranks():
+    hidden, weight, target, _ = batch()
+    both = rrt.linear_ranked_range(hidden, weight, target, rr.RankedRange(0.1, 0.8))
+    torch.testing.assert_close(both, rrt.linear_ranked_range(hidden, weight, target, 0.1, 0.8))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"target": torch.zeros(5, 7)}, "one integer per token"),
+        ({"target": torch.full((5, 7), 11)}, "from 0 to 10"),
+        ({"weight": torch.zeros(11, 3)}, "need hidden"),
+        ({"weight": torch.zeros(11, 4)}, "one dtype"),
+        ({"key": "perplexity"}, "key must be"),
+        ({"key": "reference"}, "belong together"),
+        ({"key": "loss", "reference": torch.zeros(5, 7)}, "belong together"),
+        ({"reference": torch.zeros(5)}, "one loss per token"),
+        ({"per": "batch"}, "per must be"),
+        ({"bias": torch.zeros(3)}, "bias must have"),
+        ({"softcap": 0.0}, "softcap must be"),
+        ({"label_smoothing": 1.0}, "label_smoothing must be"),
+        ({"m": 100, "k": 200}, "need 0 <= m < k <= n"),
+    ],
+    ids=lambda x: x if isinstance(x, str) else "",
+)
+def test_errors_say_what_is_wrong(change, message):
+    hidden, weight, target, _ = batch()
+    given = {"hidden": hidden, "weight": weight, "target": target, "m": 0.1, "k": 0.9, **change}
+    with pytest.raises((ValueError, TypeError), match=message):
+        rrt.linear_ranked_range(**given)
+
+
+def test_a_flat_target_has_no_sequences():
+    hidden, weight, target, _ = batch()
+    with pytest.raises(ValueError, match="do not flatten"):
+        rrt.linear_ranked_range(hidden.reshape(-1, 4), weight, target.reshape(-1), 0.1, 0.9, per="sequence")
+
+
+def test_excess_is_the_loss_minus_the_entropy_of_the_prediction():
+    z = torch.tensor([[0.0, 0.0, math.log(2.0)]], dtype=torch.float64)
+    head = token_scores.Head(torch.eye(3), None, None, 0.0)
+    found = token_scores.score(z, torch.tensor([0]), head)
+    entropy = -(0.25 * math.log(0.25) * 2 + 0.5 * math.log(0.5))
+    assert float(found.excess) == pytest.approx(math.log(4.0) - entropy)

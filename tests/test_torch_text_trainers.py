@@ -1,0 +1,149 @@
+"""The recipes of docs/text_models.md in the real trainers, on a CPU, with a tiny model made from its configuration."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+import torch.nn.functional as F  # noqa: E402
+from torch import nn  # noqa: E402
+
+import rankrange.torch as rrt  # noqa: E402
+
+PAGE = Path(__file__).parent.parent / "docs" / "text_models.md"
+# What the trainers warn of at their own start is not ours to fix.
+pytestmark = pytest.mark.filterwarnings("ignore")
+WORDS, LENGTH = 40, 12
+
+
+def run_section(heading, **names):
+    """Run the code of one section of the page."""
+    text = PAGE.read_text(encoding="utf-8")
+    section = re.split(rf"^##+ {re.escape(heading)}$", text, flags=re.MULTILINE)[1]
+    section = re.split(r"^##+ ", section, flags=re.MULTILINE)[0]
+    names |= {"torch": torch, "nn": nn, "rrt": rrt, "F": F}
+    for code in re.findall(r"^```python\n(.*?)^```", section, flags=re.MULTILINE | re.DOTALL):
+        exec(compile(code, f"{PAGE.name}: {heading}", "exec"), names)
+    return names
+
+
+def corpus(n=24):
+    g = torch.Generator().manual_seed(0)
+    words = torch.randint(0, WORDS, (n, LENGTH), generator=g)
+    labels = words.clone()
+    labels[:, :3] = -100
+    labels[1::2, 7:] = -100  # micro-batches of different numbers of tokens
+    return [{"input_ids": row, "labels": y} for row, y in zip(words, labels, strict=True)]
+
+
+def gpt2():
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(
+        vocab_size=WORDS, n_positions=16, n_embd=8, n_layer=1, n_head=2, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0
+    )
+    return transformers.GPT2LMHeadModel(config)
+
+
+class Embedded(nn.Module):
+    """A body and a head of its own, for the recipes that need no library."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Embedding(WORDS, 8), nn.Linear(8, 8), nn.Tanh())
+        self.head = nn.Linear(8, WORDS, bias=False)
+
+
+class Checkpointed(nn.Module):
+    """Activations are computed again in the backward pass."""
+
+    def __init__(self, body):
+        super().__init__()
+        self.body = body
+
+    def forward(self, x):
+        return torch.utils.checkpoint.checkpoint(self.body, x, use_reentrant=False)
+
+
+def trainer_of(tmp_path, model, batch, accumulate, **options):
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    arguments = transformers.TrainingArguments(
+        output_dir=str(tmp_path), per_device_train_batch_size=batch, gradient_accumulation_steps=accumulate,
+        max_steps=3, learning_rate=0.1, optim="sgd", lr_scheduler_type="constant", report_to=[], use_cpu=True,
+        logging_strategy="no", save_strategy="steps", save_steps=2, max_grad_norm=0.0, seed=0, disable_tqdm=True,
+    )  # fmt: skip
+    names = run_section("Hugging Face Trainer", model=model, arguments=arguments, dataset=corpus(), **options)
+    return names
+
+
+def test_hugging_face_trainer_honours_the_number_of_items_under_accumulation(tmp_path):
+    """Two micro-batches of two give the step of one batch of four: m = 0, so that the mean is over all tokens."""
+    found = []
+    for batch, accumulate in ((4, 1), (2, 2)):
+        model = gpt2()
+        names = trainer_of(tmp_path / str(batch), model, batch, accumulate, m=0.0)
+        names["trainer"].train()
+        found.append([parameter.detach().clone() for parameter in model.parameters()])
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-6)
+
+
+def test_hugging_face_trainer_gives_the_loss_of_the_definition(tmp_path):
+    model = gpt2()
+    names = trainer_of(tmp_path, model, 4, 1, m=0.25)
+    rows = corpus()[:4]
+    words, labels = (torch.stack([row[name] for row in rows]) for name in ("input_ids", "labels"))
+    n = int((labels[:, 1:] != -100).sum())
+    inputs = names["trainer"].data_collator(rows)
+    loss = names["trainer"].compute_loss(model.eval(), dict(inputs), num_items_in_batch=torch.tensor(n))
+    logits = model(words).logits[:, :-1]
+    losses = F.cross_entropy(logits.reshape(-1, WORDS), labels[:, 1:].reshape(-1), reduction="none")
+    p = logits.reshape(-1, WORDS).softmax(1)
+    excess = losses + (p * p.log()).sum(1)
+    counted = (labels[:, 1:] != -100).reshape(-1)
+    kept = losses[counted][excess[counted].argsort(descending=True)][round(0.25 * n) :]
+    torch.testing.assert_close(loss, kept.mean(), rtol=1e-4, atol=1e-5)
+
+
+def test_hugging_face_checkpoints_hold_what_was_estimated(tmp_path):
+    names = trainer_of(tmp_path, gpt2(), 4, 1, m="auto")
+    names["trainer"].train()
+    state = torch.load(tmp_path / "checkpoint-2" / "criterion.pt", weights_only=True)
+    assert state["_extra_state"]["batches"] == 2
+    assert names["criterion"].batches == 3
+    again = trainer_of(tmp_path, gpt2(), 4, 1, m="auto")
+    again["trainer"].train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    assert again["criterion"].batches == 3
+
+
+def test_lightning(tmp_path):
+    lightning = pytest.importorskip("lightning", reason="lightning is not installed")
+    names = run_section("Lightning", body=Embedded().body, head=nn.Linear(8, WORDS))
+    module = names["TextModel"](Embedded())
+    words = torch.stack([row["input_ids"] for row in corpus()])
+    loader = torch.utils.data.DataLoader(rrt.WithIndex(torch.utils.data.TensorDataset(words)), batch_size=4)
+    trainer = lightning.Trainer(
+        max_epochs=2, accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False,
+        default_root_dir=str(tmp_path),
+    )  # fmt: skip
+    trainer.fit(module, loader)
+    assert module.criterion.batches == 12
+    path = next(tmp_path.rglob("*.ckpt"))
+    saved = torch.load(path, weights_only=False)["state_dict"]
+    assert saved["criterion._extra_state"]["batches"] == 12
+    assert saved["criterion.memory.visits"][:24].tolist() == [2] * 24
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_plain_loop_also_compiled_and_checkpointed(compiled):
+    torch._dynamo.reset()
+    model = Embedded()
+    words = torch.stack([row["input_ids"] for row in corpus()])
+    before = F.cross_entropy(model.head(model.body(words[:, :-1])).reshape(-1, WORDS), words[:, 1:].reshape(-1))
+    if compiled:
+        model.body = Checkpointed(torch.compile(model.body, backend="aot_eager", fullgraph=True))
+    batches = [(words[i : i + 4], torch.arange(i, i + 4)) for i in range(0, 24, 4)] * 10
+    names = run_section("A plain loop", model=model, batches=batches, n_documents=24)
+    assert names["loss"] < before - 0.3
+    assert names["criterion"].memory.visits[:-1].tolist() == [10] * 24

@@ -1,0 +1,31 @@
+"""The kernels for token losses: in Triton's interpreter at small sizes, and on a GPU, if there is one, at full size."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("Triton is not installed", allow_module_level=True)
+
+CHECKS = Path(__file__).with_name("token_kernel_checks.py")
+
+
+def run(interpreted):
+    """The interpreter has to be chosen before Triton is imported: a process of its own."""
+    environment = {**os.environ, "TRITON_INTERPRET": "1" if interpreted else "0"}
+    done = subprocess.run([sys.executable, CHECKS], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+
+
+def test_kernels_give_the_losses_and_gradients_of_the_definition_in_the_interpreter():
+    run(interpreted=True)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_kernels_give_the_losses_and_gradients_of_the_definition_on_the_gpu():
+    run(interpreted=False)

@@ -1,0 +1,121 @@
+"""Checks of the kernels for token losses against the definition in float64, on a GPU or in Triton's interpreter.
+
+TRITON_INTERPRET=1 python tests/token_kernel_checks.py       small sizes on a CPU
+python tests/token_kernel_checks.py                          on a GPU, up to a vocabulary of 128256 words
+"""
+
+import itertools
+import os
+
+import torch
+import torch.nn.functional as F
+
+import rankrange.torch as rrt
+from rankrange.torch import token_scores
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = "cpu" if INTERPRETED else "cuda"
+SHAPES = (
+    [(13, 5, 17), (4, 8, 70)]
+    if INTERPRETED
+    else [(13, 5, 17), (257, 64, 5003), (2048, 512, 50257), (1500, 4096, 128256)]
+)
+TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 4e-2, torch.float16: 6e-3}
+LIMIT = {torch.float32: 2e-3 if DEVICE == "cuda" else 2e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
+
+
+def inputs(tokens, features, words, dtype, bias):
+    g = torch.Generator(DEVICE).manual_seed(words)
+    hidden = torch.randn(tokens, features, device=DEVICE, generator=g).to(dtype).requires_grad_()
+    weight = (torch.randn(words, features, device=DEVICE, generator=g) * 3 / features**0.5).to(dtype).requires_grad_()
+    target = torch.randint(0, words, (tokens,), device=DEVICE, generator=g)
+    target[::7] = -100
+    b = torch.randn(words, device=DEVICE, generator=g).to(dtype).requires_grad_() if bias else None
+    return hidden, weight, target, b
+
+
+def check_scores():
+    """What one kernel reads off the logits is what eager PyTorch finds in float64, and slopes are its derivatives."""
+    for (tokens, features, words), dtype, cap in itertools.product(SHAPES, TOLERANCE, (None, 5.0)):
+        hidden, weight, target, bias = inputs(tokens, features, words, dtype, True)
+        target = target.clamp(min=0)
+        logits = (hidden @ weight.t() + bias).detach()
+        if words < 100:
+            logits[1, 2], logits[2, 3] = -torch.inf, 3e4
+        head = token_scores.Head(weight, bias, cap, 0.1)
+        found = token_scores.score(logits, target, head)
+        exact = token_scores.score(logits.double(), target, head)
+        for name, mine, true in zip(found._fields, found, exact, strict=True):
+            torch.testing.assert_close(mine.double(), true, rtol=1e-4, atol=2e-4, msg=lambda m, n=name: f"{n}: {m}")
+        row_weight = torch.rand(tokens, device=DEVICE)
+        row_weight[0] = 0.0
+        z = logits.double().clamp(-1e30).requires_grad_()
+        capped = z if cap is None else cap * torch.tanh(z / cap)
+        loss = F.cross_entropy(capped, target, reduction="none", label_smoothing=0.1)
+        (true,) = torch.autograd.grad((row_weight.double() * loss).nan_to_num().sum(), z)
+        mine = token_scores.slopes_(logits.clone(), target, found.lse, row_weight, head)
+        torch.testing.assert_close(mine.double(), true, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+        half = words // 2
+        part = token_scores.slopes_(logits[:, half:].clone(), target, found.lse, row_weight, head, half)
+        assert torch.equal(part, mine[:, half:])
+
+
+def check_losses():
+    """Loss and gradients of the kept tokens against float64 on the same tokens, in one pass and in two."""
+    for (tokens, features, words), dtype in itertools.product(SHAPES, TOLERANCE):
+        hidden, weight, target, bias = inputs(tokens, features, words, dtype, tokens % 2)
+        for m, k, room in ((0.1, 0.7, 1 << 22), (0, 1.0, 1 << 24), (0, 0.6, 1 << 29), (0.1, 1.0, 1 << 29)):
+            if room < 1 << 29 and tokens * words > 1 << 22:
+                room <<= 3
+            token_scores._ROOM[DEVICE] = room if not INTERPRETED else 200
+            criterion = rrt.LinearAoRRLoss(m, k)
+            value = criterion(hidden, weight, target, bias)
+            leaves = [x for x in (hidden, weight, bias) if x is not None]
+            found = torch.autograd.grad(1.5 * value, leaves)
+            again = torch.autograd.grad(1.5 * criterion(hidden, weight, target, bias), leaves)
+            assert all(map(torch.equal, found, again)), "not the same bits twice"
+            exact = [x.detach().double().requires_grad_() for x in leaves]
+            kept = criterion.last_weights > 0
+            logits = exact[0][kept] @ exact[1].T + (exact[2] if bias is not None else 0.0)
+            expected = F.cross_entropy(logits, target[kept])
+            true = torch.autograd.grad(1.5 * expected, exact)
+            assert abs(value.item() - expected.item()) < LIMIT[dtype] * max(1.0, expected.item()), (value, expected)
+            for mine, correct in zip(found, true, strict=True):
+                error = ((mine.double() - correct).norm() / correct.norm()).item()
+                assert error < LIMIT[dtype], (words, dtype, m, k, error)
+
+
+def check_auto():
+    """m="auto" by kernels is m="auto" in eager float64: weights and the sums that move on."""
+    hidden, weight, target, _ = inputs(*SHAPES[1], torch.float32, False)
+    one, other = rrt.LinearAoRRLoss("auto", warmup=1), rrt.LinearAoRRLoss("auto", warmup=1)
+    for _ in range(3):
+        value = one(hidden, weight, target)
+        expected = other(hidden.double(), weight.double(), target)
+        torch.testing.assert_close(value.double(), expected, rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(one.last_weights.double(), other.last_weights, rtol=5e-3, atol=5e-3)
+    torch.testing.assert_close(one.noise.below, other.noise.below, rtol=2e-2, atol=1.0)
+
+
+def check_no_wait():
+    """Nothing waits for the device, ignored tokens or not (a GPU alone can tell)."""
+    if INTERPRETED:
+        return
+    hidden, weight, target, _ = inputs(2048, 512, 50257, torch.bfloat16, False)
+    criteria = [rrt.LinearAoRRLoss(0.1, 0.7), rrt.LinearAoRRLoss(), rrt.LinearAoRRLoss("auto")]
+    criteria.append(rrt.LinearAoRRLoss(0.1, 0.7, per="sequence"))
+    for criterion in criteria:
+        criterion(hidden.view(8, 256, -1), weight, target.view(8, 256)).backward()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for criterion in criteria:
+            criterion(hidden.view(8, 256, -1), weight, target.view(8, 256)).backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+if __name__ == "__main__":
+    torch.backends.cuda.matmul.allow_tf32 = False
+    for check in (check_scores, check_losses, check_auto, check_no_wait):
+        check()
+        print(check.__name__, "passed", flush=True)
