@@ -201,14 +201,15 @@ class AoRRLinear(BaseEstimator):
     def _store(self, result: Result, objective: Objective) -> None:
         """Users know the objective as C times the sum of the kept losses plus the penalty: C times the solver's."""
         self._store_weights(result.w, objective.design)
-        self.objective_ = float(result.value) * objective.C
+        factor = objective.C if np.isfinite(objective.C) else objective.kept
+        self.objective_ = float(result.value) * factor
         self.n_iter_ = max(1, int(result.n_iter))  # the certificate of a start that was optimal takes one look too
         self.converged_ = bool(result.converged)
         self.certificate_ = float(result.certificate)
         self.message_ = result.message
         self.history_ = {
             "phase": np.array([phase for phase, _ in result.history]),
-            "objective": np.array([value for _, value in result.history]) * objective.C,
+            "objective": np.array([value for _, value in result.history]) * factor,
         }
 
     def _store_cuts(self, losses: Array, objective: Objective) -> None:
@@ -320,8 +321,8 @@ def check_C(C: Any) -> None:
     """Raise a ValueError unless C is "auto" or a positive number."""
     if isinstance(C, str) and C == "auto":
         return
-    if isinstance(C, bool) or not isinstance(C, numbers.Real) or not 0 < float(C) < np.inf:
-        raise ValueError(f"C must be 'auto' or a number above 0 and finite, got {C!r}; 1.0 is scikit-learn's default")
+    if isinstance(C, bool) or not isinstance(C, numbers.Real) or not 0 < float(C):
+        raise ValueError(f"C must be 'auto' or a number above 0, got {C!r}; 1.0 is scikit-learn's default")
 
 
 def canonical_rows(

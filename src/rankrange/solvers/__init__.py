@@ -17,6 +17,8 @@ from ..core.losses import is_convex, needs
 from ..core.objective import Objective
 from .descent import Log, Result
 from .label_ranking import by_separation
+from .least_trimmed import applies as is_least_trimmed
+from .least_trimmed import least_trimmed_squares
 from .majorise import bilevel, certify, dca
 from .minmax import minmax
 from .multistart import multistart, refine
@@ -88,6 +90,8 @@ class Solver(NamedTuple):
 def _search(objective: Objective, start: Array | None, settings: Settings) -> Result:
     if _nothing_to_prove(objective):
         return descend_from_starts(objective, start, settings)
+    if is_least_trimmed(objective):
+        return least_trimmed_squares(objective, start, settings)
     return multistart(
         objective,
         start,
