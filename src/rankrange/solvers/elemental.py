@@ -8,6 +8,7 @@ of rows are one product with the outer products of the rows.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -70,19 +71,27 @@ class TrimmedSquares:
     def __init__(self, Z: Array, y: Array, h: int, P: Array) -> None:
         self.Z, self.y, self.h, self.P = Z, y, h, P
         self.n, self.p = Z.shape
-        self._upper = np.triu_indices(self.p)
-        self._moments = np.column_stack([Z[:, self._upper[0]] * Z[:, self._upper[1]], Z * y[:, None]])
 
-    def systems(self, kept: Array) -> tuple[Array, Array]:
-        """Gram matrices (S, p, p), with the penalty, and right sides (S, p) of sets of rows (S, n)."""
-        sums = kept.astype(np.float64) @ self._moments
-        pairs = len(self._upper[0])
-        G = np.empty((len(kept), self.p, self.p))
-        G[:, self._upper[0], self._upper[1]] = G[:, self._upper[1], self._upper[0]] = sums[:, :pairs]
-        G += self.P
+    @cached_property
+    def _moments(self) -> tuple[Array, Array, Array]:
+        """The upper triangle of z z' and z y of each row (n, pairs + p), and where the entries of the triangle belong."""
+        i, j = np.triu_indices(self.p)
+        return i, j, np.column_stack([self.Z[:, i] * self.Z[:, j], self.Z * self.y[:, None]])
+
+    def systems(self, weights: Array) -> tuple[Array, Array]:
+        """Gram matrices (S, p, p), with the penalty, and right sides (S, p) of weights or sets of rows (S, n)."""
+        if len(weights) == 1:
+            weighted = self.Z * weights[0][:, None]
+            G, b = (weighted.T @ self.Z)[None] + self.P, (weighted.T @ self.y)[None]
+        else:
+            i, j, moments = self._moments
+            sums = weights.astype(np.float64) @ moments
+            G, b = np.empty((len(weights), self.p, self.p)), sums[:, len(i) :]
+            G[:, i, j] = G[:, j, i] = sums[:, : len(i)]
+            G += self.P
         # Sets without any row of some level are singular; a trace of a penalty gives that level's coefficient some value.
         G[:, range(self.p), range(self.p)] += 1e-13 * np.trace(G, axis1=1, axis2=2)[:, None] + 1e-300
-        return G, sums[:, pairs:]
+        return G, b
 
     def fit(self, kept: Array) -> Array:
         """Least squares (S, p) on each set of rows (S, n)."""

@@ -111,6 +111,14 @@ class Coordinates:
         w = np.append(w, W[0, -1] + W[0, :d] @ self.centre) if self.fit_intercept else w
         return np.linalg.lstsq(self.T, w, rcond=None)[0]
 
+    def identified(self) -> Array:
+        """Which coefficients as given (p,) the rows determine: those that no direction without rows changes."""
+        left = np.eye(len(self.T)) - self.T @ np.linalg.pinv(self.T)
+        lost = np.abs(left).max(axis=1) > 1e-8
+        if self.fit_intercept:  # of the columns as given it is the value at 0, not at their centre
+            lost[-1] |= bool((lost[:-1] & (self.centre != 0)).any())
+        return ~lost
+
     def penalty(self, C_of_sum: float) -> Array:
         """||coef||^2 / (2 C) as a quadratic form of these coordinates."""
         S = self.T[: self.X.shape[1]] / self.scale[:, None]
