@@ -48,3 +48,4 @@ def mm_covariance(Z: Array, P: Array, residuals: Array, first: Array, scale: flo
     of_scale = rho(v, FOR_BREAKDOWN)
     cross = np.outer(a, of_scale @ direct) / n
     return direct.T @ direct - cross - cross.T + (np.mean(of_scale**2) - 0.25) / n * np.outer(a, a)
+

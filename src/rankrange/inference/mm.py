@@ -19,6 +19,8 @@ _TOL = 1e-11
 _MOST_STEPS = 2_000
 # Elemental starts of the S-estimate, up to so many rows; steps that screen them, and how many go on.
 _STARTS, _SEARCHED_UP_TO, _SCREEN_STEPS, _GO_ON = 300, 5_000, 2, 5
+# Steps of the scale while starts are screened.
+_SCALE_STEPS = 4
 
 
 class Located(NamedTuple):
@@ -28,13 +30,13 @@ class Located(NamedTuple):
     scale: float
 
 
-def m_scale(residuals: Array, p: int, start: Array | None = None) -> Array:
+def m_scale(residuals: Array, p: int, start: Array | None = None, steps: int = 200) -> Array:
     """The scales (S,) at which the mean of rho over residuals (S, n) is 1/2; 0 if more than half of them are 0."""
     n = residuals.shape[1]
     if start is None:
         start = np.median(np.abs(residuals), axis=1) / 0.6745
     s = np.where(start > 0, start, np.abs(residuals).mean(axis=1))
-    for _ in range(200):
+    for _ in range(steps):
         with np.errstate(divide="ignore", invalid="ignore"):
             u = np.where(s[:, None] > 0, residuals / s[:, None], 0.0)
         last, s = s, s * np.sqrt(rho(u, FOR_BREAKDOWN).sum(axis=1) / (0.5 * (n - p)))
@@ -48,7 +50,7 @@ def s_estimate(problem: TrimmedSquares, start: Array, rng: np.random.Generator) 
     B = start[None]
     if problem.n <= _SEARCHED_UP_TO:
         B = np.concatenate([B, elemental_fits(problem, _STARTS, rng)])
-        B, s = _steps(problem, B, _SCREEN_STEPS)
+        B, s = _steps(problem, B, _SCREEN_STEPS, _SCALE_STEPS)
         order = np.argsort(s, kind="stable")[:_GO_ON]
         B = np.concatenate([start[None], B[order]])
     B, s = _steps(problem, B, _MOST_STEPS)
@@ -56,10 +58,10 @@ def s_estimate(problem: TrimmedSquares, start: Array, rng: np.random.Generator) 
     return Located(B[best], float(s[best]))
 
 
-def _steps(problem: TrimmedSquares, B: Array, most: int) -> tuple[Array, Array]:
+def _steps(problem: TrimmedSquares, B: Array, most: int, scale_steps: int = 200) -> tuple[Array, Array]:
     """Reweighted least squares steps, each of which lowers the scale; the scales where they end."""
     residuals = problem.y - B @ problem.Z.T
-    s = m_scale(residuals, problem.p)
+    s = m_scale(residuals, problem.p, None, scale_steps)
     moving = np.flatnonzero(s > 0)
     for _ in range(most):
         if not len(moving):
@@ -68,7 +70,7 @@ def _steps(problem: TrimmedSquares, B: Array, most: int) -> tuple[Array, Array]:
         G, g = problem.systems(w)
         after = np.linalg.solve(G, g[:, :, None])[:, :, 0]
         new = problem.y - after @ problem.Z.T
-        scale = m_scale(new, problem.p, s[moving])
+        scale = m_scale(new, problem.p, s[moving], scale_steps)
         far = np.abs(after - B[moving]).max(axis=1) > _TOL * (1 + np.abs(after).max(axis=1))
         B[moving], residuals[moving], s[moving] = after, new, scale
         moving = moving[far & (scale > 0)]

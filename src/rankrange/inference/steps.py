@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ from ..solvers.elemental import TrimmedSquares
 from ..solvers.least_trimmed import Coordinates
 from . import factors
 from .bisquare import constant_of, weight
+from .bootstrap import resampled_mm, resampled_reweighted, resampled_trimmed
 from .influence import after_reweighting, after_trimming, mm_covariance
 from .mm import m_estimate, s_estimate
 
@@ -41,6 +43,8 @@ class RobustFit:
         The sandwich estimate for the coefficients; NaN for those that the rows do not identify.
     rank : int
         Independent columns, with the intercept.
+    resample : callable
+        Takes how often each row is drawn (samples, n), gives what the coefficients deviate by (samples, p).
     """
 
     method: str
@@ -52,6 +56,7 @@ class RobustFit:
     residuals: Array
     covariance: Array
     rank: int
+    resample: Callable[[Array], Array]
 
 
 class Rows:
@@ -70,13 +75,16 @@ class Rows:
         alpha = factors.share_of(h, self.n, self.rank)
         return factors.small_sample(self.n, self.slopes, self.at.fit_intercept, alpha, reweighted=reweighted)
 
+    def to_given(self) -> Array:
+        """The matrix (p, rank) that takes coefficients of these coordinates to those as given; NaN if not identified."""
+        J = np.column_stack([self.at.as_given(unit)[0] for unit in np.eye(self.rank)])
+        J[~self.at.identified()] = np.nan
+        return J
+
     def in_units(self, covariance: Array) -> Array:
         """A covariance of these coordinates as one of the coefficients as given."""
-        J = np.column_stack([self.at.as_given(unit)[0] for unit in np.eye(self.rank)])
-        given = J @ covariance @ J.T
-        lost = ~self.at.identified()
-        given[lost] = given[:, lost] = np.nan
-        return given
+        J = self.to_given()
+        return J @ covariance @ J.T
 
 
 def finish(rows: Rows, W: Array, kept: Array, *, reweight: bool, efficiency: float | None) -> RobustFit:
@@ -90,12 +98,23 @@ def finish(rows: Rows, W: Array, kept: Array, *, reweight: bool, efficiency: flo
         return _mm(rows, b, raw_scale, efficiency)
     inside = np.abs(r) <= CUT * raw_scale
     core = factors.spread_of_core(r, CUT * raw_scale)
-    raw = after_trimming(rows.Z, rows.P, r, kept, np.abs(r[kept]).max() / core if h < rows.n else np.inf)
-    if not reweight:
-        method = "LTS" if h < rows.n else "least squares"
-        cov = _inflated(raw, rows)
-        return RobustFit(method, W, raw_scale, raw_scale, inside * 1.0, kept, r, rows.in_units(cov), rows.rank)
-    return _reweighted(rows, raw_scale, inside, h, core, raw)
+    cut = float(np.abs(r[kept]).max()) / core if h < rows.n else np.inf
+    raw = after_trimming(rows.Z, rows.P, r, kept, cut)
+
+    def resample(counts: Array) -> Array:
+        return resampled_trimmed(rows.problem, b, kept, cut, counts)
+
+    if reweight:
+        return _reweighted(rows, raw_scale, inside, h, core, raw, resample)
+    method = "LTS" if h < rows.n else "least squares"
+    cov = rows.in_units(_inflated(raw, rows))
+    return RobustFit(
+        method, W, raw_scale, raw_scale, inside * 1.0, kept, r, cov, rows.rank, _given(rows, resample)
+    )
+
+
+def _given(rows: Rows, resample: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    return lambda counts: resample(counts) @ rows.to_given().T
 
 
 def _raw_scale(rows: Rows, r: Array, kept: Array, h: int) -> float:
@@ -106,7 +125,15 @@ def _raw_scale(rows: Rows, r: Array, kept: Array, h: int) -> float:
     return float(np.sqrt(total / h) * factors.consistency(h / rows.n) * rows.small_sample(h, reweighted=False))
 
 
-def _reweighted(rows: Rows, raw_scale: float, inside: Array, h: int, core: float, raw: Array) -> RobustFit:
+def _reweighted(
+    rows: Rows,
+    raw_scale: float,
+    inside: Array,
+    h: int,
+    core: float,
+    raw: Array,
+    resample_raw: Callable[[Array], Array],
+) -> RobustFit:
     """Least squares on the rows within 2.24 raw scales, whose scale then judges all rows once more."""
     b = rows.problem.fit(inside[None])[0]
     r = rows.y - rows.Z @ b
@@ -114,10 +141,17 @@ def _reweighted(rows: Rows, raw_scale: float, inside: Array, h: int, core: float
     scale = float(np.sqrt(r[inside] @ r[inside] / (count - 1)))
     if count < rows.n:
         scale *= factors.consistency(count / rows.n) * rows.small_sample(h, reweighted=True)
-    cov = _inflated(after_reweighting(rows.Z, rows.P, r, inside, CUT * raw_scale / core, raw), rows)
+    cut = CUT * raw_scale / core
+    cov = rows.in_units(_inflated(after_reweighting(rows.Z, rows.P, r, inside, cut, raw), rows))
     weights = (np.abs(r) <= CUT * scale) * 1.0
     W = rows.at.as_given(b)
-    return RobustFit("reweighted LTS", W, scale, raw_scale, weights, inside, r, rows.in_units(cov), rows.rank)
+
+    def resample(counts: Array) -> Array:
+        return resampled_reweighted(rows.problem, b, inside, cut, resample_raw(counts), counts)
+
+    return RobustFit(
+        "reweighted LTS", W, scale, raw_scale, weights, inside, r, cov, rows.rank, _given(rows, resample)
+    )
 
 
 def _mm(rows: Rows, b: Array, raw_scale: float, efficiency: float) -> RobustFit:
@@ -128,17 +162,35 @@ def _mm(rows: Rows, b: Array, raw_scale: float, efficiency: float) -> RobustFit:
         return _exact_fit(rows, rows.at.as_given(first.b), rows.y - rows.Z @ first.b)
     b = m_estimate(rows.problem, first, c)
     r = rows.y - rows.Z @ b
-    cov = mm_covariance(rows.Z, rows.P, r, rows.y - rows.Z @ first.b, first.scale, c)
+    cov = rows.in_units(mm_covariance(rows.Z, rows.P, r, rows.y - rows.Z @ first.b, first.scale, c))
     weights = weight(r / first.scale, c)
     W = rows.at.as_given(b)
-    return RobustFit("MM", W, first.scale, raw_scale, weights, weights > 0, r, rows.in_units(cov), rows.rank)
+
+    def resample(counts: Array) -> Array:
+        return resampled_mm(rows.problem, b, first.b, first.scale, c, counts)
+
+    return RobustFit(
+        "MM", W, first.scale, raw_scale, weights, weights > 0, r, cov, rows.rank, _given(rows, resample)
+    )
 
 
 def _exact_fit(rows: Rows, W: Array, r: Array) -> RobustFit:
     """More than half of the rows lie on one hyperplane: the others are outliers, whatever their distance."""
     on = np.abs(r) <= 8 * _rounding(rows.y)
     none = rows.in_units(np.zeros((rows.rank, rows.rank)))
-    return RobustFit("exact fit", W, 0.0, 0.0, on * 1.0, on, np.where(on, 0.0, r), none, rows.rank)
+    J = rows.to_given()
+    return RobustFit(
+        "exact fit",
+        W,
+        0.0,
+        0.0,
+        on * 1.0,
+        on,
+        np.where(on, 0.0, r),
+        none,
+        rows.rank,
+        lambda counts: np.zeros((len(counts), rows.rank)) @ J.T,
+    )
 
 
 def _inflated(influence: Array, rows: Rows) -> Array:
