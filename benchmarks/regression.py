@@ -99,10 +99,10 @@ def simulated(n: int, p: int, kind: str, rng: np.random.Generator, share: float 
     return X, y
 
 
-def coverage(repeats: int, sizes: list[int], first_seed: int, n_starts: int) -> None:
+def coverage(repeats: int, sizes: list[int], kinds: list[str], first_seed: int, n_starts: int) -> None:
     for n in sizes:
         for p in (2, 5):
-            for kind in KINDS:
+            for kind in kinds:
                 found = _coverage_of(n, p, kind, repeats, first_seed, n_starts)
                 for row in found:
                     print(f"{n:5} {p} {kind:14} {row['method']:15} covered {row['covered']:.3f}  efficiency {row['efficiency']}")
@@ -253,6 +253,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--repeats", type=int, default=2000)
     parser.add_argument("--n", type=int, nargs="+", default=[50, 200, 1000])
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--first-seed", type=int, default=10_000)
     parser.add_argument("--n-starts", type=int, default=10)
     parser.add_argument("--folder", type=Path, default=Path("docs/images"))
@@ -260,7 +261,7 @@ def main() -> None:
     if given.what == "objectives":
         objectives(given.seeds)
     elif given.what == "coverage":
-        coverage(given.repeats, given.n, given.first_seed, given.n_starts)
+        coverage(given.repeats, given.n, given.kinds, given.first_seed, given.n_starts)
     elif given.what == "plots":
         plots(given.folder)
     else:

@@ -15,7 +15,7 @@ from ..core.arrays import Array
 from ..solvers.elemental import TrimmedSquares, elemental_fits
 from .bisquare import FOR_BREAKDOWN, rho, weight
 
-_TOL = 1e-11
+_TOL = 1e-10
 _MOST_STEPS = 2_000
 # Elemental starts of the S-estimate, up to so many rows; steps that screen them, and how many go on.
 _STARTS, _SEARCHED_UP_TO, _SCREEN_STEPS, _GO_ON = 300, 5_000, 2, 5
@@ -30,16 +30,22 @@ class Located(NamedTuple):
     scale: float
 
 
-def m_scale(residuals: Array, p: int, start: Array | None = None, steps: int = 200) -> Array:
-    """The scales (S,) at which the mean of rho over residuals (S, n) is 1/2; 0 if more than half of them are 0."""
-    n = residuals.shape[1]
+def m_scale(residuals: Array, p: int, start: Array | None = None, steps: int = 100) -> Array:
+    """The scales (S,) at which the mean of rho over residuals (S, n) is 1/2, by Newton's method.
+
+    They tend to 0 if more than half of the residuals are 0.
+    """
+    divisor = residuals.shape[1] - p
     if start is None:
         start = np.median(np.abs(residuals), axis=1) / 0.6745
     s = np.where(start > 0, start, np.abs(residuals).mean(axis=1))
+    squares = residuals**2
     for _ in range(steps):
-        with np.errstate(divide="ignore", invalid="ignore"):
-            u = np.where(s[:, None] > 0, residuals / s[:, None], 0.0)
-        last, s = s, s * np.sqrt(rho(u, FOR_BREAKDOWN).sum(axis=1) / (0.5 * (n - p)))
+        inside = np.maximum(1 - squares / np.maximum(FOR_BREAKDOWN * s, 1e-150)[:, None] ** 2, 0.0)
+        mean = (len(squares.T) - (inside**3).sum(axis=1)) / divisor
+        slope = 6 * (inside**2 * (1 - inside)).sum(axis=1) / divisor  # of the mean in log s, but for its sign
+        factor = 1 + (mean - 0.5) / np.maximum(slope, 1e-12)
+        last, s = s, s * np.clip(factor, 0.5, 2.0)
         if (np.abs(s - last) <= _TOL * last).all():
             break
     return s
@@ -50,7 +56,7 @@ def s_estimate(problem: TrimmedSquares, start: Array, rng: np.random.Generator) 
     B = start[None]
     if problem.n <= _SEARCHED_UP_TO:
         B = np.concatenate([B, elemental_fits(problem, _STARTS, rng)])
-        B, s = _steps(problem, B, _SCREEN_STEPS, _SCALE_STEPS)
+        B, s = _steps(problem, B, _SCREEN_STEPS)
         order = np.argsort(s, kind="stable")[:_GO_ON]
         B = np.concatenate([start[None], B[order]])
     B, s = _steps(problem, B, _MOST_STEPS)
@@ -58,10 +64,10 @@ def s_estimate(problem: TrimmedSquares, start: Array, rng: np.random.Generator) 
     return Located(B[best], float(s[best]))
 
 
-def _steps(problem: TrimmedSquares, B: Array, most: int, scale_steps: int = 200) -> tuple[Array, Array]:
-    """Reweighted least squares steps, each of which lowers the scale; the scales where they end."""
+def _steps(problem: TrimmedSquares, B: Array, most: int) -> tuple[Array, Array]:
+    """Steps of reweighted least squares and of the scale together; the scales where they end."""
     residuals = problem.y - B @ problem.Z.T
-    s = m_scale(residuals, problem.p, None, scale_steps)
+    s = m_scale(residuals, problem.p, None, _SCALE_STEPS)
     moving = np.flatnonzero(s > 0)
     for _ in range(most):
         if not len(moving):
@@ -69,12 +75,11 @@ def _steps(problem: TrimmedSquares, B: Array, most: int, scale_steps: int = 200)
         w = weight(residuals[moving] / s[moving, None], FOR_BREAKDOWN)
         G, g = problem.systems(w)
         after = np.linalg.solve(G, g[:, :, None])[:, :, 0]
-        new = problem.y - after @ problem.Z.T
-        scale = m_scale(new, problem.p, s[moving], scale_steps)
+        residuals[moving] = problem.y - after @ problem.Z.T
         far = np.abs(after - B[moving]).max(axis=1) > _TOL * (1 + np.abs(after).max(axis=1))
-        B[moving], residuals[moving], s[moving] = after, new, scale
-        moving = moving[far & (scale > 0)]
-    return B, s
+        B[moving], s[moving] = after, m_scale(residuals[moving], problem.p, s[moving], 1)
+        moving = moving[far & (s[moving] > 0)]
+    return B, s if most <= _SCREEN_STEPS else m_scale(residuals, problem.p, s)
 
 
 def m_estimate(problem: TrimmedSquares, start: Located, c: float) -> Array:
