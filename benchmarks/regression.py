@@ -99,23 +99,24 @@ def simulated(n: int, p: int, kind: str, rng: np.random.Generator, share: float 
     return X, y
 
 
-def coverage(repeats: int, sizes: list[int], kinds: list[str], first_seed: int, n_starts: int) -> None:
-    for n in sizes:
+def coverage(given: argparse.Namespace) -> None:
+    for n in given.n:
         for p in (2, 5):
-            for kind in kinds:
-                found = _coverage_of(n, p, kind, repeats, first_seed, n_starts)
+            for kind in given.kinds:
+                found = _coverage_of(n, p, kind, given)
                 for row in found:
                     print(f"{n:5} {p} {kind:14} {row['method']:15} covered {row['covered']:.3f}  efficiency {row['efficiency']}")
                 record.append("regression_coverage", found)
 
 
-def _coverage_of(n: int, p: int, kind: str, repeats: int, first_seed: int, n_starts: int) -> list[dict[str, Any]]:
-    inside, errors = {name: [] for name in METHODS}, {name: [] for name in METHODS}
+def _coverage_of(n: int, p: int, kind: str, given: argparse.Namespace) -> list[dict[str, Any]]:
+    inside, errors = {name: [] for name in given.methods}, {name: [] for name in given.methods}
     plain, truth = [], np.append(0.0, np.ones(p))
-    for seed in range(first_seed, first_seed + repeats):
+    for seed in range(given.first_seed, given.first_seed + given.repeats):
         X, y = simulated(n, p, kind, np.random.default_rng([seed, n, p]))
-        for name, setting in METHODS.items():
-            model = AoRRRegressor("half", C=np.inf, n_starts=n_starts, random_state=seed, **setting).fit(X, y)
+        for name in given.methods:
+            setting = {**METHODS[name], "n_starts": given.n_starts, "random_state": seed}
+            model = AoRRRegressor("half", C=np.inf, **setting).fit(X, y)
             summary = model.summary()
             low, high = summary.conf_int().T
             inside[name].append((low <= truth) & (truth <= high))
@@ -132,11 +133,11 @@ def _coverage_of(n: int, p: int, kind: str, repeats: int, first_seed: int, n_sta
             "covered": round(float(np.mean(inside[name])), 4),
             "worst_coefficient": round(float(np.mean(inside[name], axis=0).min()), 4),
             "efficiency": round(float(np.var(plain) / np.var(errors[name])), 3) if plain else "",
-            "repeats": repeats,
-            "first_seed": first_seed,
-            "n_starts": n_starts,
+            "repeats": given.repeats,
+            "first_seed": given.first_seed,
+            "n_starts": given.n_starts,
         }
-        for name in METHODS
+        for name in given.methods
     ]
 
 
@@ -253,6 +254,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--repeats", type=int, default=2000)
     parser.add_argument("--n", type=int, nargs="+", default=[50, 200, 1000])
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--first-seed", type=int, default=10_000)
     parser.add_argument("--n-starts", type=int, default=10)
@@ -261,7 +263,7 @@ def main() -> None:
     if given.what == "objectives":
         objectives(given.seeds)
     elif given.what == "coverage":
-        coverage(given.repeats, given.n, given.kinds, given.first_seed, given.n_starts)
+        coverage(given)
     elif given.what == "plots":
         plots(given.folder)
     else:

@@ -18,7 +18,8 @@ from ..core.flips import joined, probabilities_of
 from ..core.losses import CrammerSinger, Hinge, Logistic, OneVsRestSquaredHinge, Softmax, SquaredHinge
 from ..core.objective import Design, Objective
 from ..solvers import SOLVERS, Settings, solve
-from .linear import AoRRLinear, clean_rows, fitted_elsewhere, warn_of_lost_class
+from .class_summary import AoRRLogistic
+from .linear import clean_rows, fitted_elsewhere, warn_of_lost_class
 
 # Rows among which a temperature is looked for first.
 _MANY = 5_000
@@ -32,7 +33,7 @@ _LOSSES: dict[str, tuple[Any, Any]] = {
 }
 
 
-class AoRRClassifier(ClassifierMixin, AoRRLinear):
+class AoRRClassifier(ClassifierMixin, AoRRLogistic):
     """Linear classifier that ignores the training rows it fits worst.
 
     It keeps the training losses ranked m+1 to k and ignores the others: C times the sum of the kept losses + ||coef||^2
@@ -97,10 +98,8 @@ class AoRRClassifier(ClassifierMixin, AoRRLinear):
         The classes in order.
     n_features_in_ : int
         Number of features.
-    m_, k_ : int
-        The counts that were used; masses where sample weights are fractions.
-    C_ : float
-        The C that was used.
+    m_, k_, C_ : int, int and float
+        The counts and the C that were used; masses where sample weights are fractions.
     lam_, lam_hat_ : float
         The two cuts of the training losses, s_[k] and s_[m]; lam_hat_ is infinite for m = 0. With stratify=True it has
         one cut per class.

@@ -34,6 +34,8 @@ class Summary:
         What a reader has to know, below the table.
     level : float, default=0.95
         The probability of the confidence intervals.
+    other : ndarray of shape (p,), optional
+        Other values that the coefficients may have; intervals reach over both.
     """
 
     title: str
@@ -44,6 +46,7 @@ class Summary:
     facts: dict[str, str]
     notes: tuple[str, ...]
     level: float = 0.95
+    other: Array | None = None
 
     @property
     def tvalues(self) -> Array:
@@ -59,7 +62,8 @@ class Summary:
     def conf_int(self) -> Array:
         """Ends of the confidence intervals (p, 2)."""
         reach = student.ppf((1 + self.level) / 2, self.df) * self.bse
-        return np.column_stack([self.coef - reach, self.coef + reach])
+        other = self.coef if self.other is None else self.other
+        return np.column_stack([np.minimum(self.coef, other) - reach, np.maximum(self.coef, other) + reach])
 
     def to_frame(self) -> Any:
         """The table as a pandas DataFrame, one row for each coefficient."""
