@@ -9,12 +9,12 @@
 objectives: the sum of the h smallest squared residuals on 24 classic sets, at alpha 0.5 and 0.75, relative to what R's
 ltsReg reached (robustbase 0.95) and to the enumerated optimum where it is known; every seed, default settings.
 
-coverage: y = sum of p standard normal predictors + standard normal noise. "vertical": 10 is added to 20% of the targets.
+coverage: y = sum of p standard normal predictors + standard normal noise. "vertical": 10 is added to 20% of targets.
 "leverage": 20% of the rows lie 10 standard deviations out in every predictor and follow the plane with all slopes
 reversed. "weak leverage": 5 out, and their targets are noise about 0; there a fit without any slope explains the
 outliers, and with few rows the optimum of the trimmed problem itself contains them. Shares of the coefficients inside
-their 95% intervals, for MM-estimates (efficiency=0.95) and reweighted LTS, by `summary()`; the efficiency is the ratio of
-the variances of least squares and of the estimate on clean data.
+their 95% intervals, for MM-estimates (efficiency=0.95) and reweighted LTS, by `summary()`; the efficiency is the ratio
+of the variances of least squares and of the estimate on clean data.
 
 breakdown: the largest error of a slope against the share of bad leverage points (500 rows, 5 predictors).
 
@@ -105,7 +105,7 @@ def coverage(given: argparse.Namespace) -> None:
             for kind in given.kinds:
                 found = _coverage_of(n, p, kind, given)
                 for row in found:
-                    print(f"{n:5} {p} {kind:14} {row['method']:15} covered {row['covered']:.3f}  efficiency {row['efficiency']}")
+                    print(f"{n:5} {p} {kind:14} {row['method']:15} covered {row['covered']:.3f} {row['efficiency']}")
                 record.append("regression_coverage", found)
 
 

@@ -26,9 +26,7 @@ LARGE = ("NOxEmissions", "Boston")
 OTHER_OPTIMUM = {("NOxEmissions", 0.5), ("Boston", 0.5), ("Boston", 0.75), ("cushny", 0.5), ("cushny", 0.75)}
 LOWER_S_SCALE = ("hbk", "heart")
 PAIRS = [
-    pytest.param(name, alpha, marks=pytest.mark.slow if name in LARGE else ())
-    for name in SETS
-    for alpha in (0.5, 0.75)
+    pytest.param(name, alpha, marks=pytest.mark.slow if name in LARGE else ()) for name in SETS for alpha in (0.5, 0.75)
 ]
 NAMES = [pytest.param(name, marks=pytest.mark.slow if name in LARGE else ()) for name in SETS]
 
@@ -56,7 +54,7 @@ def smallest(model, X, y, h):
 def test_the_objective_is_at_most_that_of_R_and_the_enumerated_optimum(name, alpha):
     X, y = classic(name)
     known = SETS[name][f"lts_{alpha}"]
-    for seed in range({'NOxEmissions': 3, 'Boston': 10}.get(name, 2)):
+    for seed in range({"NOxEmissions": 3, "Boston": 10}.get(name, 2)):
         model = AoRRRegressor(len(y) - known["h"], 1.0, C=np.inf, random_state=seed).fit(X, y)
         value = smallest(model, X, y, known["h"])
         assert value <= known["objective"] * (1 + 1e-8)
@@ -131,16 +129,16 @@ def line(n=60, seed=0, outliers=15):
 def test_the_optimum_of_small_problems_by_enumeration(seed, C):
     rng = np.random.default_rng(seed)
     X, y, h = rng.normal(size=(11, 2)), rng.standard_t(1, size=11), 7
-    ridge = LinearRegression() if C == np.inf else Ridge(alpha=1 / (2 * C))
+    ridge = LinearRegression() if np.inf == C else Ridge(alpha=1 / (2 * C))
 
     def cost(rows):
         fit = ridge.fit(X[list(rows)], y[list(rows)])
-        penalty = 0.0 if C == np.inf else fit.coef_ @ fit.coef_ / (2 * C)
+        penalty = 0.0 if np.inf == C else fit.coef_ @ fit.coef_ / (2 * C)
         return np.sum((y[list(rows)] - fit.predict(X[list(rows)])) ** 2) + penalty
 
     best = min(cost(rows) for rows in itertools.combinations(range(11), h))
     model = AoRRRegressor(11 - h, 1.0, C=C, random_state=seed).fit(X, y)
-    assert model.objective_ == pytest.approx(best if C == np.inf else C * best, rel=1e-9)
+    assert model.objective_ == pytest.approx(best if np.inf == C else C * best, rel=1e-9)
     assert model.certificate_ < 1e-12
 
 
@@ -167,7 +165,9 @@ def test_fits_are_equivariant(setting):
     other = model.fit(X @ A + 1e5, 7.0 * y + X @ [3.0, 4.0] - 5.0)
     np.testing.assert_allclose(A @ other.coef_, 7.0 * coef + [3.0, 4.0], rtol=1e-6)
     assert other.scale_ == pytest.approx(7.0 * scale, rel=1e-6)
-    np.testing.assert_allclose(other.predict(X @ A + 1e5), 7.0 * (X @ coef + intercept) + X @ [3.0, 4.0] - 5.0, rtol=1e-5)
+    np.testing.assert_allclose(
+        other.predict(X @ A + 1e5), 7.0 * (X @ coef + intercept) + X @ [3.0, 4.0] - 5.0, rtol=1e-5
+    )
     shifted = model.fit(X, y - 3.0)
     np.testing.assert_allclose(shifted.bse_, errors, rtol=1e-5)
 
@@ -408,3 +408,52 @@ def test_the_figure_of_the_diagnostics():
     assert regression_diagnostics(model, X[:20], y[:20], ax=ax) is ax
     assert any("vertical outlier" in text.get_text() for text in ax.get_legend().get_texts())
     plt.close("all")
+
+
+def test_an_audit_of_a_numeric_target_names_bad_leverage_points():
+    pytest.importorskip("pyarrow")
+    pd = pytest.importorskip("pandas")
+    from rankrange.audit import audit_table
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 2))
+    y = 1000.0 * (X @ [2.0, -1.0]) + 100.0 * rng.normal(size=200)
+    X[:3] += 12.0
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "price": y}, index=[f"house {i}" for i in range(200)])
+    notes = " ".join(audit_table(frame, "price").notes)
+    said = next(part for part in notes.split(". ") if "standard deviation" in part)
+    assert 80 < float(said.split("standard deviation of ")[1].split(";")[0].replace(",", "")) < 130
+    assert "3 bad leverage points" in said
+    assert all(f"house {i} (by " in notes for i in range(3))
+
+
+def test_trimmed_logistic_fits_have_wider_errors_than_their_kept_rows():
+    from scipy.special import expit
+
+    from rankrange import AoRRClassifier
+    from rankrange.inference.trimmed_logistic import naive_covariance, trimmed_covariance
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 2))
+    y = rng.random(600) < expit(X @ [1.0, -1.0])
+    plain = AoRRClassifier(0, 1.0, C=1e6, tol=1e-9).fit(X, y)
+    Z, labels, b = np.column_stack([X, np.ones(600)]), np.where(y, 1, -1), np.append(plain.coef_, plain.intercept_)
+    every = np.ones(600, dtype=bool)
+    usual = np.sqrt(np.diag(naive_covariance(Z, labels, b, every, np.zeros(3))))
+    np.testing.assert_allclose(np.roll(plain.summary().bse, -1), usual, rtol=0.15)
+    model = AoRRClassifier(0.1, 1.0, C=1e6, random_state=0).fit(X, y)
+    summary = model.summary()
+    kept, b = ~model.dropped_, np.append(model.coef_, model.intercept_)
+    naive = np.sqrt(np.diag(naive_covariance(Z, labels, b, kept, np.zeros(3))))
+    own = np.sqrt(np.diag(trimmed_covariance(Z, labels, b, kept, np.zeros(3))))
+    assert (own > 1.1 * naive).all()
+    assert (np.abs(model.coef_) > 1.3).all()  # right labels that look wrong were dropped, so the line is too steep
+    low, high = summary.conf_int().T
+    truth = np.array([0.0, 1.0, -1.0])
+    assert ((low <= truth) & (truth <= high)).all()
+    assert "no dropped label is wrong" in str(summary).replace("\n", " ")
+    for other in (AoRRClassifier(0.1, 1.0, loss="hinge").fit(X, y), AoRRClassifier(0.1, 0.9).fit(X, y)):
+        with pytest.raises(AttributeError, match="two classes"):
+            other.summary()
+    with pytest.raises(AttributeError, match="does not hold its rows"):
+        pickle.loads(pickle.dumps(model)).summary()

@@ -64,7 +64,7 @@ def lts(formula: Any, data: Any, *, alpha: float = 0.5, reweight: bool = True, *
 
 
 def mm(formula: Any, data: Any, *, efficiency: float = 0.95, **settings: Any) -> AoRRRegressor:
-    """An MM-estimate: it withstands as many outliers as least trimmed squares and is nearly as efficient as least squares.
+    """MM-estimate: as robust as least trimmed squares, and nearly as efficient as least squares.
 
     Parameters
     ----------

@@ -38,6 +38,7 @@ from .export import load_model
 from .findings import Audit, Suspect
 from .judgement import Judgement, Plan
 from .label_sets import judge_labels
+from .regions import regions
 from .review import reviewed, taught
 from .row_problems import find_row_problems
 from .target import TASKS, RowNames, Target, find_target, parts_by_group, parts_by_time
@@ -254,7 +255,7 @@ def audit_table(
         feature_columns=owners,
         pipeline=Pipeline([("encode", encoder), ("model", judgement.model)]),
         settings=_settings(found, plan, X, table, ignore),
-        notes=[*found.notes, *judgement.notes, *words],
+        notes=[*found.notes, *judgement.notes, *regions(judgement, found, names), *words],
         cells={} if side else _cells(table, rest, shown),
         images=_pixels(features, shown, side),
         image_side=side,

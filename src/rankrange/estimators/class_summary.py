@@ -31,8 +31,8 @@ class AoRRLogistic(AoRRLinear):
     def summary(self, level: float = 0.95) -> Summary:
         """Coefficients with standard errors, z tests and confidence intervals.
 
-        If rows were dropped, an interval reaches over the coefficient as it is, which is right if every dropped label is
-        wrong, and over `temperature_` times it, which is right if none is. The truth lies between.
+        If rows were dropped, an interval reaches over the coefficient as it is, right if every dropped label is
+        wrong, and over `temperature_` times it, right if none is. The truth lies between.
 
         Parameters
         ----------
@@ -57,8 +57,8 @@ class AoRRLogistic(AoRRLinear):
         check_is_fitted(self, "coef_")
         if self.loss != "logistic" or len(self.coef_) != 1 or not hasattr(self, "_training") or self.k_ != self._rows():
             raise AttributeError(
-                "summary needs a fit of two classes with loss='logistic', k=1.0, dense X and no weights, in the process "
-                "that fitted it; a saved model does not hold its rows"
+                "summary needs a fit of two classes with loss='logistic', k=1.0, dense X and no weights, in the "
+                "process that fitted it; a saved model does not hold its rows"
             )
         if not 0 < level < 1:
             raise ValueError(f"level must lie between 0 and 1, got {level!r}; 0.95 is usual")
@@ -95,7 +95,7 @@ class AoRRLogistic(AoRRLinear):
         notes = [f"Penalised with C={self.C_:g}; intervals are about the penalised coefficients."]
         if self.m_:
             notes.append(
-                "Trimming right labels makes coefficients too large: intervals reach from temperature x coefficient (no "
-                "dropped label is wrong) to the coefficient (all are)."
+                "Trimming right labels makes coefficients too large: intervals reach from temperature x coefficient "
+                "(no dropped label is wrong) to the coefficient (all are)."
             )
         return tuple(notes)

@@ -220,7 +220,9 @@ class AoRRRegressor(RegressorMixin, AoRRLinear):
         if not (isinstance(self.m, str) and self.m == "half"):
             return super()._range()
         if not hasattr(self, "_shape"):
-            raise ValueError("m='half' depends on the number of rows, which is not known here; pass a fraction, as m=0.5")
+            raise ValueError(
+                "m='half' depends on the number of rows, which is not known here; pass a fraction, as m=0.5"
+            )
         n, d = self._shape
         h = factors.half(n, d + bool(self.fit_intercept))
         return RankedRange(n - h, 1.0 if self.k == "auto" else self.k)
@@ -231,7 +233,7 @@ class AoRRRegressor(RegressorMixin, AoRRLinear):
         e = self.efficiency
         if e is not None and (isinstance(e, bool) or not isinstance(e, numbers.Real) or not low <= float(e) <= high):
             raise ValueError(f"efficiency must be None or a number from {low} to {high}, got {e!r}; 0.95 is usual")
-        asked = {"reweight=True": self.reweight, "efficiency": e is not None, "C=inf": self.C == np.inf}
+        asked = {"reweight=True": self.reweight, "efficiency": e is not None, "C=inf": np.inf == self.C}
         names = [name for name, wanted in asked.items() if wanted]
         keep = self._range()
         n, d = X.shape
@@ -244,7 +246,7 @@ class AoRRRegressor(RegressorMixin, AoRRLinear):
                 f"loss={self.loss!r}, k={self.k!r}, solver={self.solver!r}; use a finite C without these steps"
             )
         p = d + bool(self.fit_intercept)
-        if self.C == np.inf and n - keep.counts(n)[0] <= p:
+        if np.inf == self.C and n - keep.counts(n)[0] <= p:
             raise ValueError(
                 f"without a penalty more than {p} rows must be kept to fit {p} coefficients, got m={self.m!r} of {n} "
                 "rows; lower m, leave out columns, or pass a finite C"
@@ -263,9 +265,7 @@ class AoRRRegressor(RegressorMixin, AoRRLinear):
             rows = Rows(X, y, bool(self.fit_intercept), float(self.C_), np.random.default_rng(0))
             coef = np.append(self.coef_, self.intercept_) if self.fit_intercept else self.coef_
             W = np.atleast_2d(np.asarray(coef, dtype=np.float64))
-            self._finished = finish(
-                rows, W, self._kept(), reweight=bool(self.reweight), efficiency=self.efficiency
-            )
+            self._finished = finish(rows, W, self._kept(), reweight=bool(self.reweight), efficiency=self.efficiency)
         return self._finished
 
     def _kept(self) -> Array:

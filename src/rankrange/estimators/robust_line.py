@@ -83,13 +83,19 @@ def _notes(model: AoRRRegressor, fit: RobustFit) -> tuple[str, ...]:
     notes = []
     if fit.method == "exact fit":
         on = int(np.count_nonzero(fit.support))
-        notes.append(f"{on} of {len(fit.residuals)} rows lie on one hyperplane: the scale is 0, every other row an outlier.")
+        notes.append(
+            f"{on} of {len(fit.residuals)} rows lie on one hyperplane: the scale is 0, every other row an outlier."
+        )
     if fit.method == "LTS":
         notes.append("Trimmed fits are inefficient and these intervals wide; efficiency=0.95 gives shorter ones.")
     if fit.rank < len(fit.W[0]):
-        notes.append(f"Columns are collinear (rank {fit.rank} of {len(fit.W[0])}); NaN marks coefficients not identified.")
+        notes.append(
+            f"Columns are collinear (rank {fit.rank} of {len(fit.W[0])}); NaN marks coefficients not identified."
+        )
     if np.isfinite(model.C_):
-        notes.append(f"Penalised with C={model.C_:g}: intervals are about the penalised coefficients; C=inf has no penalty.")
+        notes.append(
+            f"Penalised with C={model.C_:g}: intervals are about the penalised coefficients; C=inf has no penalty."
+        )
     return tuple(notes)
 
 

@@ -1,4 +1,4 @@
-"""Tukey's bisquare: what it costs, the influence it allows, and the constants for a breakdown point and an efficiency."""
+"""Tukey's bisquare: its cost, the influence it allows, and constants for a breakdown point and an efficiency."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from .bisquare import FOR_BREAKDOWN, psi, psi_derivative, rho
 
 
 def lost_at_cut(cut: float) -> float:
-    """2 a f(a) / P(|e| <= a) of the standard normal at a cut of a: the share of the curvature that moving rows undo."""
+    """2 a f(a) / P(|e| <= a) of the standard normal at a cut a: the share of the curvature that moving rows undo."""
     return float(2 * cut * norm.pdf(cut) / (2 * norm.cdf(cut) - 1)) if 0 < cut < np.inf else 0.0
 
 
@@ -48,4 +48,3 @@ def mm_covariance(Z: Array, P: Array, residuals: Array, first: Array, scale: flo
     of_scale = rho(v, FOR_BREAKDOWN)
     cross = np.outer(a, of_scale @ direct) / n
     return direct.T @ direct - cross - cross.T + (np.mean(of_scale**2) - 0.25) / n * np.outer(a, a)
-

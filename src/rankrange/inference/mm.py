@@ -13,7 +13,7 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..solvers.elemental import TrimmedSquares, elemental_fits
-from .bisquare import FOR_BREAKDOWN, rho, weight
+from .bisquare import FOR_BREAKDOWN, weight
 
 _TOL = 1e-10
 _MOST_STEPS = 2_000

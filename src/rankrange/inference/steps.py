@@ -76,7 +76,7 @@ class Rows:
         return factors.small_sample(self.n, self.slopes, self.at.fit_intercept, alpha, reweighted=reweighted)
 
     def to_given(self) -> Array:
-        """The matrix (p, rank) that takes coefficients of these coordinates to those as given; NaN if not identified."""
+        """The matrix (p, rank) from coefficients of these coordinates to those as given; NaN if not identified."""
         J = np.column_stack([self.at.as_given(unit)[0] for unit in np.eye(self.rank)])
         J[~self.at.identified()] = np.nan
         return J
@@ -108,9 +108,7 @@ def finish(rows: Rows, W: Array, kept: Array, *, reweight: bool, efficiency: flo
         return _reweighted(rows, raw_scale, inside, h, core, raw, resample)
     method = "LTS" if h < rows.n else "least squares"
     cov = rows.in_units(_inflated(raw, rows))
-    return RobustFit(
-        method, W, raw_scale, raw_scale, inside * 1.0, kept, r, cov, rows.rank, _given(rows, resample)
-    )
+    return RobustFit(method, W, raw_scale, raw_scale, inside * 1.0, kept, r, cov, rows.rank, _given(rows, resample))
 
 
 def _given(rows: Rows, resample: Callable[[Array], Array]) -> Callable[[Array], Array]:
@@ -149,9 +147,7 @@ def _reweighted(
     def resample(counts: Array) -> Array:
         return resampled_reweighted(rows.problem, b, inside, cut, resample_raw(counts), counts)
 
-    return RobustFit(
-        "reweighted LTS", W, scale, raw_scale, weights, inside, r, cov, rows.rank, _given(rows, resample)
-    )
+    return RobustFit("reweighted LTS", W, scale, raw_scale, weights, inside, r, cov, rows.rank, _given(rows, resample))
 
 
 def _mm(rows: Rows, b: Array, raw_scale: float, efficiency: float) -> RobustFit:
@@ -169,9 +165,7 @@ def _mm(rows: Rows, b: Array, raw_scale: float, efficiency: float) -> RobustFit:
     def resample(counts: Array) -> Array:
         return resampled_mm(rows.problem, b, first.b, first.scale, c, counts)
 
-    return RobustFit(
-        "MM", W, first.scale, raw_scale, weights, weights > 0, r, cov, rows.rank, _given(rows, resample)
-    )
+    return RobustFit("MM", W, first.scale, raw_scale, weights, weights > 0, r, cov, rows.rank, _given(rows, resample))
 
 
 def _exact_fit(rows: Rows, W: Array, r: Array) -> RobustFit:

@@ -82,7 +82,8 @@ class Summary:
         """The table as text, without the names; p-values have three digits, the others four that count."""
         rows = zip(self.coef, self.bse, self.tvalues, self.pvalues, *self.conf_int().T, strict=True)
         return [
-            (_number(c), _number(s), f"{t:.2f}", f"{p:.3f}", _number(low), _number(high)) for c, s, t, p, low, high in rows
+            (_number(c), _number(s), f"{t:.2f}", f"{p:.3f}", _number(low), _number(high))
+            for c, s, t, p, low, high in rows
         ]
 
     def __str__(self) -> str:

@@ -22,7 +22,7 @@ _LEFT = 0.25
 
 
 def trimmed_covariance(Z: Array, y: Array, b: Array, kept: Array, penalty: Array) -> Array:
-    """The sandwich covariance (p, p) of b (p,); y is -1 or 1, `penalty` (p,) the diagonal of the penalty's curvature."""
+    """The sandwich covariance (p, p) of b (p,); y is -1 or 1, `penalty` (p,) the curvature of the penalty."""
     n, p = Z.shape
     margin = y * (Z @ b)
     wrong = expit(-margin)

@@ -74,7 +74,7 @@ class TrimmedSquares:
 
     @cached_property
     def _moments(self) -> tuple[Array, Array, Array]:
-        """The upper triangle of z z' and z y of each row (n, pairs + p), and where the entries of the triangle belong."""
+        """Where the entries of a triangle belong, and the upper triangle of z z' and z y of each row (n, pairs + p)."""
         i, j = np.triu_indices(self.p)
         return i, j, np.column_stack([self.Z[:, i] * self.Z[:, j], self.Z * self.y[:, None]])
 
@@ -89,7 +89,7 @@ class TrimmedSquares:
             G, b = np.empty((len(weights), self.p, self.p)), sums[:, len(i) :]
             G[:, i, j] = G[:, j, i] = sums[:, : len(i)]
             G += self.P
-        # Sets without any row of some level are singular; a trace of a penalty gives that level's coefficient some value.
+        # Sets without any row of some level are singular; a trace of a penalty gives its coefficient some value.
         G[:, range(self.p), range(self.p)] += 1e-13 * np.trace(G, axis1=1, axis2=2)[:, None] + 1e-300
         return G, b
 
@@ -124,7 +124,9 @@ class TrimmedSquares:
         for _ in range(steps):
             G, b = self.systems(kept[moving])
             B[moving] = np.linalg.solve(G, b[:, :, None])[:, :, 0]
-            gained = [self._best_pair(B[i], A, kept[i], value[i]) for i, A in zip(moving, np.linalg.inv(G), strict=True)]
+            gained = [
+                self._best_pair(B[i], A, kept[i], value[i]) for i, A in zip(moving, np.linalg.inv(G), strict=True)
+            ]
             for i, pair in zip(moving, gained, strict=True):
                 if pair is not None:
                     kept[i, pair[0]], kept[i, pair[1]] = True, False

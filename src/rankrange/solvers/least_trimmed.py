@@ -252,8 +252,9 @@ class _All:
         """
         kept, value, stretch = self.keep(b)
         G, g = self.sums(np.flatnonzero(kept))
-        gap = np.inf
-        for step in range(most):
+        gap, steps = np.inf, 0
+        while steps < most:
+            steps += 1
             target = _solve(G + self.P, g)
             gap = float((target - b) @ (G + self.P) @ (target - b))
             if gap <= tol * value:
@@ -268,7 +269,7 @@ class _All:
             changed = np.flatnonzero(after != kept)
             more, more_g = self.sums(changed, np.where(after[changed], 1.0, -1.0))
             b, kept, G, g = there, after, G + more, g + more_g
-        return b, step + 1, gap
+        return b, steps, gap
 
     def polish(self, b: Array) -> tuple[Array, float]:
         """Least squares on the rows that b keeps, refined by its residuals, and what one more step would gain."""
