@@ -36,6 +36,8 @@ _DENSE_UP_TO = 1_000_000
 class AoRRLinear(BaseEstimator):
     """What classifier and regressor share: their parameters, the fit, and the attributes it leaves."""
 
+    _largest_C = float(np.finfo(np.float64).max)
+
     def __init__(
         self,
         m: Any = "auto",
@@ -87,7 +89,7 @@ class AoRRLinear(BaseEstimator):
         return RankedRange(0 if self._is_auto("m") else self.m, 1.0 if self._is_auto("k") else self.k)
 
     def _check_params(self) -> None:
-        check_C(self.C)
+        check_C(self.C, most=self._largest_C)
         if isinstance(self.tol, bool) or not isinstance(self.tol, numbers.Real) or not 0 < float(self.tol) < np.inf:
             raise ValueError(f"tol must be a number above 0 and finite, got {self.tol!r}")
         for name, least in (("max_iter", 1), ("n_starts", 0)):
@@ -317,12 +319,12 @@ def clean_rows(estimator: AoRRLinear, X_val: Any, y_val: Any, dtype: Any) -> tup
     return X_val, y_val
 
 
-def check_C(C: Any) -> None:
-    """Raise a ValueError unless C is "auto" or a positive number."""
+def check_C(C: Any, *, most: float = np.finfo(np.float64).max) -> None:
+    """Raise a ValueError unless C is "auto" or a positive number, finite unless `most` is not."""
     if isinstance(C, str) and C == "auto":
         return
-    if isinstance(C, bool) or not isinstance(C, numbers.Real) or not 0 < float(C):
-        raise ValueError(f"C must be 'auto' or a number above 0, got {C!r}; 1.0 is scikit-learn's default")
+    if isinstance(C, bool) or not isinstance(C, numbers.Real) or not 0 < float(C) <= most:
+        raise ValueError(f"C must be 'auto' or a number above 0 and finite, got {C!r}; 1.0 is scikit-learn's default")
 
 
 def canonical_rows(

@@ -18,7 +18,7 @@ from ..inference import factors
 from ..inference.leverage import Diagnostics
 from ..inference.steps import RobustFit, Rows, finish
 from ..inference.table import Summary
-from .linear import AoRRLinear, clean_rows, fitted_elsewhere
+from .linear import AoRRLinear, check_C, clean_rows, fitted_elsewhere
 from .robust_line import diagnose, prediction_error, summarise
 
 # Bisquare constants are found between these efficiencies; 0.29 is that of the S-estimate itself.
@@ -117,6 +117,8 @@ class AoRRRegressor(RegressorMixin, AoRRLinear):
     (3.0, 10)
     """
 
+    _largest_C = np.inf  # no penalty, for squared losses of dense rows
+
     def __init__(
         self,
         m: Any = "auto",
@@ -177,6 +179,8 @@ class AoRRRegressor(RegressorMixin, AoRRLinear):
         AoRRRegressor
             The fitted model itself.
         """
+        if hasattr(X, "__rankrange_fit__"):
+            check_C(self.C)
         if fitted_elsewhere(self, X, y, sample_weight, X_val, y_val):
             return self
         self._check_params()
@@ -395,6 +399,7 @@ class AoRRRegressor(RegressorMixin, AoRRLinear):
             The model itself.
         """
         self._check_params()
+        check_C(self.C)
         self._forget()
         X, y = validate_data(
             self,

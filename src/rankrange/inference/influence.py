@@ -20,7 +20,7 @@ def lost_at_cut(cut: float) -> float:
 
 
 def after_trimming(Z: Array, P: Array, residuals: Array, kept: Array, cut: float) -> Array:
-    """Influence (n, p) on the trimmed fit; `cut` is the largest kept residual in standard deviations of regular rows."""
+    """Influence (n, p) on the trimmed fit; `cut` is the largest kept residual in standard deviations."""
     G = Z[kept].T @ Z[kept]
     scores = Z * np.where(kept, residuals, 0.0)[:, None]
     return np.linalg.solve((1 - lost_at_cut(cut)) * G + P, scores.T).T
