@@ -22,6 +22,7 @@ class FormulaRegressor(AoRRRegressor):
     """A regressor that knows how to make its columns from a frame as it was given."""
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Predicted targets of rows as they were given, or of the columns that the formula makes of them."""
         if hasattr(self, "formula_") and hasattr(X, "columns"):
             names = list(self.feature_names_in_)
             X = X[names] if set(names) <= set(X.columns) else _columns(self.formula_.get_model_matrix(X))

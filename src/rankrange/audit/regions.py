@@ -16,7 +16,7 @@ def regions(judgement: Judgement, target: Target, names: RowNames) -> list[str]:
     fitted = getattr(judgement.model, "regressor_", None)
     if not isinstance(fitted, AoRRRegressor) or not 0 < fitted.n_features_in_ <= _MOST_FEATURES:
         return []
-    if not hasattr(fitted, "_training") or fitted.k_ != len(target.y):  # rows on disk have no scale
+    if getattr(fitted, "_training", None) is None or fitted.k_ != len(target.y):  # rows on disk have no scale
         return []
     found = fitted.diagnostics()
     unit = float(judgement.model.transformer_.scale_[0]) * fitted.scale_

@@ -255,7 +255,12 @@ def audit_table(
         feature_columns=owners,
         pipeline=Pipeline([("encode", encoder), ("model", judgement.model)]),
         settings=_settings(found, plan, X, table, ignore),
-        notes=[*found.notes, *judgement.notes, *regions(judgement, found, names), *words],
+        notes=[
+            *found.notes,
+            *judgement.notes,
+            *(regions(judgement, found, names) if found.task == "numbers" else []),
+            *words,
+        ],
         cells={} if side else _cells(table, rest, shown),
         images=_pixels(features, shown, side),
         image_side=side,

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted
 
-from ..core.arrays import Array
 from ..inference.table import Summary
 from ..inference.trimmed_logistic import trimmed_covariance
 from .linear import AoRRLinear
@@ -17,16 +13,6 @@ from .robust_line import feature_names
 
 class AoRRLogistic(AoRRLinear):
     """What `AoRRLinear` is, with a summary for the logistic loss of two classes."""
-
-    def _solve(self, X: Any, y: Array, weight: Array | None, *others: Any) -> None:
-        self.__dict__.pop("_training", None)
-        super()._solve(X, y, weight, *others)
-        if weight is None and not sp.issparse(X):
-            self._training = X, y
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the training rows: a saved model holds no data."""
-        return {name: value for name, value in super().__getstate__().items() if name != "_training"}
 
     def summary(self, level: float = 0.95) -> Summary:
         """Coefficients with standard errors, z tests and confidence intervals.
@@ -55,14 +41,15 @@ class AoRRLogistic(AoRRLinear):
         [-0.   1.]
         """
         check_is_fitted(self, "coef_")
-        if self.loss != "logistic" or len(self.coef_) != 1 or not hasattr(self, "_training") or self.k_ != self._rows():
+        rows = getattr(self, "_training", None)
+        if self.loss != "logistic" or len(self.coef_) != 1 or rows is None or self.k_ != len(rows[1]):
             raise AttributeError(
                 "summary needs a fit of two classes with loss='logistic', k=1.0, dense X and no weights, in the "
                 "process that fitted it; a saved model does not hold its rows"
             )
         if not 0 < level < 1:
             raise ValueError(f"level must lie between 0 and 1, got {level!r}; 0.95 is usual")
-        X, y = self._training
+        X, y = rows
         Z = np.column_stack([X, np.ones(len(y))]) if self.fit_intercept else np.asarray(X)
         b = np.append(self.coef_[0], self.intercept_) if self.fit_intercept else self.coef_[0]
         penalty = np.append(np.full(X.shape[1], 1 / self.C_), [0.0] * bool(self.fit_intercept))
@@ -87,9 +74,6 @@ class AoRRLogistic(AoRRLinear):
             level,
             other=self.temperature_ * b,
         )
-
-    def _rows(self) -> int:
-        return len(self._training[1])
 
     def _notes(self) -> tuple[str, ...]:
         notes = [f"Penalised with C={self.C_:g}; intervals are about the penalised coefficients."]

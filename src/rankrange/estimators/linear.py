@@ -71,6 +71,10 @@ class AoRRLinear(BaseEstimator):
         self.warm_start = warm_start
         self.operations = operations
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the training rows: a saved model holds no data."""
+        return {name: value for name, value in super().__getstate__().items() if name != "_training"}
+
     def _is_auto(self, name: str) -> bool:
         value = getattr(self, name)
         words = ("auto", "adaptive") if name == "k" and is_classifier(self) else ("auto",)
@@ -104,6 +108,7 @@ class AoRRLinear(BaseEstimator):
     ) -> None:
         """Build the objective, choose m and k, run the solver, store the result under the documented names."""
         keep = self._range()
+        self._training = (X, y) if weight is None and not sp.issparse(X) else None  # for summaries; never saved
         rng = np.random.default_rng(_seed(self.random_state))
         # With one minimum no search depends on the order of the rows, and products are quicker on sparse ones.
         one_minimum = self.solver == "auto" and n_outputs == 1 and self.m != "auto" and keep.m == 0

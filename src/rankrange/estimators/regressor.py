@@ -196,8 +196,6 @@ class AoRRRegressor(RegressorMixin, AoRRLinear):
         self._check_steps(X, weight)
         y = y.astype(X.dtype, copy=False)
         self._solve(X, y, weight, self._loss(), 1, clean)
-        if weight is None and not sp.issparse(X):
-            self._training = X, y
         if self.reweight or self.efficiency is not None:
             self.raw_coef_, self.raw_intercept_ = self.coef_, self.intercept_
             self._store_weights(self._robust().W, Design(X, bool(self.fit_intercept)))
@@ -209,10 +207,8 @@ class AoRRRegressor(RegressorMixin, AoRRLinear):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the training rows, and what needs them: a saved model holds no data."""
-        state = dict(super().__getstate__())
-        finished = state.get("_finished")
-        for name in ("_training", "_finished"):
-            state.pop(name, None)
+        state = super().__getstate__()
+        finished = state.pop("_finished", None)
         if finished is not None:
             state["_saved"] = {name: getattr(finished, name) for name in ("method", "scale", "raw_scale", "covariance")}
         return state
@@ -260,12 +256,13 @@ class AoRRRegressor(RegressorMixin, AoRRLinear):
         """Scale, covariance and weights; of the trimmed fit itself unless a step was asked for. Computed once."""
         check_is_fitted(self, "coef_")
         if not hasattr(self, "_finished"):
-            if self.loss != "squared" or not hasattr(self, "_training") or self.k_ != len(self._training[1]):
+            training = getattr(self, "_training", None)
+            if self.loss != "squared" or training is None or self.k_ != len(training[1]):
                 raise AttributeError(
                     "scale and standard errors need the training rows of a fit with loss='squared', k=1.0, dense X and "
                     "no sample_weight; a loaded model does not hold them: call summary() before saving, or fit again"
                 )
-            X, y = self._training
+            X, y = training
             rows = Rows(X, y, bool(self.fit_intercept), float(self.C_), np.random.default_rng(0))
             coef = np.append(self.coef_, self.intercept_) if self.fit_intercept else self.coef_
             W = np.atleast_2d(np.asarray(coef, dtype=np.float64))
