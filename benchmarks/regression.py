@@ -17,8 +17,8 @@ their 95% intervals, for MM-estimates (efficiency=0.95) and reweighted LTS, by `
 of the variances of least squares and of the estimate on clean data.
 
 breakdown: the largest error of a slope against the share of bad leverage points (500 rows, 5 predictors), which lie 10
-out in every predictor with targets of -1,000. Outliers on a second plane of moderate slopes are another matter: from 40%
-on the trimmed optimum may lie on either plane.
+out in every predictor with targets of -1,000. Outliers on a second plane of moderate slopes are another matter: from
+40% on the trimmed optimum may lie on either plane.
 
 speed: core seconds, median of the runs, one thread (set OMP_NUM_THREADS=1): predictors and noise standard normal,
 slopes 1, 30% of the rows 5 out in every predictor with targets that are noise. R's ltsReg took .693 s at 50,000 x 10.

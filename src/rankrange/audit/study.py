@@ -235,6 +235,7 @@ def audit_table(
     plan = _directed(plan, found, None if group is None else table.select([group]), clock)
     plan = replace(plan, **_judged_by(found, models, estimator, pred_probs, n_rows))
     judgement, words = _judged(X, found, plan, tell)
+    words = [*regions(judgement, found, names), *words] if found.task == "numbers" else words
     judgement = judgement if review is None else taught(judgement, found, review)
     tell("looking for other problems of rows")
     looked_at = features if time is None else features.append_column(time, clock.column(0))
@@ -255,12 +256,7 @@ def audit_table(
         feature_columns=owners,
         pipeline=Pipeline([("encode", encoder), ("model", judgement.model)]),
         settings=_settings(found, plan, X, table, ignore),
-        notes=[
-            *found.notes,
-            *judgement.notes,
-            *(regions(judgement, found, names) if found.task == "numbers" else []),
-            *words,
-        ],
+        notes=[*found.notes, *judgement.notes, *words],
         cells={} if side else _cells(table, rest, shown),
         images=_pixels(features, shown, side),
         image_side=side,
