@@ -234,8 +234,7 @@ def audit_table(
     plan = _plan_for(found, X, jobs, seed, calibrate)
     plan = _directed(plan, found, None if group is None else table.select([group]), clock)
     plan = replace(plan, **_judged_by(found, models, estimator, pred_probs, n_rows))
-    judgement, words = _judged(X, found, plan, tell)
-    words = [*regions(judgement, found, names), *words] if found.task == "numbers" else words
+    judgement, words = _described(*_judged(X, found, plan, tell), found, names)
     judgement = judgement if review is None else taught(judgement, found, review)
     tell("looking for other problems of rows")
     looked_at = features if time is None else features.append_column(time, clock.column(0))
@@ -276,6 +275,11 @@ def _judged(X: Array, found: Target, plan: Plan, tell: Tell) -> tuple[Judgement,
         warnings.simplefilter("always")
         judgement = _JUDGES[found.task](X, found, plan, tell)
     return judgement, _words_of(raised)
+
+
+def _described(judgement: Judgement, words: list[str], found: Target, names: RowNames) -> tuple[Judgement, list[str]]:
+    """The same, with what a robust line says of a numeric target before the other words."""
+    return judgement, [*regions(judgement, found, names), *words] if found.task == "numbers" else words
 
 
 def _plan_for(found: Target, X: Array, jobs: int | None, seed: int, calibrate: bool) -> Plan:

@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import Array
-from ..core.cuts import Ranked
-from ..core.losses import Squared
 from ..core.objective import Objective
 from .descent import Log, Result
 from .elemental import TrimmedSquares, elemental_fits, improve, screen, smallest
@@ -29,20 +27,6 @@ _ENOUGH = 5_000
 # Directions of the columns shorter than this share of the longest do not count.
 _RANK = 1e-10
 _BLOCK = 8192
-_MOST_COLUMNS = 200
-
-
-def applies(objective: Objective) -> bool:
-    """Whether the objective is least trimmed squares over whole dense rows, with few enough columns."""
-    return (
-        isinstance(objective.loss, Squared)
-        and type(objective.aggregate) is Ranked
-        and objective.sample_weight is None
-        and not objective.design.sparse
-        and objective.design.p <= _MOST_COLUMNS
-        and objective.k == objective.design.n
-        and (objective.m > 0 or not np.isfinite(objective.C))
-    )
 
 
 class Coordinates:
@@ -153,7 +137,7 @@ def least_trimmed_squares(objective: Objective, start: Array | None, settings: A
     Parameters
     ----------
     objective : Objective
-        One to which `applies` says yes.
+        Squared losses of whole dense rows with k = n, under the ranked range.
     start : ndarray of shape (1, p) or None
         One more start.
     settings : Settings
