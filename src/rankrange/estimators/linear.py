@@ -108,7 +108,7 @@ class AoRRLinear(BaseEstimator):
     ) -> None:
         """Build the objective, choose m and k, run the solver, store the result under the documented names."""
         keep = self._range()
-        self._training = (X, y) if weight is None and not sp.issparse(X) else None  # for summaries; never saved
+        self._training: Any = (X, y) if weight is None and not sp.issparse(X) else None  # for summaries; never saved
         rng = np.random.default_rng(_seed(self.random_state))
         # With one minimum no search depends on the order of the rows, and products are quicker on sparse ones.
         one_minimum = self.solver == "auto" and n_outputs == 1 and self.m != "auto" and keep.m == 0

@@ -175,7 +175,8 @@ def _ends(rows: _All, starts: list[Array], settings: Any) -> Array:
         return improve(small, fits, tries // 2, rng).B[:1]
     large = rows.part(order)
     fits = large.keep(np.concatenate([small.concentrate(fits).best(go_on).B, *(b[None] for b in starts)]))
-    return (improve(large, fits, tries // 2, rng) if n <= _SECOND else large.concentrate(fits, 5).best(1)).B[:1]
+    restarts = max(tries * _FIRST // (2 * n), 10)  # a pass over more rows costs more, and minima are closer together
+    return (improve(large, fits, restarts, rng) if n <= _SECOND else large.concentrate(fits, 5).best(1)).B[:1]
 
 
 def _starts(problem: TrimmedSquares, starts: list[Array]) -> Array:
