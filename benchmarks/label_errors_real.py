@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from rankrange.core.rates import _scaled
 from scipy.special import softmax
 from sklearn.decomposition import TruncatedSVD
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
@@ -41,7 +42,6 @@ import record
 from any_model import TABLES, table
 from label_errors import LEVELS, MADE, made, of_cleanlab
 from rankrange import AoRRClassifier, find_label_issues, noise
-from rankrange.core.rates import _scaled
 
 NUMBERS = ("airquality_co", "airquality_nmhc", "telomere_cq_telo", "telomere_ts", "metaphor_novelty", "politeness_wiki")
 CLEAN = ("monk", "australian", "phoneme", "titanic", "splice", "breast cancer", "compas", "mushrooms")

@@ -22,6 +22,7 @@ MODULES = [
     "rankrange.metrics",
     "rankrange.noise",
     "rankrange.plots",
+    "rankrange.regression",
     "rankrange.risk",
     "rankrange.shards",
     "rankrange.solvers",

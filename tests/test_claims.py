@@ -9,8 +9,8 @@ from sklearn.model_selection import cross_val_predict
 
 from rankrange import find_label_issues, noise
 from rankrange.audit import audit_table
+from rankrange.crossfit.distant_rows import far_rows, odd_rows
 from rankrange.crossfit.folds import Folds, draw_folds
-from rankrange.crossfit.leverage import far_rows, odd_rows
 from rankrange.crossfit.opinions import tree_opinions
 from rankrange.crossfit.residuals import Widths
 from rankrange.label_noise import LabelNoiseModel

@@ -47,6 +47,7 @@ _SUBMODULES = (
     "metrics",
     "noise",
     "plots",
+    "regression",
     "risk",
     "shards",
     "solvers",

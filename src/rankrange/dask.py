@@ -195,6 +195,8 @@ class AoRRRegressor(_OnDask, _local.AoRRRegressor):  # type: ignore[misc] # fit 
 
     _local_class = _local.AoRRRegressor
 
-    def predict(self, X: Any) -> Any:
-        """Numbers; a lazy Dask array for a Dask collection."""
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Numbers; a lazy Dask array for a Dask collection. Standard deviations are for rows in memory."""
+        if return_std:
+            raise ValueError("return_std=True needs a fit to rows in memory, got one to a Dask collection")
         return self._lazily("predict", X, None, self.coef_.dtype)

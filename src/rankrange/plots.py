@@ -2,7 +2,7 @@
 
 `plot_ranked` shows any losses and the range that is kept of them, `plot_tuning` how m was chosen. The others show an
 `Audit` (rankrange.audit): its losses and cuts, what moving the cut would do, the scores of both models, and which share
-of each group was cut.
+of each group was cut. `regression_diagnostics` shows which rows of a robust regression are outliers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ from numpy.typing import ArrayLike
 from .core.ranges import RankedRange
 from .core.select import thresholds
 
-__all__ = ["plot_cut", "plot_groups", "plot_losses", "plot_ranked", "plot_scores", "plot_tuning"]
+__all__ = [
+    "plot_cut",
+    "plot_groups",
+    "plot_losses",
+    "plot_ranked",
+    "plot_scores",
+    "plot_tuning",
+    "regression_diagnostics",
+]
 KEPT, CUT, SOFT = "#2457a6", "#b4400b", "#5a5651"
 
 
@@ -246,6 +254,76 @@ def plot_groups(audit: Any, *, ax: Any = None) -> Any:
     ax.invert_yaxis()
     ax.set_xlabel("share of its rows")
     ax.legend(frameon=False)
+    return ax
+
+
+def regression_diagnostics(model: Any, X: Any = None, y: Any = None, *, ax: Any = None) -> Any:
+    """Draw residuals against robust distances with their four regions, a QQ plot, and residuals by fit and by row.
+
+    Parameters
+    ----------
+    model : AoRRRegressor
+        Fitted with loss="squared" and k=1.0.
+    X, y : array_like, optional
+        Rows to look at; the training rows if they are left out.
+    ax : matplotlib Axes, optional
+        Where to draw residuals against distances alone.
+
+    Returns
+    -------
+    matplotlib Axes, or an array of four
+        The axes that were drawn into.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rankrange import AoRRRegressor
+    >>> from rankrange.plots import regression_diagnostics
+    >>> x = np.arange(40.0)
+    >>> y = 2 * x + np.sin(9 * x)
+    >>> model = AoRRRegressor("half", C=np.inf, random_state=0).fit(x[:, None], y)
+    >>> regression_diagnostics(model).shape
+    (2, 2)
+    """
+    found = model.diagnostics(X, y)
+    if ax is not None:
+        return _leverage_plot(ax, found)
+    import matplotlib.pyplot
+    from scipy.stats import norm
+
+    axes = matplotlib.pyplot.subplots(2, 2, figsize=(10, 8), layout="constrained")[1]
+    _leverage_plot(axes[0, 0], found)
+    r = np.clip(found.residuals, -1e6, 1e6)  # after an exact fit outliers are infinitely many scales away
+    n = len(r)
+    quantiles = norm.ppf((np.arange(n) + 0.5) / n)
+    off = np.abs(r) > found.residual_cut
+    axes[0, 1].plot(quantiles, np.sort(r), ".", color=KEPT)
+    axes[0, 1].plot(quantiles[[0, -1]], quantiles[[0, -1]], color=SOFT, lw=1)
+    axes[0, 1].set(xlabel="normal quantile", ylabel="standardised residual", title="QQ plot")
+    for place, x, name in ((axes[1, 0], found.fitted, "fitted value"), (axes[1, 1], np.arange(n), "row")):
+        place.plot(x[~off], r[~off], ".", color=KEPT)
+        place.plot(x[off], r[off], "x", color=CUT)
+        for cut in (-found.residual_cut, found.residual_cut):
+            place.axhline(cut, color=SOFT, lw=1, ls=":")
+        place.set(xlabel=name, ylabel="standardised residual")
+    return axes
+
+
+def _leverage_plot(ax: Any, found: Any) -> Any:
+    """Residuals against robust distances; the cuts divide four regions."""
+    marks = {"regular": (".", KEPT), "vertical outlier": ("x", CUT), "good leverage point": ("^", KEPT)}
+    kinds, r = found.kinds, np.clip(found.residuals, -1e6, 1e6)
+    for kind, count in found.counts.items():
+        if count:
+            mark, color = marks.get(kind, ("s", CUT))
+            rows = kinds == kind
+            ax.plot(found.distances[rows], r[rows], mark, color=color, label=f"{kind} ({count})")
+    for cut in (-found.residual_cut, found.residual_cut):
+        ax.axhline(cut, color=SOFT, lw=1, ls=":")
+    if np.isfinite(found.distance_cut):
+        ax.axvline(found.distance_cut, color=SOFT, lw=1, ls=":")
+    ax.set(xlabel="robust distance of the features", ylabel="standardised residual", title="outliers and leverage")
+    ax.legend(frameon=False, fontsize="small")
     return ax
 
 

@@ -41,6 +41,7 @@ from .export import load_model
 from .findings import Audit, Suspect
 from .judgement import Judgement, Plan
 from .label_sets import judge_labels
+from .regions import regions
 from .review import reviewed, taught
 from .row_problems import find_row_problems
 from .target import TASKS, RowNames, Target, find_target, group_numbers, parts_by_group, parts_by_time
@@ -238,7 +239,7 @@ def audit_table(
     plan = _plan_for(found, X, jobs, seed)
     plan = _directed(plan, found, None if group is None else table.select([group]), clock)
     plan = replace(plan, **_judged_by(found, models, estimator, pred_probs, n_rows, along_time=plan.forward))
-    judgement, words = _judged(X, found, plan, tell)
+    judgement, words = _described(*_judged(X, found, plan, tell), found, names)
     judgement = judgement if review is None else taught(judgement, found, review)
     tell("looking for other problems of rows")
     looked_at = features if time is None else features.append_column(time, clock.column(0))
@@ -295,6 +296,11 @@ def _recording() -> Iterator[list[Any]]:
 
 recorded_warnings = SharedContext(_recording)
 _one_openmp_thread = SharedContext(lambda: threadpool_limits(1, user_api="openmp"))
+
+
+def _described(judgement: Judgement, words: list[str], found: Target, names: RowNames) -> tuple[Judgement, list[str]]:
+    """The same, with what a robust line says of a numeric target before the other words."""
+    return judgement, [*regions(judgement, found, names), *words] if found.task == "numbers" else words
 
 
 def _plan_for(found: Target, X: Array, jobs: int | None, seed: int) -> Plan:

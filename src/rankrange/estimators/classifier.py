@@ -18,7 +18,8 @@ from ..core.losses import CrammerSinger, Hinge, Logistic, OneVsRestSquaredHinge,
 from ..core.objective import Design, Objective
 from ..core.threads import threads_for
 from ..solvers import SOLVERS, Settings, solve
-from .linear import AoRRLinear, clean_rows, fitted_elsewhere, group_codes, warn_of_lost_class
+from .class_summary import AoRRLogistic
+from .linear import clean_rows, fitted_elsewhere, group_codes, warn_of_lost_class
 from .on_scans import ScoresScans, checked_rows
 from .weights import class_factors, product_of
 
@@ -34,7 +35,7 @@ _LOSSES: dict[str, tuple[Any, Any]] = {
 }
 
 
-class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLinear):
+class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
     """Linear classifier that ignores the training rows it fits worst.
 
     It keeps the training losses ranked m+1 to k and ignores the others: C times the sum of the kept losses + ||coef||^2
@@ -99,10 +100,8 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLinear):
         The classes in order.
     n_features_in_ : int
         Number of features.
-    m_, k_ : int
-        The counts that were used; masses where sample weights are fractions.
-    C_ : float
-        The C that was used.
+    m_, k_, C_ : int, int and float
+        The counts and the C that were used; masses where sample weights are fractions.
     lam_, lam_hat_ : float
         The two cuts of the training losses, s_[k] and s_[m]; lam_hat_ is infinite for m = 0. With stratify=True it has
         one cut per class.

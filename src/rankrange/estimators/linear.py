@@ -35,6 +35,8 @@ from .weights import as_count, canonical_rows, is_whole, present_rows, product_o
 class AoRRLinear(BaseEstimator):
     """What classifier and regressor share: their parameters, the fit, and the attributes it leaves."""
 
+    _largest_C = float(np.finfo(np.float64).max)
+
     def __init__(
         self,
         m: Any = "auto",
@@ -68,6 +70,10 @@ class AoRRLinear(BaseEstimator):
         self.warm_start = warm_start
         self.operations = operations
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the training rows: a saved model holds no data."""
+        return {name: value for name, value in super().__getstate__().items() if name != "_training"}
+
     def _is_auto(self, name: str) -> bool:
         value = getattr(self, name)
         words = ("auto", "adaptive") if name == "k" and is_classifier(self) else ("auto",)
@@ -86,7 +92,7 @@ class AoRRLinear(BaseEstimator):
         return RankedRange(0 if self._is_auto("m") else self.m, 1.0 if self._is_auto("k") else self.k)
 
     def _check_params(self) -> None:
-        check_C(self.C)
+        check_C(self.C, most=self._largest_C)
         if isinstance(self.tol, bool) or not isinstance(self.tol, numbers.Real) or not 0 < float(self.tol) < np.inf:
             raise ValueError(f"tol must be a number above 0 and finite, got {self.tol!r}")
         for name, least in (("max_iter", 1), ("n_starts", 0)):
@@ -112,6 +118,7 @@ class AoRRLinear(BaseEstimator):
         Rows count with `weight` times `factor`, which is that of their class; `groups` are not torn apart by a choice.
         """
         keep = self._range()
+        self._training: Any = (X, y) if weight is None and not sp.issparse(X) else None  # for summaries; never saved
         rng = np.random.default_rng(_seed(self.random_state))
         # With one minimum no search depends on the order of the rows, and products are quicker on sparse ones.
         one_minimum = self.solver == "auto" and n_outputs == 1 and self.m != "auto" and keep.m == 0
@@ -236,14 +243,15 @@ class AoRRLinear(BaseEstimator):
     def _store(self, result: Result, objective: Objective) -> None:
         """Users know the objective as C times the sum of the kept losses plus the penalty: C times the solver's."""
         self._store_weights(result.w, objective.design)
-        self.objective_ = float(result.value) * objective.C
+        factor = objective.C if np.isfinite(objective.C) else objective.kept
+        self.objective_ = float(result.value) * factor
         self.n_iter_ = max(1, int(result.n_iter))  # the certificate of a start that was optimal takes one look too
         self.converged_ = bool(result.converged)
         self.certificate_ = float(result.certificate)
         self.message_ = result.message
         self.history_ = {
             "phase": np.array([phase for phase, _ in result.history]),
-            "objective": np.array([value for _, value in result.history]) * objective.C,
+            "objective": np.array([value for _, value in result.history]) * factor,
         }
 
     def _store_cuts(self, losses: Array, objective: Objective) -> None:
@@ -357,7 +365,7 @@ def clean_rows(estimator: AoRRLinear, X_val: Any, y_val: Any, dtype: Any) -> tup
 
 
 def group_codes(groups: Any, X: Any) -> Array | None:
-    """The group of each row of X as a number; None where there are no groups."""
+    """The group of each row of X as a number; None if there are no groups."""
     if groups is None:
         return None
     groups = column_or_1d(groups)
@@ -365,11 +373,11 @@ def group_codes(groups: Any, X: Any) -> Array | None:
     return np.unique(groups, return_inverse=True)[1]
 
 
-def check_C(C: Any) -> None:
-    """Raise a ValueError unless C is "auto" or a positive number."""
+def check_C(C: Any, *, most: float = np.finfo(np.float64).max) -> None:
+    """Raise a ValueError unless C is "auto" or a positive number, finite unless `most` is not."""
     if isinstance(C, str) and C == "auto":
         return
-    if isinstance(C, bool) or not isinstance(C, numbers.Real) or not 0 < float(C) < np.inf:
+    if isinstance(C, bool) or not isinstance(C, numbers.Real) or not 0 < float(C) <= most:
         raise ValueError(f"C must be 'auto' or a number above 0 and finite, got {C!r}; 1.0 is scikit-learn's default")
 
 

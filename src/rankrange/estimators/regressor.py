@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from ..core.arrays import Array
 from ..core.losses import Absolute, Huber, Squared
 from ..core.objective import Design
+from ..core.ranges import RankedRange
 from ..core.threads import threads_for
-from .linear import AoRRLinear, clean_rows, fitted_elsewhere, group_codes
+from ..inference import factors
+from ..inference.leverage import Diagnostics
+from ..inference.steps import RobustFit, Rows, finish
+from ..inference.table import Summary
+from .linear import AoRRLinear, check_C, clean_rows, fitted_elsewhere, group_codes
 from .on_scans import ScoresScans
+from .robust_line import diagnose, prediction_error, summarise
+
+# Bisquare constants are found between these efficiencies; 0.29 is that of the S-estimate itself.
+_EFFICIENCIES = (0.29, 0.999)
 
 
 class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
@@ -21,26 +32,29 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
 
     It keeps the training losses ranked m+1 to k: C times the sum of the kept losses + ||coef||^2 / 2 is minimised,
     where the intercept is not penalised. With loss="squared" this is scikit-learn's Ridge(alpha=1 / (2 C)) on the rows
-    it keeps, and with k=1.0 least trimmed squares.
+    it keeps, and with k=1.0 and C=inf least trimmed squares (LTS). `summary()` then gives standard errors, tests and
+    intervals, and `diagnostics()` says of each row whether it is an outlier or a leverage point.
 
     Parameters
     ----------
-    m : "auto", int, float or RankedRange, default="auto"
+    m : "auto", "half", int, float or RankedRange, default="auto"
         How many of the largest losses to drop: a count, or a fraction of the training rows. "auto" chooses it by
         cross-validation, by a squared error that stops growing at three robust standard deviations, and drops nothing
-        unless that shows a gain. A RankedRange stands for m and k together.
+        unless that shows a gain. "half" keeps floor((n + p + 1) / 2) rows, which withstands the largest share of
+        outliers. A RankedRange stands for m and k together.
     k : "auto", int or float, default="auto"
         The last rank that is kept, as a count or a fraction. "auto" is all rows, or what a clean validation set says.
     loss : {"squared", "absolute", "huber"}, default="squared"
         What one row costs: (y - z)^2; |y - z|; or (y - z)^2 / 2 within 1 of y and linear beyond.
     C : float or "auto", default=1.0
-        Inverse strength of the penalty. "auto" chooses it among 0.001 to 100 on the folds that also choose m.
+        Inverse strength of the penalty; infinity is no penalty, as in textbooks of statistics. "auto" chooses it among
+        0.001 to 100 on the folds that also choose m.
     fit_intercept : bool, default=True
         Whether the model has an intercept.
     solver : {"auto", "dca", "subgradient", "bilevel"}, default="auto"
         As in `AoRRClassifier`; "auto" ends with a certificate.
     n_starts : int, default=10
-        How many random starts "auto" tries.
+        How many random starts "auto" tries; of squared losses with k=1.0, 50 elemental starts for each.
     max_iter : int, default=200
         How many iterations there are at most.
     tol : float, default=1e-6
@@ -55,6 +69,12 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         Whether to start from the last solution too.
     operations : None, pair of float or pair of callable, default=None
         How a clean validation set gives the two cuts; see `AoRRClassifier`.
+    reweight : bool, default=False
+        Whether least squares on the rows within 2.24 robust standard deviations follows the trimmed fit, which gives
+        `coef_` a higher efficiency. Needs loss="squared" and k=1.0.
+    efficiency : float or None, default=None
+        Whether an MM-estimate (Tukey's bisquare) of this efficiency at the normal model follows, for example 0.95. It
+        withstands as many outliers as the trimmed fit. It takes the place of the reweighted step.
 
     Attributes
     ----------
@@ -66,9 +86,24 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         As in `AoRRClassifier`.
     noise_estimate_, noise_interval_ : float and pair of float
         Where m or k was chosen: the estimated share of outliers and its 95% interval.
+    raw_coef_, raw_intercept_ : ndarray of shape (n_features,) and float
+        With reweight or efficiency: those of the trimmed fit, to which `objective_` and `dropped_` belong.
+    scale_, raw_scale_ : float
+        The robust standard deviation of the errors, and that of the trimmed fit. These and the attributes below need
+        loss="squared", k=1.0, dense X and no sample_weight, and are computed when first used.
+    bse_ : ndarray of shape (n_features,) or (n_features + 1,)
+        Standard errors by the sandwich formula, the intercept's last; `cov_` is the covariance matrix.
+    weights_ : ndarray of shape (n_samples,)
+        1, or 0 for rows further than 2.24 scales from the fit; of an MM-estimate Tukey's weights.
+    support_ : ndarray of bool of shape (n_samples,)
+        The rows that `coef_` was fitted to.
+    residuals_ : ndarray of shape (n_samples,)
+        Residuals of the training rows, divided by `scale_`.
 
     References
     ----------
+    Rousseeuw and Van Driessen, "Computing LTS regression for large data sets", DMKD 12 (2006).
+
     Hu, Ying, Wang and Lyu, "Sum of Ranked Range Loss for Supervised Learning", JMLR 23 (2022).
 
     Examples
@@ -83,6 +118,47 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
     >>> round(float(model.coef_[0]), 1), int(model.dropped_[:10].sum())
     (3.0, 10)
     """
+
+    _largest_C = np.inf  # no penalty, for squared losses of dense rows
+
+    def __init__(
+        self,
+        m: Any = "auto",
+        k: Any = "auto",
+        *,
+        loss: str = "squared",
+        C: Any = 1.0,
+        fit_intercept: bool = True,
+        solver: str = "auto",
+        n_starts: int = 10,
+        max_iter: int = 200,
+        tol: float = 1e-6,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        warm_start: bool = False,
+        operations: Any = None,
+        reweight: bool = False,
+        efficiency: float | None = None,
+    ) -> None:
+        super().__init__(
+            m,
+            k,
+            loss=loss,
+            C=C,
+            fit_intercept=fit_intercept,
+            solver=solver,
+            n_starts=n_starts,
+            max_iter=max_iter,
+            tol=tol,
+            random_state=random_state,
+            n_jobs=n_jobs,
+            verbose=verbose,
+            warm_start=warm_start,
+            operations=operations,
+        )
+        self.reweight = reweight
+        self.efficiency = efficiency
 
     def fit(
         self,
@@ -115,6 +191,8 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         AoRRRegressor
             The fitted model itself.
         """
+        if hasattr(X, "__rankrange_fit__"):
+            check_C(self.C)
         if fitted_elsewhere(self, X, y, sample_weight, X_val, y_val, groups):
             return self
         self._check_params()
@@ -125,9 +203,193 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         clean = clean_rows(self, X_val, y_val, X.dtype)
         if clean is not None:
             clean = clean[0], np.asarray(clean[1], dtype=X.dtype)
+        self._forget_rows()
+        self._shape = X.shape
+        self._check_steps(X, weight)
+        y = y.astype(X.dtype, copy=False)
         with threads_for(X):
-            self._solve(X, y.astype(X.dtype, copy=False), weight, self._loss(), 1, clean, None, group_codes(groups, X))
+            self._solve(X, y, weight, self._loss(), 1, clean, None, group_codes(groups, X))
+            if self.reweight or self.efficiency is not None:
+                self.raw_coef_, self.raw_intercept_ = self.coef_, self.intercept_
+                self._store_weights(self._robust().W, Design(X, bool(self.fit_intercept)))
         return self
+
+    def _forget_rows(self) -> None:
+        for name in ("_training", "_finished", "_saved", "_shape", "raw_coef_", "raw_intercept_"):
+            self.__dict__.pop(name, None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the training rows, and what needs them: a saved model holds no data."""
+        state = super().__getstate__()
+        finished = state.pop("_finished", None)
+        if finished is not None:
+            state["_saved"] = {name: getattr(finished, name) for name in ("method", "scale", "raw_scale", "covariance")}
+        return state
+
+    def _is_auto(self, name: str) -> bool:
+        return super()._is_auto(name) if name != "m" or self.m != "half" else False
+
+    def _range(self) -> RankedRange:
+        if not (isinstance(self.m, str) and self.m == "half"):
+            return super()._range()
+        if not hasattr(self, "_shape"):
+            raise ValueError(
+                "m='half' depends on the number of rows, which is not known here; pass a fraction, as m=0.5"
+            )
+        n, d = self._shape
+        h = factors.half(n, d + bool(self.fit_intercept))
+        return RankedRange(n - h, 1.0 if self.k == "auto" else self.k)
+
+    def _check_steps(self, X: Any, weight: Array | None) -> None:
+        """What reweighting, efficiency and C=inf need: whole dense rows of squared losses, more than coefficients."""
+        low, high = _EFFICIENCIES
+        e = self.efficiency
+        if e is not None and (isinstance(e, bool) or not isinstance(e, numbers.Real) or not low <= float(e) <= high):
+            raise ValueError(f"efficiency must be None or a number from {low} to {high}, got {e!r}; 0.95 is usual")
+        asked = {"reweight=True": self.reweight, "efficiency": e is not None, "C=inf": np.inf == self.C}
+        names = [name for name, wanted in asked.items() if wanted]
+        keep = self._range()
+        n, d = X.shape
+        _, k = keep.counts(n) if weight is None else (0, n)
+        if not names:
+            return
+        if self.loss != "squared" or k != n or weight is not None or sp.issparse(X) or self.solver != "auto":
+            raise ValueError(
+                f"{' and '.join(names)} need loss='squared', k=1.0, solver='auto', dense X and no sample_weight, got "
+                f"loss={self.loss!r}, k={self.k!r}, solver={self.solver!r}; use a finite C without these steps"
+            )
+        p = d + bool(self.fit_intercept)
+        if np.inf == self.C and n - keep.counts(n)[0] <= p:
+            raise ValueError(
+                f"without a penalty more than {p} rows must be kept to fit {p} coefficients, got m={self.m!r} of {n} "
+                "rows; lower m, leave out columns, or pass a finite C"
+            )
+
+    def _robust(self) -> RobustFit:
+        """Scale, covariance and weights; of the trimmed fit itself unless a step was asked for. Computed once."""
+        check_is_fitted(self, "coef_")
+        if not hasattr(self, "_finished"):
+            training = getattr(self, "_training", None)
+            if self.loss != "squared" or training is None or self.k_ != len(training[1]):
+                raise AttributeError(
+                    "scale and standard errors need the training rows of a fit with loss='squared', k=1.0, dense X and "
+                    "no sample_weight; a loaded model does not hold them: call summary() before saving, or fit again"
+                )
+            X, y = training
+            rows = Rows(X, y, bool(self.fit_intercept), float(self.C_), np.random.default_rng(0))
+            coef = np.append(self.coef_, self.intercept_) if self.fit_intercept else self.coef_
+            W = np.atleast_2d(np.asarray(coef, dtype=np.float64))
+            self._finished = finish(rows, W, self._kept(), reweight=bool(self.reweight), efficiency=self.efficiency)
+        return self._finished
+
+    def _kept(self) -> Array:
+        """The n - m rows of smallest loss; of rows that tie at the cut the first ones."""
+        X, y = self._training
+        order = np.argsort(np.abs(y - (X @ self.coef_ + self.intercept_)), kind="stable")
+        kept = np.zeros(len(y), dtype=bool)
+        kept[order[: len(y) - int(self.m_)]] = True
+        return kept
+
+    @property
+    def scale_(self) -> float:
+        """The robust standard deviation of the errors."""
+        return float(self._saved["scale"]) if hasattr(self, "_saved") else self._robust().scale
+
+    @property
+    def raw_scale_(self) -> float:
+        """The robust standard deviation by the trimmed fit."""
+        return float(self._saved["raw_scale"]) if hasattr(self, "_saved") else self._robust().raw_scale
+
+    @property
+    def cov_(self) -> Array:
+        """The covariance of the coefficients, the intercept last, by the sandwich formula."""
+        return np.asarray(self._saved["covariance"]) if hasattr(self, "_saved") else self._robust().covariance
+
+    @property
+    def bse_(self) -> Array:
+        """Standard errors of the coefficients, the intercept's last."""
+        return np.sqrt(np.diag(self.cov_))
+
+    @property
+    def weights_(self) -> Array:
+        """The weight of each training row in [0, 1]."""
+        return self._robust().weights
+
+    @property
+    def support_(self) -> Array:
+        """Which training rows the coefficients were fitted to."""
+        return self._robust().support
+
+    @property
+    def residuals_(self) -> Array:
+        """Residuals of the training rows in robust standard deviations; after an exact fit 0 or infinite."""
+        fit = self._robust()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(fit.residuals == 0, 0.0, fit.residuals / fit.scale)
+
+    def summary(self, level: float = 0.95, *, errors: str = "auto") -> Summary:
+        """Coefficients with standard errors, t tests and confidence intervals.
+
+        Parameters
+        ----------
+        level : float, default=0.95
+            The probability of the intervals.
+        errors : {"auto", "sandwich", "bootstrap"}, default="auto"
+            How standard errors are estimated. "bootstrap" is the fast bootstrap of the equations that the estimate
+            solves; "auto" takes it up to 200 rows and the sandwich formula, which `bse_` holds, beyond.
+
+        Returns
+        -------
+        Summary
+            Prints as a table; `to_frame()` gives a DataFrame.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from rankrange import AoRRRegressor
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(60, 1))
+        >>> y = 1.0 + 3.0 * X[:, 0] + rng.normal(size=60)
+        >>> y[:10] = 100.0
+        >>> model = AoRRRegressor("half", C=np.inf, efficiency=0.95, random_state=0).fit(X, y)
+        >>> low, high = model.summary().conf_int()[1]
+        >>> bool(low < 3.0 < high)
+        True
+        """
+        return summarise(self, level, errors)
+
+    def diagnostics(self, X: Any = None, y: Any = None) -> Diagnostics:
+        """Residuals, robust distances and the kind of each row: regular, or one of three kinds of outliers.
+
+        Parameters
+        ----------
+        X, y : array_like, optional
+            Rows to look at; the training rows if they are left out.
+
+        Returns
+        -------
+        Diagnostics
+            With `kinds`, `counts` and `to_frame()`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from rankrange import AoRRRegressor
+        >>> x = np.arange(40.0)
+        >>> y = 2 * x + np.sin(9 * x)
+        >>> x[0], y[1] = 500.0, 60.0  # one row far out in x, one off in y
+        >>> found = AoRRRegressor("half", C=np.inf, reweight=True, random_state=0).fit(x[:, None], y).diagnostics()
+        >>> [str(kind) for kind in found.kinds[:3]]
+        ['bad leverage point', 'vertical outlier', 'regular']
+        """
+        if (X is None) != (y is None):
+            raise ValueError("diagnostics needs X and y together, got one of them; pass both or neither")
+        if X is None:
+            self._robust()
+            X, y = self._training
+        else:
+            X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        return diagnose(self, X, np.asarray(y, dtype=np.float64))
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> AoRRRegressor:
         """Learn from one more part of a stream; m and k must be fractions, and C is relative to the rows seen so far.
@@ -147,6 +409,8 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
             The model itself.
         """
         self._check_params()
+        check_C(self.C)
+        self._forget_rows()
         X, y = validate_data(
             self,
             X,
@@ -172,6 +436,21 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         self.coef_ = W[0, : design.d].astype(design.X.dtype)
         self.intercept_ = float(W[0, -1]) if design.fit_intercept else 0.0
 
-    def predict(self, X: Any) -> Array:
-        """Predicted targets (n,) of the rows of X."""
-        return self._linear(X)[:, 0]
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Predicted targets (n,) of the rows of X.
+
+        Parameters
+        ----------
+        X : array_like or sparse matrix of shape (n_samples, n_features)
+            The rows.
+        return_std : bool, default=False
+            Whether to return the standard deviation of a new target about its prediction as well: that of the errors
+            (`scale_`) and that of the fit.
+
+        Returns
+        -------
+        ndarray, or a pair of them
+            The predictions, and their standard deviations if asked for.
+        """
+        predicted = self._linear(X)[:, 0]
+        return (predicted, prediction_error(self, X)) if return_std else predicted

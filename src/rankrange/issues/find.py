@@ -15,8 +15,8 @@ import scipy.sparse as sp
 from sklearn.utils import check_random_state
 
 from ..core.arrays import Array
+from ..crossfit.distant_rows import far_rows, odd_rows
 from ..crossfit.folds import Folds, test_parts
-from ..crossfit.leverage import far_rows, odd_rows
 from ..crossfit.opinions import less_sure, tree_opinions
 from ..estimators import AoRRClassifier
 from ..label_noise import Costs, LabelNoiseModel, LabelNoisePosterior, NoisePrior, actions, high_leverage_labels

@@ -13,10 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.arrays import Array
-from ..core.losses import is_convex, needs
+from ..core.cuts import Ranked
+from ..core.losses import Squared, is_convex, needs
 from ..core.objective import Objective
 from .descent import Log, Result
 from .label_ranking import by_separation
+from .least_trimmed import least_trimmed_squares
 from .majorise import bilevel, certify, dca
 from .minmax import minmax
 from .multistart import multistart, refine
@@ -40,6 +42,9 @@ __all__ = [
     "solve",
     "subgradient",
 ]
+
+# Columns up to which least trimmed squares has a search of its own, which handles matrices of all pairs of them.
+_MOST_COLUMNS = 200
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,8 @@ class Solver(NamedTuple):
 def _search(objective: Objective, start: Array | None, settings: Settings) -> Result:
     if _nothing_to_prove(objective):
         return descend_from_starts(objective, start, settings)
+    if _is_least_trimmed(objective):
+        return least_trimmed_squares(objective, start, settings)
     return multistart(
         objective,
         start,
@@ -96,6 +103,19 @@ def _search(objective: Objective, start: Array | None, settings: Settings) -> Re
         tol=settings.tol,
         max_iter=settings.max_iter,
         log=settings.log,
+    )
+
+
+def _is_least_trimmed(objective: Objective) -> bool:
+    """Whether the objective is least trimmed squares over whole dense rows, with few enough columns."""
+    return (
+        isinstance(objective.loss, Squared)
+        and type(objective.aggregate) is Ranked
+        and objective.sample_weight is None
+        and not objective.design.sparse
+        and objective.design.p <= _MOST_COLUMNS
+        and objective.k == objective.design.n
+        and (objective.m > 0 or not np.isfinite(objective.C))
     )
 
 

@@ -1,0 +1,34 @@
+"""What a robust line says of a numeric target: its scale in the target's unit, and rows that are leverage points."""
+
+from __future__ import annotations
+
+from ..estimators import AoRRRegressor
+from ..pages.text import number
+from .judgement import Judgement
+from .target import RowNames, Target
+
+# Features up to which distances are measured, and bad leverage points that are named.
+_MOST_FEATURES, _NAMED = 50, 5
+
+
+def regions(judgement: Judgement, target: Target, names: RowNames) -> list[str]:
+    """A sentence for the notes of a report on a numeric target; none if the features are too many for distances."""
+    fitted = getattr(judgement.model, "regressor_", None)
+    if not isinstance(fitted, AoRRRegressor) or not 0 < fitted.n_features_in_ <= _MOST_FEATURES:
+        return []
+    if getattr(fitted, "_training", None) is None or fitted.k_ != len(target.y):  # rows on disk have no scale
+        return []
+    found = fitted.diagnostics()
+    unit = float(judgement.model.transformer_.scale_[0]) * fitted.scale_
+    said = ", ".join(f"{count:,} {kind}s" for kind, count in list(found.counts.items())[1:] if count)
+    words = (
+        f"Rows scatter about the robust line with a standard deviation of {number(unit, 4)}; {said or 'no outlier'}."
+    )
+    bad = (found.kinds == "bad leverage point").nonzero()[0]
+    worst = sorted(bad.tolist(), key=lambda i: -abs(found.residuals[i]))[:_NAMED]
+    off = [f"{names.name(int(target.rows[i]))} (by {number(abs(found.residuals[i]) * unit, 4)})" for i in worst]
+    more = f" and {len(bad) - _NAMED:,} more" if len(bad) > _NAMED else ""
+    return [
+        words
+        + (f" Bad leverage points, far in the features and off the line: rows {', '.join(off)}{more}." if off else "")
+    ]

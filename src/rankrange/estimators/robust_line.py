@@ -1,0 +1,119 @@
+"""What AoRRRegressor reports of a robust fit: the summary, the kinds of rows, the error of predictions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.utils.validation import validate_data
+
+from ..core.arrays import Array
+from ..inference.bootstrap import draws
+from ..inference.leverage import Diagnostics, robust_distances
+from ..inference.steps import CUT, RobustFit
+from ..inference.table import Summary
+
+if TYPE_CHECKING:
+    from .regressor import AoRRRegressor
+
+# Up to so many rows the bootstrap is the better estimate of standard errors.
+_FEW_ROWS = 200
+
+
+def summarise(model: AoRRRegressor, level: float, errors: str) -> Summary:
+    """The summary of a fitted regressor."""
+    if errors not in ("auto", "sandwich", "bootstrap"):
+        raise ValueError(f"errors must be 'auto', 'sandwich' or 'bootstrap', got {errors!r}")
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie between 0 and 1, got {level!r}; 0.95 is usual")
+    fit = model._robust()
+    n = len(fit.residuals)
+    resampling = errors == "bootstrap" or (errors == "auto" and n <= _FEW_ROWS)
+    bse = _resampled(fit, n) if resampling and fit.method != "exact fit" else np.sqrt(np.diag(fit.covariance))
+    coef, names = fit.W[0].astype(np.float64), feature_names(model)
+    if model.fit_intercept:  # first, as statisticians write it
+        coef, bse, names = np.roll(coef, 1), np.roll(bse, 1), ("Intercept", *names)
+    coef = np.where(np.isnan(bse), np.nan, coef) if fit.method != "exact fit" else coef
+    return Summary(
+        f"Robust linear regression: {fit.method}",
+        names,
+        coef,
+        bse,
+        n - fit.rank,
+        _facts(model, fit, "fast bootstrap" if resampling else "sandwich"),
+        _notes(model, fit),
+        level,
+    )
+
+
+def feature_names(model: Any) -> tuple[str, ...]:
+    """The columns of the frame that was fitted, or x0, x1, ..."""
+    given = getattr(model, "feature_names_in_", None)
+    return tuple(f"x{j}" for j in range(model.n_features_in_)) if given is None else tuple(map(str, given))
+
+
+def _resampled(fit: RobustFit, n: int) -> Array:
+    """Standard deviations over resamples, by quartiles: a resample of few rows may be singular."""
+    low, high = np.quantile(fit.resample(draws(n, np.random.default_rng(0))), (0.158655, 0.841345), axis=0)
+    return (high - low) / 2
+
+
+def r_squared(fit: RobustFit, y: Array) -> float:
+    """The share of the variance of y that is explained, both weighted by the weights of the rows."""
+    w = fit.weights
+    mean = float(w @ y / w.sum())
+    total = float(w @ (y - mean) ** 2)
+    return 1 - float(w @ fit.residuals**2) / total if total > 0 else float("nan")
+
+
+def _facts(model: AoRRRegressor, fit: RobustFit, errors: str) -> dict[str, str]:
+    n, y = len(fit.residuals), np.asarray(model._training[1], dtype=np.float64)
+    return {
+        "rows": f"{n:,}",
+        "rows kept by LTS": f"{n - int(model.m_):,}",
+        "rows of weight 0": f"{np.count_nonzero(fit.weights == 0):,}",
+        "residual df": f"{n - fit.rank:,}",
+        "robust scale": f"{fit.scale:.4g}",
+        "robust R squared": f"{r_squared(fit, y):.4f}",
+        "standard errors": errors if fit.method != "exact fit" else "none, exact fit",
+    }
+
+
+def _notes(model: AoRRRegressor, fit: RobustFit) -> tuple[str, ...]:
+    notes = []
+    if fit.method == "exact fit":
+        on = int(np.count_nonzero(fit.support))
+        notes.append(
+            f"{on} of {len(fit.residuals)} rows lie on one hyperplane: the scale is 0, every other row an outlier."
+        )
+    if fit.method == "LTS":
+        notes.append("Trimmed fits are inefficient and these intervals wide; efficiency=0.95 gives shorter ones.")
+    if fit.rank < len(fit.W[0]):
+        notes.append(
+            f"Columns are collinear (rank {fit.rank} of {len(fit.W[0])}); NaN marks coefficients not identified."
+        )
+    if np.isfinite(model.C_):
+        notes.append(
+            f"Penalised with C={model.C_:g}: intervals are about the penalised coefficients; C=inf has no penalty."
+        )
+    return tuple(notes)
+
+
+def diagnose(model: AoRRRegressor, X: Array, y: Array) -> Diagnostics:
+    """The kinds of the rows X with targets y. Distances are relative to these rows."""
+    fitted = np.asarray(X @ model.coef_ + model.intercept_, dtype=np.float64)
+    scale = model.scale_
+    residuals = y - fitted
+    near = np.abs(residuals) <= 1e-10 * max(float(np.abs(y).max(initial=0.0)), 1e-300)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        residuals = np.where(near, 0.0, residuals / scale) if scale == 0 else residuals / scale
+    distances, cut = robust_distances(X)
+    return Diagnostics(residuals, distances, fitted, CUT, cut)
+
+
+def prediction_error(model: AoRRRegressor, X: Any) -> Array:
+    """The standard deviation of a new target about its prediction, row by row."""
+    X = validate_data(model, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+    X = X.toarray() if hasattr(X, "toarray") else X
+    rows = np.column_stack([X, np.ones(len(X))]) if model.fit_intercept else X
+    return np.sqrt(model.scale_**2 + np.einsum("ij,jk,ik->i", rows, np.nan_to_num(model.cov_), rows))

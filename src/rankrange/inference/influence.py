@@ -1,0 +1,50 @@
+"""The influence of each row on robust coefficients, and the covariance that follows from it.
+
+To first order an estimate moves by the sum of what each row adds; the sum of the squares of these is the sandwich
+estimate of the covariance. Which rows are kept depends on the data too: a larger residual at the cut drops a row. That
+is where least squares on the kept rows goes wrong, and what the density terms here put right.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.stats import norm
+
+from ..core.arrays import Array
+from .bisquare import FOR_BREAKDOWN, psi, psi_derivative, rho
+
+
+def lost_at_cut(cut: float) -> float:
+    """2 a f(a) / P(|e| <= a) of the standard normal at a cut a: the share of the curvature that moving rows undo."""
+    return float(2 * cut * norm.pdf(cut) / (2 * norm.cdf(cut) - 1)) if 0 < cut < np.inf else 0.0
+
+
+def after_trimming(Z: Array, P: Array, residuals: Array, kept: Array, cut: float) -> Array:
+    """Influence (n, p) on the trimmed fit; `cut` is the largest kept residual in standard deviations."""
+    G = Z[kept].T @ Z[kept]
+    scores = Z * np.where(kept, residuals, 0.0)[:, None]
+    return np.linalg.solve((1 - lost_at_cut(cut)) * G + P, scores.T).T
+
+
+def after_reweighting(Z: Array, P: Array, residuals: Array, kept: Array, cut: float, raw: Array) -> Array:
+    """Influence (n, p) on least squares within a cut of the residuals of a fit whose own influence is `raw`."""
+    G = Z[kept].T @ Z[kept]
+    scores = Z * np.where(kept, residuals, 0.0)[:, None] + lost_at_cut(cut) * raw @ G
+    return np.linalg.solve(G + P, scores.T).T
+
+
+def mm_covariance(Z: Array, P: Array, residuals: Array, first: Array, scale: float, c: float) -> Array:
+    """The covariance (p, p) of an MM-estimate, with the error of its scale.
+
+    `residuals` are those of the M-estimate, `first` those of the S-estimate. Croux, Dhaene and Hoorelbeke, "Robust
+    standard errors for robust estimators" (2003): valid with asymmetric errors and with variances that differ by row.
+    """
+    n, (u, v) = len(Z), (residuals / scale, first / scale)
+    slope = psi_derivative(u, c)
+    A = np.linalg.inv((Z * slope[:, None]).T @ Z + P) * scale
+    # rho has the derivative 6 psi / c^2.
+    a = A @ (Z.T @ (slope * u)) / np.mean(6 * psi(v, FOR_BREAKDOWN) / FOR_BREAKDOWN**2 * v)
+    direct = Z * psi(u, c)[:, None] @ A
+    of_scale = rho(v, FOR_BREAKDOWN)
+    cross = np.outer(a, of_scale @ direct) / n
+    return direct.T @ direct - cross - cross.T + (np.mean(of_scale**2) - 0.25) / n * np.outer(a, a)

@@ -1,0 +1,84 @@
+"""Which rows are outliers, and of which kind: by their residual, and by how far their features lie from the others'."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import chi2
+from sklearn.covariance import MinCovDet
+
+from ..core.arrays import Array
+
+KINDS = ("regular", "vertical outlier", "good leverage point", "bad leverage point")
+# The covariance of the features is estimated on so many rows at most.
+_ENOUGH = 2_000
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnostics:
+    """What robust regression finds of each row.
+
+    Parameters
+    ----------
+    residuals : ndarray of shape (n,)
+        Residuals in robust standard deviations.
+    distances : ndarray of shape (n,)
+        Robust Mahalanobis distances of the features.
+    fitted : ndarray of shape (n,)
+        Predicted targets.
+    residual_cut, distance_cut : float
+        Beyond them a row is an outlier, or a leverage point: what 2.5% of regular normal rows exceed.
+    """
+
+    residuals: Array
+    distances: Array
+    fitted: Array
+    residual_cut: float
+    distance_cut: float
+
+    @property
+    def kinds(self) -> Array:
+        """The kind of each row: one of "regular", "vertical outlier", "good leverage point", "bad leverage point"."""
+        off, far = np.abs(self.residuals) > self.residual_cut, self.distances > self.distance_cut
+        return np.array(KINDS)[off + 2 * far]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many rows are of each kind."""
+        kinds = self.kinds
+        return {kind: int(np.count_nonzero(kinds == kind)) for kind in KINDS}
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame with the kind, residual, distance and fitted value of each row."""
+        import pandas
+
+        return pandas.DataFrame(
+            {"kind": self.kinds, "residual": self.residuals, "distance": self.distances, "fitted": self.fitted}
+        )
+
+
+def robust_distances(X: Array, seed: int = 0) -> tuple[Array, float]:
+    """Mahalanobis distances (n,) by the minimum covariance determinant, and the cut that 2.5% of normal rows exceed.
+
+    Columns that hold one value in half of the rows, as dummies of rare levels do, have no robust spread and do not
+    count; neither do columns that depend on others.
+    """
+    X = np.asarray(X, dtype=np.float64)
+    rng = np.random.default_rng(seed)
+    some = X if len(X) <= _ENOUGH else X[rng.choice(len(X), _ENOUGH, replace=False)]
+    centre = np.median(some, axis=0)
+    spread = np.median(np.abs(some - centre), axis=0)
+    X, some = ((part[:, spread > 0] - centre[spread > 0]) / spread[spread > 0] for part in (X, some))
+    if some.shape[1] == 0 or len(some) < 2 * some.shape[1] + 2:
+        return np.zeros(len(X)), np.inf
+    near = some[(length := np.linalg.norm(some, axis=1)) <= np.median(length)]
+    _, s, V = np.linalg.svd(near - near.mean(axis=0), full_matrices=False)
+    T = V[s > 1e-8 * s.max(initial=0.0)].T
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # on ties and few rows it says what the caller cannot change
+        found = MinCovDet(random_state=seed).fit(some @ T)
+    distance = np.sqrt(np.maximum(found.mahalanobis(X @ T), 0.0))
+    return distance, float(np.sqrt(chi2.ppf(0.975, T.shape[1])))

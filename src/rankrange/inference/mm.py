@@ -1,0 +1,94 @@
+"""MM-estimation: an S-estimate for breakdown and scale, then an M-estimate with that scale held for efficiency.
+
+The S-estimate minimises the scale s that solves mean of rho(r / s) = 1/2 (with n - p as divisor). It is searched from
+the trimmed fit and, with few rows, from elemental starts as well. Yohai, "High breakdown-point and high efficiency
+robust estimates for regression", Annals of Statistics 15 (1987).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..core.arrays import Array
+from ..solvers.elemental import TrimmedSquares, elemental_fits
+from .bisquare import FOR_BREAKDOWN, weight
+
+_TOL = 1e-10
+_MOST_STEPS = 2_000
+# Elemental starts of the S-estimate, up to so many rows; steps that screen them, and how many go on.
+_STARTS, _SEARCHED_UP_TO, _SCREEN_STEPS, _GO_ON = 300, 5_000, 2, 5
+# Steps of the scale while starts are screened.
+_SCALE_STEPS = 4
+
+
+class Located(NamedTuple):
+    """Coefficients (p,) in the coordinates of the rows, and a scale."""
+
+    b: Array
+    scale: float
+
+
+def m_scale(residuals: Array, p: int, start: Array | None = None, steps: int = 100) -> Array:
+    """The scales (S,) at which the mean of rho over residuals (S, n) is 1/2, by Newton's method.
+
+    They tend to 0 if more than half of the residuals are 0.
+    """
+    divisor = residuals.shape[1] - p
+    if start is None:
+        start = np.median(np.abs(residuals), axis=1) / 0.6745
+    s = np.where(start > 0, start, np.abs(residuals).mean(axis=1))
+    squares = residuals**2
+    for _ in range(steps):
+        inside = np.maximum(1 - squares / np.maximum(FOR_BREAKDOWN * s, 1e-150)[:, None] ** 2, 0.0)
+        mean = (len(squares.T) - (inside**3).sum(axis=1)) / divisor
+        slope = 6 * (inside**2 * (1 - inside)).sum(axis=1) / divisor  # of the mean in log s, but for its sign
+        factor = 1 + (mean - 0.5) / np.maximum(slope, 1e-12)
+        last, s = s, s * np.clip(factor, 0.5, 2.0)
+        if (np.abs(s - last) <= _TOL * last).all():
+            break
+    return s
+
+
+def s_estimate(problem: TrimmedSquares, start: Array, rng: np.random.Generator) -> Located:
+    """The S-estimate, searched from `start` (p,) and, with few rows, from elemental starts."""
+    B = start[None]
+    if problem.n <= _SEARCHED_UP_TO:
+        B = np.concatenate([B, elemental_fits(problem, _STARTS, rng)])
+        B, s = _steps(problem, B, _SCREEN_STEPS)
+        order = np.argsort(s, kind="stable")[:_GO_ON]
+        B = np.concatenate([start[None], B[order]])
+    B, s = _steps(problem, B, _MOST_STEPS)
+    best = int(np.argmin(s))
+    return Located(B[best], float(s[best]))
+
+
+def _steps(problem: TrimmedSquares, B: Array, most: int) -> tuple[Array, Array]:
+    """Steps of reweighted least squares and of the scale together; the scales where they end."""
+    residuals = problem.y - B @ problem.Z.T
+    s = m_scale(residuals, problem.p, None, _SCALE_STEPS)
+    moving = np.flatnonzero(s > 0)
+    for _ in range(most):
+        if not len(moving):
+            break
+        w = weight(residuals[moving] / s[moving, None], FOR_BREAKDOWN)
+        G, g = problem.systems(w)
+        after = np.linalg.solve(G, g[:, :, None])[:, :, 0]
+        residuals[moving] = problem.y - after @ problem.Z.T
+        far = np.abs(after - B[moving]).max(axis=1) > _TOL * (1 + np.abs(after).max(axis=1))
+        B[moving], s[moving] = after, m_scale(residuals[moving], problem.p, s[moving], 1)
+        moving = moving[far & (s[moving] > 0)]
+    return B, s if most <= _SCREEN_STEPS else m_scale(residuals, problem.p, s)
+
+
+def m_estimate(problem: TrimmedSquares, start: Located, c: float) -> Array:
+    """The M-estimate nearest to an S-estimate, with its scale held."""
+    b = start.b
+    for _ in range(_MOST_STEPS):
+        w = weight((problem.y - problem.Z @ b) / start.scale, c)
+        G, g = problem.systems(w[None])
+        last, b = b, np.linalg.solve(G[0], g[0])
+        if np.abs(b - last).max() <= _TOL * (1 + np.abs(b).max()):
+            break
+    return b

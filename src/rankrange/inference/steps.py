@@ -1,0 +1,197 @@
+"""From a trimmed fit to what is reported of it: scale, reweighted or MM coefficients, weights and covariance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import norm
+
+from ..core.arrays import Array
+from ..solvers.elemental import TrimmedSquares
+from ..solvers.least_trimmed import Coordinates
+from . import factors
+from .bisquare import constant_of, weight
+from .bootstrap import resampled_mm, resampled_reweighted, resampled_trimmed
+from .influence import after_reweighting, after_trimming, mm_covariance
+from .mm import m_estimate, s_estimate
+
+# A regular row lies within this many standard deviations with probability 97.5%.
+CUT = float(norm.ppf(0.9875))
+
+
+@dataclass(frozen=True, eq=False)
+class RobustFit:
+    """One robust linear fit with its scale and its precision, in the units of the data.
+
+    Parameters
+    ----------
+    method : str
+        "LTS", "reweighted LTS", "MM" or "least squares".
+    W : ndarray of shape (1, p)
+        Coefficients, the intercept last if there is one.
+    scale, raw_scale : float
+        Of the residuals, and of those of the trimmed fit.
+    weights : ndarray of shape (n,)
+        1 or 0, or Tukey's weight of each row.
+    support : ndarray of bool of shape (n,)
+        The rows that the coefficients were fitted to.
+    residuals : ndarray of shape (n,)
+        y minus fitted, in the unit of y.
+    covariance : ndarray of shape (p, p)
+        The sandwich estimate for the coefficients; NaN for those that the rows do not identify.
+    rank : int
+        Independent columns, with the intercept.
+    resample : callable
+        Takes how often each row is drawn (samples, n), gives what the coefficients deviate by (samples, p).
+    """
+
+    method: str
+    W: Array
+    scale: float
+    raw_scale: float
+    weights: Array
+    support: Array
+    residuals: Array
+    covariance: Array
+    rank: int
+    resample: Callable[[Array], Array]
+
+
+class Rows:
+    """The rows of a fit in coordinates of about orthogonal columns, from which every step starts."""
+
+    def __init__(self, X: Array, y: Array, fit_intercept: bool, C: float, rng: np.random.Generator) -> None:
+        self.at = Coordinates(X, fit_intercept, rng)
+        self.y, self.rng = y.astype(np.float64), rng
+        self.Z, self.P = self.at.rows(slice(None)), self.at.penalty(C)
+        self.n, self.rank = self.Z.shape
+        self.problem = TrimmedSquares(self.Z, self.y, self.n, self.P)
+        self.slopes = self.rank - fit_intercept
+
+    def small_sample(self, h: int, *, reweighted: bool) -> float:
+        """The factor of the scale for few rows."""
+        alpha = factors.share_of(h, self.n, self.rank)
+        return factors.small_sample(self.n, self.slopes, self.at.fit_intercept, alpha, reweighted=reweighted)
+
+    def to_given(self) -> Array:
+        """The matrix (p, rank) from coefficients of these coordinates to those as given; NaN if not identified."""
+        J = np.column_stack([self.at.as_given(unit)[0] for unit in np.eye(self.rank)])
+        J[~self.at.identified()] = np.nan
+        return J
+
+    def in_units(self, covariance: Array) -> Array:
+        """A covariance of these coordinates as one of the coefficients as given."""
+        J = self.to_given()
+        return J @ covariance @ J.T
+
+
+def finish(rows: Rows, W: Array, kept: Array, *, reweight: bool, efficiency: float | None) -> RobustFit:
+    """Scale and covariance of a trimmed fit W that keeps some rows, or of the reweighted or MM fit that follows it."""
+    b, h = rows.at.inside(W), int(np.count_nonzero(kept))
+    r = rows.y - rows.Z @ b
+    raw_scale = _raw_scale(rows, r, kept, h)
+    if raw_scale <= _rounding(rows.y):
+        return _exact_fit(rows, W, r)
+    if efficiency is not None:
+        return _mm(rows, b, raw_scale, efficiency)
+    inside = np.abs(r) <= CUT * raw_scale
+    core = factors.spread_of_core(r, CUT * raw_scale)
+    cut = float(np.abs(r[kept]).max()) / core if h < rows.n else np.inf
+    raw = after_trimming(rows.Z, rows.P, r, kept, cut)
+
+    def resample(counts: Array) -> Array:
+        return resampled_trimmed(rows.problem, b, kept, cut, counts)
+
+    if reweight:
+        return _reweighted(rows, raw_scale, inside, h, core, raw, resample)
+    method = "LTS" if h < rows.n else "least squares"
+    cov = rows.in_units(_inflated(raw, rows))
+    return RobustFit(method, W, raw_scale, raw_scale, inside * 1.0, kept, r, cov, rows.rank, _given(rows, resample))
+
+
+def _given(rows: Rows, resample: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    return lambda counts: resample(counts) @ rows.to_given().T
+
+
+def _raw_scale(rows: Rows, r: Array, kept: Array, h: int) -> float:
+    """Of the kept residuals, with the factors for a normal; of all rows the usual one of least squares."""
+    total = float(r[kept] @ r[kept])
+    if h == rows.n:
+        return float(np.sqrt(total / max(rows.n - rows.rank, 1)))
+    return float(np.sqrt(total / h) * factors.consistency(h / rows.n) * rows.small_sample(h, reweighted=False))
+
+
+def _reweighted(
+    rows: Rows,
+    raw_scale: float,
+    inside: Array,
+    h: int,
+    core: float,
+    raw: Array,
+    resample_raw: Callable[[Array], Array],
+) -> RobustFit:
+    """Least squares on the rows within 2.24 raw scales, whose scale then judges all rows once more."""
+    b = rows.problem.fit(inside[None])[0]
+    r = rows.y - rows.Z @ b
+    count = int(np.count_nonzero(inside))
+    scale = float(np.sqrt(r[inside] @ r[inside] / (count - 1)))
+    if count < rows.n:
+        scale *= factors.consistency(count / rows.n) * rows.small_sample(h, reweighted=True)
+    cut = CUT * raw_scale / core
+    cov = rows.in_units(_inflated(after_reweighting(rows.Z, rows.P, r, inside, cut, raw), rows))
+    weights = (np.abs(r) <= CUT * scale) * 1.0
+    W = rows.at.as_given(b)
+
+    def resample(counts: Array) -> Array:
+        return resampled_reweighted(rows.problem, b, inside, cut, resample_raw(counts), counts)
+
+    return RobustFit("reweighted LTS", W, scale, raw_scale, weights, inside, r, cov, rows.rank, _given(rows, resample))
+
+
+def _mm(rows: Rows, b: Array, raw_scale: float, efficiency: float) -> RobustFit:
+    """The S-estimate from the trimmed fit on, and the M-estimate from it."""
+    c = constant_of(efficiency)
+    first = s_estimate(rows.problem, b, rows.rng)
+    if first.scale <= _rounding(rows.y):
+        return _exact_fit(rows, rows.at.as_given(first.b), rows.y - rows.Z @ first.b)
+    b = m_estimate(rows.problem, first, c)
+    r = rows.y - rows.Z @ b
+    cov = rows.in_units(mm_covariance(rows.Z, rows.P, r, rows.y - rows.Z @ first.b, first.scale, c))
+    weights = weight(r / first.scale, c)
+    W = rows.at.as_given(b)
+
+    def resample(counts: Array) -> Array:
+        return resampled_mm(rows.problem, b, first.b, first.scale, c, counts)
+
+    return RobustFit("MM", W, first.scale, raw_scale, weights, weights > 0, r, cov, rows.rank, _given(rows, resample))
+
+
+def _exact_fit(rows: Rows, W: Array, r: Array) -> RobustFit:
+    """More than half of the rows lie on one hyperplane: the others are outliers, whatever their distance."""
+    on = np.abs(r) <= 8 * _rounding(rows.y)
+    none = rows.in_units(np.zeros((rows.rank, rows.rank)))
+    J = rows.to_given()
+    return RobustFit(
+        "exact fit",
+        W,
+        0.0,
+        0.0,
+        on * 1.0,
+        on,
+        np.where(on, 0.0, r),
+        none,
+        rows.rank,
+        lambda counts: np.zeros((len(counts), rows.rank)) @ J.T,
+    )
+
+
+def _inflated(influence: Array, rows: Rows) -> Array:
+    """Sums of squares, with n - p in the place of n."""
+    return influence.T @ influence * (rows.n / max(rows.n - rows.rank, 1))
+
+
+def _rounding(y: Array) -> float:
+    """A residual that is rounding of targets like these."""
+    return float(256 * np.finfo(np.float64).eps * np.abs(y).max(initial=0.0))

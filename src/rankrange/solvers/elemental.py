@@ -1,0 +1,218 @@
+"""Searching least trimmed squares on a few thousand rows: elemental starts, concentration steps and exchanges.
+
+A start is the exact fit of as many rows as there are coefficients. A concentration step keeps the h rows of smallest
+squared residual and fits these; it never raises the objective. Where it stands still, exchanging one kept row for one
+dropped row may still lower the objective, so exchanges follow. All starts move together: the Gram matrices of many sets
+of rows are one product with the outer products of the rows.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from ..core.arrays import Array
+
+# A row is independent of those before it if that much of its length is left.
+_INDEPENDENT = 1e-7
+# Relative gain below which an exchange is rounding.
+_GAIN = 1e-10
+# Kept and dropped rows that are tried against each other in an exchange.
+_TRIED = 100
+_MOST_STEPS = 300
+# Draws of an elemental start beyond those it needs, for each of its rows.
+_REDRAWN = 20
+# Fits that are taken to the end, rounds of restarts, and fits whose rows restarts come from.
+_ENDS, _ROUNDS, _PARENTS = 20, 3, 4
+
+
+class Fits(NamedTuple):
+    """Several trimmed fits: coefficients (S, p), kept rows (S, n) and objectives (S,)."""
+
+    B: Array
+    kept: Array
+    value: Array
+
+    def best(self, count: int) -> Fits:
+        """The `count` lowest of different value, lowest first."""
+        order = np.argsort(self.value, kind="stable")
+        value = self.value[order]
+        order = order[np.append(True, np.diff(value) > 1e-12 * np.abs(value[1:]))][:count]
+        return Fits(self.B[order], self.kept[order], self.value[order])
+
+
+def smallest(squares: Array, h: int) -> tuple[Array, Array]:
+    """Which h entries of each row (S, n) are its smallest, and their sums (S,)."""
+    ordered = np.partition(squares, h - 1, axis=1)
+    kept = squares <= ordered[:, h - 1 : h]
+    for s in np.flatnonzero(np.count_nonzero(kept, axis=1) > h):  # ties at the cut
+        kept[s] = False
+        kept[s, np.argpartition(squares[s], h - 1)[:h]] = True
+    return kept, ordered[:, :h].sum(axis=1)
+
+
+class TrimmedSquares:
+    """min over B of the sum of the h smallest (y - Z B)^2, plus B' P B: the steps on many B at once.
+
+    Parameters
+    ----------
+    Z : ndarray of shape (n, p)
+        The rows, on a scale where their columns have about length one each and are about orthogonal.
+    y : ndarray of shape (n,)
+        Their targets.
+    h : int
+        How many rows are kept.
+    P : ndarray of shape (p, p)
+        The penalty.
+    """
+
+    def __init__(self, Z: Array, y: Array, h: int, P: Array) -> None:
+        self.Z, self.y, self.h, self.P = Z, y, h, P
+        self.n, self.p = Z.shape
+
+    @cached_property
+    def _moments(self) -> tuple[Array, Array, Array]:
+        """Where the entries of a triangle belong, and the upper triangle of z z' and z y of each row (n, pairs + p)."""
+        i, j = np.triu_indices(self.p)
+        return i, j, np.column_stack([self.Z[:, i] * self.Z[:, j], self.Z * self.y[:, None]])
+
+    def systems(self, weights: Array) -> tuple[Array, Array]:
+        """Gram matrices (S, p, p), with the penalty, and right sides (S, p) of weights or sets of rows (S, n)."""
+        if len(weights) == 1:
+            weighted = self.Z * weights[0][:, None]
+            G, b = (weighted.T @ self.Z)[None] + self.P, (weighted.T @ self.y)[None]
+        else:
+            i, j, moments = self._moments
+            sums = weights.astype(np.float64) @ moments
+            G, b = np.empty((len(weights), self.p, self.p)), sums[:, len(i) :]
+            G[:, i, j] = G[:, j, i] = sums[:, : len(i)]
+            G += self.P
+        # Sets without any row of some level are singular; a trace of a penalty gives its coefficient some value.
+        G[:, range(self.p), range(self.p)] += 1e-13 * np.trace(G, axis1=1, axis2=2)[:, None] + 1e-300
+        return G, b
+
+    def fit(self, kept: Array) -> Array:
+        """Least squares (S, p) on each set of rows (S, n)."""
+        G, b = self.systems(kept)
+        return np.linalg.solve(G, b[:, :, None])[:, :, 0]
+
+    def keep(self, B: Array) -> Fits:
+        """The h rows of smallest residual of each B."""
+        squares = (B @ self.Z.T - self.y) ** 2
+        kept, value = smallest(squares, self.h)
+        return Fits(B, kept, value + np.einsum("sp,pq,sq->s", B, self.P, B))
+
+    def concentrate(self, fits: Fits, steps: int = _MOST_STEPS) -> Fits:
+        """Concentration steps, until each fit stands still."""
+        B, kept, value = (part.copy() for part in fits)
+        moving = np.arange(len(B))
+        for _ in range(steps):
+            after = self.keep(self.fit(kept[moving]))
+            lower = after.value < value[moving] * (1 - 1e-14)
+            moving, after = moving[lower], Fits(*(part[lower] for part in after))
+            if not len(moving):
+                break
+            B[moving], kept[moving], value[moving] = after
+        return Fits(B, kept, value)
+
+    def exchange(self, fits: Fits, steps: int = _MOST_STEPS) -> Fits:
+        """Exchange one kept row for one dropped row, the pair that gains most, until no pair gains."""
+        B, kept, value = (part.copy() for part in fits)
+        moving = np.arange(len(B))
+        for _ in range(steps):
+            G, b = self.systems(kept[moving])
+            B[moving] = np.linalg.solve(G, b[:, :, None])[:, :, 0]
+            gained = [
+                self._best_pair(B[i], A, kept[i], value[i]) for i, A in zip(moving, np.linalg.inv(G), strict=True)
+            ]
+            for i, pair in zip(moving, gained, strict=True):
+                if pair is not None:
+                    kept[i, pair[0]], kept[i, pair[1]] = True, False
+                    value[i] += pair[2]
+            moving = moving[[pair is not None for pair in gained]]
+            if not len(moving):
+                break
+        return self.concentrate(self.keep(B))
+
+    def _best_pair(self, b: Array, A: Array, kept: Array, value: float) -> tuple[int, int, float] | None:
+        """(row to keep, row to drop, change) of the exchange that lowers the objective most; None if none does.
+
+        With the inverse A of the Gram matrix the change is known without a fit: r are residuals, l = z'Az leverages.
+        """
+        ZA = self.Z @ A
+        r, leverage = self.y - self.Z @ b, np.einsum("np,np->n", ZA, self.Z)
+        inside, outside = np.flatnonzero(kept), np.flatnonzero(~kept)
+        if not len(outside):
+            return None
+        i = _least(r[outside] ** 2 / (1 + leverage[outside]), outside)
+        left = np.maximum(1 - leverage, 1e-12)
+        j = _least(-(r[inside] ** 2) / left[inside], inside)
+        cross, more, less = ZA[i] @ self.Z[j].T, 1 + leverage[i][:, None], left[j]
+        ri, rj = r[i][:, None], r[j]
+        change = (ri**2 * less - rj**2 * more + 2 * ri * rj * cross) / (more * less + cross**2)
+        at = np.unravel_index(change.argmin(), change.shape)
+        return (int(i[at[0]]), int(j[at[1]]), float(change[at])) if change[at] < -_GAIN * value else None
+
+
+def _least(score: Array, rows: Array) -> Array:
+    return rows if len(rows) <= _TRIED else rows[np.argpartition(score, _TRIED)[:_TRIED]]
+
+
+def elemental_fits(problem: TrimmedSquares, count: int, rng: np.random.Generator) -> Array:
+    """Exact fits (count, p) of p rows each, drawn at random; a row that depends on those drawn before is drawn again.
+
+    Plain subsets are singular for most draws where columns are dummies of rare levels. A subset that does not find p
+    independent rows in many draws is fitted by the solution of least norm.
+    """
+    Z, n, p = problem.Z, problem.n, problem.p
+    rows, basis = np.zeros((count, p), dtype=np.intp), np.zeros((count, p, p))
+    found = np.zeros(count, dtype=np.intp)
+    for _ in range(p + _REDRAWN * p):
+        short = np.flatnonzero(found < p)
+        if not len(short):
+            break
+        candidate = rng.integers(n, size=len(short))
+        z = Z[candidate]
+        for _ in range(2):  # once would leave rounding errors of nearly dependent rows
+            z = z - ((basis[short] @ z[:, :, None]).transpose(0, 2, 1) @ basis[short])[:, 0]
+        length = np.linalg.norm(z, axis=1)
+        new = length > _INDEPENDENT * np.linalg.norm(Z[candidate], axis=1)
+        taking = short[new]
+        basis[taking, found[taking]] = z[new] / length[new, None]
+        rows[taking, found[taking]] = candidate[new]
+        found[taking] += 1
+    complete = found == p
+    B = np.empty((count, p))
+    B[complete] = np.linalg.solve(Z[rows[complete]], problem.y[rows[complete], None])[:, :, 0]
+    for s in np.flatnonzero(~complete):
+        chosen = rows[s, : found[s]]
+        B[s] = np.linalg.lstsq(Z[chosen], problem.y[chosen], rcond=None)[0]
+    return B
+
+
+def screen(problem: TrimmedSquares, B: Array, best: int) -> Fits:
+    """The `best` lowest of B (S, p) after two concentration steps."""
+    fits = problem.concentrate(problem.keep(B), 2)
+    order = np.argsort(fits.value, kind="stable")[:best]
+    return Fits(*(part[order] for part in fits))
+
+
+def improve(problem: TrimmedSquares, fits: Fits, count: int, rng: np.random.Generator) -> Fits:
+    """Take fits to the end, then restart from small parts of the rows they keep, in rounds.
+
+    Rows that a good fit keeps are mostly regular, so fits of a few of them are good starts: different local minima of
+    one valley. Starts drawn from all rows find the valley.
+    """
+    fits = problem.exchange(problem.concentrate(fits).best(_ENDS)).best(_ENDS)
+    size = min(2 * problem.p, problem.h)
+    for _ in range(_ROUNDS if size < problem.h else 0):
+        of = fits.kept[np.arange(count) % min(len(fits.B), _PARENTS)]
+        chance = np.where(of, rng.random(of.shape), 2.0)
+        parts = np.zeros(of.shape, dtype=bool)
+        np.put_along_axis(parts, np.argpartition(chance, size - 1, axis=1)[:, :size], True, axis=1)
+        ends = problem.concentrate(screen(problem, problem.fit(parts), 2 * _ENDS)).best(_ENDS)
+        ends = problem.exchange(ends)
+        fits = Fits(*(np.concatenate(pair) for pair in zip(fits, ends, strict=True))).best(_ENDS)
+    return fits

@@ -1,0 +1,292 @@
+"""Least trimmed squares with or without a ridge penalty: what solver="auto" does for squared losses with k = n.
+
+Up to a few thousand rows are searched by `elemental`; of more, a random part is searched first and its best ends go on
+to a larger part and then to all rows, where only concentration steps are left. With the rows that are kept fixed the
+problem is a quadratic, so the certificate is what one Newton step would still gain.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..core.arrays import Array
+from ..core.objective import Objective
+from .descent import Log, Result
+from .elemental import TrimmedSquares, elemental_fits, improve, screen, smallest
+
+# Rows that elemental starts are tried on, and rows that the best of them go on to; more than that only settle.
+_FIRST, _SECOND = 1_000, 10_000
+# Of more rows than that: fewer are tried first, fewer go on, and this relative gain is not worth a step.
+_FIRST_OF_MANY, _SECOND_OF_MANY, _GO_ON_OF_MANY, _SETTLED = 300, 4_000, 3, 1e-9
+# Elemental starts for each of n_starts, and how many go on from the first rows.
+_ELEMENTAL, _GO_ON = 50, 20
+# Rows that medians and the whitening are computed from.
+_ENOUGH = 5_000
+# Directions of the columns shorter than this share of the longest do not count.
+_RANK = 1e-10
+_BLOCK = 8192
+
+
+class Coordinates:
+    """Z = (1, (X - centre) / scale) T: columns about orthogonal among most rows, whatever their units.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        The rows.
+    fit_intercept : bool
+        Whether a column of ones comes with them.
+    rng : numpy.random.Generator
+        Draws the rows that are looked at where there are very many.
+    """
+
+    def __init__(self, X: Array, fit_intercept: bool, rng: np.random.Generator) -> None:
+        self.X, self.fit_intercept = X, fit_intercept
+        n, d = X.shape
+        some = X if n <= _ENOUGH else X[np.sort(rng.choice(n, _ENOUGH, replace=False))]
+        some = some.astype(np.float64, copy=False)
+        self.centre = np.median(some, axis=0) if fit_intercept else np.zeros(d)
+        self.scale = _spread(some - self.centre, X, self.centre)
+        self.T = np.eye(d + fit_intercept)
+        self.T = self._whitening(self.rows(slice(None)) if some is X else self.rows_of(some))
+
+    def rows_of(self, X: Array) -> Array:
+        """Any rows in these coordinates."""
+        Z = (X.astype(np.float64, copy=False) - self.centre) / self.scale
+        Z = np.column_stack([Z, np.ones(len(Z))]) if self.fit_intercept else Z
+        return Z @ self.T
+
+    def rows(self, which: Any) -> Array:
+        """Some of the rows in these coordinates."""
+        return self.rows_of(self.X[which])
+
+    def _whitening(self, Z: Array) -> Array:
+        """T, from the half of the rows that lies nearest, where it has as many directions as all rows have."""
+        length = np.einsum("ij,ij->i", Z, Z)
+        half = _directions(Z[length <= np.median(length)])
+        if half.shape[1] == Z.shape[1]:
+            return half
+        whole = _directions(Z)
+        if whole.shape[1] < Z.shape[1] and len(Z) < len(self.X):
+            whole = _directions_of(self._gram() * (len(Z) / len(self.X)), len(Z))
+        return half if half.shape[1] == whole.shape[1] else whole
+
+    def _gram(self) -> Array:
+        """The Gram matrix of all rows, which holds levels that a part of the rows may miss."""
+        p = len(self.T)
+        total = np.zeros((p, p))
+        for start in range(0, len(self.X), _BLOCK):
+            Z = self.rows(slice(start, start + _BLOCK))
+            total += Z.T @ Z
+        return total
+
+    def as_given(self, b: Array) -> Array:
+        """Coefficients of these coordinates as W (1, p) of the rows as they were given."""
+        w = self.T @ b
+        coef = w[: self.X.shape[1]] / self.scale
+        return np.append(coef, w[-1] - coef @ self.centre)[None] if self.fit_intercept else coef[None]
+
+    def inside(self, W: Array) -> Array:
+        """The coefficients (p,) that come closest to W (1, p)."""
+        d = self.X.shape[1]
+        w = W[0, :d] * self.scale
+        w = np.append(w, W[0, -1] + W[0, :d] @ self.centre) if self.fit_intercept else w
+        return np.linalg.lstsq(self.T, w, rcond=None)[0]
+
+    def identified(self) -> Array:
+        """Which coefficients as given (p,) the rows determine: those that no direction without rows changes."""
+        left = np.eye(len(self.T)) - self.T @ np.linalg.pinv(self.T)
+        lost = np.abs(left).max(axis=1) > 1e-8
+        if self.fit_intercept:  # of the columns as given it is the value at 0, not at their centre
+            lost[-1] |= bool((lost[:-1] & (self.centre != 0)).any())
+        return ~lost
+
+    def penalty(self, C_of_sum: float) -> Array:
+        """||coef||^2 / (2 C) as a quadratic form of these coordinates."""
+        S = self.T[: self.X.shape[1]] / self.scale[:, None]
+        return S.T @ S / (2.0 * C_of_sum)
+
+
+def _spread(centred: Array, X: Array, centre: Array) -> Array:
+    """Median absolute deviations; means of columns that are mostly one value, over all rows if need be; or 1."""
+    scale = np.median(np.abs(centred), axis=0)
+    for j in np.flatnonzero(scale == 0):
+        scale[j] = np.abs(centred[:, j]).mean() or np.abs(X[:, j].astype(np.float64) - centre[j]).mean() or 1.0
+    return scale
+
+
+def _directions(Z: Array) -> Array:
+    """T (p, r) with Z T of orthogonal columns of mean square 1, for the r directions that are there."""
+    _, s, V = np.linalg.svd(np.linalg.qr(Z, mode="r") if len(Z) > Z.shape[1] else Z, full_matrices=False)
+    good = s > _RANK * s.max(initial=0.0)
+    return V[good].T / s[good] * np.sqrt(len(Z))
+
+
+def _directions_of(gram: Array, n: int) -> Array:
+    """The same from the Gram matrix of n rows, which has half of the digits."""
+    values, vectors = np.linalg.eigh(gram)
+    good = values > 1e-13 * values.max(initial=0.0)
+    return vectors[:, good] / np.sqrt(values[good]) * np.sqrt(n)
+
+
+def least_trimmed_squares(objective: Objective, start: Array | None, settings: Any) -> Result:
+    """Minimise the sum of the n - m smallest squared residuals plus the penalty.
+
+    Parameters
+    ----------
+    objective : Objective
+        Squared losses of whole dense rows with k = n, under the ranked range.
+    start : ndarray of shape (1, p) or None
+        One more start.
+    settings : Settings
+        Those of the table of solvers.
+
+    Returns
+    -------
+    Result
+        The lowest fit that was found. Its certificate is about the rows it keeps.
+    """
+    at = Coordinates(objective.design.X, objective.design.fit_intercept, settings.rng)
+    y, h = objective.y.astype(np.float64), int(objective.kept)
+    P = at.penalty(objective.C_of_sum)
+    starts = [] if start is None else [at.inside(start)]
+    rows = _All(at, y, h, P)
+    ends = _ends(rows, starts, settings)
+    settings.log("search", rows.keep(ends[0])[1] / h)
+    few = len(y) <= _SECOND
+    b, steps, gap = rows.settle(ends[0], 1e-15 if few else _SETTLED, settings.max_iter)
+    if few:
+        b, gap = rows.polish(b)
+    return _result(objective, rows, b, steps, gap, settings.log)
+
+
+def _ends(rows: _All, starts: list[Array], settings: Any) -> Array:
+    """The lowest fit (1, p) of a search on all rows, or on two parts of them, one in the other, if there are many."""
+    n, rng, tries = len(rows.y), settings.rng, _ELEMENTAL * settings.n_starts
+    first, go_on = (_FIRST, _GO_ON) if n <= _SECOND else (_FIRST_OF_MANY, _GO_ON_OF_MANY)
+    order = np.arange(n) if n <= _SECOND else rng.choice(n, _SECOND_OF_MANY, replace=False)
+    order = order if n <= first else rng.permutation(order)
+    small = rows.part(order[:first])
+    B = np.concatenate([_starts(small, starts), elemental_fits(small, tries, rng)])
+    fits = screen(small, B, 2 * go_on)
+    if n <= first:
+        return improve(small, fits, tries // 2, rng).B[:1]
+    large = rows.part(order)
+    fits = large.keep(np.concatenate([small.concentrate(fits).best(go_on).B, *(b[None] for b in starts)]))
+    restarts = max(tries * _FIRST // (2 * n), 10)  # a pass over more rows costs more, and minima are closer together
+    return (improve(large, fits, restarts, rng) if n <= _SECOND else large.concentrate(fits, 5).best(1)).B[:1]
+
+
+def _starts(problem: TrimmedSquares, starts: list[Array]) -> Array:
+    """Least squares on all rows of the problem and on the halves of least leverage, and what is given.
+
+    With many columns no elemental start is free of outliers; rows far from the others are left out by their length.
+    """
+    length = np.einsum("ij,ij->i", problem.Z, problem.Z)
+    cuts = [np.inf, *np.quantile(length, (0.5, 0.75))]
+    return np.concatenate([problem.fit(np.array([length <= cut for cut in cuts])), *(b[None] for b in starts)])
+
+
+class _All:
+    """All rows of a problem, block by block; their coordinates are not stored."""
+
+    def __init__(self, at: Coordinates, y: Array, h: int, P: Array) -> None:
+        self.at, self.y, self.h, self.P = at, y, h, P
+
+    def part(self, rows: Array) -> TrimmedSquares:
+        """The same problem on some rows."""
+        h = max(round(self.h * len(rows) / len(self.y)), 1)
+        return TrimmedSquares(self.at.rows(rows), self.y[rows], h, self.P)
+
+    def squares(self, b: Array) -> Array:
+        """Squared residuals of all rows."""
+        W = self.at.as_given(b)[0]
+        d = self.at.X.shape[1]
+        r = self.at.X @ W[:d] - self.y
+        if self.at.fit_intercept:
+            r += W[d]
+        return np.multiply(r, r, out=r)
+
+    def sums(self, rows: Array, sign: Array | None = None) -> tuple[Array, Array]:
+        """The Gram matrix and Z'y of some rows, each with its sign."""
+        p = self.at.T.shape[1]
+        G, g = np.zeros((p, p)), np.zeros(p)
+        for start in range(0, len(rows), _BLOCK):
+            part = rows[start : start + _BLOCK]
+            Z = self.at.rows(part)
+            signed = Z if sign is None else Z * sign[start : start + _BLOCK, None]
+            G += signed.T @ Z
+            g += signed.T @ self.y[part]
+        return G, g
+
+    def keep(self, b: Array) -> tuple[Array, float, float]:
+        """Which rows are kept, the objective times h, and the factor by which a concentration step falls short."""
+        squares = self.squares(b)
+        kept, value = smallest(squares[None], self.h)
+        cut = float(squares[kept[0]].max())
+        near = np.count_nonzero((squares > 0.81 * cut) & (squares < 1.21 * cut)) / 0.2
+        return kept[0], float(value[0] + b @ self.P @ b), 1.0 / max(1.0 - near / self.h, 0.1)
+
+    def settle(self, b: Array, tol: float, most: int) -> tuple[Array, int, float]:
+        """Concentration steps from b; where they end, how many, and what is left to gain with the rows kept there.
+
+        A step moves by a share of the way to the minimum that the density of residuals at the cut tells, so a longer
+        one is tried beside it if rows are many enough for a density. Only rows that come and go change the sums.
+        """
+        kept, value, stretch = self.keep(b)
+        G, g = self.sums(np.flatnonzero(kept))
+        gap, steps = np.inf, 0
+        while steps < most:
+            steps += 1
+            target = _solve(G + self.P, g)
+            gap = float((target - b) @ (G + self.P) @ (target - b))
+            if gap <= tol * value:
+                break
+            there, promised = b + stretch * (target - b), value - gap
+            look = self.keep(there) if len(self.y) > _SECOND else None
+            if look is None or look[1] > promised:  # the plain step keeps its promise
+                there, look = target, self.keep(target)
+            if not look[1] < value:
+                break
+            after, value, stretch = look
+            changed = np.flatnonzero(after != kept)
+            more, more_g = self.sums(changed, np.where(after[changed], 1.0, -1.0))
+            b, kept, G, g = there, after, G + more, g + more_g
+        return b, steps, gap
+
+    def polish(self, b: Array) -> tuple[Array, float]:
+        """Least squares on the rows that b keeps, refined by its residuals, and what one more step would gain."""
+        rows = np.flatnonzero(self.keep(b)[0])
+        Z, y = self.at.rows(rows), self.y[rows]
+        G = Z.T @ Z + self.P
+        for _ in range(3):
+            slope = Z.T @ (y - Z @ b) - self.P @ b
+            step = _solve(G, slope)
+            b = b + step
+        return b, float(step @ slope)
+
+
+def _solve(G: Array, g: Array) -> Array:
+    """G^-1 g; directions that no kept row has get the coefficient 0."""
+    values, vectors = np.linalg.eigh(G)
+    good = values > 1e-14 * values.max(initial=0.0)
+    return vectors[:, good] @ ((vectors[:, good].T @ g) / values[good])
+
+
+def _result(objective: Objective, rows: _All, b: Array, steps: int, gap: float, log: Log) -> Result:
+    W = rows.at.as_given(b)
+    losses = objective.losses(objective.design.scores(W))
+    value = objective.value_at(W, losses)
+    log("polish", value)
+    message = "the kept rows are fitted as least squares fits them"
+    if value <= _rounding(rows.y):
+        message, gap = f"exact fit: the {rows.h} kept rows lie on one hyperplane", 0.0
+    certificate = gap / (value * rows.h) if gap > 0 else 0.0
+    return Result(W, value, steps, True, message, log.history, certificate, losses)
+
+
+def _rounding(y: Array) -> float:
+    """A mean squared residual that is rounding of targets like these."""
+    return float((64 * np.finfo(np.float64).eps * np.abs(y).max(initial=0.0)) ** 2)
