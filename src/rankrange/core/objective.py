@@ -287,6 +287,11 @@ class Objective(_Problem):
         values = chosen.total / self.kept + (W[:, : self.design.d] ** 2).sum(axis=1) / (2.0 * self.C)
         return values, (self.design.adjoint(slope) / self.kept + self.penalty_gradient(W))[:, None]
 
+    def values(self, Ws: Array) -> Array:
+        """The values (S,) of S parameter sets; one product with X."""
+        Z = self.design.scores(Ws.reshape(-1, self.design.p)).reshape(len(Ws), self.n_outputs, -1)
+        return np.array([self.value_at(W, self.losses(z)) for W, z in zip(Ws, Z, strict=True)])
+
     def rows(self, rows: Array, m: float, k: float) -> Objective:
         """The objective on some of the rows, with ranks of its own and the same C relative to the mean."""
         weight = None if self.sample_weight is None else self.sample_weight[rows]

@@ -31,6 +31,8 @@ _FAR = 80.0
 _MANY_ROWS = 500_000
 # Columns of sparse rows from which on products with X are quicker than a factored Hessian, where m = 0.
 PRODUCTS_FROM = 200
+# If m takes more than the rest of the rare classes, a sample may hold too few of their rows.
+_RARE = 0.5
 # Where all rows are screened, the starts also go along a path of larger m, which flattens the poorest minima.
 _INFLATION = (2.0, 1.5, 1.2)
 
@@ -83,6 +85,7 @@ def multistart(
         starts = np.concatenate([W[None], starts])
     if screen is objective:
         return _search_all_rows(objective, starts, metric, rng, tol, max_iter, log)
+    simple = starts[: -n_starts or None]
     for survivors, steps in _ROUNDS:
         starts, values, _ = descend(screen.batch, starts, metric, max_iter=steps, tol=1e-4)
         starts = starts[np.argsort(values, kind="stable")[:survivors]]
@@ -90,7 +93,26 @@ def multistart(
     steps = 100 if screen.design.n > 5 * objective.n_outputs * objective.design.p else 5
     ends, values, _ = descend(screen.batch, starts, metric, max_iter=steps, tol=1e-4)
     log("screen", float(values.min()))
-    return _on_all_rows(objective, _distinct(ends, values), rng, tol, max_iter, log)
+    ends = _distinct(ends, values)
+    if rare_left(objective) < _RARE:
+        ends = _checked(objective, ends, simple, rng)
+    return _on_all_rows(objective, ends, rng, tol, max_iter, log)
+
+
+def _checked(objective: Objective, ends: Array, simple: Array, rng: np.random.Generator) -> Array:
+    """The ends of the screening, or the best of the simple starts and these after some steps on all rows.
+
+    If m leaves little of a rare class, a few screened rows can be separated though all rows cannot. What fits them
+    perfectly is worse on all rows than a simple start, and its Hessian, which is next to nothing, is no metric.
+    """
+    values = objective.values(np.concatenate([ends, simple]))
+    if values[: len(ends)].min() <= values[len(ends) :].min():
+        return ends
+    part = _subsample(objective, _hessian_rows(objective), rng)
+    metric = Metric(hessian(part, simple[int(values[len(ends) :].argmin())]))
+    starts = np.concatenate([ends[[int(values[: len(ends)].argmin())]], simple])
+    ends, values, _ = descend(objective.batch, starts, metric, max_iter=30, tol=1e-4)
+    return ends[[int(values.argmin())]]
 
 
 def one_class_left(objective: Objective, log: Log) -> Result | None:
@@ -169,13 +191,11 @@ def _on_all_rows(
         metric = Metric(hessian(part, candidates[0]))
         del middle
     del part  # copies of rows: the steps on all rows need their memory
-    # Along many kinks quasi-Newton steps crawl: half of the budget is for those that prove the minimum.
-    kinked = objective.design.sparse and not objective.design.factored and objective.k < objective.total
     ends, _, n_iter = descend(
         objective.batch,
         candidates,
         metric,
-        max_iter=-(-max_iter // 2) if kinked else max_iter,
+        max_iter=-(-max_iter // 2),  # the other half is for steps that prove the minimum
         tol=close_enough(objective, tol) * tol,
         left=objective.gap_left,
         on_step=lambda v: log("descent", v),
@@ -346,7 +366,26 @@ def _subsample(objective: Objective, size: int, rng: np.random.Generator, margin
     if objective.sample_weight is None:
         m, k = round(m), round(k)
         k = min(size, max(k, m + 1))
-    return objective.rows(rows, min(m, 0.9 * k) if objective.m else 0, k)
+    part = objective.rows(rows, min(m, 0.9 * k) if objective.m else 0, k)
+    return _with_rare_rows(part, rare_left(objective)) if objective.m else part
+
+
+def rare_left(objective: Objective) -> float:
+    """The share of all classes but the largest that is left if m takes from these alone; 1 for a numeric target."""
+    if objective.loss.targets not in ("binary", "classes"):
+        return 1.0
+    masses = np.bincount(objective.strata, weights=objective.sample_weight)
+    rare = objective.total - float(masses.max())
+    return max(0.0, 1.0 - objective.m / rare) if rare > 0 else 0.0
+
+
+def _with_rare_rows(part: Objective, left: float) -> Objective:
+    """The same with an m that leaves half of that share of the rare classes: without them any model fits perfectly."""
+    most = (1.0 - 0.5 * left) * (part.m / (1.0 - rare_left(part)) if rare_left(part) < 1.0 else part.total)
+    if part.m <= most:
+        return part
+    m = most if part.sample_weight is not None else math.floor(most)
+    return replace(part, m=m, k=part.k)
 
 
 def hessian(objective: Objective, W: Array) -> Array:
