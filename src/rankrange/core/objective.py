@@ -276,13 +276,12 @@ class Objective(_Problem):
         if len(Ws) == 1:
             value, gradient = self.value_and_gradient(Ws[0])
             return np.array([value]), gradient[None]
-        together = isinstance(self.aggregate, Ranked) and self.sample_weight is None
-        if self.n_outputs > 1 or not together:
+        if self.n_outputs > 1 or not isinstance(self.aggregate, Ranked):
             points = [self.value_and_gradient(W) for W in Ws]
             return np.array([value for value, _ in points]), np.array([gradient for _, gradient in points])
         W = Ws[:, 0]
         s, slope = self.loss.value_and_derivative(self.y, np.ascontiguousarray(self.design.scores(W)))
-        chosen = select_rows(s, int(self.m), int(self.k))
+        chosen = select_rows(s, self.m, self.k, self.sample_weight)
         slope *= chosen.weights
         values = chosen.total / self.kept + (W[:, : self.design.d] ** 2).sum(axis=1) / (2.0 * self.C)
         return values, (self.design.adjoint(slope) / self.kept + self.penalty_gradient(W))[:, None]

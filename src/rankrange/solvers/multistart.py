@@ -35,6 +35,8 @@ PRODUCTS_FROM = 200
 _RARE = 0.5
 # Where all rows are screened, the starts also go along a path of larger m, which flattens the poorest minima.
 _INFLATION = (2.0, 1.5, 1.2)
+# If this many starts end in the best minimum, equal to this part of its value, no others are tried.
+_AGREEING, _SAME = 3, 1e-4
 
 
 def multistart(
@@ -150,21 +152,40 @@ def _search_all_rows(
     max_iter: int,
     log: Log,
 ) -> Result:
-    """Few rows: every start to its end, from where it is and from the end of a path of falling m."""
-    paths = starts
+    """Few rows: every start to its end, from where it is and, unless they agree, from the end of a path of falling m."""
+    steps = min(100, max_iter)
+    ends, values, _ = descend(objective.batch, starts, metric, max_iter=steps, tol=1e-6)
+    if np.count_nonzero(values <= (1.0 + _SAME) * values.min()) < _AGREEING:
+        paths = _eased(objective, starts, metric)
+        others, more, _ = descend(objective.batch, paths, metric, max_iter=steps, tol=1e-6)
+        ends, values = np.concatenate([ends, others]), np.concatenate([values, more])
+    log("screen", float(values.min()))
+    best = _best_polished(objective, ends, values, rng, tol, max_iter)
+    log.history.extend(best.history)
+    return replace(best, history=log.history)
+
+
+def _eased(objective: Objective, starts: Array, metric: Metric) -> Array:
+    """Where the starts lead along a path of falling m."""
     for factor in _INFLATION:
         m = min(objective.m * factor, 0.9 * objective.total)
         m = m if objective.sample_weight is not None else round(m)
         eased = replace(objective, m=m, k=min(objective.total, objective.k + m - objective.m))
-        paths = descend(eased.batch, paths, metric, max_iter=10, tol=1e-4)[0]
-    both, steps = np.concatenate([starts, paths]), min(100, max_iter)
-    ends, values, _ = descend(objective.batch, both, metric, max_iter=steps, tol=1e-6)
-    log("screen", float(values.min()))
+        starts = descend(eased.batch, starts, metric, max_iter=10, tol=1e-4)[0]
+    return starts
+
+
+def _best_polished(
+    objective: Objective, ends: Array, values: Array, rng: np.random.Generator, tol: float, max_iter: int
+) -> Result:
+    """The best of the three lowest ends after the polish, without those that it would have to lower unusually much."""
     ends = _distinct(ends, values)[:3]
-    results = [_polish(objective, end, rng, tol, max_iter, Log()) for end in ends]
-    best = min(results, key=lambda result: result.value)
-    log.history.extend(best.history)
-    return replace(best, history=log.history)
+    best = _polish(objective, ends[0], rng, tol, max_iter, Log())
+    usual = float(values.min()) - best.value
+    for end in ends[1:]:
+        if objective.value(end) < best.value + 10.0 * usual:
+            best = min(best, _polish(objective, end, rng, tol, max_iter, Log()), key=lambda result: result.value)
+    return best
 
 
 def _distinct(ends: Array, values: Array) -> Array:
@@ -357,17 +378,23 @@ def _subsample(objective: Objective, size: int, rng: np.random.Generator, margin
     n = objective.design.n
     if n <= 2 * size:
         return objective
-    rows = np.sort(rng.choice(n, size, replace=False))
-    total = objective.total
-    mass = float(size) if objective.sample_weight is None else float(objective.sample_weight[rows].sum())
-    shares = (objective.m / total, objective.k / total)
-    spread = margin * math.sqrt(size * shares[0] * (1.0 - shares[0])) * mass / size
-    m, k = (min(share * mass + (spread if objective.m else 0.0), mass) for share in shares)
-    if objective.sample_weight is None:
-        m, k = round(m), round(k)
-        k = min(size, max(k, m + 1))
-    part = objective.rows(rows, min(m, 0.9 * k) if objective.m else 0, k)
+    rows, mass = _drawn(objective, size, rng)
+    shares = (objective.m / objective.total, objective.k / objective.total)
+    spread = margin * math.sqrt(size * shares[0] * (1.0 - shares[0]))
+    m, k = (round(min(share * size + (spread if objective.m else 0.0), size)) for share in shares)
+    k = min(size, max(k, m + 1))
+    part = replace(objective.rows(rows, min(m, 0.9 * k) if objective.m else 0, k), sample_weight=mass)
     return _with_rare_rows(part, rare_left(objective)) if objective.m else part
+
+
+def _drawn(objective: Objective, size: int, rng: np.random.Generator) -> tuple[Array, Array | None]:
+    """Rows that together stand for `size` drawn ones, in order, and how often each was drawn; None means once each."""
+    n, mass = objective.design.n, objective.sample_weight
+    if mass is None:
+        return np.sort(rng.choice(n, size, replace=False)), None
+    times = np.bincount(rng.choice(n, size, p=mass / mass.sum()), minlength=n)
+    rows = np.flatnonzero(times)
+    return rows, times[rows].astype(np.float64)
 
 
 def rare_left(objective: Objective) -> float:
