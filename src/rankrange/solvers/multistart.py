@@ -294,35 +294,27 @@ def _convex(
     zero = np.zeros((1, objective.design.p))
     if W is None:
         W = newton(replace(part, k=part.total), zero, rng=rng, tol=0.0, max_iter=3, stop=1e-2).w
-    if objective.k < objective.total and _nothing_beats(part, W):
-        trivial = constant_is_best(objective, rng, tol, log) if objective.loss.targets == "binary" else None
+    path = _path_from_constant(part, W)
+    values = part.values(path)
+    if objective.k < objective.total and objective.loss.targets == "binary" and _nothing_beats(part, values):
+        trivial = constant_is_best(objective, rng, tol, log)
         if trivial is not None:
             return trivial
-        return _near_zero(objective, W, rng, tol, max_iter, log)
-    return _on_all_rows(objective, W[None], rng, tol, max_iter, log)
+    return _on_all_rows(objective, path[[int(values[:-1].argmin())]], rng, tol, max_iter, log)
 
 
-def _near_zero(objective: Objective, W: Array, rng: np.random.Generator, tol: float, max_iter: int, log: Log) -> Result:
-    """Little beats zero, and near it losses all but tie: Newton steps in which many rows may change sides.
-
-    Next to zero a part of the rows does not tell which side the others are on, so that all may change it.
-    """
-    n, p = objective.design.n, objective.design.p
-    for size in (n // 64, n // 8):
-        if size >= 40 * p:
-            part = _subsample(objective, size, rng)
-            W = newton(part, W, rng=rng, tol=0.0, max_iter=10, stop=1e-6, width=size).w
-    return _polish(objective, W, rng, tol, max_iter, log, width=n)
-
-
-def _nothing_beats(objective: Objective, W: Array) -> bool:
-    """Whether no part of the way from equal scores to W lowers the objective by more than little."""
+def _path_from_constant(objective: Objective, W: Array) -> Array:
+    """W, some points on the way to it from the best of all equal scores, and these."""
     constant = np.zeros_like(W)
     if objective.loss.targets == "binary":
         constant[0, objective.design.d :] = best_constant(objective)[1]
-    least = min(objective.value(constant + length * (W - constant)) for length in (1.0, 0.3, 0.1, 0.03))
+    return np.array([constant + length * (W - constant) for length in (1.0, 0.3, 0.1, 0.03, 0.0)])
+
+
+def _nothing_beats(objective: Objective, values: Array) -> bool:
+    """Whether no value on that path is below the last one, that of equal scores, by more than little."""
     # A part of the rows is fitted better than all of them, by about a parameter's worth of each.
-    return least > (0.999 - 2.0 * objective.design.p / objective.design.n) * objective.value(constant)
+    return float(values[:-1].min()) > (0.999 - 2.0 * objective.design.p / objective.design.n) * float(values[-1])
 
 
 def _convex_by_margins(
