@@ -92,7 +92,7 @@ def multistart(
         starts, values, _ = descend(screen.batch, starts, metric, max_iter=steps, tol=1e-4)
         starts = starts[np.argsort(values, kind="stable")[:survivors]]
     # With more parameters than the screened rows can settle, further steps would only fit these rows.
-    steps = 100 if screen.design.n > 5 * objective.n_outputs * objective.design.p else 5
+    steps = 100 if _rows_that_settle(screen) > 5 * objective.n_outputs * objective.design.p else 5
     ends, values, _ = descend(screen.batch, starts, metric, max_iter=steps, tol=1e-4)
     log("screen", float(values.min()))
     ends = _distinct(ends, values)
@@ -391,20 +391,29 @@ def _drawn(objective: Objective, size: int, rng: np.random.Generator) -> tuple[A
 
 def rare_left(objective: Objective) -> float:
     """The share of all classes but the largest that is left if m takes from these alone; 1 for a numeric target."""
-    if objective.loss.targets not in ("binary", "classes"):
-        return 1.0
-    masses = np.bincount(objective.strata, weights=objective.sample_weight)
-    rare = objective.total - float(masses.max())
+    rare = _rare_mass(objective)
     return max(0.0, 1.0 - objective.m / rare) if rare > 0 else 0.0
+
+
+def _rare_mass(objective: Objective) -> float:
+    """The mass of all classes but the largest; infinite for a numeric target."""
+    if objective.loss.targets not in ("binary", "classes"):
+        return math.inf
+    masses = np.bincount(objective.strata, weights=objective.sample_weight)
+    return objective.total - float(masses.max())
+
+
+def _rows_that_settle(objective: Objective) -> float:
+    """The mass of the rows, or of what m leaves of the rare classes: few of these settle few parameters."""
+    return min(objective.total, _rare_mass(objective) - objective.m)
 
 
 def _with_rare_rows(part: Objective, left: float) -> Objective:
     """The same with an m that leaves half of that share of the rare classes: without them any model fits perfectly."""
-    most = (1.0 - 0.5 * left) * (part.m / (1.0 - rare_left(part)) if rare_left(part) < 1.0 else part.total)
+    most = (1.0 - 0.5 * left) * _rare_mass(part)
     if part.m <= most:
         return part
-    m = most if part.sample_weight is not None else math.floor(most)
-    return replace(part, m=m, k=part.k)
+    return replace(part, m=most if part.sample_weight is not None else math.floor(most))
 
 
 def hessian(objective: Objective, W: Array) -> Array:
