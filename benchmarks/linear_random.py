@@ -244,7 +244,9 @@ def report(rows: list[dict[str, Any]], before: dict[tuple[str, int, int], dict[s
         if loss != "sparse":
             slow = [row for row in part if row["n"] * row["d"] <= MOST_CELLS and row["ours_s"] > MOST_SECONDS]
             slowest = max(part, key=lambda row: row["ours_s"])
-            print(f"    slower than {MOST_SECONDS:g} s: {len(slow)}; slowest {slowest['ours_s']} s {described(slowest)}")
+            print(
+                f"    slower than {MOST_SECONDS:g} s: {len(slow)}; slowest {slowest['ours_s']} s {described(slowest)}"
+            )
         known = [(above(row, before[key]), described(row)) for row in part if (key := _key(row)) in before]
         if known:
             print(

@@ -35,8 +35,6 @@ PRODUCTS_FROM = 200
 _RARE = 0.5
 # Where all rows are screened, the starts also go along a path of larger m, which flattens the poorest minima.
 _INFLATION = (2.0, 1.5, 1.2)
-# If this many starts end in the best minimum, equal to this part of its value, no others are tried.
-_AGREEING, _SAME = 3, 1e-4
 
 
 def multistart(
@@ -152,13 +150,9 @@ def _search_all_rows(
     max_iter: int,
     log: Log,
 ) -> Result:
-    """Few rows: every start to its end, from where it is and, unless they agree, from the end of a path of falling m."""
-    steps = min(100, max_iter)
-    ends, values, _ = descend(objective.batch, starts, metric, max_iter=steps, tol=1e-6)
-    if np.count_nonzero(values <= (1.0 + _SAME) * values.min()) < _AGREEING:
-        paths = _eased(objective, starts, metric)
-        others, more, _ = descend(objective.batch, paths, metric, max_iter=steps, tol=1e-6)
-        ends, values = np.concatenate([ends, others]), np.concatenate([values, more])
+    """Few rows: every start to its end, from where it is and from the end of a path of falling m."""
+    both = np.concatenate([starts, _eased(objective, starts, metric)])
+    ends, values, _ = descend(objective.batch, both, metric, max_iter=min(100, max_iter), tol=1e-6)
     log("screen", float(values.min()))
     best = _best_polished(objective, ends, values, rng, tol, max_iter)
     log.history.extend(best.history)

@@ -273,7 +273,9 @@ def _search(objective: Objective, look: Look, proposal: Proposal) -> tuple[Look 
     return None, length
 
 
-def _extrapolated(objective: Objective, look: Look, proposal: Proposal, end: Array, reached: Look) -> tuple[Look, float]:
+def _extrapolated(
+    objective: Objective, look: Look, proposal: Proposal, end: Array, reached: Look
+) -> tuple[Look, float]:
     """Twice, four times ... the step as long as F falls, if rows crossed the upper cut.
 
     A step is the minimum for the rows that are cut now. Each row that crosses bends F less than it promised, so that

@@ -220,6 +220,8 @@ class Bounds:
             size = np.abs(flow[0])
             return np.divide(size.min(), size, out=np.zeros(2), where=size > 0)
         present = flow.any(axis=0)
+        if not present.any():
+            return np.ones(len(present))
         _, _, basis = np.linalg.svd(flow[:, present])
         factor = np.zeros(len(present))
         factor[present] = np.abs(basis[-1])
