@@ -4,18 +4,18 @@
         [--losses logistic,sparse,softmax3,softmax10,hinge,squared,absolute] [--index I] [--record NAME]
         [--against NAME]
 
-A problem is drawn from its loss, the seed and its number alone. Rows: n log-uniform from 500 to 100,000 (30,000 where
-the loss is not logistic), d log-uniform from 3 to 100 (50 for several classes and hinge). Columns: normal, heavy-tailed
-(Student's t, 2 degrees of freedom), correlated (pairs 0.9), binary, or unscaled (units from 0.001 to 1,000). Rare class:
-uniform from 3 to 50%. Outliers: none, or 2 to 20% of the rows with wrong labels, with scattered rows, or in one cluster.
-m is 0 for one problem of four, 0.7 to 1 times the share of the rare class for one of eight, otherwise uniform from 0 to
-0.4; k is 1 for one of four, otherwise uniform from 0.3 (and from m + 0.1) to 1; C log-uniform from 0.001 to 100. Sparse rows are text-like: 500 to 30,000 rows of 20 to 100 words of
-a Zipf law from 200 to 20,000.
+A problem is drawn from its loss, the seed and its number alone. Rows: n log-uniform from 500 to 100,000 (30,000 if the
+loss is not logistic), d log-uniform from 3 to 100 (50 for several classes and hinge). Columns: normal, heavy-tailed
+(Student's t, 2 degrees of freedom), correlated (pairs 0.9), binary, or unscaled (units from 0.001 to 1,000). Rare
+class: uniform from 3 to 50%. Outliers: none, or 2 to 20% of the rows with wrong labels, as scattered rows, or in one
+cluster. m is 0 for one problem of four, 0.7 to 1 times the share of the rare class for one of eight, otherwise uniform
+from 0 to 0.4; k is 1 for one of four, otherwise uniform from 0.3 (and from m + 0.1) to 1; C log-uniform from 0.001 to
+100. Sparse rows are text-like: 500 to 30,000 rows of 20 to 100 words of a Zipf law from 200 to 20,000.
 
-The ordinary fit is scikit-learn's with the same C (tol=1e-6); the ratio is that of the median core seconds. Objectives are
-computed from the definition. Development uses seeds from 100 on; recorded are the seeds 0 to 4. Targets for the logistic
-loss: median 2, 90% 6, worst 20, every certificate at most 1e-6, at most 2 s up to 6 million cells; for sparse rows and
-ten classes: median 5, 90% 20, worst 60.
+The ordinary fit is scikit-learn's with the same C (tol=1e-6); the ratio is that of the median core seconds. Objectives
+are computed from the definition. Development uses seeds from 100 on; recorded are the seeds 0 to 4. Targets for the
+logistic loss: median 2, 90% 6, worst 20, every certificate at most 1e-6, at most 2 s up to 6 million cells; for sparse
+rows and ten classes: median 5, 90% 20, worst 60.
 """
 
 from __future__ import annotations

@@ -130,8 +130,8 @@ def cuts_of(
         Lower and upper; the upper one is at infinity where m = 0.
     """
     if sample_weight is not None:
-        cuts = _mass_cuts(values, sample_weight, [k, m] if m else [k])
-        return cuts[0], cuts[1] if m else _NO_CUT
+        of_mass = _mass_cuts(values, sample_weight, [k, m] if m else [k])
+        return of_mass[0], of_mass[1] if m else _NO_CUT
     if k == len(values):  # nothing is cut below: no selection is needed to find the smallest
         lower = _cut_of(values, float(values.min()), len(values))
         return lower, _NO_CUT if m == 0 else cuts_of(values, 0, m, None, trail)[0]
@@ -221,7 +221,8 @@ def _cuts_of_mass(values: Array, m: float, k: float, mass: Array) -> tuple[Cut, 
         return Cut(*found[:, 0].T), Cut(*found[:, 1].T) if m else no_cut
     order = np.argsort(values, axis=1)[:, ::-1]
     reached = np.cumsum(mass[order], axis=1)
-    return tuple(_cut_of_mass(values, mass, order, reached, top) if top else no_cut for top in (k, m))
+    lower, upper = (_cut_of_mass(values, mass, order, reached, top) if top else no_cut for top in (k, m))
+    return lower, upper
 
 
 def _cut_of_mass(values: Array, mass: Array, order: Array, reached: Array, top: float) -> Cut:

@@ -219,11 +219,10 @@ class Bounds:
         if self.problem.n_outputs == 1:
             size = np.abs(flow[0])
             return np.divide(size.min(), size, out=np.zeros(2), where=size > 0)
-        present = flow.any(axis=0)
+        factor, present = np.zeros(len(flow)), np.abs(flow).max(axis=0) > 0
         if not present.any():
-            return np.ones(len(present))
+            return np.ones(len(flow))
         _, _, basis = np.linalg.svd(flow[:, present])
-        factor = np.zeros(len(present))
         factor[present] = np.abs(basis[-1])
         if np.abs(flow @ factor).max() > 1e-9 * np.abs(flow).sum():
             # Slopes that do not add up to zero within a row, as those of one loss per class, have no such factors: no
