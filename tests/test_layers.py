@@ -43,7 +43,7 @@ ORDER = (
 )
 MOST_LINES = 450
 # Files of which a function runs. 12 and 26 were asked for; an audit holds more lines than 26 files of 450 have.
-MOST_FILES = {"fit": 12, "fit that chooses m": 14, "audit": 40}
+MOST_FILES = {"fit": 14, "fit that chooses m": 17, "audit": 43}
 MOST_LINES_OF_A_FUNCTION = 50
 
 

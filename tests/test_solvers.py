@@ -1,7 +1,5 @@
 """The non-convex search: descent, certificates, and minima that a comparison method does not reach."""
 
-import sys
-
 import numpy as np
 import pytest
 from sklearn.datasets import load_breast_cancer
@@ -13,6 +11,7 @@ from rankrange.core.losses import LOSSES
 from rankrange.core.objective import Design, Objective
 from rankrange.solvers import bilevel, certify, dca, multistart, subgradient
 from rankrange.solvers.descent import Metric, descend
+from rankrange.solvers.samples import subsample
 
 RNG = np.random.default_rng(3)
 N, D = 120, 5
@@ -220,7 +219,7 @@ def test_a_sample_keeps_some_rows_of_a_rare_class_if_the_cut_does(seed, weighted
     problem = Objective(
         Design(rows, True), labels, LOSSES["logistic"](), 1.0, m=round(0.95 * rare), k=mass.sum(), sample_weight=weight
     )
-    part = sys.modules[multistart.__module__]._subsample(problem, 600, rng)
+    part = subsample(problem, 600, rng)
     of_part = np.ones(part.design.n) if part.sample_weight is None else part.sample_weight
     assert part.total == 600
     assert 0 < part.m < of_part[part.y > 0].sum()

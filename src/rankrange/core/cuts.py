@@ -19,6 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from .arrays import Array
+from .mass_cuts import Cut, cuts_of_mass, mass_cuts
 
 # Below this many values np.partition alone is quicker than sampling pivots first.
 _SAMPLED_FROM = 1 << 14
@@ -27,21 +28,8 @@ _SAMPLE_SIZE = 1 << 15  # at most; a smaller set is sampled more sparsely
 Trail = dict[tuple[int, int], tuple[float, float]]
 _REACH = 5.0  # moves to either side of a last cut within which the next one is looked for
 _FORGET = 0.5  # of a move is remembered at the next one
-# Weighted values up to this many are sorted to find a cut.
-_SORTED_UP_TO = 1 << 11
 # Blocks that stay in a core's cache: several passes over a block cost little more than one over memory.
 BLOCK = 1 << 15
-
-
-class Cut(NamedTuple):
-    """The top of a set: everything above `value`, and `taken` out of the `tied` that equal it (counts, or mass).
-
-    Counts and not a share of the tie: differences of counts are exact, those of shares lose their digits.
-    """
-
-    value: Any  # a number, or one per row, as all three
-    taken: Any
-    tied: Any
 
 
 class Selection(NamedTuple):
@@ -130,7 +118,7 @@ def cuts_of(
         Lower and upper; the upper one is at infinity where m = 0.
     """
     if sample_weight is not None:
-        of_mass = _mass_cuts(values, sample_weight, [k, m] if m else [k])
+        of_mass = mass_cuts(values, sample_weight, [k, m] if m else [k])
         return of_mass[0], of_mass[1] if m else _NO_CUT
     if k == len(values):  # nothing is cut below: no selection is needed to find the smallest
         lower = _cut_of(values, float(values.min()), len(values))
@@ -183,7 +171,7 @@ def select_rows(values: Array, m: float, k: float, mass: Array | None = None) ->
     `mass` (n,) is that of the values of every row.
     """
     if mass is not None:
-        return _shared(values, *_cuts_of_mass(values, m, k, mass), mass)
+        return _shared(values, *cuts_of_mass(values, m, k, mass), mass)
     at_k, at_m = _ranked_values(values, int(m), int(k))
     inside = values > at_k
     if m:
@@ -210,27 +198,6 @@ def _shared(values: Array, lower: Cut, upper: Cut, mass: Array) -> Selection:
         np.copyto(weights, share, where=values == cut.value[:, None], casting="same_kind")
         total += np.where(np.isinf(cut.value), 0.0, cut.value) * kept
     return Selection(weights, total, lower.value, upper.value)
-
-
-def _cuts_of_mass(values: Array, m: float, k: float, mass: Array) -> tuple[Cut, Cut]:
-    """The cuts of each row at the masses k and m."""
-    n_rows, n = values.shape
-    no_cut = Cut(np.full(n_rows, math.inf), np.zeros(n_rows), np.ones(n_rows))
-    if n > _SORTED_UP_TO:
-        found = np.array([_mass_cuts(row, mass, [k, m] if m else [k]) for row in values])
-        return Cut(*found[:, 0].T), Cut(*found[:, 1].T) if m else no_cut
-    order = np.argsort(values, axis=1)[:, ::-1]
-    reached = np.cumsum(mass[order], axis=1)
-    lower, upper = (_cut_of_mass(values, mass, order, reached, top) if top else no_cut for top in (k, m))
-    return lower, upper
-
-
-def _cut_of_mass(values: Array, mass: Array, order: Array, reached: Array, top: float) -> Cut:
-    # Rounding of the sums may leave a hair of mass below the last value.
-    place = np.minimum((reached < top).sum(axis=1), values.shape[1] - 1)
-    value = np.take_along_axis(values, np.take_along_axis(order, place[:, None], axis=1), axis=1)
-    tied = (values == value) @ mass
-    return Cut(value[:, 0], np.minimum(tied, top - (values > value) @ mass), tied)
 
 
 def _ranked_values(values: Array, m: int, k: int) -> tuple[Array, Array]:
@@ -330,51 +297,6 @@ def _bracket(sample: Array, share: float) -> tuple[Any, Any]:
     reach = 6.0 * math.sqrt(size * share * (1.0 - share)) + 8.0
     low, high = math.floor(size * share - reach), math.ceil(size * share + reach)
     return sample[low] if low >= 0 else -math.inf, sample[high] if high < size else math.inf
-
-
-def _mass_cuts(values: Array, weights: Array, masses: list[float]) -> list[Cut]:
-    """The values at which the mass counted from the top reaches each of `masses`, which do not rise."""
-    if not weights.all():
-        values, weights = values[weights > 0], weights[weights > 0]
-    weights = weights.astype(np.float64, copy=False)
-    if len(values) > _SORTED_UP_TO:
-        return [_sorted_cuts(*_around_cut(values, weights, mass), [mass])[0] for mass in masses]
-    return _sorted_cuts(values, weights, 0.0, masses)
-
-
-def _around_cut(values: Array, weights: Array, mass: float) -> tuple[Array, Array, float]:
-    """The few values among which the mass is reached, their weights, and the mass above them: quickselect."""
-    above = 0.0
-    while len(values) > _SORTED_UP_TO:
-        middle = len(values) // 2
-        pivot = np.partition(values, middle)[middle]
-        higher, tied = values > pivot, values == pivot
-        mass_higher, mass_tied = float(weights[higher].sum()), float(weights[tied].sum())
-        if above + mass_higher >= mass:
-            kept = higher
-        elif above + mass_higher + mass_tied >= mass or not (lower := ~(higher | tied)).any():
-            return values[tied], weights[tied], above + mass_higher
-        else:
-            above += mass_higher + mass_tied
-            kept = lower
-        values, weights = values[kept], weights[kept]
-    return values, weights, above
-
-
-def _sorted_cuts(values: Array, weights: Array, above: float, masses: list[float]) -> list[Cut]:
-    order = np.argsort(values)
-    rising, mass_rising = values[order], weights[order]
-    reached = above + np.cumsum(mass_rising[::-1])
-    cuts = []
-    for mass in masses:
-        # Rounding of the sums may leave a hair of mass below the last value.
-        place = min(int(reached.searchsorted(mass)), len(values) - 1)
-        value = rising[len(values) - 1 - place]
-        low, high = int(rising.searchsorted(value, "left")), int(rising.searchsorted(value, "right"))
-        tied = float(mass_rising[low:high].sum())
-        higher = float(reached[len(values) - 1 - high]) if high < len(values) else above
-        cuts.append(Cut(float(value), min(tied, mass - higher), tied))
-    return cuts
 
 
 def top_weights(values: Array, mass: Array, top: Array) -> Array:

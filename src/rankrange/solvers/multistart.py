@@ -7,7 +7,6 @@ from a point that is already close, in the metric of a subsample's Hessian. The 
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -21,14 +20,13 @@ from .descent import Log, Metric, Result, add_diagonal, descend, relative
 from .inner import convex
 from .majorise import bilevel, by_products
 from .newton import applies, close_enough, newton
+from .samples import hessian_rows, rare_left, rows_that_settle, screen_rows, subsample
 from .trivial import best_constant, constant_is_best, zero_is_best
 
 # Rounds of screening on a subsample: the starts that survive each, and the steps they get in it.
 _ROUNDS = ((4, 4), (2, 8))
 # Far enough for losses next to nothing, and no further than float32 can tell them from nothing.
 _FAR = 80.0
-# From here on a pass costs so much that a better metric pays for itself.
-_MANY_ROWS = 500_000
 # Columns of sparse rows from which on products with X are quicker than a factored Hessian, where m = 0.
 PRODUCTS_FROM = 200
 # If m takes more than the rest of the rare classes, a sample may hold too few of their rows.
@@ -77,7 +75,7 @@ def multistart(
     trivial = one_class_left(objective, log)
     if trivial is not None:
         return trivial
-    screen = _subsample(objective, _screen_rows(objective), rng)
+    screen = subsample(objective, screen_rows(objective), rng)
     near = _not_far(screen)
     metric = _rough_metric(screen, near[0])
     starts = _starts(screen, near, metric, n_starts, rng)
@@ -90,7 +88,7 @@ def multistart(
         starts, values, _ = descend(screen.batch, starts, metric, max_iter=steps, tol=1e-4)
         starts = starts[np.argsort(values, kind="stable")[:survivors]]
     # With more parameters than the screened rows can settle, further steps would only fit these rows.
-    steps = 100 if _rows_that_settle(screen) > 5 * objective.n_outputs * objective.design.p else 5
+    steps = 100 if rows_that_settle(screen) > 5 * objective.n_outputs * objective.design.p else 5
     ends, values, _ = descend(screen.batch, starts, metric, max_iter=steps, tol=1e-4)
     log("screen", float(values.min()))
     ends = _distinct(ends, values)
@@ -108,7 +106,7 @@ def _checked(objective: Objective, ends: Array, simple: Array, rng: np.random.Ge
     values = objective.values(np.concatenate([ends, simple]))
     if values[: len(ends)].min() <= values[len(ends) :].min():
         return ends
-    part = _subsample(objective, _hessian_rows(objective), rng)
+    part = subsample(objective, hessian_rows(objective), rng)
     metric = Metric(hessian(part, simple[int(values[len(ends) :].argmin())]))
     starts = np.concatenate([ends[[int(values[: len(ends)].argmin())]], simple])
     ends, values, _ = descend(objective.batch, starts, metric, max_iter=30, tol=1e-4)
@@ -193,13 +191,13 @@ def _on_all_rows(
     objective: Objective, candidates: Array, rng: np.random.Generator, tol: float, max_iter: int, log: Log
 ) -> Result:
     """Refine on a larger part, whose Hessian then is the metric for the steps on all rows."""
-    part = _subsample(objective, _hessian_rows(objective), rng)
+    part = subsample(objective, hessian_rows(objective), rng)
     if len(candidates) > 1:
         candidates = candidates[[int(np.argmin([part.value(W) for W in candidates]))]]
     metric = Metric(hessian(part, candidates[0]))
     size = max(part.design.n, objective.design.n // 10)
     if objective.design.n > 5 * size:
-        middle = _subsample(objective, size, rng)
+        middle = subsample(objective, size, rng)
         candidates = descend(
             middle.batch, candidates, metric, max_iter=30, tol=1e-5, lazily=middle.value_then_gradient
         )[0]
@@ -284,7 +282,7 @@ def _convex(
         W, max_iter = result.w, max(1, max_iter - result.n_iter)
     if objective.n_outputs > 1 or hasattr(objective.loss, "margins") or not applies(objective):
         return _convex_by_margins(objective, W, rng, tol, max_iter, log)
-    part = _subsample(objective, _hessian_rows(objective), rng)
+    part = subsample(objective, hessian_rows(objective), rng)
     zero = np.zeros((1, objective.design.p))
     if W is None:
         W = newton(replace(part, k=part.total), zero, rng=rng, tol=0.0, max_iter=3, stop=1e-2).w
@@ -316,7 +314,7 @@ def _convex_by_margins(
 ) -> Result:
     """m = 0 with losses of several scores or of margins: on many rows from the solution of a few of them."""
     zero = np.zeros((objective.n_outputs, objective.design.p))
-    screen = _subsample(objective, _screen_rows(objective), rng)
+    screen = subsample(objective, screen_rows(objective), rng)
     if screen is objective:
         if W is None:
             # At zero all margins tie, which hides how far apart they will be: where little is penalised, Newton steps
@@ -340,74 +338,6 @@ def _convex_by_margins(
         if trivial is not None:
             return trivial
     return _on_all_rows(objective, W[None], rng, tol, max_iter, log)
-
-
-def _screen_rows(objective: Objective) -> int:
-    """Enough rows to tell good starts from bad: twelve a parameter, within limits of number and of work."""
-    p, r = objective.design.p, objective.n_outputs
-    return max(min(12 * p, 4000, int(2e7 / (p * r))), 600)
-
-
-def _hessian_rows(objective: Objective) -> int:
-    """Enough rows for a Hessian that makes each step on all rows gain a digit or so; less where it would cost more."""
-    n, p = objective.design.n, objective.design.p
-    few = max(min(80 * p, 20000, int(2e9 / p**2)), 2000)
-    return few if n < _MANY_ROWS else max(few, min(n // 50, 100_000, int(1e9 / p**2)))
-
-
-def _subsample(objective: Objective, size: int, rng: np.random.Generator, margin: float = 2.5) -> Objective:
-    """`size` rows with the same shares m/n and k/n; all of them where there are not many more.
-
-    A sample may hold more outliers than its share; both cuts are shifted down by `margin` standard deviations of that
-    number, because a sample that cuts too few of them has lost the good minimum.
-    """
-    n = objective.design.n
-    if n <= 2 * size:
-        return objective
-    rows, mass = _drawn(objective, size, rng)
-    shares = (objective.m / objective.total, objective.k / objective.total)
-    spread = margin * math.sqrt(size * shares[0] * (1.0 - shares[0]))
-    m, k = (round(min(share * size + (spread if objective.m else 0.0), size)) for share in shares)
-    k = min(size, max(k, m + 1))
-    part = replace(objective.rows(rows, min(m, 0.9 * k) if objective.m else 0, k), sample_weight=mass)
-    return _with_rare_rows(part, rare_left(objective)) if objective.m else part
-
-
-def _drawn(objective: Objective, size: int, rng: np.random.Generator) -> tuple[Array, Array | None]:
-    """Rows that together stand for `size` drawn ones, in order, and how often each was drawn; None means once each."""
-    n, mass = objective.design.n, objective.sample_weight
-    if mass is None:
-        return np.sort(rng.choice(n, size, replace=False)), None
-    times = np.bincount(rng.choice(n, size, p=mass / mass.sum()), minlength=n)
-    rows = np.flatnonzero(times)
-    return rows, times[rows].astype(np.float64)
-
-
-def rare_left(objective: Objective) -> float:
-    """The share of all classes but the largest that is left if m takes from these alone; 1 for a numeric target."""
-    rare = _rare_mass(objective)
-    return max(0.0, 1.0 - objective.m / rare) if rare > 0 else 0.0
-
-
-def _rare_mass(objective: Objective) -> float:
-    """The mass of all classes but the largest; infinite for a numeric target."""
-    if objective.loss.targets not in ("binary", "classes"):
-        return math.inf
-    masses = np.bincount(objective.strata, weights=objective.sample_weight)
-    return objective.total - float(masses.max())
-
-
-def _rows_that_settle(objective: Objective) -> float:
-    """The mass of the rows, or of what m leaves of the rare classes: few of these settle few parameters."""
-    return min(objective.total, _rare_mass(objective) - objective.m)
-
-
-def _with_rare_rows(part: Objective, left: float) -> Objective:
-    """The same with an m that leaves half of that share of the rare classes: without them any model fits perfectly."""
-    most = (1.0 - 0.5 * left) * _rare_mass(part)
-    if part.m <= most:
-        return part
-    return replace(part, m=most if part.sample_weight is not None else math.floor(most))
 
 
 def hessian(objective: Objective, W: Array) -> Array:
