@@ -19,7 +19,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from .arrays import Array
-from .mass_cuts import Cut, cuts_of_mass, mass_cuts
+from .mass_cuts import Cut as Cut
+from .mass_cuts import cuts_of_mass, mass_cuts
 
 # Below this many values np.partition alone is quicker than sampling pivots first.
 _SAMPLED_FROM = 1 << 14
