@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from rankrange.core.rates import _scaled
+from scipy.optimize import minimize
 from scipy.special import softmax
 from sklearn.decomposition import TruncatedSVD
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
@@ -187,7 +187,13 @@ def known_rates(issues: Any, codes: Any, T: Any) -> Any:
     """p(wrong) by the mixture of the opinions, where T is known; far rows are left out."""
     mean = sum(weight * np.asarray(P, dtype=float) for _, weight, P in issues.opinions)
     Z, near = np.log(np.clip(mean, 1e-3, 1.0)), ~issues.far
-    x = _scaled(Z[near], codes[near], T, np.zeros(1 + Z.shape[1]))
+
+    def cost(x: Any) -> float:
+        likelihood = softmax(np.exp(x[0]) * Z[near] + x[1:], axis=1) @ T
+        own = likelihood[np.arange(len(likelihood)), codes[near]]
+        return float(0.5 * x[0] ** 2 + 0.125 * x[1:] @ x[1:] - np.log(np.maximum(own, 1e-300)).sum())
+
+    x = minimize(cost, np.zeros(1 + Z.shape[1])).x
     joint = softmax(np.exp(x[0]) * Z + x[1:], axis=1) * T[:, codes].T
     return np.where(near, 1 - joint[np.arange(len(codes)), codes] / joint.sum(axis=1), 0.0)
 

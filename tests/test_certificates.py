@@ -3,6 +3,8 @@
 The oracle is a conic solver that is told the same convex problem.
 """
 
+import warnings
+
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from rankrange.core.losses import LOSSES, CrammerSinger, Softmax
 from rankrange.core.objective import Design, Objective, TopSum
 from rankrange.solvers import bilevel, certify, dca, multistart
 from rankrange.solvers.descent import Log
-from rankrange.solvers.inner import convex
+from rankrange.solvers.inner import bounds, convex
 from rankrange.solvers.trivial import zero_is_best
 
 BINARY = ("logistic", "hinge")
@@ -237,3 +239,27 @@ def test_sparse_rows_that_are_only_multiplied_have_the_minimum_of_dense_ones(los
     assert ours.certificate_ <= 1e-6
     assert dense.certificate_ <= 1e-6
     assert ours.objective_ == pytest.approx(dense.objective_, rel=2e-6)
+
+
+def test_a_class_that_is_cut_whole_does_not_spoil_the_bound():
+    """Its intercept falls without end. Without it each loss is smaller, so that the bound of the others holds."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(300, 3)), rng.integers(4, size=300)
+    objective = Objective(Design(X, True), y, LOSSES["softmax"](), 50.0, 4, m=0, k=300)
+    kept = objective.average(y < 3)
+    W = convex.solve(kept, np.zeros((4, 4)), tol=1e-8, max_iter=200).W
+    bound = bounds.Bounds(kept).bound_of_weights(kept.design.scores(W))
+    assert bound <= kept.value(W)
+    assert bound >= kept.value(W) * (1 - 1e-4)
+
+
+def test_a_cut_that_takes_nearly_all_of_a_rare_class_ends_with_a_certificate():
+    rng = np.random.default_rng(1)
+    X = np.sqrt(0.1) * rng.normal(size=(6000, 12)) + np.sqrt(0.9) * rng.normal(size=(6000, 1))
+    z = X @ rng.normal(size=12)
+    noisy = 3 * z / z.std() + rng.logistic(size=6000)
+    y = (noisy > np.quantile(noisy, 0.7)).astype(int)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of the class that loses most of its rows
+        fit = AoRRClassifier(m=0.28, k=0.7, C=0.25, random_state=0).fit(X, y)
+    assert fit.certificate_ <= 1e-6

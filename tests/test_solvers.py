@@ -11,6 +11,7 @@ from rankrange.core.losses import LOSSES
 from rankrange.core.objective import Design, Objective
 from rankrange.solvers import bilevel, certify, dca, multistart, subgradient
 from rankrange.solvers.descent import Metric, descend
+from rankrange.solvers.samples import subsample
 
 RNG = np.random.default_rng(3)
 N, D = 120, 5
@@ -204,3 +205,21 @@ def test_subgradient_moves_down_from_its_start():
     assert result.value < problem.value(start)
     sampled = subgradient(problem, start, outer=2, inner=300, batch_size=16, rng=np.random.default_rng(0))
     assert sampled.value < problem.value(start)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_sample_keeps_some_rows_of_a_rare_class_if_the_cut_does(seed, weighted):
+    """Otherwise every model fits the sample perfectly, and where a search of it ends says nothing about all rows."""
+    rng = np.random.default_rng(seed)
+    rows, labels = rng.normal(size=(20_000, 3)), np.where(rng.random(20_000) < 0.3, 1.0, -1.0)
+    weight = rng.integers(1, 4, size=20_000).astype(float) if weighted else None
+    mass = np.ones(20_000) if weight is None else weight
+    rare = float(mass[labels > 0].sum())
+    problem = Objective(
+        Design(rows, True), labels, LOSSES["logistic"](), 1.0, m=round(0.95 * rare), k=mass.sum(), sample_weight=weight
+    )
+    part = subsample(problem, 600, rng)
+    of_part = np.ones(part.design.n) if part.sample_weight is None else part.sample_weight
+    assert part.total == 600
+    assert 0 < part.m < of_part[part.y > 0].sum()

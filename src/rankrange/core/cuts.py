@@ -19,6 +19,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from .arrays import Array
+from .mass_cuts import Cut as Cut
+from .mass_cuts import cuts_of_mass, mass_cuts
 
 # Below this many values np.partition alone is quicker than sampling pivots first.
 _SAMPLED_FROM = 1 << 14
@@ -29,22 +31,6 @@ _REACH = 5.0  # moves to either side of a last cut within which the next one is 
 _FORGET = 0.5  # of a move is remembered at the next one
 # Blocks that stay in a core's cache: several passes over a block cost little more than one over memory.
 BLOCK = 1 << 15
-
-
-class Cut(NamedTuple):
-    """The top of a set: everything above `value`, and `taken` out of the `tied` that equal it (counts, or mass).
-
-    Counts and not a share of the tie: differences of counts are exact, those of shares lose their digits.
-    """
-
-    value: Any  # a number, or one per row, as all three
-    taken: Any
-    tied: Any
-
-    @property
-    def takes_tie(self) -> bool:
-        """Whether all that equals the value is taken, but for the rounding of sums of weights."""
-        return bool(self.taken >= self.tied * (1.0 - 1e-9))
 
 
 class Selection(NamedTuple):
@@ -133,7 +119,8 @@ def cuts_of(
         Lower and upper; the upper one is at infinity where m = 0.
     """
     if sample_weight is not None:
-        return _mass_cut(values, sample_weight, k), _NO_CUT if m == 0 else _mass_cut(values, sample_weight, m)
+        of_mass = mass_cuts(values, sample_weight, [k, m] if m else [k])
+        return of_mass[0], of_mass[1] if m else _NO_CUT
     if k == len(values):  # nothing is cut below: no selection is needed to find the smallest
         lower = _cut_of(values, float(values.min()), len(values))
         return lower, _NO_CUT if m == 0 else cuts_of(values, 0, m, None, trail)[0]
@@ -179,9 +166,14 @@ def _dot(weights: Array, values: Array) -> float:
     return float(np.dot(weights, values))
 
 
-def select_rows(values: Array, m: int, k: int) -> Selection:
-    """`select` for all rows of a matrix of short rows together; cuts and totals have one entry per row."""
-    at_k, at_m = _ranked_values(values, m, k)
+def select_rows(values: Array, m: float, k: float, mass: Array | None = None) -> Selection:
+    """`select` for all rows of a matrix of short rows together; cuts and totals have one entry per row.
+
+    `mass` (n,) is that of the values of every row.
+    """
+    if mass is not None:
+        return _shared(values, *cuts_of_mass(values, m, k, mass), mass)
+    at_k, at_m = _ranked_values(values, int(m), int(k))
     inside = values > at_k
     if m:
         inside &= values < at_m
@@ -193,10 +185,17 @@ def select_rows(values: Array, m: int, k: int) -> Selection:
         np.copyto(weights, 1, where=tied, casting="same_kind")
         total += at_k[:, 0]
         return Selection(weights, total, at_k[:, 0], at_m[:, 0])
-    lower, upper = cuts_of_rows(values, m, k)
+    return _shared(values, *cuts_of_rows(values, int(m), int(k)), np.ones(values.shape[1]))
+
+
+def _shared(values: Array, lower: Cut, upper: Cut, mass: Array) -> Selection:
+    """What the cuts of each row select; values that tie at a cut share what is left of it in parts of their mass."""
     at_lower, at_upper = _kept_of_ties(lower, upper)
+    inside = (values > lower.value[:, None]) & (values < upper.value[:, None])
+    weights = (inside * mass).astype(values.dtype)
+    total = np.einsum("ij,ij->i", weights, values, dtype=np.float64)
     for cut, kept in ((upper, at_upper), (lower, at_lower)):
-        share = (kept / cut.tied)[:, None]
+        share = (kept / cut.tied)[:, None] * mass
         np.copyto(weights, share, where=values == cut.value[:, None], casting="same_kind")
         total += np.where(np.isinf(cut.value), 0.0, cut.value) * kept
     return Selection(weights, total, lower.value, upper.value)
@@ -299,28 +298,6 @@ def _bracket(sample: Array, share: float) -> tuple[Any, Any]:
     reach = 6.0 * math.sqrt(size * share * (1.0 - share)) + 8.0
     low, high = math.floor(size * share - reach), math.ceil(size * share + reach)
     return sample[low] if low >= 0 else -math.inf, sample[high] if high < size else math.inf
-
-
-def _mass_cut(values: Array, weights: Array, mass: float) -> Cut:
-    """The value at which the mass counted from the top reaches `mass`, by quickselect on medians."""
-    present = weights > 0
-    values, weights = values[present], weights[present].astype(np.float64)
-    above = 0.0
-    while True:
-        middle = len(values) // 2
-        pivot = np.partition(values, middle)[middle]
-        higher, tied = values > pivot, values == pivot
-        mass_higher, mass_tied = float(weights[higher].sum()), float(weights[tied].sum())
-        if above + mass_higher >= mass:
-            kept = higher
-        else:
-            lower = ~(higher | tied)
-            # Rounding of the sums may leave a hair of mass when nothing is left below: the cut is the last value.
-            if above + mass_higher + mass_tied >= mass or not lower.any():
-                return Cut(float(pivot), min(mass_tied, mass - above - mass_higher), mass_tied)
-            above += mass_higher + mass_tied
-            kept = lower
-        values, weights = values[kept], weights[kept]
 
 
 def top_weights(values: Array, mass: Array, top: Array) -> Array:

@@ -287,16 +287,20 @@ class Objective(_Problem):
         if len(Ws) == 1:
             value, gradient = self.value_and_gradient(Ws[0])
             return np.array([value]), gradient[None]
-        together = isinstance(self.aggregate, Ranked) and self.sample_weight is None
-        if self.n_outputs > 1 or not together:
+        if self.n_outputs > 1 or not isinstance(self.aggregate, Ranked):
             points = [self.value_and_gradient(W) for W in Ws]
             return np.array([value for value, _ in points]), np.array([gradient for _, gradient in points])
         W = Ws[:, 0]
         s, slope = self.loss.value_and_derivative(self.y, np.ascontiguousarray(self.design.scores(W)))
-        chosen = select_rows(s, int(self.m), int(self.k))
+        chosen = select_rows(s, self.m, self.k, self.sample_weight)
         slope *= chosen.weights
         values = chosen.total / self.kept + (W[:, : self.design.d] ** 2).sum(axis=1) / (2.0 * self.C)
         return values, (self.design.adjoint(slope) / self.kept + self.penalty_gradient(W))[:, None]
+
+    def values(self, Ws: Array) -> Array:
+        """The values (S,) of S parameter sets; one product with X."""
+        Z = self.design.scores(Ws.reshape(-1, self.design.p)).reshape(len(Ws), self.n_outputs, -1)
+        return np.array([self.value_at(W, self.losses(z)) for W, z in zip(Ws, Z, strict=True)])
 
     def rows(self, rows: Array, m: float, k: float) -> Objective:
         """The objective on some of the rows, with ranks of its own and the same C relative to the mean."""

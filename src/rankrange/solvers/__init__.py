@@ -17,6 +17,7 @@ from ..core.cuts import Ranked
 from ..core.losses import Squared, is_convex, needs
 from ..core.objective import Objective
 from .descent import Log, Result
+from .equal_rows import merged, undone
 from .label_ranking import by_separation
 from .least_trimmed import least_trimmed_squares
 from .majorise import bilevel, certify, dca
@@ -201,4 +202,5 @@ def solve(name: str, objective: Objective, start: Array | None = None, settings:
             )
     if solver.exact and not (solver.run is _search and _nothing_to_prove(objective)):
         needs(objective.loss, objective.n_outputs, f"solver={name!r}", f"Try one of {others}.")
-    return solver.run(objective, start, Settings() if settings is None else settings)
+    objective, which = merged(objective)
+    return undone(solver.run(objective, start, Settings() if settings is None else settings), which)

@@ -7,7 +7,6 @@ from a point that is already close, in the metric of a subsample's Hessian. The 
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -21,16 +20,17 @@ from .descent import Log, Metric, Result, add_diagonal, descend, relative
 from .inner import convex
 from .majorise import bilevel, by_products
 from .newton import applies, close_enough, newton
+from .samples import hessian_rows, rare_left, rows_that_settle, screen_rows, subsample
 from .trivial import best_constant, constant_is_best, zero_is_best
 
 # Rounds of screening on a subsample: the starts that survive each, and the steps they get in it.
 _ROUNDS = ((4, 4), (2, 8))
 # Far enough for losses next to nothing, and no further than float32 can tell them from nothing.
 _FAR = 80.0
-# From here on a pass costs so much that a better metric pays for itself.
-_MANY_ROWS = 500_000
 # Columns of sparse rows from which on products with X are quicker than a factored Hessian, where m = 0.
 PRODUCTS_FROM = 200
+# If m takes more than the rest of the rare classes, a sample may hold too few of their rows.
+_RARE = 0.5
 # Where all rows are screened, the starts also go along a path of larger m, which flattens the poorest minima.
 _INFLATION = (2.0, 1.5, 1.2)
 
@@ -75,7 +75,7 @@ def multistart(
     trivial = one_class_left(objective, log)
     if trivial is not None:
         return trivial
-    screen = _subsample(objective, _screen_rows(objective), rng)
+    screen = subsample(objective, screen_rows(objective), rng)
     near = _not_far(screen)
     metric = _rough_metric(screen, near[0])
     starts = _starts(screen, near, metric, n_starts, rng)
@@ -83,14 +83,34 @@ def multistart(
         starts = np.concatenate([W[None], starts])
     if screen is objective:
         return _search_all_rows(objective, starts, metric, rng, tol, max_iter, log)
+    simple = starts[: -n_starts or None]
     for survivors, steps in _ROUNDS:
         starts, values, _ = descend(screen.batch, starts, metric, max_iter=steps, tol=1e-4)
         starts = starts[np.argsort(values, kind="stable")[:survivors]]
     # With more parameters than the screened rows can settle, further steps would only fit these rows.
-    steps = 100 if screen.design.n > 5 * objective.n_outputs * objective.design.p else 5
+    steps = 100 if rows_that_settle(screen) > 5 * objective.n_outputs * objective.design.p else 5
     ends, values, _ = descend(screen.batch, starts, metric, max_iter=steps, tol=1e-4)
     log("screen", float(values.min()))
-    return _on_all_rows(objective, _distinct(ends, values), rng, tol, max_iter, log)
+    ends = _distinct(ends, values)
+    if rare_left(objective) < _RARE:
+        ends = _checked(objective, ends, simple, rng)
+    return _on_all_rows(objective, ends, rng, tol, max_iter, log)
+
+
+def _checked(objective: Objective, ends: Array, simple: Array, rng: np.random.Generator) -> Array:
+    """The ends of the screening, or the best of the simple starts and these after some steps on all rows.
+
+    If m leaves little of a rare class, a few screened rows can be separated though all rows cannot. What fits them
+    perfectly is worse on all rows than a simple start, and its Hessian, which is next to nothing, is no metric.
+    """
+    values = objective.values(np.concatenate([ends, simple]))
+    if values[: len(ends)].min() <= values[len(ends) :].min():
+        return ends
+    part = subsample(objective, hessian_rows(objective), rng)
+    metric = Metric(hessian(part, simple[int(values[len(ends) :].argmin())]))
+    starts = np.concatenate([ends[[int(values[: len(ends)].argmin())]], simple])
+    ends, values, _ = descend(objective.batch, starts, metric, max_iter=30, tol=1e-4)
+    return ends[[int(values.argmin())]]
 
 
 def one_class_left(objective: Objective, log: Log) -> Result | None:
@@ -129,20 +149,35 @@ def _search_all_rows(
     log: Log,
 ) -> Result:
     """Few rows: every start to its end, from where it is and from the end of a path of falling m."""
-    paths = starts
+    both = np.concatenate([starts, _eased(objective, starts, metric)])
+    ends, values, _ = descend(objective.batch, both, metric, max_iter=min(100, max_iter), tol=1e-6)
+    log("screen", float(values.min()))
+    best = _best_polished(objective, ends, values, rng, tol, max_iter)
+    log.history.extend(best.history)
+    return replace(best, history=log.history)
+
+
+def _eased(objective: Objective, starts: Array, metric: Metric) -> Array:
+    """Where the starts lead along a path of falling m."""
     for factor in _INFLATION:
         m = min(objective.m * factor, 0.9 * objective.total)
         m = m if objective.sample_weight is not None else round(m)
         eased = replace(objective, m=m, k=min(objective.total, objective.k + m - objective.m))
-        paths = descend(eased.batch, paths, metric, max_iter=10, tol=1e-4)[0]
-    both, steps = np.concatenate([starts, paths]), min(100, max_iter)
-    ends, values, _ = descend(objective.batch, both, metric, max_iter=steps, tol=1e-6)
-    log("screen", float(values.min()))
+        starts = descend(eased.batch, starts, metric, max_iter=10, tol=1e-4)[0]
+    return starts
+
+
+def _best_polished(
+    objective: Objective, ends: Array, values: Array, rng: np.random.Generator, tol: float, max_iter: int
+) -> Result:
+    """The best of the three lowest ends after the polish, without those that it would have to lower unusually much."""
     ends = _distinct(ends, values)[:3]
-    results = [_polish(objective, end, rng, tol, max_iter, Log()) for end in ends]
-    best = min(results, key=lambda result: result.value)
-    log.history.extend(best.history)
-    return replace(best, history=log.history)
+    best = _polish(objective, ends[0], rng, tol, max_iter, Log())
+    usual = float(values.min()) - best.value
+    for end in ends[1:]:
+        if objective.value(end) < best.value + 10.0 * usual:
+            best = min(best, _polish(objective, end, rng, tol, max_iter, Log()), key=lambda result: result.value)
+    return best
 
 
 def _distinct(ends: Array, values: Array) -> Array:
@@ -156,26 +191,24 @@ def _on_all_rows(
     objective: Objective, candidates: Array, rng: np.random.Generator, tol: float, max_iter: int, log: Log
 ) -> Result:
     """Refine on a larger part, whose Hessian then is the metric for the steps on all rows."""
-    part = _subsample(objective, _hessian_rows(objective), rng)
+    part = subsample(objective, hessian_rows(objective), rng)
     if len(candidates) > 1:
         candidates = candidates[[int(np.argmin([part.value(W) for W in candidates]))]]
     metric = Metric(hessian(part, candidates[0]))
     size = max(part.design.n, objective.design.n // 10)
     if objective.design.n > 5 * size:
-        middle = _subsample(objective, size, rng)
+        middle = subsample(objective, size, rng)
         candidates = descend(
             middle.batch, candidates, metric, max_iter=30, tol=1e-5, lazily=middle.value_then_gradient
         )[0]
         metric = Metric(hessian(part, candidates[0]))
         del middle
     del part  # copies of rows: the steps on all rows need their memory
-    # Along many kinks quasi-Newton steps crawl: half of the budget is for those that prove the minimum.
-    kinked = objective.design.sparse and not objective.design.factored and objective.k < objective.total
     ends, _, n_iter = descend(
         objective.batch,
         candidates,
         metric,
-        max_iter=-(-max_iter // 2) if kinked else max_iter,
+        max_iter=-(-max_iter // 2),  # the other half is for steps that prove the minimum
         tol=close_enough(objective, tol) * tol,
         left=objective.gap_left,
         on_step=lambda v: log("descent", v),
@@ -249,39 +282,31 @@ def _convex(
         W, max_iter = result.w, max(1, max_iter - result.n_iter)
     if objective.n_outputs > 1 or hasattr(objective.loss, "margins") or not applies(objective):
         return _convex_by_margins(objective, W, rng, tol, max_iter, log)
-    part = _subsample(objective, _hessian_rows(objective), rng)
+    part = subsample(objective, hessian_rows(objective), rng)
     zero = np.zeros((1, objective.design.p))
     if W is None:
         W = newton(replace(part, k=part.total), zero, rng=rng, tol=0.0, max_iter=3, stop=1e-2).w
-    if objective.k < objective.total and _nothing_beats(part, W):
-        trivial = constant_is_best(objective, rng, tol, log) if objective.loss.targets == "binary" else None
+    path = _path_from_constant(part, W)
+    values = part.values(path)
+    if objective.k < objective.total and objective.loss.targets == "binary" and _nothing_beats(part, values):
+        trivial = constant_is_best(objective, rng, tol, log)
         if trivial is not None:
             return trivial
-        return _near_zero(objective, W, rng, tol, max_iter, log)
-    return _on_all_rows(objective, W[None], rng, tol, max_iter, log)
+    return _on_all_rows(objective, path[[int(values[:-1].argmin())]], rng, tol, max_iter, log)
 
 
-def _near_zero(objective: Objective, W: Array, rng: np.random.Generator, tol: float, max_iter: int, log: Log) -> Result:
-    """Little beats zero, and near it losses all but tie: Newton steps in which many rows may change sides.
-
-    Next to zero a part of the rows does not tell which side the others are on, so that all may change it.
-    """
-    n, p = objective.design.n, objective.design.p
-    for size in (n // 64, n // 8):
-        if size >= 40 * p:
-            part = _subsample(objective, size, rng)
-            W = newton(part, W, rng=rng, tol=0.0, max_iter=10, stop=1e-6, width=size).w
-    return _polish(objective, W, rng, tol, max_iter, log, width=n)
-
-
-def _nothing_beats(objective: Objective, W: Array) -> bool:
-    """Whether no part of the way from equal scores to W lowers the objective by more than little."""
+def _path_from_constant(objective: Objective, W: Array) -> Array:
+    """W, some points on the way to it from the best of all equal scores, and these."""
     constant = np.zeros_like(W)
     if objective.loss.targets == "binary":
         constant[0, objective.design.d :] = best_constant(objective)[1]
-    least = min(objective.value(constant + length * (W - constant)) for length in (1.0, 0.3, 0.1, 0.03))
+    return np.array([constant + length * (W - constant) for length in (1.0, 0.3, 0.1, 0.03, 0.0)])
+
+
+def _nothing_beats(objective: Objective, values: Array) -> bool:
+    """Whether no value on that path is below the last one, that of equal scores, by more than little."""
     # A part of the rows is fitted better than all of them, by about a parameter's worth of each.
-    return least > (0.999 - 2.0 * objective.design.p / objective.design.n) * objective.value(constant)
+    return float(values[:-1].min()) > (0.999 - 2.0 * objective.design.p / objective.design.n) * float(values[-1])
 
 
 def _convex_by_margins(
@@ -289,7 +314,7 @@ def _convex_by_margins(
 ) -> Result:
     """m = 0 with losses of several scores or of margins: on many rows from the solution of a few of them."""
     zero = np.zeros((objective.n_outputs, objective.design.p))
-    screen = _subsample(objective, _screen_rows(objective), rng)
+    screen = subsample(objective, screen_rows(objective), rng)
     if screen is objective:
         if W is None:
             # At zero all margins tie, which hides how far apart they will be: where little is penalised, Newton steps
@@ -313,40 +338,6 @@ def _convex_by_margins(
         if trivial is not None:
             return trivial
     return _on_all_rows(objective, W[None], rng, tol, max_iter, log)
-
-
-def _screen_rows(objective: Objective) -> int:
-    """Enough rows to tell good starts from bad: twelve a parameter, within limits of number and of work."""
-    p, r = objective.design.p, objective.n_outputs
-    return max(min(12 * p, 4000, int(2e7 / (p * r))), 600)
-
-
-def _hessian_rows(objective: Objective) -> int:
-    """Enough rows for a Hessian that makes each step on all rows gain a digit or so; less where it would cost more."""
-    n, p = objective.design.n, objective.design.p
-    few = max(min(80 * p, 20000, int(2e9 / p**2)), 2000)
-    return few if n < _MANY_ROWS else max(few, min(n // 50, 100_000, int(1e9 / p**2)))
-
-
-def _subsample(objective: Objective, size: int, rng: np.random.Generator, margin: float = 2.5) -> Objective:
-    """`size` rows with the same shares m/n and k/n; all of them where there are not many more.
-
-    A sample may hold more outliers than its share; both cuts are shifted down by `margin` standard deviations of that
-    number, because a sample that cuts too few of them has lost the good minimum.
-    """
-    n = objective.design.n
-    if n <= 2 * size:
-        return objective
-    rows = np.sort(rng.choice(n, size, replace=False))
-    total = objective.total
-    mass = float(size) if objective.sample_weight is None else float(objective.sample_weight[rows].sum())
-    shares = (objective.m / total, objective.k / total)
-    spread = margin * math.sqrt(size * shares[0] * (1.0 - shares[0])) * mass / size
-    m, k = (min(share * mass + (spread if objective.m else 0.0), mass) for share in shares)
-    if objective.sample_weight is None:
-        m, k = round(m), round(k)
-        k = min(size, max(k, m + 1))
-    return objective.rows(rows, min(m, 0.9 * k) if objective.m else 0, k)
 
 
 def hessian(objective: Objective, W: Array) -> Array:

@@ -29,6 +29,10 @@ _BLOCK = 1 << 15
 _WIDEST, _WIDEST_WORK = 200_000, 1.5e9
 # Times that the tangents of the certificate are moved at most.
 _TANGENTS = 3
+# By how much the band narrows in a step at most.
+_NARROWER = 4
+# How far a step is extrapolated at most.
+_LONGEST = 64.0
 # Parameters up to which a Hessian of several scores per row is built and factored.
 _MOST_PARAMETERS = 600
 
@@ -160,9 +164,9 @@ class _Loop:
         several = self.objective.n_outputs > 1
         short = length < 0.5 and (self.linear or several)
         wider = (4 if several else 2) * self.width if short else 2 * switched
-        self.width = min(max(self.width if several else self.least_width, wider), self.widest)
+        self.width = min(max(self.width if several else self.width // _NARROWER, self.least_width, wider), self.widest)
         gain = before.value - after.value
-        if self.crossed <= 2 and gain > 0.1 * self.last_gain and (length == 1.0 or not several):
+        if self.crossed <= 2 and gain > 0.1 * self.last_gain and (length >= 1.0 or not several):
             self.curvature.size *= 5
         self.last_gain = gain
 
@@ -171,8 +175,13 @@ class _Loop:
         before = self.width
         kinked = self.linear or self.objective.k < self.objective.total
         if kinked and proposal.gain > 0.01 * self.tol * look.value > 0:
-            self.width = min(8 * self.width, self.widest)
+            self.width = min(max(8 * self.width, self._reached(look, proposal)), self.widest)
         return self.width > before
+
+    def _reached(self, look: Look, proposal: Proposal) -> int:
+        """How many rows the step would have moved across the lower cut, or as far."""
+        change = np.einsum("rn,rn->n", look.U, self.objective.design.scores(proposal.step))
+        return int(np.count_nonzero(np.abs(look.s - look.lam) <= np.abs(change)))
 
     def propose(self, look: Look) -> Proposal:
         objective = self.objective
@@ -259,9 +268,27 @@ def _search(objective: Objective, look: Look, proposal: Proposal) -> tuple[Look 
         Z = end if length == 1.0 else look.Z + length * (end - look.Z)
         trial = look_at(objective, look.W + length * proposal.step, Z)
         if trial.value <= look.value - 1e-3 * length * proposal.gain and trial.value < look.value:
-            return trial, length
+            return _extrapolated(objective, look, proposal, end, trial) if length == 1.0 else (trial, length)
         length *= 0.5
     return None, length
+
+
+def _extrapolated(
+    objective: Objective, look: Look, proposal: Proposal, end: Array, reached: Look
+) -> tuple[Look, float]:
+    """Twice, four times ... the step as long as F falls, if rows crossed the upper cut.
+
+    A step is the minimum for the rows that are cut now. Each row that crosses bends F less than it promised, so that
+    with many of them steps are too short, and each costs a pass over X where a longer one costs none.
+    """
+    length = 1.0
+    while np.count_nonzero(reached.is_cut != look.is_cut) > 2 and length < _LONGEST:
+        Z = look.Z + 2.0 * length * (end - look.Z)
+        trial = look_at(objective, look.W + 2.0 * length * proposal.step, Z)
+        if not trial.value < reached.value:
+            break
+        reached, length = trial, 2.0 * length
+    return reached, length
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,6 +18,8 @@ from ...core.objective import Design, TopSum
 from .band import rows_of, solve_band
 
 _BLOCK = 1 << 15
+# A score so far below the others of its row that its exponential is zero.
+_FAR_BELOW = 1e3
 
 
 class Answer(NamedTuple):
@@ -126,6 +128,10 @@ class Bounds:
         """The shift of all scores after which the weighted slopes add up to zero."""
         problem, r = self.problem, self.problem.n_outputs
         shift = np.zeros(r)
+        if r > 1:
+            # A class of which nothing is left pulls its intercept down without end. Without it each loss is smaller.
+            absent = np.bincount(problem.y, weights=self.caps, minlength=r) <= 0
+            shift[absent] = float(Z.max()) - float(Z.min()) + _FAR_BELOW
         for _ in range(10):
             residual, size, curvature = np.zeros(r), 0.0, np.zeros((r, r))
             for block, z, _, u in self._blocks(Z, shift):
@@ -213,8 +219,11 @@ class Bounds:
         if self.problem.n_outputs == 1:
             size = np.abs(flow[0])
             return np.divide(size.min(), size, out=np.zeros(2), where=size > 0)
-        _, _, basis = np.linalg.svd(flow)
-        factor = np.abs(basis[-1])
+        factor, present = np.zeros(len(flow)), np.abs(flow).max(axis=0) > 0
+        if not present.any():
+            return np.ones(len(flow))
+        _, _, basis = np.linalg.svd(flow[:, present])
+        factor[present] = np.abs(basis[-1])
         if np.abs(flow @ factor).max() > 1e-9 * np.abs(flow).sum():
             # Slopes that do not add up to zero within a row, as those of one loss per class, have no such factors: no
             # bound but zero is proved.

@@ -1,0 +1,63 @@
+"""Equal rows are one row: columns of few values make few different rows, and a weight is a repetition already."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..core.arrays import Array
+from ..core.objective import Objective
+from .descent import Result
+
+# Rows whose repetitions say whether it pays to look for all of them, and how many of these must be repetitions: of half
+# as many different rows as there are rows, a sample of 1,000 repeats more than 5 up to 200,000 rows.
+_LOOKED_AT, _REPEATED = 1000, 5
+_BLOCK = 1 << 14
+
+
+def merged(objective: Objective) -> tuple[Objective, Array | None]:
+    """The objective with equal rows merged to one of their mass, and for each row which it became.
+
+    None, and the objective as it is, unless at most half of the rows differ.
+    """
+    design, rows = objective.design, objective.design.n
+    if design.sparse or rows <= 1 or objective.y.ndim > 1:
+        return objective, None
+    some = np.arange(0, rows, max(1, rows // _LOOKED_AT))
+    if len(some) - len(np.unique(_keys(objective, some))) < min(_REPEATED, rows // 4):
+        return objective, None
+    _, first, which = np.unique(_keys(objective, None), return_index=True, return_inverse=True)
+    if 2 * len(first) > rows or not _are_equal(objective, first, which):
+        return objective, None
+    mass = np.bincount(which, weights=objective.sample_weight, minlength=len(first)).astype(np.float64)
+    small = objective.rows(first, objective.m, objective.k)
+    return replace(small, sample_weight=mass), which
+
+
+def undone(result: Result, which: Array | None) -> Result:
+    """The result on merged rows with the losses of all rows."""
+    return result if which is None or result.losses is None else replace(result, losses=result.losses[which])
+
+
+def _keys(objective: Objective, rows: Array | None) -> Array:
+    """A number for each row that is the same for equal rows, with the same target and group."""
+    X = objective.design.X if rows is None else objective.design.X[rows]
+    y = objective.y if rows is None else objective.y[rows]
+    mix = np.random.default_rng(0).normal(size=objective.design.d + 2)
+    keys = X @ mix[:-2].astype(X.dtype) + mix[-2] * y
+    groups = getattr(objective.aggregate, "groups", None)
+    return keys if groups is None else keys + mix[-1] * (groups if rows is None else groups[rows])
+
+
+def _are_equal(objective: Objective, first: Array, which: Array) -> bool:
+    """Whether rows of one key are equal indeed; two different ones may have the same by chance."""
+    groups = getattr(objective.aggregate, "groups", None)
+    if (objective.y[first][which] != objective.y).any():
+        return False
+    if groups is not None and (groups[first][which] != groups).any():
+        return False
+    X = objective.design.X
+    few = X[first]
+    blocks = (slice(a, a + _BLOCK) for a in range(0, len(which), _BLOCK))
+    return all((few[which[block]] == X[block]).all() for block in blocks)

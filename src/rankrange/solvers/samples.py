@@ -1,0 +1,82 @@
+"""Samples of the rows: how many, with which m and k, and what of a rare class is left in them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from ..core.arrays import Array
+from ..core.objective import Objective
+
+# From here on a pass costs so much that a better metric pays for itself.
+_MANY_ROWS = 500_000
+
+
+def screen_rows(objective: Objective) -> int:
+    """Enough rows to tell good starts from bad: twelve a parameter, within limits of number and of work."""
+    p, r = objective.design.p, objective.n_outputs
+    return max(min(12 * p, 4000, int(2e7 / (p * r))), 600)
+
+
+def hessian_rows(objective: Objective) -> int:
+    """Enough rows for a Hessian that makes each step on all rows gain a digit or so; less where it would cost more."""
+    n, p = objective.design.n, objective.design.p
+    few = max(min(80 * p, 20000, int(2e9 / p**2)), 2000)
+    return few if n < _MANY_ROWS else max(few, min(n // 50, 100_000, int(1e9 / p**2)))
+
+
+def subsample(objective: Objective, size: int, rng: np.random.Generator, margin: float = 2.5) -> Objective:
+    """`size` rows with the same shares m/n and k/n; all of them where there are not many more.
+
+    A sample may hold more outliers than its share; both cuts are shifted down by `margin` standard deviations of that
+    number, because a sample that cuts too few of them has lost the good minimum.
+    """
+    n = objective.design.n
+    if n <= 2 * size:
+        return objective
+    rows, mass = _drawn(objective, size, rng)
+    shares = (objective.m / objective.total, objective.k / objective.total)
+    spread = margin * math.sqrt(size * shares[0] * (1.0 - shares[0]))
+    m, k = (round(min(share * size + (spread if objective.m else 0.0), size)) for share in shares)
+    k = min(size, max(k, m + 1))
+    part = replace(objective.rows(rows, min(m, 0.9 * k) if objective.m else 0, k), sample_weight=mass)
+    return _with_rare_rows(part, rare_left(objective)) if objective.m else part
+
+
+def _drawn(objective: Objective, size: int, rng: np.random.Generator) -> tuple[Array, Array | None]:
+    """Rows that together stand for `size` drawn ones, in order, and how often each was drawn; None means once each."""
+    n, mass = objective.design.n, objective.sample_weight
+    if mass is None:
+        return np.sort(rng.choice(n, size, replace=False)), None
+    times = np.bincount(rng.choice(n, size, p=mass / mass.sum()), minlength=n)
+    rows = np.flatnonzero(times)
+    return rows, times[rows].astype(np.float64)
+
+
+def rare_left(objective: Objective) -> float:
+    """The share of all classes but the largest that is left if m takes from these alone; 1 for a numeric target."""
+    rare = _rare_mass(objective)
+    return max(0.0, 1.0 - objective.m / rare) if rare > 0 else 0.0
+
+
+def _rare_mass(objective: Objective) -> float:
+    """The mass of all classes but the largest; infinite for a numeric target."""
+    if objective.loss.targets not in ("binary", "classes"):
+        return math.inf
+    masses = np.bincount(objective.strata, weights=objective.sample_weight)
+    return objective.total - float(masses.max())
+
+
+def rows_that_settle(objective: Objective) -> float:
+    """The mass of the rows, or of what m leaves of the rare classes: few of these settle few parameters."""
+    return min(objective.total, _rare_mass(objective) - objective.m)
+
+
+def _with_rare_rows(part: Objective, left: float) -> Objective:
+    """The same with an m that leaves half of that share of the rare classes: without them any model fits perfectly."""
+    most = (1.0 - 0.5 * left) * _rare_mass(part)
+    if part.m <= most:
+        return part
+    return replace(part, m=most if part.sample_weight is not None else math.floor(most))
