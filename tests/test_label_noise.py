@@ -207,3 +207,15 @@ def test_short_texts_with_disjoint_vocabularies():
     issues = find_label_issues(TfidfVectorizer().fit_transform(texts), np.where(wrong, 1 - y, y), random_state=0)
     assert (issues.p_wrong[wrong] >= 0.5).sum() >= 25
     assert (issues.p_wrong[~wrong] >= 0.5).sum() <= 5
+
+
+def test_overconfident_predictions_are_not_taken_for_uninformative_ones():
+    """A network that was trained on the labels is certain of most of them; what it contradicts is still wrong."""
+    rng = np.random.default_rng(0)
+    true = rng.integers(0, 2, 1000)
+    given_labels = np.where(np.arange(1000) < 200, 1 - true, true)
+    own = 1 / (1 + np.exp(-np.abs(rng.normal(5, 2, 1000))))
+    P = np.where(true[:, None] == np.arange(2), own[:, None], 1 - own[:, None])
+    posterior = LabelNoiseModel().fit({"network": P}, given_labels)
+    assert (posterior.p_wrong[:200] >= 0.5).mean() > 0.9
+    assert posterior.share == pytest.approx(0.2, abs=0.03)

@@ -44,6 +44,7 @@ _SUBMODULES = (
     "datasets",
     "estimators",
     "issues",
+    "label_noise",
     "metrics",
     "noise",
     "plots",

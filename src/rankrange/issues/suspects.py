@@ -64,7 +64,8 @@ class LabelIssues:
     >>> y = (x > 0).astype(int)
     >>> y[5] = 1  # among the zeros
     >>> issues = find_label_issues(x[:, None], y, random_state=0)
-    >>> int(issues["row"][0]), int(issues["suggested"][0])
+    >>> first = issues.top(1)  # one odd label among 100 rows may be chance: it is ranked first, and not flagged
+    >>> int(first["row"][0]), int(first["suggested"][0])
     (5, 0)
     """
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp, ndtr, softmax
+from scipy.special import log_softmax, logsumexp, ndtr, softmax
 
 from ..core.arrays import Array
 from .reliability import CurvePrior, Curves, Groups, fit_curves
@@ -41,6 +41,8 @@ _EM_STEPS, _EM_ROWS = 300, 200_000
 _ROUNDS, _NEGLIGIBLE = 2, 1e-4
 # Units of log likelihood that members mixed to fit the labels gain over the class frequencies by chance.
 _LUCK = 8.0
+# Powers by which predictions are calibrated before they are compared with the class frequencies.
+_POWERS = (1.0, 0.5, 0.25, 0.125, 0.06)
 # Error of the share between two rates of the grid.
 _GRID_ERROR = 0.004
 
@@ -266,9 +268,15 @@ def _mixed(predictions: Mapping[str, Array], weights: Mapping[str, float]) -> Ar
 
 
 def _gain(P: Array, codes: Array, mass: Array) -> float:
+    """How much better calibrated predictions explain the labels than class frequencies do, in units of log likelihood.
+
+    Predictions are calibrated by a power, on their way to the class frequencies: overconfident ones may still be right.
+    """
     frequency = np.bincount(codes, weights=mass, minlength=P.shape[1]) / mass.sum()
-    own = np.clip(P[np.arange(len(codes)), codes], _LEAST_PROBABILITY, 1.0)
-    return float(mass @ (np.log(own) - np.log(frequency[codes])))
+    usual = np.log(np.maximum(frequency, 1e-12))
+    logs, rows = np.log(np.clip(P, _LEAST_PROBABILITY, 1.0)) - usual, np.arange(len(codes))
+    own = [log_softmax(power * logs + usual, axis=1)[rows, codes] for power in _POWERS]
+    return float(max(mass @ (part - usual[codes]) for part in own))
 
 
 def _confidence(P: Array, predicted: Array) -> Array:
