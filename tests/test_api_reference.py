@@ -19,6 +19,7 @@ MODULES = [
     "rankrange.datasets",
     "rankrange.estimators",
     "rankrange.issues",
+    "rankrange.label_noise",
     "rankrange.metrics",
     "rankrange.noise",
     "rankrange.plots",

@@ -33,6 +33,8 @@ OTHER = {
     "operations": 3,
     "class_weight": {False: 1, True: 5},
     "stratify": True,
+    "reweight": True,
+    "efficiency": 0.95,
 }
 
 

@@ -70,15 +70,17 @@ def with_measures(audit, *measures, **more):
     return dataclasses.replace(audit, judgement=dataclasses.replace(audit.judgement, measures=list(measures), **more))
 
 
-def test_the_headline_names_no_share_where_it_may_be_anything(audits):
+def test_the_headline_says_so_if_the_share_is_uncertain(audits):
     none = {"order": np.empty(0, dtype=int), "suggested": [], "expected": [], "blind": ""}
     wide, narrow = (
         with_measures(audits[0], *audits[0].judgement.measures, **none, noise=Interval(0.003, 0.0, high))
         for high in (0.4, 0.03)
     )
-    assert wide.sentences()[0].startswith("How many of the labels are wrong cannot be told (0.0% to 40.0%), and no")
+    assert wide.sentences()[0].startswith(
+        "About 0.3% of the labels look wrong (0.0% to 40.0%, uncertain), and no single"
+    )
     assert narrow.sentences()[0].startswith("About 0.3% of the labels look wrong (0.0% to 3.0%), and no single row")
-    assert "<strong>unknown</strong><span>estimated wrong" in wide.report()
+    assert "unknown</strong>" not in wide.report()  # the page says what the sentence says
 
 
 def test_the_headline_names_a_measure_that_gets_worse(audits):

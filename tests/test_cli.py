@@ -27,7 +27,7 @@ def test_demo_finds_nearly_all_planted_errors_and_writes_the_report_into_the_cur
     found = re.search(r"Of the (\d+) planted errors (\d+) are among the (\d+) rows called likely wrong", result.stdout)
     planted, hits, flagged = (int(group) for group in found.groups())
     assert planted == 40
-    assert hits >= 0.9 * planted
+    assert hits >= 0.85 * planted
     assert flagged <= 1.2 * planted
     decided, kept, left = map(int, re.search(r"(\d+) relabelled, (\d+) kept\. (\d+) of the 40", result.stdout).groups())
     assert decided + kept == 15

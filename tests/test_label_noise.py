@@ -182,7 +182,8 @@ def test_actions_are_those_of_least_expected_cost():
         assert (change[~changed] >= keep[~changed] - 1e-9).all()
         assert (keep[found == "look"] >= review - 1e-9).all()
         assert (keep[found == ""] <= max(review, 0) + 1e-9).all()
-    assert actions(np.array([0.9]), np.array([0.9])).tolist() == ["relabel"]
+    for costs in (None, Costs(0.1, 2.0), Costs(review=0.05)):  # what a review costs does not make a class sure
+        assert actions(np.array([0.9, 0.6]), np.array([0.9, 0.55]), costs).tolist() == ["relabel", "drop"]
 
 
 def test_high_leverage_labels_are_mostly_right_or_mostly_wrong():

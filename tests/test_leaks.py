@@ -144,15 +144,12 @@ def test_no_column_tells_what_the_target_usually_is_along_time_or_groups(option)
     assert ["usually" in words for words in how] == [True, False]
 
 
-def test_neighbours_judge_no_label_of_a_set_where_groups_or_time_part_the_rows(monkeypatch):
-    asked = []
-    found = label_sets.find_label_issues
-    monkeypatch.setattr(
-        label_sets, "find_label_issues", lambda *a, **k: asked.append(k["neighbours"]) or found(*a, **k)
-    )
-    (X, z), plan = _data(), _plan("time")
+def test_neighbours_judge_no_label_of_a_set_where_groups_or_time_part_the_rows():
+    """The label of another row changes what its neighbours predict, unless the plan keeps the rows apart."""
+    (X, z), noisy = _data(), np.random.default_rng(3)
     Y = _target(z, "labels")
-    P = np.clip(Y * 0.8 + 0.1, 0.0, 1.0)
-    label_sets._wrong_cells(X, Y, P, plan)
-    label_sets._wrong_cells(X, Y, P, Plan(4, 2000, 1000, 1, 0))
-    assert asked == [False] * 3 + [True] * 3
+    P = np.clip(Y * 0.8 + 0.1 + 0.05 * noisy.normal(size=Y.shape), 0.01, 0.99)
+    moved = X + 3.0 * noisy.normal(size=X.shape)
+    for plan, same in ((_plan("time"), True), (Plan(4, 2000, 1000, 1, 0), False)):
+        before, after = (label_sets._wrong_cells(rows, Y, P, plan)[0] for rows in (X, moved))
+        assert np.allclose(before, after) is same

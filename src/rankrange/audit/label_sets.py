@@ -115,8 +115,8 @@ def _choose_penalty(X: Array, Y: Array, top_k: int, plan: Plan, among: Array | N
 
 
 def _thirds(groups: Array | None, n: int, rng: np.random.Generator) -> Array:
-    """A third for each row, of whole groups."""
-    if groups is None:
+    """A third for each row, of whole groups; with fewer than three groups rows are dealt out one by one."""
+    if groups is None or len(np.unique(groups)) < 3:
         return deal(np.zeros(n, dtype=np.intp), 3, rng)
     _, codes = np.unique(groups, return_inverse=True)
     return deal(np.zeros(int(codes.max()) + 1, dtype=np.intp), 3, rng)[codes]

@@ -309,7 +309,7 @@ def _with_slopes(change: Callable[[Array], Array], W: Array, d: int) -> Array:
 
 
 def fitted_elsewhere(estimator: AoRRLinear, X: Any, *others: Any) -> bool:
-    """Whether X brings its own way to fit, as rows beyond memory do (`rankrange.scan`), and has now been fitted by it.
+    """Whether X brings its own way to fit, as rows of `rankrange.scan` do, and has now been fitted by it.
 
     Such an X holds targets and weights itself. A Dask collection has a class of its own, which is named.
     """
@@ -323,8 +323,9 @@ def fitted_elsewhere(estimator: AoRRLinear, X: Any, *others: Any) -> bool:
         return False
     if any(other is not None for other in others):
         raise TypeError(
-            "rows beyond memory hold their target and weights themselves, got y, sample_weight, X_val, y_val or groups "
-            "beside them; name target and weight where the rows are named: rankrange.scan(path, target=..., weight=...)"
+            "rows larger than memory hold their target and weights themselves, got y, sample_weight, X_val, y_val or "
+            "groups beside them; name target and weight where the rows are named: rankrange.scan(path, target=..., "
+            "weight=...)"
         )
     X.__rankrange_fit__(estimator)
     return True

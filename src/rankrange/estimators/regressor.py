@@ -193,6 +193,10 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         """
         if hasattr(X, "__rankrange_fit__"):
             check_C(self.C)
+            if self.reweight or self.efficiency is not None:
+                raise ValueError(
+                    "reweight and efficiency need rows in memory, got a scan; fit the trimmed model without them"
+                )
         if fitted_elsewhere(self, X, y, sample_weight, X_val, y_val, groups):
             return self
         self._check_params()

@@ -5,20 +5,14 @@ predictions are extrapolations, `actions` what to do about a row given what each
 May import: `core`; NumPy and SciPy only.
 """
 
-from .actions import LIKELY, POSSIBLE, SURE, Costs, actions
-from .high_leverage import high_leverage_labels
-from .model import LabelNoiseModel, LabelNoisePosterior, NoisePrior, RowPosterior, mixture_weights
+from .actions import LIKELY as LIKELY
+from .actions import POSSIBLE as POSSIBLE
+from .actions import SURE as SURE
+from .actions import Costs
+from .actions import actions as actions
+from .high_leverage import high_leverage_labels as high_leverage_labels
+from .model import LabelNoiseModel, LabelNoisePosterior, NoisePrior
+from .model import RowPosterior as RowPosterior
+from .model import mixture_weights as mixture_weights
 
-__all__ = [
-    "LIKELY",
-    "POSSIBLE",
-    "SURE",
-    "Costs",
-    "LabelNoiseModel",
-    "LabelNoisePosterior",
-    "NoisePrior",
-    "RowPosterior",
-    "actions",
-    "high_leverage_labels",
-    "mixture_weights",
-]
+__all__ = ["Costs", "LabelNoiseModel", "LabelNoisePosterior", "NoisePrior"]

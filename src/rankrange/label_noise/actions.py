@@ -16,13 +16,19 @@ SURE, LIKELY, POSSIBLE = 0.8, 0.5, 0.2
 class Costs:
     """What each mistake costs, in units of training on one wrong label.
 
-    Attributes
+    Parameters
     ----------
     drop : float
         Dropping a row whose label is right. At 1, the default, a row is dropped (or relabelled) from p_wrong = 1/2 on.
     review : float
         Looking at a row by hand, after which its label is right. At 1/5, the default, rows from p_wrong = 1/5 on are
         listed for review; a review that costs more than 1/2 is never worth it.
+
+    Examples
+    --------
+    >>> from rankrange.label_noise import Costs
+    >>> Costs(drop=3.0).flag_from  # a good row is worth three wrong labels
+    0.75
     """
 
     drop: float = 1.0
@@ -30,7 +36,7 @@ class Costs:
 
     def __post_init__(self) -> None:
         for name, value in (("drop_cost", self.drop), ("review_cost", self.review)):
-            if not 0.0 < value < np.inf:
+            if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0.0 < value < np.inf:
                 raise ValueError(f"{name} must be a positive number, got {value!r}; 1 is the cost of one wrong label")
 
     @property
@@ -59,11 +65,11 @@ def actions(p_wrong: Array, p_best: Array, costs: Costs | None = None) -> Array:
     Returns
     -------
     ndarray of str
-        "relabel" if the label is likely wrong and the suggested class is sure (its expected cost is below that of a
-        review), "drop" if it is likely wrong, "look" if it is worth a review, "" otherwise.
+        "relabel" if the row is flagged and the suggested class has a probability of at least 0.8, "drop" if it is
+        flagged otherwise, "look" if it is not flagged and worth a review, "" if it is neither.
     """
     costs = Costs() if costs is None else costs
-    sure = 1.0 - p_best <= costs.review
+    sure = p_best >= SURE
     found = np.where(p_wrong >= costs.review_from, "look", "").astype("U7")
     flagged = p_wrong >= costs.flag_from
     return np.where(flagged, np.where(sure, "relabel", "drop"), found)

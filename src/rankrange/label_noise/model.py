@@ -51,7 +51,7 @@ _GRID_ERROR = 0.004
 class NoisePrior:
     """What is assumed before any label is seen. Chosen by log loss on development tables (docs/label_noise.md).
 
-    Attributes
+    Parameters
     ----------
     no_error : float
         Probability that no label is wrong.
@@ -78,6 +78,12 @@ class NoisePrior:
         Powers of the two likelihoods.
     direction_rows : float
         Weight, in rows per class, of the assumption that a wrong label is any other class alike.
+
+    Examples
+    --------
+    >>> from rankrange.label_noise import LabelNoiseModel, NoisePrior
+    >>> LabelNoiseModel(NoisePrior(no_error=0.0)).prior.no_error  # some labels are known to be wrong
+    0.0
     """
 
     no_error: float = 0.4
@@ -118,7 +124,7 @@ class RowPosterior(NamedTuple):
 class LabelNoisePosterior:
     """What is known of the labels once they are seen.
 
-    Attributes
+    Parameters
     ----------
     p_wrong : ndarray of shape (n,)
         The probability that each label is wrong; the share for rows without a prediction.
@@ -137,6 +143,17 @@ class LabelNoisePosterior:
         frequencies do.
     mean : ndarray of shape (n, classes)
         The mixture of the members.
+    _rule : object
+        What gives the posterior of further rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rankrange.label_noise import LabelNoiseModel
+    >>> P = np.tile([[0.9, 0.1], [0.1, 0.9]], (50, 1))
+    >>> posterior = LabelNoiseModel().fit({"model": P}, np.tile([0, 1], 50))
+    >>> posterior.predict({"model": P[:2]}, np.array([0, 1])).p_wrong.max() < 0.1
+    True
     """
 
     p_wrong: Array
@@ -229,7 +246,8 @@ class LabelNoiseModel:
         p_wrong, p_true = np.full(len(codes), share), np.full(mean.shape, (share / max(mean.shape[1] - 1, 1)))
         p_true[np.arange(len(codes)), codes] = 1.0 - share
         p_wrong[asked], p_true[asked] = found
-        interval = wide.interval(rule, P, codes[rows], mass[rows], share)
+        ends = [part.interval(rule, P, codes[rows], mass[rows], share) for part in (hypotheses, wide)]
+        interval = ends[0][0], max(high for _, high in ends)  # the truth lies above more often than below
         gains = {name: _gain(Q, codes[rows], mass[rows]) for name, Q in {**learn, "ensemble": P}.items()}
         return LabelNoisePosterior(
             p_wrong, p_true, share, interval, hypotheses.no_error, rule.transition, weights, gains, mean, rule
