@@ -457,3 +457,10 @@ def test_trimmed_logistic_fits_have_wider_errors_than_their_kept_rows():
             other.summary()
     with pytest.raises(AttributeError, match="does not hold its rows"):
         pickle.loads(pickle.dumps(model)).summary()
+
+
+def test_an_exact_fit_has_no_standard_errors():
+    X = np.random.default_rng(0).normal(size=(100, 2))
+    found = lts(X, np.full(100, 5.0)).summary()
+    assert "exact fit" in str(found)
+    assert np.isnan(found.bse).all()  # zeros would make slopes of rounding size significant

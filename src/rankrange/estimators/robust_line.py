@@ -29,7 +29,10 @@ def summarise(model: AoRRRegressor, level: float, errors: str) -> Summary:
     fit = model._robust()
     n = len(fit.residuals)
     resampling = errors == "bootstrap" or (errors == "auto" and n <= _FEW_ROWS)
-    bse = _resampled(fit, n) if resampling and fit.method != "exact fit" else np.sqrt(np.diag(fit.covariance))
+    if fit.method == "exact fit":  # no scatter, no test: zeros would make every coefficient significant
+        bse = np.full(len(fit.W[0]), np.nan)
+    else:
+        bse = _resampled(fit, n) if resampling else np.sqrt(np.diag(fit.covariance))
     coef, names = fit.W[0].astype(np.float64), feature_names(model)
     if model.fit_intercept:  # first, as statisticians write it
         coef, bse, names = np.roll(coef, 1), np.roll(bse, 1), ("Intercept", *names)
