@@ -334,7 +334,8 @@ def test_a_choice_of_the_sample_that_all_rows_refute_is_withdrawn(monkeypatch):
     plain = unseen.candidates
 
     def misled(*arguments):
-        return [one._replace(W=-one.W) if number else one for number, one in enumerate(plain(*arguments))]
+        ordinary, chosen, *_ = plain(*arguments)
+        return [ordinary, chosen._replace(W=-chosen.W)]
 
     monkeypatch.setattr(fit, "candidates", misled)
     assert AoRRClassifier(C=0.05, random_state=0).fit(sharded(X, y)).m_ == 0

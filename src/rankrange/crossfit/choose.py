@@ -164,7 +164,8 @@ def _best(
         few = fits.shares <= most
         chosen, _, reason = _gate(np.where(few[:, None], scores, scores[0]), part, fits)
         noise = _noise(part, strata, parts, tests, chosen, rng)
-    if chosen and part.design.n > TWICE_UP_TO:  # on fewer rows the estimate is too rough to follow
+    # On fewer rows the estimate is too rough to follow, and one below the least share that is tried is no candidate.
+    if chosen and part.design.n > TWICE_UP_TO and noise[0] >= SHARES[0]:
         more = fits.beside(chosen, min(noise[0], 0.9 * k_share), k_share)
         report(f"{len(tests)} more fits, at the estimated share of errors, m = {more.shares[-1]:.3f} n")
         if more.shares[-1] < most and not _lose_a_class(more)[-1]:
