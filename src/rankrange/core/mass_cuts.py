@@ -11,6 +11,8 @@ from .arrays import Array
 
 # Weighted values up to this many are sorted to find a cut.
 _SORTED_UP_TO = 1 << 11
+# A mass is reached if sums of weights reach it but for their rounding.
+_BUT_ROUNDING = 1.0 - 1e-12
 
 
 class Cut(NamedTuple):
@@ -64,8 +66,8 @@ def _sorted_cuts(values: Array, weights: Array, above: float, masses: list[float
     reached = above + np.cumsum(mass_rising[::-1])
     cuts = []
     for mass in masses:
-        # Rounding of the sums may leave a hair of mass below the last value.
-        place = min(int(reached.searchsorted(mass)), len(values) - 1)
+        # Rounding of the sums may leave a hair of mass below a value that is taken whole, or below the last one.
+        place = min(int(reached.searchsorted(mass * _BUT_ROUNDING)), len(values) - 1)
         value = rising[len(values) - 1 - place]
         low, high = int(rising.searchsorted(value, "left")), int(rising.searchsorted(value, "right"))
         tied = float(mass_rising[low:high].sum())
@@ -88,8 +90,7 @@ def cuts_of_mass(values: Array, m: float, k: float, mass: Array) -> tuple[Cut, C
 
 
 def _cut_of_mass(values: Array, mass: Array, order: Array, reached: Array, top: float) -> Cut:
-    # Rounding of the sums may leave a hair of mass below the last value.
-    place = np.minimum((reached < top).sum(axis=1), values.shape[1] - 1)
+    place = np.minimum((reached < top * _BUT_ROUNDING).sum(axis=1), values.shape[1] - 1)
     value = np.take_along_axis(values, np.take_along_axis(order, place[:, None], axis=1), axis=1)
     tied = (values == value) @ mass
     return Cut(value[:, 0], np.minimum(tied, top - (values > value) @ mass), tied)
