@@ -38,13 +38,6 @@ _LEAST, _LOG_TEMPERATURE = 1e-4, 0.5
 _ONE_POINT = 1e-3
 # By how much the class that a decision names stays in front of one that is as likely.
 _IN_FRONT = 1e-9
-# An interval of the share of wrong labels that starts at zero and reaches further does not tell how many are wrong.
-WIDE = 0.05
-
-
-def unclear(n_likely: int, interval: tuple[float, float]) -> bool:
-    """Whether no row is likely wrong and yet some percent of all may be: then no single share should be named."""
-    return not n_likely and interval[0] <= 0.0 and interval[1] > WIDE
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..core.arrays import Array
-
-# Levels of p_wrong in words: sure, likely and possible. Rows below the last are not listed as suspects.
-SURE, LIKELY, POSSIBLE = 0.8, 0.5, 0.2
+from ..core.flips import LIKELY as LIKELY
+from ..core.flips import POSSIBLE as POSSIBLE
+from ..core.flips import SURE as SURE
 
 
 @dataclass(frozen=True)
