@@ -101,13 +101,17 @@ def claims() -> str:
         group = [run for run in runs if run["kind"] == kind]
         cells = [kind, str(len(group))]
         for level in ("0.2", "0.5", "0.8"):
-            flagged = [run for run in group if int(run[f"rows_{level}"]) >= 10]
-            off = column(flagged, f"claim_{level}") - column(flagged, f"truth_{level}")
+            some = [run for run in group if int(run[f"rows_{level}"]) >= 10]
+            off = column(some, f"claim_{level}") - column(some, f"truth_{level}")
             sizes = np.abs(off)
-            cells.append(f"{sizes.mean():.2f} ({off.mean():+.2f}), {100 * (sizes <= 0.15).mean():.0f}%" if flagged else "")
+            cells.append(
+                f"{sizes.mean():.2f} ({off.mean():+.2f}), {100 * (sizes <= 0.15).mean():.0f}%" if some else ""
+            )
             if level == "0.5":
-                cells.insert(2, str(len(flagged)))
-                axis.plot(column(flagged, "claim_0.5"), column(flagged, "truth_0.5"), "o", ms=5, alpha=0.55, color=colour)
+                cells.insert(2, str(len(some)))
+                axis.plot(
+                    column(some, "claim_0.5"), column(some, "truth_0.5"), "o", ms=5, alpha=0.55, color=colour
+                )
         axis.plot([], [], "o", color=colour, label=kind)
         rows.append(cells)
     axis.plot([0.4, 1], [0.4, 1], color="0.3", lw=1)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-import os
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
