@@ -14,7 +14,9 @@ coverage: y = sum of p standard normal predictors + standard normal noise. "vert
 reversed. "weak leverage": 5 out, and their targets are noise about 0; there a fit without any slope explains the
 outliers, and with few rows the optimum of the trimmed problem itself contains them. Shares of the coefficients inside
 their 95% intervals, for MM-estimates (efficiency=0.95) and reweighted LTS, by `summary()`; the efficiency is the ratio
-of the variances of least squares and of the estimate on clean data.
+of the variances of least squares and of the estimate on clean data. The search takes n_starts=1, because there are many
+samples; the first 50 of each cell are fitted with the default settings as well, and `like_default` is the share of them
+whose coefficients are the same to 1e-6.
 
 breakdown: the largest error of a slope against the share of bad leverage points (500 rows, 5 predictors), which lie 10
 out in every predictor with targets of -1,000. Outliers on a second plane of moderate slopes are another matter: from
@@ -109,12 +111,12 @@ def coverage(given: argparse.Namespace) -> None:
             for kind in given.kinds:
                 found = _coverage_of(n, p, kind, given)
                 for row in found:
-                    print(f"{n:5} {p} {kind:14} {row['method']:15} covered {row['covered']:.3f} {row['efficiency']}")
+                    print(f"{n:5} {p} {kind:14} {row['method']:15} covered {row['covered']:.3f} {row['efficiency']}", flush=True)
                 record.append("regression_coverage", found)
 
 
 def _coverage_of(n: int, p: int, kind: str, given: argparse.Namespace) -> list[dict[str, Any]]:
-    inside, errors = {name: [] for name in given.methods}, {name: [] for name in given.methods}
+    inside, errors, same = ({name: [] for name in given.methods} for _ in range(3))
     plain, truth = [], np.append(0.0, np.ones(p))
     for seed in range(given.first_seed, given.first_seed + given.repeats):
         X, y = simulated(n, p, kind, np.random.default_rng([seed, n, p]))
@@ -125,6 +127,10 @@ def _coverage_of(n: int, p: int, kind: str, given: argparse.Namespace) -> list[d
             low, high = summary.conf_int().T
             inside[name].append((low <= truth) & (truth <= high))
             errors[name].append(summary.coef - truth)
+            if len(same[name]) < 50:
+                usual = model.set_params(n_starts=10).fit(X, y)
+                found = np.append(usual.intercept_, usual.coef_)
+                same[name].append(np.abs(found - summary.coef).max() <= 1e-6)
         if kind == "clean":
             line = LinearRegression().fit(X, y)
             plain.append(np.append(line.intercept_, line.coef_) - truth)
@@ -140,6 +146,7 @@ def _coverage_of(n: int, p: int, kind: str, given: argparse.Namespace) -> list[d
             "repeats": given.repeats,
             "first_seed": given.first_seed,
             "n_starts": given.n_starts,
+            "like_default": round(float(np.mean(same[name])), 3),
         }
         for name in given.methods
     ]
@@ -259,9 +266,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=2000)
     parser.add_argument("--n", type=int, nargs="+", default=[50, 200, 1000])
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS[:3]))
     parser.add_argument("--first-seed", type=int, default=10_000)
-    parser.add_argument("--n-starts", type=int, default=10)
+    parser.add_argument("--n-starts", type=int, default=1)
     parser.add_argument("--folder", type=Path, default=Path("docs/images"))
     given = parser.parse_args()
     if given.what == "objectives":
