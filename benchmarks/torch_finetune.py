@@ -131,13 +131,15 @@ class FineTuner:
 
 
 def work(path: str, seed: int, results: Any, until: float, given: argparse.Namespace) -> None:
-    with open(path, "rb") as handle:
-        data = pickle.load(handle)  # written by this program a moment ago
-    tuner = FineTuner(data, seed, given)
-    for kind, method in PLAN:
-        if time.time() < until:
-            results.put(tuner.run(kind, method))
-    results.put(None)
+    try:
+        with open(path, "rb") as handle:
+            data = pickle.load(handle)  # written by this program a moment ago
+        tuner = FineTuner(data, seed, given)
+        for kind, method in PLAN:
+            if time.time() < until:
+                results.put(tuner.run(kind, method))
+    finally:  # the parent waits for one from each process
+        results.put(None)
 
 
 def prepared(given: argparse.Namespace) -> dict[str, Any]:

@@ -201,14 +201,16 @@ class Trainer:
 
 
 def work(tasks: Any, results: Any, steps: int, until: float, pictures: str | None) -> None:
-    trainer = Trainer(steps, pictures)
-    while time.time() < until:
-        try:
-            task = tasks.get_nowait()
-        except Exception:  # the queue is empty
-            break
-        results.put(trainer.run(*task))
-    results.put(None)
+    try:
+        trainer = Trainer(steps, pictures)
+        while time.time() < until:
+            try:
+                task = tasks.get_nowait()
+            except Exception:  # the queue is empty
+                break
+            results.put(trainer.run(*task))
+    finally:  # the parent waits for one from each process
+        results.put(None)
 
 
 def main() -> None:

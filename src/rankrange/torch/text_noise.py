@@ -22,11 +22,14 @@ answer is a mixture again: mostly of the words that follow the prompt, sometimes
 it. Let the gain of an answer be the logarithm of its probability after the prompt minus that without. Its weight is the
 posterior probability of belonging to the prompt,
     w = (1 - share) exp(gain) / ((1 - share) exp(gain) + share),
-and the share of answers that do not belong follows by EM: it is the mean of 1 - w over recent documents.
+and the share of answers that do not belong follows by EM: it is the mean of 1 - w over recent documents. A model that
+does not use prompts has gains about 0, which identify nothing: all answers weigh 1 until most of them are a hundred
+times as probable after their prompt as without.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -42,7 +45,7 @@ MOST = 0.5  # no more than half of a text is taken for noise
 UNTOLD = 0.1  # with more of the text than this in the lower half the model does not yet tell it from noise
 RECENT = 1 << 10  # documents whose gains decide what is usual
 PRIOR = 1.0, 10.0  # answers that do not belong, of so many, before any is seen
-NEVER = 0.01  # an answer that belongs with less probability than this is left out, which saves its gradient
+NEVER = 0.01  # an answer that belongs with less probability is left out; 1 / NEVER is a gain that is certain
 FAR = 2.0 / 0.6745  # distances from the median to the upper quartile: two standard deviations of a normal distribution
 
 
@@ -122,11 +125,12 @@ class AnswerNoise(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("sums", torch.zeros(2))  # answers that do not belong, and all
+        self.register_buffer("sums", torch.zeros(3))  # answers that do not belong, that do for certain, and all
 
     def share(self) -> Tensor:
-        """The mean of the posterior probabilities of not belonging."""
-        return (self.sums[0] + PRIOR[0]) / (self.sums[1] + PRIOR[1])
+        """The mean of the posterior probabilities of not belonging; 0 while prompts say little of their answers."""
+        noise, certain, known = self.sums.unbind()
+        return torch.where(2 * certain > known, (noise + PRIOR[0]) / (known + PRIOR[1]), 0.0)
 
     def weights(self, gains: Tensor) -> Tensor:
         """The posterior probability that an answer of this gain belongs to its prompt; 0 if it is very small."""
@@ -137,8 +141,9 @@ class AnswerNoise(nn.Module):
     def update(self, gains: Tensor) -> None:
         """Let the sums move on by the gains of a batch, NaN for a document that has none."""
         known = ~gains.isnan()
-        noise = torch.where(known, 1 - self.weights(gains), 0.0).sum()
-        self.sums.mul_(DECAY).add_(torch.stack([noise, known.sum()]))
+        noise = torch.where(known, 1 - self.weights(gains), 0.0)
+        certain = (gains > -math.log(NEVER)).to(noise.dtype)
+        self.sums.mul_(DECAY).add_(torch.stack([noise, certain, known.to(noise.dtype)]).sum(1))
 
 
 def gains_over(reference: Tensor, losses: Tensor, counted: Tensor) -> Tensor:
