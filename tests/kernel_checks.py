@@ -10,6 +10,8 @@ import sys
 
 import torch
 
+import triton_interpreter
+
 import rankrange.torch as rrt
 from rankrange.torch import functional, kernels
 
@@ -563,6 +565,8 @@ CHECKS = {name[6:]: function for name, function in globals().items() if name.sta
 
 if __name__ == "__main__":
     torch.manual_seed(0)
+    if INTERPRETED:
+        triton_interpreter.patch_once_per_launch()
     failed = []
     for name in sys.argv[1:] or CHECKS:
         try:
