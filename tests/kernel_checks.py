@@ -10,9 +10,8 @@ import sys
 
 import torch
 
-import triton_interpreter
-
 import rankrange.torch as rrt
+import triton_interpreter
 from rankrange.torch import functional, kernels
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"

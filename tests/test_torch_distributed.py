@@ -110,7 +110,7 @@ def worker(rank, world, folder, job, timeout):
 
 
 def process_context():
-    """Processes that start afresh: forked from one that has imported PyTorch and used nothing of it, where that exists."""
+    """Fresh processes: forked from one that has imported PyTorch and not used it, where the platform can do that."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")

@@ -9,9 +9,9 @@ import os
 
 import torch
 import torch.nn.functional as F
-import triton_interpreter
 
 import rankrange.torch as rrt
+import triton_interpreter
 from rankrange.torch import token_scores
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"

@@ -1,4 +1,4 @@
-"""Triton's interpreter, faster: it patches its language anew at every call of a device function; once a launch is enough."""
+"""A faster interpreter of Triton: it patches its language at every call of a device function; once a launch is enough."""
 
 from triton.runtime import interpreter
 
