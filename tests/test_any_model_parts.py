@@ -318,7 +318,7 @@ def test_a_splitter_may_test_rows_unequally_often():
     RankedRangeClassifier(GaussianNB(), cv=KFold(3), random_state=0).fit(X, y)
 
 
-GUIDE = (Path(__file__).parent.parent / "docs" / "any_model.md").read_text(encoding="utf-8")
+GUIDE = (Path(__file__).parent.parent / "docs" / "how-to" / "any_model.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("example", re.findall(r"^```python\n(.*?)^```$", GUIDE, re.M | re.S))

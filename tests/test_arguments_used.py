@@ -285,7 +285,6 @@ def test_an_audit_in_passes_uses_or_refuses_each_option(tmp_path, monkeypatch):
     assert asked == [False]
     assert found.settings["models"] == "linear"
     assert found.settings["jobs"].startswith("1")
-    assert found.settings["claims tried with planted errors"].startswith("no")
     with pytest.raises(TypeError, match="no option 'modles'"):
         audit_file(path, "kind", modles="linear")
     with pytest.raises(UserError, match="models is one of"):

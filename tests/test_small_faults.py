@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rankrange import RankedRangeClassifier, find_label_issues
+from rankrange import AoRRClassifier, RankedRangeClassifier, find_label_issues, scan
 from rankrange.crossfit.numeric import numeric_view
 from rankrange.crossfit.predictions import sides
 
@@ -149,3 +149,21 @@ def test_decisions_about_a_target_of_any_name_are_applied(name, tmp_path, capsys
     assert read_decisions(decisions).target == [name]
     assert main(["apply", str(path), str(decisions), "--out", str(tmp_path / "fixed.csv")]) == 0
     assert len((tmp_path / "fixed.csv").read_text(encoding="utf-8").splitlines()) == 80
+
+
+def test_a_csv_scan_refuses_an_empty_label_and_names_a_mistyped_target(tmp_path):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "table.csv"
+    path.write_text("a,b,kind\n" + "".join(f"{i},{-i},{'pq'[i % 2] if i != 7 else ''}\n" for i in range(40)))
+    with pytest.raises(ValueError, match="the target must not be missing"):
+        AoRRClassifier(m=0, k=1.0).fit(scan(path, target="kind"))
+    with pytest.raises(ValueError, match="target must be a column of the table, got 'Kind'"):
+        scan(path, target="Kind")
+
+
+def test_a_decision_takes_a_label_only_to_relabel_and_shows_plain_values():
+    issues = find_label_issues(y=[0, 0, 1, 1], pred_probs=[[0.9, 0.1], [0.4, 0.6], [0.2, 0.8], [0.1, 0.9]])
+    with pytest.raises(ValueError, match="goes with the decision 'relabel'"):
+        issues.decide(1, "keep", 0)
+    with pytest.raises(ValueError, match=r"got 71, which 0 rows"):
+        issues.decide(np.int64(71), "drop")

@@ -290,7 +290,8 @@ class Audit:
                 "predicts unseen rows better than the ordinary fit, so none was cut."
             )
         cut = f"A linear model that ignores the {j.m:,} rows ({share_of(j.m / len(j.wrong))}) that fit it worst"
-        values = f"is {show(first, first.robust.value)} instead of {show(first, first.ordinary.value)}"
+        ours, ordinary = show(first, first.robust.value), show(first, first.ordinary.value)
+        values = f"is {ours} for both" if ours == ordinary else f"is {ours} instead of {ordinary}"
         gain = f"{show_gain(first, first.gain.value)}{unit(first)} ({show_range(first)})"
         worse = [m for m in j.measures[1:] if m.gain.high < 0]
         if first.gain.high < 0:

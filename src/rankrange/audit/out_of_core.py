@@ -266,7 +266,7 @@ class _OutOfCore:
         beyond = (
             f"The table would not fit into memory ({sized(memory_needed(self.source))} needed), so it was audited in "
             f"passes over the file. What is told of its columns comes from a sample of {min(n, SAMPLE_ROWS):,} rows. "
-            "Rows were not compared with each other, and claims were not tried with planted errors."
+            "Rows were not compared with each other."
         )
         return Audit(
             name=self.source.path.name,
@@ -296,7 +296,6 @@ class _OutOfCore:
             "read": "in passes, because it would not fit into memory",
             "models": "linear" if self.models == "linear" or target.task == "numbers" else "linear, trees of a sample",
             "jobs": "1, because passes are not made side by side",
-            "claims tried with planted errors": "no, because that needs the table in memory",
             "m chosen on": "a sample, confirmed on all other rows",
             "seed": str(self.seed),
             "rankrange": __version__,

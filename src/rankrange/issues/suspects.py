@@ -139,11 +139,15 @@ class LabelIssues:
         if decision not in CHOICES:
             raise ValueError(f"a decision is one of {', '.join(CHOICES)}, got {decision!r}; choose one of them")
         self._place(row)  # an error if there is no such row
+        if label is not None and decision != "relabel":
+            raise ValueError(f"a label goes with the decision 'relabel', got label={label!r} with {decision!r}")
         new = None
         if decision == "relabel":
             new = self._suggestion(row) if label is None else label
             if new not in self._labels:
-                raise ValueError(f"a label must be one of those in y, got {new!r} for row {row!r}; choose one of them")
+                raise ValueError(
+                    f"a label must be one of those in y, got {plain(new)!r} for row {plain(row)!r}; choose one of them"
+                )
         self.decisions[row] = (decision, new)
 
     def decided(self) -> tuple[Array, Array]:
@@ -173,14 +177,14 @@ class LabelIssues:
         found = np.flatnonzero(table["row"] == row)
         if not len(found):
             raise ValueError(
-                f"no other label is suggested for a row that is not among the suspects, got row {row!r}; pass label=..."
+                f"a row that is not among the suspects has no suggested label, got row {plain(row)!r}; pass label=..."
             )
         return table["suggested"][found[0]]
 
     def _place(self, row: Any) -> int:
         fits = np.flatnonzero((np.arange(len(self.given)) if self.index is None else self.index) == row)
         if len(fits) != 1:
-            raise ValueError(f"a decision needs the name of one row, got {row!r}, which {len(fits)} rows have")
+            raise ValueError(f"a decision needs the name of one row, got {plain(row)!r}, which {len(fits)} rows have")
         return int(fits[0])
 
     def __len__(self) -> int:
@@ -244,6 +248,11 @@ class LabelIssues:
         )
 
 
+def plain(value: Any) -> Any:
+    """A NumPy scalar as Python's own, so that messages show 71 and not np.int64(71)."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
 # A 95% interval of the share of wrong labels that is wider than this is reported as uncertain.
 WIDE = 0.1
 
@@ -258,7 +267,8 @@ def share_in_words(share: float, interval: tuple[float, float]) -> str:
 def _headline(issues: LabelIssues) -> str:
     """How many suspects there are, and the share of wrong labels."""
     share = share_in_words(issues.noise_estimate, issues.noise_interval)
-    return f"{len(issues)} suspects among {len(issues.score)} rows; wrong labels: {share}"
+    suspects = "1 suspect" if len(issues) == 1 else f"{len(issues)} suspects"
+    return f"{suspects} among {len(issues.score)} rows; wrong labels: {share}"
 
 
 def _pandas(purpose: str) -> Any:
