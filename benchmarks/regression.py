@@ -152,7 +152,7 @@ def _installed() -> dict[str, Any]:
 
 
 def plots(folder: Path) -> None:
-    """The pictures of docs/regression.md: the stars, and breakdown."""
+    """The pictures of docs/how-to/regression.md: the stars, and breakdown."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -11,6 +11,7 @@ import sys
 import torch
 
 import rankrange.torch as rrt
+import triton_interpreter
 from rankrange.torch import functional, kernels
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -563,6 +564,8 @@ CHECKS = {name[6:]: function for name, function in globals().items() if name.sta
 
 if __name__ == "__main__":
     torch.manual_seed(0)
+    if INTERPRETED:
+        triton_interpreter.patch_once_per_launch()
     failed = []
     for name in sys.argv[1:] or CHECKS:
         try:

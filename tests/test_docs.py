@@ -55,7 +55,7 @@ def test_the_items_are_numbered_without_a_gap_and_all_references_lead_to_one():
     assert items == list(range(1, len(items) + 1))
     referred = {int(n) for found in re.findall(r"items? (\d+)(?: and (\d+))?", PAPER) for n in found if n}
     assert referred <= set(items)
-    pages = [*ROOT.glob("src/**/*.py"), *ROOT.glob("docs/*.md"), ROOT / "README.md"]
+    pages = [*ROOT.glob("src/**/*.py"), *ROOT.glob("docs/**/*.md"), ROOT / "README.md"]
     for page in pages:
         assert {int(n) for n in re.findall(r"paper\.md\)?, item (\d+)", page.read_text(encoding="utf-8"))} <= set(items)
 
@@ -64,7 +64,7 @@ def blocks(page):
     return re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.M | re.S)
 
 
-@pytest.mark.parametrize("page", ["start/sklearn.md", "start/networks.md", "data.md"])
+@pytest.mark.parametrize("page", ["start/sklearn.md", "start/networks.md", "how-to/datasets.md"])
 def test_the_examples_of_a_first_page_run_and_print_what_they_say(page):
     """One after the other. `# ~> numbers` is about, `# -> text` to the letter; other lines print what they like."""
     if page == "start/networks.md":
@@ -132,7 +132,7 @@ def rows_with_errors():
     return {"X": X[:150], "y": noise.symmetric(y[:150], 0.1, random_state=0), "X_clean": X[150:], "y_clean": y[150:]}
 
 
-@pytest.mark.parametrize("page", ["auto.md", "solvers.md"])
+@pytest.mark.parametrize("page", ["how-to/choose_m.md", "explanation/solvers.md"])
 def test_the_examples_of_a_guide_run(page, monkeypatch):
     """One after the other, as a reader would type them, on few rows; the clean ones are made here."""
     names = rows_with_errors()
@@ -146,8 +146,8 @@ def test_the_examples_of_a_guide_run(page, monkeypatch):
 def test_the_examples_of_the_multi_label_guide_run():
     if not os.environ.get("RANKRANGE_DATA"):
         pytest.skip("needs the folder named by RANKRANGE_DATA")
-    for block in blocks("multilabel.md"):
-        exec(compile(block, "multilabel.md", "exec"), {})
+    for block in blocks("how-to/multilabel.md"):
+        exec(compile(block, "how-to/multilabel.md", "exec"), {})
 
 
 def test_the_examples_of_the_audit_guide_run(tmp_path, monkeypatch):
@@ -160,8 +160,8 @@ def test_the_examples_of_the_audit_guide_run(tmp_path, monkeypatch):
     (tmp_path / "patients.csv").write_text("\n".join([",".join([*columns, "diagnosis"]), *lines]), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     new = {name: rows["X_clean"][:, i] for i, name in enumerate(columns)}
-    for block in blocks("audit.md"):
-        exec(compile(block, "audit.md", "exec"), {"new_table": new})
+    for block in blocks("how-to/audit.md"):
+        exec(compile(block, "how-to/audit.md", "exec"), {"new_table": new})
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""docs/torch.md: its code runs as printed, in a plain loop, Lightning, skorch and a Hugging Face Trainer.
+"""docs/how-to/networks.md: its code runs as printed, in a plain loop, Lightning, skorch and a Hugging Face Trainer.
 
 Lightning and transformers are large; where they are not installed, stand-ins make the same calls in the same order.
 """
@@ -16,7 +16,7 @@ from torch import nn  # noqa: E402
 
 import rankrange.torch as rrt  # noqa: E402
 
-PAGE = (Path(__file__).parent.parent / "docs" / "torch.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parent.parent / "docs" / "how-to" / "networks.md").read_text(encoding="utf-8")
 
 
 def code_under(heading):
@@ -28,7 +28,7 @@ def code_under(heading):
 
 def run_section(heading, **names):
     names |= {"torch": torch, "nn": nn, "rrt": rrt}
-    exec(compile(code_under(heading), f"docs/torch.md, {heading}", "exec"), names)
+    exec(compile(code_under(heading), f"docs/how-to/networks.md, {heading}", "exec"), names)
     return names
 
 

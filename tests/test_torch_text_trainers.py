@@ -1,4 +1,4 @@
-"""The recipes of docs/text_models.md in the real trainers, on a CPU, with a tiny model made from its configuration."""
+"""The recipes of docs/how-to/text_models.md in the real trainers, on a CPU, with a tiny model made from its configuration."""
 
 import multiprocessing
 import os
@@ -14,7 +14,7 @@ from torch import nn  # noqa: E402
 
 import rankrange.torch as rrt  # noqa: E402
 
-PAGE = Path(__file__).parent.parent / "docs" / "text_models.md"
+PAGE = Path(__file__).parent.parent / "docs" / "how-to" / "text_models.md"
 # What the trainers warn of at their own start is not ours to fix.
 pytestmark = pytest.mark.filterwarnings("ignore")
 WORDS, LENGTH = 40, 12

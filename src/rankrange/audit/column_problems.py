@@ -79,7 +79,9 @@ def _batches_in(
             for span in _off_together(x, tests):
                 reasons.setdefault(span, reason)
     found = [_stuck(column, run, numbers) for run in runs]
-    apart = _apart(list(reasons), [(run.start, run.stop) for run in runs])
+    known = ~np.isnan(column.values)  # a block of missing cells has no values that could be off
+    filled = [span for span in reasons if known[slice(*span)].mean() > 0.5]
+    apart = _apart(filled, [(run.start, run.stop) for run in runs])
     return found + [_off(column, slice(*span), numbers, reasons[span]) for span in apart]
 
 
