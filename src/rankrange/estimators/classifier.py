@@ -48,9 +48,9 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
     ----------
     m : "auto", int, float or RankedRange, default="auto"
         How many of the largest losses to drop. An int is a count, a float in [0, 1] a fraction of the training rows.
-        "auto" chooses it by cross-validation against the labels as they are (docs/how-to/choose_m.md) and drops nothing unless
-        that shows a gain. With a clean validation set it is learnt from the losses of that set (the paper's Algorithm
-        2). A RankedRange stands for m and k together.
+        "auto" chooses it by cross-validation against the labels as they are (docs/how-to/choose_m.md) and drops nothing
+        unless that shows a gain. With a clean validation set it is learnt from the losses of that set (the paper's
+        Algorithm 2). A RankedRange stands for m and k together.
     k : "auto", "adaptive", int or float, default="auto"
         The last rank that is kept, as a count or a fraction. "auto" is all rows, or what a clean validation set says.
         "adaptive" starts at all rows and falls to n/2, n/4, n/8, n/16, n/32 as the training accuracy passes 70, 80, 90,
@@ -206,7 +206,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
             Their classes.
         sample_weight : array_like of shape (n_samples,), optional
             A whole weight is a repetition: weight 2 equals the row twice. Other weights are relative: with m="auto" a
-            common factor changes nothing, and C is about weights that average one (docs/how-to/choose_m.md).
+            common factor changes nothing, and C is about weights that average one (docs/explanation/weights.md).
         X_val, y_val : array_like, optional
             Rows whose classes are known to be right; what is "auto" of m and k is then learnt from their losses.
         groups : array_like of shape (n_samples,), optional

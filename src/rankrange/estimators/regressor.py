@@ -180,7 +180,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
             Their targets, numbers.
         sample_weight : array_like of shape (n_samples,), optional
             A whole weight is a repetition: weight 2 equals the row twice. Other weights are relative: with m="auto" a
-            common factor changes nothing, and C is about weights that average one (docs/how-to/choose_m.md).
+            common factor changes nothing, and C is about weights that average one (docs/explanation/weights.md).
         X_val, y_val : array_like, optional
             Rows without outliers; what is "auto" of m and k is then learnt from their losses.
         groups : array_like of shape (n_samples,), optional
