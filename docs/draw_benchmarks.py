@@ -278,7 +278,7 @@ def _lines() -> list[list[str]]:
     rows = []
     for what, kind, rate, where in (
         ("linear model, labels wrong in one class", "class-dependent", 0.2, "20% wrong"),
-        ("linear model, far rows with wrong labels", "far", 0.1, "10% of the rows"),
+        ("linear model, high-leverage rows with wrong labels", "far", 0.1, "10% of the rows"),
         ("the same, all labels right", "symmetric", 0.0, "none wrong"),
     ):
         cell = [run for run in runs if run["kind"] == kind and float(run["rate"]) == rate]

@@ -59,6 +59,13 @@ def test_the_items_are_numbered_without_a_gap_and_all_references_lead_to_one():
         assert {int(n) for n in re.findall(r"paper\.md\)?, item (\d+)", page.read_text(encoding="utf-8"))} <= set(items)
 
 
+def test_every_page_that_a_file_mentions_exists():
+    files = [path for part in ("src", "benchmarks", "examples", "tests") for path in ROOT.glob(f"{part}/**/*.py")]
+    for file in [*files, *ROOT.glob("*.md")]:
+        for page in re.findall(r"docs/[\w/-]+\.md", file.read_text(encoding="utf-8")):
+            assert (ROOT / page).is_file(), f"{file} mentions {page}"
+
+
 DOCS = ROOT / "docs"
 # Their code needs the trainers: tests/test_torch_adapters.py and tests/test_torch_text_trainers.py run it.
 TRAINERS = {"how-to/trainers.md", "how-to/text_models.md"}

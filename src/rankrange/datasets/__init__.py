@@ -2,7 +2,8 @@
 
 Monk, Titanic and the two toy sets are made here (`made`), from their rule, their table and a seed. The others are read
 (`files`) from a folder, named by `data_home=` or the environment variable RANKRANGE_DATA (its format is in
-docs/how-to/datasets.md), and where that lacks them fetched from OpenML into scikit-learn's cache. Whatever is read is checked first.
+docs/how-to/datasets.md), and where that lacks them fetched from OpenML into scikit-learn's cache. Whatever is read is
+checked first.
 
 Values are as their source has them, not scaled. Binary targets are 0 and 1, multi-label ones an indicator matrix.
 """
