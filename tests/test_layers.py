@@ -34,6 +34,7 @@ ORDER = (
     "plots",
     "audit",
     "torch",
+    "device",
     "dask",
     "paper",
     "cli",

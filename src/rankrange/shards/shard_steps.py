@@ -156,9 +156,13 @@ class Local:
 
     @cached_property
     def _loss_hessian(self) -> Array:
-        """The Hessian of the mean of the kept losses as the sample sees it."""
+        """The Hessian of the mean of the kept losses as the sample sees it, or more rows where the engine has them."""
         if self.data.model.by_margin:
             return self._density_of_kinks()
+        if self.sample.n_outputs == 1 and hasattr(self.data.shards, "hessian"):
+            return np.asarray(
+                self.data.shards.hessian(self.data.model, self.look.W, self.look.lower, self.look.upper)
+            )
         Z, _, q = self._at_sample
         q = q / max(float(q.sum()), 1e-300)
         if self.sample.n_outputs > 1:
