@@ -66,7 +66,6 @@ def one_pass(
     low_low, low_high = tl.load(request_ptr), tl.load(request_ptr + 1)
     high_low, high_high = tl.load(request_ptr + 2), tl.load(request_ptr + 3)
     factor_0, factor_1 = tl.load(request_ptr + 4), tl.load(request_ptr + 5)
-    merged = high_low <= low_high  # one bracket for both cuts
     falling = tl.zeros((PARTS, WIDTH), tl.float64)
     rising = tl.zeros((PARTS, WIDTH), tl.float64)
     none = tl.zeros((BLOCK,), tl.float64)
@@ -96,8 +95,8 @@ def one_pass(
                 mass *= tl.load(mass_ptr + rows, mask=valid, other=0.0).to(tl.float64)
             above = s > high_high
             below = s < low_low
-            in_low = (s <= low_high) & (below == 0) & (merged == 0)
-            in_high = (above == 0) & (((s >= high_low) & (merged == 0)) | ((below == 0) & merged))
+            in_low = (s >= low_low) & (s <= low_high)
+            in_high = (s >= low_low) & (s >= high_low) & (s <= high_high)
             undecided = in_low | in_high
             weight = tl.where(above | below | undecided, 0.0, mass)
             u = slope * weight

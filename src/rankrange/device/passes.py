@@ -34,6 +34,8 @@ MOST_NOTED = 1 << 22
 BLOCK, WIDTH, WARPS, HEAD = 128, 32, 4, 16
 _MOST_COLUMNS = 1024
 _PROGRAMS_PER_PROCESSOR = 12
+# Tiles a program where losses are written.
+_TILES = 16
 _KERNEL_LOSSES = {"logistic": 0, "squared": 1, "huber": 2}
 
 
@@ -108,7 +110,10 @@ def curvature(model: Model, y: Tensor, z: Tensor) -> Tensor:
 
 
 class Limits(NamedTuple):
-    """The brackets of a request as four numbers; a cut that does not exist has one at infinity."""
+    """The brackets of a request as four numbers; a cut that does not exist has one at infinity.
+
+    Where they overlap they are one, the upper one, which then begins where rows are surely below the lower cut.
+    """
 
     low_low: float
     low_high: float
@@ -120,12 +125,9 @@ class Limits(NamedTuple):
         """Those of a request."""
         low = (-math.inf, -math.inf) if request.lower is None else request.lower
         high = (math.inf, math.inf) if request.upper is None else request.upper
+        if high[0] <= low[1]:
+            return cls(low[0], -math.inf, -math.inf, high[1])
         return cls(*low, *high)
-
-    @property
-    def merged(self) -> bool:
-        """Whether the brackets overlap and are one."""
-        return self.high_low <= self.low_high
 
 
 class EagerPass:
@@ -172,10 +174,7 @@ class EagerPass:
 def _sorted_out(at: Limits, s: Tensor, mass: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Which rows are surely kept, which undecided; masses below, in the lower bracket, kept, in the upper, above."""
     above, below = s > at.high_high, s < at.low_low
-    if at.merged:
-        in_low, in_high = torch.zeros_like(above), ~above & ~below
-    else:
-        in_low, in_high = (s <= at.low_high) & ~below, (s >= at.high_low) & ~above
+    in_low, in_high = ~below & (s <= at.low_high), ~below & (s >= at.high_low) & ~above
     kept = ~(above | below | in_low | in_high)
     masks = torch.stack([below, in_low, kept, in_high, above])
     return kept, in_low | in_high, masks.to(torch.float64) @ mass
@@ -207,7 +206,7 @@ class FusedPass(EagerPass):
         new = X.new_empty
         self.noted = min(MOST_NOTED, data.n)
         self.sums_of = new((self.programs, HEAD + 2 * self.parts * WIDTH), dtype=torch.float64)
-        self.scratch = new(max(self.programs, -(-self.chunk // BLOCK)) * BLOCK, dtype=torch.float64)
+        self.scratch = new(max(self.programs * BLOCK, self.chunk // _TILES + BLOCK), dtype=torch.float64)
         self.list = new(self.noted, dtype=torch.int64)
         self.pairs = new((self.noted, 2), dtype=torch.float64)
         self.count = torch.zeros(1, dtype=torch.int32, device=X.device)
@@ -229,7 +228,10 @@ class FusedPass(EagerPass):
         padded[: W.shape[1]] = W[0]
         factors = (1.0, 1.0) if model.class_weight is None else model.class_weight
         given = torch.as_tensor(np.concatenate([[*at, *factors], padded]), device=X.device)
-        programs, tiles = (self.programs, self.tiles) if losses is None else (-(-(stop - first) // BLOCK), 1)
+        programs, tiles = (self.programs, self.tiles)
+        if losses is not None:
+            tiles = min(_TILES, -(-(stop - first) // BLOCK))
+            programs = -(-(stop - first) // (BLOCK * tiles))
         self.count.zero_()
         _pass_kernels.one_pass[(programs,)](
             X, data.y, X if data.weight is None else data.weight, given[6:], given, self.sums_of,
