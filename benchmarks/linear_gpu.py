@@ -73,7 +73,9 @@ class Clock:
         self.inside, self.parts = 0.0, {}
 
     def __enter__(self):
-        self._kept = {name: getattr(device_rows.DeviceRows, name) for name in ("reduce", "lazy_rows", "hessian", "some")}
+        self._kept = {
+            name: getattr(device_rows.DeviceRows, name) for name in ("reduce", "lazy_rows", "hessian", "some")
+        }
         for name, method in self._kept.items():
             setattr(device_rows.DeviceRows, name, self._timed(name, method))
         return self
@@ -184,7 +186,9 @@ def check(device: str) -> None:
         cases.append((n, d, loss, rng.random() < 0.8, rng.random() < 0.5, loss == "logistic" and rng.random() < 0.3,
                       dtype, (low, high)))  # fmt: skip
     worst = max((checks.check_pass(case, device, seed), case[:3]) for seed, case in enumerate(cases))
-    print(f"kernel against eager float64: {len(cases)} shapes, largest relative error of a sum {worst[0]:.1e} {worst[1]}")
+    print(
+        f"kernel against eager float64: {len(cases)} shapes, largest relative error of a sum {worst[0]:.1e} {worst[1]}"
+    )
 
 
 def tune(n: int, d: int, device: str) -> None:
@@ -199,7 +203,10 @@ def tune(n: int, d: int, device: str) -> None:
         try:
             run = passes.FusedPass(data)
             both = []
-            for call in (lambda r=run: r.sums(Request(W, None, Interval(3.0, 3.0001))), lambda r=run: r.losses(W, 0, min(n, r.chunk))):
+            for call in (
+                lambda r=run: r.sums(Request(W, None, Interval(3.0, 3.0001))),
+                lambda r=run: r.losses(W, 0, min(n, r.chunk)),
+            ):
                 call()
                 both.append(min(seconds(call)[0] for _ in range(5)))
         except Exception as error:
@@ -223,7 +230,9 @@ def fits(n: int, d: int, device: str, repeats: int, own: dict, add) -> None:
     try:
         add(other("scikit-learn lbfgs", X, lambda: by_scikit_learn(X, y), lambda m: int(np.max(on_host(m.n_iter_)))))
     except Exception as error:
-        print(f"scikit-learn {sklearn.__version__} does not take these tensors: {type(error).__name__} {str(error)[:100]}")
+        print(
+            f"scikit-learn {sklearn.__version__} does not take these tensors: {type(error).__name__} {str(error)[:100]}"
+        )
 
 
 def automatic(n: int, d: int, device: str, own: dict, add) -> None:

@@ -50,8 +50,10 @@ def check_pass(case, device="cpu", seed=0):
     assert found.least == losses[data.mass(slice(None)) > 0].min()
     assert (found.losses == losses[found.rows]).all()  # the same bits in every launch
     strict = {int(row) for row in right.rows if safe[row]}
-    assert strict <= {int(row) for row in found.rows} <= {int(row) for row in right.rows} | set(
-        torch.nonzero(~safe)[:, 0].tolist()
+    assert (
+        strict
+        <= {int(row) for row in found.rows}
+        <= {int(row) for row in right.rows} | set(torch.nonzero(~safe)[:, 0].tolist())
     )
     rows = set(found.rows.tolist()) ^ set(right.rows.tolist())
     if rows:

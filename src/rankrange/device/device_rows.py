@@ -17,7 +17,7 @@ from torch import Tensor
 from ..core.arrays import Array
 from ..core.cuts import Cut
 from ..shards.describe import Description, describe
-from ..shards.fit import fit_on_shards
+from ..shards.fit import check_supported, fit_on_shards
 from ..shards.row_blocks import Batch, TreeSum
 from ..shards.seam import Kernel
 from ..shards.shard_kernels import Cutting, Evaluation, Model, Partial, Partials, Request, Rows, Sampling, evaluate
@@ -66,7 +66,8 @@ class DeviceRows:
         fit_on_shards(self, estimator)
         dtype = np.float32 if self.X.dtype == torch.float32 else np.float64
         estimator.coef_ = estimator.coef_.astype(dtype)
-        estimator.intercept_ = estimator.intercept_ if np.ndim(estimator.intercept_) == 0 else estimator.intercept_.astype(dtype)
+        if np.ndim(estimator.intercept_):
+            estimator.intercept_ = estimator.intercept_.astype(dtype)
         return estimator
 
     def some(self) -> tuple[Array, Array, Array, Array | None, float]:
@@ -84,6 +85,10 @@ class DeviceRows:
         """The answer of a kernel of `shards`, computed on the device."""
         answers: dict[Any, Any] = {describe: self._describe, evaluate: self._evaluate, score_unseen: self._score}
         return answers[kernel](message)
+
+    def map_lazy(self, kernel: Kernel, message: Any) -> Any:
+        """The answer for all rows at once: they are one shard."""
+        return iter([self.lazy_rows(kernel, message)])
 
     def lazy_rows(self, kernel: Kernel, message: Cutting) -> Array:
         """Which rows were dropped, on the host."""
@@ -131,21 +136,11 @@ class DeviceRows:
         return found
 
     def _counts(self, labels: Labels) -> dict[Any, list[int]]:
+        """Of each label the number of rows, and of those with a positive weight."""
         size = len(labels.classes)
-        present = None if self.weight is None else self.weight > 0
-        counts = torch.stack(
-            [
-                torch.stack([((here := labels.codes == c)).sum(), here.sum() if present is None else (here & present).sum()])
-                for c in range(size)
-            ]
-        ).tolist() if size <= 64 else torch.stack(
-            [
-                torch.bincount(labels.codes, minlength=size),
-                torch.bincount(labels.codes if present is None else labels.codes[present], minlength=size),
-            ],
-            dim=1,
-        ).tolist()
-        return dict(zip(labels.classes.tolist(), counts, strict=True))
+        rows = _counted(labels.codes, size)
+        present = rows if self.weight is None else _counted(labels.codes[self.weight > 0], size)
+        return dict(zip(labels.classes.tolist(), map(list, zip(rows, present, strict=True)), strict=True))
 
     def _draw(self, message: Sampling) -> Tensor:
         """Numbers of the rows in the sample, in order; those of no weight are not drawn."""
@@ -167,27 +162,22 @@ class DeviceRows:
             return part
         found = self._pass(model).sums(request)
         part.sums.add(0, np.concatenate([found.masses, found.table.ravel()]))
-        part.n_rows, part.least = found.count, found.least
-        if not 0 < found.count <= len(found.rows):
+        part.n_rows, part.least = found.n_undecided, found.least
+        if not 0 < found.n_undecided <= len(found.rows):
             return part
         rows = self._collected(model, found.rows, found.losses, found.scores, request.limit)
-        part.n_rows = found.count if rows is None else len(rows.y)
+        part.n_rows = found.n_undecided if rows is None else len(rows.y)
         part.rows = [] if rows is None else [rows]
         return part
 
     def _collected(self, model: Model, rows: Tensor, losses: Tensor, scores: Tensor, limit: int) -> Rows | None:
-        """The undecided rows on the host, equal ones as one where they are too many; None where that does not help."""
+        """The undecided rows on the host, equal ones as one where they are many; None where the rest are too many."""
         data = self._pass(model).data
         mass = data.mass(rows)
-        if len(rows) > limit:
-            same = torch.cat([self.X[rows], data.y[rows, None].to(self.X.dtype)], dim=1)
-            _, place = torch.unique(same, dim=0, return_inverse=True)
-            count = int(place.max()) + 1
-            if count > limit:
+        if len(rows) > limit or 2 * len(torch.unique(losses)) <= len(rows):
+            first, mass = _joined(torch.cat([self.X[rows], data.y[rows, None].to(self.X.dtype)], dim=1), mass)
+            if len(first) > limit:
                 return None
-            mass = torch.zeros(count, dtype=mass.dtype, device=mass.device).index_add(0, place, mass)
-            first = torch.full((count,), len(rows), device=place.device)
-            first = first.scatter_reduce(0, place, torch.arange(len(rows), device=place.device), "amin")
             rows, losses, scores = rows[first], losses[first], scores[:, first]
         x, y = self.X[rows].to(torch.float64), data.y[rows]
         slopes = loss_and_slope(model, y, scores)[1]
@@ -252,6 +242,22 @@ class DeviceRows:
         return found
 
 
+def _counted(codes: Tensor, size: int) -> list[int]:
+    """How often each code occurs; few of them are counted one by one, which needs no copy of them in 64 bits."""
+    if size <= 16:
+        return torch.stack([(codes == code).sum() for code in range(size)]).tolist()
+    return torch.bincount(codes, minlength=size).tolist()
+
+
+def _joined(rows: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
+    """The place of the first of each set of equal rows, and their common mass."""
+    _, place = torch.unique(rows, dim=0, return_inverse=True)
+    count = int(place.max()) + 1
+    first = torch.full((count,), len(rows), device=rows.device)
+    first = first.scatter_reduce(0, place, torch.arange(len(rows), device=rows.device), "amin")
+    return first, torch.zeros(count, dtype=mass.dtype, device=mass.device).index_add(0, place, mass)
+
+
 def _scored(data: Data, sets: list[Tensor], rows: slice, mass: Tensor, sigma: float, n_classes: int) -> Tensor:
     """The sums of `unseen._by_class` over some rows."""
     y, model = data.y[rows], data.model
@@ -275,6 +281,7 @@ def _scored(data: Data, sets: list[Tensor], rows: slice, mass: Tensor, sigma: fl
 
 def rows_on_device(estimator: Any, X: Any, y: Any, sample_weight: Any) -> DeviceRows:
     """X, y and weights as an engine, on the device of the estimator or on that of X."""
+    check_supported(estimator, DeviceRows.place)
     if y is None:
         raise ValueError(f"{type(estimator).__name__}.fit needs y, the targets of the rows of X, got None")
     device = None if estimator.device is None else _device(estimator.device)
@@ -287,7 +294,7 @@ def rows_on_device(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Device
             raise ValueError(f"sample_weight must hold one value per row, got {sample_weight!r}")
         weight = as_column(sample_weight, "sample_weight", n, X.device)
         if bool((weight < 0).any()):
-            raise ValueError("sample_weight must not be negative, got negative ones; a weight counts how often a row is there")
+            raise ValueError("sample_weight must not be negative, got negative ones; a weight counts repetitions")
     choosing = any(isinstance(value, str) and value == "auto" for value in (estimator.m, estimator.C))
     return DeviceRows(X, target, weight, choosing)
 

@@ -45,7 +45,7 @@ class Found(NamedTuple):
     masses: Array
     least: float
     table: Array
-    count: int
+    n_undecided: int
     rows: Tensor
     losses: Tensor
     scores: Tensor  # (r, rows)

@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
+from torch.utils.dlpack import from_dlpack
 
 from ..core.arrays import Array
 from ..shards.shard_kernels import MOST_CLASSES
@@ -30,7 +31,7 @@ def as_tensor(array: Any, device: torch.device | None) -> Tensor:
     if isinstance(array, Tensor):
         found = array.detach()
     elif hasattr(array, "__cuda_array_interface__"):  # CuPy
-        found = torch.from_dlpack(array)
+        found = from_dlpack(array)
     else:
         found = torch.as_tensor(np.ascontiguousarray(array))
     return found if device is None else found.to(device)

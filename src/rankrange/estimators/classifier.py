@@ -20,7 +20,15 @@ from ..core.threads import threads_for
 from ..solvers import SOLVERS, Settings, solve
 from .class_summary import AoRRLogistic
 from .linear import clean_rows, fitted_elsewhere, group_codes, warn_of_lost_class
-from .on_device import as_rows_on_device, is_tensor, like, on_device, tensor_labels, tensor_probabilities, tensor_scores
+from .on_device import (
+    is_tensor,
+    like,
+    on_device,
+    tensor_labels,
+    tensor_probabilities,
+    tensor_scores,
+    where_they_are_fitted,
+)
 from .on_scans import ScoresScans, checked_rows
 from .weights import class_factors, product_of
 
@@ -223,13 +231,11 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         AoRRClassifier
             The fitted model itself.
         """
-        rows = as_rows_on_device(self, X, y, sample_weight, X_val=X_val, y_val=y_val, groups=groups)
-        if rows is not None:
-            rows.__rankrange_fit__(self)
-            self._calibrate_by(*rows.some())
-            return self
+        X, y, sample_weight = where_they_are_fitted(self, X, y, sample_weight, X_val=X_val, y_val=y_val, groups=groups)
         if fitted_elsewhere(self, X, y, sample_weight, X_val, y_val, groups):
             self.temperature_, self.ordinary_share_ = 1.0, 0.0
+            if hasattr(X, "some"):  # on a device a few rows for the host cost nothing
+                self._calibrate_by(*X.some())
             return self
         self._check_params()
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])

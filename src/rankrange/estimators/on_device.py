@@ -21,18 +21,21 @@ def is_tensor(X: Any) -> bool:
 
 
 def on_device(X: Any) -> bool:
-    """Whether X is a tensor that is used where it is: on a GPU always, on a CPU where scikit-learn dispatches arrays."""
+    """Whether X is used where it is: on a GPU always, as a tensor on a CPU where scikit-learn dispatches arrays."""
     if is_tensor(X):
         return X.device.type != "cpu" or bool(get_config()["array_api_dispatch"])
     return hasattr(X, "__cuda_array_interface__")
 
 
-def as_rows_on_device(estimator: Any, X: Any, y: Any, sample_weight: Any, **others: Any) -> Any:
-    """X, y and weights as the engine of their device; None where the fit is one of arrays on the host, or of shards."""
+def where_they_are_fitted(estimator: Any, X: Any, y: Any, sample_weight: Any, **others: Any) -> tuple[Any, Any, Any]:
+    """X, y and weights as the fit takes them: as they are; or, on a device, as an engine that holds all three.
+
+    So few rows that the search would see all of them come to the host, which is where the search runs.
+    """
     if hasattr(X, "__rankrange_fit__") or hasattr(X, "__dask_graph__"):
-        return None
+        return X, y, sample_weight
     if getattr(estimator, "device", None) is None and not on_device(X):
-        return None
+        return X, y, sample_weight
     given = [name for name, value in others.items() if value is not None]
     if given:
         raise ValueError(
@@ -46,11 +49,11 @@ def as_rows_on_device(estimator: Any, X: Any, y: Any, sample_weight: Any, **othe
             f"a fit on a device needs PyTorch, which cannot be imported ({error}); run: pip install 'rankrange[torch]'"
         ) from error
     estimator._check_params()
-    estimator.__dict__.pop("feature_names_in_", None)
-    names = _names(X)
     rows = build(estimator, X, y, sample_weight)
-    rows.columns = names
-    return rows
+    if rows.n_rows <= rows.sample_rows:
+        return on_host(X), on_host(y), on_host(sample_weight)
+    rows.columns = _names(X)
+    return rows, None, None
 
 
 def _names(X: Any) -> list[str] | None:

@@ -20,7 +20,7 @@ from ..inference.leverage import Diagnostics
 from ..inference.steps import RobustFit, Rows, finish
 from ..inference.table import Summary
 from .linear import AoRRLinear, check_C, clean_rows, fitted_elsewhere, group_codes
-from .on_device import as_rows_on_device
+from .on_device import where_they_are_fitted
 from .on_scans import ScoresScans
 from .robust_line import diagnose, prediction_error, summarise
 
@@ -196,12 +196,12 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         AoRRRegressor
             The fitted model itself.
         """
-        rows = as_rows_on_device(self, X, y, sample_weight, X_val=X_val, y_val=y_val, groups=groups)
-        if rows is not None:
-            X, y, sample_weight = rows, None, None
+        X, y, sample_weight = where_they_are_fitted(self, X, y, sample_weight, X_val=X_val, y_val=y_val, groups=groups)
         if hasattr(X, "__rankrange_fit__"):
             check_C(self.C)
             self._forget_rows()
+            if hasattr(X, "sample_rows"):  # on a device
+                self._shape = X.n_rows, X.n_columns
             if self.reweight or self.efficiency is not None:
                 raise ValueError(
                     "reweight and efficiency need arrays in memory, got a scan or rows on a device; fit the trimmed "

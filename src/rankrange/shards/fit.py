@@ -77,7 +77,7 @@ def fit_on_shards(shards: Shards, estimator: Any) -> Any:
         The estimator, with the attributes of a fit in memory; `dropped_` is computed when it is asked for.
     """
     estimator._check_params()
-    _check_supported(estimator, getattr(shards, "place", "on shards"))
+    check_supported(estimator, getattr(shards, "place", "on shards"))
     rng = np.random.default_rng(check_random_state(estimator.random_state).randint(2**31))
     with one_thread():
         passes = _Passes(estimator.verbose)
@@ -116,7 +116,8 @@ class _Passes:
             print(f"pass {self.count} over the data ({kind})")
 
 
-def _check_supported(estimator: Any, place: str) -> None:
+def check_supported(estimator: Any, place: str) -> None:
+    """Raise a ValueError for settings that a fit `place` ("on shards", "on a device") does not take."""
     if estimator.loss not in _LOSSES:
         raise ValueError(
             f"a fit {place} needs one of the losses {', '.join(_LOSSES)}, got loss={estimator.loss!r}; use another "
@@ -125,9 +126,7 @@ def _check_supported(estimator: Any, place: str) -> None:
     for name, default in (("solver", "auto"), ("stratify", False), ("operations", None), ("warm_start", False)):
         value = getattr(estimator, name, default)
         if value != default:
-            raise ValueError(
-                f"a fit {place} needs {name}={default!r}, got {name}={value!r}; fit in memory for others"
-            )
+            raise ValueError(f"a fit {place} needs {name}={default!r}, got {name}={value!r}; fit in memory for others")
     if isinstance(estimator.k, str) and estimator.k == "adaptive":
         raise ValueError(f"a fit {place} needs k as a number or 'auto', got k='adaptive'; fit in memory for it")
 
