@@ -1,7 +1,7 @@
 """Audits of tables that would not fit into memory: `audit_source` decides, and reads in parts where it must.
 
 The table is read twice: a sample of its rows decides what the columns are and how they are encoded, then all rows are
-written as plain numbers into a temporary folder. Fits and judgement are passes over these (`rankrange.shards`). What
+written as plain numbers into a temporary folder. Fits and posteriors are passes over these (`rankrange.shards`). What
 stays in memory is some sixty bytes per row.
 """
 
@@ -28,126 +28,28 @@ from ..tables.columns import typed
 from ..tables.encode import TableEncoder
 from ..tables.formats import batches, count_rows
 from ..tables.read import Source
+from .evidence import SHOWN, cells_of
 from .findings import Audit
-from .judgement import Judgement, Tell
-from .study import SHOWN, _cells, _words_of, audit_table, check_models, recorded_warnings
+from .fit_warnings import recorded_warnings, warning_texts
+from .memory import memory_needed, sized
+from .plan import Progress, check_models
 from .target import RowNames, Target, _classes, find_target
-
-# Measured as peaks of whole audits with a page, 20,000 to 300,000 rows of CSV, 10 to 15 columns: 282, 454 and 712 MB
-# where this says 310, 447 and 726. Python with its packages; and for each byte of CSV text, or of columns unpacked,
-# what the fits make of it. The first bytes take more: neighbours and trees are asked about so many rows at most.
-# Columns cost by themselves too: 300 rows of 1,000, 5,000 and 9,998 columns took 405, 651 and 886 MB where this says
-# 453, 832 and 885.
-_BASE, _FIRST, _PER_FIRST, _PER_BYTE, _PER_COLUMN = 270_000_000, 8_000_000, 26.0, 9.5, 30_000
-
-
-def memory_needed(source: Source) -> int:
-    """About how many bytes an audit of the file takes at its peak."""
-    first = min(source.n_bytes, _FIRST)
-    return int(_BASE + _PER_FIRST * first + _PER_BYTE * (source.n_bytes - first) + _PER_COLUMN * len(source.names))
-
-
-def free_memory() -> int | None:
-    """Bytes that this process may still take: what the machine has, or what its container allows; None if unknown."""
-    free = _from_meminfo()
-    limit, used = (_number(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
-    if limit is not None and used is not None:
-        free = limit - used if free is None else min(free, limit - used)
-    return free
-
-
-def _from_meminfo() -> int | None:
-    try:
-        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return 1024 * int(line.split()[1])
-    except (OSError, ValueError):
-        pass
-    return None
-
-
-def _number(path: str) -> int | None:
-    try:
-        return int(Path(path).read_text(encoding="ascii"))
-    except (OSError, ValueError):  # "max" means no limit
-        return None
-
-
-def sized(count: float) -> str:
-    """Bytes in words: 12 kB, 3.4 GB."""
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            value = count / size
-            return f"{value:.1f} {unit}" if value < 10 else f"{value:.0f} {unit}"
-    return f"{count:.0f} bytes"
-
+from .task_result import TaskResult
 
 # Rows that decide what the columns are; bytes in memory per row of the table.
 SAMPLE_ROWS = 100_000
-# Options of `audit_table` that an audit in passes does not know: with one of them the table is read into memory.
-_NEED_ALL_ROWS = ("labels_by", "decisions", "group", "time", "estimator", "pred_probs", "embeddings", "images")
+# Options of `audit_table` that an out-of-core audit does not have: with one of them the table is read into memory.
+NEEDS_ALL_ROWS = ("labels_by", "decisions", "group", "time", "estimator", "pred_probs", "embeddings", "images")
 
 
-def fits_memory(source: Source) -> bool:
-    """Whether an audit of the file would fit into the memory that is free."""
-    free = free_memory()
-    return free is None or memory_needed(source) <= free
-
-
-def audit_source(
-    source: Source,
-    target: Sequence[str],
-    *,
-    check: Callable[[str], None] = lambda task: None,
-    tell: Tell,
-    **options: Any,
-) -> Audit:
-    """Audit a file, in memory where it fits, else in passes over the file.
-
-    Parameters
-    ----------
-    source : Source
-        The file.
-    target : sequence of str
-        The column to predict, or several.
-    check : callable
-        Is told the task before anything is fitted, and may raise an error.
-    tell : callable
-        Is told a few words before each part of the work.
-    **options
-        Those of `audit_table`.
-
-    Returns
-    -------
-    Audit
-        Everything that was found.
-    """
-    if can_be_read_in_passes(source, target, options) and not fits_memory(source):
-        found = _Beyond(source, target[0], tell, **options).audit(check)
-        if found is not None:
-            return found
-    tell(f"reading {source.path.name}")
-    table = source.read()
-    reading = (options.get("dates"), options.get("decimal"))
-    check(find_target(table, target, options.get("task", "auto"), options.get("labels_by"), reading).task)
-    return audit_table(table, target, name=source.path.name, source=source, tell=tell, **options)
-
-
-def can_be_read_in_passes(source: Source, target: Sequence[str], options: dict[str, Any]) -> bool:
-    """One file of a format that comes in batches, one target, and no option that needs all rows at once."""
-    in_batches = source.kind in ("csv", "parquet", "arrow", "stream") and not source.parts
-    held = any(options.get(name) is not None for name in _NEED_ALL_ROWS)
-    return in_batches and len(target) == 1 and options.get("task") != "labels" and not held
-
-
-class _Beyond:
+class OutOfCoreAudit:
     """An audit in parts: what the table is, its rows as numbers on disk, and what passes over them find."""
 
     def __init__(
         self,
         source: Source,
         column: str,
-        tell: Tell,
+        progress: Progress,
         *,
         task: str = "auto",
         ignore: Sequence[str] = (),
@@ -160,12 +62,12 @@ class _Beyond:
         **of_memory: None,
     ) -> None:
         check_models(models)
-        unknown = sorted(set(of_memory) - set(_NEED_ALL_ROWS))
+        unknown = sorted(set(of_memory) - set(NEEDS_ALL_ROWS))
         if unknown:
             raise TypeError(f"an audit has no option {unknown[0]!r}; see rankrange.audit.audit_table for all of them")
         self.models = models  # jobs play no part, which `_settings` says
         self.target_forms: dict[str, str] = {}
-        self.source, self.column, self.tell, self.task, self.seed = source, column, tell, task, seed
+        self.source, self.column, self.progress, self.task, self.seed = source, column, progress, task, seed
         self.ignore, self.forms = list(ignore), (dates, decimal)
         self.rest = [name for name in source.names if name != column and name not in set(ignore)]
         self.start = time.perf_counter()
@@ -174,7 +76,7 @@ class _Beyond:
 
     def audit(self, check: Callable[[str], None]) -> Audit | None:
         """The whole audit; None where the table is needed in memory: for sets of labels, and trees on numbers."""
-        self.tell(f"reading {self.source.path.name}: counting its rows")
+        self.progress(f"reading {self.source.path.name}: counting its rows")
         n, types = count_rows(self.source)
         sample, numbers = self._sampled(n, types)
         found = find_target(sample, [self.column], self.task, None, self.forms)
@@ -185,7 +87,7 @@ class _Beyond:
         check(found.task)
         # Imported only now: most audits fit into memory and need nothing of shards.
         from ..shards.scanned import scan
-        from .in_passes import judge_classes_in_passes, judge_numbers_in_passes
+        from .out_of_core_models import classify_out_of_core, regress_out_of_core
 
         self.rest = [name for name in self.rest if not _counts_rows(sample.column(name), numbers)]
         encoder = TableEncoder(*self.forms).fit(sample.select(self.rest))
@@ -194,27 +96,27 @@ class _Beyond:
             with recorded_warnings() as raised:
                 before = len(raised)
                 target = self._encoded(encoder, found, types, n, Path(folder))
-                rows = _Told(scan(f"{folder}/X.npy", target=f"{folder}/y.npy"), self.tell)
+                rows = _ReportedShards(scan(f"{folder}/X.npy", target=f"{folder}/y.npy"), self.progress)
                 if target.task == "classes":
                     trees = self.models != "linear"
-                    judgement = judge_classes_in_passes(rows, target, Path(folder) / "X.npy", self.seed, trees)
+                    result = classify_out_of_core(rows, target, Path(folder) / "X.npy", self.seed, trees)
                 else:
-                    judgement = judge_numbers_in_passes(rows, target, Path(folder) / "X.npy", self.seed)
-                words = _words_of(raised[before:])
-            result = self._result(target, judgement, encoder, types, n, words)
+                    result = regress_out_of_core(rows, target, Path(folder) / "X.npy", self.seed)
+                words = warning_texts(raised[before:])
+            audit = self._audit_of(target, result, encoder, types, n, words)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
         # The reasons of the suspects are read from the folder when they are asked for.
-        weakref.finalize(result, shutil.rmtree, folder, ignore_errors=True)
-        return result
+        weakref.finalize(audit, shutil.rmtree, folder, ignore_errors=True)
+        return audit
 
     def _sampled(self, n: int, types: dict[str, Any]) -> tuple[Any, Array]:
         import pyarrow
 
         from ..shards.shard_kernels import hashed
 
-        self.tell(f"reading {self.source.path.name}: a sample of its {n:,} rows")
+        self.progress(f"reading {self.source.path.name}: a sample of its {n:,} rows")
         threshold = np.uint64(min(int(SAMPLE_ROWS / max(n, 1) * 2.0**64), 2**64 - 1))
         parts, numbers, at = [], [], 0
         for batch in batches(self.source, [*self.rest, self.column], types):
@@ -237,7 +139,7 @@ class _Beyond:
                 f"an audit beyond memory needs {sized(needed)} of disk in {folder.parent}, got {sized(room)}; make "
                 "room, or name another folder by TMPDIR"
             )
-        self.tell(f"reading {self.source.path.name}: {n:,} rows as {width:,} numbers each, {sized(needed)} on disk")
+        self.progress(f"reading {self.source.path.name}: {n:,} rows as {width:,} numbers each, {sized(needed)} on disk")
         kept_y, kept_rows, at = [], [], 0
         with open(folder / "X.npy", "wb") as file:
             _write_header(file, (n, width))
@@ -258,10 +160,10 @@ class _Beyond:
         notes = [f"{gone:,} rows without a target, or of classes that a sample of the rows does not have, are left out"]
         return replace(found, y=y, rows=rows, notes=notes if gone else [])
 
-    def _result(
-        self, target: Target, judgement: Judgement, encoder: TableEncoder, types: Any, n: int, words: list[str]
+    def _audit_of(
+        self, target: Target, result: TaskResult, encoder: TableEncoder, types: Any, n: int, words: list[str]
     ) -> Audit:
-        shown = target.rows[judgement.order[:SHOWN]]
+        shown = target.rows[result.order[:SHOWN]]
         beyond = (
             f"The table would not fit into memory ({sized(memory_needed(self.source))} needed), so it was audited in "
             f"passes over the file. What is told of its columns comes from a sample of {min(n, SAMPLE_ROWS):,} rows. "
@@ -271,20 +173,20 @@ class _Beyond:
             name=self.source.path.name,
             n_rows=n,
             target=target,
-            judgement=judgement,
+            result=result,
             columns=encoder.report_,
             feature_columns=[encoder.columns_[place]["name"] for place in encoder.owner_],
-            pipeline=Pipeline([("encode", encoder), ("model", judgement.model)]),
+            pipeline=Pipeline([("encode", encoder), ("model", result.model)]),
             settings=self._settings(target, encoder, n),
-            notes=[beyond, *target.notes, *judgement.notes, *words],
-            cells=_cells(_picked(self.source, self.rest, shown, types), self.rest, np.arange(len(shown))),
+            notes=[beyond, *target.notes, *result.notes, *words],
+            cells=cells_of(_picked(self.source, self.rest, shown, types), self.rest, np.arange(len(shown))),
             seconds=time.perf_counter() - self.start,
             source=self.source,
             row_names=RowNames(None, 1),
         )
 
     def _settings(self, target: Target, encoder: TableEncoder, n: int) -> dict[str, str]:
-        from .in_passes import FOLDS
+        from .out_of_core_models import FOLDS
 
         return {
             "task": target.task,
@@ -302,11 +204,11 @@ class _Beyond:
         }
 
 
-class _Told:
+class _ReportedShards:
     """Shards that say each pass."""
 
-    def __init__(self, rows: Any, tell: Tell) -> None:
-        self.rows, self.tell, self.count = rows, tell, 0
+    def __init__(self, rows: Any, progress: Progress) -> None:
+        self.rows, self.progress, self.count = rows, progress, 0
         self.columns, self.n_rows, self.n_columns = rows.columns, rows.n_rows, rows.n_columns
 
     def reduce(self, kernel: Any, message: Any) -> Any:
@@ -314,7 +216,7 @@ class _Told:
         self.count += 1
         fits = len(getattr(message, "requests", ())) or 1
         what = f"{kernel.__name__.replace('_', ' ')}{f', {fits} fits' if fits > 1 else ''}"
-        self.tell(f"pass {self.count} over {self.n_rows:,} rows ({what})")
+        self.progress(f"pass {self.count} over {self.n_rows:,} rows ({what})")
         return self.rows.reduce(kernel, message)
 
     def map_lazy(self, kernel: Any, message: Any) -> Any:
