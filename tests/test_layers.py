@@ -33,6 +33,7 @@ ORDER = (
     "plots",
     "audit",
     "torch",
+    "device",
     "dask",
     "paper",
     "cli",
