@@ -40,8 +40,7 @@ templates_path = ["_templates"]
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
 nitpicky = False
 highlight_language = "none"  # a fence without a language holds commands and what they print; Python says so
-# Lists of pages end in a pattern, so that a new page is in the navigation before somebody gives it a place.
-suppress_warnings = ["config.cache", "toc.empty_glob"]
+suppress_warnings = ["config.cache"]
 
 # Markdown: headings can be linked to, as the guides do; boxes and grids for the first pages.
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
