@@ -107,14 +107,13 @@ def test_folds_that_a_scan_cannot_have_are_refused(cv):
 def test_no_trees_are_grown_on_a_scan_where_they_are_not_wanted(monkeypatch):
     from rankrange.shards import label_issues
 
-    grown = []
-    trees_of = label_issues.predictions.tree_predictions
-    monkeypatch.setattr(
-        label_issues.predictions, "tree_predictions", lambda *a, **k: grown.append(1) or trees_of(*a, **k)
-    )
+    grown, grow = [], label_issues.fold_trees
+    monkeypatch.setattr(label_issues, "fold_trees", lambda *a, **k: grown.append(1) or grow(*a, **k))
     X, y, _ = _rows()
     find_label_issues(_sharded(X, y), trees=False, random_state=0)
     assert not grown
+    find_label_issues(_sharded(X, y), trees=True, random_state=0)
+    assert grown
 
 
 @pytest.mark.parametrize(("name", "value"), [("cv", 3), ("cv", KFold(5)), ("n_repeats", 2)])
@@ -274,10 +273,14 @@ def _file(tmp_path, n):
 
 def test_an_audit_in_passes_uses_or_refuses_each_option(tmp_path, monkeypatch):
     path = _file(tmp_path, 600)
+<<<<<<< HEAD
     from rankrange.audit import audit_file, out_of_core, out_of_core_models
+=======
+    from rankrange.audit import audit_file, memory, out_of_core_models
+>>>>>>> main
     from rankrange.errors import UserError
 
-    monkeypatch.setattr(out_of_core, "free_memory", lambda: 1)
+    monkeypatch.setattr(memory, "free_memory", lambda: 1)
     asked = []
     judge = out_of_core_models.issues_in_shards
     monkeypatch.setattr(out_of_core_models, "issues_in_shards", lambda *a, **k: asked.append(a[3]) or judge(*a, **k))
@@ -295,13 +298,13 @@ def test_an_audit_in_passes_uses_or_refuses_each_option(tmp_path, monkeypatch):
 
 def test_a_target_of_money_is_read_the_same_way_in_passes(tmp_path, monkeypatch):
     pytest.importorskip("pyarrow")
-    from rankrange.audit import audit_file, out_of_core
+    from rankrange.audit import audit_file, memory
 
     rng = np.random.default_rng(0)
     x = rng.normal(size=1500)
     lines = [f'{a},"{b:,.3f}"' for a, b in zip(x, 2000 + 100 * x + rng.normal(size=1500), strict=True)]
     path = _written(tmp_path / "t.csv", "\n".join(["x,price", *lines]))
-    monkeypatch.setattr(out_of_core, "free_memory", lambda: 1)
+    monkeypatch.setattr(memory, "free_memory", lambda: 1)
     found = audit_file(path, "price", decimal="point")
     assert (found.target.task, len(found.target.y)) == ("numbers", 1500)
     assert 1000 < np.median(found.target.y) < 3000
@@ -309,10 +312,14 @@ def test_a_target_of_money_is_read_the_same_way_in_passes(tmp_path, monkeypatch)
 
 def test_what_needs_memory_is_not_promised_in_passes(tmp_path, monkeypatch, capsys):
     path = _file(tmp_path, 200)
+<<<<<<< HEAD
     from rankrange.audit import out_of_core
+=======
+    from rankrange.audit import memory
+>>>>>>> main
     from rankrange.cli import main
 
-    monkeypatch.setattr(out_of_core, "free_memory", lambda: 1)
+    monkeypatch.setattr(memory, "free_memory", lambda: 1)
     options = ["--target", "kind", "--ignore", "price", "--ignore", "tags", "--models", "linear", "--jobs", "1"]
     assert main(["audit", str(path), *options, "--group", "day"]) == 0
     told = capsys.readouterr().err

@@ -33,6 +33,7 @@ ORDER = (
     "plots",
     "audit",
     "torch",
+    "device",
     "dask",
     "paper",
     "cli",
@@ -142,7 +143,7 @@ def test_networks_need_the_mathematics_alone():
         if room(module) == "torch":
             asked = [i for i in imports_of(module) if not i.typing_only]
             assert {room(i.target) for i in asked if not i.lazy} <= {"torch", "core"}, module
-            assert {room(i.target) for i in asked} <= {"torch", "core", "issues"}, module
+            assert {room(i.target) for i in asked} <= {"torch", "core", "issues", "label_noise"}, module
 
 
 def cycle_in(graph):
@@ -164,8 +165,9 @@ def cycle_in(graph):
 
 
 def test_modules_do_not_import_each_other_in_a_circle():
+    """Imports inside a function count: they hide a circle from Python, not from a reader."""
     graph = {
-        module: {i.target for i in imports_of(module) if i.target and not (i.lazy or i.typing_only)} - {module}
+        module: {i.target for i in imports_of(module) if i.target and not i.typing_only} - {module}
         for module in SOURCES
     }
     assert cycle_in(graph) is None
