@@ -273,11 +273,7 @@ def _file(tmp_path, n):
 
 def test_an_audit_in_passes_uses_or_refuses_each_option(tmp_path, monkeypatch):
     path = _file(tmp_path, 600)
-<<<<<<< HEAD
-    from rankrange.audit import audit_file, out_of_core, out_of_core_models
-=======
     from rankrange.audit import audit_file, memory, out_of_core_models
->>>>>>> main
     from rankrange.errors import UserError
 
     monkeypatch.setattr(memory, "free_memory", lambda: 1)
@@ -312,11 +308,7 @@ def test_a_target_of_money_is_read_the_same_way_in_passes(tmp_path, monkeypatch)
 
 def test_what_needs_memory_is_not_promised_in_passes(tmp_path, monkeypatch, capsys):
     path = _file(tmp_path, 200)
-<<<<<<< HEAD
-    from rankrange.audit import out_of_core
-=======
     from rankrange.audit import memory
->>>>>>> main
     from rankrange.cli import main
 
     monkeypatch.setattr(memory, "free_memory", lambda: 1)

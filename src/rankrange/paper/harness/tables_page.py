@@ -6,12 +6,8 @@ import io
 import json
 import re
 from collections.abc import Iterable
-<<<<<<< HEAD
-from dataclasses import asdict, dataclass, replace
-from functools import cache
-=======
 from dataclasses import dataclass, replace
->>>>>>> main
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
