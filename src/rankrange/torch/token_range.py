@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from ..core.ranges import Rank, RankedRange
-from .functional import _as_range, ranks_on_device
+from .cuts import ranks_on_device
+from .functional import _as_range
 from .token_passes import Kept, Tokens, kept_mean, mean_of_all, score_all
 from .token_scores import Head, Scores
 
