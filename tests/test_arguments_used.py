@@ -108,8 +108,10 @@ def test_no_trees_are_grown_on_a_scan_where_they_are_not_wanted(monkeypatch):
     from rankrange.shards import label_issues
 
     grown = []
-    trees_of = label_issues.opinions.tree_opinions
-    monkeypatch.setattr(label_issues.opinions, "tree_opinions", lambda *a, **k: grown.append(1) or trees_of(*a, **k))
+    trees_of = label_issues.predictions.tree_predictions
+    monkeypatch.setattr(
+        label_issues.predictions, "tree_predictions", lambda *a, **k: grown.append(1) or trees_of(*a, **k)
+    )
     X, y, _ = _rows()
     find_label_issues(_sharded(X, y), trees=False, random_state=0)
     assert not grown
@@ -257,9 +259,9 @@ def test_what_an_audit_cannot_use_is_refused(target, options, said):
 
 def test_models_linear_asks_no_trees_about_numbers(monkeypatch):
     pytest.importorskip("pyarrow")
-    from rankrange.audit import amounts, audit_table
+    from rankrange.audit import audit_table, regression
 
-    monkeypatch.setattr(amounts, "_best_guess", lambda *a: pytest.fail("trees were asked"))
+    monkeypatch.setattr(regression, "_best_guess", lambda *a: pytest.fail("trees were asked"))
     audit_table(_table(), "price", models="linear", jobs=1, ignore=["kind", "tags"])
 
 
@@ -272,13 +274,13 @@ def _file(tmp_path):
 
 def test_an_audit_in_passes_uses_or_refuses_each_option(tmp_path, monkeypatch):
     path = _file(tmp_path)
-    from rankrange.audit import audit_file, beyond, in_passes
+    from rankrange.audit import audit_file, out_of_core, out_of_core_models
     from rankrange.errors import UserError
 
-    monkeypatch.setattr(beyond, "free_memory", lambda: 1)
+    monkeypatch.setattr(out_of_core, "free_memory", lambda: 1)
     asked = []
-    judge = in_passes.judge_shards
-    monkeypatch.setattr(in_passes, "judge_shards", lambda *a, **k: asked.append(a[3]) or judge(*a, **k))
+    judge = out_of_core_models.issues_in_shards
+    monkeypatch.setattr(out_of_core_models, "issues_in_shards", lambda *a, **k: asked.append(a[3]) or judge(*a, **k))
     found = audit_file(path, "kind", models="linear", jobs=2, ignore=["price", "tags"])
     assert asked == [False]
     assert found.settings["models"] == "linear"
@@ -293,13 +295,13 @@ def test_an_audit_in_passes_uses_or_refuses_each_option(tmp_path, monkeypatch):
 
 def test_a_target_of_money_is_read_the_same_way_in_passes(tmp_path, monkeypatch):
     pytest.importorskip("pyarrow")
-    from rankrange.audit import audit_file, beyond
+    from rankrange.audit import audit_file, out_of_core
 
     rng = np.random.default_rng(0)
     x = rng.normal(size=1500)
     lines = [f'{a},"{b:,.3f}"' for a, b in zip(x, 2000 + 100 * x + rng.normal(size=1500), strict=True)]
     path = _written(tmp_path / "t.csv", "\n".join(["x,price", *lines]))
-    monkeypatch.setattr(beyond, "free_memory", lambda: 1)
+    monkeypatch.setattr(out_of_core, "free_memory", lambda: 1)
     found = audit_file(path, "price", decimal="point")
     assert (found.target.task, len(found.target.y)) == ("numbers", 1500)
     assert 1000 < np.median(found.target.y) < 3000
@@ -307,10 +309,10 @@ def test_a_target_of_money_is_read_the_same_way_in_passes(tmp_path, monkeypatch)
 
 def test_what_needs_memory_is_not_promised_in_passes(tmp_path, monkeypatch, capsys):
     path = _file(tmp_path)
-    from rankrange.audit import beyond
+    from rankrange.audit import out_of_core
     from rankrange.cli import main
 
-    monkeypatch.setattr(beyond, "free_memory", lambda: 1)
+    monkeypatch.setattr(out_of_core, "free_memory", lambda: 1)
     options = ["--target", "kind", "--ignore", "price", "--ignore", "tags", "--models", "linear", "--jobs", "1"]
     assert main(["audit", str(path), *options, "--group", "day"]) == 0
     told = capsys.readouterr().err

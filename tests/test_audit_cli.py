@@ -258,10 +258,10 @@ def test_regression_finds_planted_outliers_and_ignores_them():
     X[bad, 0] += 3.0  # far out on one side, where they turn the line
     y[bad] -= 30.0
     audit = audit_table({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "y": y}, "y")
-    assert audit.judgement.task == "numbers"
-    assert set(audit.judgement.order[:15].tolist()) == set(bad.tolist())
+    assert audit.result.task == "numbers"
+    assert set(audit.result.order[:15].tolist()) == set(bad.tolist())
     assert audit.n_likely == pytest.approx(15, abs=2)
-    gain = audit.judgement.measures[1].gain  # without the outliers
+    gain = audit.result.measures[1].gain  # without the outliers
     assert gain.value > 0
     guess = audit.pipeline.predict({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2]})
     clean = np.setdiff1d(np.arange(300), bad)
@@ -283,10 +283,10 @@ def test_multi_label_tables_in_all_three_forms_are_the_same(form):
     else:
         table["mood"] = ["|".join(labels) for labels in sets] if form == "cells" else sets
     audit = audit_table(table, target)
-    assert audit.judgement.task == "labels"
+    assert audit.result.task == "labels"
     assert audit.target.names == names
     np.testing.assert_array_equal(audit.target.y, Y)
-    worst = set(audit.judgement.order[:10].tolist())
+    worst = set(audit.result.order[:10].tolist())
     assert len(worst & set(range(8))) >= 6
     mended = [suspect for suspect in audit.suspects() if suspect.action == "relabel"]
     assert {s.rank for s in mended} == {s.rank for s in audit.suspects() if s.p_wrong >= 0.8} != set()

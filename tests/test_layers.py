@@ -4,7 +4,6 @@ Imports are read from the source, so that lazy ones (inside a function) and thos
 """
 
 import ast
-from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -179,11 +178,6 @@ def test_rooms_do_not_import_each_other_in_a_circle_whatever_the_order():
         if module:
             graph.setdefault(room(module), set()).update(room(i.target) for i in imports_of(module) if i.target)
     assert cycle_in({name: others - {name} for name, others in graph.items()}) is None
-
-
-def test_no_two_modules_have_one_name():
-    names = Counter(module.split(".")[-1] for module in SOURCES if not module.endswith("__main__"))
-    assert [name for name, count in names.items() if count > 1] == []
 
 
 def length_of(function):

@@ -7,15 +7,15 @@ import pytest
 
 pa = pytest.importorskip("pyarrow")
 
-from rankrange.audit import amounts, audit_table, classes, label_sets  # noqa: E402
-from rankrange.audit.judgement import Plan, fold_masks  # noqa: E402
+from rankrange.audit import audit_table, classification, multilabel, regression  # noqa: E402
+from rankrange.audit.plan import Plan, fold_masks  # noqa: E402
 from rankrange.audit.target import find_target, parts_by_group, parts_by_time  # noqa: E402
 from rankrange.crossfit.folds import Folds  # noqa: E402
-from rankrange.crossfit.opinions import (  # noqa: E402
+from rankrange.crossfit.predictions import (  # noqa: E402
     TreeSettings,
     label_shares_by_fold,
     logistic_objective,
-    tree_opinions,
+    tree_predictions,
     trimmed_fits,
 )
 
@@ -58,9 +58,9 @@ def _target(z, kind):
 
 
 MEMBERS = {
-    "numbers": lambda X, y, test, plan: amounts._fold(X, y, test, 1.0, plan, 0)[0],
-    "classes": lambda X, y, test, plan: classes._fold(X, y, test, 1.0, plan, 0)[0],
-    "labels": lambda X, y, test, plan: label_sets._fold(X, y, test, 1, 1.0, plan, 0)[0],
+    "numbers": lambda X, y, test, plan: regression._fold(X, y, test, 1.0, plan, 0)[0],
+    "classes": lambda X, y, test, plan: classification._fold(X, y, test, 1.0, plan, 0)[0],
+    "labels": lambda X, y, test, plan: multilabel._fold(X, y, test, 1, 1.0, plan, 0)[0],
 }
 
 
@@ -89,12 +89,12 @@ def test_trees_of_an_audit_of_numbers_see_only_rows_that_the_plan_allows(how):
     (X, y), plan = _data(), _plan(how)
     masks = fold_masks(np.zeros(N, dtype=np.intp), plan)
     model = ExtraTreesRegressor(5)
-    before = amounts._unseen(model, X, y, masks, plan, 5)
+    before = regression._unseen(model, X, y, masks, plan, 5)
     for test in masks:
         forbidden = np.setdiff1d(np.arange(N), plan.train_of(test))
         X2, y2 = _changed(X, y, forbidden, "numbers")
         X2[test] = X[test]
-        np.testing.assert_array_equal(amounts._unseen(model, X2, y2, masks, plan, 5)[test], before[test])
+        np.testing.assert_array_equal(regression._unseen(model, X2, y2, masks, plan, 5)[test], before[test])
 
 
 @pytest.mark.parametrize("how", ["time", "group"])
@@ -111,7 +111,7 @@ def test_members_of_find_label_issues_see_only_the_rows_that_their_fold_trains_o
 
     def members(X, codes, f):
         _, parts, _ = trimmed_fits(logistic_objective(X, codes, 2), codes, folds, 1.0)
-        trees, _ = tree_opinions(X, codes, 2, folds, np.random.default_rng(0), settled)
+        trees, _ = tree_predictions(X, codes, 2, folds, np.random.default_rng(0), settled)
         near = label_shares_by_fold(X, codes, 2, folds)
         # Of linear fits the ordinary one: how much the others cut is told by all rows.
         return parts[f][1][0], [P[test[f]] for P in (near, *trees.values())]
@@ -151,5 +151,5 @@ def test_neighbours_judge_no_label_of_a_set_where_groups_or_time_part_the_rows()
     P = np.clip(Y * 0.8 + 0.1 + 0.05 * noisy.normal(size=Y.shape), 0.01, 0.99)
     moved = X + 3.0 * noisy.normal(size=X.shape)
     for plan, same in ((_plan("time"), True), (Plan(4, 2000, 1000, 1, 0), False)):
-        before, after = (label_sets._wrong_cells(rows, Y, P, plan)[0] for rows in (X, moved))
+        before, after = (multilabel._wrong_cells(rows, Y, P, plan)[0] for rows in (X, moved))
         assert np.allclose(before, after) is same

@@ -58,7 +58,7 @@ def test_wrong_labels_are_found_as_well_as_in_memory(classes):
 def test_a_row_is_judged_by_fits_to_the_rows_outside_its_fold():
     """Each fit of the judgement is the fit in memory to the rows whose hash gives them another fold."""
     X, given, _ = table()
-    found = label_issues.judge_shards(sharded(X, given), AoRRClassifier(C=0.01), 3, False, 0, 0)
+    found = label_issues.issues_in_shards(sharded(X, given), AoRRClassifier(C=0.01), 3, False, 0, 0)
     members = found.judging.members
     fold = fold_numbers(members.seed, 3, 0, N)
     for number in range(3):
@@ -78,7 +78,7 @@ def test_trees_have_not_seen_the_rows_that_they_predict():
     """Labels drawn at random cannot be predicted, in no fold and by no member that has not seen them."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(1_200, D)), rng.integers(0, 2, 1_200)
-    found = label_issues.judge_shards(ShardList(array_shards([X], [y])), None, 4, True, 0, 0)
+    found = label_issues.issues_in_shards(ShardList(array_shards([X], [y])), None, 4, True, 0, 0)
     members = found.judging.members
     fold = fold_numbers(members.seed, 4, 0, len(y))
     for name, P in members.predictions(fold, X).items():
@@ -139,7 +139,7 @@ def test_the_posterior_out_of_core_is_that_in_memory(tmp_path):
 
 def test_without_trees_none_are_grown():
     X, y, _ = shaped("xor", 2_000, 0.0)
-    found = label_issues.judge_shards(ShardList(array_shards([X], [y])), None, 4, False, 0, 0)
+    found = label_issues.issues_in_shards(ShardList(array_shards([X], [y])), None, 4, False, 0, 0)
     assert set(found.posterior.weights) == {"ordinary", "robust"}
     issues = find_label_issues(ShardList(array_shards([X], [y])), trees=False, random_state=0)
     rates = np.asarray(issues.p_wrong)

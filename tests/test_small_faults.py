@@ -10,7 +10,7 @@ import pytest
 
 from rankrange import AoRRClassifier, RankedRangeClassifier, find_label_issues, scan
 from rankrange.crossfit.numeric import numeric_view
-from rankrange.crossfit.opinions import sides
+from rankrange.crossfit.predictions import sides
 
 # ---- frames ----------------------------------------------------------------------------------------------------------
 
@@ -99,18 +99,18 @@ def audit():
 
 
 def _without_suspects(audit, low, high):
-    from rankrange.audit.judgement import Interval
+    from rankrange.audit.task_result import Interval
 
-    j = audit.judgement
+    j = audit.result
     empty = {"order": j.order[:0], "actions": j.actions[:0], "suggested": [], "expected": [], "against": j.against[:0]}
-    judgement = replace(j, wrong=np.zeros(300), noise=Interval(0.5 * (low + high), low, high), **empty)
-    return replace(audit, judgement=judgement, row_problems=[])
+    result = replace(j, wrong=np.zeros(300), noise=Interval(0.5 * (low + high), low, high), **empty)
+    return replace(audit, result=result, row_problems=[])
 
 
 def test_an_open_share_is_never_told_beside_nothing_to_do(audit):
     unclear = _without_suspects(audit, 0.0, 0.269)
     said, page = " ".join(unclear.sentences()), unclear.report()
-    worst = int(np.argmax(audit.judgement.losses))
+    worst = int(np.argmax(audit.result.losses))
     assert unclear.share_unclear
     assert "nothing to look at" not in said
     assert f"row {worst}" in said
@@ -124,7 +124,7 @@ def test_an_open_share_is_never_told_beside_nothing_to_do(audit):
 
 def test_what_is_said_of_ignoring_rows_names_the_model(audit):
     for m in (0, 12):
-        said = replace(audit, judgement=replace(audit.judgement, m=m))._better()
+        said = replace(audit, result=replace(audit.result, m=m))._better()
         assert "linear model" in said
 
 

@@ -291,7 +291,7 @@ def test_a_group_is_never_in_two_parts(groups):
 
 
 def test_time_parts_are_in_order_and_the_past_judges_the_future():
-    from rankrange.audit.judgement import Plan
+    from rankrange.audit.plan import Plan
 
     rng = np.random.default_rng(0)
     when = rng.permutation(60)
@@ -370,7 +370,7 @@ def test_a_table_with_everything_is_audited_with_no_preparation(tmp_path):
         ("discount", "numbers", True),
         ("when", "dates", True),
     ]
-    assert audit.judgement.measures[0].robust.value > 0.95
+    assert audit.result.measures[0].robust.value > 0.95
     assert audit.report().startswith("<!DOCTYPE html>")
 
 

@@ -299,9 +299,9 @@ def decisions_of(audit: Audit) -> Decisions:
 
 def record(audit: Audit, row: Any, decision: str, label: str | None) -> None:
     """Record a decision in an audit after it was checked; arguments as in `Audit.decide`."""
-    target, judgement = audit.target, audit.judgement
+    target, result = audit.target, audit.result
     place = audit.row_names.place(row, audit.n_rows)
-    suspects = dict(zip(target.rows[judgement.order].tolist(), judgement.suggested, strict=True))
+    suspects = dict(zip(target.rows[result.order].tolist(), result.suggested, strict=True))
     new = (suspects.get(place) if label is None else str(label)) if decision == "relabel" else ""
     if decision not in CHOICES:
         raise UserError(f"a decision is one of {', '.join(CHOICES)}, got {decision!r}; choose one of them")
@@ -310,5 +310,5 @@ def record(audit: Audit, row: Any, decision: str, label: str | None) -> None:
     if target.task == "classes" and new and new not in target.names:
         raise UserError(f"a label is one of {', '.join(target.names[:5])}, got {new!r}; choose one of them")
     at = np.flatnonzero(target.rows == place)
-    p = float(judgement.wrong[at[0]]) if len(at) else float("nan")
+    p = float(result.wrong[at[0]]) if len(at) else float("nan")
     audit.decided[place] = Decision(str(row), "", decision, new, p)

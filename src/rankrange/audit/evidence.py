@@ -21,9 +21,9 @@ from ..pages.text import number
 from ..tables.cell_values import codes_of, numbers_of
 from ..tables.encode import MOST_LEVELS
 from ..tables.texts import is_prose
-from .judgement import Judgement
 from .pictures import ColumnPicture, colours, column_picture, points_of
 from .target import Target
+from .task_result import TaskResult
 
 # Suspects with their nearest rows, of each label; rows among which these are looked for.
 WITH_NEIGHBOURS, WITH_IMAGES, _NEAREST, _SEARCHED = 250, 100, 2, 30_000
@@ -207,7 +207,7 @@ def gather(
     features: Any,
     X: Any,
     target: Target,
-    judgement: Judgement,
+    result: TaskResult,
     owners: Sequence[str],
     shown: Sequence[str],
     seed: int,
@@ -223,7 +223,7 @@ def gather(
         The same rows, encoded.
     target : Target
         What is judged.
-    judgement : Judgement
+    result : TaskResult
         What was found.
     owners : sequence of str
         The column that each feature belongs to.
@@ -243,9 +243,9 @@ def gather(
             columns[name] = Values(name, features.column(name), groups)
         return columns[name]
 
-    others = _suggested_groups(target, judgement)
-    order = judgement.order
-    names, weight = _by_column(judgement.against, owners)
+    others = _suggested_groups(target, result)
+    order = result.order
+    names, weight = _by_column(result.against, owners)
     reasons = [
         _reason([values(names[c]) for c in best], int(i), groups, other)
         for i, other, best in zip(order, others, _strongest(weight), strict=True)
@@ -253,11 +253,11 @@ def gather(
     usable = [name for name in shown if _comparable(features.column(name))]
     marks = [_marks([values(name) for name in usable], int(i), groups) for i in order[:1000]]
     labels = colours(target)
-    points, axes = points_of(X, target, judgement, labels, rng)
+    points, axes = points_of(X, target, result, labels, rng)
     return Evidence(
         reasons=reasons,
         marks=marks,
-        near=_nearest((features, X, target, judgement), others, shown, rng, pixels),
+        near=_nearest((features, X, target, result), others, shown, rng, pixels),
         columns=[column_picture(values(name), target, labels) for name in usable],
         labels=labels,
         points=points,
@@ -278,12 +278,12 @@ def _comparable(column: Any) -> bool:
 # ---- reasons ---------------------------------------------------------------------------------------------------------
 
 
-def _suggested_groups(target: Target, judgement: Judgement) -> list[int | None]:
+def _suggested_groups(target: Target, result: TaskResult) -> list[int | None]:
     """The group of the suggested label of each suspect, where labels are classes."""
     if target.task != "classes":
-        return [None] * len(judgement.order)
+        return [None] * len(result.order)
     place = {name: code for code, name in enumerate(target.names)}
-    return [place.get(name) for name in judgement.suggested]
+    return [place.get(name) for name in result.suggested]
 
 
 def _by_column(against: Any, owners: Sequence[str]) -> tuple[list[str], Array]:
@@ -331,15 +331,15 @@ def _percent(share: float) -> str:
 
 
 def _nearest(
-    of: tuple[Any, Any, Target, Judgement],
+    of: tuple[Any, Any, Target, TaskResult],
     others: list[int | None],
     shown: Sequence[str],
     rng: np.random.Generator,
     pixels: Callable[[Array], list[bytes]] | None,
 ) -> list[list[Near]]:
-    features, X, target, judgement = of
-    suspects = judgement.order[: WITH_NEIGHBOURS if pixels is None else WITH_IMAGES]
-    right = np.flatnonzero(judgement.wrong < POSSIBLE)
+    features, X, target, result = of
+    suspects = result.order[: WITH_NEIGHBOURS if pixels is None else WITH_IMAGES]
+    right = np.flatnonzero(result.wrong < POSSIBLE)
     if not len(suspects) or not len(right):
         return []
     if len(right) > _SEARCHED:

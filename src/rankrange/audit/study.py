@@ -27,35 +27,36 @@ from ..core.arrays import Array
 from ..core.shared_context import SharedContext
 from ..crossfit.models import classifier_named
 from ..errors import UserError
-from ..issues.views import index_of
+from ..issues.out_of_fold import index_of
 from ..shards.row_blocks import one_thread
 from ..tables.columns import find_columns, typed
 from ..tables.encode import TableEncoder, as_table
 from ..tables.formats import with_images
 from ..tables.read import Held, open_table
-from .amounts import judge_numbers
-from .classes import judge_classes
+from .classification import study_classification
 from .decisions import Decisions
 from .evidence import gather, image_side, pixels_of, short_text
 from .export import load_model
 from .findings import Audit, Suspect
-from .judgement import Judgement, Plan
-from .label_sets import judge_labels
+from .multilabel import study_multilabel
+from .plan import Plan
 from .regions import regions
-from .review import reviewed, taught
+from .regression import study_regression
+from .review import apply_review, reviewed
 from .row_problems import find_row_problems
 from .target import TASKS, RowNames, Target, find_target, group_numbers, parts_by_group, parts_by_time
+from .task_result import TaskResult
 
 __all__ = ["TASKS", "Audit", "Suspect", "audit_file", "audit_table", "load_model"]
 
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 MODELS = ("all", "linear", "trees")
 # Suspects on the page: so many, with so many columns of their values.
 SHOWN, SHOWN_IMAGES, SHOWN_COLUMNS, SHOWN_CHARS = 1000, 500, 40, 60
-_JUDGES: dict[str, Callable[..., Judgement]] = {
-    "classes": judge_classes,
-    "numbers": judge_numbers,
-    "labels": judge_labels,
+_JUDGES: dict[str, Callable[..., TaskResult]] = {
+    "classes": study_classification,
+    "numbers": study_regression,
+    "labels": study_multilabel,
 }
 
 
@@ -66,7 +67,8 @@ def audit_file(
     delimiter: str | None = None,
     encoding: str = "utf-8",
     sheet: str | None = None,
-    tell: Tell | None = None,
+    progress: Progress | None = None,
+    tell: Progress | None = None,
     **options: Any,
 ) -> Audit:
     r"""Audit a file: find the rows that are probably wrong, and how much better a model is that ignores them.
@@ -87,8 +89,10 @@ def audit_file(
         Of CSV.
     sheet : str, optional
         The sheet of a workbook that has several.
+    progress : callable, optional
+        Called with a short text before each stage of the work.
     tell : callable, optional
-        Called with a few words before each part of the work.
+        Deprecated: the old name of `progress`.
     **options
         Those of `audit_table`.
 
@@ -117,9 +121,10 @@ def audit_file(
     source = open_table(path, delimiter=delimiter, encoding=encoding, sheet=sheet)
     wanted = [target] if isinstance(target, str) else list(target)
     columns = find_columns(source.names, wanted, source.path)  # before all of the file is read
-    from .beyond import audit_source
+    from .out_of_core import audit_source
 
-    return audit_source(source, columns, tell=tell or (lambda words: None), **options)
+    progress = renamed_progress(progress, tell) or (lambda words: None)
+    return audit_source(source, columns, progress=progress, **options)
 
 
 def audit_table(
@@ -144,7 +149,8 @@ def audit_table(
     name: str = "table",
     source: Any = None,
     decisions: Decisions | str | os.PathLike[str] | None = None,
-    tell: Tell | None = None,
+    progress: Progress | None = None,
+    tell: Progress | None = None,
 ) -> Audit:
     """Audit a table: find the rows that are probably wrong, and how much better a model is that ignores them.
 
@@ -197,8 +203,10 @@ def audit_table(
     decisions : Decisions or path, optional
         What was decided about rows of this table before, or of the table that it was made from by `rankrange apply`:
         rows that were decided are no suspects, and the others are judged with what was learnt from them.
+    progress : callable, optional
+        Called with a short text before each stage of the work.
     tell : callable, optional
-        Called with a few words before each part of the work.
+        Deprecated: the old name of `progress`.
 
     Returns
     -------
@@ -221,7 +229,7 @@ def audit_table(
     """
     if calibrate is not None:
         warnings.warn("calibrate has no effect and will be removed; leave it out", FutureWarning, stacklevel=2)
-    start, tell = perf_counter(), tell or (lambda words: None)
+    start, progress = perf_counter(), renamed_progress(progress, tell) or (lambda words: None)
     names, table = RowNames(index_of(table), int(source is not None)), as_table(table)
     held, n_rows = source or Held(table), table.num_rows
     table = _widened(table, embeddings, images)
@@ -231,7 +239,7 @@ def audit_table(
     found, review = (found, None) if decisions is None else reviewed(found, decisions, held, n_rows)
     table = table if len(found.rows) == table.num_rows else table.take(found.rows)
     features = table.select(rest)
-    tell(f"encoding {len(rest):,} columns")
+    progress(f"encoding {len(rest):,} columns")
     encoder = TableEncoder(dates, decimal)
     X = encoder.fit_transform(features, found.y if _may_tell_columns(found, group, time) else None)
     features, _ = typed(features, encoder.forms_)
@@ -239,28 +247,28 @@ def audit_table(
     plan = _plan_for(found, X, jobs, seed)
     plan = _directed(plan, found, None if group is None else table.select([group]), clock)
     plan = replace(plan, **_judged_by(found, models, estimator, pred_probs, n_rows, along_time=plan.forward))
-    judgement, words = _described(*_judged(X, found, plan, tell), found, names)
-    judgement = judgement if review is None else taught(judgement, found, review)
-    tell("looking for other problems of rows")
+    result, words = _described(*_judged(X, found, plan, progress), found, names)
+    result = result if review is None else apply_review(result, found, review)
+    progress("looking for other problems of rows")
     looked_at = features if time is None else features.append_column(time, clock.column(0))
     problems = find_row_problems(
         looked_at, found, time=time, row_numbers=names.numbers(found.rows), jobs=plan.jobs or 1
     )
     side = image_side(features)
-    shown = judgement.order[: SHOWN_IMAGES if side else SHOWN]
+    shown = result.order[: SHOWN_IMAGES if side else SHOWN]
     owners = [encoder.columns_[place]["name"] for place in encoder.owner_]
     pixels = (lambda rows: pixels_of(features, rows, side)) if side else None
-    tell("gathering what there is to see")
+    progress("gathering what there is to see")
     return Audit(
         name=name,
         n_rows=n_rows,
         target=found,
-        judgement=judgement,
+        result=result,
         columns=encoder.report_,
         feature_columns=owners,
-        pipeline=Pipeline([("encode", encoder), ("model", judgement.model)]),
+        pipeline=Pipeline([("encode", encoder), ("model", result.model)]),
         settings=_settings(found, plan, X, table, ignore),
-        notes=[*found.notes, *judgement.notes, *words],
+        notes=[*found.notes, *result.notes, *words],
         cells={} if side else _cells(table, rest, shown),
         images=pixels_of(features, shown, side),
         image_side=side,
@@ -269,8 +277,15 @@ def audit_table(
         source=held,
         row_names=names,
         review=review,
-        evidence=gather(features, X, found, judgement, owners, [] if side else rest[:SHOWN_COLUMNS], seed, pixels),
+        evidence=gather(features, X, found, result, owners, [] if side else rest[:SHOWN_COLUMNS], seed, pixels),
     )
+
+
+def renamed_progress(progress: Progress | None, tell: Progress | None) -> Progress | None:
+    """`progress`, or what was passed under its old name."""
+    if tell is not None:
+        warnings.warn("tell is called progress; pass progress=", FutureWarning, stacklevel=3)
+    return tell if progress is None else progress
 
 
 def _may_tell_columns(found: Target, group: str | None, time: str | None) -> bool:
@@ -278,13 +293,13 @@ def _may_tell_columns(found: Target, group: str | None, time: str | None) -> boo
     return group is None and time is None and found.task != "labels"
 
 
-def _judged(X: Array, found: Target, plan: Plan, tell: Tell) -> tuple[Judgement, list[str]]:
-    """The judgement of the target, and what fits warned of."""
+def _judged(X: Array, found: Target, plan: Plan, progress: Progress) -> tuple[TaskResult, list[str]]:
+    """The result of the task, and what fits warned of."""
     # One thread per product: parts are fitted side by side, and results do not depend on how many there are.
     with one_thread(), _one_openmp_thread(), recorded_warnings() as raised:
         before = len(raised)
-        judgement = _JUDGES[found.task](X, found, plan, tell)
-        return judgement, _words_of(raised[before:])
+        result = _JUDGES[found.task](X, found, plan, progress)
+        return result, _words_of(raised[before:])
 
 
 @contextmanager
@@ -298,9 +313,9 @@ recorded_warnings = SharedContext(_recording)
 _one_openmp_thread = SharedContext(lambda: threadpool_limits(1, user_api="openmp"))
 
 
-def _described(judgement: Judgement, words: list[str], found: Target, names: RowNames) -> tuple[Judgement, list[str]]:
+def _described(result: TaskResult, words: list[str], found: Target, names: RowNames) -> tuple[TaskResult, list[str]]:
     """The same, with what a robust line says of a numeric target before the other words."""
-    return judgement, [*regions(judgement, found, names), *words] if found.task == "numbers" else words
+    return result, [*regions(result, found, names), *words] if found.task == "numbers" else words
 
 
 def _plan_for(found: Target, X: Array, jobs: int | None, seed: int) -> Plan:

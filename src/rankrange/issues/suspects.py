@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -39,8 +40,8 @@ class LabelIssues:
         The estimated share of wrong labels, and its 95% interval.
     neighbour_weight : float
         How much the labels of the nearest rows count; 0 where they add nothing to the linear model.
-    opinions : tuple
-        What p_wrong is made of, as (source, weight, out-of-sample probabilities (n, classes)).
+    members : tuple
+        The ensemble that p_wrong is computed from, as (name, weight, out-of-fold probabilities (n, classes)).
     far : ndarray of shape (n,), optional
         Rows that lie far from all others: they train no fit, and where their labels contradict what the others lead to
         expect, the row does not belong and its action is never "relabel".
@@ -77,13 +78,19 @@ class LabelIssues:
     noise_estimate: float
     noise_interval: tuple[float, float]
     neighbour_weight: float
-    opinions: tuple[tuple[str, float, Array], ...] = ()
+    members: tuple[tuple[str, float, Array], ...] = ()
     far: Array | None = None
     ranked: Array | None = None
     index: Array | None = None
     decisions: dict[Any, tuple[str, Any]] = field(default_factory=dict)
     no_error: float = float("nan")
     transition: Array | None = None
+
+    @property
+    def opinions(self) -> tuple[tuple[str, float, Array], ...]:
+        """Deprecated: the old name of `members`."""
+        warnings.warn("LabelIssues.opinions is called members; use that name", FutureWarning, stacklevel=2)
+        return self.members
 
     def top(self, n: int = 20) -> Array:
         """The n most suspect rows, with the columns of the table, whether or not their p_wrong makes them suspects.

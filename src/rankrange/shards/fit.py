@@ -28,12 +28,12 @@ from ..solvers import Log, Result, multistart
 from ..solvers.descent import Metric, descend
 from ..solvers.multistart import hessian
 from .describe import Description, describe
-from .look import FullData, Look
+from .engine import LazyRows, Shards
+from .evaluation import FullData, Look
+from .holdout import candidates, confirmed
 from .row_blocks import one_thread
-from .seam import LazyRows, Shards
 from .shard_kernels import MOST_CLASSES, Cutting, Interval, Model, Sampling, Sides, dropped, n_sides
 from .shard_steps import Descent
-from .unseen import candidates, confirmed
 
 # Rows of the sample: brackets and metric improve with its root, the search on it takes time in proportion.
 SAMPLE_ROWS = 1 << 17

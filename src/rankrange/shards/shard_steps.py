@@ -21,7 +21,7 @@ from ..core.objective import Objective
 from ..solvers.descent import Log, Metric, _inverse_hessian, relative
 from ..solvers.multistart import hessian
 from .boxqp import best_shares
-from .look import FullData, Look, slopes_of, sums_of, take
+from .evaluation import FullData, Look, slopes_of, sums_of, take
 from .shard_kernels import Rows, Sides, side_sums
 
 # Up to this many parameters the whole Hessian of the sample is built and factored.

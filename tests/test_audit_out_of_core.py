@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from rankrange import find_label_issues
-from rankrange.audit import audit_file, beyond, in_passes
-from rankrange.audit.amounts import outlying
+from rankrange.audit import audit_file, out_of_core, out_of_core_models
+from rankrange.audit.regression import outlying
 from rankrange.cli.entry import main
 from rankrange.shards import fit
 from shaped_tables import shaped
@@ -25,9 +25,9 @@ N = 12_000
 @pytest.fixture(autouse=True)
 def _no_memory(monkeypatch):
     """A machine with one byte of free memory, and a sample that is smaller than the table."""
-    monkeypatch.setattr(beyond, "free_memory", lambda: 1)
-    monkeypatch.setattr(beyond, "SAMPLE_ROWS", 4_000)
-    monkeypatch.setattr(in_passes, "_SOME_ROWS", 4_000)
+    monkeypatch.setattr(out_of_core, "free_memory", lambda: 1)
+    monkeypatch.setattr(out_of_core, "SAMPLE_ROWS", 4_000)
+    monkeypatch.setattr(out_of_core_models, "_SOME_ROWS", 4_000)
     monkeypatch.setattr(fit, "SAMPLE_ROWS", 4_000)
 
 
@@ -92,11 +92,11 @@ def test_its_model_predicts_a_table(tmp_path):
     given = np.array(whole["label"].to_pylist(), dtype=object)
     assert np.mean((guess == given)[~wrong]) > 0.85
     assert audit.n_rows == N
-    assert len(audit.judgement.wrong) == N - 1
-    assert audit.judgement.noise.low - 0.02 < 0.1 < audit.judgement.noise.high + 0.02
+    assert len(audit.result.wrong) == N - 1
+    assert audit.result.noise.low - 0.02 < 0.1 < audit.result.noise.high + 0.02
     assert 7 not in audit.target.rows
     assert {column.name for column in audit.columns} == {"a", "b", "city", "age", "odd"}  # id counts the rows
-    rows = audit.target.rows[audit.judgement.order[:20]]
+    rows = audit.target.rows[audit.result.order[:20]]
     assert [suspect.row - 1 for suspect in audit.suspects(20)] == rows.tolist()
     assert audit.cells["city"][:20] == [whole["city"][int(row)].as_py() for row in rows]
     check_scores(audit)
@@ -110,7 +110,7 @@ def test_wrong_labels_out_of_core_are_those_in_memory(tmp_path, name, noise):
     pq.write_table(pa.table({**{f"x{j}": X[:, j] for j in range(4)}, "y": [f"kind {c}" for c in y]}), path)
     audit = audit_file(path, "y")
     assert "would not fit into memory" in audit.notes[0]
-    found, inside = audit.judgement, find_label_issues(X, y, random_state=0)
+    found, inside = audit.result, find_label_issues(X, y, random_state=0)
     assert np.abs(found.wrong - inside.p_wrong).mean() < 0.05
     assert abs(found.noise.value - inside.noise_estimate) < 0.03
     assert (found.wrong >= 0.5).sum() <= (inside.p_wrong >= 0.5).sum() + 0.1 * noise * len(y)
@@ -122,7 +122,7 @@ def test_wrong_labels_out_of_core_are_those_in_memory(tmp_path, name, noise):
 
 def check_scores(audit):
     """What comes from sums over passes, against its definition row by row."""
-    j = audit.judgement
+    j = audit.result
     score = j.measures[0].ordinary
     assert score.value == pytest.approx(0.83, abs=0.05)
     assert score.low < score.value < score.high
@@ -135,19 +135,19 @@ def test_numbers_beyond_memory(tmp_path):
     path, _ = written(tmp_path, "csv")
     audit = audit_file(path, "price", ignore=["label"])
     assert {suspect.row for suspect in audit.suspects(100)} == set(range(1, 101))
-    assert audit.judgement.measures[1].gain.value > 0
+    assert audit.result.measures[1].gain.value > 0
 
 
 def test_no_room_on_the_disk_is_one_sentence(tmp_path, monkeypatch, capsys):
     path, _ = written(tmp_path, "parquet")
-    monkeypatch.setattr(beyond.shutil, "disk_usage", lambda folder: type("Room", (), {"free": 10}))
+    monkeypatch.setattr(out_of_core.shutil, "disk_usage", lambda folder: type("Room", (), {"free": 10}))
     assert main(["audit", str(path), "--target", "label"]) == 2
     assert "of disk in" in capsys.readouterr().err
 
 
 def test_a_table_that_fits_is_read_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr(beyond, "free_memory", lambda: 10**12)
-    monkeypatch.setattr(beyond, "audit_table", lambda table, target, **options: table.num_rows)
+    monkeypatch.setattr(out_of_core, "free_memory", lambda: 10**12)
+    monkeypatch.setattr(out_of_core, "audit_table", lambda table, target, **options: table.num_rows)
     path, _ = written(tmp_path, "parquet")
     assert audit_file(path, "price", ignore=["label"]) == N
 
@@ -157,10 +157,10 @@ def test_beyond_memory_each_side_of_a_skewed_number_has_its_own_width(monkeypatc
     rng = np.random.default_rng(0)
     residual = rng.exponential(1.0, 20_000) - np.log(2.0)  # the median is 0, nothing lies below -0.7
     residual[:20] = -4.0
-    monkeypatch.setattr(in_passes, "_SOME_ROWS", 5_000)
-    wrong, _ = in_passes._outlying_of_all(residual)
+    monkeypatch.setattr(out_of_core_models, "_SOME_ROWS", 5_000)
+    wrong, _ = out_of_core_models._outlying_of_all(residual)
     inside = outlying(residual)[0]
     assert wrong[:20].min() > 0.9
     assert np.abs(wrong - inside).mean() < 0.01
     assert (wrong[residual > 0] > 0.5).mean() < 0.01
-    assert in_passes._outlying_of_all(np.abs(residual))[0].shape == residual.shape
+    assert out_of_core_models._outlying_of_all(np.abs(residual))[0].shape == residual.shape

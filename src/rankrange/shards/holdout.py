@@ -16,8 +16,8 @@ from ..core.objective import Objective
 from ..crossfit.choose import loses_a_class
 from ..solvers.descent import Metric, descend
 from ..solvers.multistart import hessian, multistart
+from .engine import Shard, Shards
 from .row_blocks import BLOCK_ROWS, TreeSum, aligned_blocks, as_rows, one_thread
-from .seam import Shard, Shards
 from .shard_kernels import Model, Sampling
 
 # Parameter sets that one pass scores.

@@ -15,7 +15,7 @@ import numpy as np
 from ..core.arrays import Array
 from ..core.cuts import Cut
 from ..core.objective import Objective
-from .seam import Shards
+from .engine import Shards
 from .shard_kernels import Evaluation, Interval, Model, Partial, Request, Rows, Sides, evaluate, n_sides, side_sums
 
 # Undecided rows that one pass may bring to the driver, in bytes.

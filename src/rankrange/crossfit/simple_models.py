@@ -12,13 +12,13 @@ from sklearn.tree import ExtraTreeClassifier
 from ..core.arrays import Array
 from .folds import Folds, draw_folds
 from .numeric import numeric_view, standardised, with_levels
-from .opinions import (
+from .predictions import (
     FOREST_ON,
     POOL,
     all_classes,
     label_shares,
     label_shares_by_fold,
-    linear_opinions,
+    linear_predictions,
 )
 
 # Five folds twice up to this many rows of two classes.
@@ -32,7 +32,7 @@ _SMOOTH_TREES, _LEAVES, _COLUMNS = 32, (10, 40), 100
 _LANDMARKS, _WIDTHS, _PENALTIES = 150, (0.5, 2.0), (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 
 
-def simple_opinions(
+def simple_predictions(
     X: Any,
     codes: Array,
     n_classes: int,
@@ -52,7 +52,7 @@ def simple_opinions(
     view = standardised(with_levels(view), mass)
     repeats = 2 if n_classes == 2 and n <= _TWICE_UP_TO else 1
     own = draw_folds(n, rng, strata=codes, n_folds=5, n_repeats=repeats) if folds is None else folds
-    ordinary, trimmed = linear_opinions(view, codes, n_classes, own, mass)
+    ordinary, trimmed = linear_predictions(view, codes, n_classes, own, mass)
     found = {"linear": ordinary, "trimmed": trimmed}
     if n <= POOL:
         everyone = np.arange(n)

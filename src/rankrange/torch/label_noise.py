@@ -50,7 +50,7 @@ HALF_LIFE = 500.0
 PRIOR = 20.0
 
 
-class Opinion(NamedTuple):
+class Prediction(NamedTuple):
     """What the network holds of the samples of a batch: p(label) and p(first choice), remembered if there is a memory.
 
     `objected`: the memory had another class first; `again`: and the network says the same now. None without a memory.
@@ -62,7 +62,7 @@ class Opinion(NamedTuple):
     again: Tensor | None
 
 
-class ClassJudge(Resizable):
+class ClassNoise(Resizable):
     """Weights of samples from remembered probabilities, and the share of wrong labels in each class."""
 
     sums: Tensor  # (classes, 4): discounted number of samples, and sums of ratios, objections and repeated ones
@@ -76,7 +76,7 @@ class ClassJudge(Resizable):
         if sums.shape[0] != n_classes or sums.device != device:
             self.sums = sums.to(device) if sums.shape[0] == n_classes else torch.zeros(n_classes, 4, device=device)
 
-    def forward(self, opinion: Opinion, target: Tensor, known: Tensor | None) -> Tensor:
+    def forward(self, opinion: Prediction, target: Tensor, known: Tensor | None) -> Tensor:
         """Weights in [0, 1]; samples that are not `known` count for nothing (None: all are)."""
         ratio = (opinion.given / opinion.first.clamp(min=torch.finfo(torch.float32).tiny)).clamp(max=1.0)
         group = target if known is None else torch.where(known, target, 0)
@@ -87,7 +87,7 @@ class ClassJudge(Resizable):
         edge = edge * (UNKNOWN_TRUST if opinion.objected is None else self.trust())
         return (ratio / edge[group].clamp(min=1e-6)).clamp(max=1.0) ** POWER
 
-    def _follow(self, opinion: Opinion, ratio: Tensor, group: Tensor, known: Tensor | None) -> None:
+    def _follow(self, opinion: Prediction, ratio: Tensor, group: Tensor, known: Tensor | None) -> None:
         # Sums over a mask: index_add would add in any order on a GPU, and a product would lose digits in autocast.
         member = group[:, None] == torch.arange(len(self.sums), device=group.device)
         if known is not None:
@@ -118,7 +118,7 @@ class ClassJudge(Resizable):
         return ((repeated - low) / (high - low)).clamp(0.0, 1.0)
 
 
-class LossJudge(Resizable):
+class LossCut(Resizable):
     """Weights of samples from remembered losses alone."""
 
     sums: Tensor  # (3,): discounted number of samples, sum of their weights, and of weight x loss

@@ -100,7 +100,9 @@ def log_probabilities(Z: Array) -> Array:
     return np.asarray(log_softmax(full, axis=1).transpose(0, 2, 1))
 
 
-def linear_opinions(X: Any, codes: Array, n_classes: int, folds: Folds, mass: Array | None = None) -> tuple[Array, ...]:
+def linear_predictions(
+    X: Any, codes: Array, n_classes: int, folds: Folds, mass: Array | None = None
+) -> tuple[Array, ...]:
     """Out-of-fold probabilities (n, n_classes) of the ordinary fit and of the one that cuts all that seems wrong."""
     objective = logistic_objective(X, codes, n_classes, mass=mass)
     _, parts, _ = trimmed_fits(objective, codes, folds, None)
@@ -282,7 +284,7 @@ class TreeSettings:
     forest: bool = True
 
 
-def tree_opinions(
+def tree_predictions(
     X: Any, codes: Array, n_classes: int, folds: Folds, rng: np.random.Generator, settled: TreeSettings | None = None
 ) -> tuple[dict[str, Array], TreeSettings]:
     """Out-of-fold probabilities (n, n_classes) of boosted trees and of a forest, and the settings of the former.
@@ -336,7 +338,7 @@ class Boosted(NamedTuple):
 
 
 class FoldTrees(NamedTuple):
-    """The trees of `tree_opinions`, kept: they predict rows that were not among those they were grown on.
+    """The trees of `tree_predictions`, kept: they predict rows that were not among those they were grown on.
 
     `forest` holds the folds that each tree leaves out, and the tree.
     """
@@ -355,7 +357,7 @@ class FoldTrees(NamedTuple):
 
 
 def fold_trees(X: Any, codes: Array, n_classes: int, folds: Folds, rng: np.random.Generator) -> FoldTrees:
-    """The trees that `tree_opinions` predicts with, by the same settings; each row must be in one test fold."""
+    """The trees that `tree_predictions` predicts with, by the same settings; each row must be in one test fold."""
     task = _TreeTask(X, codes, n_classes, folds, int(rng.integers(2**31)))
     return FoldTrees(task.settled()[0], list(task.forest_trees()))
 

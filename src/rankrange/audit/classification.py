@@ -13,22 +13,9 @@ from ..core.objective import Design, Objective
 from ..estimators import AoRRClassifier
 from ..issues.find import find_label_issues
 from ..issues.suspects import LabelIssues
-from .judgement import (
-    Group,
-    Interval,
-    Judgement,
-    Measure,
-    Plan,
-    Tell,
-    blinded,
-    choose_penalty,
-    facts_of,
-    fit_ordinary,
-    fit_robust,
-    fold_masks,
-    lost_groups,
-)
+from .plan import Plan, Progress, choose_penalty, fit_ordinary, fit_robust, fold_masks
 from .target import Target
+from .task_result import Group, Interval, Measure, TaskResult, blinded, facts_of, lost_groups
 
 # Two probabilities this close favour neither label.
 _APART = 0.1
@@ -46,8 +33,8 @@ _JUDGES = {
 }
 
 
-def judge_classes(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement:
-    """Judge a target of classes; arguments as in `judge_numbers`.
+def study_classification(X: Array, target: Target, plan: Plan, progress: Progress) -> TaskResult:
+    """Judge a target of classes; arguments as in `study_regression`.
 
     Parameters
     ----------
@@ -57,41 +44,42 @@ def judge_classes(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
         Their classes.
     plan : Plan
         How much work is done.
-    tell : callable
+    progress : callable
         Hears of each part of the work.
 
     Returns
     -------
-    Judgement
+    TaskResult
         What was found about each row.
     """
     codes, names = target.y, target.names
     n, K = len(codes), len(names)
-    tell("choosing the penalty")
+    progress("choosing the penalty")
     penalty = choose_penalty(_objective(X, codes, K), plan)
     logs = np.empty((2, n, K), dtype=np.float32)
     masks, fold_m = fold_masks(codes, plan), [0] * plan.folds
-    tell(f"fitting both models without part 1 of {plan.folds}")
+    progress(f"fitting both models without part 1 of {plan.folds}")
     for f, part in enumerate(plan.each(_fold, ((X, codes, test, penalty, plan, f) for f, test in enumerate(masks)))):
         logs[:, masks[f]], fold_m[f] = part
         if f + 1 < plan.folds:
-            tell(f"fitting both models without part {f + 2} of {plan.folds}")
-    tell("fitting the model on all rows")
+            progress(f"fitting both models without part {f + 2} of {plan.folds}")
+    progress("fitting the model on all rows")
     labels = np.array(names, dtype=str)[codes]
     model = fit_robust(AoRRClassifier, X, labels, penalty, plan, plan.folds, plan.blocks())
-    tell("looking for wrong labels")
+    progress("looking for wrong labels")
     # The same penalty judges labels and fits the model: what is told of one holds for the other.
     issues = _issues(X, target, AoRRClassifier(C=penalty), plan, logs)
-    listed = _listed(issues, target.mended)
+    listed = _listed(issues, target.relabelled)
     order = listed["row"]
-    wrong = np.where(target.mended, 0.0, issues.p_wrong)
-    mean: Array = np.asarray(sum(weight * P for _, weight, P in issues.opinions))
+    wrong = np.where(target.relabelled, 0.0, issues.p_wrong)
+    mean: Array = np.asarray(sum(weight * P for _, weight, P in issues.members))
     suggested = _others(np.asarray(issues.suggested), codes, mean)
     place = {name: c for c, name in enumerate(model.classes_.tolist())}
     weights = _weights(model, [place[name] for name in names])
     kept = wrong < LIKELY
+    noise = Interval(issues.noise_estimate, *map(float, issues.noise_interval))
     groups = _groups(codes, names, model.dropped_, wrong)
-    judgement = Judgement(
+    result = TaskResult(
         task="classes",
         ordinary_name="logistic regression, all rows",
         robust_name="AoRR, worst rows ignored",
@@ -103,10 +91,10 @@ def judge_classes(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
         order=order,
         actions=np.where(listed["action"] == "", "look", listed["action"]),
         suggested=[names[c] for c in suggested[order]],
-        expected=[_said(issues.opinions, i, (codes[i], suggested[i]), wrong[i], names) for i in order],
+        expected=[_said(issues.members, i, (codes[i], suggested[i]), wrong[i], names) for i in order],
         against=X[order] * (weights[suggested[order]] - weights[codes[order]]),
         groups=groups,
-        noise=Interval(issues.noise_estimate, *map(float, issues.noise_interval)).without(float(target.mended.mean())),
+        noise=noise.without(float(target.relabelled.mean())),
         loss_name="log loss",
         notes=[*lost_groups(groups), *_trust(issues, codes, plan.pred_probs is None and _scored(plan, n))],
     )
@@ -114,7 +102,7 @@ def judge_classes(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
     # these labels, and which of them knows was chosen too: twice the usual distance from chance is asked of them.
     judges = Interval.of_mean((mean.argmax(axis=1) == codes) * _worth(codes, K))
     judges = Interval(judges.value, 2.0 * judges.low - judges.value, judges.high)
-    return blinded(judgement, 1.0 / K, judgement.measures[1], judges)
+    return blinded(result, 1.0 / K, result.measures[1], judges)
 
 
 def _listed(issues: LabelIssues, reviewed: Array) -> Array:
@@ -164,7 +152,7 @@ _NAMES = {
 
 def _trust(issues: LabelIssues, codes: Array, by_scores: bool) -> list[str]:
     """How good the best model is, and what the interval leaves out."""
-    right = {name: float((P.argmax(axis=1) == codes).mean()) for name, _, P in issues.opinions}
+    right = {name: float((P.argmax(axis=1) == codes).mean()) for name, _, P in issues.members}
     best = max(right, key=lambda name: right[name])
     name = "the linear model" if by_scores else _NAMES[best]
     who = f"{len(right)} kinds of models. The best, {name}," if len(right) > 1 else f"{name} alone, which"

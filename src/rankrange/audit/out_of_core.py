@@ -1,7 +1,7 @@
 """Audits of tables that would not fit into memory: `audit_source` decides, and reads in parts where it must.
 
 The table is read twice: a sample of its rows decides what the columns are and how they are encoded, then all rows are
-written as plain numbers into a temporary folder. Fits and judgement are passes over these (`rankrange.shards`). What
+written as plain numbers into a temporary folder. Fits and posteriors are passes over these (`rankrange.shards`). What
 stays in memory is some sixty bytes per row.
 """
 
@@ -29,9 +29,10 @@ from ..tables.encode import TableEncoder
 from ..tables.formats import batches, count_rows
 from ..tables.read import Source
 from .findings import Audit
-from .judgement import Judgement, Tell
+from .plan import Progress
 from .study import SHOWN, _cells, _words_of, audit_table, check_models, recorded_warnings
 from .target import RowNames, Target, _classes, find_target
+from .task_result import TaskResult
 
 # Measured as peaks of whole audits with a page, 20,000 to 300,000 rows of CSV, 10 to 15 columns: 282, 454 and 712 MB
 # where this says 310, 447 and 726. Python with its packages; and for each byte of CSV text, or of columns unpacked,
@@ -99,7 +100,7 @@ def audit_source(
     target: Sequence[str],
     *,
     check: Callable[[str], None] = lambda task: None,
-    tell: Tell,
+    progress: Progress,
     **options: Any,
 ) -> Audit:
     """Audit a file, in memory where it fits, else in passes over the file.
@@ -112,7 +113,7 @@ def audit_source(
         The column to predict, or several.
     check : callable
         Is told the task before anything is fitted, and may raise an error.
-    tell : callable
+    progress : callable
         Is told a few words before each part of the work.
     **options
         Those of `audit_table`.
@@ -122,32 +123,32 @@ def audit_source(
     Audit
         Everything that was found.
     """
-    if can_be_read_in_passes(source, target, options) and not fits_memory(source):
-        found = _Beyond(source, target[0], tell, **options).audit(check)
+    if can_be_read_out_of_core(source, target, options) and not fits_memory(source):
+        found = _OutOfCore(source, target[0], progress, **options).audit(check)
         if found is not None:
             return found
-    tell(f"reading {source.path.name}")
+    progress(f"reading {source.path.name}")
     table = source.read()
     reading = (options.get("dates"), options.get("decimal"))
     check(find_target(table, target, options.get("task", "auto"), options.get("labels_by"), reading).task)
-    return audit_table(table, target, name=source.path.name, source=source, tell=tell, **options)
+    return audit_table(table, target, name=source.path.name, source=source, progress=progress, **options)
 
 
-def can_be_read_in_passes(source: Source, target: Sequence[str], options: dict[str, Any]) -> bool:
+def can_be_read_out_of_core(source: Source, target: Sequence[str], options: dict[str, Any]) -> bool:
     """One file of a format that comes in batches, one target, and no option that needs all rows at once."""
     in_batches = source.kind in ("csv", "parquet", "arrow", "stream") and not source.parts
     held = any(options.get(name) is not None for name in _NEED_ALL_ROWS)
     return in_batches and len(target) == 1 and options.get("task") != "labels" and not held
 
 
-class _Beyond:
+class _OutOfCore:
     """An audit in parts: what the table is, its rows as numbers on disk, and what passes over them find."""
 
     def __init__(
         self,
         source: Source,
         column: str,
-        tell: Tell,
+        progress: Progress,
         *,
         task: str = "auto",
         ignore: Sequence[str] = (),
@@ -165,7 +166,7 @@ class _Beyond:
             raise TypeError(f"an audit has no option {unknown[0]!r}; see rankrange.audit.audit_table for all of them")
         self.models = models  # jobs play no part, which `_settings` says
         self.target_forms: dict[str, str] = {}
-        self.source, self.column, self.tell, self.task, self.seed = source, column, tell, task, seed
+        self.source, self.column, self.progress, self.task, self.seed = source, column, progress, task, seed
         self.ignore, self.forms = list(ignore), (dates, decimal)
         self.rest = [name for name in source.names if name != column and name not in set(ignore)]
         self.start = time.perf_counter()
@@ -174,7 +175,7 @@ class _Beyond:
 
     def audit(self, check: Callable[[str], None]) -> Audit | None:
         """The whole audit; None where the table is needed in memory: for sets of labels, and trees on numbers."""
-        self.tell(f"reading {self.source.path.name}: counting its rows")
+        self.progress(f"reading {self.source.path.name}: counting its rows")
         n, types = count_rows(self.source)
         sample, numbers = self._sampled(n, types)
         found = find_target(sample, [self.column], self.task, None, self.forms)
@@ -185,7 +186,7 @@ class _Beyond:
         check(found.task)
         # Imported only now: most audits fit into memory and need nothing of shards.
         from ..shards.scanned import scan
-        from .in_passes import judge_classes_in_passes, judge_numbers_in_passes
+        from .out_of_core_models import classify_out_of_core, regress_out_of_core
 
         self.rest = [name for name in self.rest if not _counts_rows(sample.column(name), numbers)]
         encoder = TableEncoder(*self.forms).fit(sample.select(self.rest))
@@ -194,27 +195,27 @@ class _Beyond:
             with recorded_warnings() as raised:
                 before = len(raised)
                 target = self._encoded(encoder, found, types, n, Path(folder))
-                rows = _Told(scan(f"{folder}/X.npy", target=f"{folder}/y.npy"), self.tell)
+                rows = _ReportedShards(scan(f"{folder}/X.npy", target=f"{folder}/y.npy"), self.progress)
                 if target.task == "classes":
                     trees = self.models != "linear"
-                    judgement = judge_classes_in_passes(rows, target, Path(folder) / "X.npy", self.seed, trees)
+                    result = classify_out_of_core(rows, target, Path(folder) / "X.npy", self.seed, trees)
                 else:
-                    judgement = judge_numbers_in_passes(rows, target, Path(folder) / "X.npy", self.seed)
+                    result = regress_out_of_core(rows, target, Path(folder) / "X.npy", self.seed)
                 words = _words_of(raised[before:])
-            result = self._result(target, judgement, encoder, types, n, words)
+            audit = self._audit_of(target, result, encoder, types, n, words)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
         # The reasons of the suspects are read from the folder when they are asked for.
-        weakref.finalize(result, shutil.rmtree, folder, ignore_errors=True)
-        return result
+        weakref.finalize(audit, shutil.rmtree, folder, ignore_errors=True)
+        return audit
 
     def _sampled(self, n: int, types: dict[str, Any]) -> tuple[Any, Array]:
         import pyarrow
 
         from ..shards.shard_kernels import hashed
 
-        self.tell(f"reading {self.source.path.name}: a sample of its {n:,} rows")
+        self.progress(f"reading {self.source.path.name}: a sample of its {n:,} rows")
         threshold = np.uint64(min(int(SAMPLE_ROWS / max(n, 1) * 2.0**64), 2**64 - 1))
         parts, numbers, at = [], [], 0
         for batch in batches(self.source, [*self.rest, self.column], types):
@@ -237,7 +238,7 @@ class _Beyond:
                 f"an audit beyond memory needs {sized(needed)} of disk in {folder.parent}, got {sized(room)}; make "
                 "room, or name another folder by TMPDIR"
             )
-        self.tell(f"reading {self.source.path.name}: {n:,} rows as {width:,} numbers each, {sized(needed)} on disk")
+        self.progress(f"reading {self.source.path.name}: {n:,} rows as {width:,} numbers each, {sized(needed)} on disk")
         kept_y, kept_rows, at = [], [], 0
         with open(folder / "X.npy", "wb") as file:
             _write_header(file, (n, width))
@@ -258,10 +259,10 @@ class _Beyond:
         notes = [f"{gone:,} rows without a target, or of classes that a sample of the rows does not have, are left out"]
         return replace(found, y=y, rows=rows, notes=notes if gone else [])
 
-    def _result(
-        self, target: Target, judgement: Judgement, encoder: TableEncoder, types: Any, n: int, words: list[str]
+    def _audit_of(
+        self, target: Target, result: TaskResult, encoder: TableEncoder, types: Any, n: int, words: list[str]
     ) -> Audit:
-        shown = target.rows[judgement.order[:SHOWN]]
+        shown = target.rows[result.order[:SHOWN]]
         beyond = (
             f"The table would not fit into memory ({sized(memory_needed(self.source))} needed), so it was audited in "
             f"passes over the file. What is told of its columns comes from a sample of {min(n, SAMPLE_ROWS):,} rows. "
@@ -271,12 +272,12 @@ class _Beyond:
             name=self.source.path.name,
             n_rows=n,
             target=target,
-            judgement=judgement,
+            result=result,
             columns=encoder.report_,
             feature_columns=[encoder.columns_[place]["name"] for place in encoder.owner_],
-            pipeline=Pipeline([("encode", encoder), ("model", judgement.model)]),
+            pipeline=Pipeline([("encode", encoder), ("model", result.model)]),
             settings=self._settings(target, encoder, n),
-            notes=[beyond, *target.notes, *judgement.notes, *words],
+            notes=[beyond, *target.notes, *result.notes, *words],
             cells=_cells(_picked(self.source, self.rest, shown, types), self.rest, np.arange(len(shown))),
             seconds=time.perf_counter() - self.start,
             source=self.source,
@@ -284,7 +285,7 @@ class _Beyond:
         )
 
     def _settings(self, target: Target, encoder: TableEncoder, n: int) -> dict[str, str]:
-        from .in_passes import FOLDS
+        from .out_of_core_models import FOLDS
 
         return {
             "task": target.task,
@@ -302,11 +303,11 @@ class _Beyond:
         }
 
 
-class _Told:
+class _ReportedShards:
     """Shards that say each pass."""
 
-    def __init__(self, rows: Any, tell: Tell) -> None:
-        self.rows, self.tell, self.count = rows, tell, 0
+    def __init__(self, rows: Any, progress: Progress) -> None:
+        self.rows, self.progress, self.count = rows, progress, 0
         self.columns, self.n_rows, self.n_columns = rows.columns, rows.n_rows, rows.n_columns
 
     def reduce(self, kernel: Any, message: Any) -> Any:
@@ -314,7 +315,7 @@ class _Told:
         self.count += 1
         fits = len(getattr(message, "requests", ())) or 1
         what = f"{kernel.__name__.replace('_', ' ')}{f', {fits} fits' if fits > 1 else ''}"
-        self.tell(f"pass {self.count} over {self.n_rows:,} rows ({what})")
+        self.progress(f"pass {self.count} over {self.n_rows:,} rows ({what})")
         return self.rows.reduce(kernel, message)
 
     def map_lazy(self, kernel: Any, message: Any) -> Any:

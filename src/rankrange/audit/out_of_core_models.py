@@ -15,12 +15,12 @@ from ..estimators import AoRRClassifier, AoRRRegressor
 from ..label_noise import actions
 from ..shards.fit import fit_on_shards
 from ..shards.fold_fits import regress_folds
-from ..shards.label_issues import ShardJudgement, judge_shards
+from ..shards.label_issues import ShardIssues, issues_in_shards
 from ..shards.shard_kernels import fold_numbers
-from .amounts import as_judgement, outlying
-from .classes import _LISTED, _gives, _weights
-from .judgement import Group, Interval, Judgement, Measure, blinded, facts_of, lost_groups
+from .classification import _LISTED, _gives, _weights
+from .regression import outlying, regression_result
 from .target import Target
+from .task_result import Group, Interval, Measure, TaskResult, blinded, facts_of, lost_groups
 
 # Fits of two models for each fold share their passes, eight in all.
 FOLDS = 4
@@ -31,11 +31,11 @@ _NORMAL = 1.96
 # ---- classes ---------------------------------------------------------------------------------------------------------
 
 
-def judge_classes_in_passes(rows: Any, target: Target, X: Path, seed: int, trees: bool = True) -> Judgement:
+def classify_out_of_core(rows: Any, target: Target, X: Path, seed: int, trees: bool = True) -> TaskResult:
     """Judge a target of classes by passes over `rows`, whose features are in the file X; `trees` may judge as well."""
     model = fit_on_shards(rows, AoRRClassifier(C="auto", random_state=seed, tol=1e-4))
     judge = AoRRClassifier(C=model.C_)
-    found = judge_shards(rows, judge, FOLDS, trees, seed, 0, every_row=True, cut=model.m_ / len(target.y))
+    found = issues_in_shards(rows, judge, FOLDS, trees, seed, 0, every_row=True, cut=model.m_ / len(target.y))
     names, present = target.names, model.classes_.astype(np.intp)
     model.classes_ = np.array(names, dtype=str)[present]
     suspects, todo = _listed(found)
@@ -47,7 +47,7 @@ def judge_classes_in_passes(rows: Any, target: Target, X: Path, seed: int, trees
     weights = np.zeros((len(names), model.coef_.shape[1]))
     weights[present] = _weights(model, list(range(len(present))))
     groups = _groups_of(found.suspects.sums, target, dropped, present)
-    judgement = Judgement(
+    result = TaskResult(
         task="classes",
         ordinary_name="logistic regression, all rows",
         robust_name="AoRR, worst rows ignored",
@@ -66,10 +66,10 @@ def judge_classes_in_passes(rows: Any, target: Target, X: Path, seed: int, trees
         loss_name="log loss",
         notes=lost_groups(groups),
     )
-    return blinded(judgement, 1.0 / len(present), judgement.measures[1])
+    return blinded(result, 1.0 / len(present), result.measures[1])
 
 
-def _listed(found: ShardJudgement) -> tuple[Array, Array]:
+def _listed(found: ShardIssues) -> tuple[Array, Array]:
     """The suspects, and at least the first rows of the ranking, as in memory; and what to do about each."""
     ranked = found.ranked
     todo = actions(ranked["p_wrong"], ranked["p_suggested"])
@@ -150,7 +150,7 @@ def _balanced(name: str, shares: list[Array], rows: Array) -> Measure:
 # ---- numbers ---------------------------------------------------------------------------------------------------------
 
 
-def judge_numbers_in_passes(rows: Any, target: Target, X: Path, seed: int) -> Judgement:
+def regress_out_of_core(rows: Any, target: Target, X: Path, seed: int) -> TaskResult:
     """Judge a target of numbers by passes over `rows`, whose features are in the file X."""
     scaler = RobustScaler(unit_variance=True).fit(target.y[:: 1 + len(target.y) // _SOME_ROWS, None])
     y = scaler.transform(target.y[:, None])[:, 0].astype(np.float32)
@@ -164,7 +164,7 @@ def judge_numbers_in_passes(rows: Any, target: Target, X: Path, seed: int) -> Ju
     wrong, noise = _outlying_of_all(residual / width)
     order = np.flatnonzero(wrong >= POSSIBLE)
     order = order[np.argsort(-np.abs(residual[order] / width[order]), kind="stable")]
-    return as_judgement(
+    return regression_result(
         target,
         scaler,
         fitted,

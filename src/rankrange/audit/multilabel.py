@@ -11,20 +11,21 @@ from scipy.stats import rankdata
 from ..core.arrays import Array
 from ..core.losses import TKML
 from ..crossfit.folds import PENALTIES, deal, hold_out
-from ..crossfit.opinions import POOL, label_set_shares
-from ..crossfit.simple import smooth_label_sets
+from ..crossfit.predictions import POOL, label_set_shares
+from ..crossfit.simple_models import smooth_label_sets
 from ..estimators import TKMLClassifier
 from ..estimators.baselines import LogisticPerLabel
 from ..label_noise import LIKELY, POSSIBLE, SURE, LabelNoiseModel
 from ..metrics import top_k_labels
-from .judgement import Group, Interval, Judgement, Measure, Plan, Tell, actions_of, blinded, facts_of, fold_masks
+from .plan import Plan, Progress, fold_masks
 from .target import Target
+from .task_result import Group, Interval, Measure, TaskResult, actions_of, blinded, facts_of
 
 # Shares of rows to ignore that are tried; TKML has no path over m, so each is a fit.
 _SHARES = (0.0, 0.05, 0.1, 0.2)
 
 
-def judge_labels(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement:
+def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -> TaskResult:
     """Judge a target of sets of labels.
 
     Parameters
@@ -35,32 +36,32 @@ def judge_labels(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement:
         Their labels as a mask.
     plan : Plan
         How much work there is to do.
-    tell : callable
+    progress : callable
         Is told what is being done.
 
     Returns
     -------
-    Judgement
+    TaskResult
         What was found about each row.
     """
     Y, names = target.y, target.names
     n, L = Y.shape
     top_k = int(np.clip(round(float(Y.sum(axis=1).mean())), 1, L - 1))
-    tell("choosing the penalty")
+    progress("choosing the penalty")
     penalty = _choose_penalty(X, Y, top_k, plan)
     masks = fold_masks(np.minimum(Y.sum(axis=1), top_k + 1), plan)
     scores, fold_m = np.empty((2, n, L)), [0] * plan.folds
-    tell(f"fitting both models without part 1 of {plan.folds}")
+    progress(f"fitting both models without part 1 of {plan.folds}")
     for f, part in enumerate(plan.each(_fold, ((X, Y, test, top_k, penalty, plan, f) for f, test in enumerate(masks)))):
         scores[:, masks[f]], fold_m[f] = part
         if f + 1 < plan.folds:
-            tell(f"fitting both models without part {f + 2} of {plan.folds}")
-    tell("fitting the model on all rows")
+            progress(f"fitting both models without part {f + 2} of {plan.folds}")
+    progress("fitting the model on all rows")
     model = _fit_robust(X, Y, names, top_k, penalty, plan, plan.folds, plan.blocks())
-    tell("looking for wrong labels")
+    progress("looking for wrong labels")
     cells, noise = _wrong_cells(X, target.judged, expit(scores[0]), plan)
     noise = noise.without(float((target.judged != Y).mean()))
-    cells[target.mended] = 0.0
+    cells[target.relabelled] = 0.0
     wrong = cells.max(axis=1)
     order = np.argsort(-wrong, kind="stable")
     order = order[wrong[order] >= POSSIBLE]
@@ -71,7 +72,7 @@ def judge_labels(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement:
     worst = cells[order].argmax(axis=1)
     sign = np.where(Y[order, worst], -1.0, 1.0)
     place = np.array([model.classes_.tolist().index(name) for name in names])  # the model sorts its labels
-    judgement = Judgement(
+    result = TaskResult(
         task="labels",
         ordinary_name="logistic regression a label",
         robust_name=f"top-{top_k} learning with the ranked range",
@@ -92,7 +93,7 @@ def judge_labels(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement:
         notes=["The share of wrong labels counts each yes or no of each row on its own."],
     )
     always = np.broadcast_to(Y.mean(axis=0), Y.shape)  # what is right if the most frequent labels are always said
-    return blinded(judgement, float(_right(Y, always, top_k).mean()), judgement.measures[0])
+    return blinded(result, float(_right(Y, always, top_k).mean()), result.measures[0])
 
 
 def _choose_penalty(X: Array, Y: Array, top_k: int, plan: Plan, among: Array | None = None) -> float:

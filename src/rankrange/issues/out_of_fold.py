@@ -16,7 +16,7 @@ from ..core.flips import wrong_labels
 from ..crossfit.folds import Folds
 from ..crossfit.models import Task, fit_folds
 from ..crossfit.numeric import numeric_view
-from ..crossfit.opinions import label_shares, log_probabilities, logistic_objective, trimmed_fits
+from ..crossfit.predictions import label_shares, log_probabilities, logistic_objective, trimmed_fits
 from ..estimators import AoRRClassifier
 from ..label_noise import mixture_weights
 
@@ -70,7 +70,7 @@ class Data:
             raise ValueError(f"need at least two classes in y, got only {classes.tolist()}; nothing can be wrong here")
         if not fitted and counts.min() < 2:
             raise ValueError(_too_rare(classes, counts))
-        return cls(X, codes, classes, codes if learn_from is None else _mended(learn_from, classes, len(y)), index)
+        return cls(X, codes, classes, codes if learn_from is None else _relabelled(learn_from, classes, len(y)), index)
 
     def scaled(self, far: Array) -> Data:
         """The same with columns in units of their standard deviation over near rows; far ones would stretch it.
@@ -140,7 +140,7 @@ def _as_numbers(X: Any) -> Any:
         ) from error
 
 
-def _mended(learn_from: Any, classes: Array, n: int) -> Array:
+def _relabelled(learn_from: Any, classes: Array, n: int) -> Array:
     """The codes of labels that stand in for y in all fits, checked."""
     labels = _labels("learn_from", learn_from)
     if len(labels) != n:
@@ -157,7 +157,7 @@ def _mended(learn_from: Any, classes: Array, n: int) -> Array:
 
 
 @dataclass(frozen=True)
-class Views:
+class Predictions:
     """Out-of-sample log probabilities, and the losses above which a row is cut.
 
     logs (V, R, n, K): V fits of growing m, the ordinary one first, R repeats. `best` is the fit that trains best, and
@@ -169,13 +169,13 @@ class Views:
     cuts: Array
     C: float | None = None
 
-    def opinion(self, view: int) -> Array:
+    def member(self, view: int) -> Array:
         """(n, K): the probabilities by one of the fits, the mean over repeats."""
         return np.asarray(np.exp(self.logs[view].mean(axis=0)))
 
 
-def given_views(pred_probs: Any, data: Data) -> Views:
-    """Views made of ready-made probabilities, checked."""
+def given_predictions(pred_probs: Any, data: Data) -> Predictions:
+    """Predictions made of ready-made probabilities, checked."""
     P = check_array(_in_order(pred_probs, data.classes), dtype=np.float64)
     shape = (len(data.codes), len(data.classes))
     if P.shape != shape:
@@ -187,7 +187,7 @@ def given_views(pred_probs: Any, data: Data) -> Views:
         raise ValueError(
             "pred_probs must be probabilities: none negative, and each row must sum to 1; divide each row by its sum"
         )
-    return _views_of(np.log(np.maximum(P, 1e-12))[None, None], data)
+    return _predictions_of(np.log(np.maximum(P, 1e-12))[None, None], data)
 
 
 def _in_order(pred_probs: Any, classes: Array) -> Any:
@@ -201,18 +201,18 @@ def _in_order(pred_probs: Any, classes: Array) -> Any:
     )
 
 
-def _views_of(logs: Array, data: Data) -> Views:
-    """Views of one fit; rows are cut above the share of losses that are estimated to be wrong."""
+def _predictions_of(logs: Array, data: Data) -> Predictions:
+    """Predictions of one fit; rows are cut above the share of losses that are estimated to be wrong."""
     plain = wrong_labels(logs[0].mean(axis=0), data.codes)
     losses = -logs[0][:, np.arange(len(data.codes)), data.codes]
     cut = np.quantile(losses, 1.0 - max(plain.rate, 1.0 / len(data.codes)), axis=1, keepdims=True)
-    return Views(logs, 0, np.broadcast_to(cut, losses.shape))
+    return Predictions(logs, 0, np.broadcast_to(cut, losses.shape))
 
 
-def foreign_views(
+def estimator_predictions(
     data: Data, X: Any, estimator: Any, tests: Array, repeats: Array, n_jobs: int | None, report: Report
-) -> Views:
-    """Views of a classifier of another package.
+) -> Predictions:
+    """Predictions of a classifier of another package.
 
     Parameters
     ----------
@@ -241,13 +241,13 @@ def foreign_views(
     for repeat, test, P in zip(repeats, tests, found.parts, strict=True):
         logs[repeat][test] = np.log(np.maximum(P, 1e-12))
     report(f"{len(tests)} folds fitted")
-    return _views_of(logs[None], data)
+    return _predictions_of(logs[None], data)
 
 
-def trimmed_views(
+def trimmed_predictions(
     data: Data, estimator: AoRRClassifier | None, tests: Array, repeats: Array, far: Array, report: Report
-) -> Views:
-    """Views of an ordinary fit and of fits that cut about as many rows as seem wrong.
+) -> Predictions:
+    """Predictions of an ordinary fit and of fits that cut about as many rows as seem wrong.
 
     Parameters
     ----------
@@ -273,14 +273,14 @@ def trimmed_views(
     for repeat, limit, (rows, scores) in zip(repeats, fits.cuts(2), parts, strict=True):
         logs[:, repeat, rows] = log_probabilities(scores)
         cuts[repeat, rows] = limit
-    return Views(logs, 2, cuts, fits.sets.C / objective.total)
+    return Predictions(logs, 2, cuts, fits.sets.C / objective.total)
 
 
 # Of so many rows at most the neighbours are asked first, whether they add anything.
 _ASKED = 2000
 
 
-def neighbour_view(data: Data, plain: Array, far: Array, rng: np.random.Generator) -> Array | None:
+def neighbour_predictions(data: Data, plain: Array, far: Array, rng: np.random.Generator) -> Array | None:
     """The probabilities that the labels of the nearest rows give; None where they add nothing to the others.
 
     First some rows are asked: a gain of up to two standard errors in the likelihood of their labels counts as none.

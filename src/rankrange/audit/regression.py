@@ -20,21 +20,9 @@ from ..core.objective import Design, Objective
 from ..crossfit.residuals import Widths, local_scale, sizes
 from ..estimators import AoRRRegressor
 from ..pages.text import number
-from .judgement import (
-    Group,
-    Interval,
-    Judgement,
-    Measure,
-    Plan,
-    Tell,
-    actions_of,
-    choose_penalty,
-    facts_of,
-    fit_ordinary,
-    fit_robust,
-    fold_masks,
-)
+from .plan import Plan, Progress, choose_penalty, fit_ordinary, fit_robust, fold_masks
 from .target import Target
+from .task_result import Group, Interval, Measure, TaskResult, actions_of, facts_of
 
 _GROUPS = 5
 # Shapes of right residuals: 2 is the normal, 1 has exponential tails.
@@ -45,7 +33,7 @@ _SKEWED, _FEW = 3.0, 10
 _BOOSTED_ON, _EXTRA_UP_TO, _EXTRA_TREES = 40_000, 20_000, 60
 
 
-def judge_numbers(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement:
+def study_regression(X: Array, target: Target, plan: Plan, progress: Progress) -> TaskResult:
     """Judge a target of numbers.
 
     Parameters
@@ -56,28 +44,28 @@ def judge_numbers(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
         Their numbers.
     plan : Plan
         How much work is done.
-    tell : callable
+    progress : callable
         Is told a few words before each part of the work.
 
     Returns
     -------
-    Judgement
+    TaskResult
         What was found about each row.
     """
     scaler = RobustScaler(unit_variance=True).fit(target.y[:, None])
     y = scaler.transform(target.y[:, None])[:, 0].astype(X.dtype)
-    tell("choosing the penalty")
+    progress("choosing the penalty")
     penalty = choose_penalty(_objective(X, y), plan)
     masks, fold_m = fold_masks(np.zeros(len(y), dtype=np.intp), plan), [0] * plan.folds
     guess = np.empty((2, len(y)))
-    tell(f"fitting both models without part 1 of {plan.folds}")
+    progress(f"fitting both models without part 1 of {plan.folds}")
     for f, part in enumerate(plan.each(_fold, ((X, y, test, penalty, plan, f) for f, test in enumerate(masks)))):
         guess[:, masks[f]], fold_m[f] = part
         if f + 1 < plan.folds:
-            tell(f"fitting both models without part {f + 2} of {plan.folds}")
-    tell("fitting the model on all rows")
+            progress(f"fitting both models without part {f + 2} of {plan.folds}")
+    progress("fitting the model on all rows")
     fitted = fit_robust(AoRRRegressor, X, y, penalty, plan, plan.folds, plan.blocks())
-    tell("looking for wrong numbers")
+    progress("looking for wrong numbers")
     best = guess[1] if plan.models == "linear" else _best_guess(X, y, masks, guess[1], plan)
     residual = y.astype(np.float64) - best
     width = Widths.of(residual, X).of_rows(X)
@@ -86,10 +74,10 @@ def judge_numbers(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
     if (wrong >= POSSIBLE).any():
         wrong = np.minimum(wrong, outlying(judged / _scatter(X, judged, masks, plan))[0])
         noise = Interval(float(wrong.mean()), min(noise.low, Interval.of_mean(wrong).low), noise.high)
-    wrong, noise = np.where(target.mended, 0.0, wrong), noise.without(float(target.mended.mean()))
+    wrong, noise = np.where(target.relabelled, 0.0, wrong), noise.without(float(target.relabelled.mean()))
     order = np.argsort(-np.abs(residual / width), kind="stable")
     order = order[wrong[order] >= POSSIBLE]
-    return as_judgement(
+    return regression_result(
         target,
         scaler,
         fitted,
@@ -104,7 +92,7 @@ def judge_numbers(X: Array, target: Target, plan: Plan, tell: Tell) -> Judgement
     )
 
 
-def as_judgement(
+def regression_result(
     target: Target,
     scaler: RobustScaler,
     fitted: AoRRRegressor,
@@ -117,7 +105,7 @@ def as_judgement(
     order: Array,
     noise: Interval,
     rows: Array,
-) -> Judgement:
+) -> TaskResult:
     """What is told of numbers; errors (of both models) and residuals are in the units that the models were fitted in.
 
     Parameters
@@ -145,12 +133,12 @@ def as_judgement(
 
     Returns
     -------
-    Judgement
+    TaskResult
         In the units of the numbers.
     """
     scale, off = float(scaler.scale_[0]), residual[order]
     expected = target.y[order] - scale * off.astype(np.float64)
-    return Judgement(
+    return TaskResult(
         task="numbers",
         ordinary_name="least squares, all rows",
         robust_name="AoRR, worst rows ignored",

@@ -10,8 +10,8 @@ from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
 from rankrange import RankedRangeClassifier, noise
 from rankrange.crossfit.folds import draw_folds
 from rankrange.crossfit.numeric import standardised, with_levels
-from rankrange.crossfit.opinions import linear_opinions
-from rankrange.crossfit.simple import _LEAVES, _joined_leaves, smooth_forests, smooth_functions
+from rankrange.crossfit.predictions import linear_predictions
+from rankrange.crossfit.simple_models import _LEAVES, _joined_leaves, smooth_forests, smooth_functions
 
 
 def told(P, codes):
@@ -32,7 +32,7 @@ def test_a_line_learns_a_level_that_only_rows_far_out_have(seed):
     codes = (rng.random(600) < np.where(rare, 0.8, 0.2)).astype(np.intp)
     X, folds = standardised(X), draw_folds(600, rng, strata=codes, n_folds=5, n_repeats=1)
     usual = cross_val_predict(LogisticRegression(C=0.1), X, codes, cv=5, method="predict_proba")
-    assert told(linear_opinions(X, codes, 2, folds)[0], codes) > told(usual, codes) - 0.01
+    assert told(linear_predictions(X, codes, 2, folds)[0], codes) > told(usual, codes) - 0.01
 
 
 def test_numbers_of_few_values_have_columns_of_levels_beside_them():
