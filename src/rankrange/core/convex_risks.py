@@ -18,6 +18,9 @@ from .arrays import Array
 from .rank_weights import Smoothed, Spectrum
 
 
+_ROWS = 4096  # rows that are made dense at a time
+
+
 @dataclass(frozen=True, eq=False)
 class RowRisk:
     """The mean of the losses with convex weights by rank, times a factor."""
@@ -46,10 +49,13 @@ class RowRisk:
         rows = np.flatnonzero(shared & (p > 0))
         _, block = np.unique(blocks[rows], return_inverse=True)
         inside = sp.csr_matrix((p[rows] * slope[rows], (block, rows)), shape=(block.max() + 1, design.n))
-        sums = _times(inside, design)
-        mass = np.bincount(block, weights=p[rows])
-        own = design.gram(p[rows] * slope[rows] ** 2, rows)
-        return (self.factor / width) * (own - (sums / mass[:, None]).T @ sums)
+        means = _times(inside, design) / np.bincount(block, weights=p[rows])[:, None]
+        total = np.zeros((design.p, design.p))
+        for start in range(0, len(rows), _ROWS):  # centred before they are squared: the sums would cancel
+            some = slice(start, start + _ROWS)
+            apart = _scaled(design, rows[some], slope[rows[some]]) - means[block[some]]
+            total += (p[rows[some]][:, None] * apart).T @ apart
+        return (self.factor / width) * total
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +109,13 @@ class GroupRisk:
         by_group = np.zeros(len(self.sizes))
         by_group[self.present] = share / self.sizes[self.present]
         return by_group[self.groups] * self.caps
+
+
+def _scaled(design: Any, rows: Array, slope: Array) -> Array:
+    """The rows of [X, 1], each times its slope, as a dense array."""
+    block = design.X[rows]
+    block = (block.toarray() if sp.issparse(block) else block) * slope[:, None]
+    return np.column_stack([block, slope]) if design.fit_intercept else np.asarray(block, dtype=np.float64)
 
 
 def _times(left: Any, design: Any) -> Array:

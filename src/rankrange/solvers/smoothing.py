@@ -24,8 +24,8 @@ from .descent import Result, relative
 from .majorise import bilevel
 from .multistart import multistart
 
-# Widths fall by this factor, at most so many times; a width starts at the standard deviation of the losses.
-_FALL, _WIDTHS = 0.1, 16
+# Widths start at the standard deviation of the losses and fall by this factor.
+_FALL = 0.1
 _STEPS = 60  # Newton steps at one width
 _ARMIJO = 1e-4
 
@@ -99,9 +99,8 @@ def _starts(objective: Objective, start: Array | None, settings: Any) -> list[Ar
     zero = np.zeros((objective.n_outputs, objective.design.p))
     ordinary = bilevel(_average(objective), zero, tol=1e-4).w
     found = [ordinary] if start is None else [start, ordinary]
-    s = objective.losses(objective.design.scores(ordinary))
-    if objective.m == 0 and objective.aggregate.majorant(s, 0, objective.sample_weight)[1] is None:
-        return found[:1]  # convex: every start leads to the same value
+    if _is_convex(objective, _touching(objective, ordinary)):
+        return found[:1]  # every start leads to the same value
     aggregate, m = objective.aggregate.start(objective.m)
     m = m if m == objective.m else m * objective.total
     trimmed = replace(objective, aggregate=aggregate, m=float(np.floor(m)), k=objective.total)
@@ -118,7 +117,7 @@ def _average(objective: Objective) -> Objective:
 
 def _descend(objective: Objective, W: Array, settings: Any) -> _End:
     """Convex problems, each touching the objective where the last one ended, until one lowers it no more."""
-    value, steps, gap, width = objective.value(W), 0, np.inf, np.inf
+    value, steps, gap, width = objective.value(W), 0, np.inf, None
     settings.log("start", value)
     while steps < settings.max_iter:
         problem = _touching(objective, W)
@@ -128,9 +127,17 @@ def _descend(objective: Objective, W: Array, settings: Any) -> _End:
         if lowered > 0:
             W, value = end, value - lowered
         settings.log("smoothing", value)
+        if _is_convex(objective, problem):
+            return _End(W, value, gap, max(steps, 1))
         if lowered <= 0.1 * settings.tol * abs(value):
             break
+    # The last problem touched where the descent ended, but for what was gained since.
     return _End(W, value, gap + max(lowered, 0.0), max(steps, 1))
+
+
+def _is_convex(objective: Objective, problem: Problem) -> bool:
+    """Whether the convex problem is the objective itself."""
+    return objective.m == 0 and problem.tilt is None
 
 
 def _touching(objective: Objective, W: Array) -> Problem:
@@ -140,24 +147,25 @@ def _touching(objective: Objective, W: Array) -> Problem:
 
 
 def _solve(
-    problem: Problem, W: Array, tol: float, budget: int, width: float, scale: float
+    problem: Problem, W: Array, tol: float, budget: int, width: float | None, scale: float
 ) -> tuple[Array, float, int, float]:
     """The minimum of one convex problem, its gap, the steps taken, and a width to begin the next one with.
 
     `scale` is the objective's value, of which `tol` is a share.
     """
-    s = problem.objective.losses(problem.objective.design.scores(W))
-    width, steps = min(width, max(float(np.std(s)), 1e-12)), 0
-    first, enough = width, 0.5 * tol * max(abs(scale), 1e-9)
+    least, enough, steps = 1e-13 * max(abs(scale), 1e-9), 0.5 * tol * max(abs(scale), 1e-9), 0
+    if width is None:
+        width = float(np.std(problem.objective.losses(problem.objective.design.scores(W))))
+    first = width = max(width, least)
     best, value, bound = W, problem.value(W), -np.inf
     method = _newton if _has_matrix(problem.objective) else _quasi_newton
-    for _ in range(_WIDTHS):
+    while True:
         W, used = method(problem, W, width, max(1, min(_STEPS, budget - steps)), 0.1 * enough)
         steps += used
         reached, bound = problem.value(W), max(bound, problem.bound(W, width))
         if reached < value:
             best, value = W, reached
-        if value - bound <= enough or steps >= budget:
+        if value - bound <= enough or steps >= budget or width * _FALL < least:
             break
         width *= _FALL
     return best, value - bound, steps, min(first, width / _FALL)
