@@ -265,19 +265,19 @@ def test_models_linear_asks_no_trees_about_numbers(monkeypatch):
     audit_table(_table(), "price", models="linear", jobs=1, ignore=["kind", "tags"])
 
 
-def _file(tmp_path):
+def _file(tmp_path, n):
     arrow_csv, pa = pytest.importorskip("pyarrow.csv"), pytest.importorskip("pyarrow")
     path = tmp_path / "t.csv"
-    arrow_csv.write_csv(pa.table(_table(2000)), path)
+    arrow_csv.write_csv(pa.table(_table(n)), path)
     return path
 
 
 def test_an_audit_in_passes_uses_or_refuses_each_option(tmp_path, monkeypatch):
-    path = _file(tmp_path)
-    from rankrange.audit import audit_file, out_of_core, out_of_core_models
+    path = _file(tmp_path, 600)
+    from rankrange.audit import audit_file, memory, out_of_core_models
     from rankrange.errors import UserError
 
-    monkeypatch.setattr(out_of_core, "free_memory", lambda: 1)
+    monkeypatch.setattr(memory, "free_memory", lambda: 1)
     asked = []
     judge = out_of_core_models.issues_in_shards
     monkeypatch.setattr(out_of_core_models, "issues_in_shards", lambda *a, **k: asked.append(a[3]) or judge(*a, **k))
@@ -295,24 +295,24 @@ def test_an_audit_in_passes_uses_or_refuses_each_option(tmp_path, monkeypatch):
 
 def test_a_target_of_money_is_read_the_same_way_in_passes(tmp_path, monkeypatch):
     pytest.importorskip("pyarrow")
-    from rankrange.audit import audit_file, out_of_core
+    from rankrange.audit import audit_file, memory
 
     rng = np.random.default_rng(0)
     x = rng.normal(size=1500)
     lines = [f'{a},"{b:,.3f}"' for a, b in zip(x, 2000 + 100 * x + rng.normal(size=1500), strict=True)]
     path = _written(tmp_path / "t.csv", "\n".join(["x,price", *lines]))
-    monkeypatch.setattr(out_of_core, "free_memory", lambda: 1)
+    monkeypatch.setattr(memory, "free_memory", lambda: 1)
     found = audit_file(path, "price", decimal="point")
     assert (found.target.task, len(found.target.y)) == ("numbers", 1500)
     assert 1000 < np.median(found.target.y) < 3000
 
 
 def test_what_needs_memory_is_not_promised_in_passes(tmp_path, monkeypatch, capsys):
-    path = _file(tmp_path)
-    from rankrange.audit import out_of_core
+    path = _file(tmp_path, 200)
+    from rankrange.audit import memory
     from rankrange.cli import main
 
-    monkeypatch.setattr(out_of_core, "free_memory", lambda: 1)
+    monkeypatch.setattr(memory, "free_memory", lambda: 1)
     options = ["--target", "kind", "--ignore", "price", "--ignore", "tags", "--models", "linear", "--jobs", "1"]
     assert main(["audit", str(path), *options, "--group", "day"]) == 0
     told = capsys.readouterr().err

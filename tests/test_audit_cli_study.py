@@ -205,7 +205,7 @@ def test_an_interval_of_a_mean_covers_it_at_its_rate():
 
 def test_more_rows_are_planned_with_fewer_folds_and_samples():
     plans = [Plan.of(n, 30, 1, 1, 0) for n in (500, 100_000, 1_000_000)]
-    assert [plan.folds for plan in plans] == [5, 5, 2] or [plan.folds for plan in plans] == [5, 3, 2]
+    assert [plan.n_folds for plan in plans] == [5, 5, 2] or [plan.n_folds for plan in plans] == [5, 3, 2]
     assert plans[2].m_rows <= 50_000
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rankrange import find_label_issues
-from rankrange.audit import audit_file, out_of_core, out_of_core_models
+from rankrange.audit import audit_file, from_file, memory, out_of_core, out_of_core_models
 from rankrange.audit.regression import outlying
 from rankrange.cli.entry import main
 from rankrange.shards import fit
@@ -25,7 +25,7 @@ N = 12_000
 @pytest.fixture(autouse=True)
 def _no_memory(monkeypatch):
     """A machine with one byte of free memory, and a sample that is smaller than the table."""
-    monkeypatch.setattr(out_of_core, "free_memory", lambda: 1)
+    monkeypatch.setattr(memory, "free_memory", lambda: 1)
     monkeypatch.setattr(out_of_core, "SAMPLE_ROWS", 4_000)
     monkeypatch.setattr(out_of_core_models, "_SOME_ROWS", 4_000)
     monkeypatch.setattr(fit, "SAMPLE_ROWS", 4_000)
@@ -146,8 +146,8 @@ def test_no_room_on_the_disk_is_one_sentence(tmp_path, monkeypatch, capsys):
 
 
 def test_a_table_that_fits_is_read_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr(out_of_core, "free_memory", lambda: 10**12)
-    monkeypatch.setattr(out_of_core, "audit_table", lambda table, target, **options: table.num_rows)
+    monkeypatch.setattr(memory, "free_memory", lambda: 10**12)
+    monkeypatch.setattr(from_file, "audit_table", lambda table, target, **options: table.num_rows)
     path, _ = written(tmp_path, "parquet")
     assert audit_file(path, "price", ignore=["label"]) == N
 

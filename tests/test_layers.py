@@ -165,8 +165,9 @@ def cycle_in(graph):
 
 
 def test_modules_do_not_import_each_other_in_a_circle():
+    """Imports inside a function count: they hide a circle from Python, not from a reader."""
     graph = {
-        module: {i.target for i in imports_of(module) if i.target and not (i.lazy or i.typing_only)} - {module}
+        module: {i.target for i in imports_of(module) if i.target and not i.typing_only} - {module}
         for module in SOURCES
     }
     assert cycle_in(graph) is None

@@ -13,7 +13,7 @@ from ..core.objective import Design, Objective
 from ..estimators import AoRRClassifier
 from ..issues.find import find_label_issues
 from ..issues.suspects import LabelIssues
-from .plan import Plan, Progress, choose_penalty, fit_ordinary, fit_robust, fold_masks
+from .plan import Plan, Progress, choose_penalty, fit_ordinary, fit_robust
 from .target import Target
 from .task_result import Group, Interval, Measure, TaskResult, blinded, facts_of, lost_groups
 
@@ -54,18 +54,19 @@ def study_classification(X: Array, target: Target, plan: Plan, progress: Progres
     """
     codes, names = target.y, target.names
     n, K = len(codes), len(names)
+    plan = plan.draw(codes)
     progress("choosing the penalty")
     penalty = choose_penalty(_objective(X, codes, K), plan)
     logs = np.empty((2, n, K), dtype=np.float32)
-    masks, fold_m = fold_masks(codes, plan), [0] * plan.folds
-    progress(f"fitting both models without part 1 of {plan.folds}")
-    for f, part in enumerate(plan.each(_fold, ((X, codes, test, penalty, plan, f) for f, test in enumerate(masks)))):
-        logs[:, masks[f]], fold_m[f] = part
-        if f + 1 < plan.folds:
-            progress(f"fitting both models without part {f + 2} of {plan.folds}")
+    fold_m = [0] * plan.n_folds
+    progress(f"fitting both models without part 1 of {plan.n_folds}")
+    for f, part in enumerate(plan.each(_fold, ((X, codes, penalty, plan, f) for f in range(plan.n_folds)))):
+        logs[:, plan.of_fold(f)[1]], fold_m[f] = part
+        if f + 1 < plan.n_folds:
+            progress(f"fitting both models without part {f + 2} of {plan.n_folds}")
     progress("fitting the model on all rows")
     labels = np.array(names, dtype=str)[codes]
-    model = fit_robust(AoRRClassifier, X, labels, penalty, plan, plan.folds, plan.blocks())
+    model = fit_robust(AoRRClassifier, X, labels, penalty, plan, plan.n_folds, plan.blocks())
     progress("looking for wrong labels")
     # The same penalty judges labels and fits the model: what is told of one holds for the other.
     issues = _issues(X, target, AoRRClassifier(C=penalty), plan, logs)
@@ -120,15 +121,12 @@ def _issues(X: Array, target: Target, judge: AoRRClassifier, plan: Plan, logs: A
         given = np.exp(logs.astype(np.float64)).mean(axis=0) if plan.pred_probs is None else plan.pred_probs
         given = given / given.sum(axis=1, keepdims=True)
         return find_label_issues(X, codes, pred_probs=given, neighbours=False, random_state=plan.seed)
-    cv: Any = plan.folds
-    if plan.fold_of is not None:
-        cv = [(np.flatnonzero(plan.fold_of != f), np.flatnonzero(plan.fold_of == f)) for f in range(plan.folds)]
     return find_label_issues(
         X,
         codes,
         estimator=judge if plan.estimator is None else plan.estimator,
-        cv=cv,
-        neighbours=plan.models == "all" and plan.fold_of is None,
+        cv=plan.folds,
+        neighbours=plan.models == "all" and plan.together is None,
         trees=plan.models != "linear",
         learn_from=target.y,
         random_state=plan.seed,
@@ -174,11 +172,11 @@ def _objective(X: Array, codes: Array, K: int) -> Objective:
     return Objective(design, codes, Softmax(), 1.0, K, m=0, k=n)
 
 
-def _fold(X: Array, codes: Array, test: Array, penalty: float, plan: Plan, f: int) -> tuple[Array, int]:
+def _fold(X: Array, codes: Array, penalty: float, plan: Plan, f: int) -> tuple[Array, int]:
     """Log probabilities (2, test rows, K) of the ordinary and the robust fit on the other rows, and m of the latter."""
-    train = plan.train_of(test)
+    train, test = plan.of_fold(f)
     X_train, X_test = X[train], X[test]
-    if plan.fold_of is not None:  # rows that may not train may not choose the penalty either
+    if plan.together is not None:  # rows that may not train may not choose the penalty either
         penalty = choose_penalty(_objective(X_train, codes[train], int(codes.max()) + 1), plan, train)
     ordinary = fit_ordinary(AoRRClassifier, X_train, codes[train], penalty)
     robust = fit_robust(AoRRClassifier, X_train, codes[train], penalty, plan, f, plan.blocks(train))

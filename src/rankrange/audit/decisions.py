@@ -11,6 +11,7 @@ import csv
 import hashlib
 import io
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -110,12 +111,12 @@ def as_decisions(given: Any) -> Decisions:
     return given if isinstance(given, Decisions) else read_decisions(Path(given))
 
 
-def read_decisions(path: Path) -> Decisions:
+def read_decisions(path: str | os.PathLike[str]) -> Decisions:
     """Read decisions from the CSV that the page or `Audit.decisions` gave, as spreadsheet programs may have saved it.
 
     Parameters
     ----------
-    path : Path
+    path : path-like
         The file.
 
     Returns
@@ -140,6 +141,7 @@ def read_decisions(path: Path) -> Decisions:
     ...     read_decisions(path).made[0].choice
     'drop'
     """
+    path = Path(path)
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise UserError(f"decisions are a small CSV, got {path.stat().st_size:,} bytes in {path}; is it the table?")

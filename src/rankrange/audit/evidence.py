@@ -25,6 +25,8 @@ from .pictures import ColumnPicture, colours, column_picture, points_of
 from .target import Target
 from .task_result import TaskResult
 
+# Suspects on the page: so many, with so many columns of their values.
+SHOWN, SHOWN_IMAGES, SHOWN_COLUMNS, SHOWN_CHARS = 1000, 500, 40, 60
 # Suspects with their nearest rows, of each label; rows among which these are looked for.
 WITH_NEIGHBOURS, WITH_IMAGES, _NEAREST, _SEARCHED = 250, 100, 2, 30_000
 _SAMPLE = 20_000
@@ -413,3 +415,12 @@ def pixels_of(features: Any, rows: Array, side: int) -> list[bytes]:
     values = np.nan_to_num(np.stack([_as_array(chosen, i) for i in range(side * side)], axis=1))
     grey = np.clip(values * (255.0 / max(float(values.max()), 1e-12)), 0, 255).astype(np.uint8)
     return [row.tobytes() for row in grey]
+
+
+def cells_of(table: Any, columns: list[str], rows: Array) -> dict[str, list[str]]:
+    """The values of the suspects that are shown, as text."""
+    chosen = table.select(columns[:SHOWN_COLUMNS]).take(rows)
+    return {
+        name: [short_text(value, SHOWN_CHARS) for value in chosen.column(name).to_pylist()]
+        for name in columns[:SHOWN_COLUMNS]
+    }

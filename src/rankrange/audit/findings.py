@@ -12,7 +12,7 @@ import numpy as np
 
 from ..issues.suspects import WIDE
 from ..label_noise import LIKELY, POSSIBLE
-from ..pages.text import number, share_of
+from ..pages.text import share_of
 from ..tables.encode import ColumnReport
 from ..tables.write import write_whole
 from .decisions import Decision, Decisions, decisions_of, record
@@ -21,7 +21,7 @@ from .pictures import cut_curve, loss_bars
 from .problems import RowProblem, count_problems, problems_in_words
 from .review import Review
 from .target import RowNames, Target, plain_name, row_said
-from .task_result import TaskResult
+from .task_result import TaskResult, show, show_gain, show_range, unit
 
 _WORDS = {"classes": "labels", "numbers": "values", "labels": "labels"}
 
@@ -440,27 +440,6 @@ def _but(worse: list[Any], word: str) -> str:
         for m in worse
     ]
     return f"; {word} {', and '.join(said)}" if said else ""
-
-
-def show(measure: Any, value: float) -> str:
-    """A score as it is written: in percent, or with three digits."""
-    return f"{100 * value:.1f}%" if measure.percent else number(value, 4)
-
-
-def show_gain(measure: Any, value: float) -> str:
-    """A gain as it is written, with its sign."""
-    text = f"{100 * value:+.1f}" if measure.percent else ("+" if value >= 0 else "") + number(value, 3)
-    return text.replace("-", "\N{MINUS SIGN}")
-
-
-def show_range(measure: Any) -> str:
-    """The 95% interval of a gain as it is written."""
-    return f"{show_gain(measure, measure.gain.low)} to {show_gain(measure, measure.gain.high)}"
-
-
-def unit(measure: Any) -> str:
-    """What a gain is counted in."""
-    return " points" if measure.percent else ""
 
 
 def _finite(value: float) -> float | None:

@@ -10,19 +10,21 @@ from scipy.stats import rankdata
 
 from ..core.arrays import Array
 from ..core.losses import TKML
-from ..crossfit.folds import PENALTIES, deal, hold_out
+from ..crossfit.folds import PENALTIES, hold_out
 from ..crossfit.predictions import POOL, label_set_shares
 from ..crossfit.simple_models import smooth_label_sets
 from ..estimators import TKMLClassifier
 from ..estimators.baselines import LogisticPerLabel
 from ..label_noise import LIKELY, POSSIBLE, SURE, LabelNoiseModel
 from ..metrics import top_k_labels
-from .plan import Plan, Progress, fold_masks
+from .plan import Plan, Progress
 from .target import Target
 from .task_result import Group, Interval, Measure, TaskResult, actions_of, blinded, facts_of
 
 # Shares of rows to ignore that are tried; TKML has no path over m, so each is a fit.
 _SHARES = (0.0, 0.05, 0.1, 0.2)
+# Folds that choose the penalty, at most: each is as many fits as there are labels.
+_PENALTY_FOLDS = 3
 
 
 def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -> TaskResult:
@@ -47,17 +49,17 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
     Y, names = target.y, target.names
     n, L = Y.shape
     top_k = int(np.clip(round(float(Y.sum(axis=1).mean())), 1, L - 1))
+    plan = plan.draw(np.minimum(Y.sum(axis=1), top_k + 1))
     progress("choosing the penalty")
     penalty = _choose_penalty(X, Y, top_k, plan)
-    masks = fold_masks(np.minimum(Y.sum(axis=1), top_k + 1), plan)
-    scores, fold_m = np.empty((2, n, L)), [0] * plan.folds
-    progress(f"fitting both models without part 1 of {plan.folds}")
-    for f, part in enumerate(plan.each(_fold, ((X, Y, test, top_k, penalty, plan, f) for f, test in enumerate(masks)))):
-        scores[:, masks[f]], fold_m[f] = part
-        if f + 1 < plan.folds:
-            progress(f"fitting both models without part {f + 2} of {plan.folds}")
+    scores, fold_m = np.empty((2, n, L)), [0] * plan.n_folds
+    progress(f"fitting both models without part 1 of {plan.n_folds}")
+    for f, part in enumerate(plan.each(_fold, ((X, Y, top_k, penalty, plan, f) for f in range(plan.n_folds)))):
+        scores[:, plan.of_fold(f)[1]], fold_m[f] = part
+        if f + 1 < plan.n_folds:
+            progress(f"fitting both models without part {f + 2} of {plan.n_folds}")
     progress("fitting the model on all rows")
-    model = _fit_robust(X, Y, names, top_k, penalty, plan, plan.folds, plan.blocks())
+    model = _fit_robust(X, Y, names, top_k, penalty, plan, plan.n_folds, plan.blocks())
     progress("looking for wrong labels")
     cells, noise = _wrong_cells(X, target.judged, expit(scores[0]), plan)
     noise = noise.without(float((target.judged != Y).mean()))
@@ -100,12 +102,12 @@ def _choose_penalty(X: Array, Y: Array, top_k: int, plan: Plan, among: Array | N
     """scikit-learn's C of the least out-of-fold log loss of the logistic regressions; X are the rows `among` all."""
     rng, n = plan.rng(1), len(Y)
     rows = np.sort(rng.choice(n, min(n, plan.penalty_rows), replace=False))
-    fold = _thirds(plan.blocks(rows if among is None else among[rows]), len(rows), rng)
+    folds = plan.folds_among(rows if among is None else among[rows], rng).first(_PENALTY_FOLDS)
     costs = []
     for penalty in PENALTIES:
         cost = 0.0
-        for f in range(3):
-            train, test = rows[fold != f], rows[fold == f]
+        for seen, left_out in zip(folds.train, folds.test, strict=True):
+            train, test = rows[seen], rows[left_out]
             fit = LogisticPerLabel(top_k, C=penalty, tol=1e-4).fit(X[train], Y[train].astype(int))
             p = np.clip(expit(fit.decision_function(X[test])), 1e-12, 1 - 1e-12)
             cost -= float((xlogy(Y[test], p) + xlog1py(~Y[test], -p)).sum())
@@ -115,19 +117,11 @@ def _choose_penalty(X: Array, Y: Array, top_k: int, plan: Plan, among: Array | N
     return PENALTIES[int(np.argmin(costs))]
 
 
-def _thirds(groups: Array | None, n: int, rng: np.random.Generator) -> Array:
-    """A third for each row, of whole groups; with fewer than three groups rows are dealt out one by one."""
-    if groups is None or len(np.unique(groups)) < 3:
-        return deal(np.zeros(n, dtype=np.intp), 3, rng)
-    _, codes = np.unique(groups, return_inverse=True)
-    return deal(np.zeros(int(codes.max()) + 1, dtype=np.intp), 3, rng)[codes]
-
-
-def _fold(X: Array, Y: Array, test: Array, top_k: int, penalty: float, plan: Plan, f: int) -> tuple[Array, int]:
+def _fold(X: Array, Y: Array, top_k: int, penalty: float, plan: Plan, f: int) -> tuple[Array, int]:
     """Scores (2, test rows, L) of fits on the other rows, and m of the robust one."""
-    train = plan.train_of(test)
+    train, test = plan.of_fold(f)
     X_train, Y_train = X[train], Y[train].astype(int)
-    if plan.fold_of is not None:  # rows that may not train may not choose the penalty either
+    if plan.together is not None:  # rows that may not train may not choose the penalty either
         penalty = _choose_penalty(X_train, Y[train], top_k, plan, train)
     ordinary = LogisticPerLabel(top_k, C=penalty).fit(X_train, Y_train)
     robust = _fit_robust(X_train, Y[train], None, top_k, penalty, plan, f, plan.blocks(train))
@@ -172,7 +166,7 @@ def _wrong_cells(X: Array, Y: Array, p: Array, plan: Plan) -> tuple[Array, Inter
     """
     yes = {"logistic": p}
     # The nearest row may be one of the same group, or a later one.
-    if plan.models == "all" and plan.fold_of is None and len(Y) <= POOL:
+    if plan.models == "all" and plan.together is None and len(Y) <= POOL:
         yes["neighbours"] = label_set_shares(X, Y, plan.rng(3))
         yes["smooth"] = smooth_label_sets(X, Y, plan.rng(5))
     found = []

@@ -28,120 +28,21 @@ from ..tables.columns import typed
 from ..tables.encode import TableEncoder
 from ..tables.formats import batches, count_rows
 from ..tables.read import Source
+from .evidence import SHOWN, cells_of
 from .findings import Audit
-from .plan import Progress
-from .study import SHOWN, _cells, _words_of, audit_table, check_models, recorded_warnings
+from .fit_warnings import recorded_warnings, warning_texts
+from .memory import memory_needed, sized
+from .plan import Progress, check_models
 from .target import RowNames, Target, _classes, find_target
 from .task_result import TaskResult
 
-# Measured as peaks of whole audits with a page, 20,000 to 300,000 rows of CSV, 10 to 15 columns: 282, 454 and 712 MB
-# where this says 310, 447 and 726. Python with its packages; and for each byte of CSV text, or of columns unpacked,
-# what the fits make of it. The first bytes take more: neighbours and trees are asked about so many rows at most.
-# Columns cost by themselves too: 300 rows of 1,000, 5,000 and 9,998 columns took 405, 651 and 886 MB where this says
-# 453, 832 and 885.
-_BASE, _FIRST, _PER_FIRST, _PER_BYTE, _PER_COLUMN = 270_000_000, 8_000_000, 26.0, 9.5, 30_000
-
-
-def memory_needed(source: Source) -> int:
-    """About how many bytes an audit of the file takes at its peak."""
-    first = min(source.n_bytes, _FIRST)
-    return int(_BASE + _PER_FIRST * first + _PER_BYTE * (source.n_bytes - first) + _PER_COLUMN * len(source.names))
-
-
-def free_memory() -> int | None:
-    """Bytes that this process may still take: what the machine has, or what its container allows; None if unknown."""
-    free = _from_meminfo()
-    limit, used = (_number(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
-    if limit is not None and used is not None:
-        free = limit - used if free is None else min(free, limit - used)
-    return free
-
-
-def _from_meminfo() -> int | None:
-    try:
-        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return 1024 * int(line.split()[1])
-    except (OSError, ValueError):
-        pass
-    return None
-
-
-def _number(path: str) -> int | None:
-    try:
-        return int(Path(path).read_text(encoding="ascii"))
-    except (OSError, ValueError):  # "max" means no limit
-        return None
-
-
-def sized(count: float) -> str:
-    """Bytes in words: 12 kB, 3.4 GB."""
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            value = count / size
-            return f"{value:.1f} {unit}" if value < 10 else f"{value:.0f} {unit}"
-    return f"{count:.0f} bytes"
-
-
 # Rows that decide what the columns are; bytes in memory per row of the table.
 SAMPLE_ROWS = 100_000
-# Options of `audit_table` that an audit in passes does not know: with one of them the table is read into memory.
-_NEED_ALL_ROWS = ("labels_by", "decisions", "group", "time", "estimator", "pred_probs", "embeddings", "images")
+# Options of `audit_table` that an out-of-core audit does not have: with one of them the table is read into memory.
+NEEDS_ALL_ROWS = ("labels_by", "decisions", "group", "time", "estimator", "pred_probs", "embeddings", "images")
 
 
-def fits_memory(source: Source) -> bool:
-    """Whether an audit of the file would fit into the memory that is free."""
-    free = free_memory()
-    return free is None or memory_needed(source) <= free
-
-
-def audit_source(
-    source: Source,
-    target: Sequence[str],
-    *,
-    check: Callable[[str], None] = lambda task: None,
-    progress: Progress,
-    **options: Any,
-) -> Audit:
-    """Audit a file, in memory where it fits, else in passes over the file.
-
-    Parameters
-    ----------
-    source : Source
-        The file.
-    target : sequence of str
-        The column to predict, or several.
-    check : callable
-        Is told the task before anything is fitted, and may raise an error.
-    progress : callable
-        Is told a few words before each part of the work.
-    **options
-        Those of `audit_table`.
-
-    Returns
-    -------
-    Audit
-        Everything that was found.
-    """
-    if can_be_read_out_of_core(source, target, options) and not fits_memory(source):
-        found = _OutOfCore(source, target[0], progress, **options).audit(check)
-        if found is not None:
-            return found
-    progress(f"reading {source.path.name}")
-    table = source.read()
-    reading = (options.get("dates"), options.get("decimal"))
-    check(find_target(table, target, options.get("task", "auto"), options.get("labels_by"), reading).task)
-    return audit_table(table, target, name=source.path.name, source=source, progress=progress, **options)
-
-
-def can_be_read_out_of_core(source: Source, target: Sequence[str], options: dict[str, Any]) -> bool:
-    """One file of a format that comes in batches, one target, and no option that needs all rows at once."""
-    in_batches = source.kind in ("csv", "parquet", "arrow", "stream") and not source.parts
-    held = any(options.get(name) is not None for name in _NEED_ALL_ROWS)
-    return in_batches and len(target) == 1 and options.get("task") != "labels" and not held
-
-
-class _OutOfCore:
+class OutOfCoreAudit:
     """An audit in parts: what the table is, its rows as numbers on disk, and what passes over them find."""
 
     def __init__(
@@ -161,7 +62,7 @@ class _OutOfCore:
         **of_memory: None,
     ) -> None:
         check_models(models)
-        unknown = sorted(set(of_memory) - set(_NEED_ALL_ROWS))
+        unknown = sorted(set(of_memory) - set(NEEDS_ALL_ROWS))
         if unknown:
             raise TypeError(f"an audit has no option {unknown[0]!r}; see rankrange.audit.audit_table for all of them")
         self.models = models  # jobs play no part, which `_settings` says
@@ -201,7 +102,7 @@ class _OutOfCore:
                     result = classify_out_of_core(rows, target, Path(folder) / "X.npy", self.seed, trees)
                 else:
                     result = regress_out_of_core(rows, target, Path(folder) / "X.npy", self.seed)
-                words = _words_of(raised[before:])
+                words = warning_texts(raised[before:])
             audit = self._audit_of(target, result, encoder, types, n, words)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
@@ -278,7 +179,7 @@ class _OutOfCore:
             pipeline=Pipeline([("encode", encoder), ("model", result.model)]),
             settings=self._settings(target, encoder, n),
             notes=[beyond, *target.notes, *result.notes, *words],
-            cells=_cells(_picked(self.source, self.rest, shown, types), self.rest, np.arange(len(shown))),
+            cells=cells_of(_picked(self.source, self.rest, shown, types), self.rest, np.arange(len(shown))),
             seconds=time.perf_counter() - self.start,
             source=self.source,
             row_names=RowNames(None, 1),

@@ -12,10 +12,12 @@ from sklearn.utils.parallel import Parallel, delayed
 from ..core.arrays import Array
 from ..core.objective import Design, Objective
 from ..core.row_space import spanned
-from ..crossfit.folds import CrossFit, deal, split
+from ..crossfit.folds import FOLDS_UP_TO, CrossFit, Folds, draw_folds, usual_repeats
+from ..errors import UserError
 from ..estimators import AoRRClassifier, AoRRRegressor
 
 Progress = Callable[[str], None]
+MODELS = ("all", "linear", "trees")
 # At most this many numbers in X, times scores per row, are read to choose m, and to choose C.
 _TUNED_ON, _PENALTY_ON = 2e7, 1e7
 # Rows from which the share to cut is estimated to a fraction of a percent; more take longer and change little.
@@ -26,15 +28,15 @@ _SAMPLE = 50_000
 class Plan:
     """How an audit of n rows goes: fewer folds on more rows, m and C chosen on a sample of them."""
 
-    folds: int
+    n_folds: int
     m_rows: int
     penalty_rows: int
     jobs: int | None
     seed: int
     models: str = "all"  # which kinds judge labels: "linear", "trees" or "all"
-    fold_of: Array | None = None  # the part of each row, where groups or time decide it
-    groups: Array | None = None  # the group of each row, where groups decide the parts
-    forward: bool = False  # whether a part is judged by fits on earlier parts alone
+    folds: Folds | None = None  # drawn once: C, the scores and the suspects are all out of these folds
+    together: Array | None = None  # the group, or the part of time, of each row: what no choice may separate
+    forward: bool = False  # whether folds train on earlier rows alone
     estimator: Any = None  # the user's own model, which judges labels
     pred_probs: Array | None = None  # ready-made probabilities, (n, classes)
 
@@ -55,7 +57,7 @@ class Plan:
         """
         numbers = (p + 1) * n_outputs
         return cls(
-            folds=5 if n * numbers <= 2e7 else 3 if n * numbers <= 1e8 and n <= 200_000 else 2,
+            n_folds=5 if n * numbers <= 2e7 else 3 if n * numbers <= 1e8 and n <= 200_000 else 2,
             m_rows=min(_SAMPLE, max(2000, int(_TUNED_ON / numbers))),
             penalty_rows=min(_SAMPLE, max(1000, int(_PENALTY_ON / numbers))),
             jobs=jobs,
@@ -66,17 +68,28 @@ class Plan:
         """A generator of its own for each part of the work, so that parts do not depend on each other's order."""
         return np.random.default_rng([self.seed, *stream])
 
-    def train_of(self, test: Array) -> Array:
-        """The rows that the fit which judges a part may see; the first part in time has only the second to judge it."""
-        if not self.forward or self.fold_of is None:
-            return np.flatnonzero(~test)
-        part = int(self.fold_of[np.flatnonzero(test)[0]])
-        return np.flatnonzero(self.fold_of < part if part else self.fold_of == 1)
+    def draw(self, strata: Array) -> Plan:
+        """The plan with its folds: the given ones, or folds that are even within the strata (n,)."""
+        if self.folds is not None:
+            return self
+        repeats = usual_repeats(len(strata), int(strata.max()) + 1)
+        drawn = draw_folds(len(strata), self.rng(4), strata=strata, n_folds=self.n_folds, n_repeats=repeats)
+        return replace(self, folds=drawn)
+
+    def of_fold(self, f: int) -> tuple[Array, Array]:
+        """The training rows and the test rows of one fold."""
+        assert self.folds is not None
+        return np.flatnonzero(self.folds.train[f]), np.flatnonzero(self.folds.test[f])
+
+    def folds_among(self, rows: Array, rng: np.random.Generator, strata: Array | None = None) -> Folds:
+        """The first draw of the folds on some of the rows; if fewer than two are left, new ones are drawn."""
+        assert self.folds is not None
+        found = self.folds.once().among(rows)
+        return found if len(found) > 1 else draw_folds(len(rows), rng, strata=strata, n_folds=5, n_repeats=1)
 
     def blocks(self, rows: Any = slice(None)) -> Array | None:
-        """What a choice of m or C on these rows must not tear apart: groups, or parts along time; None for only one."""
-        together = self.fold_of if self.groups is None else self.groups
-        found = None if together is None else together[rows]
+        """What the choice of m on these rows must not separate; None if there is only one group of them."""
+        found = None if self.together is None else self.together[rows]
         return None if found is None or (found == found[0]).all() else found
 
     def each(self, work: Callable[..., Any], items: Any) -> Iterator[Any]:
@@ -96,8 +109,9 @@ def choose_penalty(objective: Objective, plan: Plan, rows: Array | None = None) 
         some = np.sort(rng.choice(len(rows), plan.penalty_rows, replace=False))
         objective, rows = objective.rows(some, 0, 1), rows[some]
     objective = replace(objective, design=Design(spanned(objective.design.X), objective.design.fit_intercept))
-    tests = split(objective, objective.strata, rng, (1, 5, 5 if len(rows) < 20_000 else 1), plan.blocks(rows))
-    return CrossFit(objective, tests).C
+    folds = plan.folds_among(rows, rng, objective.strata)
+    folds = folds if len(rows) < FOLDS_UP_TO else folds.first(1)
+    return CrossFit(objective, folds.test, train=folds.train if plan.forward else None).C
 
 
 def fit_robust(
@@ -140,7 +154,7 @@ def fit_ordinary(kind: type[AoRRClassifier] | type[AoRRRegressor], X: Array, y: 
     return kind(m=0, k=1.0, C=penalty, random_state=0).fit(X, y)
 
 
-def fold_masks(strata: Array, plan: Plan) -> Array:
-    """Masks (folds, n) of the rows that each fold leaves out, dealt out within each class."""
-    fold = deal(strata, plan.folds, plan.rng(4)) if plan.fold_of is None else plan.fold_of
-    return np.array([fold == f for f in range(plan.folds)])
+def check_models(models: str) -> None:
+    """Raise an error unless `models` names kinds of models."""
+    if models not in MODELS:
+        raise UserError(f"models is one of {', '.join(MODELS)}, got {models!r}; leave it out for all")

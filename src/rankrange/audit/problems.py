@@ -12,8 +12,7 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..pages.text import number, visible
-from ..tables.cell_values import codes_of, numbers_of
-from ..tables.columns import is_mark
+from ..tables.cell_values import codes_of, is_mark, numbers_of
 from .target import Target
 
 KINDS = ("far", "impossible", "placeholder", "duplicate", "conflicting duplicate", "batch", "leak", "drift")

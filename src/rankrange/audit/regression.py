@@ -20,7 +20,7 @@ from ..core.objective import Design, Objective
 from ..crossfit.residuals import Widths, local_scale, sizes
 from ..estimators import AoRRRegressor
 from ..pages.text import number
-from .plan import Plan, Progress, choose_penalty, fit_ordinary, fit_robust, fold_masks
+from .plan import Plan, Progress, choose_penalty, fit_ordinary, fit_robust
 from .target import Target
 from .task_result import Group, Interval, Measure, TaskResult, actions_of, facts_of
 
@@ -54,25 +54,26 @@ def study_regression(X: Array, target: Target, plan: Plan, progress: Progress) -
     """
     scaler = RobustScaler(unit_variance=True).fit(target.y[:, None])
     y = scaler.transform(target.y[:, None])[:, 0].astype(X.dtype)
+    plan = plan.draw(np.zeros(len(y), dtype=np.intp))
     progress("choosing the penalty")
     penalty = choose_penalty(_objective(X, y), plan)
-    masks, fold_m = fold_masks(np.zeros(len(y), dtype=np.intp), plan), [0] * plan.folds
+    fold_m = [0] * plan.n_folds
     guess = np.empty((2, len(y)))
-    progress(f"fitting both models without part 1 of {plan.folds}")
-    for f, part in enumerate(plan.each(_fold, ((X, y, test, penalty, plan, f) for f, test in enumerate(masks)))):
-        guess[:, masks[f]], fold_m[f] = part
-        if f + 1 < plan.folds:
-            progress(f"fitting both models without part {f + 2} of {plan.folds}")
+    progress(f"fitting both models without part 1 of {plan.n_folds}")
+    for f, part in enumerate(plan.each(_fold, ((X, y, penalty, plan, f) for f in range(plan.n_folds)))):
+        guess[:, plan.of_fold(f)[1]], fold_m[f] = part
+        if f + 1 < plan.n_folds:
+            progress(f"fitting both models without part {f + 2} of {plan.n_folds}")
     progress("fitting the model on all rows")
-    fitted = fit_robust(AoRRRegressor, X, y, penalty, plan, plan.folds, plan.blocks())
+    fitted = fit_robust(AoRRRegressor, X, y, penalty, plan, plan.n_folds, plan.blocks())
     progress("looking for wrong numbers")
-    best = guess[1] if plan.models == "linear" else _best_guess(X, y, masks, guess[1], plan)
+    best = guess[1] if plan.models == "linear" else _best_guess(X, y, guess[1], plan)
     residual = y.astype(np.float64) - best
     width = Widths.of(residual, X).of_rows(X)
     judged = (scaler.transform(target.judged[:, None])[:, 0] - best) / width
     wrong, noise = outlying(judged)
     if (wrong >= POSSIBLE).any():
-        wrong = np.minimum(wrong, outlying(judged / _scatter(X, judged, masks, plan))[0])
+        wrong = np.minimum(wrong, outlying(judged / _scatter(X, judged, plan))[0])
         noise = Interval(float(wrong.mean()), min(noise.low, Interval.of_mean(wrong).low), noise.high)
     wrong, noise = np.where(target.relabelled, 0.0, wrong), noise.without(float(target.relabelled.mean()))
     order = np.argsort(-np.abs(residual / width), kind="stable")
@@ -164,17 +165,17 @@ def _objective(X: Array, y: Array) -> Objective:
     return Objective(Design(X, True), y, Squared(), 1.0, 1, m=0, k=len(y))
 
 
-def _fold(X: Array, y: Array, test: Array, penalty: float, plan: Plan, f: int) -> tuple[Array, int]:
-    train = plan.train_of(test)
+def _fold(X: Array, y: Array, penalty: float, plan: Plan, f: int) -> tuple[Array, int]:
+    train, test = plan.of_fold(f)
     X_train = X[train]
-    if plan.fold_of is not None:  # rows that may not train may not choose the penalty either
+    if plan.together is not None:  # rows that may not train may not choose the penalty either
         penalty = choose_penalty(_objective(X_train, y[train]), plan, train)
     ordinary = fit_ordinary(AoRRRegressor, X_train, y[train], penalty)
     robust = fit_robust(AoRRRegressor, X_train, y[train], penalty, plan, f, plan.blocks(train))
     return np.stack([fit.predict(X[test]) for fit in (ordinary, robust)]), int(robust.m_)
 
 
-def _best_guess(X: Array, y: Array, masks: Array, linear: Array, plan: Plan) -> Array:
+def _best_guess(X: Array, y: Array, linear: Array, plan: Plan) -> Array:
     """What the robust line, boosted trees and extra trees together expect of each row that they have not seen.
 
     How much each counts is decided by the smaller 70% of the errors, which wrong numbers cannot raise. Errors are not
@@ -184,7 +185,7 @@ def _best_guess(X: Array, y: Array, masks: Array, linear: Array, plan: Plan) -> 
     models: list[Any] = [HistGradientBoostingRegressor(loss="absolute_error", early_stopping=False)]
     if len(y) <= _EXTRA_UP_TO:
         models.append(ExtraTreesRegressor(_EXTRA_TREES, min_samples_leaf=3))
-    parts = (_unseen(model, X, target, masks, plan, 5 + stream) for stream, model in enumerate(models))
+    parts = (_out_of_fold(model, X, target, plan, 5 + stream) for stream, model in enumerate(models))
     guesses = np.stack([linear, *parts])
     some = slice(None, None, 1 + len(y) // _BOOSTED_ON)
     blends = _shares(len(guesses))
@@ -198,21 +199,21 @@ def _shares(count: int) -> Array:
     return np.array(tenths) / 10.0
 
 
-def _scatter(X: Array, residual: Array, masks: Array, plan: Plan) -> Array:
+def _scatter(X: Array, residual: Array, plan: Plan) -> Array:
     """(n,): how far rows like each scatter, in units of all rows: noise that grows with a column is no error.
 
     It only ever takes claims back. Divided by it throughout, errors that crowd would look usual where they are.
     """
     model = HistGradientBoostingRegressor(max_iter=30, min_samples_leaf=40, early_stopping=False)
-    expected = _unseen(model, X, sizes(residual), masks, plan, 7)
+    expected = _out_of_fold(model, X, sizes(residual), plan, 7)
     return local_scale(residual, expected, np.ones(len(residual))) / core_of(residual)
 
 
-def _unseen(model: Any, X: Array, y: Array, masks: Array, plan: Plan, stream: int) -> Array:
-    """What copies of the model expect of rows that they have not seen; fitted to a sample where rows are many."""
+def _out_of_fold(model: Any, X: Array, y: Array, plan: Plan, stream: int) -> Array:
+    """(n,): out-of-fold predictions of copies of the model, fitted to a sample if the rows are many."""
     found = np.empty(len(y))
-    for f, test in enumerate(masks):
-        rows = plan.train_of(test)
+    for f in range(plan.n_folds):
+        rows, test = plan.of_fold(f)
         if len(rows) > _BOOSTED_ON:
             rows = np.sort(plan.rng(stream, f).choice(rows, _BOOSTED_ON, replace=False))
         copy = clone(model).set_params(random_state=int(plan.rng(stream, f, 1).integers(2**31)))

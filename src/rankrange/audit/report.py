@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import shlex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
@@ -13,10 +13,13 @@ from ..pages.shell import asset, embed, fragment, page
 from ..pages.text import number, visible
 from .decisions import Looked, look_at, target_as_text
 from .evidence import Near
-from .findings import Audit, Suspect, show, show_gain, show_range, unit
 from .pictures import confusions, found_curve
 from .problems import count_problems
 from .target import plain_name
+from .task_result import show, show_gain, show_range, unit
+
+if TYPE_CHECKING:
+    from .findings import Audit, Suspect
 
 # A page stays below 2 MB whatever the table holds: suspects are left off its end until it does.
 _MOST_BYTES = 1_900_000

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..core.flips import LIKELY
+from ..pages.text import number
 
 _NORMAL = 1.96
 
@@ -188,3 +189,24 @@ def lost_groups(groups: list[Group]) -> list[str]:
 def actions_of(wrong: Array) -> Array:
     """What to do where a target cannot be suggested with confidence: drop what is likely wrong, look at the rest."""
     return np.where(wrong >= LIKELY, "drop", "look")
+
+
+def show(measure: Any, value: float) -> str:
+    """A score as it is written: in percent, or with three digits."""
+    return f"{100 * value:.1f}%" if measure.percent else number(value, 4)
+
+
+def show_gain(measure: Any, value: float) -> str:
+    """A gain as it is written, with its sign."""
+    text = f"{100 * value:+.1f}" if measure.percent else ("+" if value >= 0 else "") + number(value, 3)
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def show_range(measure: Any) -> str:
+    """The 95% interval of a gain as it is written."""
+    return f"{show_gain(measure, measure.gain.low)} to {show_gain(measure, measure.gain.high)}"
+
+
+def unit(measure: Any) -> str:
+    """What a gain is counted in."""
+    return " points" if measure.percent else ""

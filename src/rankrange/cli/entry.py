@@ -369,7 +369,7 @@ def _scores(audit: Audit) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    from ..audit.findings import show, show_gain, show_range
+    from ..audit.task_result import show, show_gain, show_range
 
     title = "On unseen rows: an ordinary model, and one that ignores the worst rows"
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)

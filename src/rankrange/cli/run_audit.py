@@ -143,7 +143,7 @@ def run(arguments: argparse.Namespace) -> int:
     # Imported only now: what is wrong with the file is told at once.
     from ..audit.decisions import read_decisions
     from ..audit.export import CLEAN_IF, check_relabel, contents_of
-    from ..audit.out_of_core import audit_source, can_be_read_out_of_core
+    from ..audit.from_file import audit_source, can_be_read_out_of_core
     from ..tables.write import write_whole
 
     decisions = None if arguments.decisions is None else read_decisions(arguments.decisions)
@@ -214,7 +214,7 @@ def _checked(arguments: argparse.Namespace) -> tuple[dict[str, Path], Source]:
 
 def _up_front(source: Source, in_passes: bool) -> str:
     """Size and memory, before the work begins."""
-    from ..audit.out_of_core import free_memory, memory_needed, sized
+    from ..audit.memory import free_memory, memory_needed, sized
 
     needed, free = memory_needed(source), free_memory()
     size = f"{sized(source.n_bytes or source.path.stat().st_size)}, {len(source.names):,} columns"

@@ -10,7 +10,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.tree import ExtraTreeClassifier
 
 from ..core.arrays import Array
-from .folds import Folds, draw_folds
+from .folds import Folds, draw_folds, usual_repeats
 from .numeric import numeric_view, standardised, with_levels
 from .predictions import (
     FOREST_ON,
@@ -21,8 +21,6 @@ from .predictions import (
     linear_predictions,
 )
 
-# Five folds twice up to this many rows of two classes.
-_TWICE_UP_TO = 4000
 # No class has a smaller share by a function that is no probability of itself.
 _SHARE = 1e-3
 # Forests of large leaves, which average wrong labels out: trees, on half of the rows each, rows of a leaf of the one
@@ -50,8 +48,7 @@ def simple_predictions(
     if view is None:
         return {}
     view = standardised(with_levels(view), mass)
-    repeats = 2 if n_classes == 2 and n <= _TWICE_UP_TO else 1
-    own = draw_folds(n, rng, strata=codes, n_folds=5, n_repeats=repeats) if folds is None else folds
+    own = draw_folds(n, rng, strata=codes, n_folds=5, n_repeats=usual_repeats(n, n_classes)) if folds is None else folds
     ordinary, trimmed = linear_predictions(view, codes, n_classes, own, mass)
     found = {"linear": ordinary, "trimmed": trimmed}
     if n <= POOL:

@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 
 from ..core.arrays import Array
 from ..crossfit.distant_rows import far_rows, odd_rows
-from ..crossfit.folds import Folds, test_parts
+from ..crossfit.folds import label_folds
 from ..crossfit.predictions import less_sure, tree_predictions
 from ..estimators import AoRRClassifier
 from ..label_noise import Costs, LabelNoiseModel, LabelNoisePosterior, NoisePrior, actions, high_leverage_labels
@@ -140,20 +140,19 @@ def find_label_issues(
     if pred_probs is not None:
         views = given_predictions(pred_probs, data)
         return _tabulate(data, views, _inferred(data, {"model": views.member(0)}, far, neighbours, rng, report), costs)
-    few = len(data.classes) == 2 and len(data.codes) <= 4000
-    tests, repeats = test_parts(data.learnt, cv, (2 if few else 1) if n_repeats is None else n_repeats, rng)
+    folds = label_folds(data.learnt, cv, n_repeats, rng)
     if not own:
-        views = estimator_predictions(data, X, estimator, tests, repeats, n_jobs, report)
+        views = estimator_predictions(data, X, estimator, folds, n_jobs, report)
         members = {"model": views.member(0)}
     else:
         far = far_rows(data.X, data.learnt) | odd_rows(data.X)
         data = data.scaled(far) if estimator is None else data  # a C that was given is about X as it is
-        views = trimmed_predictions(data, estimator, tests, repeats, far, report)
+        views = trimmed_predictions(data, estimator, folds.without(far), report)
         members = {"ordinary": views.member(0), "robust": views.member(views.best)}
     dense = _written_out(data.X) if trees and data.X is not None else None
     if dense is not None:
-        once = tests[repeats == 0]
-        found, settled = tree_predictions(dense, data.learnt, len(data.classes), Folds(~once & ~far, once), rng)
+        once = folds.once().without(far)
+        found, settled = tree_predictions(dense, data.learnt, len(data.classes), once, rng)
         members.update(found)
         report(f"{2 * len(once)} fits of trees; boosting stops at round {settled.stop}")
     return _tabulate(data, views, _inferred(data, members, far, neighbours, rng, report), costs)

@@ -210,7 +210,7 @@ def _predictions_of(logs: Array, data: Data) -> Predictions:
 
 
 def estimator_predictions(
-    data: Data, X: Any, estimator: Any, tests: Array, repeats: Array, n_jobs: int | None, report: Report
+    data: Data, X: Any, estimator: Any, folds: Folds, n_jobs: int | None, report: Report
 ) -> Predictions:
     """Predictions of a classifier of another package.
 
@@ -222,8 +222,8 @@ def estimator_predictions(
         Texts, a table with categories and missing values, an array.
     estimator : classifier with predict_proba
         Cloned for each fold.
-    tests, repeats : ndarray
-        The folds, as `test_parts` draws them.
+    folds : Folds
+        Out of which every row is predicted, equally often.
     n_jobs : int or None
         Folds fitted at a time.
     report : callable
@@ -236,17 +236,15 @@ def estimator_predictions(
             f"estimator must have predict_proba, got {type(estimator).__name__}; wrap it in CalibratedClassifierCV"
         )
     task = Task(X, data.learnt, np.arange(len(data.classes)))
-    found = fit_folds(estimator, task, Folds(~tests, tests), n_jobs=n_jobs)
-    logs = np.empty((repeats[-1] + 1, len(data.codes), len(data.classes)))
-    for repeat, test, P in zip(repeats, tests, found.parts, strict=True):
+    found = fit_folds(estimator, task, folds, n_jobs=n_jobs)
+    logs = np.empty((folds.repeats[-1] + 1, len(data.codes), len(data.classes)))
+    for repeat, test, P in zip(folds.repeats, folds.test, found.parts, strict=True):
         logs[repeat][test] = np.log(np.maximum(P, 1e-12))
-    report(f"{len(tests)} folds fitted")
+    report(f"{len(folds)} folds fitted")
     return _predictions_of(logs[None], data)
 
 
-def trimmed_predictions(
-    data: Data, estimator: AoRRClassifier | None, tests: Array, repeats: Array, far: Array, report: Report
-) -> Predictions:
+def trimmed_predictions(data: Data, estimator: AoRRClassifier | None, folds: Folds, report: Report) -> Predictions:
     """Predictions of an ordinary fit and of fits that cut about as many rows as seem wrong.
 
     Parameters
@@ -255,10 +253,8 @@ def trimmed_predictions(
         The rows and their labels.
     estimator : AoRRClassifier or None
         Where C and the intercept come from; None chooses C.
-    tests, repeats : ndarray
-        The folds, as `test_parts` draws them.
-    far : ndarray of shape (n,)
-        Rows that do not train.
+    folds : Folds
+        Out of which every row is predicted, equally often.
     report : callable
         Is told what has been fitted.
     """
@@ -267,10 +263,10 @@ def trimmed_predictions(
     n, K = len(data.codes), len(data.classes)
     objective = logistic_objective(data.X, data.learnt, K, estimator is None or bool(estimator.fit_intercept))
     C = None if estimator is None or estimator.C == "auto" else float(estimator.C)
-    fits, parts, _ = trimmed_fits(objective, data.learnt, Folds(~tests & ~far, tests), C, report)
-    logs = np.empty((len(fits.W), repeats[-1] + 1, n, K), dtype=np.float32)
-    cuts = np.empty((repeats[-1] + 1, n))
-    for repeat, limit, (rows, scores) in zip(repeats, fits.cuts(2), parts, strict=True):
+    fits, parts, _ = trimmed_fits(objective, data.learnt, folds, C, report)
+    logs = np.empty((len(fits.W), folds.repeats[-1] + 1, n, K), dtype=np.float32)
+    cuts = np.empty((folds.repeats[-1] + 1, n))
+    for repeat, limit, (rows, scores) in zip(folds.repeats, fits.cuts(2), parts, strict=True):
         logs[:, repeat, rows] = log_probabilities(scores)
         cuts[repeat, rows] = limit
     return Predictions(logs, 2, cuts, fits.sets.C / objective.total)

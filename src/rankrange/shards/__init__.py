@@ -9,10 +9,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .engine import ArrayShard, LazyRows, Shard, ShardList, Shards, array_shards
+    from .engine import ArrayShard, LazyRows, Shard, Shards, array_shards
     from .fit import fit_on_shards
     from .row_blocks import BLOCK_ROWS, Batch
     from .scanned import Scan, scan
+    from .shard_list import ShardList
 
 _HOME_OF = {
     "ArrayShard": "engine",
@@ -21,7 +22,7 @@ _HOME_OF = {
     "LazyRows": "engine",
     "Scan": "scanned",
     "Shard": "engine",
-    "ShardList": "engine",
+    "ShardList": "shard_list",
     "Shards": "engine",
     "array_shards": "engine",
     "fit_on_shards": "fit",

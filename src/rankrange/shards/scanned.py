@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import Array
-from .engine import Kernel, ShardList
+from .engine import Kernel
 from .readers import FileShard, Layout, Npy, Part, pyarrow_module, readable
 from .row_blocks import Batch, split_rows
+from .shard_list import ShardList
 
 # Copies of fewer bytes than this save less than they cost.
 _LEAST_SPILL = 200_000_000

@@ -24,7 +24,7 @@ import numpy as np
 
 from ..errors import UserError
 from ..pages.text import visible
-from .columns import MISSING
+from .cell_values import MISSING
 
 if TYPE_CHECKING:
     from .read import Source

@@ -28,7 +28,8 @@ import numpy as np
 from ..core.arrays import Array
 from ..errors import UserError
 from ..pages.text import visible
-from .columns import DELIMITERS, MISSING, nearest, shown
+from .cell_values import MISSING
+from .columns import DELIMITERS, nearest, shown
 from .columns import find_column as find_column
 from .formats import kind_of, load, saved_input
 from .records import line_count, records

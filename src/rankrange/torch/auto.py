@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from . import kernels
-from .functional import weighted_sum
+from .cuts import weighted_sum
 from .label_noise import EDGE, FIRM, HALF_LIFE, PRIOR, WAVERING, ClassNoise, LossCut, Prediction
 from .memory import Memory
 
