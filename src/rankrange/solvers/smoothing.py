@@ -18,7 +18,6 @@ from scipy.optimize import minimize
 
 from ..core.arrays import Array
 from ..core.cuts import Ranked
-from ..core.losses import PiecewiseLinear
 from ..core.objective import Objective
 from .descent import Result, relative
 from .majorise import bilevel
@@ -82,7 +81,9 @@ def smoothing(objective: Objective, start: Array | None, settings: Any) -> Resul
 
     `settings` are those of the table of solvers.
     """
-    ends = [_descend(objective, W, settings) for W in _starts(objective, start, settings)]
+    ends: list[_End] = []
+    for W in _starts(objective, start, settings):
+        ends.append(_descend(objective, W, settings, min((end.value for end in ends), default=np.inf)))
     best = min(ends, key=lambda end: end.value)
     certificate = relative(best.gap, best.value)
     proved = certificate <= settings.tol
@@ -91,7 +92,7 @@ def smoothing(objective: Objective, start: Array | None, settings: Any) -> Resul
         if proved
         else f"no step lowers the objective; the relative gap is at most {certificate:.2g}"
     )
-    done = proved or isinstance(objective.loss, PiecewiseLinear) or not np.isfinite(objective.C)
+    done = proved or best.n_iter < settings.max_iter
     return Result(best.W, best.value, best.n_iter, done, message, settings.log.history, certificate)
 
 
@@ -115,18 +116,21 @@ def _average(objective: Objective) -> Objective:
     return replace(objective, aggregate=Ranked(), m=0, k=objective.total)
 
 
-def _descend(objective: Objective, W: Array, settings: Any) -> _End:
-    """Convex problems, each touching the objective where the last one ended, until one lowers it no more."""
+def _descend(objective: Objective, W: Array, settings: Any, lowest: float) -> _End:
+    """Convex problems, each touching the objective where the last one ended, until one lowers it no more.
+
+    The history has the lowest value so far, which is `lowest` before this descent.
+    """
     value, steps, gap, width = objective.value(W), 0, np.inf, None
-    settings.log("start", value)
+    settings.log("start", min(value, lowest))
     while steps < settings.max_iter:
         problem = _touching(objective, W)
-        end, gap, used, width = _solve(problem, W, settings.tol, settings.max_iter - steps, width, value)
+        end, gap, used, width = _solve(problem, W, settings.tol, settings.max_iter - steps, width)
         steps += used
         lowered = value - objective.value(end)
         if lowered > 0:
             W, value = end, value - lowered
-        settings.log("smoothing", value)
+        settings.log("smoothing", min(value, lowest))
         if _is_convex(objective, problem):
             return _End(W, value, gap, max(steps, 1))
         if lowered <= 0.1 * settings.tol * abs(value):
@@ -147,24 +151,24 @@ def _touching(objective: Objective, W: Array) -> Problem:
 
 
 def _solve(
-    problem: Problem, W: Array, tol: float, budget: int, width: float | None, scale: float
+    problem: Problem, W: Array, tol: float, budget: int, width: float | None
 ) -> tuple[Array, float, int, float]:
-    """The minimum of one convex problem, its gap, the steps taken, and a width to begin the next one with.
-
-    `scale` is the objective's value, of which `tol` is a share.
-    """
-    least, enough, steps = 1e-13 * max(abs(scale), 1e-9), 0.5 * tol * max(abs(scale), 1e-9), 0
+    """The minimum of one convex problem, its gap, the steps taken, and a width to begin the next one with."""
+    scale, steps = max(abs(problem.objective.value(W)), 1e-9), 0
+    least = 1e-13 * scale
     if width is None:
         width = float(np.std(problem.objective.losses(problem.objective.design.scores(W))))
     first = width = max(width, least)
     best, value, bound = W, problem.value(W), -np.inf
     method = _newton if _has_matrix(problem.objective) else _quasi_newton
     while True:
-        W, used = method(problem, W, width, max(1, min(_STEPS, budget - steps)), 0.1 * enough)
+        W, used = method(problem, W, width, max(1, min(_STEPS, budget - steps)), 0.05 * tol * scale)
         steps += used
         reached, bound = problem.value(W), max(bound, problem.bound(W, width))
         if reached < value:
             best, value = W, reached
+            scale = min(scale, max(abs(problem.objective.value(W)), 1e-9))
+        enough = 0.5 * tol * scale
         if value - bound <= enough or steps >= budget or width * _FALL < least:
             break
         width *= _FALL
