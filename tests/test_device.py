@@ -66,11 +66,11 @@ def test_the_objective_is_that_of_its_definition_and_proved(m, k):
 @pytest.mark.parametrize("m", [0, 0.1])
 def test_the_fit_is_that_on_the_cpu(loss, m):
     X, y = flipped(seed=1)
-    settings = {"m": m, "k": 1.0, "loss": loss, "tol": 1e-8, "random_state": 0}
+    settings = {"m": m, "k": 1.0, "loss": loss, "tol": 1e-8 if loss == "logistic" else 1e-6, "random_state": 0}
     there = AoRRClassifier(**settings, device="cpu").fit(X, y)
     here = AoRRClassifier(**settings).fit(X, y)
     # With m = 0 there is one minimum; otherwise many, and the search may end in one beside.
-    assert there.objective_ == pytest.approx(here.objective_, rel=1e-7 if m == 0 else 1e-3)
+    assert there.objective_ == pytest.approx(here.objective_, rel=settings["tol"] if m == 0 else 1e-3)
     assert (there.dropped_ != here.dropped_).mean() < 0.01
 
 
@@ -131,11 +131,16 @@ def test_class_weights_multiply_the_losses_of_a_class():
 
 
 def test_m_is_chosen_by_rows_outside_of_the_sample():
-    X, y = flipped(n=6000, seed=4)
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(6000, 4))
+    y = X @ [2.0, -1.0, 1.0, 0.0] + 0.3 * rng.logistic(size=len(X)) > 0
+    X[:500], y[:500] = 0.5 * X[:500] + [9.0, -4.0, 4.0, 0.0], False  # a cluster of outliers
     model = AoRRClassifier(random_state=0, device="cpu").fit(X, y)
     assert 0.05 < model.m_ / len(y) < 0.15
     assert len(model.confirmation_["score"]) > 1
+    assert model.dropped_[:500].all()
     assert 0 < model.temperature_ < 1
+    assert model.score(X[500:], y[500:]) > 0.9
     P = model.predict_proba(X)
     np.testing.assert_allclose(P.sum(axis=1), 1.0)
 

@@ -1,7 +1,7 @@
-"""Engines that stand above the estimators, by name: the package says where they are, and they are loaded when asked for.
+"""Engines that stand above the estimators, by name: the package registers them, and they are loaded when asked for.
 
-An estimator that meets rows on a device needs an engine that itself is built from parts of estimators. The name, which
-the package registers, keeps imports in one direction.
+An estimator that meets rows on a device needs an engine that itself is built from parts of estimators. The name
+keeps imports in one direction.
 """
 
 from __future__ import annotations

@@ -19,10 +19,10 @@ from ..core.cuts import Cut
 from ..shards.describe import Description, describe
 from ..shards.fit import check_supported, fit_on_shards
 from ..shards.row_blocks import Batch, TreeSum
-from ..shards.seam import Kernel
+from ..shards.engine import Kernel
 from ..shards.shard_kernels import Cutting, Evaluation, Model, Partial, Partials, Request, Rows, Sampling, evaluate
 from ..shards.shard_kernels import dropped as dropped_rows
-from ..shards.unseen import Scores, Scoring, score_unseen
+from ..shards.holdout import Scores, Scoring, score_unseen
 from .passes import Data, EagerPass, curvature, loss_and_slope, pass_over
 from .tensors import Labels, as_column, as_labels, as_matrix
 
@@ -224,7 +224,7 @@ class DeviceRows:
         return (x.T @ (x * h[:, None])).cpu().numpy()
 
     def _score(self, message: Scoring) -> Scores:
-        """`unseen.score_unseen`: sums of how well each fit does on the rows that are not in the sample."""
+        """`holdout.score_unseen`: sums of how well each fit does on the rows that are not in the sample."""
         model = message.model
         data = self._pass(model).data
         sets = [torch.as_tensor(W, device=self.X.device) for W in message.sets]
@@ -259,7 +259,7 @@ def _joined(rows: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _scored(data: Data, sets: list[Tensor], rows: slice, mass: Tensor, sigma: float, n_classes: int) -> Tensor:
-    """The sums of `unseen._by_class` over some rows."""
+    """The sums of `holdout._by_class` over some rows."""
     y, model = data.y[rows], data.model
     x, _ = data.scores(sets[0], rows)
     scores = []

@@ -99,8 +99,8 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         How a clean validation set gives the upper and the lower cut. None is the paper's: mean + 1 and mean - 2
         standard deviations of its losses. Two floats, as (0.95, 0.0), are quantiles of them.
     device : None, str or torch.device, default=None
-        Where to fit rows that are given as NumPy arrays: "cuda" moves them to the GPU. "cpu" is the same code on tensors
-        of the CPU. None fits on the CPU, and tensors on the device that they are on (docs/how-to/gpu.md).
+        Where to fit NumPy arrays: "cuda" copies them to the GPU, "cpu" runs the same code on the CPU. None fits arrays
+        as ever, and tensors of a GPU where they are. Attributes are NumPy arrays in any case (docs/how-to/gpu.md).
 
     Attributes
     ----------
