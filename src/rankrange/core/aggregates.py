@@ -253,7 +253,7 @@ class RankWeights:
     name: ClassVar[str] = "weights by rank"
     linear: ClassVar[bool] = True
 
-    def __init__(self, weights: Any, **params: Any) -> None:
+    def __init__(self, weights: Any, /, **params: Any) -> None:
         object.__setattr__(self, "source", spectrum_source(weights, params))
         object.__setattr__(self, "given", (weights, params))
 
@@ -272,7 +272,9 @@ class RankWeights:
         if s.ndim != 1 or not len(s) or not np.isfinite(s).all():
             raise ValueError(f"values must be finite, of shape (n,) with n >= 1, got shape {s.shape}; check them")
         mass = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-        if mass is not None and (mass.shape != s.shape or not np.isfinite(mass).all() or mass.min() < 0 or not mass.any()):
+        if mass is not None and (
+            mass.shape != s.shape or not np.isfinite(mass).all() or mass.min() < 0 or not mass.any()
+        ):
             raise ValueError(f"sample_weight must be {len(s)} finite weights >= 0, not all 0, got shape {mass.shape}")
         return self._spectrum(s, mass).weights(s, mass)
 

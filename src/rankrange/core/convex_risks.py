@@ -96,7 +96,9 @@ class GroupRisk:
         place = np.zeros(len(self.sizes), dtype=np.intp)
         place[self.present] = np.arange(len(self.present))
         share = np.divide(self.caps, self.sizes[self.groups], out=np.zeros(len(self.caps)), where=self.caps > 0)
-        own = sp.csr_matrix((share * slope, (place[self.groups], np.arange(len(slope)))), (len(self.present), len(slope)))
+        own = sp.csr_matrix(
+            (share * slope, (place[self.groups], np.arange(len(slope)))), (len(self.present), len(slope))
+        )
         gradients = _times(own, design)
         p, total = 1.0 / len(self.present), np.zeros((design.p, design.p))
         for block in np.unique(blocks):

@@ -26,7 +26,7 @@ _ROUNDING = 1e-12
 
 
 class Smoothed(NamedTuple):
-    """A smoothed weighted mean: its value, its gradient `weights`, and the blocks of values that share their weights."""
+    """A smoothed weighted mean: its value, its gradient `weights`, and the blocks of values that share weights."""
 
     value: float
     weights: Array
@@ -70,7 +70,7 @@ class Spectrum:
         return out
 
     def smoothed(self, values: Array, width: float, mass: Array | None = None) -> Smoothed:
-        """The largest q . s - width / 2 * (variance of the densities of q), over all q that a convex spectrum majorises.
+        """The largest q . s - width / 2 * (variance of the densities of q) over all q that a convex spectrum majorises.
 
         The maximum is a projection, by isotonic regression along the order of the values.
         """
@@ -158,7 +158,7 @@ def _winsorised(m: float = 0.1, k: float = 1.0) -> Cumulative:
 
 
 def _close(center: float = 0.5, width: float = 0.2) -> Spectrum:
-    """Equal weights within `width` of ranks around the rank share `center`, moved inside [0, 1] where they overlap it."""
+    """Equal weights on a `width` of ranks around the rank share `center`, moved inside [0, 1]."""
     _check("width", width, 0.0, 1.0, closed=True)
     if not 0.0 <= center <= 1.0:
         raise ValueError(f"center must be a rank share in [0, 1], got {center!r}")

@@ -58,7 +58,7 @@ class Problem:
         return self.objective.losses(self.objective.design.scores(W)).astype(np.float64, copy=False)
 
     def bound(self, W: Array, width: float) -> float:
-        """A value that no parameters go below: the weights found at W are one choice of q, and convexity does the rest."""
+        """A value that no parameters go below: the weights at W are one choice of q, and convexity does the rest."""
         s, slope = self.objective.losses_and_slopes(self.objective.design.scores(W))
         s = s.astype(np.float64, copy=False)
         q = self.risk.smoothed(s, width).weights
@@ -150,9 +150,7 @@ def _touching(objective: Objective, W: Array) -> Problem:
     return Problem(objective, risk, None if taken is None else objective.design.adjoint(slope * taken))
 
 
-def _solve(
-    problem: Problem, W: Array, tol: float, budget: int, width: float | None
-) -> tuple[Array, float, int, float]:
+def _solve(problem: Problem, W: Array, tol: float, budget: int, width: float | None) -> tuple[Array, float, int, float]:
     """The minimum of one convex problem, its gap, the steps taken, and a width to begin the next one with."""
     scale, steps = max(abs(problem.objective.value(W)), 1e-9), 0
     least = 1e-13 * scale
