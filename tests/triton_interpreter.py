@@ -1,4 +1,4 @@
-"""A faster interpreter of Triton: it patches its language at every call of a device function; once a launch is enough."""
+"""A faster interpreter of Triton: it patches its language once a launch, not at every call of a device function."""
 
 from triton.runtime import interpreter
 

@@ -48,9 +48,9 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
     ----------
     m : "auto", int, float or RankedRange, default="auto"
         How many of the largest losses to drop. An int is a count, a float in [0, 1] a fraction of the training rows.
-        "auto" chooses it by cross-validation against the labels as they are (docs/how-to/choose_m.md) and drops nothing unless
-        that shows a gain. With a clean validation set it is learnt from the losses of that set (the paper's Algorithm
-        2). A RankedRange stands for m and k together.
+        "auto" chooses it by cross-validation against the labels as they are (docs/how-to/choose_m.md) and drops nothing
+        unless that shows a gain. With a clean validation set it is learnt from the losses of that set (the paper's
+        Algorithm 2). A RankedRange stands for m and k together.
     k : "auto", "adaptive", int or float, default="auto"
         The last rank that is kept, as a count or a fraction. "auto" is all rows, or what a clean validation set says.
         "adaptive" starts at all rows and falls to n/2, n/4, n/8, n/16, n/32 as the training accuracy passes 70, 80, 90,
@@ -68,7 +68,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         solves and "bilevel" its section 3.1, both from the ordinary fit. "subgradient" is Algorithm 1 as printed, for
         comparison: 5 rounds of 10 * max_iter steps.
     n_starts : int, default=10
-        Random starts of "auto", beside the ordinary fit and one that leaves out far rows.
+        Random starts of "auto", beside the ordinary fit and one without high-leverage rows.
     max_iter : int, default=200
         Budget of iterations.
     tol : float, default=1e-6
@@ -250,8 +250,8 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         """The factor of the scores, at most 1, under which labels as they are become most likely: Newton's method.
 
         A fit without the rows that contradict it is too sure of itself. One factor for all scores changes no decision.
-        Rows count up to the scores that kept rows have: a far row that was dropped would cost all others their
-        probabilities.
+        Rows count up to the scores that kept rows have: a high-leverage row that was dropped would cost all others
+        their probabilities.
         """
         if self.loss != "logistic" or self.m_ == 0:
             return 1.0
