@@ -264,15 +264,15 @@ def test_models_linear_asks_no_trees_about_numbers(monkeypatch):
     audit_table(_table(), "price", models="linear", jobs=1, ignore=["kind", "tags"])
 
 
-def _file(tmp_path):
+def _file(tmp_path, n):
     arrow_csv, pa = pytest.importorskip("pyarrow.csv"), pytest.importorskip("pyarrow")
     path = tmp_path / "t.csv"
-    arrow_csv.write_csv(pa.table(_table(2000)), path)
+    arrow_csv.write_csv(pa.table(_table(n)), path)
     return path
 
 
 def test_an_audit_in_passes_uses_or_refuses_each_option(tmp_path, monkeypatch):
-    path = _file(tmp_path)
+    path = _file(tmp_path, 600)
     from rankrange.audit import audit_file, memory, out_of_core_models
     from rankrange.errors import UserError
 
@@ -307,7 +307,7 @@ def test_a_target_of_money_is_read_the_same_way_in_passes(tmp_path, monkeypatch)
 
 
 def test_what_needs_memory_is_not_promised_in_passes(tmp_path, monkeypatch, capsys):
-    path = _file(tmp_path)
+    path = _file(tmp_path, 200)
     from rankrange.audit import memory
     from rankrange.cli import main
 

@@ -1,4 +1,4 @@
-"""A faster interpreter of Triton: it patches its language once a launch, not at every call of a device function."""
+"""A faster interpreter of Triton, which patches its language at every call of a device function: once is enough."""
 
 from triton.runtime import interpreter
 
