@@ -34,7 +34,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
     It keeps the training losses ranked m+1 to k: C times the sum of the kept losses + ||coef||^2 / 2 is minimised,
     where the intercept is not penalised. With loss="squared" this is scikit-learn's Ridge(alpha=1 / (2 C)) on the rows
     it keeps, and with k=1.0 and C=inf least trimmed squares (LTS). `summary()` then gives standard errors, tests and
-    intervals, and `diagnostics()` says of each row whether it is an outlier or a leverage point.
+    intervals, and `diagnostics()` classifies each row as regular, outlier or leverage point.
 
     Parameters
     ----------

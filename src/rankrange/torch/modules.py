@@ -62,7 +62,7 @@ class AoRRLoss(nn.Module):
     Notes
     -----
     An empty batch gives 0, and a batch too small for its fractions keeps one loss. After a call `lam`, `lam_hat` and
-    `last_weights` tell the cuts and weights of that batch. Tracked cuts, the memory and the count of warm-up batches
+    `last_weights` hold the cuts and weights of that batch. Tracked cuts, the memory and the count of warm-up batches
     change in training mode only and are part of the state_dict.
 
     Examples
