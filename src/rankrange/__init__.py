@@ -8,9 +8,11 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from .core.engines import register
 from .core.ranges import RankedRange, ThresholdRange
 
 if TYPE_CHECKING:
+    from .core.aggregates import RankWeights
     from .core.select import range_weights, ranked_range, thresholds
     from .estimators import (
         AoRRClassifier,
@@ -24,8 +26,11 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+register("device", "rankrange.device.device_rows", "rows_on_device")
+
 _HOME_OF = {
     "find_label_issues": "issues",
+    "RankWeights": "core.aggregates",
     "ranked_range": "core.select",
     "range_weights": "core.select",
     "thresholds": "core.select",
@@ -59,6 +64,7 @@ _SUBMODULES = (
 __all__ = [
     "AoRRClassifier",
     "AoRRRegressor",
+    "RankWeights",
     "RankedRange",
     "RankedRangeClassifier",
     "RankedRangeRegressor",

@@ -152,7 +152,7 @@ def _trust(issues: LabelIssues, codes: Array, by_scores: bool) -> list[str]:
     """How good the best model is, and what the interval leaves out."""
     right = {name: float((P.argmax(axis=1) == codes).mean()) for name, _, P in issues.members}
     best = max(right, key=lambda name: right[name])
-    name = "the linear model" if by_scores else _NAMES[best]
+    name = "the linear model" if by_scores else _NAMES.get(best, best)
     who = f"{len(right)} kinds of models. The best, {name}," if len(right) > 1 else f"{name} alone, which"
     notes = [
         f"Labels were judged by {who} agrees with {right[best]:.1%} of the labels of rows that it has not seen. The "
@@ -228,7 +228,7 @@ def _said(opinions: Any, i: int, pair: tuple[int, int], wrong: float, names: lis
     if len(sides) < 2:
         told = f"models that have not seen the row give {_gives(mean, pair, names)}"
     else:
-        parts = [f"{_JUDGES[name]} {_gives(both, pair, names)}" for name, both in shares]
+        parts = [f"{_JUDGES.get(name, name)} {_gives(both, pair, names)}" for name, both in shares]
         told = f"models that have not seen the row disagree: {'; '.join(parts)}"
     if mean[0] > mean[1] and wrong >= LIKELY:
         told += f"; but '{names[pair[0]]}' is often wrong in this table, so '{names[pair[1]]}' is likelier"

@@ -38,7 +38,7 @@ _UNITS = {
 
 
 def find_batches(
-    amounts: list[Column], far: list[Array], target: Target, numbers: Array, jobs: int = 1
+    numeric: list[Column], far: list[Array], target: Target, numbers: Array, jobs: int = 1
 ) -> list[RowProblem]:
     """Neighbouring rows in which a column is off together.
 
@@ -47,16 +47,16 @@ def find_batches(
     tell. Values are compared within their class: a table sorted by its target is no batch. `far` are the far cells of
     each column, -1 below and 1 above.
     """
-    if not amounts or len(amounts) > MOST_COLUMNS:
+    if not numeric or len(numeric) > MOST_COLUMNS:
         return []
     kinds = _kinds(target)
-    levels = np.stack(each(lambda column: _within(_levels(column), kinds, 5.0), amounts, jobs))
+    levels = np.stack(each(lambda column: _within(_levels(column), kinds, 5.0), numeric, jobs))
     rest = _without_each_other(levels, kinds, jobs)
 
     def batches(j: int) -> list[RowProblem]:
-        return _batches_in(amounts[j], far[j], (levels[j], rest[j]), 3 * len(amounts), numbers)
+        return _batches_in(numeric[j], far[j], (levels[j], rest[j]), 3 * len(numeric), numbers)
 
-    return [problem for found in each(batches, range(len(amounts)), jobs) for problem in found]
+    return [problem for found in each(batches, range(len(numeric)), jobs) for problem in found]
 
 
 def _batches_in(
@@ -314,8 +314,11 @@ def _stuck(column: Column, run: slice, numbers: Array) -> RowProblem:
 
 def find_leaks(columns: list[Column], target: Target) -> list[RowProblem]:
     """Columns that nearly give the target by themselves, judged on rows that were not counted."""
-    some = np.arange(0, len(target.y), max(1, len(target.y) // _LEAK_ROWS))
-    shares = np.array([_told(column, target, some) for column in columns])
+    # Drawn, because rows may alternate: every second row can hold one class alone.
+    rng = np.random.default_rng(0)
+    some = np.sort(rng.permutation(len(target.y))[:_LEAK_ROWS])
+    half = rng.random(len(some)) < 0.5
+    shares = np.array([_told(column, target, some, half) for column in columns])
     found = []
     for j, share in enumerate(shares.tolist()):
         others = float(np.delete(shares, j).max()) if len(shares) > 1 else 0.0
@@ -331,12 +334,11 @@ def find_leaks(columns: list[Column], target: Target) -> list[RowProblem]:
     return found
 
 
-def _told(column: Column, target: Target, some: Array) -> float:
+def _told(column: Column, target: Target, some: Array, half: Array) -> float:
     """The share of the errors of guessing that the column alone takes away, fitted on half of the rows."""
     if target.task == "labels":
         return 0.0
     bins, y = _bins(column, some), target.y[some]
-    half = np.arange(len(bins)) % 2 == 0
     if target.task == "numbers":
         return _variance_told(bins, y, half)
     K = len(target.names)

@@ -15,11 +15,11 @@ from ..crossfit.predictions import POOL, label_set_shares
 from ..crossfit.simple_models import smooth_label_sets
 from ..estimators import TKMLClassifier
 from ..estimators.baselines import LogisticPerLabel
-from ..label_noise import LIKELY, POSSIBLE, SURE, LabelNoiseModel
+from ..label_noise import LIKELY, POSSIBLE, SURE, LabelNoiseModel, actions
 from ..metrics import top_k_labels
 from .plan import Plan, Progress
 from .target import Target
-from .task_result import Group, Interval, Measure, TaskResult, actions_of, blinded, facts_of
+from .task_result import Group, Interval, Measure, TaskResult, blinded, facts_of
 
 # Shares of rows to ignore that are tried; TKML has no path over m, so each is a fit.
 _SHARES = (0.0, 0.05, 0.1, 0.2)
@@ -84,7 +84,7 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
         losses=np.asarray(TKML(top_k).value(Y, scores[1]), dtype=np.float64),
         wrong=wrong,
         order=order,
-        actions=np.where(sure, "relabel", actions_of(wrong[order])),
+        actions=actions(wrong[order], wrong[order]),
         suggested=[target.said_labels(mask) for mask in suggested],
         expected=[_said(Y[i], cells[i], names) for i in order],
         against=sign[:, None] * X[order] * model.coef_[place[worst]],

@@ -20,7 +20,7 @@ from ..shards.shard_kernels import fold_numbers
 from .classification import _LISTED, _gives, _weights
 from .regression import outlying, regression_result
 from .target import Target
-from .task_result import Group, Interval, Measure, TaskResult, blinded, facts_of, lost_groups
+from .task_result import Group, Interval, Measure, TaskResult, blinded, facts_of, listed_actions, lost_groups
 
 # Fits of two models for each fold share their passes, eight in all.
 FOLDS = 4
@@ -72,9 +72,8 @@ def classify_out_of_core(rows: Any, target: Target, X: Path, seed: int, trees: b
 def _listed(found: ShardIssues) -> tuple[Array, Array]:
     """The suspects, and at least the first rows of the ranking, as in memory; and what to do about each."""
     ranked = found.ranked
-    todo = actions(ranked["p_wrong"], ranked["p_suggested"])
-    listed = (todo != "") | (np.arange(len(ranked)) < _LISTED)
-    return ranked[listed], np.where(todo == "", "look", todo)[listed]
+    listed = (actions(ranked["p_wrong"], ranked["p_suggested"]) != "") | (np.arange(len(ranked)) < _LISTED)
+    return ranked[listed], listed_actions(ranked["p_wrong"], ranked["p_suggested"])[listed]
 
 
 class _said_of:

@@ -14,15 +14,15 @@ from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
 from sklearn.preprocessing import RobustScaler
 
 from ..core.arrays import Array
-from ..core.flips import LIKELY, POSSIBLE
 from ..core.losses import Squared
 from ..core.objective import Design, Objective
 from ..crossfit.residuals import Widths, local_scale, sizes
 from ..estimators import AoRRRegressor
+from ..label_noise import LIKELY, POSSIBLE, actions
 from ..pages.text import number
 from .plan import Plan, Progress, choose_penalty, fit_ordinary, fit_robust
 from .target import Target
-from .task_result import Group, Interval, Measure, TaskResult, actions_of, facts_of
+from .task_result import Group, Interval, Measure, TaskResult, facts_of
 
 _GROUPS = 5
 # Shapes of right residuals: 2 is the normal, 1 has exponential tails.
@@ -149,7 +149,7 @@ def regression_result(
         losses=residual**2,
         wrong=wrong,
         order=order,
-        actions=actions_of(wrong[order]),
+        actions=actions(wrong[order], np.zeros(len(order))),  # no value is sure enough to be put in its place
         suggested=[number(value) for value in expected.tolist()],
         residuals=scale * residual,
         expected=_said(expected, scale * off, scale * core_of(residual / width) * width[order]),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import Array
-from ..core.flips import LIKELY
+from ..label_noise import actions
 from ..pages.text import number
 
 _NORMAL = 1.96
@@ -186,9 +186,10 @@ def lost_groups(groups: list[Group]) -> list[str]:
     ]
 
 
-def actions_of(wrong: Array) -> Array:
-    """What to do where a target cannot be suggested with confidence: drop what is likely wrong, look at the rest."""
-    return np.where(wrong >= LIKELY, "drop", "look")
+def listed_actions(p_wrong: Array, p_best: Array) -> Array:
+    """What to do about rows that are listed anyway: "look" for those that the costs would leave alone."""
+    found = actions(p_wrong, p_best)
+    return np.where(found == "", "look", found)
 
 
 def show(measure: Any, value: float) -> str:

@@ -12,14 +12,8 @@ from sklearn.tree import ExtraTreeClassifier
 from ..core.arrays import Array
 from .folds import Folds, draw_folds, usual_repeats
 from .numeric import numeric_view, standardised, with_levels
-from .predictions import (
-    FOREST_ON,
-    POOL,
-    all_classes,
-    label_shares,
-    label_shares_by_fold,
-    linear_predictions,
-)
+from .predictions import POOL, label_shares, label_shares_by_fold, linear_predictions
+from .trees import FOREST_ON, all_classes
 
 # No class has a smaller share by a function that is no probability of itself.
 _SHARE = 1e-3

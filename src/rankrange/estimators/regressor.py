@@ -20,6 +20,7 @@ from ..inference.leverage import Diagnostics
 from ..inference.steps import RobustFit, Rows, finish
 from ..inference.table import Summary
 from .linear import AoRRLinear, check_C, clean_rows, fitted_elsewhere, group_codes
+from .on_device import where_they_are_fitted
 from .on_scans import ScoresScans
 from .robust_line import diagnose, prediction_error, summarise
 
@@ -75,6 +76,14 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
     efficiency : float or None, default=None
         Whether an MM-estimate (Tukey's bisquare) of this efficiency at the normal model follows, for example 0.95. It
         withstands as many outliers as the trimmed fit. It takes the place of the reweighted step.
+    device : None, str or torch.device, default=None
+        As in `AoRRClassifier`.
+    aggregate : None, "worst-group", "group-cvar" or RankWeights, default=None
+        None is the ranked range. "worst-group" minimises the largest mean loss over the `groups` of `fit`, "group-cvar"
+        the mean over the worst `group_share` of them, each after the share m of each group's rows with the largest
+        losses is dropped. `RankWeights(...)` weighs losses by rank; m and k are then left out.
+    group_share : float, default=0.5
+        The share of the groups that "group-cvar" counts, at least one group.
 
     Attributes
     ----------
@@ -88,6 +97,9 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         Where m or k was chosen: the estimated share of outliers and its 95% interval.
     raw_coef_, raw_intercept_ : ndarray of shape (n_features,) and float
         With reweight or efficiency: those of the trimmed fit, to which `objective_` and `dropped_` belong.
+    groups_ : dict
+        With an aggregate over groups: arrays "group", "rows", "dropped" (the share), "loss_before" and "loss" (means
+        over all rows of the group, by the ordinary fit and by this one).
     scale_, raw_scale_ : float
         The robust standard deviation of the errors, and that of the trimmed fit. These and the attributes below need
         loss="squared", k=1.0, dense X and no sample_weight, and are computed when first used.
@@ -140,6 +152,9 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         operations: Any = None,
         reweight: bool = False,
         efficiency: float | None = None,
+        device: Any = None,
+        aggregate: Any = None,
+        group_share: float = 0.5,
     ) -> None:
         super().__init__(
             m,
@@ -156,6 +171,9 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
             verbose=verbose,
             warm_start=warm_start,
             operations=operations,
+            device=device,
+            aggregate=aggregate,
+            group_share=group_share,
         )
         self.reweight = reweight
         self.efficiency = efficiency
@@ -180,22 +198,28 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
             Their targets, numbers.
         sample_weight : array_like of shape (n_samples,), optional
             A whole weight is a repetition: weight 2 equals the row twice. Other weights are relative: with m="auto" a
-            common factor changes nothing, and C is about weights that average one (docs/how-to/choose_m.md).
+            common factor changes nothing, and C is about weights that average one (docs/explanation/weights.md).
         X_val, y_val : array_like, optional
             Rows without outliers; what is "auto" of m and k is then learnt from their losses.
         groups : array_like of shape (n_samples,), optional
-            The group of each row, such as the patient: where m or C is chosen, no group is on both sides of a fold.
+            The group of each row. Without an `aggregate` over groups they are clusters, such as patients: where m or C
+            is chosen, no group is on both sides of a fold. With one they are the groups that it compares.
 
         Returns
         -------
         AoRRRegressor
             The fitted model itself.
         """
+        X, y, sample_weight = where_they_are_fitted(self, X, y, sample_weight, X_val=X_val, y_val=y_val, groups=groups)
         if hasattr(X, "__rankrange_fit__"):
             check_C(self.C)
+            self._forget_rows()
+            if hasattr(X, "sample_rows"):  # on a device
+                self._shape = X.n_rows, X.n_columns
             if self.reweight or self.efficiency is not None:
                 raise ValueError(
-                    "reweight and efficiency need rows in memory, got a scan; fit the trimmed model without them"
+                    "reweight and efficiency need arrays in memory, got a scan or rows on a device; fit the trimmed "
+                    "model without them"
                 )
         if fitted_elsewhere(self, X, y, sample_weight, X_val, y_val, groups):
             return self
@@ -213,6 +237,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         y = y.astype(X.dtype, copy=False)
         with threads_for(X):
             self._solve(X, y, weight, self._loss(), 1, clean, None, group_codes(groups, X))
+            self._compare_groups(X, y, weight, self._loss(), 1, groups)
             if self.reweight or self.efficiency is not None:
                 self.raw_coef_, self.raw_intercept_ = self.coef_, self.intercept_
                 self._store_weights(self._robust().W, Design(X, bool(self.fit_intercept)))

@@ -17,7 +17,8 @@ from sklearn.utils import check_random_state
 from ..core.arrays import Array
 from ..crossfit.distant_rows import far_rows, odd_rows
 from ..crossfit.folds import label_folds
-from ..crossfit.predictions import less_sure, tree_predictions
+from ..crossfit.members import MEMBERS, MemberTask
+from ..crossfit.predictions import less_sure
 from ..estimators import AoRRClassifier
 from ..label_noise import Costs, LabelNoiseModel, LabelNoisePosterior, NoisePrior, actions, high_leverage_labels
 from .out_of_fold import (
@@ -138,24 +139,26 @@ def find_label_issues(
     report: Report = print if verbose else (lambda message: None)
     far = np.zeros(len(data.codes), dtype=bool)
     if pred_probs is not None:
-        views = given_predictions(pred_probs, data)
-        return _tabulate(data, views, _inferred(data, {"model": views.member(0)}, far, neighbours, rng, report), costs)
+        predictions = given_predictions(pred_probs, data)
+        return _tabulate(
+            data, predictions, _inferred(data, {"model": predictions.member(0)}, far, neighbours, rng, report), costs
+        )
     folds = label_folds(data.learnt, cv, n_repeats, rng)
     if not own:
-        views = estimator_predictions(data, X, estimator, folds, n_jobs, report)
-        members = {"model": views.member(0)}
+        predictions = estimator_predictions(data, X, estimator, folds, n_jobs, report)
+        members = {"model": predictions.member(0)}
     else:
         far = far_rows(data.X, data.learnt) | odd_rows(data.X)
         data = data.scaled(far) if estimator is None else data  # a C that was given is about X as it is
-        views = trimmed_predictions(data, estimator, folds.without(far), report)
-        members = {"ordinary": views.member(0), "robust": views.member(views.best)}
+        predictions = trimmed_predictions(data, estimator, folds.without(far), report)
+        members = {"ordinary": predictions.member(0), "robust": predictions.member(predictions.best)}
     dense = _written_out(data.X) if trees and data.X is not None else None
     if dense is not None:
         once = folds.once().without(far)
-        found, settled = tree_predictions(dense, data.learnt, len(data.classes), once, rng)
-        members.update(found)
-        report(f"{2 * len(once)} fits of trees; boosting stops at round {settled.stop}")
-    return _tabulate(data, views, _inferred(data, members, far, neighbours, rng, report), costs)
+        for name, predict in MEMBERS.items():
+            members.update(predict(MemberTask(dense, data.learnt, len(data.classes), once, rng)))
+            report(f"{name} predicted all rows out of fold")
+    return _tabulate(data, predictions, _inferred(data, members, far, neighbours, rng, report), costs)
 
 
 def _refuse(given: dict[str, Any], rule: str) -> None:
@@ -231,11 +234,11 @@ _COLUMNS: tuple[tuple[str, Any], ...] = (
 )
 
 
-def _tabulate(data: Data, views: Predictions, found: _Inferred, costs: Costs) -> LabelIssues:
+def _tabulate(data: Data, predictions: Predictions, found: _Inferred, costs: Costs) -> LabelIssues:
     rows, codes, mean, p_wrong = np.arange(len(data.codes)), data.codes, found.posterior.mean, found.p_wrong
     # Posterior and out-of-fold error together: the second ranks rows that the first holds for equally right.
     score = (4.0 * p_wrong + 1.0 - mean[rows, codes]) / 5.0
-    losses = -views.logs[views.best][:, rows, codes].astype(np.float64)
+    losses = -predictions.logs[predictions.best][:, rows, codes].astype(np.float64)
     other = found.p_true.copy()
     other[rows, codes] = -1.0
     best_other = other.argmax(axis=1)
@@ -246,8 +249,8 @@ def _tabulate(data: Data, views: Predictions, found: _Inferred, costs: Costs) ->
     table["row"] = order if data.index is None else data.index[order]
     table["given"], table["suggested"] = data.classes[codes[order]], data.classes[best_other[order]]
     table["p_wrong"], table["loss"] = p_wrong[order], losses[:, order].mean(axis=0)
-    table["distance"] = (losses - views.cuts)[:, order].mean(axis=0)
-    table["cut"] = (losses > views.cuts)[:, order].mean(axis=0)
+    table["distance"] = (losses - predictions.cuts)[:, order].mean(axis=0)
+    table["cut"] = (losses > predictions.cuts)[:, order].mean(axis=0)
     # A high-leverage row may not belong at all: no class is suggested for it.
     table["action"] = actions(p_wrong, np.where(found.far, 0.0, other.max(axis=1)), costs)[order]
     suspects = table[table["action"] != ""]

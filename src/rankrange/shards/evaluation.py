@@ -135,7 +135,7 @@ class FullData:
             if 0 < target < total * (1.0 - 1e-14)
         }
         row_bytes = sample.design.d * np.dtype(model.dtype).itemsize + 8 * (3 + 2 * model.n_outputs)
-        self.limit = max(COLLECT_BYTES // row_bytes, 1000)
+        self.limit = max(min(COLLECT_BYTES // row_bytes, getattr(shards, "collected_rows", COLLECT_BYTES)), 1000)
         self._scale_up = n / sample.design.n
 
     @property
