@@ -311,8 +311,8 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
             rows = Rows(X, y, bool(self.fit_intercept), float(self.C_), np.random.default_rng(0))
             coef = np.append(self.coef_, self.intercept_) if self.fit_intercept else self.coef_
             W = np.atleast_2d(np.asarray(coef, dtype=np.float64))
-            asked = {"reweight": bool(self.reweight), "efficiency": self.efficiency, "n_starts": int(self.n_starts)}
-            self._finished = finish(rows, W, self._kept(), **asked)
+            steps = bool(self.reweight), self.efficiency, int(self.n_starts)
+            self._finished = finish(rows, W, self._kept(), *steps)
         return self._finished
 
     def _kept(self) -> Array:
