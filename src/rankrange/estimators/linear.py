@@ -85,12 +85,16 @@ class AoRRLinear(BaseEstimator):
 
     def _is_auto(self, name: str) -> bool:
         value = getattr(self, name)
-        words = ("auto", "adaptive") if name == "k" and is_classifier(self) else ("auto",)
+        words = self._words(name)
         if isinstance(value, str) and value not in words:
             raise ValueError(
                 f"{name} must be {' or '.join(map(repr, words))}, an int (a count) or a float in [0, 1], got {value!r}"
             )
         return isinstance(value, str)
+
+    def _words(self, name: str) -> tuple[str, ...]:
+        """What m or k may be called."""
+        return ("auto", "adaptive") if name == "k" and is_classifier(self) else ("auto",)
 
     def _range(self) -> RankedRange:
         """The range as given, with m = 0 and k = n for what is to be chosen."""

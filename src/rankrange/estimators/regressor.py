@@ -255,8 +255,11 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
             state["_saved"] = {name: getattr(finished, name) for name in ("method", "scale", "raw_scale", "covariance")}
         return state
 
+    def _words(self, name: str) -> tuple[str, ...]:
+        return (*super()._words(name), *(("half",) if name == "m" else ()))
+
     def _is_auto(self, name: str) -> bool:
-        return super()._is_auto(name) if name != "m" or self.m != "half" else False
+        return super()._is_auto(name) and getattr(self, name) != "half"
 
     def _range(self) -> RankedRange:
         if not (isinstance(self.m, str) and self.m == "half"):
