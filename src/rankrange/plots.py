@@ -111,7 +111,7 @@ def plot_tuning(estimator: Any, *, ax: Any = None) -> Any:
 
 
 def plot_losses(audit: Any, *, ax: Any = None) -> Any:
-    """Draw how the losses of unseen rows are spread, the estimated wrong ones among them, and the cuts of the model.
+    """Draw the distribution of the out-of-fold losses, the estimated wrong ones among them, and the cuts of the model.
 
     Parameters
     ----------

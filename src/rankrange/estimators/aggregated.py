@@ -60,6 +60,7 @@ def cuts_by_group(losses: Array, objective: Objective, aggregate: Stratified) ->
     """The upper cut of each group, infinite where it loses nothing, and which rows are dropped."""
     highest, dropped = np.full(int(aggregate.groups.max()) + 1, np.inf), np.zeros(len(losses), dtype=bool)
     for rows, cut in aggregate.cuts(losses, objective.m, objective.sample_weight):
+        assert isinstance(rows, np.ndarray)
         highest[aggregate.groups[rows[0]]] = cut.value
         over = losses[rows] >= cut.value if cut.takes_tie else losses[rows] > cut.value
         dropped[rows[over]] = True

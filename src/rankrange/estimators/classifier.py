@@ -77,7 +77,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         solves and "bilevel" its section 3.1, both from the ordinary fit. "subgradient" is Algorithm 1 as printed, for
         comparison: 5 rounds of 10 * max_iter steps.
     n_starts : int, default=10
-        Random starts of "auto", beside the ordinary fit and one that leaves out far rows.
+        Random starts of "auto", beside the ordinary fit and one without high-leverage rows.
     max_iter : int, default=200
         Budget of iterations.
     tol : float, default=1e-6
@@ -291,8 +291,8 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         """The factor of the scores, at most 1, under which labels as they are become most likely: Newton's method.
 
         A fit without the rows that contradict it is too sure of itself. One factor for all scores changes no decision.
-        Rows count up to the scores that kept rows have: a far row that was dropped would cost all others their
-        probabilities.
+        Rows count up to the scores that kept rows have: a high-leverage row that was dropped would cost all others
+        their probabilities.
         """
         if self.loss != "logistic" or self.m_ == 0:
             return 1.0

@@ -28,8 +28,8 @@ from ..crossfit.folds import Report, silent
 from ..crossfit.with_clean import choose_with_validation
 from ..solvers import SOLVERS, Log, Result, Settings, refine, solve
 from ..solvers.multistart import PRODUCTS_FROM
-from .on_device import like, on_device, tensor_scores
 from .aggregated import GROUPED, aggregated, check_aggregate, cuts_by_group, group_table, searched
+from .on_device import like, on_device, tensor_scores
 from .on_scans import checked_rows
 from .streaming import Stream
 from .weights import as_count, canonical_rows, is_whole, present_rows, product_of, scale_of, unit_of
@@ -38,6 +38,7 @@ from .weights import as_count, canonical_rows, is_whole, present_rows, product_o
 class AoRRLinear(BaseEstimator):
     """What classifier and regressor share: their parameters, the fit, and the attributes it leaves."""
 
+    lam_hat_: Any
     _largest_C = float(np.finfo(np.float64).max)
 
     def __init__(
@@ -193,9 +194,11 @@ class AoRRLinear(BaseEstimator):
         design = Design(X, bool(self.fit_intercept))
         objective = Objective(design, y, loss, self.C_ * total, n_outputs, m=0, k=total, sample_weight=weight)
         before = solve("auto", objective, None, Settings(tol=1e-3)).w
-        scores = [design.scores(W) for W in (before, self._warm(design, n_outputs))]
-        losses = tuple(objective.losses(Z) for Z in scores)
-        right = tuple(_agrees(y, Z) for Z in scores) if is_classifier(self) else None
+        here = self._warm(design, n_outputs)
+        assert here is not None
+        ordinary, own = design.scores(before), design.scores(here)
+        losses = objective.losses(ordinary), objective.losses(own)
+        right = (_agrees(y, ordinary), _agrees(y, own)) if is_classifier(self) else None
         self.groups_ = group_table(names, codes, objective.mass.astype(np.float64), self.dropped_, losses, right)
 
     def _forget(self) -> None:
@@ -297,7 +300,7 @@ class AoRRLinear(BaseEstimator):
             self.lam_hat_, self.dropped_ = cuts_by_group(losses, objective, Stratified(objective.aggregate.groups))
             return
         self.lam_ = float(lower.value)
-        self.lam_hat_: Any = float(upper.value)
+        self.lam_hat_ = float(upper.value)
         # All m cut rows count: losses > lam_hat would leave out the m-th itself (docs/paper.md). Rows that tie at the
         # cut and are partly kept are not dropped.
         self.dropped_ = losses >= upper.value if objective.m and upper.takes_tie else losses > upper.value

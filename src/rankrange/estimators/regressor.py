@@ -34,7 +34,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
     It keeps the training losses ranked m+1 to k: C times the sum of the kept losses + ||coef||^2 / 2 is minimised,
     where the intercept is not penalised. With loss="squared" this is scikit-learn's Ridge(alpha=1 / (2 C)) on the rows
     it keeps, and with k=1.0 and C=inf least trimmed squares (LTS). `summary()` then gives standard errors, tests and
-    intervals, and `diagnostics()` says of each row whether it is an outlier or a leverage point.
+    intervals, and `diagnostics()` classifies each row as regular, outlier or leverage point.
 
     Parameters
     ----------
@@ -311,8 +311,8 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
             rows = Rows(X, y, bool(self.fit_intercept), float(self.C_), np.random.default_rng(0))
             coef = np.append(self.coef_, self.intercept_) if self.fit_intercept else self.coef_
             W = np.atleast_2d(np.asarray(coef, dtype=np.float64))
-            asked = {"reweight": bool(self.reweight), "efficiency": self.efficiency, "n_starts": int(self.n_starts)}
-            self._finished = finish(rows, W, self._kept(), **asked)
+            steps = bool(self.reweight), self.efficiency, int(self.n_starts)
+            self._finished = finish(rows, W, self._kept(), *steps)
         return self._finished
 
     def _kept(self) -> Array:

@@ -41,7 +41,6 @@ __all__ = [
     "minmax",
     "multistart",
     "refine",
-    "smoothing",
     "solve",
     "subgradient",
 ]
