@@ -104,14 +104,10 @@ def claims() -> str:
             some = [run for run in group if int(run[f"rows_{level}"]) >= 10]
             off = column(some, f"claim_{level}") - column(some, f"truth_{level}")
             sizes = np.abs(off)
-            cells.append(
-                f"{sizes.mean():.2f} ({off.mean():+.2f}), {100 * (sizes <= 0.15).mean():.0f}%" if some else ""
-            )
+            cells.append(f"{sizes.mean():.2f} ({off.mean():+.2f}), {100 * (sizes <= 0.15).mean():.0f}%" if some else "")
             if level == "0.5":
                 cells.insert(2, str(len(some)))
-                axis.plot(
-                    column(some, "claim_0.5"), column(some, "truth_0.5"), "o", ms=5, alpha=0.55, color=colour
-                )
+                axis.plot(column(some, "claim_0.5"), column(some, "truth_0.5"), "o", ms=5, alpha=0.55, color=colour)
         axis.plot([], [], "o", color=colour, label=kind)
         rows.append(cells)
     axis.plot([0.4, 1], [0.4, 1], color="0.3", lw=1)
@@ -282,7 +278,7 @@ def _lines() -> list[list[str]]:
     rows = []
     for what, kind, rate, where in (
         ("linear model, labels wrong in one class", "class-dependent", 0.2, "20% wrong"),
-        ("linear model, far rows with wrong labels", "far", 0.1, "10% of the rows"),
+        ("linear model, high-leverage rows with wrong labels", "far", 0.1, "10% of the rows"),
         ("the same, all labels right", "symmetric", 0.0, "none wrong"),
     ):
         cell = [run for run in runs if run["kind"] == kind and float(run["rate"]) == rate]

@@ -1,10 +1,6 @@
 """What the estimators around any model are made of: numbers, judgement, any X for find_label_issues; and the guide."""
 
-import contextlib
-import io
-import re
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -217,15 +213,15 @@ def assert_warns_of_lost_classes(model, X, given):
         assert f"of the rows of class {label} were cut" in str(warning.message)
 
 
-def test_labels_that_nothing_predicts_are_mostly_left_alone_and_a_warning_tells_where_not():
-    cut = []
-    for seed in range(6):
-        rng = np.random.default_rng(seed)
-        X, y = rng.normal(size=(300, 4)), rng.integers(0, 2, 300)
-        model = RankedRangeClassifier(GaussianNB(), n_repeats=2, random_state=0)
-        assert_warns_of_lost_classes(model, X, y)
-        cut.append(model.dropped_.mean())
-    assert np.median(cut) < 0.02
+@pytest.mark.parametrize("seed", range(4))
+def test_labels_that_nothing_predicts_are_left_alone(seed):
+    """No model knows better than the class frequencies: no label is flagged, and the interval holds no noise at all."""
+    rng = np.random.default_rng(seed)
+    X, y = rng.normal(size=(300, 4)), rng.integers(0, 2, 300)
+    model = RankedRangeClassifier(GaussianNB(), n_repeats=2, random_state=0).fit(X, y)
+    assert not model.dropped_.any()
+    assert (model.p_wrong_ < 0.5).all()
+    assert model.noise_interval_[0] == 0.0
 
 
 def test_what_is_known_of_the_labels_is_the_posterior_of_all_predictions():
@@ -316,17 +312,6 @@ def test_label_issues_refuse_other_lengths_and_still_refuse_nan_for_the_linear_m
 def test_a_splitter_may_test_rows_unequally_often():
     X, y = moons(100)
     RankedRangeClassifier(GaussianNB(), cv=KFold(3), random_state=0).fit(X, y)
-
-
-GUIDE = (Path(__file__).parent.parent / "docs" / "how-to" / "any_model.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("example", re.findall(r"^```python\n(.*?)^```$", GUIDE, re.M | re.S))
-def test_the_guide_prints_what_it_says(example):
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output):
-        exec(compile(example, "any_model.md", "exec"), {"__name__": "guide"})
-    assert output.getvalue().splitlines() == re.findall(r"# -> (.*)$", example, re.M) != []
 
 
 def test_a_model_that_two_wrong_labels_of_five_overwhelm_learns_from_the_rows_that_others_agree_with():

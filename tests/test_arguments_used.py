@@ -107,14 +107,13 @@ def test_folds_that_a_scan_cannot_have_are_refused(cv):
 def test_no_trees_are_grown_on_a_scan_where_they_are_not_wanted(monkeypatch):
     from rankrange.shards import label_issues
 
-    grown = []
-    trees_of = label_issues.predictions.tree_predictions
-    monkeypatch.setattr(
-        label_issues.predictions, "tree_predictions", lambda *a, **k: grown.append(1) or trees_of(*a, **k)
-    )
+    grown, grow = [], label_issues.fold_trees
+    monkeypatch.setattr(label_issues, "fold_trees", lambda *a, **k: grown.append(1) or grow(*a, **k))
     X, y, _ = _rows()
     find_label_issues(_sharded(X, y), trees=False, random_state=0)
     assert not grown
+    find_label_issues(_sharded(X, y), trees=True, random_state=0)
+    assert grown
 
 
 @pytest.mark.parametrize(("name", "value"), [("cv", 3), ("cv", KFold(5)), ("n_repeats", 2)])
@@ -316,5 +315,5 @@ def test_what_needs_memory_is_not_promised_in_passes(tmp_path, monkeypatch, caps
     options = ["--target", "kind", "--ignore", "price", "--ignore", "tags", "--models", "linear", "--jobs", "1"]
     assert main(["audit", str(path), *options, "--group", "day"]) == 0
     told = capsys.readouterr().err
-    assert "in passes" not in told
+    assert "out of core" not in told
     assert "needs it in memory" in told

@@ -11,13 +11,8 @@ from rankrange.audit import audit_table, classification, multilabel, regression 
 from rankrange.audit.plan import Plan  # noqa: E402
 from rankrange.audit.target import find_target, parts_by_group, parts_by_time  # noqa: E402
 from rankrange.crossfit.folds import Folds  # noqa: E402
-from rankrange.crossfit.predictions import (  # noqa: E402
-    TreeSettings,
-    label_shares_by_fold,
-    logistic_objective,
-    tree_predictions,
-    trimmed_fits,
-)
+from rankrange.crossfit.predictions import label_shares_by_fold, logistic_objective, trimmed_fits  # noqa: E402
+from rankrange.crossfit.trees import TreeSettings, tree_predictions  # noqa: E402
 
 N = 160
 

@@ -22,8 +22,8 @@ from rankrange.crossfit.alternate import alternate, by_rank
 from rankrange.crossfit.choose import choose_m, outlier_share
 from rankrange.crossfit.folds import draw_folds
 from rankrange.crossfit.numeric import numeric_view
-from rankrange.crossfit.predictions import tree_predictions
 from rankrange.crossfit.residuals import Widths
+from rankrange.crossfit.trees import tree_predictions
 from rankrange.crossfit.with_clean import _confusions
 from rankrange.shards import ShardList, array_shards
 

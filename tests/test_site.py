@@ -26,6 +26,8 @@ TYPICAL = [
     "index.html",
     "start/sklearn.html",
     "how-to/choose_m.html",
+    "explanation/alternatives.html",
+    "api/command_line.html",
     "gallery/index.html",
     "gallery/plot_wrong_digits.html",
     "api/generated/rankrange.AoRRClassifier.html",

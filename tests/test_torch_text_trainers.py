@@ -1,4 +1,4 @@
-"""The recipes of docs/how-to/text_models.md in the real trainers, on a CPU, with a tiny model made from its configuration."""
+"""The recipes of docs/how-to/text_models.md in the real trainers, on a CPU, with a tiny model."""
 
 import multiprocessing
 import os

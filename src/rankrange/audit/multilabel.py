@@ -1,4 +1,4 @@
-"""Sets of labels: one logistic regression a label, top-k learning (TKML) with the ranked range, and doubtful labels."""
+"""A multi-label target: one logistic regression per label, top-k learning (TKML), and which labels are wrong."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..crossfit.predictions import POOL, label_set_shares
 from ..crossfit.simple_models import smooth_label_sets
 from ..estimators import TKMLClassifier
 from ..estimators.baselines import LogisticPerLabel
-from ..label_noise import LIKELY, POSSIBLE, SURE, LabelNoiseModel
+from ..label_noise import LIKELY, POSSIBLE, SURE, LabelNoiseModel, actions
 from ..metrics import top_k_labels
 from .plan import Plan, Progress
 from .target import Target
-from .task_result import Group, Interval, Measure, TaskResult, actions_of, blinded, facts_of
+from .task_result import Group, Interval, Measure, TaskResult, blinded, facts_of
 
 # Shares of rows to ignore that are tried; TKML has no path over m, so each is a fit.
 _SHARES = (0.0, 0.05, 0.1, 0.2)
@@ -28,7 +28,7 @@ _PENALTY_FOLDS = 3
 
 
 def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -> TaskResult:
-    """Judge a target of sets of labels.
+    """Study a multi-label target.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
     plan : Plan
         How much work there is to do.
     progress : callable
-        Is told what is being done.
+        Called with a short text before each stage of the work.
 
     Returns
     -------
@@ -67,7 +67,7 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
     wrong = cells.max(axis=1)
     order = np.argsort(-wrong, kind="stable")
     order = order[wrong[order] >= POSSIBLE]
-    # Where some label is surely wrong, it is mended, and only what is as sure with it: the row itself may stay.
+    # If a label is almost surely wrong it is corrected, with others that are as sure: the row itself may stay.
     sure = wrong[order] >= SURE
     flips = cells[order] >= np.where(sure, SURE, np.minimum(LIKELY, wrong[order]))[:, None]
     suggested = Y[order] ^ flips
@@ -84,7 +84,7 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
         losses=np.asarray(TKML(top_k).value(Y, scores[1]), dtype=np.float64),
         wrong=wrong,
         order=order,
-        actions=np.where(sure, "relabel", actions_of(wrong[order])),
+        actions=actions(wrong[order], wrong[order]),
         suggested=[target.said_labels(mask) for mask in suggested],
         expected=[_said(Y[i], cells[i], names) for i in order],
         against=sign[:, None] * X[order] * model.coef_[place[worst]],

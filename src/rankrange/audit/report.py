@@ -14,7 +14,7 @@ from ..pages.text import number, visible
 from .decisions import Looked, look_at, target_as_text
 from .evidence import Near
 from .pictures import confusions, found_curve
-from .problems import count_problems
+from .problems import KINDS, count_problems
 from .target import plain_name
 from .task_result import show, show_gain, show_range, unit
 
@@ -24,16 +24,6 @@ if TYPE_CHECKING:
 # A page stays below 2 MB whatever the table holds: suspects are left off its end until it does.
 _MOST_BYTES = 1_900_000
 _TEXT = 80
-_HEADINGS = {
-    "far": "Rows far outside",
-    "impossible": "Rows with impossible values",
-    "placeholder": "Rows with numbers that stand for missing",
-    "duplicate": "Repeated rows",
-    "conflicting duplicate": "Rows equal to others but for their target",
-    "batch": "Rows in batches that are off",
-    "leak": "Columns that give the target away",
-    "drift": "Columns that drift along time",
-}
 
 
 def audit_page(audit: Audit) -> str:
@@ -111,7 +101,7 @@ def _pictures(audit: Audit) -> dict[str, Any]:
         "overview": _overview(audit),
         "overview_row": lambda column: fragment("overview_row.html", c=column),
         "problems": [
-            (_HEADINGS.get(kind, kind.capitalize()), [p for p in audit.row_problems if p.kind == kind], f"{count:,}")
+            (KINDS[kind].many.capitalize(), [p for p in audit.row_problems if p.kind == kind], f"{count:,}")
             for kind, count in counted.items()
         ],
         "command_name": shlex.quote(visible(audit.name)),
@@ -178,7 +168,7 @@ def _overview(audit: Audit) -> list[dict[str, Any]]:
 
 
 def shown_labels(audit: Audit, suspect: Suspect) -> tuple[str, str]:
-    """Given and suggested as they are shown: of sets of labels the second is what is to be added and taken away."""
+    """Given and suggested as they are shown: of a multi-label target the second is what to add and what to remove."""
     if audit.target.task != "labels":
         return visible(suspect.given, _TEXT), visible(suspect.suggested, _TEXT)
     given, suggested = (_set_of(audit, text) for text in (suspect.given, suspect.suggested))

@@ -1,4 +1,4 @@
-"""What an audit learns from decisions: which rows are settled, and how far to believe what it says of the others.
+"""Decisions of a reviewer: which rows are settled, and how they shift p(wrong) of the others.
 
 Relabelled rows are learnt with their new label, dropped rows are left out, kept rows stay with their label, and none of
 them is a suspect any more. Of the suspects that were looked at, the share that was wrong is compared with what had been
@@ -14,8 +14,8 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, logit
 
-from ..core.flips import LIKELY, POSSIBLE, SURE
 from ..errors import UserError
+from ..label_noise import POSSIBLE, SURE
 from ..pages.text import visible
 from ..tables.read import rows_as_text
 from .decisions import (
@@ -28,7 +28,7 @@ from .decisions import (
     split_labels,
 )
 from .target import Target
-from .task_result import TaskResult
+from .task_result import TaskResult, listed_actions
 
 
 @dataclass(frozen=True)
@@ -215,9 +215,8 @@ def apply_review(result: TaskResult, target: Target, review: Review) -> TaskResu
     after = wrong[result.order]
     stays = np.flatnonzero(((after >= POSSIBLE) | (before < POSSIBLE)) & ~settled[result.order])
     order = result.order[stays]
-    grade = np.where(after >= LIKELY, "drop", "look")
-    mend = (result.actions == "relabel") & (after >= (SURE if review.shift else np.minimum(before, SURE)))
-    actions = np.where(mend, "relabel", grade)
+    relabel = (result.actions == "relabel") & (after >= (SURE if review.shift else np.minimum(before, SURE)))
+    actions = listed_actions(after, relabel.astype(np.float64))
     return replace(
         result,
         wrong=wrong,

@@ -2,7 +2,7 @@
 
 The members are an ordinary linear fit, one that drops as many rows as seem wrong, boosted trees, a forest, and the
 labels of the nearest rows if they add something. `label_noise` turns their predictions into the probability that each
-label is wrong; high-leverage rows train no member and have a rate of wrong labels of their own.
+label is wrong; high-leverage rows train no member and have their own rate of wrong labels.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from sklearn.utils import check_random_state
 from ..core.arrays import Array
 from ..crossfit.distant_rows import far_rows, odd_rows
 from ..crossfit.folds import label_folds
-from ..crossfit.predictions import less_sure, tree_predictions
+from ..crossfit.members import MEMBERS, MemberTask
+from ..crossfit.predictions import less_sure
 from ..estimators import AoRRClassifier
 from ..label_noise import Costs, LabelNoiseModel, LabelNoisePosterior, NoisePrior, actions, high_leverage_labels
 from .out_of_fold import (
@@ -61,31 +62,30 @@ def find_label_issues(
         The rows, numbers of any units; missing ones (NaN) are filled with the median and marked by a column of their
         own. Without X rows are ranked by `pred_probs` alone. What `rankrange.scan` gives holds its labels, so
         that y is left out; the posterior is then computed in a few passes, by linear models of all rows and
-        trees grown on a sample, without the nearest rows. pred_probs, learn_from, n_repeats and n_jobs are for memory.
+        trees grown on a sample, without the nearest rows. pred_probs, learn_from, n_repeats and n_jobs need X in
+        memory.
     y : array_like of shape (n_samples,)
         Their labels, of which some may be wrong.
     estimator : None, AoRRClassifier or classifier with predict_proba, default=None
-        The model that judges. None is an AoRRClassifier whose C is chosen by cross-validated log loss, and trees beside
-        it. Any other classifier, a pipeline for example, may take whatever it likes for X: texts, tables with
-        categories and missing values. Where X can be read as numbers, trees and the nearest rows are asked beside it:
-        what they explain and your model does not is no error of the labels.
+        The model that predicts the labels. None is an AoRRClassifier whose C is chosen by cross-validated log loss,
+        with trees as further members of the ensemble. Any other classifier, a pipeline for example, may take any X:
+        texts, tables with categories and missing values. If X can be read as numbers, trees and the nearest rows join
+        the ensemble, so that what they explain is not taken for label errors.
     cv : int, splitter or iterable of (train, test), default=5
         Folds. Each must train on the rows that it does not test, and all rows must be left out equally often. On a
         scan a number of up to 4; the default stands for 4.
     n_repeats : int, optional
-        How often the folds are drawn anew: twice with two classes and up to 4,000 rows, else once.
+        How often folds are drawn: twice with two classes and up to 4,000 rows, otherwise once.
     pred_probs : array_like of shape (n_samples, n_classes), optional
-        Ready-made out-of-sample probabilities, columns in the order of the sorted classes; nothing is fitted then, so
-        that no estimator may be given beside them.
+        Out-of-fold probabilities that exist already, columns in the order of the sorted classes. Nothing is fitted
+        then, so estimator must be None.
     neighbours : bool, default=True
-        Whether the labels of the nearest rows of X may judge as well; they do only where they add to the likelihood.
+        Whether the labels of the nearest rows of X may join the ensemble; they do only if they raise the likelihood.
     trees : bool, default=True
-        Whether boosted trees and a forest judge beside the linear fits, or beside a classifier of your own where X can
-        be read as numbers.
+        Whether boosted trees and a forest join the ensemble; this needs an X that can be read as numbers.
     learn_from : array_like of shape (n_samples,), optional
-        Labels that the fits learn from in the place of y: y after a review, for example. The labels of y are still the
-        ones that are judged, and the share of wrong labels is estimated on them: it cannot be estimated from labels of
-        which the worst were corrected.
+        Labels that models are trained on in the place of y, for example y after a review. p_wrong and the share of
+        wrong labels still refer to y: they cannot be estimated from labels of which the worst were corrected.
     review_cost, drop_cost : float
         What it costs to review a row by hand, and to drop a row whose label is right, in units of training on one wrong
         label. They decide the "action" of a row and nothing else: with the defaults rows from p_wrong = 0.2 on are
@@ -127,7 +127,7 @@ def find_label_issues(
         _refuse(fitting, "ready-made probabilities need no fits")
     if hasattr(X, "__rankrange_issues__"):  # rows larger than memory
         given = {"y": y, "pred_probs": pred_probs, "learn_from": learn_from, "n_jobs": n_jobs, **fitting, "cv": None}
-        _refuse(given, "rows larger than memory hold their labels and are judged in a few passes")
+        _refuse(given, "rows larger than memory hold their labels and are read in a few passes")
         judged: LabelIssues = X.__rankrange_issues__(
             estimator=estimator, cv=cv, trees=trees, costs=costs, random_state=random_state, verbose=verbose
         )
@@ -138,24 +138,26 @@ def find_label_issues(
     report: Report = print if verbose else (lambda message: None)
     far = np.zeros(len(data.codes), dtype=bool)
     if pred_probs is not None:
-        views = given_predictions(pred_probs, data)
-        return _tabulate(data, views, _inferred(data, {"model": views.member(0)}, far, neighbours, rng, report), costs)
+        predictions = given_predictions(pred_probs, data)
+        return _tabulate(
+            data, predictions, _inferred(data, {"model": predictions.member(0)}, far, neighbours, rng, report), costs
+        )
     folds = label_folds(data.learnt, cv, n_repeats, rng)
     if not own:
-        views = estimator_predictions(data, X, estimator, folds, n_jobs, report)
-        members = {"model": views.member(0)}
+        predictions = estimator_predictions(data, X, estimator, folds, n_jobs, report)
+        members = {"model": predictions.member(0)}
     else:
         far = far_rows(data.X, data.learnt) | odd_rows(data.X)
         data = data.scaled(far) if estimator is None else data  # a C that was given is about X as it is
-        views = trimmed_predictions(data, estimator, folds.without(far), report)
-        members = {"ordinary": views.member(0), "robust": views.member(views.best)}
+        predictions = trimmed_predictions(data, estimator, folds.without(far), report)
+        members = {"ordinary": predictions.member(0), "robust": predictions.member(predictions.best)}
     dense = _written_out(data.X) if trees and data.X is not None else None
     if dense is not None:
         once = folds.once().without(far)
-        found, settled = tree_predictions(dense, data.learnt, len(data.classes), once, rng)
-        members.update(found)
-        report(f"{2 * len(once)} fits of trees; boosting stops at round {settled.stop}")
-    return _tabulate(data, views, _inferred(data, members, far, neighbours, rng, report), costs)
+        for name, predict in MEMBERS.items():
+            members.update(predict(MemberTask(dense, data.learnt, len(data.classes), once, rng)))
+            report(f"{name} predicted all rows out of fold")
+    return _tabulate(data, predictions, _inferred(data, members, far, neighbours, rng, report), costs)
 
 
 def _refuse(given: dict[str, Any], rule: str) -> None:
@@ -231,11 +233,11 @@ _COLUMNS: tuple[tuple[str, Any], ...] = (
 )
 
 
-def _tabulate(data: Data, views: Predictions, found: _Inferred, costs: Costs) -> LabelIssues:
+def _tabulate(data: Data, predictions: Predictions, found: _Inferred, costs: Costs) -> LabelIssues:
     rows, codes, mean, p_wrong = np.arange(len(data.codes)), data.codes, found.posterior.mean, found.p_wrong
     # Posterior and out-of-fold error together: the second ranks rows that the first holds for equally right.
     score = (4.0 * p_wrong + 1.0 - mean[rows, codes]) / 5.0
-    losses = -views.logs[views.best][:, rows, codes].astype(np.float64)
+    losses = -predictions.logs[predictions.best][:, rows, codes].astype(np.float64)
     other = found.p_true.copy()
     other[rows, codes] = -1.0
     best_other = other.argmax(axis=1)
@@ -246,9 +248,9 @@ def _tabulate(data: Data, views: Predictions, found: _Inferred, costs: Costs) ->
     table["row"] = order if data.index is None else data.index[order]
     table["given"], table["suggested"] = data.classes[codes[order]], data.classes[best_other[order]]
     table["p_wrong"], table["loss"] = p_wrong[order], losses[:, order].mean(axis=0)
-    table["distance"] = (losses - views.cuts)[:, order].mean(axis=0)
-    table["cut"] = (losses > views.cuts)[:, order].mean(axis=0)
-    # A high-leverage row may not belong at all: no class is suggested for it.
+    table["distance"] = (losses - predictions.cuts)[:, order].mean(axis=0)
+    table["cut"] = (losses > predictions.cuts)[:, order].mean(axis=0)
+    # A high-leverage row may be an outlier: no class is suggested for it.
     table["action"] = actions(p_wrong, np.where(found.far, 0.0, other.max(axis=1)), costs)[order]
     suspects = table[table["action"] != ""]
     for part in (suspects, table):

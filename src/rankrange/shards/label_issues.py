@@ -22,6 +22,7 @@ from ..core.objective import Objective
 from ..core.row_space import RowSpace
 from ..crossfit import predictions
 from ..crossfit.folds import Folds
+from ..crossfit.trees import FoldTrees, fold_trees
 from ..estimators import AoRRClassifier
 from ..issues.suspects import LabelIssues
 from ..label_noise import LIKELY, Costs, LabelNoiseModel, LabelNoisePosterior, actions
@@ -98,9 +99,7 @@ def issues_in_shards(
     # 5 is the default of find_label_issues.
     n_folds = min(int(cv), MOST_FOLDS) if isinstance(cv, int | np.integer) and cv <= MOST_FOLDS + 1 else 0
     if n_folds < 2:
-        raise ValueError(
-            f"cv must be a number of folds from 2 to {MOST_FOLDS} for rows beyond memory, got cv={cv!r}; leave it out"
-        )
+        raise ValueError(f"cv must be a number of folds from 2 to {MOST_FOLDS} for shards, got cv={cv!r}; leave it out")
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
     with one_thread():
         passes = _Passes(verbose)
@@ -174,12 +173,12 @@ class _Sample(NamedTuple):
         """The sample without the rows of one fold."""
         return self.objective.rows(np.flatnonzero(self.fold != number), 0, 1)
 
-    def trees(self, rng: np.random.Generator) -> predictions.FoldTrees | None:
+    def trees(self, rng: np.random.Generator) -> FoldTrees | None:
         """Trees grown as in memory; None if they need more numbers than fit."""
         X = self.objective.design.X
         if sp.issparse(X) and X.shape[0] * X.shape[1] > _WRITTEN_OUT:
             return None
-        return predictions.fold_trees(dense(X), self.codes, self.data.model.n_classes, self.folds, rng)
+        return fold_trees(dense(X), self.codes, self.data.model.n_classes, self.folds, rng)
 
     def posterior(self, members: FoldModels) -> LabelNoisePosterior:
         """The label-noise posterior, without what it says of the sample's rows, so that it travels light."""

@@ -1,4 +1,4 @@
-"""Tables from files, told apart by their content and checked before they are used.
+"""Tables from files; the format is found from their content, and they are checked before use.
 
 CSV (also gzip), Parquet and Arrow are read here, JSON, Excel, ORC and standard input in `formats`.
 
@@ -31,7 +31,7 @@ from ..pages.text import visible
 from .cell_values import MISSING
 from .columns import DELIMITERS, nearest, shown
 from .columns import find_column as find_column
-from .formats import kind_of, load, saved_input
+from .formats import FORMATS, kind_of, load, saved_input
 from .records import line_count, records
 
 # More columns than this would need more memory than most machines have, one-hot columns not yet counted.
@@ -136,7 +136,7 @@ class Source:
                 if len(kinds) > 1:
                     said = " and ".join(f"{kind} in {path}" for kind, path in list(kinds.items())[:2])
                     raise UserError(
-                        f"a column must hold the same in all files, got {said} in {shown(name)}; mend one of them"
+                        f"a column must hold the same in all files, got {said} in {shown(name)}; correct one of them"
                     ) from error
             raise
 
@@ -182,7 +182,7 @@ class Source:
         width = got or (found.group(2) if found else "another number")
         return UserError(
             f"every line needs the {len(self.names)} cells of the header, got {width} in {where} of {self.path}; "
-            "mend that line, put cells that hold the delimiter in quotes, or name it with delimiter="
+            "correct that line, put cells that hold the delimiter in quotes, or name it with delimiter="
         )
 
     def _first_ragged_line(self) -> tuple[int, int]:
@@ -214,7 +214,7 @@ def open_table(
     Parameters
     ----------
     path : path, or sequence of paths
-        CSV, JSON lines, a JSON array (all also as gzip), Parquet, Arrow, Feather, ORC or Excel, told apart by content.
+        CSV, JSON lines, a JSON array (all also as gzip), Parquet, Arrow, Feather, ORC or Excel, recognised by content.
         "-" is standard input. Several files must have the same columns.
     delimiter : str or None
         What separates columns of CSV; None is the comma, or the tab for .tsv.
@@ -239,7 +239,7 @@ def open_table(
     place = saved_input() if str(path) == "-" else Path(path)
     head, zipped, size = _head_of(place)
     kind = kind_of(place, head)
-    if kind in ("lines", "json", "excel", "orc"):
+    if kind in ("lines", "json", "excel", *FORMATS):
         held = load(place, kind, zipped, sheet)
         return _checked(Source(place, kind, list(held.schema.names), n_bytes=max(size, held.nbytes), held=held))
     if kind == "csv":

@@ -1,8 +1,9 @@
 """Which training labels are wrong: the memory of a training run, judged by the flip model of `find_label_issues`.
 
 The network was trained on the labels it is asked about, so it is surer of itself than it should be, most of all where
-right labels of hard images were cut by mistake. What tells is how often it repeats its objections: the probability that
-a label is wrong is that of the flip model times the firmness of the objections to its class (`ClassNoise.firmness`).
+right labels of hard images were cut by mistake. The evidence is how often it repeats its objections: the probability
+that a label is wrong is that of the flip model times the firmness of the objections to its class
+(`ClassNoise.firmness`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core.arrays import Array
-from ..core.flips import LIKELY, POSSIBLE, SURE
 from .auto import SOFTMAX_UP_TO, AutoCut
 from .label_noise import ClassNoise
 
@@ -53,13 +53,16 @@ def suspects_of(auto: AutoCut) -> LabelIssues:
 
 def _discounted(found: LabelIssues, firmness: Array) -> LabelIssues:
     """The same findings, with each p_wrong multiplied by the firmness of the objections to its class."""
+    from ..label_noise import SURE, actions
+
     assert found.ranked is not None
     p_wrong = found.p_wrong * firmness
     ranked = found.ranked.copy()
     ranked["p_wrong"] = probability = p_wrong[ranked["row"]]
     sure = (ranked["action"] == "relabel") & (probability >= SURE)
-    ranked["action"] = np.where(sure, "relabel", np.where(probability >= LIKELY, "drop", "look"))
-    table = ranked[probability >= POSSIBLE]
+    todo = actions(probability, sure.astype(np.float64))
+    ranked["action"] = np.where(todo == "", "look", todo)
+    table = ranked[todo != ""]
     for part in (ranked, table):
         part["fdr"] = np.cumsum(1.0 - part["p_wrong"]) / np.arange(1, len(part) + 1)
     return replace(found, table=table, ranked=ranked, p_wrong=p_wrong)

@@ -169,9 +169,7 @@ def _with_data(cells: list[Cell], modules: dict[str, ModuleType], download: bool
     for name, reason in missing.items():
         why = "" if "download=True" in reason else f": {reason}"  # the way to fetch it is said below
         _tell(f"  {name}, needed by {', '.join(n for n, module in modules.items() if name in module.NEEDS)}{why}")
-    _tell(
-        "set RANKRANGE_DATA to a folder that has them (docs/how-to/datasets.md), or add --download to fetch them from OpenML"
-    )
+    _tell("set RANKRANGE_DATA to a folder that has them (docs/how-to/datasets.md), or add --download to use OpenML")
     ready = [cell for cell in cells if cell.dataset not in missing]
     _tell(f"left out: {len(cells) - len(ready)} of {len(cells)} cells; the others run")
     return ready
