@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .estimators import (
         AoRRClassifier,
         AoRRRegressor,
+        PartialAUCClassifier,
         RankedRangeClassifier,
         RankedRangeRegressor,
         TKMLClassifier,
@@ -31,6 +32,7 @@ _HOME_OF = {
     "thresholds": "core.select",
     "AoRRClassifier": "estimators",
     "AoRRRegressor": "estimators",
+    "PartialAUCClassifier": "estimators",
     "RankedRangeClassifier": "estimators",
     "RankedRangeRegressor": "estimators",
     "TKMLClassifier": "estimators",
@@ -59,6 +61,7 @@ _SUBMODULES = (
 __all__ = [
     "AoRRClassifier",
     "AoRRRegressor",
+    "PartialAUCClassifier",
     "RankedRange",
     "RankedRangeClassifier",
     "RankedRangeRegressor",
