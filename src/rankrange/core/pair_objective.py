@@ -85,19 +85,14 @@ class PairTop:
         p = _top(-u, self.positive_caps, self.kept_positives)
         return p, _top(v, self.negative_caps, self.kept_negatives)
 
-    def value(self, w: Array) -> float:
+    def at(self, w: Array) -> PairPoint:
         """The objective at w."""
-        u, v = self.scores(w)
-        p, q = self.weights(u, v)
-        i, j = p > 0, q > 0
-        (losses,) = self.loss.sums(u[i], v[j], q[j], (0,))
-        return self.scale * float(p[i] @ losses) + 0.5 * float(w @ w)
+        return self.at_scores(w, *self.scores(w))
 
-    def at(self, w: Array, weights: tuple[Array, Array] | None = None) -> PairPoint:
-        """The objective at w, or what these weights make of it: a lower bound."""
-        u, v = self.scores(w)
+    def at_scores(self, w: Array, u: Array, v: Array, weights: tuple[Array, Array] | None = None) -> PairPoint:
+        """The objective at w, whose scores are u and v, or what these weights make of it: a lower bound."""
         p, q = self.weights(u, v) if weights is None else weights
-        i, j = np.flatnonzero(p), np.flatnonzero(q)
+        i, j = _inside(p), _inside(q)
         losses, pull = self.loss.sums(u[i], v[j], q[j], (0, 1))
         (push,) = self.loss.sums(-v[j], -u[i], p[i], (1,))
         gradient = w + self.scale * (_adjoint(self.negatives, j, q[j] * push) - _adjoint(self.positives, i, p[i] * pull))
@@ -106,19 +101,23 @@ class PairTop:
 
     def hessian(self, point: PairPoint) -> Array:
         """The (generalised) second derivative with the weights held, (p, p), in O(n p^2)."""
-        i, j = np.flatnonzero(point.p), np.flatnonzero(point.q)
+        i, j = _inside(point.p), _inside(point.q)
         u, v, p, q = point.u[i], point.v[j], point.p[i], point.q[j]
         (bend,) = self.loss.sums(u, v, q, (2,))
         (bend_back,) = self.loss.sums(-v, -u, p, (2,))
-        matrix = self.positives.gram(p * bend, i) + self.negatives.gram(q * bend_back, j)
         X, Y = _dense(self.positives, i), _dense(self.negatives, j)
-        (mixed,) = self.loss.sums(u, v, q[:, None] * Y, (2,))
-        cross = (p[:, None] * X).T @ mixed
+        matrix = _gram(X, p * bend) + _gram(Y, q * bend_back)
+        if len(X) <= len(Y):  # the sums are over the smaller class
+            (mixed,) = self.loss.sums(-v, -u, p[:, None] * X, (2,))
+            cross = mixed.T @ (q[:, None] * Y)
+        else:
+            (mixed,) = self.loss.sums(u, v, q[:, None] * Y, (2,))
+            cross = (p[:, None] * X).T @ mixed
         return np.eye(len(point.w)) + self.scale * (matrix - cross - cross.T)
 
     def hessian_product(self, point: PairPoint, d: Array) -> Array:
         """The second derivative times d, in O(n log n) and products with the rows."""
-        i, j = np.flatnonzero(point.p), np.flatnonzero(point.q)
+        i, j = _inside(point.p), _inside(point.q)
         u, v, p, q = point.u[i], point.v[j], point.p[i], point.q[j]
         du, dv = (design.scores(d[None])[0].astype(np.float64) for design in (self.positives, self.negatives))
         (own, mixed) = self.loss.sums(u, v, np.column_stack([q, q * dv[j]]), (2,))[0].T
@@ -133,9 +132,9 @@ class PairTop:
         mine, other = (point.u, point.v) if positive else (point.v, point.u)
         weights = point.q if positive else point.p
         design, opposite = (self.positives, self.negatives) if positive else (self.negatives, self.positives)
-        j = np.flatnonzero(weights)
+        j = _inside(weights)
         at, others = -sign * mine[rows], -sign * other[j]
-        held = weights[j, None] * np.column_stack([np.ones(len(j)), _dense(opposite, j)])
+        held = weights[j][:, None] * np.column_stack([np.ones(len(weights[j])), _dense(opposite, j)])
         (losses,) = self.loss.sums(at, others, held[:, 0], (0,))
         (pulls,) = self.loss.sums(at, others, held, (1,))
         gradient = sign * (pulls[:, :1] * _dense(design, rows) - pulls[:, 1:])
@@ -189,7 +188,7 @@ class PairObjective:
         u, v = top.scores(w)
         p = select(-u, *self.of_positives, self.positive_mass).weights / self.of_positives.kept
         q = select(v, *self.of_negatives, self.negative_mass).weights / self.of_negatives.kept
-        return top.at(w, (p, q))
+        return top.at_scores(w, u, v, (p, q))
 
     def value(self, w: Array) -> float:
         """The objective at w."""
@@ -218,11 +217,24 @@ def _top(s: Array, caps: Array, kept: float) -> Array:
     return top_within(s, caps, kept) / kept
 
 
-def _dense(design: Design, rows: Array) -> Array:
-    X = design.X[rows]
+def _inside(weights: Array) -> Array | slice:
+    """The rows that count; a slice if all do, so that nothing is copied."""
+    rows = np.flatnonzero(weights)
+    return slice(None) if len(rows) == len(weights) else rows
+
+
+def _dense(design: Design, rows: Array | slice) -> Array:
+    X = design.X if isinstance(rows, slice) else design.X[rows]
     return np.asarray(X.toarray() if design.sparse else X, dtype=np.float64)
 
 
-def _adjoint(design: Design, rows: Array, r: Array) -> Array:
+def _gram(X: Array, h: Array) -> Array:
+    """sum_i h_i x_i x_i' for h >= 0."""
+    weighted = X * np.sqrt(h)[:, None]
+    return np.asarray(weighted.T @ weighted)
+
+
+def _adjoint(design: Design, rows: Array | slice, r: Array) -> Array:
     """sum_i r_i x_i over these rows."""
-    return np.asarray(design.X[rows].T @ r, dtype=np.float64)
+    X = design.X if isinstance(rows, slice) else design.X[rows]
+    return np.asarray(X.T @ r, dtype=np.float64)

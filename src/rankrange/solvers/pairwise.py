@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.arrays import Array
+from ..core.objective import Design
 from ..core.pair_objective import PairObjective, PairPoint, PairTop
 from .descent import Log, Metric, Result, descend, relative
 from .inner.band import solve_band
@@ -27,6 +28,8 @@ from .inner.band import solve_band
 _BAND, _MOST_IN_BAND, _TURNS = 60, 3000, 8
 # Rounds of cutting; a handful is usual.
 _ROUNDS = 30
+# Planes through zero; about three for each column are usual.
+_PLANES = 300
 # Columns up to which Newton steps factor a matrix.
 _MOST_COLUMNS = 1000
 
@@ -46,7 +49,7 @@ class _Lines:
 class _Step(NamedTuple):
     d: Array
     gain: float  # of the model
-    weights: tuple[Array, Array]
+    weights: tuple[Array, Array] | None  # None where nothing is cut, so that they cannot differ
 
 
 def solve_pairs(
@@ -94,24 +97,74 @@ def solve_pairs(
 
 def minimise(problem: PairTop, w: Array, *, tol: float, max_iter: int) -> tuple[PairPoint, float, int]:
     """The convex problem from w to a relative gap of `tol`: the point, its gap, and the steps taken."""
-    point = problem.at(w)
-    gap = 0.5 * float(point.gradient @ point.gradient)
-    if len(w) > _MOST_COLUMNS:
+    point, gap, step = _started(problem, w, tol)
+    if len(w) > _MOST_COLUMNS and relative(gap, point.value) > tol:
         return _by_gradients(problem, point, tol, max_iter)
-    width, stalled, step = len(w) + _BAND, 0, 0
+    width, stalled = len(w) + _BAND, 0
     while relative(gap, point.value) > tol and step < max_iter and stalled < 4:
         step += 1
         move = _newton_step(problem, point, width, 0.01 * tol * point.value)
         length, new = _along(problem, point, move)
         fallen = point.value - new.value
-        bound = problem.at(new.w, move.weights)
-        left = min(_gap(new, bound), 0.5 * float(new.gradient @ new.gradient))
+        left = 0.5 * float(new.gradient @ new.gradient)
+        if move.weights is not None and left > tol * new.value:
+            bound = problem.at_scores(new.w, new.u, new.v, move.weights)
+            left = min(left, _gap(new, bound))
         stalled = 0 if fallen > 1e-3 * gap or left < 0.5 * gap else stalled + 1
         gap = min(gap - fallen, left)
         if length < 1.0:
             width = min(2 * width, _MOST_IN_BAND)
         point = new
     return point, max(gap, 0.0), step
+
+
+def _started(problem: PairTop, w: Array, tol: float) -> tuple[PairPoint, float, int]:
+    """The start, its gap and the steps that it took: w, or what is found from zero where w is no better than that."""
+    point = problem.at(w)
+    gap = 0.5 * float(point.gradient @ point.gradient)
+    at_zero = problem.scale * float(problem.loss.kernel(np.zeros(1), 0)[0])
+    if point.value < at_zero * (1.0 - tol):
+        return point, gap, 0
+    return _from_zero(problem, tol)
+
+
+def _from_zero(problem: PairTop, tol: float) -> tuple[PairPoint, float, int]:
+    """At zero all rows tie, and each direction has its own weights: planes through zero, one for each that was met.
+
+    If no line lifts the mean of the kept positives above the highest negatives, zero is the minimum, and weights on the
+    planes prove it. Otherwise their least point leads away from zero.
+    """
+    d = problem.positives.d
+    zero = problem.at(np.zeros(d))
+    slope = problem.scale * float(problem.loss.kernel(np.zeros(1), 1)[0])
+    planes = [zero.gradient]
+    gap = 0.5 * float(zero.gradient @ zero.gradient)
+    for step in range(1, _PLANES + 1):
+        solved = solve_band(
+            np.zeros(d), np.eye(d), np.array(planes), np.zeros(step), np.ones(step), 1.0, 1e-3 * tol * zero.value
+        )
+        pull = solved.weights @ np.array(planes) / float(solved.weights.sum())
+        gap = min(gap, 0.5 * float(pull @ pull))
+        if gap <= tol * zero.value:
+            return zero, gap, step
+        u, v = problem.scores(-pull)
+        p, q = problem.weights(u, v)
+        plane = slope * (_mean(problem.negatives, q) - _mean(problem.positives, p))
+        if float(plane @ pull) > 0.5 * float(pull @ pull):  # the plane falls along the step: so does the problem
+            break
+        planes.append(plane)
+    point = zero
+    for length in 0.25 ** np.arange(1, 30):
+        trial = problem.at(-length * pull)
+        if trial.value < point.value:
+            point = trial
+        elif point is not zero:
+            break
+    return point, gap, len(planes)
+
+
+def _mean(design: Design, weights: Array) -> Array:
+    return np.asarray(design.X.T @ weights, dtype=np.float64)
 
 
 def _gap(point: PairPoint, bound: PairPoint) -> float:
@@ -121,9 +174,11 @@ def _gap(point: PairPoint, bound: PairPoint) -> float:
 def _along(problem: PairTop, point: PairPoint, move: _Step) -> tuple[float, PairPoint]:
     """The longest of the steps 1, 1/2, 1/4, ... that falls enough; none at all if rounding ends them."""
     length = 1.0
+    du, dv = problem.scores(move.d)
     for _ in range(30):
-        if problem.value(point.w + length * move.d) <= point.value - 1e-4 * length * max(move.gain, 0.0):
-            return length, problem.at(point.w + length * move.d)
+        trial = problem.at_scores(point.w + length * move.d, point.u + length * du, point.v + length * dv)
+        if trial.value <= point.value - 1e-4 * length * max(move.gain, 0.0):
+            return length, trial
         length *= 0.5
     return 0.0, point
 
@@ -133,7 +188,7 @@ def _newton_step(problem: PairTop, point: PairPoint, width: int, enough: float) 
     bands = [band for positive in (False, True) if (band := _band(problem, point, positive, width)) is not None]
     if not bands:
         d = -Metric(hessian, 1e-13).solve(point.gradient)
-        return _Step(d, -0.5 * float(point.gradient @ d), (point.p, point.q))
+        return _Step(d, -0.5 * float(point.gradient @ d), None)
     start = [band.weights for band in bands]
     d, value = np.zeros_like(point.w), np.inf
     for _ in range(_TURNS if len(bands) > 1 else 1):
