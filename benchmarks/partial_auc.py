@@ -116,7 +116,7 @@ def compare(tables: dict[str, int | None], seeds: range) -> list[dict[str, Any]]
             X, y, X_test, y_test = problem(name, positive, seed)
             for method, model in _methods(seed).items():
                 scores.setdefault(method, []).append(_score(model.fit(X, y), X_test, y_test))
-            chosen.append("logistic" if model.train_fpr_ is None else f"{model.train_fpr_[1]:g}")
+            chosen.append("logistic" if model.train_fpr_ is None else f"{model.train_fpr_[1]:g}/{model.train_tpr_[1]:g}")
             rates.append(float((model.decision_function(X_test)[~y_test] > model.threshold_).mean()))
             calibration.append(float(model.predict_proba(X_test)[:, 1].mean() / y_test.mean()))
         for method, values in scores.items():

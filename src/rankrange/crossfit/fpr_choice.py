@@ -1,9 +1,9 @@
 """Partial AUC on held-out rows: which false positive rates to train on, calibration and thresholds.
 
 The range to train on is not the range that is wanted. A pair loss on the few hardest negatives has little to learn
-from, and if no line lifts the positives above them it is least at w = 0. So ranges that are wider than the wanted one
-compete on folds, at several C, with each other and with the logistic fit of all rows, which wins unless another is
-better by more than a standard error. The held-out scores of the winner then give probabilities and thresholds.
+from, and if no line lifts the mean positive above them it is least at w = 0. So ranges that are wider than the wanted
+one, and one that leaves out the lowest positives, compete on folds, at several C, with each other and with the logistic
+fit of all rows, which wins unless another is better by more than a standard error. The held-out scores of the winner then give probabilities and thresholds.
 
 Equal rows stay in one fold, and folds depend on what the rows are and not on where they stand, so that a weight of 2
 equals the row twice.
@@ -26,11 +26,12 @@ from ..solvers import Result, Settings, solve
 from ..solvers.pairwise import solve_pairs
 
 Rates = tuple[float, float]
-# Training ranges reach up to these multiples of the wanted rate, and to 1; C is tried at these multiples.
-_WIDER, _OF_C = (1.0, 4.0), (0.01, 0.1, 1.0, 10.0)
+# Training ranges reach up to these multiples of the wanted rate, and to 1; one of them also with this share of the
+# positives, from the highest: those that a line can lift above the negatives. C is tried at these multiples.
+_WIDER, _REACHED, _OF_C = (1.0, 4.0), 0.5, (0.1, 1.0, 10.0)
 # Folds are drawn twice up to this many rows; beyond the second number one part of about so many rows is fitted and the
-# others are scored in blocks, at fewer C.
-_TWICE_UP_TO, _FOLDS_UP_TO, _PART, _BLOCKS, _OF_C_IN_PARTS = 4000, 20_000, 10_000, 10, (0.1, 1.0)
+# others are scored in blocks, at the given C alone.
+_TWICE_UP_TO, FOLDS_UP_TO, _PART, _BLOCKS = 4000, 20_000, 10_000, 10
 # Below so many negatives in the wanted range, or positives, no difference shows and the logistic fit is taken.
 LEAST_TO_COMPARE = 10
 # Fits that are only compared.
@@ -40,9 +41,10 @@ _LEAST_SLOPE = 1e-3
 
 
 class Candidate(NamedTuple):
-    """One way to fit: on a range of false positive rates, or all rows by logistic loss (`fpr` None), at one C."""
+    """One way to fit: on ranges of the two rates, or all rows by logistic loss (`fpr` None), at one C."""
 
     fpr: Rates | None
+    tpr: Rates
     C: float
 
 
@@ -99,27 +101,29 @@ class Chosen(NamedTuple):
     table: dict[str, Array] | None
 
 
-def candidates_of(fpr: Rates, train_fpr: Any, C: Any, many_rows: bool) -> list[Candidate]:
+def candidates_of(task: Task, train_fpr: Any, C: Any, n: int) -> list[Candidate]:
     """The candidates, logistic fits first; C given with a given range is one candidate.
 
     Parameters
     ----------
-    fpr : pair of float
-        The wanted range.
+    task : Task
+        What is wanted.
     train_fpr : "auto" or pair of float
         The range to train on; "auto" tries several, and logistic fits.
     C : "auto" or float
         The penalty; a number is the middle of what is tried if the range is chosen.
-    many_rows : bool
-        Whether fewer C are tried.
+    n : int
+        The number of rows.
     """
     middle = 1.0 if C == "auto" else float(C)
-    Cs = [middle * factor for factor in (_OF_C_IN_PARTS if many_rows else _OF_C)]
+    Cs = [middle * factor for factor in _OF_C] if C == "auto" or n <= FOLDS_UP_TO else [middle]
     if train_fpr != "auto":
-        return [Candidate(train_fpr, c) for c in (Cs if C == "auto" else [middle])]
-    highest = sorted({min(1.0, fpr[1] * factor) for factor in _WIDER} | {1.0})
-    ranges = [None, *((fpr[0], hi) for hi in highest)]
-    return [Candidate(each, c) for each in ranges for c in Cs]
+        return [Candidate(train_fpr, task.tpr, c) for c in (Cs if C == "auto" else [middle])]
+    (lo, hi), (below, above) = task.fpr, task.tpr
+    highest = sorted({min(1.0, hi * factor) for factor in _WIDER} | {1.0})
+    reached = (below, below + _REACHED * (above - below))
+    ranges = [(None, task.tpr), *(((lo, top), task.tpr) for top in highest), ((lo, min(1.0, hi * _WIDER[-1])), reached)]
+    return [Candidate(fpr, tpr, c) for fpr, tpr in ranges for c in Cs]
 
 
 def fit(rows: LabelledRows, candidate: Candidate, task: Task, start: Array | None = None) -> Result:
@@ -138,7 +142,7 @@ def pair_objective(rows: LabelledRows, candidate: Candidate, task: Task) -> Pair
     designs = [Design(rows.X[each], False) for each in where]
     masses = [rows.mass[each] for each in where]
     lo, hi = candidate.fpr or (0.0, 1.0)
-    of_positives = _masses(1.0 - task.tpr[1], 1.0 - task.tpr[0], float(masses[0].sum()))
+    of_positives = _masses(1.0 - candidate.tpr[1], 1.0 - candidate.tpr[0], float(masses[0].sum()))
     of_negatives = _masses(lo, hi, float(masses[1].sum()))
     return PairObjective(*designs, PAIR_LOSSES[task.loss], candidate.C, *masses, of_positives, of_negatives)
 
@@ -183,7 +187,7 @@ def splits_of(rows: LabelledRows, cv: int, seed: int, compare: bool) -> Splits:
     Folds are drawn twice if few rows are to compare candidates; probabilities and thresholds need them once.
     """
     n = len(rows.positive)
-    if n > _FOLDS_UP_TO:
+    if n > FOLDS_UP_TO:
         parts = n // _PART
         fold, _ = _deal(rows, parts, seed)
         return [(fold == 0, fold != 0)]
@@ -221,14 +225,15 @@ def _keys(X: Any, seed: int) -> Array:
 def _fold(
     rows: LabelledRows, split: tuple[Array, Array], candidates: list[Candidate], task: Task
 ) -> list[HeldOut]:
-    """The held-out scores of each candidate; each starts where the one before it ended."""
+    """The held-out scores of each candidate; ranges start from the logistic fit of their C."""
     train, test = (rows.take(np.flatnonzero(mask)) for mask in split)
-    found, w, last = [], None, None
+    found: list[HeldOut] = []
+    logistic: dict[float, Array] = {}
     for candidate in candidates:
-        start = w if last is not None and (last.fpr is not None or candidate.C == last.C) else None
-        w = fit(train, candidate, task, start).w[0]
+        w = fit(train, candidate, task, logistic.get(candidate.C)).w[0]
+        if candidate.fpr is None:
+            logistic[candidate.C] = w
         found.append(_scored(train, test, w))
-        last = candidate
     return found
 
 
@@ -268,9 +273,9 @@ def _compared(
     if logistic.any() and gain[:, best].mean() <= error[best]:
         best = base
     chosen = np.arange(len(candidates)) == best
-    ranges = np.array([candidate.fpr or (np.nan, np.nan) for candidate in candidates])
-    C = np.array([candidate.C for candidate in candidates])
-    return {"fpr": ranges, "C": C, "score": score, "gain": gain.mean(axis=0), "error": error, "chosen": chosen}
+    fpr = np.array([candidate.fpr or (np.nan, np.nan) for candidate in candidates])
+    tpr, C = np.array([candidate.tpr for candidate in candidates]), np.array([each.C for each in candidates])
+    return {"fpr": fpr, "tpr": tpr, "C": C, "score": score, "gain": gain.mean(axis=0), "error": error, "chosen": chosen}
 
 
 def _args(held: HeldOut) -> tuple[Array, Array, Array]:

@@ -37,8 +37,6 @@ from ..crossfit.fpr_choice import (
 from .linear import check_C, seed_of
 from .weights import unit_of
 
-_MANY_ROWS = 20_000
-
 
 class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
     """Linear classifier for a range of false positive rates, as screening and fraud detection need it.
@@ -56,13 +54,14 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         The wanted range of true positive rates. (0.5, 1.0) is about the lower half of the positives (two-way partial
         AUC); an upper end below 1 leaves out the lowest positives.
     train_fpr : "auto" or pair of float, default="auto"
-        The range to train on. "auto" compares the wanted range, wider ones and the logistic fit at several C on folds,
-        and takes the logistic fit unless another is better by more than a standard error.
+        The range to train on. "auto" compares the wanted range, wider ones, one with the upper half of the positives
+        alone, and the logistic fit at several C on folds. It takes the logistic fit unless another is better by more
+        than a standard error. A narrow range needs classes that hardly overlap: otherwise all coefficients are 0.
     loss : {"squared_hinge", "logistic"}, default="squared_hinge"
         What a pair costs, as a function of the difference of its scores.
     C : float or "auto", default=1.0
-        Inverse strength of the penalty. If `train_fpr` is "auto", 0.01 to 10 times this number are tried; "auto" is 1.0
-        there, and chooses C for a given range.
+        Inverse strength of the penalty. If `train_fpr` is "auto", 0.1 to 10 times this number are tried on up to 20,000
+        rows; "auto" is 1.0 there, and chooses C for a given range.
     cv : int, splitter or iterable of (train, test), default=5
         Folds that choose the range and C, the probabilities and the threshold. With an int, rows are dealt out within
         classes, equal rows into one fold, and more than 20,000 rows are split once.
@@ -85,8 +84,8 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         Number of features.
     threshold_ : float
         Value of the decision function that negatives exceed at the upper end of `fpr`, by held-out rows.
-    train_fpr_ : pair of float or None
-        The range that was trained on; None if it is the logistic fit.
+    train_fpr_, train_tpr_ : pair of float
+        The ranges that were trained on; `train_fpr_` is None if it is the logistic fit.
     C_ : float
         The C that was used.
     slope_ : float
@@ -99,7 +98,7 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
     converged_ : bool
         Whether `tol` was reached; `n_iter_` counts the steps.
     tuning_ : dict
-        If something was chosen: "fpr", "C", "score" (mean true positive rate in the range), "gain" over the logistic
+        If something was chosen: "fpr", "tpr", "C", "score" (mean true positive rate in the range), "gain" over the logistic
         fit with its standard "error", and "chosen", one entry per candidate. Logistic fits have NaN for fpr.
 
     Examples
@@ -160,7 +159,7 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         check_C(self.C)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
         rows, unit, present = self._rows(X, y, sample_weight)
-        candidates = self._candidates(rows, train_fpr, unit)
+        candidates = self._candidates(rows, task, train_fpr, unit)
         splits = self._splits(rows, X, y, present, len(candidates) > 1)
         space = RowSpace.of(rows.X)
         if space is not None:
@@ -173,6 +172,13 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         self.coef_ = self.coef_.astype(X.dtype)
         self.objective_, self.certificate_, self.n_iter_ = result.value, result.certificate, result.n_iter
         self.converged_ = result.converged
+        if not self.coef_.any():
+            warnings.warn(
+                f"all coefficients are 0: the classes overlap too much for train_fpr={self.train_fpr_}, where no line "
+                "lifts the mean positive above these negatives; widen the range or use train_fpr='auto'",
+                UserWarning,
+                stacklevel=2,
+            )
         if not result.converged:
             warnings.warn(
                 f"the fit did not reach tol={self.tol:g}: {result.message}; raise max_iter, scale the features, or "
@@ -228,24 +234,23 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
             splits.append((masks[0], masks[1]))
         return splits
 
-    def _candidates(self, rows: LabelledRows, train_fpr: Any, unit: float) -> list[Candidate]:
-        fpr = check_rates("fpr", self.fpr)
+    def _candidates(self, rows: LabelledRows, task: Task, train_fpr: Any, unit: float) -> list[Candidate]:
         negatives, positives = (rows.mass_of(side) / unit for side in (False, True))
-        found = candidates_of(fpr, train_fpr, self.C, len(rows.positive) > _MANY_ROWS)
         if train_fpr == "auto":
-            few = min(negatives * (fpr[1] - fpr[0]), positives) < LEAST_TO_COMPARE
-            return [Candidate(None, 1.0 if _is_auto(self.C) else float(self.C))] if few else found
-        if negatives * (train_fpr[1] - train_fpr[0]) < 1.0 - 1e-9:
+            few = min(negatives * (task.fpr[1] - task.fpr[0]), positives) < LEAST_TO_COMPARE
+            if few:
+                return [Candidate(None, task.tpr, 1.0 if _is_auto(self.C) else float(self.C))]
+        elif negatives * (train_fpr[1] - train_fpr[0]) < 1.0 - 1e-9:
             raise ValueError(
                 f"the range must hold at least one negative, got train_fpr={train_fpr} of {negatives:.6g} negatives, "
                 f"which is {negatives * (train_fpr[1] - train_fpr[0]):.3g}; widen it or use train_fpr='auto'"
             )
-        return found
+        return candidates_of(task, train_fpr, self.C, len(rows.positive))
 
     def _store(self, chosen: Chosen, w: Array, rows: LabelledRows, rate: float) -> None:
         """Everything but the coefficients: how scores become decisions, probabilities and a threshold."""
         self.train_fpr_: Rates | None = chosen.candidate.fpr
-        self.C_ = chosen.candidate.C
+        self.train_tpr_, self.C_ = chosen.candidate.tpr, chosen.candidate.C
         centre, spread = negative_scale(rows, w)
         slope, level = calibrate(chosen.held_out)
         self.slope_ = slope / spread

@@ -25,7 +25,7 @@ from .inner.band import solve_band
 
 # Rows near a cut that are free to change sides: so many more than there are columns at first, doubled where a step is
 # cut short, and rounds in which the two classes take turns.
-_BAND, _MOST_IN_BAND, _TURNS = 60, 3000, 8
+_BAND, _MOST_IN_BAND, _TURNS = 60, 3000, 25
 # Rounds of cutting; a handful is usual.
 _ROUNDS = 30
 # Planes through zero; about three for each column are usual.
