@@ -29,9 +29,9 @@ Rates = tuple[float, float]
 # Training ranges reach up to these multiples of the wanted rate, and to 1; one of them also with this share of the
 # positives, from the highest: those that a line can lift above the negatives. C is tried at these multiples.
 _WIDER, _REACHED, _OF_C = (1.0, 4.0), 0.5, (0.1, 1.0, 10.0)
-# Folds are drawn twice up to this many rows; beyond the second number one part of about so many rows is fitted and the
+# Folds are drawn twice up to this many rows; beyond the second number one part of about so many rows is fitted and some
 # others are scored in blocks, at the given C alone.
-_TWICE_UP_TO, FOLDS_UP_TO, _PART, _BLOCKS = 4000, 20_000, 10_000, 10
+_TWICE_UP_TO, FOLDS_UP_TO, _PART, _SCORED, _BLOCKS = 4000, 20_000, 6000, 5, 10
 # Below so many negatives in the wanted range, or positives, no difference shows and the logistic fit is taken.
 LEAST_TO_COMPARE = 10
 # Fits that are only compared.
@@ -94,9 +94,10 @@ class HeldOut(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """The candidate that won, its held-out scores, and the comparison (None where there was nothing to compare)."""
+    """The candidate that won, its coefficients on some rows, its held-out scores, and the comparison, if there was one."""
 
     candidate: Candidate
+    start: Array
     held_out: HeldOut
     table: dict[str, Array] | None
 
@@ -172,13 +173,14 @@ def choose(rows: LabelledRows, candidates: list[Candidate], task: Task, splits: 
     """
     if not splits:  # too few rows of a class: the training rows themselves are all there is
         w = fit(rows, candidates[0], task).w[0]
-        return Chosen(candidates[0], _scored(rows, rows, w), None)
+        return Chosen(candidates[0], w, _scored(rows, rows, w), None)
     rough = task if len(candidates) == 1 else task._replace(tol=max(task.tol, _ROUGH))
-    held = [_fold(rows, split, candidates, rough) for split in splits]
+    fitted = [_fold(rows, split, candidates, rough) for split in splits]
+    held = [[scored for _, scored in fold] for fold in fitted]
     table = None if len(candidates) == 1 else _compared(held, candidates, task, splits)
     best = 0 if table is None else int(table["chosen"].argmax())
     pooled = HeldOut(*(np.concatenate(parts) for parts in zip(*(fold[best] for fold in held), strict=True)))
-    return Chosen(candidates[best], pooled, table)
+    return Chosen(candidates[best], fitted[0][best][0], pooled, table)
 
 
 def splits_of(rows: LabelledRows, cv: int, seed: int, compare: bool) -> Splits:
@@ -190,7 +192,7 @@ def splits_of(rows: LabelledRows, cv: int, seed: int, compare: bool) -> Splits:
     if n > FOLDS_UP_TO:
         parts = n // _PART
         fold, _ = _deal(rows, parts, seed)
-        return [(fold == 0, fold != 0)]
+        return [(fold == 0, (fold > 0) & (fold <= _SCORED))]
     splits = []
     for repeat in range(2 if compare and n <= _TWICE_UP_TO else 1):
         fold, least = _deal(rows, cv, seed + repeat)
@@ -224,16 +226,16 @@ def _keys(X: Any, seed: int) -> Array:
 
 def _fold(
     rows: LabelledRows, split: tuple[Array, Array], candidates: list[Candidate], task: Task
-) -> list[HeldOut]:
-    """The held-out scores of each candidate; ranges start from the logistic fit of their C."""
+) -> list[tuple[Array, HeldOut]]:
+    """Coefficients and held-out scores of each candidate; ranges start from the logistic fit of their C."""
     train, test = (rows.take(np.flatnonzero(mask)) for mask in split)
-    found: list[HeldOut] = []
+    found: list[tuple[Array, HeldOut]] = []
     logistic: dict[float, Array] = {}
     for candidate in candidates:
         w = fit(train, candidate, task, logistic.get(candidate.C)).w[0]
         if candidate.fpr is None:
             logistic[candidate.C] = w
-        found.append(_scored(train, test, w))
+        found.append((w, _scored(train, test, w)))
     return found
 
 

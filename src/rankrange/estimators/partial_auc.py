@@ -166,7 +166,7 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
             rows = LabelledRows(space.X, rows.positive, rows.mass)
         with threads_for(rows.X):
             chosen = choose(rows, candidates, task, splits)
-            result = fit(rows, chosen.candidate, task)
+            result = fit(rows, chosen.candidate, task, chosen.start)
         self._store(chosen, result.w[0], rows, task.fpr[1])
         self.coef_ = result.w if space is None else space.coefficients(result.w)
         self.coef_ = self.coef_.astype(X.dtype)

@@ -1,7 +1,7 @@
 """The ranked range for PyTorch: losses that keep the ranks m+1..k, on any device, across processes.
 
 `ranked_range` and `AoRRLoss` rank the losses of samples, `tkml` and `TKMLLoss` the labels of one sample; one inside the
-other is TKML-AoRR. `linear_ranked_range` and `LinearAoRRLoss` rank the tokens or sequences of a language model, its
+other is TKML-AoRR. `PartialAUCLoss` ranks negatives against positives. `linear_ranked_range` and `LinearAoRRLoss` rank the tokens or sequences of a language model, its
 last layer included. Eager PyTorch is the definition; on a GPU with Triton the same results come from fused kernels.
 """
 
@@ -16,6 +16,7 @@ except ImportError as error:
 from .data import WithIndex
 from .functional import ranked_range, tkml
 from .modules import AccuracySchedule, AoRRLoss, TKMLLoss
+from .pair_loss import PartialAUCLoss
 from .schedules import LinearSchedule
 from .token_module import LinearAoRRLoss
 from .token_range import linear_ranked_range
@@ -25,6 +26,7 @@ __all__ = [
     "AoRRLoss",
     "LinearAoRRLoss",
     "LinearSchedule",
+    "PartialAUCLoss",
     "TKMLLoss",
     "WithIndex",
     "linear_ranked_range",
