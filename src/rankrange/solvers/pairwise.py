@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import scipy.optimize
 
 from ..core.arrays import Array
 from ..core.objective import Design
@@ -29,7 +30,7 @@ _BAND, _MOST_IN_BAND, _TURNS = 60, 3000, 25
 # Rounds of cutting; a handful is usual.
 _ROUNDS = 30
 # Planes through zero; about three for each column are usual.
-_PLANES = 300
+_PLANES = 120
 # Columns up to which Newton steps factor a matrix.
 _MOST_COLUMNS = 1000
 
@@ -140,10 +141,7 @@ def _from_zero(problem: PairTop, tol: float) -> tuple[PairPoint, float, int]:
     planes = [zero.gradient]
     gap = 0.5 * float(zero.gradient @ zero.gradient)
     for step in range(1, _PLANES + 1):
-        solved = solve_band(
-            np.zeros(d), np.eye(d), np.array(planes), np.zeros(step), np.ones(step), 1.0, 1e-3 * tol * zero.value
-        )
-        pull = solved.weights @ np.array(planes) / float(solved.weights.sum())
+        pull = _least(np.array(planes))
         gap = min(gap, 0.5 * float(pull @ pull))
         if gap <= tol * zero.value:
             return zero, gap, step
@@ -161,6 +159,14 @@ def _from_zero(problem: PairTop, tol: float) -> tuple[PairPoint, float, int]:
         elif point is not zero:
             break
     return point, gap, len(planes)
+
+
+def _least(planes: Array) -> Array:
+    """The point of least norm in the convex hull of some points: nonnegative weights, then scaled to sum to 1."""
+    size = float(np.abs(planes).max()) or 1.0
+    matrix = np.vstack([planes.T / size, np.ones(len(planes))])
+    weights, _ = scipy.optimize.nnls(matrix, np.append(np.zeros(planes.shape[1]), 1.0))
+    return np.asarray(weights @ planes / weights.sum())
 
 
 def _mean(design: Design, weights: Array) -> Array:
