@@ -36,7 +36,15 @@ DEVELOPMENT: dict[str, int | None] = {
 }
 EVALUATION: dict[str, int | None] = {
     **{"satimage": 3, "segment": 4, "optdigits": 8, "penbased": 5, "marketing": 8, "contraceptive": 1, "chess": 0},
-    **{"page-blocks0": None, "yeast1": None, "yeast3": None, "abalone19": None, "crx": 1, "led7digit": 3, "tic-tac-toe": 0},
+    **{
+        "page-blocks0": None,
+        "yeast1": None,
+        "yeast3": None,
+        "abalone19": None,
+        "crx": 1,
+        "led7digit": 3,
+        "tic-tac-toe": 0,
+    },
     **{"two kinds (evaluation)": None, "wide negatives (evaluation)": None, "quadratic (evaluation)": None},
     **{"heavy tails (evaluation)": None, "a line (evaluation)": None},
 }
@@ -70,7 +78,9 @@ def problem(name: str, positive: int | None, seed: int) -> tuple[Any, Any, Any, 
     if name == "digits":
         X, codes = load_digits(return_X_y=True)
         y = codes == positive
-    elif positive is None and ("(" in name or name in ("two kinds", "wide negatives", "quadratic", "heavy tails", "a line")):
+    elif positive is None and (
+        "(" in name or name in ("two kinds", "wide negatives", "quadratic", "heavy tails", "a line")
+    ):
         X, y = _made(name, rng)
     else:
         X, codes = _encoded(_keel(name))
@@ -93,7 +103,11 @@ def _methods(seed: int, fpr: tuple[float, float] = FPR) -> dict[str, Any]:
         "logistic": LogisticRegression(max_iter=2000),
         "logistic balanced": LogisticRegression(max_iter=2000, class_weight="balanced"),
         "logistic, C on folds": LogisticRegressionCV(
-            Cs=[0.01, 0.1, 1.0, 10.0], l1_ratios=(0.0,), scoring="neg_log_loss", use_legacy_attributes=False, max_iter=2000
+            Cs=[0.01, 0.1, 1.0, 10.0],
+            l1_ratios=(0.0,),
+            scoring="neg_log_loss",
+            use_legacy_attributes=False,
+            max_iter=2000,
         ),
         "AUC": PartialAUCClassifier(fpr, train_fpr=(0.0, 1.0), random_state=seed),
         "same range": PartialAUCClassifier(fpr, train_fpr=fpr, random_state=seed),
@@ -116,16 +130,25 @@ def compare(tables: dict[str, int | None], seeds: range) -> list[dict[str, Any]]
             X, y, X_test, y_test = problem(name, positive, seed)
             for method, model in _methods(seed).items():
                 scores.setdefault(method, []).append(_score(model.fit(X, y), X_test, y_test))
-            chosen.append("logistic" if model.train_fpr_ is None else f"{model.train_fpr_[1]:g}/{model.train_tpr_[1]:g}")
+            chosen.append(
+                "logistic" if model.train_fpr_ is None else f"{model.train_fpr_[1]:g}/{model.train_tpr_[1]:g}"
+            )
             rates.append(float((model.decision_function(X_test)[~y_test] > model.threshold_).mean()))
             calibration.append(float(model.predict_proba(X_test)[:, 1].mean() / y_test.mean()))
         for method, values in scores.items():
             row = {"table": name, "rows": len(y), "positives": int(y.sum()), "columns": X.shape[1], "method": method}
             extra = {"score": np.mean(values), "error": np.std(values, ddof=1) / np.sqrt(len(values))}
             own = method == "auto"
-            rows.append({**row, **extra, "chosen": " ".join(chosen) if own else "", "fpr": np.mean(rates) if own else ""})
-        print(f"{name:28} n={len(y):5} +{int(y.sum()):4}", *(f"{np.mean(v):.3f}" for v in scores.values()), *chosen,
-              f"fpr {np.mean(rates):.3f} cal {np.mean(calibration):.2f}", flush=True)
+            rows.append(
+                {**row, **extra, "chosen": " ".join(chosen) if own else "", "fpr": np.mean(rates) if own else ""}
+            )
+        print(
+            f"{name:28} n={len(y):5} +{int(y.sum()):4}",
+            *(f"{np.mean(v):.3f}" for v in scores.values()),
+            *chosen,
+            f"fpr {np.mean(rates):.3f} cal {np.mean(calibration):.2f}",
+            flush=True,
+        )
     return rows
 
 
@@ -168,9 +191,20 @@ def times(seed: int) -> list[dict[str, Any]]:
         "(0, .05) logistic": PartialAUCClassifier(train_fpr=(0.0, 0.05), loss="logistic", random_state=seed),
     }.items():
         taken = core_seconds(lambda model=model: model.fit(X, y))
-        found.append({"seed": seed, "fit": name, "seconds": taken, "ordinary": ordinary, "ratio": taken / ordinary,
-                      "certificate": model.certificate_})
-        print(f"{name:20} {taken:.2f}s = {taken / ordinary:.1f} ordinary fits of {ordinary:.2f}s, gap {model.certificate_:.1e}", flush=True)
+        found.append(
+            {
+                "seed": seed,
+                "fit": name,
+                "seconds": taken,
+                "ordinary": ordinary,
+                "ratio": taken / ordinary,
+                "certificate": model.certificate_,
+            }
+        )
+        print(
+            f"{name:20} {taken:.2f}s = {taken / ordinary:.1f} ordinary fits of {ordinary:.2f}s, gap {model.certificate_:.1e}",
+            flush=True,
+        )
     return found
 
 
@@ -191,13 +225,17 @@ def mislabelled(seeds: range) -> list[dict[str, Any]]:
         for name, fpr in {"from 0": (0.0, 0.05), "from .02": (0.02, 0.05)}.items():
             model = PartialAUCClassifier(fpr, train_fpr=fpr, random_state=seed).fit(X[train], given[train])
             row[name] = _score(model, X[test], y[test])
-            row[f"auto {name}"] = _score(PartialAUCClassifier(fpr, random_state=seed).fit(X[train], given[train]), X[test], y[test])
+            row[f"auto {name}"] = _score(
+                PartialAUCClassifier(fpr, random_state=seed).fit(X[train], given[train]), X[test], y[test]
+            )
         row["logistic"] = _score(LogisticRegression().fit(X[train], given[train]), X[test], y[test])
         found.append(row)
     for name in list(found[0])[1:]:
         gain = np.array([row["from .02"] - row[name] for row in found])
-        print(f"{name:15} {np.mean([row[name] for row in found]):.4f}; from .02 is better by {gain.mean():+.4f} +- "
-              f"{gain.std(ddof=1) / np.sqrt(len(gain)):.4f}, on {int((gain > 0).sum())} of {len(gain)}")
+        print(
+            f"{name:15} {np.mean([row[name] for row in found]):.4f}; from .02 is better by {gain.mean():+.4f} +- "
+            f"{gain.std(ddof=1) / np.sqrt(len(gain)):.4f}, on {int((gain > 0).sum())} of {len(gain)}"
+        )
     return found
 
 

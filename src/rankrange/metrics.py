@@ -183,7 +183,9 @@ def partial_auc_score(
     positive, z = _binary_scores(y, score)
     mass = np.ones(len(z)) if sample_weight is None else as_floats(sample_weight, "sample_weight").astype(np.float64)
     if mass.shape != z.shape:
-        raise ValueError(f"sample_weight must have one weight per row, got {mass.shape} for {len(z)} rows; pass {z.shape}")
+        raise ValueError(
+            f"sample_weight must have one weight per row, got {mass.shape} for {len(z)} rows; pass {z.shape}"
+        )
     check_finite(mass[None], "sample_weight")
     if (mass < 0).any() or not (mass @ positive > 0 and mass @ ~positive > 0):
         raise ValueError("sample_weight must not be negative, and positive for a row of each class; check the weights")
@@ -201,9 +203,7 @@ def roc_area(
     """`partial_auc_score` of checked input, as a share of the rectangle unless it is standardised."""
     order = np.argsort(-score, kind="stable")
     last = np.flatnonzero(np.diff(score[order], append=np.nan) != 0)  # of each set of ties; NaN differs from all
-    x, height = (
-        np.append(0.0, np.cumsum(mass[order] * side[order])[last]) for side in (~positive, positive)
-    )
+    x, height = (np.append(0.0, np.cumsum(mass[order] * side[order])[last]) for side in (~positive, positive))
     area, chance = (_band_area(*curve, fpr, tpr) for curve in ((x / x[-1], height / height[-1]), _DIAGONAL))
     best = (fpr[1] - fpr[0]) * (tpr[1] - tpr[0])
     return float(0.5 * (1.0 + (area - chance) / (best - chance)) if standardize else area / best)

@@ -95,7 +95,9 @@ class PairTop:
         i, j = _inside(p), _inside(q)
         losses, pull = self.loss.sums(u[i], v[j], q[j], (0, 1))
         (push,) = self.loss.sums(-v[j], -u[i], p[i], (1,))
-        gradient = w + self.scale * (_adjoint(self.negatives, j, q[j] * push) - _adjoint(self.positives, i, p[i] * pull))
+        gradient = w + self.scale * (
+            _adjoint(self.negatives, j, q[j] * push) - _adjoint(self.positives, i, p[i] * pull)
+        )
         value = self.scale * float(p[i] @ losses) + 0.5 * float(w @ w)
         return PairPoint(w, value, gradient, u, v, p, q)
 

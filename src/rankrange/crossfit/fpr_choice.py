@@ -155,9 +155,7 @@ def _masses(lo: float, hi: float, total: float) -> Masses:
 def _logistic(rows: LabelledRows, C: float, task: Task) -> Result:
     total = float(rows.mass.sum())
     y = np.where(rows.positive, 1.0, -1.0).astype(rows.X.dtype)
-    objective = Objective(
-        Design(rows.X, True), y, Logistic(), C * total, 1, m=0, k=total, sample_weight=rows.mass
-    )
+    objective = Objective(Design(rows.X, True), y, Logistic(), C * total, 1, m=0, k=total, sample_weight=rows.mass)
     result = solve("auto", objective, None, Settings(tol=task.tol, max_iter=task.max_iter))
     return replace(result, w=result.w[:, :-1], value=result.value * C * total)
 
@@ -257,9 +255,7 @@ def negative_scale(rows: LabelledRows, w: Array) -> tuple[float, float]:
     return centre, spread if spread > 1e-12 * max(1.0, abs(centre)) else 1.0
 
 
-def _compared(
-    held: list[list[HeldOut]], candidates: list[Candidate], task: Task, splits: Splits
-) -> dict[str, Array]:
+def _compared(held: list[list[HeldOut]], candidates: list[Candidate], task: Task, splits: Splits) -> dict[str, Array]:
     """The comparison: partial AUC of each candidate, its gain over the best logistic fit and the standard error."""
     units = _blocks(held[0]) if len(held) == 1 else held
     areas = np.array([[roc_area(*_args(each), task.fpr, task.tpr) for each in unit] for unit in units])

@@ -1,8 +1,9 @@
 """The ranked range for PyTorch: losses that keep the ranks m+1..k, on any device, across processes.
 
 `ranked_range` and `AoRRLoss` rank the losses of samples, `tkml` and `TKMLLoss` the labels of one sample; one inside the
-other is TKML-AoRR. `PartialAUCLoss` ranks negatives against positives. `linear_ranked_range` and `LinearAoRRLoss` rank the tokens or sequences of a language model, its
-last layer included. Eager PyTorch is the definition; on a GPU with Triton the same results come from fused kernels.
+other is TKML-AoRR. `PartialAUCLoss` ranks negatives against positives. `linear_ranked_range` and `LinearAoRRLoss` rank
+the tokens or sequences of a language model, its last layer included. Eager PyTorch is the definition; on a GPU with
+Triton the same results come from fused kernels.
 """
 
 try:
