@@ -65,7 +65,7 @@ def test_the_score_is_the_area_in_a_rectangle_under_the_roc_curve(fpr, tpr, ties
 
 @pytest.mark.parametrize(("lo", "hi"), [(0.0, 0.1), (0.033, 0.07), (0.2, 1.0)])
 def test_the_score_is_the_share_of_kept_pairs_in_order(lo, hi):
-    """The definition by the ranked range: a pair counts with the weight of its negative, fractions of a row included."""
+    """The definition by the ranked range: a pair counts with the weight of its negative, in fractions too."""
     rng = np.random.default_rng(2)
     u, v = rng.normal(size=31) + 1, rng.normal(size=47)
     cuts = np.clip(np.arange(48), lo * 47, hi * 47)

@@ -201,7 +201,7 @@ def splits_of(rows: LabelledRows, cv: int, seed: int, compare: bool) -> Splits:
 
 
 def _deal(rows: LabelledRows, folds: int, seed: int) -> tuple[Array, int]:
-    """A fold for each row, even within the classes and equal for equal rows, and the different rows of the rarer class."""
+    """A fold for each row, even within classes and equal for equal rows, and how many rows of the rarer class differ."""
     key = _keys(rows.X, seed)
     fold = np.empty(len(key), dtype=np.intp)
     different = [np.unique(key[rows.positive == side], return_inverse=True) for side in (True, False)]
@@ -303,7 +303,7 @@ def calibrate(held: HeldOut) -> tuple[float, float]:
 
 
 def threshold_at(z: Array, mass: Array, rate: float) -> float:
-    """Of scores of held-out negatives: the one that a new negative exceeds with at most this probability; the highest one where there are too few.
+    """The held-out score that a new negative exceeds at most at this rate; the highest one if there are too few.
 
     Of n held-out negatives and a new one, each is equally likely to be among the r highest: the r-th highest of the
     n, r = rate (n + 1), is exceeded with probability r / (n + 1).

@@ -98,8 +98,8 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
     converged_ : bool
         Whether `tol` was reached; `n_iter_` counts the steps.
     tuning_ : dict
-        If something was chosen: "fpr", "tpr", "C", "score" (mean true positive rate in the range), "gain" over the logistic
-        fit with its standard "error", and "chosen", one entry per candidate. Logistic fits have NaN for fpr.
+        If something was chosen: "fpr", "tpr", "C", "score" (mean true positive rate in the range), "gain" over the
+        logistic fit with its standard "error", and "chosen", one entry per candidate. Logistic fits have NaN for fpr.
 
     Examples
     --------
