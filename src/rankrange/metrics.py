@@ -204,12 +204,13 @@ def roc_area(
     order = np.argsort(-score, kind="stable")
     last = np.flatnonzero(np.diff(score[order], append=np.nan) != 0)  # of each set of ties; NaN differs from all
     x, height = (np.append(0.0, np.cumsum(mass[order] * side[order])[last]) for side in (~positive, positive))
-    area, chance = (_band_area(*curve, fpr, tpr) for curve in ((x / x[-1], height / height[-1]), _DIAGONAL))
+    area = _band_area(x / x[-1], height / height[-1], fpr, tpr)
+    chance = _band_area(_DIAGONAL, _DIAGONAL, fpr, tpr)
     best = (fpr[1] - fpr[0]) * (tpr[1] - tpr[0])
     return float(0.5 * (1.0 + (area - chance) / (best - chance)) if standardize else area / best)
 
 
-_DIAGONAL = np.array([0.0, 1.0]), np.array([0.0, 1.0])
+_DIAGONAL = np.array([0.0, 1.0])
 
 
 def _band_area(x: Any, height: Any, fpr: tuple[float, float], tpr: tuple[float, float]) -> float:

@@ -4,7 +4,9 @@ For a decreasing pair loss all positives rank the negatives alike, by score. So 
 positive rates is the ranked range over the negatives, m = lo n- and k = hi n-, and a bound on the true positive rate
 is the ranked range over the positives, from their lowest score. Both masses may fall inside a row:
 
-    G(w) = ||w||^2 / 2 + C M (mean of l(u_i - v_j) over the kept pairs, weights p_i q_j),   M the mass of kept positives.
+    G(w) = ||w||^2 / 2 + C M (mean of l(u_i - v_j) over the kept pairs, with weights p_i q_j)
+
+with the mass M of the kept positives.
 
 An intercept cancels in every pair. If nothing is dropped from the difficult ends (lo = 0, and tpr up to 1), G is the
 largest of convex functions over the weights p and q. What is dropped is dropped for good in `PairTop`, which is convex,

@@ -51,14 +51,14 @@ def check_rank(name: str, rank: object) -> Rank:
     return float(rank)
 
 
-def check_rates(name: str, rates: object) -> tuple[float, float]:
+def check_rates(name: str, rates: Any) -> tuple[float, float]:
     """Check a pair of rates as a user gave it.
 
     Parameters
     ----------
     name : str
         What the error message calls it.
-    rates : object
+    rates : Any
         A pair (lo, hi) with 0 <= lo < hi <= 1.
 
     Returns
@@ -74,7 +74,7 @@ def check_rates(name: str, rates: object) -> tuple[float, float]:
     remedy = f"pass for example {name}=(0.0, 0.05)"
     if not hasattr(rates, "__len__") or isinstance(rates, str) or len(rates) != 2:
         raise TypeError(f"{name} must be a pair of rates (lo, hi), got {rates!r}; {remedy}")
-    lo, hi = rates  # type: ignore[misc]
+    lo, hi = rates
     if any(isinstance(rate, bool) or not isinstance(rate, numbers.Real) for rate in (lo, hi)):
         raise TypeError(f"{name} must be a pair of numbers (lo, hi), got {rates!r}; {remedy}")
     if not 0.0 <= float(lo) < float(hi) <= 1.0:  # also catches NaN

@@ -3,7 +3,8 @@
 The range to train on is not the range that is wanted. A pair loss on the few hardest negatives has little to learn
 from, and if no line lifts the mean positive above them it is least at w = 0. So ranges that are wider than the wanted
 one, and one that leaves out the lowest positives, compete on folds, at several C, with each other and with the logistic
-fit of all rows, which wins unless another is better by more than a standard error. The held-out scores of the winner then give probabilities and thresholds.
+fit of all rows, which wins unless another is better by more than a standard error. The held-out scores of the winner
+then give probabilities and thresholds.
 
 Equal rows stay in one fold, and folds depend on what the rows are and not on where they stand, so that a weight of 2
 equals the row twice.
@@ -94,7 +95,7 @@ class HeldOut(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """The candidate that won, its coefficients on some rows, its held-out scores, and the comparison, if there was one."""
+    """The candidate that won, its coefficients on some rows, its held-out scores, and the comparison, if any."""
 
     candidate: Candidate
     start: Array
@@ -140,12 +141,13 @@ def fit(rows: LabelledRows, candidate: Candidate, task: Task, start: Array | Non
 def pair_objective(rows: LabelledRows, candidate: Candidate, task: Task) -> PairObjective:
     """The objective of a candidate on these rows; a range may be narrower than one negative."""
     where = [np.flatnonzero(rows.positive), np.flatnonzero(~rows.positive)]
-    designs = [Design(rows.X[each], False) for each in where]
-    masses = [rows.mass[each] for each in where]
+    positives, negatives = (Design(rows.X[each], False) for each in where)
+    a, b = (rows.mass[each] for each in where)
     lo, hi = candidate.fpr or (0.0, 1.0)
-    of_positives = _masses(1.0 - candidate.tpr[1], 1.0 - candidate.tpr[0], float(masses[0].sum()))
-    of_negatives = _masses(lo, hi, float(masses[1].sum()))
-    return PairObjective(*designs, PAIR_LOSSES[task.loss], candidate.C, *masses, of_positives, of_negatives)
+    of_positives = _masses(1.0 - candidate.tpr[1], 1.0 - candidate.tpr[0], float(a.sum()))
+    of_negatives = _masses(lo, hi, float(b.sum()))
+    loss = PAIR_LOSSES[task.loss]
+    return PairObjective(positives, negatives, loss, candidate.C, a, b, of_positives, of_negatives)
 
 
 def _masses(lo: float, hi: float, total: float) -> Masses:
@@ -201,7 +203,7 @@ def splits_of(rows: LabelledRows, cv: int, seed: int, compare: bool) -> Splits:
 
 
 def _deal(rows: LabelledRows, folds: int, seed: int) -> tuple[Array, int]:
-    """A fold for each row, even within classes and equal for equal rows, and how many rows of the rarer class differ."""
+    """A fold for each row, even within classes and equal for equal rows, and the different rows of the rarer class."""
     key = _keys(rows.X, seed)
     fold = np.empty(len(key), dtype=np.intp)
     different = [np.unique(key[rows.positive == side], return_inverse=True) for side in (True, False)]

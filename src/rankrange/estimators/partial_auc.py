@@ -122,7 +122,7 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         train_fpr: Any = "auto",
         loss: str = "squared_hinge",
         C: Any = 1.0,
-        cv: int = 5,
+        cv: Any = 5,
         max_iter: int = 200,
         tol: float = 1e-6,
         random_state: Any = None,

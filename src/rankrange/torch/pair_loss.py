@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.ranges import RankedRange, check_rates
-from .functional import cut_weights, sum_dtype
+from .cuts import cut_weights, sum_dtype
 from .stream import StreamingCuts
 
 _LOSSES = ("squared_hinge", "logistic")
