@@ -251,12 +251,33 @@ def test_the_accuracy_schedule_takes_it_too():
 
 @pytest.mark.parametrize(
     "given",
-    [{"m": "automatic"}, {"m": "auto", "k": 0.5}, {"m": "auto", "key": "loss"}, {"m": 0.6, "k": 0.5}],
+    [
+        {"m": "automatic"},
+        {"m": "auto", "k": 0.5},
+        {"m": "auto", "key": "loss"},
+        {"m": 0.6, "k": 0.5},
+        {"key": "foo"},
+        {"per": "doc"},
+        {"m": "auto", "per": "document"},
+        {"m": "auto", "key": "reference"},
+    ],
     ids=str,
 )
 def test_settings_that_cannot_be_are_errors(given):
     with pytest.raises(ValueError, match="got"):
         rrt.LinearAoRRLoss(**given)
+
+
+def test_ignored_tokens_may_be_taken_out_before():
+    """Which saves their part of the products."""
+    hidden, weight, target = batch()
+    counted = target != -100
+    for options in ({"m": 0.2}, {"m": 0.2, "k": 0.7, "key": "loss"}, {}):
+        whole, part = rrt.LinearAoRRLoss(**options), rrt.LinearAoRRLoss(**options)
+        torch.testing.assert_close(
+            part(hidden[counted], weight, target[counted]), whole(hidden, weight, target), rtol=1e-6, atol=1e-7
+        )
+        torch.testing.assert_close(whole.last_weights[counted], part.last_weights)
 
 
 def test_what_only_auto_knows_is_an_error_without_it():

@@ -12,6 +12,7 @@ from .core.engines import register
 from .core.ranges import RankedRange, ThresholdRange
 
 if TYPE_CHECKING:
+    from .core.aggregates import RankWeights
     from .core.select import range_weights, ranked_range, thresholds
     from .estimators import (
         AoRRClassifier,
@@ -30,6 +31,7 @@ register("device", "rankrange.device.device_rows", "rows_on_device")
 
 _HOME_OF = {
     "find_label_issues": "issues",
+    "RankWeights": "core.aggregates",
     "ranked_range": "core.select",
     "range_weights": "core.select",
     "thresholds": "core.select",
@@ -65,6 +67,7 @@ __all__ = [
     "AoRRClassifier",
     "AoRRRegressor",
     "PartialAUCClassifier",
+    "RankWeights",
     "RankedRange",
     "RankedRangeClassifier",
     "RankedRangeRegressor",
