@@ -234,7 +234,7 @@ def mislabelled(seeds: range) -> list[dict[str, Any]]:
         rng = np.random.default_rng([seed, 99])
         y = rng.random(8000) < 0.12
         X = rng.normal(size=(8000, 10))
-        X[y, :3] += rng.uniform(0.8, 1.5)
+        X[y, :3] += rng.uniform(0.8, 2.5)
         X[y, 3] += rng.uniform(0.0, 2.0) * (rng.random(int(y.sum())) < 0.5)
         train, test = np.arange(8000) < 4000, np.arange(8000) >= 4000
         given = y.copy()
@@ -265,7 +265,7 @@ def main() -> None:
     parser.add_argument("--record", action="store_true")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    first = 100 if options.what == "evaluation" else 0
+    first = 100 if options.what in ("evaluation", "mislabelled") else 0
     seeds = range(first, first + options.seeds)
     if options.what in ("development", "evaluation"):
         rows = compare(DEVELOPMENT if options.what == "development" else EVALUATION, seeds)
