@@ -14,6 +14,8 @@ QUESTIONS = [
     "plot_any_model.py",
     "plot_compare_cleanlab.py",
     "plot_partial_auc.py",
+    "plot_worst_group.py",
+    "plot_rank_weights.py",
     "plot_multilabel_top_k.py",
     "plot_certificate.py",
     "plot_network_noisy_labels.py",

@@ -141,7 +141,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         Arrays "phase" and "objective", one entry per step.
     groups_ : dict
         With an aggregate over groups: arrays "group", "rows", "dropped" (the share), "loss_before" and "loss" (means
-        over all rows of the group, by the ordinary fit and by this one), "accuracy_before" and
+        over the rows that are kept, by the ordinary fit and by this one), "accuracy_before" and
         "accuracy".
     tuning_ : dict
         Where m or k was chosen: arrays "m" (a share), "path", "score", "gain" over m = 0 and its standard "error", one

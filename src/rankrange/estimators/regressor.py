@@ -99,7 +99,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         With reweight or efficiency: those of the trimmed fit, to which `objective_` and `dropped_` belong.
     groups_ : dict
         With an aggregate over groups: arrays "group", "rows", "dropped" (the share), "loss_before" and "loss" (means
-        over all rows of the group, by the ordinary fit and by this one).
+        over the rows that are kept, by the ordinary fit and by this one).
     scale_, raw_scale_ : float
         The robust standard deviation of the errors, and that of the trimmed fit. These and the attributes below need
         loss="squared", k=1.0, dense X and no sample_weight, and are computed when first used.
