@@ -17,7 +17,6 @@ import scipy.sparse as sp
 from .arrays import Array
 from .rank_weights import Smoothed, Spectrum
 
-
 _ROWS = 4096  # rows that are made dense at a time
 
 

@@ -28,8 +28,8 @@ from ..crossfit.folds import Report, silent
 from ..crossfit.with_clean import choose_with_validation
 from ..solvers import SOLVERS, Log, Result, Settings, refine, solve
 from ..solvers.multistart import PRODUCTS_FROM
-from .on_device import like, on_device, tensor_scores
 from .aggregated import GROUPED, aggregated, check_aggregate, cuts_by_group, group_table, searched
+from .on_device import like, on_device, tensor_scores
 from .on_scans import checked_rows
 from .streaming import Stream
 from .weights import as_count, canonical_rows, is_whole, present_rows, product_of, scale_of, unit_of
