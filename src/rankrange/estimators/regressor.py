@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ..compatibility import check_sample_weight
 from ..core.arrays import Array
 from ..core.losses import Absolute, Huber, Squared
 from ..core.objective import Design
@@ -227,7 +228,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], y_numeric=True)
         weight = None
         if sample_weight is not None:
-            weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+            weight = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         clean = clean_rows(self, X_val, y_val, X.dtype)
         if clean is not None:
             clean = clean[0], np.asarray(clean[1], dtype=X.dtype)
@@ -455,7 +456,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         )
         weight = None
         if sample_weight is not None:
-            weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+            weight = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         self._learn(X, y.astype(X.dtype, copy=False), weight, self._loss(), 1)
         return self
 
