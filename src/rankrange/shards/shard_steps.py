@@ -254,7 +254,8 @@ class Local:
 
     def _residual(self, table: Array, W: Array) -> Array:
         """The gradient at W of the mean of the tangents and the penalty, given side sums of the tangents."""
-        total = slopes_of(table.sum(axis=0), *W.shape, self.sample.design.fit_intercept) / self.data.kept
+        r, p = W.shape
+        total = slopes_of(table.sum(axis=0), r, p, self.sample.design.fit_intercept) / self.data.kept
         return total + self.sample.penalty_gradient(W)
 
     def _with_best_weights(self) -> Array:
