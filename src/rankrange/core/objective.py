@@ -30,7 +30,7 @@ from .cuts import Ranked, Selection, caps_that_matter, cuts_of, select_rows, top
 # Rows of X multiplied at a time where a product needs a temporary copy of them.
 _BLOCK = 4096
 # A p x p matrix is built and factored up to this p.
-_MOST_COLUMNS = 1000
+MOST_FACTORED = 1000
 
 
 class Design:
@@ -42,7 +42,7 @@ class Design:
         self.n, self.d = X.shape
         self.p = self.d + fit_intercept
         self.sparse = sp.issparse(X)
-        self.factored = self.p <= _MOST_COLUMNS  # whether solvers build and factor p x p matrices
+        self.factored = self.p <= MOST_FACTORED  # whether solvers build and factor p x p matrices
 
     @cached_property
     def _transposed(self) -> Any:
@@ -121,7 +121,9 @@ class Design:
 
     def take(self, rows: Array) -> Design:
         """The design of some of the rows."""
-        return Design(self.X[rows], self.fit_intercept)
+        part = Design(self.X[rows], self.fit_intercept)
+        part.factored = self.factored
+        return part
 
 
 class Point(NamedTuple):

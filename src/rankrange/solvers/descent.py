@@ -23,6 +23,8 @@ Batch = Callable[..., tuple[Array, Array]]
 Lazily = Callable[[Array], tuple[float, Callable[[], Array]]]  # (r, p) -> the value, and what gives the gradient
 # What looks for other array libraries around it costs as much as a short inner product, of which a fit takes thousands.
 _einsum = inspect.unwrap(np.einsum)
+# Starts are compared every other iteration, and are one if at most this part of F lies between them.
+_MEETINGS, _SAME = 2, 1e-4
 
 
 @dataclass(frozen=True)
@@ -143,13 +145,18 @@ class Metric:
         solved, _ = scipy.linalg.lapack.dpotrs(self._factor, flat.T)
         return solved.T.reshape(G.shape) / self._scale
 
+    def root(self, W: Array) -> Array:
+        """H^(1/2) applied to the last axis of W: coordinates in which distances are those of the metric."""
+        scaled = W * self._scale
+        return scaled if self._factor is None else scaled @ self._factor.T
+
 
 def _factor(matrix: Array, least: float) -> Array:
     """Cholesky with as little on the diagonal as rounding allows, and not less than `least`."""
     for ridge in (least, 1e-7, 1e-4, 1.0):
         raised = matrix.copy()
         np.einsum("ii->i", raised)[:] += ridge
-        factor, failed = scipy.linalg.lapack.dpotrf(raised, clean=False)
+        factor, failed = scipy.linalg.lapack.dpotrf(raised)
         if not failed:
             return factor
     return np.eye(len(matrix))
@@ -207,6 +214,8 @@ def descend(
         if on_step is not None and active.any():
             on_step(float(values.min()))
         active &= gained > tol * np.abs(values)
+        if metric is not None and not numbered and iteration % _MEETINGS == _MEETINGS - 1:
+            active &= ~have_met(W, values, metric)
         if left is not None:
             active &= left(gradients) > 10 * tol * np.abs(values)
         if not active.any():
@@ -217,6 +226,18 @@ def descend(
         pairs.append((s, y, np.where(usable, 1.0 / np.where(usable, curvature, 1.0), 0.0)))
         del pairs[:-memory]
     return W, values, max_iter
+
+
+def have_met(W: Array, values: Array, metric: Metric) -> Array:
+    """Which starts (S,) are so near a lower one, in the metric, that both will end in the same minimum."""
+    order = np.argsort(values, kind="stable")
+    roots = metric.root(W[order]).reshape(len(W), -1)
+    squares = _einsum("sp,sp->s", roots, roots)
+    near = 0.5 * (squares[:, None] + squares - 2.0 * roots @ roots.T) <= _SAME * np.abs(values[order])
+    met = np.zeros(len(W), dtype=bool)
+    for place in range(1, len(W)):
+        met[order[place]] = (near[place, :place] & ~met[order[:place]]).any()
+    return met
 
 
 def _inner(a: Array, b: Array) -> Array:

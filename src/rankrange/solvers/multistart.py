@@ -15,8 +15,8 @@ import scipy.sparse as sp
 
 from ..core.arrays import Array
 from ..core.cuts import Ranked
-from ..core.objective import Design, Objective
-from .descent import Log, Metric, Result, add_diagonal, descend, relative
+from ..core.objective import MOST_FACTORED, Design, Objective
+from .descent import Log, Metric, Result, add_diagonal, descend, have_met, relative
 from .inner import convex
 from .majorise import bilevel, by_products
 from .newton import applies, close_enough, newton
@@ -29,6 +29,8 @@ _ROUNDS = ((4, 4), (2, 8))
 _FAR = 80.0
 # Columns of sparse rows from which on products with X are quicker than a factored Hessian, where m = 0.
 PRODUCTS_FROM = 200
+# Steps by products that may prove the minimum before a Hessian is factored, if there are few enough columns for that.
+_PRODUCT_STEPS = 20
 # If m takes more than the rest of the rare classes, a sample may hold too few of their rows.
 _RARE = 0.5
 # Where all rows are screened, the starts also go along a path of larger m, which flattens the poorest minima.
@@ -75,6 +77,8 @@ def multistart(
     trivial = one_class_left(objective, log)
     if trivial is not None:
         return trivial
+    if objective.design.sparse and objective.design.p > PRODUCTS_FROM and objective.n_outputs == 1:
+        objective = replace(objective, design=objective.design.unfactored())
     screen = subsample(objective, screen_rows(objective), rng)
     near = _not_far(screen)
     metric = _rough_metric(screen, near[0])
@@ -163,7 +167,8 @@ def _eased(objective: Objective, starts: Array, metric: Metric) -> Array:
         m = min(objective.m * factor, 0.9 * objective.total)
         m = m if objective.sample_weight is not None else round(m)
         eased = replace(objective, m=m, k=min(objective.total, objective.k + m - objective.m))
-        starts = descend(eased.batch, starts, metric, max_iter=10, tol=1e-4)[0]
+        starts, values, _ = descend(eased.batch, starts, metric, max_iter=10, tol=1e-4)
+        starts = starts[~have_met(starts, values, metric)]
     return starts
 
 
@@ -230,18 +235,26 @@ def _polish(
 ) -> Result:
     """Newton steps to the certificate; where they do not apply or do not get there, exact convex problems."""
     n_iter = 0
+    if objective.design.sparse and not objective.design.factored and objective.design.p <= MOST_FACTORED:
+        result = bilevel(objective, W, tol=tol, max_iter=min(_PRODUCT_STEPS, max_iter), log=log, phase="polish", warm=True)
+        if result.converged or result.n_iter >= max_iter:
+            return result
+        W, n_iter, metric = result.w, result.n_iter, None
+        objective = replace(objective, design=Design(objective.design.X, objective.design.fit_intercept))
     if applies(objective):
         result = newton(
             objective,
             W,
             rng=rng,
             tol=tol,
-            max_iter=min(40 if objective.n_outputs == 1 else 20, max_iter),  # with several scores a step costs more
+            # With several scores a step costs more.
+            max_iter=min(40 if objective.n_outputs == 1 else 20, max_iter - n_iter),
             log=log,
             phase="polish",
             near=width == 0,
             width=width,
         )
+        result = replace(result, n_iter=result.n_iter + n_iter)
         if result.converged or result.n_iter >= max_iter:
             return result
         W, n_iter = result.w, result.n_iter
