@@ -3,7 +3,7 @@
 Where k takes all, F is smooth around a minimum: a quasi-Newton step in the metric of the sample's Hessian. Where k cuts
 below, a minimum lies on kinks, as many rows tie at the lower cut as there are parameters. Rows near that cut are known
 one by one, so a step minimises a model that holds their kinks as they are, all else being quadratic, and the
-certificate chooses their weights. Both are the same small problem (`boxqp`).
+certificate chooses their weights. Both are the same small problem (`solve_band`).
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse as sp
 
 from ..core.arrays import Array
 from ..core.objective import Objective
 from ..solvers.descent import Log, Metric, _inverse_hessian, relative
+from ..solvers.inner.band import solve_band
 from ..solvers.multistart import hessian
-from .boxqp import best_shares
 from .look import FullData, Look, slopes_of, sums_of, take
 from .shard_kernels import Rows, Sides, side_sums
 
@@ -30,36 +29,8 @@ MOST_PARAMETERS = 1500
 _HESSIAN_WORK = 4e10
 # What a violated balance of slopes counts, squared, before it is scaled away exactly: its share of the bound is 1e-9.
 _BALANCE = 1e9
-
-
-class Curvature:
-    """A positive definite matrix by its Cholesky factor: H = L L'."""
-
-    def __init__(self, matrix: Array) -> None:
-        diagonal = np.diag(matrix)
-        scale = np.sqrt(np.maximum(diagonal, max(1e-12 * float(diagonal.max()), 1e-300)))
-        normed = matrix / scale[:, None] / scale[None, :]
-        for ridge in (1e-12, 1e-9, 1e-6, 1e-3, 1.0):
-            try:
-                raised = normed + ridge * np.eye(len(normed))
-                self.L = scale[:, None] * scipy.linalg.cholesky(raised, lower=True, check_finite=False)
-                return
-            except scipy.linalg.LinAlgError:
-                continue
-        self.L = np.diag(scale)
-
-    def solve(self, G: Array) -> Array:
-        """H^-1 applied to the last axis."""
-        flat = G.reshape(-1, len(self.L))
-        return scipy.linalg.cho_solve((self.L, True), flat.T, check_finite=False).T.reshape(G.shape)
-
-    def white(self, A: Array) -> Array:
-        """L^-1 applied to the last axis of a matrix or vector."""
-        return scipy.linalg.solve_triangular(self.L, A.T, lower=True, check_finite=False).T
-
-    def colour(self, v: Array) -> Array:
-        """L'^-1 v."""
-        return scipy.linalg.solve_triangular(self.L, v, lower=True, trans="T", check_finite=False)
+# The gap that the small problem of the rows near a cut is solved to, relative to F; the ridge of a factored Hessian.
+_BAND_GAP, _LEAST_RIDGE = 1e-14, 1e-12
 
 
 def _softmax_hessian(sample: Objective, Z: Array, q: Array) -> Array:
@@ -184,17 +155,22 @@ class Local:
         below = min(look.rows.losses.min(), 0.0) if look.rows is not None else 0.0
         return float(min(look.between.low - look.lower.value, look.lower.value - below))
 
-    def _regularised(self, share: float) -> Curvature:
+    def _regularised(self, share: float) -> Array:
+        """The Hessian (r p, r p) of this share of the losses and the penalty."""
         matrix = share * self._loss_hessian
         matrix[np.diag_indices_from(matrix)] += np.tile(self.sample.penalty_diagonal(), self.sample.n_outputs)
-        return Curvature(matrix)
+        return matrix
+
+    @property
+    def few_parameters(self) -> bool:
+        """Whether the whole Hessian is built and factored."""
+        return self.look.W.size <= MOST_PARAMETERS
 
     @cached_property
-    def curvature(self) -> Curvature | Metric:
-        """The metric of the sample at the point of the look."""
-        if self.look.W.size > MOST_PARAMETERS:
-            return Metric(hessian(self.sample, self.look.W))
-        return self._regularised(1.0)
+    def metric(self) -> Metric:
+        """The metric of the sample at the point of the look: of all parameters, or the same for each score."""
+        matrix = self._regularised(1.0) if self.few_parameters else hessian(self.sample, self.look.W)
+        return Metric(matrix, _LEAST_RIDGE)
 
     @cached_property
     def band(self) -> _Band:
@@ -209,7 +185,7 @@ class Local:
             return np.inf
         table = self.look.table() if self.look.lower is None else self._with_best_weights()
         bounds = [_lower_bound(self.data, table)]
-        if self.look.W.size <= MOST_PARAMETERS and not self.data.model.by_margin:
+        if self.few_parameters and not self.data.model.by_margin:
             bounds.append(_lower_bound(self.data, self._with_moved_tangents(table)))
         return relative(self.look.value - max(bounds), self.look.value)
 
@@ -220,9 +196,9 @@ class Local:
         weight[:, self.sample.design.d :] = np.sqrt(max(_BALANCE, self.sample.C)) / data.kept
         fixed = slopes_of(band.sure.sum(axis=0), r, p, data.model.fit_intercept)
         offsets = (band.rows.losses - np.einsum("rn,rn->n", band.rows.slopes, band.rows.scores)) / data.kept
-        tangents = band.tangents * weight.ravel() * band.caps[:, None]
-        share = best_shares(tangents, (fixed * weight).ravel(), offsets * band.caps, band.caps, band.K)
-        rho = share * band.caps
+        tangents, pull = band.tangents * weight.ravel(), (fixed * weight).ravel()
+        enough = _BAND_GAP * abs(self.look.value) * data.kept
+        rho = solve_band(pull, np.eye(r * p), tangents, offsets, band.caps, band.K, enough).weights
         rho *= min(1.0, band.K / max(float(rho.sum()), 1e-300))
         return band.sure + sums_of(band.rows, rho)
 
@@ -243,7 +219,7 @@ class Local:
         total = slopes_of(table.sum(axis=0), r, p, design.fit_intercept) / self.data.kept
         gradient = total + self.sample.penalty_gradient(look.W)
         share = float(self.data.mass[inside].sum()) / self.data.kept
-        step = -self._regularised(share).solve(gradient.ravel()).reshape(r, p)
+        step = -Metric(self._regularised(share), _LEAST_RIDGE).solve(gradient.ravel()).reshape(r, p)
         part = self.sample.rows(inside, self.sample.m, self.sample.k)
         moved = [
             self._sample_sums(part, scores.astype(np.float64))
@@ -260,15 +236,14 @@ class Local:
         """The step to take, and what it gains by the model; `pairs` are steps and changes of gradient so far."""
         if self.data.model.by_margin:
             return self._step_over_kinks()
-        if self.look.lower is not None and isinstance(self.curvature, Curvature):
-            return self._kinked_step(self.curvature)
-        shape = (1, 1, self.look.W.size) if isinstance(self.curvature, Curvature) else (1, *self.look.W.shape)
-        gradient = self.look.gradient.reshape(shape)
-        metric: Any = self.curvature
-        direction = -_inverse_hessian(gradient, [(s.reshape(shape), y.reshape(shape), c) for s, y, c in pairs], metric)
+        if self.look.lower is not None and self.few_parameters:
+            return self._kinked_step(self._regularised(1.0))
+        shape = (1, 1, self.look.W.size) if self.few_parameters else (1, *self.look.W.shape)
+        gradient, pairs = self.look.gradient.reshape(shape), [(s.reshape(shape), y.reshape(shape), c) for s, y, c in pairs]
+        direction = -_inverse_hessian(gradient, pairs, self.metric)
         slope = float(np.vdot(direction, gradient))
         if not slope < 0:
-            direction = -metric.solve(gradient)
+            direction = -self.metric.solve(gradient)
             slope = float(np.vdot(direction, gradient))
         return direction.reshape(self.look.W.shape), -slope / 2
 
@@ -292,18 +267,14 @@ class Local:
         moved = np.abs(self.sample.design.scores(step)[0][near])
         return float(np.quantile(moved, 0.999)) if len(moved) else 0.0
 
-    def _kinked_step(self, curvature: Curvature) -> tuple[Array, float]:
-        """The step that minimises the model with the kinks of the rows near the lower cut."""
+    def _kinked_step(self, matrix: Array) -> tuple[Array, float]:
+        """The step that minimises the model of this Hessian with the kinks of the rows near the lower cut."""
         band, kept, (r, p) = self.band, self.data.kept, self.look.W.shape
         fixed = slopes_of(band.sure.sum(axis=0), r, p, self.data.model.fit_intercept) / kept
         fixed += self.sample.penalty_gradient(self.look.W)
-        B = curvature.white(band.tangents * (band.caps / kept)[:, None])
-        v = curvature.white(fixed.ravel())
-        losses = band.rows.losses * band.caps / kept
-        share = best_shares(B, v, losses, band.caps, band.K)
-        pull = v + B.T @ share
-        gain = band.present / kept - (float(share @ losses) - 0.5 * float(pull @ pull))
-        return -curvature.colour(pull).reshape(r, p), gain
+        losses, enough = band.rows.losses.astype(np.float64), _BAND_GAP * abs(self.look.value)
+        solved = solve_band(fixed.ravel(), matrix, band.tangents, losses, band.caps / kept, band.K / kept, enough)
+        return solved.step.reshape(r, p), band.present / kept - solved.value
 
 
 def _lower_bound(data: FullData, table: Array) -> float:
