@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from ..core.arrays import Array
 from ..core.objective import Objective
-from ..solvers.descent import Log, Metric, _inverse_hessian, relative
+from ..solvers.descent import Log, Metric, inverse_hessian, relative
 from ..solvers.inner.band import solve_band
 from ..solvers.multistart import hessian
 from .look import FullData, Look, slopes_of, sums_of, take
@@ -239,8 +239,11 @@ class Local:
         if self.look.lower is not None and self.few_parameters:
             return self._kinked_step(self._regularised(1.0))
         shape = (1, 1, self.look.W.size) if self.few_parameters else (1, *self.look.W.shape)
-        gradient, pairs = self.look.gradient.reshape(shape), [(s.reshape(shape), y.reshape(shape), c) for s, y, c in pairs]
-        direction = -_inverse_hessian(gradient, pairs, self.metric)
+        gradient, pairs = (
+            self.look.gradient.reshape(shape),
+            [(s.reshape(shape), y.reshape(shape), c) for s, y, c in pairs],
+        )
+        direction = -inverse_hessian(gradient, pairs, self.metric.solve)
         slope = float(np.vdot(direction, gradient))
         if not slope < 0:
             direction = -self.metric.solve(gradient)

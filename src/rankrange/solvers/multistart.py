@@ -236,7 +236,9 @@ def _polish(
     """Newton steps to the certificate; where they do not apply or do not get there, exact convex problems."""
     n_iter = 0
     if objective.design.sparse and not objective.design.factored and objective.design.p <= MOST_FACTORED:
-        result = bilevel(objective, W, tol=tol, max_iter=min(_PRODUCT_STEPS, max_iter), log=log, phase="polish", warm=True)
+        result = bilevel(
+            objective, W, tol=tol, max_iter=min(_PRODUCT_STEPS, max_iter), log=log, phase="polish", warm=True
+        )
         if result.converged or result.n_iter >= max_iter:
             return result
         W, n_iter, metric = result.w, result.n_iter, None
