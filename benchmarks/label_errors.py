@@ -15,7 +15,7 @@ A cell is a set, a kind of noise and a seed. For each of them, on the same rows 
   p_wrong < .5; cleanlab: `CleanLearning`), and to the true ones;
 - core seconds of ours and of cleanlab with HGB.
 The default has 600 rows and one seed (six core minutes), `--full` up to 1,200 rows; both go on where they were stopped:
-cells that are in the results are not run again. Sets are those of docs/any_model.md, and circles,
+cells that are in the results are not run again. Sets are those of docs/benchmarks/any_model.md, and circles,
 checkerboards, xor and two spirals.
 Noise as in benchmarks/any_model.py, and far: rows moved out 5 to 15 times along their own direction, label wrong.
 `--small` takes tables of 150 to 400 rows whose classes touch, where a row at a boundary looks like an error: iris,

@@ -131,7 +131,7 @@ def numbers(sets: Sets) -> None:
             X = TruncatedSVD(40, random_state=0).fit_transform(words)
             frame = pd.DataFrame(X, columns=[f"c{i}" for i in range(40)]).assign(given_label=frame["given_label"])
         start = time.process_time()
-        judged = audit_table(frame, "given_label", task="numbers", seed=seed).judgement
+        judged = audit_table(frame, "given_label", task="numbers", seed=seed).result
         seconds = time.process_time() - start
         X = pd.get_dummies(frame.drop(columns=["given_label"])).to_numpy(dtype=float)
         start = time.process_time()
@@ -185,7 +185,7 @@ def planted_transition(kind: str, rate: float, n_classes: int) -> Any:
 
 def known_rates(issues: Any, codes: Any, T: Any) -> Any:
     """p(wrong) by the mixture of the opinions, where T is known; far rows are left out."""
-    mean = sum(weight * np.asarray(P, dtype=float) for _, weight, P in issues.opinions)
+    mean = sum(weight * np.asarray(P, dtype=float) for _, weight, P in issues.members)
     Z, near = np.log(np.clip(mean, 1e-3, 1.0)), ~issues.far
 
     def cost(x: Any) -> float:

@@ -35,7 +35,7 @@ def log_loss(p: Any, wrong: Any) -> float:
 
 def predictions(issues: Any) -> Any:
     """The mixture of the members of the ensemble."""
-    return np.clip(sum(weight * P for _, weight, P in issues.opinions), 1e-4, 1.0)
+    return np.clip(sum(weight * P for _, weight, P in issues.members), 1e-4, 1.0)
 
 
 def oracle(P: Any, T: Any, given: Any) -> Any:

@@ -1,25 +1,23 @@
 """Does it help? A small GPT on Python sources of which a part is corrupted; loss on clean text, in nats per byte.
 
     python benchmarks/torch_text.py [--seeds 3 4 5] [--plan evaluation] [--processes 3] [--record] [--limit SECONDS]
+    python benchmarks/torch_text.py --seeds 6 7 8 --plan documents
 
 A byte-level GPT (6 layers, 384 wide, 256 bytes of context, 96 sequences a batch, 800 steps) on the standard library
 and packages beside PyTorch, 30 MB. A sequence is a document. What is corrupted: nothing; 3% or 10% of the bytes
 replaced by random ones ("random"), or by bytes drawn from the text ("swapped"); a fifth of the documents with their
-bytes in random order ("shuffled"). "oracle" leaves out exactly what was corrupted. m="auto" is given nothing. Each seed
-draws the corruption, the order of the documents and the first weights. Seeds from 100 on were used for development;
-0 to 2 showed that the first batches need a warm-up; 3 to 5 are for evaluation.
+bytes in random order ("shuffled"), replaced by C++ headers, or by a few of their bytes again and again ("repeated").
+"oracle" leaves out exactly what was corrupted. m="auto" is given nothing. Each seed draws the corruption, the order of
+the documents and the first weights. Seeds from 100 on were used for development; 0 to 2 showed that the first batches
+need a warm-up; 3 to 8 are for evaluation. Fine-tuning on instruction pairs: benchmarks/torch_finetune.py.
 """
 
 from __future__ import annotations
 
 import argparse
-import glob
 import json
 import math
 import multiprocessing
-import os
-import random
-import sysconfig
 import time
 from typing import Any
 
@@ -29,9 +27,9 @@ from torch import Tensor, nn
 
 import rankrange.torch as rrt
 import record
+from text_data import DEVICE, WORDS, corrupt, documents, joined, python_files
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-WORDS, CONTEXT, BATCH = 256, 256, 96
+CONTEXT, BATCH = 256, 96
 BYTES, VALIDATION = 30_000_000, 2_000_000
 METHODS: dict[str, dict[str, Any]] = {
     "mean": {},
@@ -59,50 +57,12 @@ PLANS = {
         ("clean", "loss m=.1"), ("shuffled", "sequences by loss m=.2"), ("swapped 10%", "mean"),
         ("swapped 10%", "auto"), ("swapped 10%", "oracle"), ("random 10%", "auto by sequence"),
     ],
+    "documents": [
+        *(("clean", method) for method in ("mean", "auto by sequence")),
+        *((kind, method) for kind in ("C++", "repeated") for method in ("mean", "oracle", "auto by sequence", "auto",
+                                                                       "sequences by loss m=.2")),
+    ],
 }  # fmt: skip
-
-
-def corpus() -> tuple[Tensor, Tensor]:
-    """(training, validation) documents of CONTEXT bytes: files in a fixed random order."""
-    paths = sysconfig.get_paths()
-    files = sorted(glob.glob(os.path.join(paths["stdlib"], "**", "*.py"), recursive=True))
-    files = [file for file in files if "-packages" not in file]
-    others = [
-        file
-        for package in ("torch", "transformers", "jax", "sympy", "networkx", "numpy", "sklearn")
-        for file in sorted(glob.glob(os.path.join(paths["purelib"], package, "**", "*.py"), recursive=True))
-    ]
-    random.Random(0).shuffle(others)
-    texts: list[bytes] = []
-    for file in files + others:
-        if len(texts) % 50 == 0 and sum(map(len, texts)) > BYTES + VALIDATION:
-            break
-        with open(file, "rb") as handle:
-            texts.append(handle.read())
-    random.Random(1).shuffle(texts)
-    data = torch.frombuffer(bytearray(b"".join(texts)), dtype=torch.uint8).to(DEVICE)
-    validation, train = data[:VALIDATION], data[VALIDATION : BYTES + VALIDATION]
-    whole = [part[: len(part) // CONTEXT * CONTEXT].view(-1, CONTEXT) for part in (train, validation)]
-    return whole[0], whole[1]
-
-
-def corrupt(text: Tensor, kind: str, seed: int) -> tuple[Tensor, Tensor]:
-    """(documents, which bytes were corrupted)."""
-    g = torch.Generator(DEVICE).manual_seed(seed)
-    hit = torch.zeros_like(text, dtype=torch.bool)
-    if kind == "clean":
-        return text, hit
-    if kind == "shuffled":
-        bad = torch.rand(len(text), device=DEVICE, generator=g) < 0.2
-        order = torch.rand(text.shape, device=DEVICE, generator=g).argsort(1)
-        return torch.where(bad[:, None], text.gather(1, order), text), bad[:, None].expand_as(text)
-    name, share = kind.split()
-    hit = torch.rand(text.shape, device=DEVICE, generator=g) < float(share.rstrip("%")) / 100
-    junk = torch.randint(0, WORDS, text.shape, device=DEVICE, generator=g).to(torch.uint8)
-    if name == "swapped":
-        flat = text.reshape(-1)
-        junk = flat[torch.randint(0, len(flat), text.shape, device=DEVICE, generator=g)]
-    return torch.where(hit, junk, text), hit
 
 
 class Block(nn.Module):
@@ -126,9 +86,9 @@ class Block(nn.Module):
 class GPT(nn.Module):
     """Hidden states of a byte-level GPT; `head` is its last layer."""
 
-    def __init__(self, width: int = 384, layers: int = 6, heads: int = 6) -> None:
+    def __init__(self, width: int = 384, layers: int = 6, heads: int = 6, context: int = CONTEXT) -> None:
         super().__init__()
-        self.embed, self.place = nn.Embedding(WORDS, width), nn.Parameter(torch.zeros(CONTEXT, width))
+        self.embed, self.place = nn.Embedding(WORDS, width), nn.Parameter(torch.zeros(context, width))
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, WORDS, bias=False)
 
@@ -152,11 +112,25 @@ class GPT(nn.Module):
         return self.norm(x)
 
 
+def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
+    fused = {"fused": True} if DEVICE == "cuda" else {}
+    return torch.optim.AdamW(model.parameters(), 1e-3, betas=(0.9, 0.95), weight_decay=0.1, **fused)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, highest: float, step: int, steps: int) -> None:
+    """50 steps upwards, then half a cosine down to a tenth."""
+    rate = min(1.0, (step + 1) / 50) * (0.1 + 0.45 * (1 + math.cos(math.pi * step / steps)))
+    for parameters in optimizer.param_groups:
+        parameters["lr"] = highest * rate
+
+
 class Trainer:
     """One compiled model, trained again and again from new weights."""
 
     def __init__(self, steps: int, pictures: str | None = None) -> None:
-        self.train, self.validation = corpus()
+        data = joined(python_files(), BYTES + VALIDATION)
+        self.validation = documents(data[:VALIDATION], CONTEXT)
+        self.train = documents(data[VALIDATION : BYTES + VALIDATION], CONTEXT)
         self.pictures = pictures
         self.model = GPT().to(DEVICE)
         self.hidden = torch.compile(self.model) if DEVICE == "cuda" else self.model
@@ -169,14 +143,11 @@ class Trainer:
         self.model.reset()
         options = dict(METHODS[method])
         criterion = rrt.LinearAoRRLoss(options.pop("m", 0.0), total_batches=self.steps, **options).to(DEVICE)
-        fused = {"fused": True} if DEVICE == "cuda" else {}
-        optimizer = torch.optim.AdamW(self.model.parameters(), 1e-3, betas=(0.9, 0.95), weight_decay=0.1, **fused)
+        optimizer = optimizer_of(self.model)
         order = torch.randperm(len(text), device=DEVICE, generator=torch.Generator(DEVICE).manual_seed(seed + 7))
         found, trace = torch.zeros(4, device=DEVICE), []
         for step in range(self.steps):
-            rate = min(1.0, (step + 1) / 50) * (0.1 + 0.45 * (1 + math.cos(math.pi * step / self.steps)))
-            for parameters in optimizer.param_groups:
-                parameters["lr"] = 1e-3 * rate
+            set_rate(optimizer, 1e-3, step, self.steps)
             rows = order[(torch.arange(BATCH, device=DEVICE) + step * BATCH) % len(order)]
             tokens, wrong = text[rows].long(), hit[rows][:, 1:]
             target = tokens[:, 1:]
@@ -230,14 +201,16 @@ class Trainer:
 
 
 def work(tasks: Any, results: Any, steps: int, until: float, pictures: str | None) -> None:
-    trainer = Trainer(steps, pictures)
-    while time.time() < until:
-        try:
-            task = tasks.get_nowait()
-        except Exception:  # the queue is empty
-            break
-        results.put(trainer.run(*task))
-    results.put(None)
+    try:
+        trainer = Trainer(steps, pictures)
+        while time.time() < until:
+            try:
+                task = tasks.get_nowait()
+            except Exception:  # the queue is empty
+                break
+            results.put(trainer.run(*task))
+    finally:  # the parent waits for one from each process
+        results.put(None)
 
 
 def main() -> None:

@@ -93,7 +93,7 @@ KINDS = ("symmetric", "one class", "far", "boundary")
 
 
 def claims() -> str:
-    """What is claimed of wrong labels against what was planted, by kind of noise."""
+    """Mean p_wrong against the share of labels that were wrong, by kind of noise."""
     runs = [run for run in runs_of("label_errors") if run["kind"] != "none"]
     figure, axis = plt.subplots(figsize=(5.6, 5), layout="constrained")
     rows = []
@@ -101,22 +101,22 @@ def claims() -> str:
         group = [run for run in runs if run["kind"] == kind]
         cells = [kind, str(len(group))]
         for level in ("0.2", "0.5", "0.8"):
-            told = [run for run in group if int(run[f"rows_{level}"]) >= 10]
-            off = column(told, f"claim_{level}") - column(told, f"truth_{level}")
+            some = [run for run in group if int(run[f"rows_{level}"]) >= 10]
+            off = column(some, f"claim_{level}") - column(some, f"truth_{level}")
             sizes = np.abs(off)
-            cells.append(f"{sizes.mean():.2f} ({off.mean():+.2f}), {100 * (sizes <= 0.15).mean():.0f}%" if told else "")
+            cells.append(f"{sizes.mean():.2f} ({off.mean():+.2f}), {100 * (sizes <= 0.15).mean():.0f}%" if some else "")
             if level == "0.5":
-                cells.insert(2, str(len(told)))
-                axis.plot(column(told, "claim_0.5"), column(told, "truth_0.5"), "o", ms=5, alpha=0.55, color=colour)
+                cells.insert(2, str(len(some)))
+                axis.plot(column(some, "claim_0.5"), column(some, "truth_0.5"), "o", ms=5, alpha=0.55, color=colour)
         axis.plot([], [], "o", color=colour, label=kind)
         rows.append(cells)
     axis.plot([0.4, 1], [0.4, 1], color="0.3", lw=1)
     axis.set(
-        xlabel="mean claim", ylabel="share that was wrong", title="Rows with p_wrong of at least .5, one dot per run"
+        xlabel="mean p_wrong", ylabel="share that was wrong", title="Rows with p_wrong of at least .5, one dot per run"
     )
     axis.legend(frameon=False, title="wrong labels")
     _save(figure, "claims")
-    return table(["wrong labels", "runs", "with rows told", "at .2", "at .5", "at .8"], rows)
+    return table(["wrong labels", "runs", "with 10 flagged", "at .2", "at .5", "at .8"], rows)
 
 
 def precision() -> str:
@@ -278,7 +278,7 @@ def _lines() -> list[list[str]]:
     rows = []
     for what, kind, rate, where in (
         ("linear model, labels wrong in one class", "class-dependent", 0.2, "20% wrong"),
-        ("linear model, far rows with wrong labels", "far", 0.1, "10% of the rows"),
+        ("linear model, high-leverage rows with wrong labels", "far", 0.1, "10% of the rows"),
         ("the same, all labels right", "symmetric", 0.0, "none wrong"),
     ):
         cell = [run for run in runs if run["kind"] == kind and float(run["rate"]) == rate]

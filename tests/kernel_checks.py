@@ -11,7 +11,8 @@ import sys
 import torch
 
 import rankrange.torch as rrt
-from rankrange.torch import functional, kernels
+import triton_interpreter
+from rankrange.torch import cuts, functional, kernels
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if INTERPRETED else "cuda"
@@ -53,8 +54,8 @@ def by_sorting(losses, m, k):
     """Value, cut and weights from a full sort in float64: the definition."""
     s = losses.double()
     kept = s.sort(descending=True).values[m:k]
-    cut = functional.cut_at_ranks(s, m, k)
-    return kept.mean(), cut, functional.cut_weights(s, cut)
+    cut = cuts.cut_at_ranks(s, m, k)
+    return kept.mean(), cut, cuts.cut_weights(s, cut)
 
 
 def compare(what, found, expected, dtype=torch.float32):
@@ -179,8 +180,8 @@ def check_public():
         if n == 50:  # many rows at once
             rows = torch.randn(7 if INTERPRETED else 70_000, 50, device=DEVICE, requires_grad=True)
             (gradient,) = torch.autograd.grad(rrt.ranked_range(rows, 5, 40, dim=1).sum(), rows)
-            cut = functional.cut_at_ranks(rows.detach().double(), 5, 40)
-            compare("rows", gradient, functional.cut_weights(rows.detach().double(), cut) / 35)
+            cut = cuts.cut_at_ranks(rows.detach().double(), 5, 40)
+            compare("rows", gradient, cuts.cut_weights(rows.detach().double(), cut) / 35)
         loss = rrt.AoRRLoss(m=m, k=k)
         loss(losses)
         compare(f"weights of the module, n={n}", loss.last_weights, weights)
@@ -223,7 +224,7 @@ def as_indices(mask, width):
     index = torch.where(mask, torch.arange(mask.shape[1], device=mask.device), -1).sort(1, descending=True).values
     index = torch.nn.functional.pad(index, (0, max(width - mask.shape[1], 0)), value=-1)[:, :width].contiguous()
     index[:, -1] = index[:, 0]
-    return index, functional.label_mask(index, mask.shape[1])
+    return index, cuts.label_mask(index, mask.shape[1])
 
 
 def check_labels():
@@ -563,6 +564,8 @@ CHECKS = {name[6:]: function for name, function in globals().items() if name.sta
 
 if __name__ == "__main__":
     torch.manual_seed(0)
+    if INTERPRETED:
+        triton_interpreter.patch_once_per_launch()
     failed = []
     for name in sys.argv[1:] or CHECKS:
         try:

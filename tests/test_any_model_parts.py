@@ -1,10 +1,6 @@
 """What the estimators around any model are made of: numbers, judgement, any X for find_label_issues; and the guide."""
 
-import contextlib
-import io
-import re
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -26,8 +22,8 @@ from rankrange import RankedRangeClassifier, RankedRangeRegressor, find_label_is
 from rankrange.core.flips import temperature, tempered, transition_of
 from rankrange.crossfit.folds import Folds
 from rankrange.crossfit.numeric import numeric_view
-from rankrange.crossfit.residuals import judge_numbers
-from rankrange.crossfit.simple import smooth_functions, smooth_label_sets
+from rankrange.crossfit.residuals import outlier_posterior
+from rankrange.crossfit.simple_models import smooth_functions, smooth_label_sets
 from test_any_model import columns, mixed, moons, texts
 
 # ---- probabilities
@@ -272,7 +268,7 @@ def test_residuals_beyond_a_normal_are_the_outliers():
     rng = np.random.default_rng(0)
     residual = rng.normal(size=5000)
     residual[:100] = rng.choice([-1, 1], 100) * 8.0
-    found = judge_numbers(residual, np.zeros(5000), np.ones(5000))
+    found = outlier_posterior(residual, np.zeros(5000), np.ones(5000))
     assert found.p_wrong[:100].min() > 0.95
     assert (found.p_wrong[100:] >= 0.5).mean() < 0.003
     assert found.interval[0] < 0.02 < found.interval[1]
@@ -282,12 +278,12 @@ def test_residuals_beyond_a_normal_are_the_outliers():
 def test_a_few_large_residuals_that_a_normal_may_have_are_no_outliers():
     residual = ndtri((np.arange(300) + 0.5) / 300)
     residual[[0, -1]] = -3.6, 3.6  # where a normal error has one row in a thousand, and chance may put two
-    found = judge_numbers(residual, np.zeros(300), np.ones(300))
+    found = outlier_posterior(residual, np.zeros(300), np.ones(300))
     assert found.rate > 0
     assert found.interval[0] == 0
     assert not found.p_wrong.any()
     residual[:8] = -6.0
-    found = judge_numbers(residual, np.zeros(300), np.ones(300))
+    found = outlier_posterior(residual, np.zeros(300), np.ones(300))
     assert found.interval[0] > 0
     assert found.p_wrong[:8].min() > 0.9
 
@@ -316,17 +312,6 @@ def test_label_issues_refuse_other_lengths_and_still_refuse_nan_for_the_linear_m
 def test_a_splitter_may_test_rows_unequally_often():
     X, y = moons(100)
     RankedRangeClassifier(GaussianNB(), cv=KFold(3), random_state=0).fit(X, y)
-
-
-GUIDE = (Path(__file__).parent.parent / "docs" / "any_model.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("example", re.findall(r"^```python\n(.*?)^```$", GUIDE, re.M | re.S))
-def test_the_guide_prints_what_it_says(example):
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output):
-        exec(compile(example, "any_model.md", "exec"), {"__name__": "guide"})
-    assert output.getvalue().splitlines() == re.findall(r"# -> (.*)$", example, re.M) != []
 
 
 def test_a_model_that_two_wrong_labels_of_five_overwhelm_learns_from_the_rows_that_others_agree_with():

@@ -236,7 +236,7 @@ def test_kill_9_leaves_no_output_that_could_be_taken_for_one(moment, tmp_path):
     patch = {
         "while it writes": f"os.fsync = {kill}",
         "before the first move": f"os.replace = {kill}",
-        "while it fits": f"import rankrange.audit.classes as c; c.find_label_issues = {kill}",
+        "while it fits": f"import rankrange.audit.classification as c; c.find_label_issues = {kill}",
     }[moment]
     places = ["--report", "r.html", "--out", "s.csv", "--clean", "c.csv", "--model", "m.skops"]
     code = f"import os, sys; from rankrange import cli; {patch}; sys.exit(cli.main(sys.argv[1:]))"
@@ -254,7 +254,7 @@ def test_ctrl_c_ends_an_audit_with_130_and_nothing_written(tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes(GOOD)
     code = (
-        "import sys; from rankrange import cli; import rankrange.audit.classes as c, time; "
+        "import sys; from rankrange import cli; import rankrange.audit.classification as c, time; "
         "c.find_label_issues = lambda *a, **k: (print('now', flush=True), time.sleep(60)); "
         "sys.exit(cli.main(sys.argv[1:]))"
     )

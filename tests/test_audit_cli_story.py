@@ -12,7 +12,7 @@ for package in ("jinja2", "rich", "skops"):
 
 from rankrange import cli  # noqa: E402
 from rankrange.audit import audit_table  # noqa: E402
-from rankrange.audit.judgement import Interval, Measure  # noqa: E402
+from rankrange.audit.task_result import Interval, Measure  # noqa: E402
 
 SHARE = r"'{}' (over |under )?(\d+)%"
 
@@ -55,7 +55,7 @@ def test_loss_reason_suggestion_and_probability_of_a_suspect_agree(audits):
 
 
 def test_where_those_that_judge_disagree_each_is_named():
-    from rankrange.audit.classes import _said
+    from rankrange.audit.classification import _said
 
     opinions = [("ordinary", 0.5, np.array([[0.03, 0.97]])), ("robust", 0.5, np.array([[0.995, 0.005]]))]
     why = _said(opinions, 0, (0, 1), 0.4, ["sick", "well"])
@@ -67,13 +67,13 @@ def test_where_those_that_judge_disagree_each_is_named():
 
 
 def with_measures(audit, *measures, **more):
-    return dataclasses.replace(audit, judgement=dataclasses.replace(audit.judgement, measures=list(measures), **more))
+    return dataclasses.replace(audit, result=dataclasses.replace(audit.result, measures=list(measures), **more))
 
 
 def test_the_headline_says_so_if_the_share_is_uncertain(audits):
     none = {"order": np.empty(0, dtype=int), "suggested": [], "expected": [], "blind": ""}
     wide, narrow = (
-        with_measures(audits[0], *audits[0].judgement.measures, **none, noise=Interval(0.003, 0.0, high))
+        with_measures(audits[0], *audits[0].result.measures, **none, noise=Interval(0.003, 0.0, high))
         for high in (0.4, 0.03)
     )
     assert wide.sentences()[0].startswith(
@@ -97,12 +97,12 @@ def test_the_headline_names_a_measure_that_gets_worse(audits):
 
 
 def test_where_nothing_is_cut_overall_but_in_folds_the_page_says_so(audits):
-    audit = with_measures(audits[0], *audits[0].judgement.measures, m=0, fold_m=[0, 12, 0, 0, 5])
+    audit = with_measures(audits[0], *audits[0].result.measures, m=0, fold_m=[0, 12, 0, 0, 5])
     assert "0, 12, 0, 0, 5" in audit.scores_note()
     assert audit.scores_note() in audit.report()
-    assert with_measures(audit, *audit.judgement.measures, m=3).scores_note() == ""
-    assert with_measures(audit, *audit.judgement.measures, fold_m=[0] * 5).scores_note() == ""
-    assert len(audits[0].judgement.fold_m) == 5
+    assert with_measures(audit, *audit.result.measures, m=3).scores_note() == ""
+    assert with_measures(audit, *audit.result.measures, fold_m=[0] * 5).scores_note() == ""
+    assert len(audits[0].result.fold_m) == 5
 
 
 def test_a_saved_model_reads_the_table_as_pandas_does(tmp_path, capsys):
@@ -210,13 +210,13 @@ def test_numbers_in_csv_and_terminal_say_how_far_off_they_are(tmp_path, capsys):
 
 
 def test_far_outliers_leave_the_other_rows_room_in_the_chart(regression):
-    far = dataclasses.replace(regression.judgement, losses=np.append(np.geomspace(1e-4, 1.0, 119), 1e6))
-    bars = dataclasses.replace(regression, judgement=far).distribution()
+    far = dataclasses.replace(regression.result, losses=np.append(np.geomspace(1e-4, 1.0, 119), 1e6))
+    bars = dataclasses.replace(regression, result=far).distribution()
     assert max(bars["rows"]) < 30
 
 
 def test_a_line_that_explains_the_numbers_is_not_shrunk_away(regression):
-    errors = regression.judgement.measures[1]  # without the outliers; the prices were made with a deviation of 5,000
+    errors = regression.result.measures[1]  # without the outliers; the prices were made with a deviation of 5,000
     assert errors.robust.value < 1.5 * 5000 * np.sqrt(2 / np.pi)
 
 
@@ -230,8 +230,8 @@ def test_the_page_of_a_regression_does_not_speak_of_classes(regression):
 
 
 def test_cuts_that_cut_nothing_are_not_drawn_and_counts_above_the_cut_are_told(audits):
-    audit = next(audit for audit in audits if audit.judgement.m)
-    j = audit.judgement
+    audit = next(audit for audit in audits if audit.result.m)
+    j = audit.result
     assert j.k == len(j.wrong)
     page = audit.report()
     assert "λ ≈ 0" not in page

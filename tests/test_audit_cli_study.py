@@ -14,9 +14,10 @@ from matplotlib.figure import Figure  # noqa: E402
 
 from rankrange import AoRRClassifier, plots  # noqa: E402
 from rankrange.audit import audit_table  # noqa: E402
-from rankrange.audit.amounts import outlying  # noqa: E402
-from rankrange.audit.judgement import Interval, Plan  # noqa: E402
+from rankrange.audit.plan import Plan  # noqa: E402
+from rankrange.audit.regression import outlying  # noqa: E402
 from rankrange.audit.target import find_target  # noqa: E402
+from rankrange.audit.task_result import Interval  # noqa: E402
 from rankrange.errors import UserError  # noqa: E402
 from rankrange.tables.encode import TableEncoder  # noqa: E402
 
@@ -204,7 +205,7 @@ def test_an_interval_of_a_mean_covers_it_at_its_rate():
 
 def test_more_rows_are_planned_with_fewer_folds_and_samples():
     plans = [Plan.of(n, 30, 1, 1, 0) for n in (500, 100_000, 1_000_000)]
-    assert [plan.folds for plan in plans] == [5, 5, 2] or [plan.folds for plan in plans] == [5, 3, 2]
+    assert [plan.n_folds for plan in plans] == [5, 5, 2] or [plan.n_folds for plan in plans] == [5, 3, 2]
     assert plans[2].m_rows <= 50_000
 
 
@@ -219,9 +220,9 @@ def audit():
 @pytest.mark.parametrize("ties", [False, True])
 def test_the_cut_curve_counts_the_rows_at_or_above_each_cut(audit, ties):
     if ties:
-        judgement = dataclasses.replace(audit.judgement, losses=audit.judgement.losses.round(0))
-        audit = dataclasses.replace(audit, judgement=judgement)
-    losses, wrong = audit.judgement.losses, audit.judgement.wrong
+        result = dataclasses.replace(audit.result, losses=audit.result.losses.round(0))
+        audit = dataclasses.replace(audit, result=result)
+    losses, wrong = audit.result.losses, audit.result.wrong
     curve = audit.cut_curve()
     for cut, count, precision, found in zip(*curve.values(), strict=True):
         above = losses >= cut
@@ -233,7 +234,7 @@ def test_the_cut_curve_counts_the_rows_at_or_above_each_cut(audit, ties):
 def test_the_bars_count_every_row_once(audit):
     bars = audit.distribution()
     assert sum(bars["rows"]) == 250
-    assert sum(bars["wrong"]) == pytest.approx(audit.judgement.wrong.sum())
+    assert sum(bars["wrong"]) == pytest.approx(audit.result.wrong.sum())
 
 
 def test_a_table_without_use_or_target_is_an_error_with_the_remedy():
@@ -258,7 +259,7 @@ def test_every_text_of_the_scores_lies_on_a_figure_of_the_default_size(audit):
     ax = plots.plot_scores(audit, ax=figure.subplots())
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
-    names = [m.name for m in audit.judgement.measures if m.percent]
+    names = [m.name for m in audit.result.measures if m.percent]
     texts = [t for t in [*ax.texts, *ax.get_yticklabels(), ax.xaxis.label] if t.get_text()]
     assert set(names) <= {t.get_text() for t in texts}
     for text in texts:

@@ -18,13 +18,13 @@ for package in ("jinja2", "rich"):
     pytest.importorskip(package)
 
 from rankrange.audit import Decision, Decisions, audit_table, read_decisions  # noqa: E402
-from rankrange.audit.classes import _others  # noqa: E402
+from rankrange.audit.classification import _others  # noqa: E402
 from rankrange.audit.decisions import COLUMNS, contents_of_row  # noqa: E402
 from rankrange.audit.export import _batch_as_csv  # noqa: E402
-from rankrange.audit.judgement import Measure  # noqa: E402
 from rankrange.audit.review import Review, _learnt, match  # noqa: E402
 from rankrange.audit.row_problems import find_row_problems  # noqa: E402
 from rankrange.audit.target import find_target, parts_by_group  # noqa: E402
+from rankrange.audit.task_result import Measure  # noqa: E402
 from rankrange.pages.text import csv_safe  # noqa: E402
 from rankrange.tables.encode import TableEncoder  # noqa: E402
 from rankrange.tables.read import open_table  # noqa: E402
@@ -184,7 +184,7 @@ def test_the_order_of_label_columns_changes_nothing_about_a_multi_label_target()
         names = [["a", "b", "c"][j] for j in order]
         table = {f"x{j}": X[:, j] for j in range(3)} | {"abc"[j]: Y[:, j].astype(int) for j in order}
         audit = audit_table(table, names)
-        found[tuple(order)] = dict(zip(audit.judgement.order.tolist(), audit.judgement.against, strict=True))
+        found[tuple(order)] = dict(zip(audit.result.order.tolist(), audit.result.against, strict=True))
     one, other = found.values()
     common = sorted(set(one) & set(other) & set(range(6)))
     assert len(common) >= 4
@@ -224,7 +224,7 @@ def test_features_speak_against_a_number_in_the_direction_that_they_push_it():
     x[[3, 50]], z[[3, 50]] = 2.0, 1.0
     y[3], y[50] = -40.0, 60.0
     audit = audit_table({"x": x, "z": z, "y": y}, "y")
-    found = dict(zip(audit.judgement.order.tolist(), audit.judgement.against, strict=True))
+    found = dict(zip(audit.result.order.tolist(), audit.result.against, strict=True))
     assert {3, 50} <= set(found)
     assert (np.sign(found[3]) == [1, -1]).all()
     assert (np.sign(found[50]) == [-1, 1]).all()

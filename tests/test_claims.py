@@ -11,8 +11,8 @@ from rankrange import find_label_issues, noise
 from rankrange.audit import audit_table
 from rankrange.crossfit.distant_rows import far_rows, odd_rows
 from rankrange.crossfit.folds import Folds, draw_folds
-from rankrange.crossfit.opinions import tree_opinions
 from rankrange.crossfit.residuals import Widths
+from rankrange.crossfit.trees import tree_predictions
 from rankrange.label_noise import LabelNoiseModel
 
 
@@ -103,7 +103,7 @@ def test_a_line_is_fitted_as_well_on_a_table_of_rare_levels_as_by_anyone_else(se
     X = (rng.random((600, 3)) < [0.1, 0.08, 0.12]).astype(float)
     y = (rng.random(600) < expit(X @ [2.0, -2.0, 1.5] - 1.0)).astype(int)
     X = (X - X.mean(axis=0)) / X.std(axis=0)
-    opinions = {name: P for name, _, P in find_label_issues(X, y, trees=False, random_state=0).opinions}
+    opinions = {name: P for name, _, P in find_label_issues(X, y, trees=False, random_state=0).members}
     reference = cross_val_predict(LogisticRegression(), X, y, cv=5, method="predict_proba")
     assert log_loss_of(opinions["ordinary"], y) == pytest.approx(log_loss_of(reference, y), abs=0.02)
 
@@ -113,7 +113,7 @@ def test_trees_know_nothing_of_the_labels_that_they_judge(n_folds):
     """Labels are drawn by chance: whoever has seen a row's own label would guess it better than by chance."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(1000, 3)), rng.integers(0, 2, 1000)
-    found, _ = tree_opinions(X, y, 2, draw_folds(1000, rng, n_folds=n_folds, n_repeats=1), rng)
+    found, _ = tree_predictions(X, y, 2, draw_folds(1000, rng, n_folds=n_folds, n_repeats=1), rng)
     for name, P in found.items():
         assert np.isfinite(P).all(), name
         assert (P.argmax(axis=1) == y).mean() < 0.56, name  # four standard errors above one half
@@ -126,7 +126,7 @@ def test_trees_find_what_no_line_can_and_boosting_stops_before_it_learns_wrong_l
     test = np.arange(800) % 5 == np.arange(5)[:, None]
     stops = []
     for given in (y, noise.symmetric(y, 0.15, 0)):
-        found, settled = tree_opinions(X, given, 2, Folds(~test, test), rng)
+        found, settled = tree_predictions(X, given, 2, Folds(~test, test), rng)
         assert all((P.argmax(axis=1) == y).mean() > 0.8 for P in found.values())
         stops.append(settled.stop)
     assert stops[1] < stops[0]
@@ -166,7 +166,7 @@ def test_numbers_that_scatter_because_a_cell_is_missing_are_right():
     y_wrong = y + np.where(wrong, 8.0 * rng.choice([-1.0, 1.0], len(y)), 0.0)
     for target, planted in ((y, np.zeros(len(y), dtype=bool)), (y_wrong, wrong)):
         table = {name: column.tolist() for name, column in zip("abc", X.T, strict=True)} | {"y": target.tolist()}
-        told = audit_table(table, "y").judgement.wrong >= 0.5
+        told = audit_table(table, "y").result.wrong >= 0.5
         assert (told & ~planted).sum() <= 2
         assert told[planted & ~missing].all()
 
@@ -197,10 +197,10 @@ def test_numbers_that_scatter_more_in_some_rows_are_right_there():
     X = rng.normal(size=(500, 3))
     y = X[:, 0] + (0.1 + np.abs(X[:, 2])) * rng.normal(size=500)
     table = {name: column.tolist() for name, column in zip("abc", X.T, strict=True)}
-    assert (audit_table(table | {"y": y.tolist()}, "y").judgement.wrong < 0.5).all()
+    assert (audit_table(table | {"y": y.tolist()}, "y").result.wrong < 0.5).all()
     calm = np.flatnonzero(np.abs(X[:, 2]) < 0.3)[:15]
     y[calm] += 9.0
-    told = audit_table(table | {"y": y.tolist()}, "y").judgement.wrong >= 0.5
+    told = audit_table(table | {"y": y.tolist()}, "y").result.wrong >= 0.5
     assert told[calm].all()
     assert told.sum() <= len(calm) + 3
 

@@ -22,8 +22,8 @@ distributed = pytest.importorskip("distributed")
 
 from rankrange.dask import AoRRClassifier, AoRRRegressor, LostDataError  # noqa: E402
 
-N, D = 30_000, 4
-CHUNKS = (7_001, 0, 12_999, 10_000)
+N, D = 18_000, 4  # three blocks of rows
+CHUNKS = (7_001, 0, 6_999, 4_000)
 SETTINGS = {"m": 0.1, "k": 0.9, "C": 0.05, "random_state": 0}
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::R
 
 @pytest.fixture(autouse=True)
 def _small_sample(monkeypatch):
-    monkeypatch.setattr(fit, "SAMPLE_ROWS", 6_000)
+    monkeypatch.setattr(fit, "SAMPLE_ROWS", 4_000)
 
 
 def start_cluster(workers=2):
@@ -90,7 +90,7 @@ def test_the_fit_on_a_cluster_has_the_bits_of_the_one_in_this_process(client, cl
 def test_the_threaded_scheduler_needs_no_cluster_and_changes_no_bit():
     X, y = table(dtype=np.float32)
     with dask.config.set(scheduler="threads"):
-        model = AoRRClassifier(**SETTINGS).fit(chunked(X, (999,) * 30 + (30,)), chunked(y, (999,) * 30 + (30,)))
+        model = AoRRClassifier(**SETTINGS).fit(chunked(X, (999,) * 18 + (18,)), chunked(y, (999,) * 18 + (18,)))
     assert_same_bits(model, in_process(X, y))
 
 
@@ -137,8 +137,8 @@ def test_a_dataframe_of_unknown_lengths_with_an_empty_partition(client):
         y=np.array(["no", "yes"])[y], w=1.0, i=np.arange(N)
     )
     parts = dd.from_pandas(frame, npartitions=4)
-    parts = parts[(parts.i < 7_500) | (parts.i >= 15_100)]  # the second partition loses all its rows
-    left = frame[(frame.i < 7_500) | (frame.i >= 15_100)]
+    parts = parts[(parts.i < 4_500) | (parts.i >= 9_100)]  # the second partition loses all its rows
+    left = frame[(frame.i < 4_500) | (frame.i >= 9_100)]
     features = [f"c{j}" for j in range(D)]
     model = AoRRClassifier(**SETTINGS).fit(parts[features], parts["y"], parts["w"])
     assert_same_bits(model, in_process(left[features].to_numpy(), left["y"].to_numpy()))
@@ -181,11 +181,11 @@ def test_a_copy_computes_where_its_original_does():
 def test_regression_on_a_cluster(client):
     X, _ = table()
     y = X @ np.arange(1.0, D + 1)
-    y[:3_000] += 50
+    y[: N // 10] += 50
     model = AoRRRegressor(0.1, 1.0, C=1e6, random_state=0).fit(chunked(X), chunked(y))
     np.testing.assert_allclose(model.coef_, np.arange(1.0, D + 1), atol=1e-4)
-    np.testing.assert_array_equal(np.asarray(model.dropped_), np.arange(N) < 3_000)
-    np.testing.assert_allclose(model.predict(chunked(X)).compute()[3_000:], y[3_000:], atol=1e-2)
+    np.testing.assert_array_equal(np.asarray(model.dropped_), np.arange(N) < N // 10)
+    np.testing.assert_allclose(model.predict(chunked(X)).compute()[N // 10 :], y[N // 10 :], atol=1e-2)
 
 
 def test_the_estimator_is_one_of_scikit_learn():
@@ -210,13 +210,13 @@ def test_what_is_wrong_with_collections_is_said(client):
     with pytest.raises(ValueError, match="cut into the same chunks of rows, got"):
         AoRRClassifier(**SETTINGS).fit(chunked(X), chunked(y, (N,)))
     with pytest.raises(ValueError, match=r"same number of rows in each chunk, got \[7001, 7000\] in chunk 0"):
-        AoRRClassifier(**SETTINGS).fit(chunked(X), chunked(y, (7_000, 1, 12_999, 10_000)))
+        AoRRClassifier(**SETTINGS).fit(chunked(X), chunked(y, (7_000, 1, 6_999, 4_000)))
 
 
 def test_a_number_that_is_not_finite_is_named_by_chunk_and_column(client):
     X, y = table()
-    X[20_123, 2] = np.nan
-    with pytest.raises(ValueError, match="in chunk 3, the first in column 2 of row 20123"):
+    X[14_123, 2] = np.nan
+    with pytest.raises(ValueError, match="in chunk 3, the first in column 2 of row 14123"):
         AoRRClassifier(**SETTINGS).fit(chunked(X), chunked(y))
 
 
@@ -265,14 +265,14 @@ def test_a_killed_worker_changes_nothing_where_chunks_can_be_made_again(fragile)
 
 def test_scattered_data_that_are_lost_are_an_error_that_says_so(fragile):
     X, y = table()
-    futures = fragile.scatter([X[:15_000], X[15_000:]])
-    scattered = da.concatenate([da.from_delayed(f, (15_000, D), dtype=X.dtype) for f in futures])
+    futures = fragile.scatter([X[:9_000], X[9_000:]])
+    scattered = da.concatenate([da.from_delayed(f, (9_000, D), dtype=X.dtype) for f in futures])
     kill_one(fragile).join()
     began = time.monotonic()
     while len(fragile.nthreads()) > 1 and time.monotonic() - began < 10:  # until the scheduler has noticed
         time.sleep(0.05)
     with pytest.raises(LostDataError, match="scattered exist once"):
-        AoRRClassifier(**SETTINGS).fit(scattered, chunked(y, (15_000, 15_000)))
+        AoRRClassifier(**SETTINGS).fit(scattered, chunked(y, (9_000, 9_000)))
     assert time.monotonic() - began < 60  # an error, not a hang
 
 

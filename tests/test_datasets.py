@@ -105,7 +105,7 @@ def test_toy_sets_have_the_outliers_they_say(name, n_outliers):
 
 
 def density(name, x, y, label):
-    """The mixture as docs/data.md states it."""
+    """The mixture as docs/how-to/datasets.md states it."""
 
     def normal(c):
         return stats.norm.pdf(x, c, 0.22) * stats.norm.pdf(y, c, 0.22)

@@ -5,7 +5,7 @@ import pytest
 from sklearn.model_selection import KFold
 
 from rankrange import find_label_issues
-from rankrange.issues.views import Data
+from rankrange.issues.out_of_fold import Data
 
 N, FAR = 200, [5, 60, 111, 180]
 
@@ -22,7 +22,7 @@ def rows(seed=0):
 def predictions(X, y, **options):
     """The out-of-fold probabilities of every member, and the issues they came from."""
     found = find_label_issues(X, y, cv=KFold(4, shuffle=True, random_state=0), random_state=0, **options)
-    return {name: P for name, _, P in found.opinions}, found
+    return {name: P for name, _, P in found.members}, found
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_the_order_of_rows_changes_no_prediction_of_linear_fits(as_given):
     place = np.argsort(order)
     pairs = [(place[train], place[test]) for train, test in KFold(4, shuffle=True, random_state=0).split(X)]
     found = find_label_issues(X[order], y[order], cv=pairs, random_state=0)
-    after = {name: P[place] for name, _, P in found.opinions}
+    after = {name: P[place] for name, _, P in found.members}
     np.testing.assert_array_equal(found.far[place], as_given[1].far)
     for name in ("ordinary", "robust", "boosting"):
         np.testing.assert_allclose(after[name], as_given[0][name], atol=5e-3, err_msg=name)

@@ -4,7 +4,6 @@ Imports are read from the source, so that lazy ones (inside a function) and thos
 """
 
 import ast
-from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -34,6 +33,7 @@ ORDER = (
     "plots",
     "audit",
     "torch",
+    "device",
     "dask",
     "paper",
     "cli",
@@ -144,7 +144,7 @@ def test_networks_need_the_mathematics_alone():
         if room(module) == "torch":
             asked = [i for i in imports_of(module) if not i.typing_only]
             assert {room(i.target) for i in asked if not i.lazy} <= {"torch", "core"}, module
-            assert {room(i.target) for i in asked} <= {"torch", "core", "issues"}, module
+            assert {room(i.target) for i in asked} <= {"torch", "core", "issues", "label_noise"}, module
 
 
 def cycle_in(graph):
@@ -166,8 +166,9 @@ def cycle_in(graph):
 
 
 def test_modules_do_not_import_each_other_in_a_circle():
+    """Imports inside a function count: they hide a circle from Python, not from a reader."""
     graph = {
-        module: {i.target for i in imports_of(module) if i.target and not (i.lazy or i.typing_only)} - {module}
+        module: {i.target for i in imports_of(module) if i.target and not i.typing_only} - {module}
         for module in SOURCES
     }
     assert cycle_in(graph) is None
@@ -179,11 +180,6 @@ def test_rooms_do_not_import_each_other_in_a_circle_whatever_the_order():
         if module:
             graph.setdefault(room(module), set()).update(room(i.target) for i in imports_of(module) if i.target)
     assert cycle_in({name: others - {name} for name, others in graph.items()}) is None
-
-
-def test_no_two_modules_have_one_name():
-    names = Counter(module.split(".")[-1] for module in SOURCES if not module.endswith("__main__"))
-    assert [name for name, count in names.items() if count > 1] == []
 
 
 def length_of(function):

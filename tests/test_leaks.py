@@ -7,17 +7,12 @@ import pytest
 
 pa = pytest.importorskip("pyarrow")
 
-from rankrange.audit import amounts, audit_table, classes, label_sets  # noqa: E402
-from rankrange.audit.judgement import Plan, fold_masks  # noqa: E402
+from rankrange.audit import audit_table, classification, multilabel, regression  # noqa: E402
+from rankrange.audit.plan import Plan  # noqa: E402
 from rankrange.audit.target import find_target, parts_by_group, parts_by_time  # noqa: E402
 from rankrange.crossfit.folds import Folds  # noqa: E402
-from rankrange.crossfit.opinions import (  # noqa: E402
-    TreeSettings,
-    label_shares_by_fold,
-    logistic_objective,
-    tree_opinions,
-    trimmed_fits,
-)
+from rankrange.crossfit.predictions import label_shares_by_fold, logistic_objective, trimmed_fits  # noqa: E402
+from rankrange.crossfit.trees import TreeSettings, tree_predictions  # noqa: E402
 
 N = 160
 
@@ -34,9 +29,10 @@ def _plan(how):
     target = find_target(pa.table({"y": y}), ["y"])
     if how == "time":
         parts = parts_by_time(pa.chunked_array([rng.permutation(N)]), "day", target, 4)
-        return Plan(4, 2000, 1000, 1, 0, fold_of=parts, forward=True)
+        return Plan(4, 2000, 1000, 1, 0, folds=Folds.forward(parts), together=parts, forward=True)
     groups = pa.chunked_array([[f"g{i}" for i in rng.integers(0, 30, size=N)]])
-    return Plan(4, 2000, 1000, 1, 0, fold_of=parts_by_group(groups, "who", target, 4, rng))
+    parts = parts_by_group(groups, "who", target, 4, rng)
+    return Plan(4, 2000, 1000, 1, 0, folds=Folds.of_parts(parts), together=np.asarray(groups))
 
 
 def _changed(X, y, rows, kind):
@@ -58,9 +54,9 @@ def _target(z, kind):
 
 
 MEMBERS = {
-    "numbers": lambda X, y, test, plan: amounts._fold(X, y, test, 1.0, plan, 0)[0],
-    "classes": lambda X, y, test, plan: classes._fold(X, y, test, 1.0, plan, 0)[0],
-    "labels": lambda X, y, test, plan: label_sets._fold(X, y, test, 1, 1.0, plan, 0)[0],
+    "numbers": lambda X, y, f, plan: regression._fold(X, y, 1.0, plan, f)[0],
+    "classes": lambda X, y, f, plan: classification._fold(X, y, 1.0, plan, f)[0],
+    "labels": lambda X, y, f, plan: multilabel._fold(X, y, 1, 1.0, plan, f)[0],
 }
 
 
@@ -70,16 +66,14 @@ MEMBERS = {
 def test_linear_fits_of_an_audit_see_only_rows_that_the_plan_allows(kind, how):
     (X, z), plan = _data(), _plan(how)
     y = _target(z, kind)
-    for f, test in enumerate(fold_masks(np.zeros(N, dtype=np.intp), plan)):
-        allowed = np.zeros(N, dtype=bool)
-        allowed[plan.train_of(test)] = True
+    for f, (allowed, test) in enumerate(zip(plan.folds.train, plan.folds.test, strict=True)):
         assert not (allowed & test).any()
         if how == "time" and f:
-            assert plan.fold_of[allowed].max() < f
-        before = MEMBERS[kind](X, y, test, plan)
+            assert plan.together[allowed].max() < f
+        before = MEMBERS[kind](X, y, f, plan)
         X2, y2 = _changed(X, y, np.flatnonzero(~allowed), kind)
         X2[test] = X[test]  # what is asked is the same
-        np.testing.assert_array_equal(MEMBERS[kind](X2, y2, test, plan), before)
+        np.testing.assert_array_equal(MEMBERS[kind](X2, y2, f, plan), before)
 
 
 @pytest.mark.parametrize("how", ["time", "group"])
@@ -87,31 +81,27 @@ def test_trees_of_an_audit_of_numbers_see_only_rows_that_the_plan_allows(how):
     from sklearn.ensemble import ExtraTreesRegressor
 
     (X, y), plan = _data(), _plan(how)
-    masks = fold_masks(np.zeros(N, dtype=np.intp), plan)
     model = ExtraTreesRegressor(5)
-    before = amounts._unseen(model, X, y, masks, plan, 5)
-    for test in masks:
-        forbidden = np.setdiff1d(np.arange(N), plan.train_of(test))
+    before = regression._out_of_fold(model, X, y, plan, 5)
+    for train, test in zip(plan.folds.train, plan.folds.test, strict=True):
+        forbidden = np.flatnonzero(~train)
         X2, y2 = _changed(X, y, forbidden, "numbers")
         X2[test] = X[test]
-        np.testing.assert_array_equal(amounts._unseen(model, X2, y2, masks, plan, 5)[test], before[test])
+        np.testing.assert_array_equal(regression._out_of_fold(model, X2, y2, plan, 5)[test], before[test])
 
 
 @pytest.mark.parametrize("how", ["time", "group"])
 def test_members_of_find_label_issues_see_only_the_rows_that_their_fold_trains_on(how):
     (X, z), plan = _data(), _plan(how)
     codes = _target(z, "classes")
-    test = fold_masks(codes, plan)
-    train = np.zeros_like(test)
-    for f, mask in enumerate(test):
-        train[f, plan.train_of(mask)] = True
-    folds = Folds(train, test)
+    folds = plan.folds
+    train, test = folds.train, folds.test
 
     settled = TreeSettings(5, forest=how == "group")
 
     def members(X, codes, f):
         _, parts, _ = trimmed_fits(logistic_objective(X, codes, 2), codes, folds, 1.0)
-        trees, _ = tree_opinions(X, codes, 2, folds, np.random.default_rng(0), settled)
+        trees, _ = tree_predictions(X, codes, 2, folds, np.random.default_rng(0), settled)
         near = label_shares_by_fold(X, codes, 2, folds)
         # Of linear fits the ordinary one: how much the others cut is told by all rows.
         return parts[f][1][0], [P[test[f]] for P in (near, *trees.values())]
@@ -151,5 +141,5 @@ def test_neighbours_judge_no_label_of_a_set_where_groups_or_time_part_the_rows()
     P = np.clip(Y * 0.8 + 0.1 + 0.05 * noisy.normal(size=Y.shape), 0.01, 0.99)
     moved = X + 3.0 * noisy.normal(size=X.shape)
     for plan, same in ((_plan("time"), True), (Plan(4, 2000, 1000, 1, 0), False)):
-        before, after = (label_sets._wrong_cells(rows, Y, P, plan)[0] for rows in (X, moved))
+        before, after = (multilabel._wrong_cells(rows, Y, P, plan)[0] for rows in (X, moved))
         assert np.allclose(before, after) is same

@@ -114,3 +114,19 @@ def test_minus_one_beside_whole_numbers_of_zero_and_more_is_a_code():
     values[::3] = -1.0
     (problem,) = _problems(values)
     assert len(problem.rows) == 200
+
+
+@pytest.mark.parametrize("extreme", [20_000.0, -20_000.0])
+@pytest.mark.parametrize("code", [-999.0, 9999.0])
+def test_one_extreme_cell_does_not_hide_a_code(code, extreme):
+    values = np.random.default_rng(0).normal(3.0, 1.0, size=600).round(3)
+    values[::10], values[5] = code, extreme
+    (problem,) = _problems(values)
+    assert problem.rows == tuple(range(1, 601, 10))
+
+
+def test_a_block_of_codes_is_one_finding():
+    values = np.random.default_rng(0).normal(3.0, 1.0, size=600).round(3)
+    values[200:260] = -999.0
+    assert len(_problems(values)) == 1
+    assert not _problems(values, "batch")

@@ -8,14 +8,9 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from rankrange.crossfit.folds import Folds, draw_folds
 from rankrange.crossfit.models import Task, ask, fit_folds
-from rankrange.crossfit.opinions import (
-    TreeSettings,
-    label_shares,
-    label_shares_by_fold,
-    linear_opinions,
-    tree_opinions,
-)
-from rankrange.crossfit.simple import smooth_forests, smooth_functions
+from rankrange.crossfit.predictions import label_shares, label_shares_by_fold, linear_predictions
+from rankrange.crossfit.simple_models import smooth_forests, smooth_functions
+from rankrange.crossfit.trees import TreeSettings, tree_predictions
 
 N, CLASSES = 180, 3
 
@@ -31,7 +26,7 @@ def problem(repeats=1, seed=0):
 
 def of_trees(name, settled):
     def predict(X, codes, folds, mass):
-        return tree_opinions(X, codes, CLASSES, folds, np.random.default_rng(0), settled)[0][name]
+        return tree_predictions(X, codes, CLASSES, folds, np.random.default_rng(0), settled)[0][name]
 
     return predict
 
@@ -46,8 +41,8 @@ def of_model(model):
 # Members that keep to the folds they are given, and those that leave out one row at a time; how much their predictions
 # may move: fits are solved to a tolerance, and what is cut and how much is penalised is chosen on all rows.
 BY_FOLD = {
-    "ordinary": (lambda X, codes, folds, mass: linear_opinions(X, codes, CLASSES, folds, mass)[0], 2e-3),
-    "trimmed": (lambda X, codes, folds, mass: linear_opinions(X, codes, CLASSES, folds, mass)[1], 2e-2),
+    "ordinary": (lambda X, codes, folds, mass: linear_predictions(X, codes, CLASSES, folds, mass)[0], 2e-3),
+    "trimmed": (lambda X, codes, folds, mass: linear_predictions(X, codes, CLASSES, folds, mass)[1], 2e-2),
     "neighbours by fold": (lambda X, codes, folds, mass: label_shares_by_fold(X, codes, CLASSES, folds, mass), 1e-12),
     "extra trees": (lambda X, codes, folds, mass: smooth_forests(X, codes, CLASSES, 0, folds, mass)[0], 1e-12),
     "large leaves": (lambda X, codes, folds, mass: smooth_forests(X, codes, CLASSES, 0, folds, mass)[1], 1e-12),

@@ -8,12 +8,12 @@ import pytest
 from rankrange import AoRRClassifier, find_label_issues
 from rankrange.shards import ShardList, array_shards
 from rankrange.shards.describe import describe
+from rankrange.shards.engine import LazyRows
 from rankrange.shards.fold_models import predict_rows
-from rankrange.shards.label_issues import judge_shards
+from rankrange.shards.holdout import Candidate, Scoring, confirmed, score_unseen
+from rankrange.shards.label_issues import issues_in_shards
 from rankrange.shards.row_blocks import Batch, joined
-from rankrange.shards.seam import LazyRows
 from rankrange.shards.shard_kernels import Model, Rows, Sampling, _without_repetition
-from rankrange.shards.unseen import Candidate, Scoring, confirmed, score_unseen
 
 N, D = 1_500, 3
 
@@ -34,7 +34,7 @@ def test_no_label_of_a_scan_has_a_say_in_its_own_prediction():
     X, y = table()
 
     def predicted(labels):
-        found = judge_shards(sharded(X, labels), AoRRClassifier(C=0.1), 3, True, 0, 0)
+        found = issues_in_shards(sharded(X, labels), AoRRClassifier(C=0.1), 3, True, 0, 0)
         assert found.judging.members.trees is not None
         return predict_rows(found.judging, 0, X, np.where(labels == 1, 1.0, -1.0)).mean
 

@@ -33,6 +33,7 @@ from rankrange.paper.harness.cells import (
     what_it_would_take,
 )
 from rankrange.paper.harness.printed import Row, expected, moved, printed, rows_of
+from rankrange.paper.harness.publish import write_pages
 from rankrange.paper.harness.runner import run_cells
 from rankrange.paper.harness.split import Part, Split
 from rankrange.paper.harness.store import Store, commit, versions
@@ -385,7 +386,7 @@ def test_a_comparison_reads_both_formats_and_refuses_others(tmp_path, capsys):
     store = Store(tmp_path / "run")
     store.open("smoke", resume=False)
     store.write(*finished(12.0, split=0), 1.0, 1.0)
-    pages.write_pages(store, tmp_path / "run")
+    write_pages(store, tmp_path / "run")
     new = json.loads((tmp_path / "run" / "results.json").read_text())
     assert new["format"] == pages.FORMAT
     assert new["versions"] == versions()
@@ -449,7 +450,7 @@ def test_smoke_of_each_experiment(name, protocol, tmp_path):
     store = Store(tmp_path)
     store.open("smoke", resume=False)
     assert run_cells(cells, store, tell=quietly) == []
-    report = pages.write_pages(store, tmp_path)
+    report = write_pages(store, tmp_path)
     assert {row.protocol for row in report.rows} == {protocol}
     text, html = ((tmp_path / f"results.{end}").read_text() for end in ("md", "html"))
     figures = list((tmp_path / "figures").glob("*.png"))
@@ -475,15 +476,15 @@ def test_earlier_pages_hold_the_place_of_what_is_not_whole(tmp_path):
     for store in (before, after):
         store.open("smoke", resume=False)
     wrote(before, 1.0, ("logistic", "hinge"))
-    pages.write_pages(before, tmp_path / "pages")
+    write_pages(before, tmp_path / "pages")
     earlier = pages.earlier(tmp_path / "pages")
     earlier_figures = earlier.pictures["binary", "honest"]
     wrote(after, 2.0, ("logistic",))
-    half = pages.write_pages(after, tmp_path / "new", keep=tmp_path / "pages")
+    half = write_pages(after, tmp_path / "new", keep=tmp_path / "pages")
     assert {row.mean for row in half.rows} == {1.0}
     assert half.pictures["binary", "honest"] == earlier_figures
     wrote(after, 2.0, ("hinge",))
-    assert {row.mean for row in pages.write_pages(after, tmp_path / "new", keep=tmp_path / "pages").rows} == {2.0}
+    assert {row.mean for row in write_pages(after, tmp_path / "new", keep=tmp_path / "pages").rows} == {2.0}
     (tmp_path / "pages" / "results.json").write_text(json.dumps({"format": 2, "rows": []}))
     with pytest.raises(UserError, match="pages to keep need"):
         pages.earlier(tmp_path / "pages")
@@ -491,7 +492,7 @@ def test_earlier_pages_hold_the_place_of_what_is_not_whole(tmp_path):
 
 def test_pages_of_nothing_are_an_error(tmp_path):
     with pytest.raises(UserError, match="at least one finished cell"):
-        pages.write_pages(Store(tmp_path), tmp_path)
+        write_pages(Store(tmp_path), tmp_path)
 
 
 def test_the_page_of_the_paper_shows_what_the_committed_results_give():

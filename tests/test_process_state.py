@@ -81,10 +81,10 @@ def _audit(target, **options):
 
 
 def _audit_in_passes(folder):
-    from rankrange.audit import audit_file, beyond
+    from rankrange.audit import audit_file, memory
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(beyond, "free_memory", lambda: 1)
+        patch.setattr(memory, "free_memory", lambda: 1)
         audit_file(_file(folder), "kind", ignore=["note", "price"])
 
 

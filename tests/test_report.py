@@ -13,7 +13,7 @@ from markupsafe import Markup  # noqa: E402
 
 from rankrange import find_label_issues  # noqa: E402
 from rankrange.audit import audit_file, audit_table  # noqa: E402
-from rankrange.audit.judgement import Group  # noqa: E402
+from rankrange.audit.task_result import Group  # noqa: E402
 from rankrange.pages.shell import asset, embed, page  # noqa: E402
 from rankrange.pages.text import csv_safe, visible  # noqa: E402
 from test_audit_cli_files import HARM, harmful_csv  # noqa: E402
@@ -133,7 +133,7 @@ def test_the_slider_shows_how_count_and_precision_change_as_the_cut_moves(browse
 
     open_page(browser, made)
     slider, line = browser.find_element("id", "cut"), browser.find_element("id", "cut-line")
-    losses, wrong = audit.judgement.losses, audit.judgement.wrong
+    losses, wrong = audit.result.losses, audit.result.wrong
     says = lambda name: browser.find_element("id", f"cut-{name}").text.replace(",", "").rstrip("%")  # noqa: E731
     seen = []
     for keys in ([], [Keys.ARROW_RIGHT] * 12, [Keys.ARROW_LEFT] * 60, [Keys.HOME], [Keys.END]):
@@ -147,7 +147,7 @@ def test_the_slider_shows_how_count_and_precision_change_as_the_cut_moves(browse
         assert f"{count}" in slider.get_attribute("aria-valuetext").replace(",", "")
         seen.append((count, float(line.get_attribute("x1"))))
     start, right, left, home, end = seen
-    assert start[0] == audit.judgement.m or audit.judgement.m == 0
+    assert start[0] == audit.result.m or audit.result.m == 0
     assert right[0] < start[0] < left[0] <= home[0]
     assert right[1] > start[1] > left[1] >= home[1]
     assert end[0] == 1
@@ -249,7 +249,7 @@ def test_pixels_are_shown_as_images(browser, tmp_path):
         "return [...c.getContext('2d').getImageData(0, 0, 8, 8).data].filter((_, i) => i % 4 === 0);"
     )
     row = digits[audit.suspects(1)[0].row]
-    top = digits[audit.judgement.order].max()
+    top = digits[audit.result.order].max()
     np.testing.assert_allclose(drawn, np.floor(row * 255 / top), atol=1)
 
 
@@ -327,12 +327,12 @@ def test_the_page_says_that_it_holds_only_the_first_suspects(browser, audit, tmp
 
 
 def test_losses_of_zero_do_not_stretch_the_axis(audit):
-    losses = audit.judgement.losses.copy()
+    losses = audit.result.losses.copy()
     low = losses.min()
     losses[:200] = 0.0
     losses[200:300] = 1e-14
-    judgement = dataclasses.replace(audit.judgement, losses=losses)
-    bars = dataclasses.replace(audit, judgement=judgement).distribution()
+    result = dataclasses.replace(audit.result, losses=losses)
+    bars = dataclasses.replace(audit, result=result).distribution()
     assert bars["edges"][0] >= 0.9 * low
     assert sum(bars["rows"]) == 500
     assert bars["rows"][0] >= 300
@@ -358,13 +358,13 @@ def test_a_set_of_labels_is_shown_by_what_changes_however_long_it_is():
 
 def test_the_page_comments_on_ignored_and_wrong_rows_of_different_classes(audit):
     groups = [Group("0", 10_000, 739, 60), Group("1", 9_000, 2_075, 0)]
-    judgement = dataclasses.replace(audit.judgement, groups=groups)
-    note = dataclasses.replace(audit, judgement=judgement).groups_note()
+    result = dataclasses.replace(audit.result, groups=groups)
+    note = dataclasses.replace(audit, result=result).groups_note()
     assert "labelled '1' (2,075 of 2,814)" in note
     assert "'0' (60 of 60)" in note
     same = [Group("0", 10_000, 2_000, 60), Group("1", 9_000, 75, 0)]
-    judgement = dataclasses.replace(audit.judgement, groups=same)
-    assert dataclasses.replace(audit, judgement=judgement).groups_note() == ""
+    result = dataclasses.replace(audit.result, groups=same)
+    assert dataclasses.replace(audit, result=result).groups_note() == ""
 
 
 def luminance(colour):
@@ -393,7 +393,7 @@ def test_texts_and_marks_have_the_contrast_that_wcag_asks_for(scheme):
 def test_a_notebook_shows_findings_and_first_suspects_without_script(audit):
     html = audit._repr_html_()
     assert all(str(Markup.escape(sentence)) in html for sentence in audit.sentences())
-    assert html.count("<tr>") == 1 + len(audit.judgement.measures) + 1 + 10
+    assert html.count("<tr>") == 1 + len(audit.result.measures) + 1 + 10
     assert "<script" not in html
     assert "style=" not in html
 

@@ -211,7 +211,7 @@ def test_the_curve_says_how_many_of_the_expected_errors_have_been_seen(audited):
     folder, audit = audited
     page = (folder / "report.html").read_text(encoding="utf-8")
     rows, percent, total = re.search(r"After (\d+) rows you have seen (\d+)% of the (\S+) errors", page).groups()
-    wrong = audit.judgement.wrong
+    wrong = audit.result.wrong
     assert float(total) == pytest.approx(wrong.sum(), rel=0.01)
     first = [wrong[np.flatnonzero(audit.target.rows == s.row - 1)[0]] for s in audit.suspects(int(rows))]
     assert int(percent) == pytest.approx(100 * sum(first) / wrong.sum(), abs=0.51)
@@ -430,7 +430,7 @@ def test_what_is_kept_lowers_what_is_said_of_the_others(audited):
     assert again.review.shift < -0.5
     kept = {suspect.row for suspect in audit.suspects(12)}
     assert not kept & {suspect.row for suspect in again.suspects()}
-    assert again.judgement.wrong.sum() < audit.judgement.wrong.sum() - 12
+    assert again.result.wrong.sum() < audit.result.wrong.sum() - 12
 
 
 @pytest.mark.parametrize("task", ["classes", "numbers", "labels"])
@@ -469,7 +469,7 @@ def test_after_half_of_the_errors_are_mended_the_others_are_still_found(task):
         assert len(found) > 12
         assert found - set(looked) <= likely
         assert not set(looked) & likely
-        assert again.judgement.noise.value < first.judgement.noise.value
+        assert again.result.noise.value < first.result.noise.value
 
 
 # ---- names of rows ---------------------------------------------------------------------------------------------------

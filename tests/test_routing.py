@@ -76,7 +76,7 @@ def test_a_search_deals_out_folds_within_classes():
 # ---- groups
 
 
-def taught(monkeypatch, module, names, fit):
+def apply_review(monkeypatch, module, names, fit):
     """The groups that each choice is given."""
     seen = []
     for name in names:
@@ -99,7 +99,7 @@ def test_no_fold_of_a_choice_tears_a_group_apart(monkeypatch, weighted):
     for model in (AoRRClassifier(random_state=0), AoRRClassifier(m=0.1, C="auto"), AoRRRegressor(random_state=0)):
         with monkeypatch.context() as patch:
             fit = lambda model=model: model.fit(X, Y, sample_weight=weight, groups=GROUPS)  # noqa: E731
-            (given,) = taught(patch, linear, ["choose_m", "choose_C"], fit)
+            (given,) = apply_review(patch, linear, ["choose_m", "choose_C"], fit)
         np.testing.assert_array_equal(given, GROUPS if weight is None else GROUPS[weight > 0])
 
 
@@ -181,10 +181,16 @@ def test_groups_of_an_audit_reach_the_choices_of_m_and_C(monkeypatch, task):
     pandas = pytest.importorskip("pandas")
     for package in ("jinja2", "pyarrow"):
         pytest.importorskip(package)
-    from rankrange.audit import audit_table, judgement, label_sets
+    from rankrange.audit import audit_table
+    from rankrange.audit.plan import Plan
 
     seen = {"C": [], "m": []}
-    split_as_it_is, thirds, choose = judgement.split, label_sets._thirds, AoRRLinear._choose
+    among, choose = Plan.folds_among, AoRRLinear._choose
+
+    def spied_among(self, rows, *args):
+        folds = among(self, rows, *args)
+        seen["C"].append((folds, GROUPS[rows]))
+        return folds
 
     def spied_choose(self, objective, clean, rng, unit, groups):
         if self.m == "auto":
@@ -196,8 +202,7 @@ def test_groups_of_an_audit_reach_the_choices_of_m_and_C(monkeypatch, task):
         return without(objective, rows)
 
     without = tkml._without
-    monkeypatch.setattr(judgement, "split", lambda *args: seen["C"].append(args[-1]) or split_as_it_is(*args))
-    monkeypatch.setattr(label_sets, "_thirds", lambda *args: seen["C"].append(args[0]) or thirds(*args))
+    monkeypatch.setattr(Plan, "folds_among", spied_among)
     monkeypatch.setattr(AoRRLinear, "_choose", spied_choose)
     monkeypatch.setattr(tkml, "_without", spied_without)
     frame = pandas.DataFrame(X, columns=list("abcd")).assign(patient=[f"p{g}" for g in GROUPS])
@@ -210,6 +215,9 @@ def test_groups_of_an_audit_reach_the_choices_of_m_and_C(monkeypatch, task):
     audit_table(frame, "target", group="patient", models="linear", **options)
     assert seen["C"]
     assert seen["m"]
-    for groups in seen["C"] + (seen["m"] if task != "labels" else []):
+    for folds, groups in seen["C"]:
+        for train, test in zip(folds.train, folds.test, strict=True):
+            assert not set(groups[train]) & set(groups[test])
+    for groups in seen["m"] if task != "labels" else []:
         assert groups is not None
         assert len(np.unique(groups)) > 5  # the patients, and not the few parts they are dealt into

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 import rankrange
 from rankrange import AoRRClassifier, AoRRRegressor, RankedRange
-from rankrange.shards import BLOCK_ROWS, ShardList, array_shards, fit, look
+from rankrange.shards import BLOCK_ROWS, ShardList, array_shards, evaluation, fit
 from rankrange.shards.row_blocks import TreeSum, aligned_ranges
 from rankrange.shards.shard_kernels import hashed
 from rankrange.solvers.inner.band import solve_band
@@ -25,7 +25,7 @@ TIGHT = {"C": 0.002, "tol": 1e-13, "random_state": 0, "max_iter": 200}
 def _small_sample(monkeypatch):
     """A sample that is much smaller than the data, as it is with data that do not fit into memory."""
     monkeypatch.setattr(fit, "SAMPLE_ROWS", 6_000)
-    monkeypatch.setattr(look, "_KINK_ROWS", 2_000)
+    monkeypatch.setattr(evaluation, "_KINK_ROWS", 2_000)
 
 
 def table(classes=2, dtype=np.float64, n=N, far=0.1, seed=0):
@@ -279,7 +279,7 @@ def test_repeated_rows_are_tied_rows_and_share_a_cut():
 def test_brackets_that_would_hold_too_many_rows_are_narrowed_by_counts(monkeypatch):
     X, y = table()
     plain = AoRRClassifier(0.12, 0.9, C=0.05, tol=1e-9, random_state=0).fit(sharded(X, y))
-    monkeypatch.setattr(look, "COLLECT_BYTES", 100_000)
+    monkeypatch.setattr(evaluation, "COLLECT_BYTES", 100_000)
     narrow = AoRRClassifier(0.12, 0.9, C=0.05, tol=1e-9, random_state=0).fit(sharded(X, y))
     assert narrow.n_passes_ > plain.n_passes_
     np.testing.assert_allclose(narrow.coef_, plain.coef_, atol=1e-4)
@@ -288,14 +288,14 @@ def test_brackets_that_would_hold_too_many_rows_are_narrowed_by_counts(monkeypat
 def test_a_bracket_that_misses_its_cut_is_widened(monkeypatch):
     X, y = table()
     plain = AoRRClassifier(0.12, 0.9, C=0.05, tol=1e-9, random_state=0).fit(sharded(X, y))
-    init = look._Bracket.__init__
+    init = evaluation._Bracket.__init__
 
     def off(self, *arguments):
         init(self, *arguments)
         self.centre *= 0.8
         self.reach = 0.0
 
-    monkeypatch.setattr(look._Bracket, "__init__", off)
+    monkeypatch.setattr(evaluation._Bracket, "__init__", off)
     unlucky = AoRRClassifier(0.12, 0.9, C=0.05, tol=1e-9, random_state=0).fit(sharded(X, y))
     assert unlucky.n_passes_ > plain.n_passes_
     np.testing.assert_allclose(unlucky.coef_, plain.coef_, atol=1e-4)
@@ -328,10 +328,10 @@ def test_what_the_sample_chose_is_confirmed_on_the_rows_that_no_candidate_has_se
 
 def test_a_choice_of_the_sample_that_all_rows_refute_is_withdrawn(monkeypatch):
     """A candidate that predicts worse than the ordinary fit on unseen rows is not taken, whoever chose it."""
-    from rankrange.shards import unseen
+    from rankrange.shards import holdout
 
     X, y = table()
-    plain = unseen.candidates
+    plain = holdout.candidates
 
     def misled(*arguments):
         ordinary, chosen, *_ = plain(*arguments)

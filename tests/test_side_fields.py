@@ -22,8 +22,8 @@ from rankrange.crossfit.alternate import alternate, by_rank
 from rankrange.crossfit.choose import choose_m, outlier_share
 from rankrange.crossfit.folds import draw_folds
 from rankrange.crossfit.numeric import numeric_view
-from rankrange.crossfit.opinions import tree_opinions
 from rankrange.crossfit.residuals import Widths
+from rankrange.crossfit.trees import tree_predictions
 from rankrange.crossfit.with_clean import _confusions
 from rankrange.shards import ShardList, array_shards
 
@@ -132,8 +132,8 @@ def test_trees_asked_again_with_their_own_settings_predict_the_same(classes):
     X = rng.normal(size=(250, 3))
     codes = (X[:, :classes] ** 2 + rng.gumbel(size=(250, classes))).argmax(axis=1)
     folds = draw_folds(250, rng, strata=codes, n_folds=3, n_repeats=1)
-    found, settled = tree_opinions(X, codes, classes, folds, np.random.default_rng(1))
-    again, same = tree_opinions(X, codes, classes, folds, np.random.default_rng(1), settled)
+    found, settled = tree_predictions(X, codes, classes, folds, np.random.default_rng(1))
+    again, same = tree_predictions(X, codes, classes, folds, np.random.default_rng(1), settled)
     assert same == settled
     assert 0 < settled.stop < 50
     for name, P in found.items():

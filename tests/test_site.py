@@ -25,7 +25,9 @@ BROWSER_FLAGS = ("--window-size=1280,900", "--allow-file-access-from-files")
 TYPICAL = [
     "index.html",
     "start/sklearn.html",
-    "auto.html",
+    "how-to/choose_m.html",
+    "explanation/alternatives.html",
+    "api/command_line.html",
     "gallery/index.html",
     "gallery/plot_wrong_digits.html",
     "api/generated/rankrange.AoRRClassifier.html",

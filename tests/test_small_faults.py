@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rankrange import RankedRangeClassifier, find_label_issues
+from rankrange import AoRRClassifier, RankedRangeClassifier, find_label_issues, scan
 from rankrange.crossfit.numeric import numeric_view
-from rankrange.crossfit.opinions import sides
+from rankrange.crossfit.predictions import sides
 
 # ---- frames ----------------------------------------------------------------------------------------------------------
 
@@ -99,18 +99,18 @@ def audit():
 
 
 def _without_suspects(audit, low, high):
-    from rankrange.audit.judgement import Interval
+    from rankrange.audit.task_result import Interval
 
-    j = audit.judgement
+    j = audit.result
     empty = {"order": j.order[:0], "actions": j.actions[:0], "suggested": [], "expected": [], "against": j.against[:0]}
-    judgement = replace(j, wrong=np.zeros(300), noise=Interval(0.5 * (low + high), low, high), **empty)
-    return replace(audit, judgement=judgement, row_problems=[])
+    result = replace(j, wrong=np.zeros(300), noise=Interval(0.5 * (low + high), low, high), **empty)
+    return replace(audit, result=result, row_problems=[])
 
 
 def test_an_open_share_is_never_told_beside_nothing_to_do(audit):
     unclear = _without_suspects(audit, 0.0, 0.269)
     said, page = " ".join(unclear.sentences()), unclear.report()
-    worst = int(np.argmax(audit.judgement.losses))
+    worst = int(np.argmax(audit.result.losses))
     assert unclear.share_unclear
     assert "nothing to look at" not in said
     assert f"row {worst}" in said
@@ -124,7 +124,7 @@ def test_an_open_share_is_never_told_beside_nothing_to_do(audit):
 
 def test_what_is_said_of_ignoring_rows_names_the_model(audit):
     for m in (0, 12):
-        said = replace(audit, judgement=replace(audit.judgement, m=m))._better()
+        said = replace(audit, result=replace(audit.result, m=m))._better()
         assert "linear model" in said
 
 
@@ -149,3 +149,21 @@ def test_decisions_about_a_target_of_any_name_are_applied(name, tmp_path, capsys
     assert read_decisions(decisions).target == [name]
     assert main(["apply", str(path), str(decisions), "--out", str(tmp_path / "fixed.csv")]) == 0
     assert len((tmp_path / "fixed.csv").read_text(encoding="utf-8").splitlines()) == 80
+
+
+def test_a_csv_scan_refuses_an_empty_label_and_names_a_mistyped_target(tmp_path):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "table.csv"
+    path.write_text("a,b,kind\n" + "".join(f"{i},{-i},{'pq'[i % 2] if i != 7 else ''}\n" for i in range(40)))
+    with pytest.raises(ValueError, match="the target must not be missing"):
+        AoRRClassifier(m=0, k=1.0).fit(scan(path, target="kind"))
+    with pytest.raises(ValueError, match="target must be a column of the table, got 'Kind'"):
+        scan(path, target="Kind")
+
+
+def test_a_decision_takes_a_label_only_to_relabel_and_shows_plain_values():
+    issues = find_label_issues(y=[0, 0, 1, 1], pred_probs=[[0.9, 0.1], [0.4, 0.6], [0.2, 0.8], [0.1, 0.9]])
+    with pytest.raises(ValueError, match="goes with the decision 'relabel'"):
+        issues.decide(1, "keep", 0)
+    with pytest.raises(ValueError, match=r"got 71, which 0 rows"):
+        issues.decide(np.int64(71), "drop")

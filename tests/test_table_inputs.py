@@ -23,7 +23,7 @@ pa = pytest.importorskip("pyarrow")
 for package in ("jinja2", "rich", "skops"):
     pytest.importorskip(package)
 
-from rankrange.audit.study import audit_file, audit_table  # noqa: E402
+from rankrange.audit import audit_file, audit_table  # noqa: E402
 from rankrange.audit.target import find_target, parts_by_group, parts_by_time  # noqa: E402
 from rankrange.tables.columns import find_columns, typed  # noqa: E402
 from rankrange.tables.encode import TableEncoder  # noqa: E402
@@ -291,15 +291,16 @@ def test_a_group_is_never_in_two_parts(groups):
 
 
 def test_time_parts_are_in_order_and_the_past_judges_the_future():
-    from rankrange.audit.judgement import Plan
+    from rankrange.crossfit.folds import Folds
 
     rng = np.random.default_rng(0)
     when = rng.permutation(60)
     parts = parts_by_time(pa.chunked_array([when]), "when", a_target(), 5)
     assert all(when[parts == f].max() < when[parts == f + 1].min() for f in range(4))
-    plan = Plan(5, 100, 100, 1, 0, fold_of=parts, forward=True)
+    folds = Folds.forward(parts)
     for f in range(1, 5):
-        assert when[plan.train_of(parts == f)].max() < when[parts == f].min()
+        assert when[folds.train[f]].max() < when[folds.test[f]].min()
+    assert not (folds.train & folds.test).any()
 
 
 def test_a_pattern_names_all_columns_that_match_it(tmp_path):
@@ -328,7 +329,7 @@ def test_a_pattern_names_all_columns_that_match_it(tmp_path):
     ],
 )
 def test_options_that_cannot_be_used_are_told_before_anything_is_fitted(options, message):
-    with mock.patch("rankrange.audit.study._JUDGES", {}), pytest.raises(UserError, match=message):
+    with mock.patch("rankrange.audit.study._STUDIES", {}), pytest.raises(UserError, match=message):
         audit_table(pa.Table.from_pylist(ROWS), "y", **options)
 
 
@@ -370,7 +371,7 @@ def test_a_table_with_everything_is_audited_with_no_preparation(tmp_path):
         ("discount", "numbers", True),
         ("when", "dates", True),
     ]
-    assert audit.judgement.measures[0].robust.value > 0.95
+    assert audit.result.measures[0].robust.value > 0.95
     assert audit.report().startswith("<!DOCTYPE html>")
 
 

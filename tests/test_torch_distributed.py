@@ -109,9 +109,18 @@ def worker(rank, world, folder, job, timeout):
     dist.destroy_process_group()
 
 
+def process_context():
+    """Fresh processes: forked from one that has imported PyTorch and not used it, where the platform can do that."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["rankrange.torch", "torch._dynamo", "torch.distributed.fsdp", "pytest"])
+    return context
+
+
 def run_group(world, folder, job, timeout=60):
     """Run `job` in `world` processes; their results, or None for one that left without any."""
-    context = multiprocessing.get_context("spawn")
+    context = process_context()
     processes = [context.Process(target=worker, args=(r, world, str(folder), job, timeout)) for r in range(world)]
     try:
         for process in processes:

@@ -25,13 +25,8 @@ def run(checks, interpreted):
 @pytest.mark.parametrize(
     "checks",
     [
-        ["large"],
-        ["labels"],
-        ["small", "nan", "misled"],
-        ["dtypes", "label_dtypes", "repeats"],
-        ["public", "public_labels"],
-        ["compile"],
-        ["memory", "again", "workspaces"],
+        ["large", "misled", "nan", "repeats", "workspaces"],
+        ["small", "labels", "dtypes", "label_dtypes", "public", "public_labels", "compile", "memory", "again"],
     ],
     ids=" ".join,
 )

@@ -1,6 +1,9 @@
-"""The recipes of docs/text_models.md in the real trainers, on a CPU, with a tiny model made from its configuration."""
+"""The recipes of docs/how-to/text_models.md in the real trainers, on a CPU, with a tiny model."""
 
+import multiprocessing
+import os
 import re
+import socket
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,7 @@ from torch import nn  # noqa: E402
 
 import rankrange.torch as rrt  # noqa: E402
 
-PAGE = Path(__file__).parent.parent / "docs" / "text_models.md"
+PAGE = Path(__file__).parent.parent / "docs" / "how-to" / "text_models.md"
 # What the trainers warn of at their own start is not ours to fix.
 pytestmark = pytest.mark.filterwarnings("ignore")
 WORDS, LENGTH = 40, 12
@@ -115,6 +118,53 @@ def test_hugging_face_checkpoints_hold_what_was_estimated(tmp_path):
     again = trainer_of(tmp_path, gpt2(), 4, 1, m="auto")
     again["trainer"].train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
     assert again["criterion"].batches == 3
+
+
+def trained(folder, m, batch, accumulate):
+    """The parameters after three steps of the trainer over the rows in their order."""
+    model = gpt2()
+    trainer = trainer_of(Path(folder), model, batch, accumulate, m=m)["trainer"]
+    trainer._get_train_sampler = lambda *_: torch.utils.data.SequentialSampler(trainer.train_dataset)
+    trainer.train()
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+
+def one_of_two(rank, port, folder, cases):
+    """A process as launchers start it: the trainer finds the others by the environment."""
+    places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in places.items()} | {"ACCELERATE_USE_CPU": "true"})
+    torch.set_num_threads(1)
+    found = [trained(f"{folder}/{rank}{i}", *case) for i, case in enumerate(cases)]
+    assert torch.distributed.get_world_size() == 2
+    torch.save(found, f"{folder}/{rank}.pt")
+
+
+@pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this PyTorch was built without gloo")
+def test_hugging_face_trainer_in_two_processes_takes_the_steps_of_one(tmp_path):
+    """Two processes of two rows, accumulated twice: one process of four rows accumulated twice; if m = 0, of eight."""
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    cases = [(m, 2, 2) for m in (0.0, 0.25, "auto")]
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=one_of_two, args=(rank, port, str(tmp_path), cases)) for rank in range(2)]
+    try:
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join(300)
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+    found = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)]
+    expected = [(0.0, 8, 1), (0.25, 4, 2), ("auto", 4, 2)]
+    for i, case in enumerate(expected):
+        one = trained(tmp_path / f"one{i}", *case)
+        for process in found:
+            torch.testing.assert_close(process[i], one, rtol=1e-4, atol=1e-6)
 
 
 def test_lightning(tmp_path):

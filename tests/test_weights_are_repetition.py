@@ -15,8 +15,8 @@ from rankrange.crossfit.alternate import by_rank
 from rankrange.crossfit.choose import outlier_share
 from rankrange.crossfit.folds import Folds, draw_folds
 from rankrange.crossfit.models import Task, fit_folds, fit_rows
-from rankrange.crossfit.opinions import label_shares_by_fold, linear_opinions
-from rankrange.crossfit.residuals import judge_numbers, local_scale, robust_scale
+from rankrange.crossfit.predictions import label_shares_by_fold, linear_predictions
+from rankrange.crossfit.residuals import local_scale, outlier_posterior, robust_scale
 from rankrange.estimators import LogisticPerLabel, LSEPClassifier
 from rankrange.estimators.robust_max import robust_maximum
 from rankrange.solvers.blocks import Blocks
@@ -163,7 +163,7 @@ def test_members_of_the_ensemble_cannot_tell_a_weight_from_repeated_rows(weight)
     (X, y, _), w = rows(3), WEIGHTS[weight]
     folds = draw_folds(N, np.random.default_rng(0), n_folds=3, n_repeats=1)
     parts = [np.repeat(part, w.astype(int), axis=1) for part in (folds.train, folds.test)]
-    for predict, slack in ((linear_opinions, 2e-2), (lambda *a: (label_shares_by_fold(*a),), 1e-9)):
+    for predict, slack in ((linear_predictions, 2e-2), (lambda *a: (label_shares_by_fold(*a),), 1e-9)):
         by_weight = predict(X, y, 3, folds, w)
         by_rows = predict(*repeated(w, X, y), 3, Folds(*parts))
         for one, other in zip(by_weight, by_rows, strict=True):
@@ -176,7 +176,10 @@ def test_outliers_cannot_tell_a_weight_from_repeated_rows(weight):
     rng = np.random.default_rng(0)
     residual, expected = rng.normal(size=N), np.ones(N)
     residual[:10] += 12.0
-    one, other = judge_numbers(residual, expected, w), judge_numbers(*repeated(w, residual, expected, np.ones(N)))
+    one, other = (
+        outlier_posterior(residual, expected, w),
+        outlier_posterior(*repeated(w, residual, expected, np.ones(N))),
+    )
     assert one.rate == pytest.approx(other.rate)
     assert one.interval == pytest.approx(other.interval)
     np.testing.assert_allclose(
@@ -194,7 +197,7 @@ def test_targets_of_no_weight_are_absent_whatever_they_are(value):
     w = np.where(np.arange(N) % 4 == 1, 0.0, 1.5)
     there = w > 0
     spoilt = np.where(there, residual, value)
-    one, other = judge_numbers(spoilt, expected, w), judge_numbers(residual[there], expected[there], w[there])
+    one, other = outlier_posterior(spoilt, expected, w), outlier_posterior(residual[there], expected[there], w[there])
     assert (one.rate, one.interval) == (other.rate, other.interval)
     np.testing.assert_array_equal(one.p_wrong[there], other.p_wrong)
     np.testing.assert_array_equal(one.standardised[there], other.standardised)

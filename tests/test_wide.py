@@ -89,7 +89,7 @@ def test_label_issues_of_a_wide_table_do_not_depend_on_columns_of_zeros():
     }
     narrow = find_label_issues(X, given, **settings)
     wide = find_label_issues(np.column_stack([X, np.zeros((80, 50))]), given, **settings)
-    (name, _, P), (_, _, Q) = wide.opinions[0], narrow.opinions[0]
+    (name, _, P), (_, _, Q) = wide.members[0], narrow.members[0]
     assert name == "ordinary"
     np.testing.assert_allclose(P, Q, atol=5e-3)
 
@@ -98,7 +98,7 @@ def test_columns_count_in_the_memory_that_is_promised(tmp_path):
     from dataclasses import replace
 
     pytest.importorskip("pyarrow")
-    from rankrange.audit.beyond import memory_needed
+    from rankrange.audit.memory import memory_needed
     from rankrange.tables.read import open_table
 
     (tmp_path / "t.csv").write_text("a,b\n1,2\n", encoding="utf-8")

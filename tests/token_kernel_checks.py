@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import rankrange.torch as rrt
+import triton_interpreter
 from rankrange.torch import token_scores
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -116,6 +117,8 @@ def check_no_wait():
 
 if __name__ == "__main__":
     torch.backends.cuda.matmul.allow_tf32 = False
+    if INTERPRETED:
+        triton_interpreter.patch_once_per_launch()
     for check in (check_scores, check_losses, check_auto, check_no_wait):
         check()
         print(check.__name__, "passed", flush=True)

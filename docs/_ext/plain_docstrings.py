@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 _FITTED = re.compile(r"(?<![\w`*\\:.])(\w[\w.]*)_(?![\w`*\\])")
-_GUIDE = re.compile(r"docs/(\w+)\.md")
+_GUIDE = re.compile(r"docs/((?:[\w-]+/)?\w+)\.md")
 
 
 def mend(line: str) -> str:

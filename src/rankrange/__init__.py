@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from .core.engines import register
 from .core.ranges import RankedRange, ThresholdRange
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from .shards import scan
 
 __version__ = "0.1.0"
+
+register("device", "rankrange.device.device_rows", "rows_on_device")
 
 _HOME_OF = {
     "find_label_issues": "issues",

@@ -134,7 +134,7 @@ def plot_losses(audit: Any, *, ax: Any = None) -> Any:
     'rows'
     """
     ax = _axis(ax)
-    bars, j = audit.distribution(), audit.judgement
+    bars, j = audit.distribution(), audit.result
     edges = np.array(bars["edges"])
     ax.bar(edges[:-1], bars["rows"], np.diff(edges), align="edge", color=KEPT, label="rows")
     ax.bar(edges[:-1], bars["wrong"], np.diff(edges), align="edge", color=CUT, label="of these, estimated wrong")
@@ -175,8 +175,8 @@ def plot_cut(audit: Any, *, ax: Any = None) -> Any:
     curve = audit.cut_curve()
     ax.plot(curve["count"], curve["precision"], color=CUT, label="wrong among the rows cut")
     ax.plot(curve["count"], curve["found"], color=KEPT, label="wrong ones found")
-    if audit.judgement.m:
-        ax.axvline(audit.judgement.m, color=SOFT, lw=1, ls=":", label="m of the model")
+    if audit.result.m:
+        ax.axvline(audit.result.m, color=SOFT, lw=1, ls=":", label="m of the model")
     ax.set(xscale="log", ylim=(0.0, 1.02), xlabel="rows cut", ylabel="estimated share")
     ax.legend(frameon=False)
     return ax
@@ -206,7 +206,7 @@ def plot_scores(audit: Any, *, ax: Any = None) -> Any:
     'gain of the model that ignores the worst rows (points)'
     """
     ax = _axis(ax)
-    measures = [m for m in audit.judgement.measures if m.percent] or audit.judgement.measures[:1]
+    measures = [m for m in audit.result.measures if m.percent] or audit.result.measures[:1]
     factor = 100.0 if measures[0].percent else 1.0
     for place, measure in enumerate(measures):
         gain = measure.gain
@@ -244,7 +244,7 @@ def plot_groups(audit: Any, *, ax: Any = None) -> Any:
     ['a', 'b']
     """
     ax = _axis(ax)
-    groups = audit.judgement.groups
+    groups = audit.result.groups
     places = np.arange(len(groups))
     size = np.array([max(group.rows, 1) for group in groups])
     ax.barh(places - 0.2, [g.cut for g in groups] / size, 0.38, color=KEPT, label="cut")

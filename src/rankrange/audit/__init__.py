@@ -7,8 +7,9 @@ from .applying import apply_decisions
 from .decisions import Decision, Decisions, read_decisions
 from .export import load_model
 from .findings import Audit, Suspect
+from .from_file import audit_file
 from .problems import RowProblem
-from .study import audit_file, audit_table
+from .study import audit_table
 from .target import TASKS
 
 __all__ = [

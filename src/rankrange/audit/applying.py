@@ -16,7 +16,7 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..errors import UserError
-from ..issues.views import index_of
+from ..issues.out_of_fold import index_of
 from ..pages.text import csv_safe, visible
 from ..tables.columns import find_column
 from ..tables.encode import as_table

@@ -38,7 +38,7 @@ _UNITS = {
 
 
 def find_batches(
-    amounts: list[Column], far: list[Array], target: Target, numbers: Array, jobs: int = 1
+    numeric: list[Column], far: list[Array], target: Target, numbers: Array, jobs: int = 1
 ) -> list[RowProblem]:
     """Neighbouring rows in which a column is off together.
 
@@ -47,16 +47,16 @@ def find_batches(
     tell. Values are compared within their class: a table sorted by its target is no batch. `far` are the far cells of
     each column, -1 below and 1 above.
     """
-    if not amounts or len(amounts) > MOST_COLUMNS:
+    if not numeric or len(numeric) > MOST_COLUMNS:
         return []
     kinds = _kinds(target)
-    levels = np.stack(each(lambda column: _within(_levels(column), kinds, 5.0), amounts, jobs))
+    levels = np.stack(each(lambda column: _within(_levels(column), kinds, 5.0), numeric, jobs))
     rest = _without_each_other(levels, kinds, jobs)
 
     def batches(j: int) -> list[RowProblem]:
-        return _batches_in(amounts[j], far[j], (levels[j], rest[j]), 3 * len(amounts), numbers)
+        return _batches_in(numeric[j], far[j], (levels[j], rest[j]), 3 * len(numeric), numbers)
 
-    return [problem for found in each(batches, range(len(amounts)), jobs) for problem in found]
+    return [problem for found in each(batches, range(len(numeric)), jobs) for problem in found]
 
 
 def _batches_in(
@@ -79,7 +79,9 @@ def _batches_in(
             for span in _off_together(x, tests):
                 reasons.setdefault(span, reason)
     found = [_stuck(column, run, numbers) for run in runs]
-    apart = _apart(list(reasons), [(run.start, run.stop) for run in runs])
+    known = ~np.isnan(column.values)  # a block of missing cells has no values that could be off
+    filled = [span for span in reasons if known[slice(*span)].mean() > 0.5]
+    apart = _apart(filled, [(run.start, run.stop) for run in runs])
     return found + [_off(column, slice(*span), numbers, reasons[span]) for span in apart]
 
 

@@ -11,6 +11,7 @@ import csv
 import hashlib
 import io
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -110,12 +111,12 @@ def as_decisions(given: Any) -> Decisions:
     return given if isinstance(given, Decisions) else read_decisions(Path(given))
 
 
-def read_decisions(path: Path) -> Decisions:
+def read_decisions(path: str | os.PathLike[str]) -> Decisions:
     """Read decisions from the CSV that the page or `Audit.decisions` gave, as spreadsheet programs may have saved it.
 
     Parameters
     ----------
-    path : Path
+    path : path-like
         The file.
 
     Returns
@@ -140,6 +141,7 @@ def read_decisions(path: Path) -> Decisions:
     ...     read_decisions(path).made[0].choice
     'drop'
     """
+    path = Path(path)
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise UserError(f"decisions are a small CSV, got {path.stat().st_size:,} bytes in {path}; is it the table?")
@@ -299,9 +301,9 @@ def decisions_of(audit: Audit) -> Decisions:
 
 def record(audit: Audit, row: Any, decision: str, label: str | None) -> None:
     """Record a decision in an audit after it was checked; arguments as in `Audit.decide`."""
-    target, judgement = audit.target, audit.judgement
+    target, result = audit.target, audit.result
     place = audit.row_names.place(row, audit.n_rows)
-    suspects = dict(zip(target.rows[judgement.order].tolist(), judgement.suggested, strict=True))
+    suspects = dict(zip(target.rows[result.order].tolist(), result.suggested, strict=True))
     new = (suspects.get(place) if label is None else str(label)) if decision == "relabel" else ""
     if decision not in CHOICES:
         raise UserError(f"a decision is one of {', '.join(CHOICES)}, got {decision!r}; choose one of them")
@@ -310,5 +312,5 @@ def record(audit: Audit, row: Any, decision: str, label: str | None) -> None:
     if target.task == "classes" and new and new not in target.names:
         raise UserError(f"a label is one of {', '.join(target.names[:5])}, got {new!r}; choose one of them")
     at = np.flatnonzero(target.rows == place)
-    p = float(judgement.wrong[at[0]]) if len(at) else float("nan")
+    p = float(result.wrong[at[0]]) if len(at) else float("nan")
     audit.decided[place] = Decision(str(row), "", decision, new, p)

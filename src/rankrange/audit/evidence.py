@@ -21,10 +21,12 @@ from ..pages.text import number
 from ..tables.cell_values import codes_of, numbers_of
 from ..tables.encode import MOST_LEVELS
 from ..tables.texts import is_prose
-from .judgement import Judgement
 from .pictures import ColumnPicture, colours, column_picture, points_of
 from .target import Target
+from .task_result import TaskResult
 
+# Suspects on the page: so many, with so many columns of their values.
+SHOWN, SHOWN_IMAGES, SHOWN_COLUMNS, SHOWN_CHARS = 1000, 500, 40, 60
 # Suspects with their nearest rows, of each label; rows among which these are looked for.
 WITH_NEIGHBOURS, WITH_IMAGES, _NEAREST, _SEARCHED = 250, 100, 2, 30_000
 _SAMPLE = 20_000
@@ -207,7 +209,7 @@ def gather(
     features: Any,
     X: Any,
     target: Target,
-    judgement: Judgement,
+    result: TaskResult,
     owners: Sequence[str],
     shown: Sequence[str],
     seed: int,
@@ -223,7 +225,7 @@ def gather(
         The same rows, encoded.
     target : Target
         What is judged.
-    judgement : Judgement
+    result : TaskResult
         What was found.
     owners : sequence of str
         The column that each feature belongs to.
@@ -243,9 +245,9 @@ def gather(
             columns[name] = Values(name, features.column(name), groups)
         return columns[name]
 
-    others = _suggested_groups(target, judgement)
-    order = judgement.order
-    names, weight = _by_column(judgement.against, owners)
+    others = _suggested_groups(target, result)
+    order = result.order
+    names, weight = _by_column(result.against, owners)
     reasons = [
         _reason([values(names[c]) for c in best], int(i), groups, other)
         for i, other, best in zip(order, others, _strongest(weight), strict=True)
@@ -253,11 +255,11 @@ def gather(
     usable = [name for name in shown if _comparable(features.column(name))]
     marks = [_marks([values(name) for name in usable], int(i), groups) for i in order[:1000]]
     labels = colours(target)
-    points, axes = points_of(X, target, judgement, labels, rng)
+    points, axes = points_of(X, target, result, labels, rng)
     return Evidence(
         reasons=reasons,
         marks=marks,
-        near=_nearest((features, X, target, judgement), others, shown, rng, pixels),
+        near=_nearest((features, X, target, result), others, shown, rng, pixels),
         columns=[column_picture(values(name), target, labels) for name in usable],
         labels=labels,
         points=points,
@@ -278,12 +280,12 @@ def _comparable(column: Any) -> bool:
 # ---- reasons ---------------------------------------------------------------------------------------------------------
 
 
-def _suggested_groups(target: Target, judgement: Judgement) -> list[int | None]:
+def _suggested_groups(target: Target, result: TaskResult) -> list[int | None]:
     """The group of the suggested label of each suspect, where labels are classes."""
     if target.task != "classes":
-        return [None] * len(judgement.order)
+        return [None] * len(result.order)
     place = {name: code for code, name in enumerate(target.names)}
-    return [place.get(name) for name in judgement.suggested]
+    return [place.get(name) for name in result.suggested]
 
 
 def _by_column(against: Any, owners: Sequence[str]) -> tuple[list[str], Array]:
@@ -331,15 +333,15 @@ def _percent(share: float) -> str:
 
 
 def _nearest(
-    of: tuple[Any, Any, Target, Judgement],
+    of: tuple[Any, Any, Target, TaskResult],
     others: list[int | None],
     shown: Sequence[str],
     rng: np.random.Generator,
     pixels: Callable[[Array], list[bytes]] | None,
 ) -> list[list[Near]]:
-    features, X, target, judgement = of
-    suspects = judgement.order[: WITH_NEIGHBOURS if pixels is None else WITH_IMAGES]
-    right = np.flatnonzero(judgement.wrong < POSSIBLE)
+    features, X, target, result = of
+    suspects = result.order[: WITH_NEIGHBOURS if pixels is None else WITH_IMAGES]
+    right = np.flatnonzero(result.wrong < POSSIBLE)
     if not len(suspects) or not len(right):
         return []
     if len(right) > _SEARCHED:
@@ -413,3 +415,12 @@ def pixels_of(features: Any, rows: Array, side: int) -> list[bytes]:
     values = np.nan_to_num(np.stack([_as_array(chosen, i) for i in range(side * side)], axis=1))
     grey = np.clip(values * (255.0 / max(float(values.max()), 1e-12)), 0, 255).astype(np.uint8)
     return [row.tobytes() for row in grey]
+
+
+def cells_of(table: Any, columns: list[str], rows: Array) -> dict[str, list[str]]:
+    """The values of the suspects that are shown, as text."""
+    chosen = table.select(columns[:SHOWN_COLUMNS]).take(rows)
+    return {
+        name: [short_text(value, SHOWN_CHARS) for value in chosen.column(name).to_pylist()]
+        for name in columns[:SHOWN_COLUMNS]
+    }

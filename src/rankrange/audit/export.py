@@ -62,7 +62,7 @@ def contents_of(
         For each path its bytes, or a function that writes them.
     """
     if relabel:
-        check_relabel(audit.judgement.task)
+        check_relabel(audit.result.task)
     made: dict[str, Callable[[Path], bytes | Writer]] = {
         "--report": lambda path: audit.report().encode(),
         "--out": lambda path: packed(path, lambda file: _write_suspects(audit, source, file, path)),
@@ -143,9 +143,9 @@ def _model(audit: Audit) -> bytes:
 def _write_suspects(audit: Audit, source: Source, file: BinaryIO, path: Path) -> None:
     """One line per suspect, worst first: what was found, then the row just as the file has it."""
     suspects = audit.suspects()
-    rows = audit.target.rows[audit.judgement.order]
+    rows = audit.target.rows[audit.result.order]
     cells = rows_as_text(source, rows)
-    own = [*_OWN, *(["residual"] if audit.judgement.residuals is not None else [])]
+    own = [*_OWN, *(["residual"] if audit.result.residuals is not None else [])]
     names = [f"{name} in the file" if name in own else name for name in source.names]
     file.write(csv_lines([[*own, *map(csv_safe, names)]], ","))
     for start in range(0, len(suspects), 10_000):
@@ -167,29 +167,29 @@ def _found(suspect: Suspect) -> list[Any]:
 
 def _write_clean(audit: Audit, source: Source, file: BinaryIO, path: Path, how: tuple[bool, float]) -> None:
     """The table without the rows that may be touched; rows that were not judged stay."""
-    judgement, rows = audit.judgement, audit.target.rows
-    order = judgement.order
-    mend, drop = _mended_and_dropped(audit, *how)
+    result, rows = audit.result, audit.target.rows
+    order = result.order
+    mend, drop = _relabelled_and_dropped(audit, *how)
     gone = np.zeros(audit.n_rows, dtype=bool)
     gone[rows[order[drop]]] = True
-    labels = {int(rows[i]): judgement.suggested[rank] for rank, i in enumerate(order.tolist()) if mend[rank]}
+    labels = {int(rows[i]): result.suggested[rank] for rank, i in enumerate(order.tolist()) if mend[rank]}
     if path.name.lower().endswith(".parquet"):
         _clean_parquet(audit, source, file, gone, labels)
     else:
         _clean_csv(audit, source, file, gone, labels)
 
 
-def _mended_and_dropped(audit: Audit, relabel: bool, clean_if: float) -> tuple[Array, Array]:
+def _relabelled_and_dropped(audit: Audit, relabel: bool, clean_if: float) -> tuple[Array, Array]:
     """Of the suspects: those that get the label that fits, and those that go."""
-    judgement = audit.judgement
-    touched = judgement.wrong[judgement.order] >= clean_if
-    mend = touched & (judgement.actions == "relabel") if relabel else np.zeros_like(touched)
+    result = audit.result
+    touched = result.wrong[result.order] >= clean_if
+    mend = touched & (result.actions == "relabel") if relabel else np.zeros_like(touched)
     return mend, touched & ~mend
 
 
 def clean_in_words(audit: Audit, relabel: bool, clean_if: float = CLEAN_IF) -> str:
     """What the cleaned table is: how many rows were given another label, how many are gone, and how many could be."""
-    mended, dropped = (int(mask.sum()) for mask in _mended_and_dropped(audit, relabel, clean_if))
+    mended, dropped = (int(mask.sum()) for mask in _relabelled_and_dropped(audit, relabel, clean_if))
     limit = f"wrong with {clean_if:.0%} or more"
     said = f"the table without the {dropped:,} rows that are {limit}" if dropped else f"the table: no row is {limit}"
     if relabel:

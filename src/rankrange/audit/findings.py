@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,16 +12,16 @@ import numpy as np
 
 from ..issues.suspects import WIDE
 from ..label_noise import LIKELY, POSSIBLE
-from ..pages.text import number, share_of
+from ..pages.text import share_of
 from ..tables.encode import ColumnReport
 from ..tables.write import write_whole
 from .decisions import Decision, Decisions, decisions_of, record
 from .evidence import Evidence
-from .judgement import Judgement
 from .pictures import cut_curve, loss_bars
 from .problems import RowProblem, count_problems, problems_in_words
 from .review import Review
 from .target import RowNames, Target, plain_name, row_said
+from .task_result import TaskResult, show, show_gain, show_range, unit
 
 _WORDS = {"classes": "labels", "numbers": "values", "labels": "labels"}
 
@@ -71,7 +72,7 @@ class Audit:
         Rows of the table, those without a target included.
     target : Target
         What was to be predicted.
-    judgement : Judgement
+    result : TaskResult
         What was found about each row: probabilities, losses, scores of both models, the fitted model.
     columns : list of ColumnReport
         What became of each column.
@@ -120,7 +121,7 @@ class Audit:
     name: str
     n_rows: int
     target: Target
-    judgement: Judgement
+    result: TaskResult
     columns: list[ColumnReport]
     feature_columns: list[str]  # the column that each feature belongs to
     pipeline: Any
@@ -140,29 +141,35 @@ class Audit:
     # ---- suspects
 
     @property
+    def judgement(self) -> TaskResult:
+        """Deprecated: the old name of `result`."""
+        warnings.warn("Audit.judgement is called result; use that name", FutureWarning, stacklevel=2)
+        return self.result
+
+    @property
     def n_suspects(self) -> int:
         """How many rows are possibly wrong, or worse."""
-        return int((self.judgement.wrong[self.judgement.order] >= POSSIBLE).sum())
+        return int((self.result.wrong[self.result.order] >= POSSIBLE).sum())
 
     @property
     def n_listed(self) -> int:
         """How many rows are listed: the suspects, and at least the first rows of the ranking."""
-        return len(self.judgement.order)
+        return len(self.result.order)
 
     @property
     def n_likely(self) -> int:
         """How many rows are likely wrong."""
-        return int((self.judgement.wrong[self.judgement.order] >= LIKELY).sum())
+        return int((self.result.wrong[self.result.order] >= LIKELY).sum())
 
     @property
     def share_unclear(self) -> bool:
         """Whether the interval of the share of wrong targets is too wide to rely on the share."""
-        return self.judgement.noise.high - self.judgement.noise.low > WIDE
+        return self.result.noise.high - self.result.noise.low > WIDE
 
     @property
     def word(self) -> str:
         """What is wrong when something is: a label or a value."""
-        return _WORDS[self.judgement.task]
+        return _WORDS[self.result.task]
 
     def suspects(self, limit: int | None = None) -> list[Suspect]:
         """List the suspects, worst first.
@@ -177,7 +184,7 @@ class Audit:
         list of Suspect
             The most suspect rows.
         """
-        j, found = self.judgement, []
+        j, found = self.result, []
         reasons = self.evidence.reasons
         for rank, i in enumerate(j.order[:limit].tolist()):
             reason = reasons[rank] if rank < len(reasons) and not self.image_side else ""
@@ -243,7 +250,7 @@ class Audit:
             For 200 places of the cut: its place, the rows above it, the estimated share of these that is wrong, and the
             share of all wrong ones among them.
         """
-        return cut_curve(self.judgement, self.n_likely)
+        return cut_curve(self.result, self.n_likely)
 
     def distribution(self) -> dict[str, list[float]]:
         """How the losses of unseen rows are spread.
@@ -253,7 +260,7 @@ class Audit:
         dict of list
             "edges" of bars on a logarithmic axis, and "rows" and estimated "wrong" ones in each.
         """
-        return loss_bars(self.judgement)
+        return loss_bars(self.result)
 
     # ---- in words
 
@@ -263,7 +270,7 @@ class Audit:
         return [self._found(), *([others] if others else []), self._better(), self._next()]
 
     def _found(self) -> str:
-        j, noise = self.judgement, self.judgement.noise
+        j, noise = self.result, self.result.noise
         if j.blind:
             return f"Nothing can be said about single rows: {j.blind}."
         what = "entries of the labels" if j.task == "labels" else self.word
@@ -276,14 +283,15 @@ class Audit:
         return f"{share}: {self.n_suspects:,} of {len(j.wrong):,} rows are suspect, {likely}."
 
     def _better(self) -> str:
-        j, first = self.judgement, self.judgement.measures[0]
+        j, first = self.result, self.result.measures[0]
         if j.m == 0:
             return (
                 "Ignoring the rows that fit worst would not help a linear model here: no share of them that was tried "
                 "predicts unseen rows better than the ordinary fit, so none was cut."
             )
         cut = f"A linear model that ignores the {j.m:,} rows ({share_of(j.m / len(j.wrong))}) that fit it worst"
-        values = f"is {show(first, first.robust.value)} instead of {show(first, first.ordinary.value)}"
+        ours, ordinary = show(first, first.robust.value), show(first, first.ordinary.value)
+        values = f"is {ours} for both" if ours == ordinary else f"is {ours} instead of {ordinary}"
         gain = f"{show_gain(first, first.gain.value)}{unit(first)} ({show_range(first)})"
         worse = [m for m in j.measures[1:] if m.gain.high < 0]
         if first.gain.high < 0:
@@ -300,9 +308,9 @@ class Audit:
 
     def groups_note(self) -> str:
         """Say so where the rows that the model ignores and the likely wrong ones are of different classes; else ''."""
-        groups = self.judgement.groups
+        groups = self.result.groups
         cut, likely = sum(g.cut for g in groups), sum(g.suspects for g in groups)
-        if self.judgement.task != "classes" or not cut or not likely:
+        if self.result.task != "classes" or not cut or not likely:
             return ""
         most_cut, most_wrong = max(groups, key=lambda g: g.cut), max(groups, key=lambda g: g.suspects)
         if most_cut is most_wrong or 2 * most_cut.cut < cut or 2 * most_wrong.suspects < likely:
@@ -317,7 +325,7 @@ class Audit:
 
     def scores_note(self) -> str:
         """Say why the scores of both models differ although nothing is cut, where that is so; else an empty text."""
-        j = self.judgement
+        j = self.result
         if j.m or not any(j.fold_m):
             return ""
         chosen = ", ".join(f"{m:,}" for m in j.fold_m)
@@ -341,7 +349,7 @@ class Audit:
 
     def without_suspects(self) -> str:
         """What to do where no row is a suspect: nothing, or to begin with the rows that fit worst."""
-        j = self.judgement
+        j = self.result
         if j.blind or not self.share_unclear:
             return "There is nothing to look at first."
         worst = self.row_names.name(int(self.target.rows[int(np.argmax(j.losses))]))
@@ -365,7 +373,7 @@ class Audit:
         dict
             What `rankrange audit --json` prints.
         """
-        j = self.judgement
+        j = self.result
         return {
             "file": self.name,
             "rows": self.n_rows,
@@ -432,27 +440,6 @@ def _but(worse: list[Any], word: str) -> str:
         for m in worse
     ]
     return f"; {word} {', and '.join(said)}" if said else ""
-
-
-def show(measure: Any, value: float) -> str:
-    """A score as it is written: in percent, or with three digits."""
-    return f"{100 * value:.1f}%" if measure.percent else number(value, 4)
-
-
-def show_gain(measure: Any, value: float) -> str:
-    """A gain as it is written, with its sign."""
-    text = f"{100 * value:+.1f}" if measure.percent else ("+" if value >= 0 else "") + number(value, 3)
-    return text.replace("-", "\N{MINUS SIGN}")
-
-
-def show_range(measure: Any) -> str:
-    """The 95% interval of a gain as it is written."""
-    return f"{show_gain(measure, measure.gain.low)} to {show_gain(measure, measure.gain.high)}"
-
-
-def unit(measure: Any) -> str:
-    """What a gain is counted in."""
-    return " points" if measure.percent else ""
 
 
 def _finite(value: float) -> float | None:

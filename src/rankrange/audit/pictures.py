@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import Array
-from .judgement import Judgement
 from .target import Target
+from .task_result import TaskResult
 
 # Points of the slider, bars of the losses.
 _STEPS, _LOSS_BARS = 200, 48
@@ -34,15 +34,15 @@ class ColumnPicture:
 # ---- losses and the cut ----------------------------------------------------------------------------------------------
 
 
-def cut_curve(judgement: Judgement, n_likely: int) -> dict[str, list[float]]:
+def cut_curve(result: TaskResult, n_likely: int) -> dict[str, list[float]]:
     """What moving the cut does; `Audit.cut_curve` says more."""
-    order = np.argsort(-judgement.losses, kind="stable")
-    losses, wrong = judgement.losses[order], np.cumsum(judgement.wrong[order])
+    order = np.argsort(-result.losses, kind="stable")
+    losses, wrong = result.losses[order], np.cumsum(result.wrong[order])
     n, total = len(order), max(float(wrong[-1]), 1e-12)
     most = max(20, int(0.6 * n))
     counts = np.unique(np.concatenate([np.arange(1, 41), np.geomspace(1, most, _STEPS)]).round().astype(int))
     counts = counts[counts <= most]
-    counts = np.union1d(counts, [c for c in (judgement.m, n_likely) if 0 < c <= most]).astype(int)
+    counts = np.union1d(counts, [c for c in (result.m, n_likely) if 0 < c <= most]).astype(int)
     # Rows of one loss are cut together: the cut is at the last of them.
     ends = np.unique(n - np.searchsorted(losses[::-1], losses[counts - 1], side="left"))
     ends = ends[(ends >= 1) & (ends <= n)]
@@ -54,9 +54,9 @@ def cut_curve(judgement: Judgement, n_likely: int) -> dict[str, list[float]]:
     }
 
 
-def loss_bars(judgement: Judgement) -> dict[str, list[float]]:
+def loss_bars(result: TaskResult) -> dict[str, list[float]]:
     """How the losses are spread; `Audit.distribution` says more."""
-    losses = judgement.losses
+    losses = result.losses
     high = float(losses.max())
     high = high if high > 0 else 1.0
     # Losses of nearly zero would stretch the axis by decades that say nothing: the first bar holds them.
@@ -69,11 +69,11 @@ def loss_bars(judgement: Judgement) -> dict[str, list[float]]:
     return {
         "edges": edges.tolist(),
         "rows": np.bincount(place, minlength=_LOSS_BARS).tolist(),
-        "wrong": np.bincount(place, weights=judgement.wrong, minlength=_LOSS_BARS).tolist(),
+        "wrong": np.bincount(place, weights=result.wrong, minlength=_LOSS_BARS).tolist(),
     }
 
 
-def found_curve(judgement: Judgement) -> dict[str, list[float]]:
+def found_curve(result: TaskResult) -> dict[str, list[float]]:
     """How many of the expected errors have been seen after so many suspects were reviewed, worst first.
 
     Returns
@@ -81,19 +81,19 @@ def found_curve(judgement: Judgement) -> dict[str, list[float]]:
     dict of list
         "rows" that were reviewed, up to 100 places; and the "share" of all expected errors that are among them.
     """
-    wrong = judgement.wrong[judgement.order]
-    total = max(float(judgement.wrong.sum()), 1e-12)
+    wrong = result.wrong[result.order]
+    total = max(float(result.wrong.sum()), 1e-12)
     seen = np.cumsum(wrong) / total
     places = np.unique(np.linspace(1, len(wrong), min(len(wrong), 100)).astype(int)) if len(wrong) else np.empty(0, int)
     return {"rows": [0, *places.tolist()], "share": [0.0, *seen[places - 1].tolist()]}
 
 
-def confusions(target: Target, judgement: Judgement) -> tuple[list[str], list[list[int]]]:
+def confusions(target: Target, result: TaskResult) -> tuple[list[str], list[list[int]]]:
     """How many suspects of each given label have each suggested one: the labels that occur most, and the counts."""
     if target.task != "classes":
         return [], []
-    given = [target.names[target.y[i]] for i in judgement.order]
-    pairs = Counter(zip(given, judgement.suggested, strict=True))
+    given = [target.names[target.y[i]] for i in result.order]
+    pairs = Counter(zip(given, result.suggested, strict=True))
     often = Counter(label for pair, count in pairs.items() for label in pair for _ in range(count))
     labels = sorted(label for label, _ in often.most_common(_CONFUSED))
     return labels, [[pairs[one, other] for other in labels] for one in labels]
@@ -145,18 +145,18 @@ def column_picture(column: Any, target: Target, labels: list[str]) -> ColumnPict
 
 
 def points_of(
-    X: Any, target: Target, judgement: Judgement, labels: list[str], rng: np.random.Generator
+    X: Any, target: Target, result: TaskResult, labels: list[str], rng: np.random.Generator
 ) -> tuple[dict[str, list[Any]], tuple[str, str]]:
     """The map of rows: two components of the model's scores, or expected and given numbers."""
     n = len(target.y)
     rank = np.zeros(n, dtype=int)
-    rank[judgement.order] = np.arange(1, len(judgement.order) + 1)
+    rank[result.order] = np.arange(1, len(result.order) + 1)
     others = np.flatnonzero(rank == 0)
     if len(others) > _POINTS:
         others = rng.choice(others, _POINTS, replace=False)
-    rows = np.concatenate([np.sort(others), judgement.order[: _POINTS // 3][::-1]])
+    rows = np.concatenate([np.sort(others), result.order[: _POINTS // 3][::-1]])
     try:
-        both, axes = _components(X[rows], target.y[rows], judgement.model, target.task)
+        both, axes = _components(X[rows], target.y[rows], result.model, target.task)
     except (AttributeError, ValueError, TypeError):  # a model without scores has no map
         return {}, ("", "")
     low, high = np.quantile(both, [0.005, 0.995], axis=0)

@@ -1,8 +1,9 @@
 """Numbers that stand for a missing cell: codes such as -999 and 99999, and zeros where nothing can be zero.
 
-A code is a number that people choose for "missing", that comes several times, and that lies apart from all others. A
-zero is one where all other values are positive and zero is farther from them than their tail reaches, on the scale of
-logarithms: weights, pressures and prices do not come near it, counts and amounts do.
+A code is a number that people choose for "missing", that comes several times, and that lies apart from the bulk of the
+column, with hardly any other cell near it: single extreme cells elsewhere do not matter. A zero is one where all other
+values are positive and zero is farther from them than their tail reaches, on the scale of logarithms: weights,
+pressures and prices do not come near it, counts and amounts do.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from .problems import Column, RowProblem, quantiles, said_value
 
 # A placeholder stands in so many cells at least; so many other cells, of so many values, tell what is usual.
 _LEAST_CELLS, _LEAST_OTHERS, _LEAST_VALUES = 3, 20, 5
-# A code lies beyond all other cells by so much of what 98% of them span.
-_APART = 0.5
+# A code lies beyond the bulk, and the cells near it are at most this share of its own; near means within so much of
+# what 98% of the other cells span.
+_APART, _NEARBY = 0.5, 1 / 3
 # More zeros are the usual value of the column; a tail must end so many steps above zero, and no value may come nearer
 # to zero than this part of the median.
 _MOST_ZEROS, _STEPS, _NEAR = 0.5, 3.0, 0.1
@@ -60,15 +62,13 @@ def _placeholder(column: Column) -> tuple[float, float] | None:
     known = column.values[~np.isnan(column.values)]
     if len(known) < _LEAST_OTHERS:
         return None
-    for end in (float(known.min()), float(known.max())):
-        others = known[known != end]
-        count = len(known) - len(others)
-        if count < _LEAST_CELLS or len(others) < _LEAST_OTHERS:
-            continue
-        if _is_code(end) and _lies_apart(end, others):
-            return end, 0.85
-        if end == 0 and count <= _MOST_ZEROS * len(known) and _never_near_zero(others):
-            return end, 0.7
+    values, counts = np.unique(known, return_counts=True)
+    often = (counts >= _LEAST_CELLS) & (len(known) - counts >= _LEAST_OTHERS)
+    for value, count in zip(values[often].tolist(), counts[often].tolist(), strict=True):
+        if _is_code(value) and _lies_apart(value, count, known[known != value]):
+            return value, 0.85
+    if values[0] == 0 and often[0] and counts[0] <= _MOST_ZEROS * len(known) and _never_near_zero(known[known != 0]):
+        return 0.0, 0.7
     return None
 
 
@@ -78,16 +78,16 @@ def _is_code(value: float) -> bool:
     return value == -1 or (len(digits) > 1 and set(digits) == {"9"})
 
 
-def _lies_apart(code: float, others: Array) -> bool:
-    """Whether a code lies beyond all others by a good part of what they span; -1 needs only that none is negative."""
+def _lies_apart(code: float, count: int, others: Array) -> bool:
+    """Whether a code lies beyond the bulk with few cells near it; -1 needs only that no other cell is negative."""
     if len(np.unique(others[:10_000])) < _LEAST_VALUES:
         return False
     if code == -1:
         whole = bool((others == np.floor(others)).all())
         return whole and float(others.min()) >= 0 and len(np.unique(others[:10_000])) > _LEAST_OTHERS
     low, high = quantiles(others, [0.01, 0.99])
-    gap = code - float(others.max()) if code > 0 else float(others.min()) - code
-    return gap > _APART * max(float(high - low), 1e-300) and abs(code) > float(np.abs(others).max())
+    near = np.abs(others - code) <= _APART * max(float(high - low), 1e-300)
+    return int(near.sum()) <= _NEARBY * count and abs(code) > max(abs(float(low)), abs(float(high)))
 
 
 def _never_near_zero(others: Array) -> bool:

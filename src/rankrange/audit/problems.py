@@ -6,26 +6,36 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from ..core.arrays import Array
 from ..pages.text import number, visible
-from ..tables.cell_values import codes_of, numbers_of
-from ..tables.columns import is_mark
+from ..tables.cell_values import codes_of, is_mark, numbers_of
 from .target import Target
 
-KINDS = ("far", "impossible", "placeholder", "duplicate", "conflicting duplicate", "batch", "leak", "drift")
-_SAID = {
-    "far": ("row far outside", "rows far outside"),
-    "impossible": ("row with an impossible value", "rows with impossible values"),
-    "placeholder": ("row with a number that stands for missing", "rows with numbers that stand for missing"),
-    "duplicate": ("repeated row", "repeated rows"),
-    "conflicting duplicate": ("row equal to another but for its target", "rows equal to others but for their target"),
-    "batch": ("row in a batch that is off", "rows in batches that are off"),
-    "leak": ("column that gives the target away", "columns that give the target away"),
-    "drift": ("column that drifts along time", "columns that drift along time"),
+
+class Kind(NamedTuple):
+    """A kind of problem in words, and whether it is about columns and not about rows."""
+
+    one: str
+    many: str
+    of_columns: bool = False
+
+
+# In the order in which they are shown. A new check is a function in `row_problems.CHECKS` and an entry here.
+KINDS = {
+    "far": Kind("row far outside", "rows far outside"),
+    "impossible": Kind("row with an impossible value", "rows with impossible values"),
+    "placeholder": Kind("row with a number that stands for missing", "rows with numbers that stand for missing"),
+    "duplicate": Kind("repeated row", "repeated rows"),
+    "conflicting duplicate": Kind(
+        "row equal to another but for its target", "rows equal to others but for their target"
+    ),
+    "batch": Kind("row in a batch that is off", "rows in batches that are off"),
+    "leak": Kind("column that gives the target away", "columns that give the target away", of_columns=True),
+    "drift": Kind("column that drifts along time", "columns that drift along time", of_columns=True),
 }
 # More columns than this are not predicted from each other.
 MOST_COLUMNS = 150
@@ -93,7 +103,7 @@ def count_problems(problems: Sequence[RowProblem]) -> dict[str, int]:
     counts = {}
     for kind in KINDS:
         found = [problem for problem in problems if problem.kind == kind]
-        if kind in ("leak", "drift"):
+        if KINDS[kind].of_columns:
             counts[kind] = len(found)
         else:
             skipped = int(kind == "duplicate")
@@ -104,7 +114,7 @@ def count_problems(problems: Sequence[RowProblem]) -> dict[str, int]:
 def problems_in_words(problems: Sequence[RowProblem]) -> str:
     """One sentence that counts the problems by kind; empty where there are none."""
     counts = count_problems(problems)
-    parts = [f"{count:,} {_SAID[kind][count > 1]}" for kind, count in counts.items()]
+    parts = [f"{count:,} {KINDS[kind].many if count > 1 else KINDS[kind].one}" for kind, count in counts.items()]
     if not parts:
         return ""
     listed = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

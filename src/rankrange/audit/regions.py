@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from ..estimators import AoRRRegressor
 from ..pages.text import number
-from .judgement import Judgement
 from .target import RowNames, Target
+from .task_result import TaskResult
 
 # Features up to which distances are measured, and bad leverage points that are named.
 _MOST_FEATURES, _NAMED = 50, 5
 
 
-def regions(judgement: Judgement, target: Target, names: RowNames) -> list[str]:
+def regions(result: TaskResult, target: Target, names: RowNames) -> list[str]:
     """A sentence for the notes of a report on a numeric target; none if the features are too many for distances."""
-    fitted = getattr(judgement.model, "regressor_", None)
+    fitted = getattr(result.model, "regressor_", None)
     if not isinstance(fitted, AoRRRegressor) or not 0 < fitted.n_features_in_ <= _MOST_FEATURES:
         return []
     if getattr(fitted, "_training", None) is None or fitted.k_ != len(target.y):  # rows on disk have no scale
         return []
     found = fitted.diagnostics()
-    unit = float(judgement.model.transformer_.scale_[0]) * fitted.scale_
+    unit = float(result.model.transformer_.scale_[0]) * fitted.scale_
     said = ", ".join(f"{count:,} {kind}s" for kind, count in list(found.counts.items())[1:] if count)
     words = (
         f"Rows scatter about the robust line with a standard deviation of {number(unit, 4)}; {said or 'no outlier'}."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import shlex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
@@ -13,30 +13,23 @@ from ..pages.shell import asset, embed, fragment, page
 from ..pages.text import number, visible
 from .decisions import Looked, look_at, target_as_text
 from .evidence import Near
-from .findings import Audit, Suspect, show, show_gain, show_range, unit
 from .pictures import confusions, found_curve
-from .problems import count_problems
+from .problems import KINDS, count_problems
 from .target import plain_name
+from .task_result import show, show_gain, show_range, unit
+
+if TYPE_CHECKING:
+    from .findings import Audit, Suspect
 
 # A page stays below 2 MB whatever the table holds: suspects are left off its end until it does.
 _MOST_BYTES = 1_900_000
 _TEXT = 80
-_HEADINGS = {
-    "far": "Rows far outside",
-    "impossible": "Rows with impossible values",
-    "placeholder": "Rows with numbers that stand for missing",
-    "duplicate": "Repeated rows",
-    "conflicting duplicate": "Rows equal to others but for their target",
-    "batch": "Rows in batches that are off",
-    "leak": "Columns that give the target away",
-    "drift": "Columns that drift along time",
-}
 
 
 def audit_page(audit: Audit) -> str:
     """The page of an audit: one self-contained HTML file as text."""
     limit = max(len(audit.images), max((len(cells) for cells in audit.cells.values()), default=0))
-    looked = look_at(audit.source, audit.target.columns, audit.n_rows, audit.target.rows[audit.judgement.order[:limit]])
+    looked = look_at(audit.source, audit.target.columns, audit.n_rows, audit.target.rows[audit.result.order[:limit]])
     script = f"{asset('audit.js')}\n{asset('review.js')}"
     while True:
         text = page(f"Audit of {audit.name}", _body(audit, limit, looked), script=script)
@@ -55,7 +48,7 @@ def _body(audit: Audit, limit: int, looked: Looked) -> Markup:
     target = audit.target.columns
     data = {
         "curve": _rounded(audit.cut_curve()),
-        "rows": len(audit.judgement.wrong),
+        "rows": len(audit.result.wrong),
         "start": _start(audit),
         "axis": {key: values["chart"][key] for key in ("log_low", "log_high", "left", "right")},
         "side": audit.image_side,
@@ -72,7 +65,7 @@ def _body(audit: Audit, limit: int, looked: Looked) -> Markup:
 
 
 def _values(audit: Audit, limit: int) -> dict[str, Any]:
-    j = audit.judgement
+    j = audit.result
     cuts = [("λ", j.lam if j.k < len(j.wrong) else None), ("λ̂", j.lam_hat if j.m else None)]
     return {
         "audit": audit,
@@ -97,7 +90,7 @@ def _values(audit: Audit, limit: int) -> dict[str, Any]:
 def _pictures(audit: Audit) -> dict[str, Any]:
     """What the templates of the pictures, of the review and of other problems want."""
     evidence = audit.evidence
-    labels, counts = confusions(audit.target, audit.judgement)
+    labels, counts = confusions(audit.target, audit.result)
     most = max((max(row) for row in counts), default=1) or 1
     counted = count_problems(audit.row_problems)
     return {
@@ -108,7 +101,7 @@ def _pictures(audit: Audit) -> dict[str, Any]:
         "overview": _overview(audit),
         "overview_row": lambda column: fragment("overview_row.html", c=column),
         "problems": [
-            (_HEADINGS.get(kind, kind.capitalize()), [p for p in audit.row_problems if p.kind == kind], f"{count:,}")
+            (KINDS[kind].many.capitalize(), [p for p in audit.row_problems if p.kind == kind], f"{count:,}")
             for kind, count in counted.items()
         ],
         "command_name": shlex.quote(visible(audit.name)),
@@ -118,13 +111,13 @@ def _pictures(audit: Audit) -> dict[str, Any]:
 
 def _seen(audit: Audit) -> dict[str, Any]:
     """The curve of errors seen, and what it says at a round number of rows."""
-    curve = found_curve(audit.judgement)
+    curve = found_curve(audit.result)
     rows, shares = curve["rows"], curve["share"]
     last = int(rows[-1])
     enough = next((int(r) for r, s in zip(rows, shares, strict=True) if s >= 0.8 * shares[-1]), last)
     stop = next((n for n in (10, 20, 50, 100, 200, 500, 1000, 2000, 5000) if enough <= n < last), last)
-    wrong = audit.judgement.wrong
-    seen = float(wrong[audit.judgement.order[:stop]].sum() / max(float(wrong.sum()), 1e-12))
+    wrong = audit.result.wrong
+    seen = float(wrong[audit.result.order[:stop]].sum() / max(float(wrong.sum()), 1e-12))
     says = f"After {stop:,} rows you have seen {seen:.0%} of the {_about(float(wrong.sum()))} errors that are expected"
     rest = f"; after all {last:,} suspects, {shares[-1]:.0%}." if stop < last else "."
     return {**rising(rows, shares), "says": says + rest}
@@ -138,7 +131,7 @@ def _about(count: float) -> str:
 def _mapped(audit: Audit) -> dict[str, Any]:
     points = audit.evidence.points
     crosses, dots = sum(rank > 0 for rank in points["rank"]), sum(rank == 0 for rank in points["rank"])
-    n_others = len(audit.judgement.wrong) - audit.n_listed
+    n_others = len(audit.result.wrong) - audit.n_listed
     some = [f"{dots:,} of {n_others:,} rows"] if dots < n_others else []
     some += [f"the first {crosses:,} of {audit.n_listed:,} suspects"] if crosses < audit.n_listed else []
     return {
@@ -192,7 +185,7 @@ def _set_of(audit: Audit, text: str) -> list[str]:
 def _start(audit: Audit) -> int:
     """The place of the slider at first: at the model's own cut, else where as many rows are cut as are likely wrong."""
     counts = audit.cut_curve()["count"]
-    wanted = audit.judgement.m or audit.n_likely or 1
+    wanted = audit.result.m or audit.n_likely or 1
     return min(range(len(counts)), key=lambda i: abs(counts[i] - wanted))
 
 

@@ -14,8 +14,8 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, logit
 
-from ..core.flips import LIKELY, POSSIBLE, SURE
 from ..errors import UserError
+from ..label_noise import POSSIBLE, SURE
 from ..pages.text import visible
 from ..tables.read import rows_as_text
 from .decisions import (
@@ -27,8 +27,8 @@ from .decisions import (
     same_text,
     split_labels,
 )
-from .judgement import Judgement
 from .target import Target
+from .task_result import TaskResult, listed_actions
 
 
 @dataclass(frozen=True)
@@ -202,28 +202,27 @@ def reviewed(target: Target, decisions: Any, source: Any, n_rows: int) -> tuple[
     return with_decisions(target, review), review
 
 
-def taught(judgement: Judgement, target: Target, review: Review) -> Judgement:
-    """The judgement after the decisions: decided rows are no suspects, and the others are as likely as was learnt.
+def apply_review(result: TaskResult, target: Target, review: Review) -> TaskResult:
+    """The result after the decisions: decided rows are no suspects, and the others are as likely as was learnt.
 
     Rows that were looked at and kept or relabelled are right; what the reviewer is unsure of stays a suspect.
     """
     sure = {row for row, made in review.decided.items() if made.choice in ("keep", "relabel")}
     settled = np.array([int(row) in sure for row in target.rows], dtype=bool)
-    before = judgement.wrong[judgement.order]
-    wrong = expit(logit(np.clip(judgement.wrong, 0.0, 1.0)) + review.shift)
+    before = result.wrong[result.order]
+    wrong = expit(logit(np.clip(result.wrong, 0.0, 1.0)) + review.shift)
     wrong[settled] = 0.0
-    after = wrong[judgement.order]
-    stays = np.flatnonzero(((after >= POSSIBLE) | (before < POSSIBLE)) & ~settled[judgement.order])
-    order = judgement.order[stays]
-    grade = np.where(after >= LIKELY, "drop", "look")
-    mend = (judgement.actions == "relabel") & (after >= (SURE if review.shift else np.minimum(before, SURE)))
-    actions = np.where(mend, "relabel", grade)
+    after = wrong[result.order]
+    stays = np.flatnonzero(((after >= POSSIBLE) | (before < POSSIBLE)) & ~settled[result.order])
+    order = result.order[stays]
+    relabel = (result.actions == "relabel") & (after >= (SURE if review.shift else np.minimum(before, SURE)))
+    actions = listed_actions(after, relabel.astype(np.float64))
     return replace(
-        judgement,
+        result,
         wrong=wrong,
         order=order,
         actions=actions[stays],
-        suggested=[judgement.suggested[i] for i in stays],
-        expected=[judgement.expected[i] for i in stays],
-        against=judgement.against[stays],
+        suggested=[result.suggested[i] for i in stays],
+        expected=[result.expected[i] for i in stays],
+        against=result.against[stays],
     )

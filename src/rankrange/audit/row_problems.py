@@ -9,9 +9,9 @@ quantiles are those of a sample.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -69,22 +69,44 @@ def find_row_problems(
     """
     numbers = target.rows + 1 if row_numbers is None else np.asarray(row_numbers)
     columns = each(lambda name: Column.of(name, table.column(name)), table.column_names, jobs)
-    amounts = [column for column in columns if column.values is not None]
-    found = [problem for column in amounts for problem in _impossible(column, numbers)]
-    looked = each(partial(find_placeholders, numbers=numbers), amounts, jobs)
-    found += [problem for _, codes in looked for problem in codes]
-    amounts = [column for column, _ in looked]  # without these: they would stretch what is usual
-    far = each(partial(_far_cells, tests=len(amounts)), amounts, jobs)
-    found += find_batches(amounts, [many for _, many in far], target, numbers, jobs)
-    few = {column.name: sides for column, (sides, _) in zip(amounts, far, strict=True)}
-    found += _far(amounts, few, numbers)
-    found += _strange_together(amounts, normal_scores(amounts, jobs), few, numbers, jobs)
-    found += find_repeats(columns, target, numbers, jobs)
-    found += find_leaks(columns, target)
-    if time is not None:
-        found += find_drift(columns, time)
+    rows = CheckedRows(columns, target, numbers, time, jobs)
+    found = [problem for check in CHECKS for problem in check(rows)]
     place = {kind: i for i, kind in enumerate(KINDS)}
     return sorted(found, key=lambda problem: (place[problem.kind], -problem.strength))
+
+
+class CheckedRows(NamedTuple):
+    """What every check of rows gets: the columns, the target, how rows are numbered, and the column of time."""
+
+    columns: list[Column]
+    target: Target
+    numbers: Array
+    time: str | None
+    jobs: int
+
+
+def _check_values(rows: CheckedRows) -> list[RowProblem]:
+    """Impossible values, placeholders, values far outside, and batches of values that are off."""
+    numbers, jobs = rows.numbers, rows.jobs
+    numeric = [column for column in rows.columns if column.values is not None]
+    found = [problem for column in numeric for problem in _impossible(column, numbers)]
+    looked = each(partial(find_placeholders, numbers=numbers), numeric, jobs)
+    found += [problem for _, codes in looked for problem in codes]
+    numeric = [column for column, _ in looked]  # without placeholders, which would widen the usual range
+    far = each(partial(_far_cells, tests=len(numeric)), numeric, jobs)
+    found += find_batches(numeric, [many for _, many in far], rows.target, numbers, jobs)
+    few = {column.name: sides for column, (sides, _) in zip(numeric, far, strict=True)}
+    found += _far(numeric, few, numbers)
+    return found + _strange_together(numeric, normal_scores(numeric, jobs), few, numbers, jobs)
+
+
+# A new check is a function here, and its kind of problem an entry in `problems.KINDS`.
+CHECKS: tuple[Callable[[CheckedRows], list[RowProblem]], ...] = (
+    _check_values,
+    lambda rows: find_repeats(rows.columns, rows.target, rows.numbers, rows.jobs),
+    lambda rows: find_leaks(rows.columns, rows.target),
+    lambda rows: [] if rows.time is None else find_drift(rows.columns, rows.time),
+)
 
 
 def first_to_see(problems: Sequence[RowProblem], count: int) -> list[RowProblem]:
@@ -184,11 +206,11 @@ def _far_side(d: Array, q: Array, tests: int, heaviest: float) -> Array:
     return beyond(d, float(common.max()) + 5.0 * span, 1.25) if span else np.zeros(n, dtype=bool)
 
 
-def _far(amounts: list[Column], masks: dict[str, Array], numbers: Array) -> list[RowProblem]:
+def _far(numeric: list[Column], masks: dict[str, Array], numbers: Array) -> list[RowProblem]:
     """One problem per row with cells far outside, about its farthest cell; cells of one value are one problem."""
     found: dict[int, tuple[float, RowProblem]] = {}
     together: list[RowProblem] = []
-    for column in amounts:
+    for column in numeric:
         sides, values = masks[column.name], column.values
         assert values is not None
         rows = np.flatnonzero(sides)
@@ -249,12 +271,12 @@ def _impossible(column: Column, numbers: Array) -> list[RowProblem]:
 # ---- columns that do not go together ---------------------------------------------------------------------------------
 
 
-def normal_scores(amounts: list[Column], jobs: int = 1) -> Array:
+def normal_scores(numeric: list[Column], jobs: int = 1) -> Array:
     """(columns, rows): each value as the normal quantile of its rank, ties at their mean rank, missing cells 0.
 
     Ranks bound what a wild cell can do to the correlations.
     """
-    found = each(_scores_of, amounts[:MOST_COLUMNS], jobs)
+    found = each(_scores_of, numeric[:MOST_COLUMNS], jobs)
     return np.stack(found) if found else np.zeros((0, 0), dtype=np.float32)
 
 
@@ -270,22 +292,22 @@ def _scores_of(column: Column) -> Array:
 
 
 def _strange_together(
-    amounts: list[Column], z: Array, masks: dict[str, Array], numbers: Array, jobs: int
+    numeric: list[Column], z: Array, masks: dict[str, Array], numbers: Array, jobs: int
 ) -> list[RowProblem]:
     """Rows whose columns do not go together, or fit better when moved by one column, though each value is usual."""
     p, n = z.shape
-    if n < 5 * p or n < _LEAST or p < 2 or len(amounts) > p:
+    if n < 5 * p or n < _LEAST or p < 2 or len(numeric) > p:
         return []
     inverse = np.linalg.inv(_robust_correlation(z))
-    z = _filled(z, [np.flatnonzero(np.isnan(column.values)) for column in amounts], inverse)  # type: ignore[arg-type]
+    z = _filled(z, [np.flatnonzero(np.isnan(column.values)) for column in numeric], inverse)  # type: ignore[arg-type]
     residuals, size = _explained(z, inverse)
     residuals /= np.sqrt(np.diag(inverse)).astype(np.float32)[:, None]
     many = [len(np.unique(scores[:10_000])) > 10 for scores in z]
     far = _far_above(size)
     for rows in each(partial(_far_rows, tests=p), residuals[many], jobs):
         far[rows] = True
-    moved = _moved_by_one(amounts, size, inverse, jobs)
-    for column in amounts:
+    moved = _moved_by_one(numeric, size, inverse, jobs)
+    for column in numeric:
         far[np.flatnonzero(masks[column.name])] = False  # a cell that is far alone is told as such
     far &= moved == 0
     found = [_moved(int(moved[i]), int(numbers[i])) for i in np.flatnonzero(moved)[:MOST_LISTED].tolist()]
@@ -293,9 +315,9 @@ def _strange_together(
         return found
     rows = np.flatnonzero(far)[:MOST_LISTED]
     worst = np.abs(residuals[:, rows]).argmax(axis=0)
-    ordered = {j: _ordered(amounts[j]) for j in set(worst.tolist())}
+    ordered = {j: _ordered(numeric[j]) for j in set(worst.tolist())}
     pairs = [
-        _together(amounts[j], i, (z[j, i], residuals[j, i], inverse[j, j]), ordered[j], int(numbers[i]))
+        _together(numeric[j], i, (z[j, i], residuals[j, i], inverse[j, j]), ordered[j], int(numbers[i]))
         for i, j in zip(rows.tolist(), worst.tolist(), strict=True)
     ]
     return found + [problem for problem in pairs if problem is not None]
@@ -330,15 +352,15 @@ def _far_rows(residuals: Array, tests: int) -> Array:
     return np.flatnonzero(_far_above(residuals, tests) | _far_above(-residuals, tests))
 
 
-def _moved_by_one(amounts: list[Column], size: Array, inverse: Array, jobs: int) -> Array:
+def _moved_by_one(numeric: list[Column], size: Array, inverse: Array, jobs: int) -> Array:
     """Rows that fit much better when their numbers move by one column: 1 to the right, -1 to the left, else 0."""
     n, p = len(size), len(inverse)
     moved = np.zeros(n, dtype=np.int8)
     if p < 3:
         return moved
     rows = np.flatnonzero(size >= quantiles(size, [0.8])[0]) if n > EXACT_UP_TO else np.arange(n)
-    values = [column.values[rows] for column in amounts[:p] if column.values is not None]
-    grids = [_grid(column) for column in amounts[:p]]
+    values = [column.values[rows] for column in numeric[:p] if column.values is not None]
+    grids = [_grid(column) for column in numeric[:p]]
     for step in (1, -1):
         z = np.stack(each(_score_on, grids, jobs, values[-step:] + values[:-step]))
         gain = size[rows] - _explained(z, inverse)[1]

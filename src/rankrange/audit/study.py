@@ -1,8 +1,8 @@
-"""An audit of a table: which rows are wrong, and how much better is a model that ignores them?
+"""An audit of a table in memory: which rows are wrong, and how much better is a model that ignores them?
 
-`audit_file(path, target)` reads a file; `audit_table(table, target)` takes a pyarrow Table, a data frame or a dict of
-columns. Both fit an ordinary and an AoRR model on auto, compare them on rows that neither has seen, and list suspects.
-The result is an `Audit`. Nothing here writes a file or asks the network.
+`audit_table(table, target)` takes a pyarrow Table, a data frame or a dict of columns. It fits an ordinary and an AoRR
+model, compares them out of fold, and lists suspects. The result is an `Audit`. Nothing here writes a file or asks the
+network.
 """
 
 from __future__ import annotations
@@ -10,116 +10,47 @@ from __future__ import annotations
 import os
 import platform
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 from threadpoolctl import threadpool_limits
 
 from .. import __version__
 from ..core.arrays import Array
 from ..core.shared_context import SharedContext
+from ..crossfit.folds import Folds
 from ..crossfit.models import classifier_named
 from ..errors import UserError
-from ..issues.views import index_of
+from ..issues.out_of_fold import index_of
 from ..shards.row_blocks import one_thread
 from ..tables.columns import find_columns, typed
 from ..tables.encode import TableEncoder, as_table
 from ..tables.formats import with_images
-from ..tables.read import Held, open_table
-from .amounts import judge_numbers
-from .classes import judge_classes
+from ..tables.read import Held
+from .classification import study_classification
 from .decisions import Decisions
-from .evidence import gather, image_side, pixels_of, short_text
-from .export import load_model
-from .findings import Audit, Suspect
-from .judgement import Judgement, Plan
-from .label_sets import judge_labels
+from .evidence import SHOWN, SHOWN_COLUMNS, SHOWN_IMAGES, cells_of, gather, image_side, pixels_of
+from .findings import Audit
+from .fit_warnings import recorded_warnings, warning_texts
+from .multilabel import study_multilabel
+from .plan import Plan, Progress, check_models
 from .regions import regions
-from .review import reviewed, taught
+from .regression import study_regression
+from .review import apply_review, reviewed
 from .row_problems import find_row_problems
-from .target import TASKS, RowNames, Target, find_target, group_numbers, parts_by_group, parts_by_time
+from .target import RowNames, Target, find_target, group_numbers, parts_by_group, parts_by_time
+from .task_result import TaskResult
 
-__all__ = ["TASKS", "Audit", "Suspect", "audit_file", "audit_table", "load_model"]
-
-Tell = Callable[[str], None]
-MODELS = ("all", "linear", "trees")
-# Suspects on the page: so many, with so many columns of their values.
-SHOWN, SHOWN_IMAGES, SHOWN_COLUMNS, SHOWN_CHARS = 1000, 500, 40, 60
-_JUDGES: dict[str, Callable[..., Judgement]] = {
-    "classes": judge_classes,
-    "numbers": judge_numbers,
-    "labels": judge_labels,
+_STUDIES: dict[str, Callable[..., TaskResult]] = {
+    "classes": study_classification,
+    "numbers": study_regression,
+    "labels": study_multilabel,
 }
-
-
-def audit_file(
-    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    target: str | Sequence[str],
-    *,
-    delimiter: str | None = None,
-    encoding: str = "utf-8",
-    sheet: str | None = None,
-    tell: Tell | None = None,
-    **options: Any,
-) -> Audit:
-    r"""Audit a file: find the rows that are probably wrong, and how much better a model is that ignores them.
-
-    The file is only read. Where it would not fit into memory, it is read in passes, and its rows are kept as numbers
-    in a temporary folder meanwhile.
-
-    Parameters
-    ----------
-    path : path, or sequence of paths
-        CSV, JSON lines, a JSON array (all also as gzip), Parquet, Arrow, Feather, ORC or Excel; several must have the
-        same columns. "-" is standard input.
-    target : str or sequence of str
-        The column to predict, or several columns of 0 and 1.
-    delimiter : str, optional
-        What separates the columns of CSV: the comma by default, the tab for .tsv.
-    encoding : str, default="utf-8"
-        Of CSV.
-    sheet : str, optional
-        The sheet of a workbook that has several.
-    tell : callable, optional
-        Called with a few words before each part of the work.
-    **options
-        Those of `audit_table`.
-
-    Returns
-    -------
-    Audit
-        Everything that was found.
-
-    Raises
-    ------
-    UserError
-        Where the file or the target cannot be used; the message says why, and what to do.
-
-    Examples
-    --------
-    >>> import os, tempfile
-    >>> from rankrange.audit import audit_file
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = os.path.join(folder, "table.csv")
-    ...     with open(path, "w") as file:
-    ...         print("x,kind", *(f"{i % 7 + i // 20 * 9},{'ab'[i // 20]}" for i in range(40)), sep="\n", file=file)
-    ...     audit = audit_file(path, "kind")
-    >>> audit.n_rows, audit.n_suspects
-    (40, 0)
-    """
-    source = open_table(path, delimiter=delimiter, encoding=encoding, sheet=sheet)
-    wanted = [target] if isinstance(target, str) else list(target)
-    columns = find_columns(source.names, wanted, source.path)  # before all of the file is read
-    from .beyond import audit_source
-
-    return audit_source(source, columns, tell=tell or (lambda words: None), **options)
 
 
 def audit_table(
@@ -144,7 +75,9 @@ def audit_table(
     name: str = "table",
     source: Any = None,
     decisions: Decisions | str | os.PathLike[str] | None = None,
-    tell: Tell | None = None,
+    check: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
+    tell: Progress | None = None,
 ) -> Audit:
     """Audit a table: find the rows that are probably wrong, and how much better a model is that ignores them.
 
@@ -197,8 +130,12 @@ def audit_table(
     decisions : Decisions or path, optional
         What was decided about rows of this table before, or of the table that it was made from by `rankrange apply`:
         rows that were decided are no suspects, and the others are judged with what was learnt from them.
+    check : callable, optional
+        Called with the task (one of `TASKS`) before anything is fitted; it may raise an error.
+    progress : callable, optional
+        Called with a short text before each stage of the work.
     tell : callable, optional
-        Called with a few words before each part of the work.
+        Deprecated: the old name of `progress`.
 
     Returns
     -------
@@ -221,17 +158,19 @@ def audit_table(
     """
     if calibrate is not None:
         warnings.warn("calibrate has no effect and will be removed; leave it out", FutureWarning, stacklevel=2)
-    start, tell = perf_counter(), tell or (lambda words: None)
+    start, progress = perf_counter(), renamed_progress(progress, tell) or (lambda words: None)
     names, table = RowNames(index_of(table), int(source is not None)), as_table(table)
     held, n_rows = source or Held(table), table.num_rows
     table = _widened(table, embeddings, images)
     columns = find_columns(table.column_names, [target] if isinstance(target, str) else target, Path(name))
     rest = _other_columns(table, columns, {"ignore": ignore, "group": group, "time": time}, name)
     found = find_target(table, columns, task, labels_by, (dates, decimal))
+    if check is not None:
+        check(found.task)
     found, review = (found, None) if decisions is None else reviewed(found, decisions, held, n_rows)
     table = table if len(found.rows) == table.num_rows else table.take(found.rows)
     features = table.select(rest)
-    tell(f"encoding {len(rest):,} columns")
+    progress(f"encoding {len(rest):,} columns")
     encoder = TableEncoder(dates, decimal)
     X = encoder.fit_transform(features, found.y if _may_tell_columns(found, group, time) else None)
     features, _ = typed(features, encoder.forms_)
@@ -239,29 +178,29 @@ def audit_table(
     plan = _plan_for(found, X, jobs, seed)
     plan = _directed(plan, found, None if group is None else table.select([group]), clock)
     plan = replace(plan, **_judged_by(found, models, estimator, pred_probs, n_rows, along_time=plan.forward))
-    judgement, words = _described(*_judged(X, found, plan, tell), found, names)
-    judgement = judgement if review is None else taught(judgement, found, review)
-    tell("looking for other problems of rows")
+    result, words = _described(*_judged(X, found, plan, progress), found, names)
+    result = result if review is None else apply_review(result, found, review)
+    progress("looking for other problems of rows")
     looked_at = features if time is None else features.append_column(time, clock.column(0))
     problems = find_row_problems(
         looked_at, found, time=time, row_numbers=names.numbers(found.rows), jobs=plan.jobs or 1
     )
     side = image_side(features)
-    shown = judgement.order[: SHOWN_IMAGES if side else SHOWN]
+    shown = result.order[: SHOWN_IMAGES if side else SHOWN]
     owners = [encoder.columns_[place]["name"] for place in encoder.owner_]
     pixels = (lambda rows: pixels_of(features, rows, side)) if side else None
-    tell("gathering what there is to see")
+    progress("gathering what there is to see")
     return Audit(
         name=name,
         n_rows=n_rows,
         target=found,
-        judgement=judgement,
+        result=result,
         columns=encoder.report_,
         feature_columns=owners,
-        pipeline=Pipeline([("encode", encoder), ("model", judgement.model)]),
+        pipeline=Pipeline([("encode", encoder), ("model", result.model)]),
         settings=_settings(found, plan, X, table, ignore),
-        notes=[*found.notes, *judgement.notes, *words],
-        cells={} if side else _cells(table, rest, shown),
+        notes=[*found.notes, *result.notes, *words],
+        cells={} if side else cells_of(table, rest, shown),
         images=pixels_of(features, shown, side),
         image_side=side,
         seconds=perf_counter() - start,
@@ -269,8 +208,15 @@ def audit_table(
         source=held,
         row_names=names,
         review=review,
-        evidence=gather(features, X, found, judgement, owners, [] if side else rest[:SHOWN_COLUMNS], seed, pixels),
+        evidence=gather(features, X, found, result, owners, [] if side else rest[:SHOWN_COLUMNS], seed, pixels),
     )
+
+
+def renamed_progress(progress: Progress | None, tell: Progress | None) -> Progress | None:
+    """`progress`, or what was passed under its old name."""
+    if tell is not None:
+        warnings.warn("tell is called progress; pass progress=", FutureWarning, stacklevel=3)
+    return tell if progress is None else progress
 
 
 def _may_tell_columns(found: Target, group: str | None, time: str | None) -> bool:
@@ -278,29 +224,21 @@ def _may_tell_columns(found: Target, group: str | None, time: str | None) -> boo
     return group is None and time is None and found.task != "labels"
 
 
-def _judged(X: Array, found: Target, plan: Plan, tell: Tell) -> tuple[Judgement, list[str]]:
-    """The judgement of the target, and what fits warned of."""
+def _judged(X: Array, found: Target, plan: Plan, progress: Progress) -> tuple[TaskResult, list[str]]:
+    """The result of the task, and what fits warned of."""
     # One thread per product: parts are fitted side by side, and results do not depend on how many there are.
     with one_thread(), _one_openmp_thread(), recorded_warnings() as raised:
         before = len(raised)
-        judgement = _JUDGES[found.task](X, found, plan, tell)
-        return judgement, _words_of(raised[before:])
+        result = _STUDIES[found.task](X, found, plan, progress)
+        return result, warning_texts(raised[before:])
 
 
-@contextmanager
-def _recording() -> Iterator[list[Any]]:
-    with warnings.catch_warnings(record=True) as raised:
-        warnings.simplefilter("always")
-        yield raised
-
-
-recorded_warnings = SharedContext(_recording)
 _one_openmp_thread = SharedContext(lambda: threadpool_limits(1, user_api="openmp"))
 
 
-def _described(judgement: Judgement, words: list[str], found: Target, names: RowNames) -> tuple[Judgement, list[str]]:
+def _described(result: TaskResult, words: list[str], found: Target, names: RowNames) -> tuple[TaskResult, list[str]]:
     """The same, with what a robust line says of a numeric target before the other words."""
-    return judgement, [*regions(judgement, found, names), *words] if found.task == "numbers" else words
+    return result, [*regions(result, found, names), *words] if found.task == "numbers" else words
 
 
 def _plan_for(found: Target, X: Array, jobs: int | None, seed: int) -> Plan:
@@ -361,11 +299,12 @@ def _directed(plan: Plan, found: Target, group: Any, clock: Any) -> Plan:
         raise UserError("rows are parted by group or by time, got both; leave one out")
     if group is not None:
         name = group.column_names[0]
-        parts = parts_by_group(group.column(0), name, found, plan.folds, plan.rng(4))
-        return replace(plan, fold_of=parts, groups=group_numbers(group.column(0)))
+        parts = parts_by_group(group.column(0), name, found, plan.n_folds, plan.rng(4))
+        return replace(plan, folds=Folds.of_parts(parts), together=group_numbers(group.column(0)))
     if clock.num_columns:
-        parts = parts_by_time(clock.column(0), clock.column_names[0], found, max(plan.folds, 3))
-        return replace(plan, fold_of=parts, folds=int(parts.max()) + 1, forward=True)
+        parts = parts_by_time(clock.column(0), clock.column_names[0], found, max(plan.n_folds, 3))
+        folds = Folds.forward(parts)
+        return replace(plan, folds=folds, n_folds=len(folds), together=parts, forward=True)
     return plan
 
 
@@ -396,12 +335,6 @@ def _judged_by(
     return {"models": models, "pred_probs": P[found.rows]}
 
 
-def check_models(models: str) -> None:
-    """Raise an error unless `models` names kinds of models."""
-    if models not in MODELS:
-        raise UserError(f"models is one of {', '.join(MODELS)}, got {models!r}; leave it out for all")
-
-
 def _settings(target: Target, plan: Plan, X: Array, table: Any, ignore: Sequence[str]) -> dict[str, str]:
     import pyarrow
     import scipy
@@ -413,7 +346,7 @@ def _settings(target: Target, plan: Plan, X: Array, table: Any, ignore: Sequence
         "target": ", ".join(target.columns),
         "ignored columns": ", ".join(dict.fromkeys(ignore)) or "none",
         "rows and columns": f"{table.num_rows:,} x {table.num_columns:,}, {X.shape[1]:,} features after encoding",
-        "cross-validation": f"{plan.folds} folds",
+        "cross-validation": f"{plan.n_folds} folds",
         "m chosen on": m_rows,
         "seed": str(plan.seed),
         "rankrange": __version__,
@@ -421,23 +354,4 @@ def _settings(target: Target, plan: Plan, X: Array, table: Any, ignore: Sequence
         "NumPy, SciPy, scikit-learn, pyarrow": ", ".join(
             (np.__version__, scipy.__version__, sklearn.__version__, pyarrow.__version__)
         ),
-    }
-
-
-def _words_of(raised: Sequence[Any]) -> list[str]:
-    """What the fits warned of, once each. Lost classes have a note of their own."""
-    unproved = any(issubclass(w.category, ConvergenceWarning) for w in raised)
-    others = [
-        w for w in raised if issubclass(w.category, UserWarning) and not issubclass(w.category, ConvergenceWarning)
-    ]
-    kept = list(dict.fromkeys(str(w.message) for w in others if "stratify=" not in str(w.message)))[:5]
-    return [*kept, *(["Some fits ended without a proof that they are the best of their kind."] if unproved else [])]
-
-
-def _cells(table: Any, columns: list[str], rows: Array) -> dict[str, list[str]]:
-    """The values of the suspects that are shown, as text."""
-    chosen = table.select(columns[:SHOWN_COLUMNS]).take(rows)
-    return {
-        name: [short_text(value, SHOWN_CHARS) for value in chosen.column(name).to_pylist()]
-        for name in columns[:SHOWN_COLUMNS]
     }

@@ -51,7 +51,7 @@ class Target:
         return self.y if self.given is None else self.given
 
     @property
-    def mended(self) -> Array:
+    def relabelled(self) -> Array:
         """Which of the kept rows have another target than they were given."""
         differs = self.judged != self.y
         return differs.any(axis=1) if differs.ndim == 2 else differs

@@ -334,8 +334,8 @@ def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
         console.print(audit.scores_note(), style="dim")
     if audit.n_listed and top:
         console.print(_suspects(audit, top))
-        numbers = audit.judgement.residuals is not None
-        meaning = "off by: given less expected" if numbers else f"loss: {audit.judgement.loss_name}"
+        numbers = audit.result.residuals is not None
+        meaning = "off by: given less expected" if numbers else f"loss: {audit.result.loss_name}"
         console.print(f"{meaning}, by models that have not seen the row", style="dim")
     if audit.row_problems and top:
         shown = first_to_see(audit.row_problems, top)
@@ -369,14 +369,14 @@ def _scores(audit: Audit) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    from ..audit.findings import show, show_gain, show_range
+    from ..audit.task_result import show, show_gain, show_range
 
     title = "On unseen rows: an ordinary model, and one that ignores the worst rows"
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     table.add_column("score", no_wrap=True)
     for name in ("ordinary", "AoRR", "gain"):
         table.add_column(name, justify="right")
-    for m in audit.judgement.measures:
+    for m in audit.result.measures:
         gain = Text(f"{show_gain(m, m.gain.value)} ({show_range(m)})")
         gain.stylize("green" if m.gain.low > 0 else "red" if m.gain.high < 0 else "")
         table.add_row(Text(m.name), Text(show(m, m.ordinary.value)), Text(show(m, m.robust.value)), gain)
@@ -392,7 +392,7 @@ def _suspects(audit: Audit, top: int) -> Any:
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     from ..audit.target import row_said
 
-    numbers = audit.judgement.residuals is not None
+    numbers = audit.result.residuals is not None
     better, off = ("expected", "off by") if numbers else ("suggested", "loss")
     for name in ("row", "given", better, "p(wrong)", off, "action"):
         table.add_column(name, justify="right" if name in ("row", "p(wrong)", "loss", "off by") else "left")

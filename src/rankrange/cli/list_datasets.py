@@ -42,9 +42,9 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{entry['name']:<{width}}{'yes' if entry['available'] else 'no':<5}{entry['where']}")
     print()
     if folder is None:
-        print("No folder is named: set RANKRANGE_DATA or give --data-home. docs/data.md has the format of its files.")
+        print("No folder is named: set RANKRANGE_DATA or give --data-home. docs/how-to/datasets.md has its format.")
     else:
-        print(f"Files are looked for in {folder}. docs/data.md has their format.")
+        print(f"Files are looked for in {folder}. docs/how-to/datasets.md has their format.")
     missing = [entry["name"] for entry in found if not entry["available"]]
     if missing:
         print(f"Not at hand: {', '.join(missing)}. `rankrange reproduce --download` fetches them from OpenML.")

@@ -141,9 +141,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Audit the file, write what was asked for, print the findings, and return the exit code."""
     outputs, source = _checked(arguments)
     # Imported only now: what is wrong with the file is told at once.
-    from ..audit.beyond import audit_source, can_be_read_in_passes
     from ..audit.decisions import read_decisions
     from ..audit.export import CLEAN_IF, check_relabel, contents_of
+    from ..audit.from_file import audit_source, can_be_read_out_of_core
     from ..tables.write import write_whole
 
     decisions = None if arguments.decisions is None else read_decisions(arguments.decisions)
@@ -166,9 +166,9 @@ def run(arguments: argparse.Namespace) -> int:
             "jobs": arguments.jobs,
             "decisions": decisions,
         }
-        progress.say(_up_front(source, can_be_read_in_passes(source, arguments.target, options)))
+        progress.say(_up_front(source, can_be_read_out_of_core(source, arguments.target, options)))
         check = check_relabel if how["relabel"] else (lambda task: None)
-        audit = audit_source(source, arguments.target, check=check, tell=progress, **options)
+        audit = audit_source(source, arguments.target, check=check, progress=progress, **options)
         if outputs:
             progress("writing")
             write_whole(contents_of(audit, source, outputs, **how))
@@ -214,7 +214,7 @@ def _checked(arguments: argparse.Namespace) -> tuple[dict[str, Path], Source]:
 
 def _up_front(source: Source, in_passes: bool) -> str:
     """Size and memory, before the work begins."""
-    from ..audit.beyond import free_memory, memory_needed, sized
+    from ..audit.memory import free_memory, memory_needed, sized
 
     needed, free = memory_needed(source), free_memory()
     size = f"{sized(source.n_bytes or source.path.stat().st_size)}, {len(source.names):,} columns"

@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     table, planted = digits_with_errors(arguments.seed)
     print(f"{_ROWS:,} handwritten digits, {int(planted.sum())} of their labels made wrong; the audit is not told.\n")
     with Progress(quiet=arguments.quiet) as progress:
-        audit = audit_table(table, "digit", seed=arguments.seed, name="digits with planted errors", tell=progress)
+        audit = audit_table(table, "digit", seed=arguments.seed, name="digits with planted errors", progress=progress)
         write_whole({arguments.report: audit.report().encode()})
     print_audit(audit, 5, [("the report", arguments.report.resolve().as_uri())])
     print(f"\n{found_in_words(audit, planted)}")
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _reviewed(audit: Audit, table: dict[str, Any], planted: Any, tell: Any) -> list[str]:
+def _reviewed(audit: Audit, table: dict[str, Any], planted: Any, progress: Any) -> list[str]:
     """Decide the first suspects by the truth, carry it out and audit again, as a reviewer would; what is to be said."""
     import numpy as np
 
@@ -66,7 +66,7 @@ def _reviewed(audit: Audit, table: dict[str, Any], planted: Any, tell: Any) -> l
         audit.decide(suspect.row, "relabel" if wrong else "keep", str(truth[suspect.row]) if wrong else None)
     mended = sum(bool(planted[suspect.row]) for suspect in suspects)
     fixed = apply_decisions(table, audit.decisions)
-    again = audit_table(fixed, "digit", decisions=audit.decisions, tell=tell)
+    again = audit_table(fixed, "digit", decisions=audit.decisions, progress=progress)
     left = int((np.asarray(fixed["digit"]).astype(int) != truth).sum())
     return [
         f"\nA review of the first {len(suspects)}, by somebody who looks at the images: {mended} relabelled, "
@@ -110,7 +110,7 @@ def found_in_words(audit: Audit, planted: Any) -> str:
     """How many of the planted errors the audit found, as one sentence."""
     from ..core.flips import LIKELY
 
-    j = audit.judgement
+    j = audit.result
     likely = j.order[j.wrong[j.order] >= LIKELY]
     total, found, flagged = int(planted.sum()), int(planted[likely].sum()), len(likely)
     return (

@@ -148,16 +148,82 @@ def whole_number(name: str, value: Any, least: int) -> int:
     return int(value)
 
 
-def test_parts(codes: Array, cv: Any, n_repeats: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Masks (F, n) of test parts that leave out each row equally often, and the repeat that each belongs to.
+@dataclass(frozen=True)
+class Folds:
+    """Masks (F, n) of the training rows and of the test rows of each fold. No row is in both of a fold.
 
-    Each fit is meant to train on all the rows that it does not test.
+    A row may be in no test set at all, as the first rows are under a split by time. `repeat` (F,) is the draw that each
+    fold belongs to, in order; None is one draw.
+    """
+
+    train: Array
+    test: Array
+    repeat: Array | None = None
+
+    @classmethod
+    def of_parts(cls, part: Array) -> Folds:
+        """Folds that test one part each and train on all others; `part` (n,) has numbers from 0."""
+        test = np.arange(int(part.max()) + 1)[:, None] == part
+        return cls(~test, test)
+
+    @classmethod
+    def forward(cls, part: Array) -> Folds:
+        """Folds that test one part each and train on the parts before it; the first is tested by the second."""
+        number = np.arange(int(part.max()) + 1)[:, None]
+        return cls(np.where(number > 0, part < number, part == 1), number == part)
+
+    def __len__(self) -> int:
+        return len(self.train)
+
+    @property
+    def repeats(self) -> Array:
+        """(F,): the draw that each fold belongs to."""
+        return np.zeros(len(self), dtype=np.intp) if self.repeat is None else self.repeat
+
+    def first(self, count: int) -> Folds:
+        """The first so many folds."""
+        return Folds(self.train[:count], self.test[:count], None if self.repeat is None else self.repeat[:count])
+
+    def once(self) -> Folds:
+        """The folds of the first draw."""
+        return self.first(int((self.repeats == 0).sum()))
+
+    def among(self, rows: Array) -> Folds:
+        """The same folds of some of the rows; those that keep no training or no test rows are left out."""
+        train, test = self.train[:, rows], self.test[:, rows]
+        kept = train.any(axis=1) & test.any(axis=1)
+        return Folds(train[kept], test[kept], None if self.repeat is None else self.repeat[kept])
+
+    def without(self, rows: Array) -> Folds:
+        """The same folds with the rows of this mask in no training set."""
+        return Folds(self.train & ~rows, self.test, self.repeat)
+
+    @property
+    def judged(self) -> Array:
+        """(n,): whether the row is in some test set."""
+        return np.asarray(self.test.any(axis=0))
+
+    def average(self, parts: list[Array]) -> Array:
+        """(n, ...): the mean of the predictions of the test rows, fold by fold; NaN for a row that is never tested."""
+        total = np.zeros((self.test.shape[1], *parts[0].shape[1:]))
+        for test, part in zip(self.test, parts, strict=True):
+            total[test] += part
+        times = self.test.sum(axis=0).reshape(-1, *[1] * (total.ndim - 1))
+        return np.divide(total, times, out=np.full_like(total, np.nan), where=times > 0)
+
+
+def label_folds(codes: Array, cv: Any, n_repeats: int | None, rng: np.random.Generator) -> Folds:
+    """Folds that test each row equally often and train on all other rows: drawn, given, or of a splitter.
+
+    `n_repeats` None draws twice if there are two classes and few rows.
     """
     n = len(codes)
+    if isinstance(cv, Folds):
+        return cv
     if isinstance(cv, int | np.integer) and not isinstance(cv, bool):
-        folds, repeats = whole_number("cv", cv, 2), whole_number("n_repeats", n_repeats, 1)
-        drawn = [deal(codes, folds, rng) for _ in range(repeats)]
-        return np.array([fold == f for fold in drawn for f in range(folds)]), np.repeat(np.arange(repeats), folds)
+        repeats = usual_repeats(n, int(codes.max()) + 1) if n_repeats is None else n_repeats
+        folds, repeats = whole_number("cv", cv, 2), whole_number("n_repeats", repeats, 1)
+        return draw_folds(n, rng, strata=codes, n_folds=folds, n_repeats=repeats)
     pairs = list(cv.split(np.zeros((n, 1)), codes) if hasattr(cv, "split") else cv)
     tests = np.zeros((len(pairs), n), dtype=bool)
     for mask, (train, test) in zip(tests, pairs, strict=True):
@@ -170,38 +236,14 @@ def test_parts(codes: Array, cv: Any, n_repeats: int, rng: np.random.Generator) 
             f"cv must leave out each row equally often, got {times.min()} to {times.max()} times; use KFold"
         )
     before = np.cumsum(tests, axis=0) - tests
-    return tests, np.array([int(before[f][tests[f]].max()) for f in range(len(tests))])
+    repeat = np.array([int(before[f][tests[f]].max()) for f in range(len(tests))])
+    order = np.argsort(repeat, kind="stable")
+    return Folds(~tests[order], tests[order], repeat[order])
 
 
-@dataclass(frozen=True)
-class Folds:
-    """Masks (F, n): the rows that each fit may see, and those that it judges. No row is in both of a fit.
-
-    A row may be judged by no fit at all, as the first rows are under a split by time.
-    """
-
-    train: Array
-    test: Array
-
-    def __len__(self) -> int:
-        return len(self.train)
-
-    def first(self, count: int) -> Folds:
-        """The first so many folds."""
-        return Folds(self.train[:count], self.test[:count])
-
-    @property
-    def judged(self) -> Array:
-        """(n,): whether some fit judges the row."""
-        return np.asarray(self.test.any(axis=0))
-
-    def average(self, parts: list[Array]) -> Array:
-        """(n, ...): the mean of what the fits say of the rows that they test; NaN for a row that none tests."""
-        total = np.zeros((self.test.shape[1], *parts[0].shape[1:]))
-        for test, part in zip(self.test, parts, strict=True):
-            total[test] += part
-        times = self.test.sum(axis=0).reshape(-1, *[1] * (total.ndim - 1))
-        return np.divide(total, times, out=np.full_like(total, np.nan), where=times > 0)
+def usual_repeats(n: int, n_classes: int) -> int:
+    """How often folds are drawn: twice for two classes and few rows, where one draw is noisy and fits are cheap."""
+    return 2 if n_classes == 2 and n <= TWICE_UP_TO else 1
 
 
 def draw_folds(
@@ -222,7 +264,7 @@ def draw_folds(
             fold = _deal_groups(n, strata, np.asarray(groups), n_folds, int(rng.integers(2**31)))
         tests += [fold == f for f in range(n_folds)]
     test = np.array(tests)
-    return Folds(~test, test)
+    return Folds(~test, test, np.repeat(np.arange(n_repeats), n_folds))
 
 
 def _deal_groups(n: int, strata: Array | None, groups: Array, n_folds: int, seed: int) -> Array:

@@ -13,7 +13,7 @@ from ..core.flips import WIDTH, probabilities_of
 from ..core.objective import Objective
 from ..label_noise import LabelNoiseModel
 from .numeric import standardised, with_levels
-from .simple import smooth_functions
+from .simple_models import smooth_functions
 
 # Rows that are judged at most: so many tell the share to half a percent.
 _MOST_ROWS = 4_000

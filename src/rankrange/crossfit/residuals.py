@@ -17,7 +17,7 @@ from sklearn.isotonic import isotonic_regression
 
 from ..core.arrays import Array
 from .choose import outlier_share
-from .opinions import Side, sides
+from .predictions import Side, sides
 
 # The share of residuals that must be small: a half could be fitted exactly where targets repeat.
 _MOST = 0.7
@@ -127,7 +127,7 @@ def _log_ratio(residual: Array, upper: Array) -> tuple[float, float]:
     return (float(np.log(scales[0] / scales[1])) if min(scales) > 0 else 0.0), error
 
 
-def judge_numbers(residual: Array, expected: Array, mass: Array) -> Outliers:
+def outlier_posterior(residual: Array, expected: Array, mass: Array) -> Outliers:
     """Outliers among the rows whose residual is known (not NaN).
 
     p_wrong is the share of residuals of about that size that a normal error does not explain; where the share beyond

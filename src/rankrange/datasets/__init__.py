@@ -1,8 +1,9 @@
 """The paper's data sets by name: `load("monk")` returns a scikit-learn Bunch, `names()` lists what there is.
 
 Monk, Titanic and the two toy sets are made here (`made`), from their rule, their table and a seed. The others are read
-(`files`) from a folder, named by `data_home=` or the environment variable RANKRANGE_DATA (docs/data.md has its format),
-and where that lacks them fetched from OpenML into scikit-learn's cache. Whatever is read is checked first.
+(`files`) from a folder, named by `data_home=` or the environment variable RANKRANGE_DATA (its format is in
+docs/how-to/datasets.md), and where that lacks them fetched from OpenML into scikit-learn's cache. Whatever is read is
+checked first.
 
 Values are as their source has them, not scaled. Binary targets are 0 and 1, multi-label ones an indicator matrix.
 """
@@ -48,8 +49,8 @@ def load(name: str, *, data_home: str | os.PathLike[str] | None = None, download
     name : str
         One of `names()`.
     data_home : path, optional
-        The folder of files to read, before the one named by the environment variable RANKRANGE_DATA (docs/data.md has
-        its format). What OpenML sends is then stored there too.
+        The folder of files to read, before the one named by the environment variable RANKRANGE_DATA (its format
+        is in docs/how-to/datasets.md). What OpenML sends is then stored there too.
     download : bool, default=True
         Whether OpenML may be asked where the folder lacks the files.
     **options

@@ -14,7 +14,7 @@ from sklearn.utils.validation import _check_y, check_consistent_length, check_is
 from ..core.arrays import Array
 from ..core.flips import temperature, tempered, transition_of
 from ..crossfit.models import FittedFolds, Task, ask
-from ..crossfit.simple import simple_opinions
+from ..crossfit.simple_models import simple_predictions
 from ..label_noise import LabelNoiseModel, LabelNoisePosterior
 from .any_model import Judged, Plan, RankedRangeModel, mass_of_rows
 from .linear import warn_of_lost_class
@@ -142,7 +142,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         codes, n_classes = task.codes, len(task.classes)
         weight = None if (mass == 1.0).all() else mass
         folds = None if plan.free else plan.folds
-        simple = simple_opinions(task.X, codes, n_classes, plan.rng, folds, weight)
+        simple = simple_predictions(task.X, codes, n_classes, plan.rng, folds, weight)
         fits = {name: self._cross_fit(task, part) for name, part in self._judges(task, plan, not simple).items()}
         self._report(f"{sum(len(fit.models) for fit in fits.values())} fits judged the rows")
         predictions = {name: fit.out_of_fold for name, fit in fits.items()} | simple

@@ -12,7 +12,7 @@ from sklearn.utils.validation import _check_y, check_consistent_length, check_is
 
 from ..core.arrays import Array
 from ..crossfit.models import FittedFolds, Task, with_targets
-from ..crossfit.residuals import judge_numbers, sizes
+from ..crossfit.residuals import outlier_posterior, sizes
 from ..label_noise import LIKELY
 from .any_model import Judged, Plan, RankedRangeModel
 
@@ -92,13 +92,13 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
         judges = plan.first(_REPEATS)
         residual = of_all = task.y - self._cross_fit(task, judges).out_of_fold
         expected = self._cross_fit(with_targets(task, sizes(residual)), judges).out_of_fold
-        found = judge_numbers(residual, expected, mass)
+        found = outlier_posterior(residual, expected, mass)
         rates = [found.rate]
         for _ in range(_AGAIN):
             if not (found.p_wrong >= LIKELY).any() or (len(rates) > 1 and rates[-1] < rates[-2] + _GROWN):
                 break
             residual = task.y - self._cross_fit(task, judges, found.p_wrong < LIKELY).out_of_fold
-            found = judge_numbers(residual, expected, mass)
+            found = outlier_posterior(residual, expected, mass)
             rates.append(found.rate)
         if len(rates) > 1 and not _better(residual, of_all, np.where(found.p_wrong < LIKELY, mass, 0.0)):
             found = replace(found, harm=False, interval=(0.0, found.interval[1]))

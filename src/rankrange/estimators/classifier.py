@@ -20,6 +20,15 @@ from ..core.threads import threads_for
 from ..solvers import SOLVERS, Settings, solve
 from .class_summary import AoRRLogistic
 from .linear import clean_rows, fitted_elsewhere, group_codes, warn_of_lost_class
+from .on_device import (
+    is_tensor,
+    like,
+    on_device,
+    tensor_labels,
+    tensor_probabilities,
+    tensor_scores,
+    where_they_are_fitted,
+)
 from .on_scans import ScoresScans, checked_rows
 from .weights import class_factors, product_of
 
@@ -48,9 +57,9 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
     ----------
     m : "auto", int, float or RankedRange, default="auto"
         How many of the largest losses to drop. An int is a count, a float in [0, 1] a fraction of the training rows.
-        "auto" chooses it by cross-validation against the labels as they are (docs/auto.md) and drops nothing unless
-        that shows a gain. With a clean validation set it is learnt from the losses of that set (the paper's Algorithm
-        2). A RankedRange stands for m and k together.
+        "auto" chooses it by cross-validation against the labels as they are (docs/how-to/choose_m.md) and drops nothing
+        unless that shows a gain. With a clean validation set it is learnt from the losses of that set (the paper's
+        Algorithm 2). A RankedRange stands for m and k together.
     k : "auto", "adaptive", int or float, default="auto"
         The last rank that is kept, as a count or a fraction. "auto" is all rows, or what a clean validation set says.
         "adaptive" starts at all rows and falls to n/2, n/4, n/8, n/16, n/32 as the training accuracy passes 70, 80, 90,
@@ -89,6 +98,9 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
     operations : None, pair of float or pair of callable, default=None
         How a clean validation set gives the upper and the lower cut. None is the paper's: mean + 1 and mean - 2
         standard deviations of its losses. Two floats, as (0.95, 0.0), are quantiles of them.
+    device : None, str or torch.device, default=None
+        Where to fit NumPy arrays: "cuda" copies them to the GPU, "cpu" runs the same code on the CPU. None fits arrays
+        as ever, and tensors of a GPU where they are. Attributes are NumPy arrays in any case (docs/how-to/gpu.md).
 
     Attributes
     ----------
@@ -166,6 +178,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         warm_start: bool = False,
         stratify: bool = False,
         operations: Any = None,
+        device: Any = None,
     ) -> None:
         super().__init__(
             m,
@@ -182,6 +195,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
             verbose=verbose,
             warm_start=warm_start,
             operations=operations,
+            device=device,
         )
         self.class_weight = class_weight
         self.stratify = stratify
@@ -206,7 +220,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
             Their classes.
         sample_weight : array_like of shape (n_samples,), optional
             A whole weight is a repetition: weight 2 equals the row twice. Other weights are relative: with m="auto" a
-            common factor changes nothing, and C is about weights that average one (docs/auto.md).
+            common factor changes nothing, and C is about weights that average one (docs/explanation/weights.md).
         X_val, y_val : array_like, optional
             Rows whose classes are known to be right; what is "auto" of m and k is then learnt from their losses.
         groups : array_like of shape (n_samples,), optional
@@ -217,8 +231,11 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         AoRRClassifier
             The fitted model itself.
         """
+        X, y, sample_weight = where_they_are_fitted(self, X, y, sample_weight, X_val=X_val, y_val=y_val, groups=groups)
         if fitted_elsewhere(self, X, y, sample_weight, X_val, y_val, groups):
             self.temperature_, self.ordinary_share_ = 1.0, 0.0
+            if hasattr(X, "some"):  # on a device a few rows for the host cost nothing
+                self._calibrate_by(*X.some())
             return self
         self._check_params()
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
@@ -242,11 +259,19 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         del codes  # as long as y; the fit needs the memory
         with threads_for(X):
             self._solve(X, y, given, loss, n_outputs, clean, factor, group_codes(groups, X))
-            self.temperature_ = self._temperature(X, y, weight)
-            self._ask_the_ordinary_line(X, y, weight, loss, n_outputs)
+            self._calibrate(X, y, weight, self.dropped_)
         return self
 
-    def _temperature(self, X: Any, y: Array, weight: Array | None) -> float:
+    def _calibrate_by(self, rows: Array, X: Array, codes: Array, weight: Array | None, share: float) -> None:
+        """Calibrate by some of the rows, which have these numbers and this share of the mass of all."""
+        factor = None if self.class_weight is None else class_factors(self.class_weight, self.classes_, codes, weight)
+        self._calibrate(X, self._encode(codes, X.dtype), product_of(weight, factor), self.dropped_[rows], share)
+
+    def _calibrate(self, X: Any, y: Array, weight: Array | None, dropped: Array, share: float = 1.0) -> None:
+        self.temperature_ = self._temperature(X, y, weight, dropped)
+        self._ask_the_ordinary_line(X, y, weight, dropped, share)
+
+    def _temperature(self, X: Any, y: Array, weight: Array | None, dropped: Array) -> float:
         """The factor of the scores, at most 1, under which labels as they are become most likely: Newton's method.
 
         A fit without the rows that contradict it is too sure of itself. One factor for all scores changes no decision.
@@ -264,10 +289,10 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
             top = Z.max(axis=1)
             own = Z[np.arange(len(Z)), y.astype(np.intp)] - top
             below = np.subtract(Z, top[:, None], out=Z)
-        near = _within_reach(below[:, 0] if below.shape[1] == 1 else below.min(axis=1), ~self.dropped_, weight)
+        near = _within_reach(below[:, 0] if below.shape[1] == 1 else below.min(axis=1), ~dropped, weight)
         return _best_factor(below[near], own[near], None if weight is None else np.asarray(weight)[near])
 
-    def _ask_the_ordinary_line(self, X: Any, y: Array, weight: Array | None, loss: Any, n_outputs: int) -> None:
+    def _ask_the_ordinary_line(self, X: Any, y: Array, weight: Array | None, dropped: Array, share: float) -> None:
         """Where "auto" dropped rows: the line of all rows, and the share of it that makes their labels most likely.
 
         The line through rows that one fits decides better, and is far off on the others, however its scores are scaled.
@@ -275,15 +300,17 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         self.ordinary_share_ = 0.0
         if self.m != "auto" or self.loss != "logistic" or self.m_ == 0:
             return
+        loss, n_outputs = self._loss()
         total = float(X.shape[0] if weight is None else weight.sum())
         design = Design(X, bool(self.fit_intercept))
-        objective = Objective(design, y, loss, self.C_ * total, n_outputs, m=0, k=total, sample_weight=weight)
+        C = self.C_ * total / share
+        objective = Objective(design, y, loss, C, n_outputs, m=0, k=total, sample_weight=weight)
         self._ordinary_line = solve("auto", objective, None, Settings(tol=_ROUGH)).w
         some = np.arange(0, X.shape[0], -(-X.shape[0] // _MANY))
         codes = (y[some] > 0 if n_outputs == 1 else y[some]).astype(np.intp)
         robust, ordinary = self._both_lines(X[some])
         mass = None if weight is None else weight[some]
-        worth = _within_reach(robust.min(axis=1), ~self.dropped_[some], mass) * (1.0 if mass is None else mass)
+        worth = _within_reach(robust.min(axis=1), ~dropped[some], mass) * (1.0 if mass is None else mass)
 
         def cost(share: float) -> float:
             own = joined(robust, ordinary, share)[np.arange(len(some)), codes]
@@ -401,33 +428,40 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         self.coef_ = W[:, : design.d].astype(design.X.dtype)
         self.intercept_ = (W[:, -1] if design.fit_intercept else np.zeros(len(W))).astype(design.X.dtype)
 
-    def decision_function(self, X: Any) -> Array:
+    def decision_function(self, X: Any) -> Any:
         """Scores of the rows of X: (n,) for two classes, positive for classes_[1]; else (n, n_classes)."""
-        scores = self._linear(X)
+        scores: Any = self._linear(X)
         return scores[:, 0] if len(self.classes_) == 2 else scores
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: Any) -> Any:
         """The most likely class of each row of X."""
+        if on_device(X):
+            scores = tensor_scores(self, X)
+            labels = tensor_labels(self.classes_, scores[:, 0] if len(self.classes_) == 2 else scores)
+            return labels if isinstance(labels, np.ndarray) else like(X, labels)
         scores = self.decision_function(X)
         chosen = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
         return self.classes_[chosen]
 
     @available_if(lambda self: self.loss == "logistic")
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: Any) -> Any:
         """Probabilities of the classes, (n, n_classes), under the logistic model; only with loss="logistic".
 
         Where rows were dropped, scores are multiplied by `temperature_` first: the factor under which the labels of all
         training rows, the dropped ones too, are most likely. Where m was chosen, the line through all rows counts
         `ordinary_share_`; no class gets a higher probability than the one that `predict` names.
         """
+        if on_device(X):
+            return like(X, tensor_probabilities(self, X))
         if not getattr(self, "ordinary_share_", 0.0):
             return probabilities_of(getattr(self, "temperature_", 1.0) * self._linear(X))
         return np.concatenate([joined(*self._both_lines(rows), self.ordinary_share_) for rows in checked_rows(self, X)])
 
     @available_if(lambda self: self.loss == "logistic")
-    def predict_log_proba(self, X: Any) -> Array:
+    def predict_log_proba(self, X: Any) -> Any:
         """Logarithms of the probabilities of the classes, (n, n_classes); only with loss="logistic"."""
-        return np.log(self.predict_proba(X))
+        found = self.predict_proba(X)
+        return found.log() if is_tensor(found) else np.log(found)
 
 
 def _within_reach(lowest: Array, kept: Array, mass: Array | None) -> Array:

@@ -27,6 +27,7 @@ from ..crossfit.folds import Report, silent
 from ..crossfit.with_clean import choose_with_validation
 from ..solvers import SOLVERS, Log, Result, Settings, refine, solve
 from ..solvers.multistart import PRODUCTS_FROM
+from .on_device import like, on_device, tensor_scores
 from .on_scans import checked_rows
 from .streaming import Stream
 from .weights import as_count, canonical_rows, is_whole, present_rows, product_of, scale_of, unit_of
@@ -54,6 +55,7 @@ class AoRRLinear(BaseEstimator):
         verbose: int = 0,
         warm_start: bool = False,
         operations: Any = None,
+        device: Any = None,
     ) -> None:
         self.m = m
         self.k = k
@@ -69,6 +71,7 @@ class AoRRLinear(BaseEstimator):
         self.verbose = verbose
         self.warm_start = warm_start
         self.operations = operations
+        self.device = device
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the training rows: a saved model holds no data."""
@@ -292,8 +295,10 @@ class AoRRLinear(BaseEstimator):
         self.lam_, self.lam_hat_ = stream.lam, stream.lam_hat
         self._store_weights(stream.W, design)
 
-    def _linear(self, X: Any) -> Array:
-        """Scores (n, r) of the rows of X."""
+    def _linear(self, X: Any) -> Any:
+        """Scores (n, r) of the rows of X, on the device of X where it is on one."""
+        if on_device(X):
+            return like(X, tensor_scores(self, X))
         check_is_fitted(self, "coef_")
         W = np.atleast_2d(self.coef_).T
         return np.concatenate([rows @ W + self.intercept_ for rows in checked_rows(self, X)])

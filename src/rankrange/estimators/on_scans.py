@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.utils.validation import assert_all_finite, validate_data
 
 from ..core.arrays import Array
+from .on_device import on_device, tensor_score
 
 
 def checked_rows(estimator: Any, X: Any) -> Iterator[Any]:
@@ -79,6 +80,8 @@ class ScoresScans:
                     "leave these out"
                 )
             y, sample_weight = X.__rankrange_targets__()
+        elif on_device(X):
+            return tensor_score(self, X, y, sample_weight)
         elif y is None:
             raise TypeError("score needs y, the targets of the rows of X, got none; pass score(X, y)")
         return float(super().score(X, y, sample_weight))  # type: ignore[misc]

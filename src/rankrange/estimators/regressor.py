@@ -20,6 +20,7 @@ from ..inference.leverage import Diagnostics
 from ..inference.steps import RobustFit, Rows, finish
 from ..inference.table import Summary
 from .linear import AoRRLinear, check_C, clean_rows, fitted_elsewhere, group_codes
+from .on_device import where_they_are_fitted
 from .on_scans import ScoresScans
 from .robust_line import diagnose, prediction_error, summarise
 
@@ -75,6 +76,8 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
     efficiency : float or None, default=None
         Whether an MM-estimate (Tukey's bisquare) of this efficiency at the normal model follows, for example 0.95. It
         withstands as many outliers as the trimmed fit. It takes the place of the reweighted step.
+    device : None, str or torch.device, default=None
+        As in `AoRRClassifier`.
 
     Attributes
     ----------
@@ -140,6 +143,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         operations: Any = None,
         reweight: bool = False,
         efficiency: float | None = None,
+        device: Any = None,
     ) -> None:
         super().__init__(
             m,
@@ -156,6 +160,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
             verbose=verbose,
             warm_start=warm_start,
             operations=operations,
+            device=device,
         )
         self.reweight = reweight
         self.efficiency = efficiency
@@ -180,7 +185,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
             Their targets, numbers.
         sample_weight : array_like of shape (n_samples,), optional
             A whole weight is a repetition: weight 2 equals the row twice. Other weights are relative: with m="auto" a
-            common factor changes nothing, and C is about weights that average one (docs/auto.md).
+            common factor changes nothing, and C is about weights that average one (docs/explanation/weights.md).
         X_val, y_val : array_like, optional
             Rows without outliers; what is "auto" of m and k is then learnt from their losses.
         groups : array_like of shape (n_samples,), optional
@@ -191,11 +196,16 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         AoRRRegressor
             The fitted model itself.
         """
+        X, y, sample_weight = where_they_are_fitted(self, X, y, sample_weight, X_val=X_val, y_val=y_val, groups=groups)
         if hasattr(X, "__rankrange_fit__"):
             check_C(self.C)
+            self._forget_rows()
+            if hasattr(X, "sample_rows"):  # on a device
+                self._shape = X.n_rows, X.n_columns
             if self.reweight or self.efficiency is not None:
                 raise ValueError(
-                    "reweight and efficiency need rows in memory, got a scan; fit the trimmed model without them"
+                    "reweight and efficiency need arrays in memory, got a scan or rows on a device; fit the trimmed "
+                    "model without them"
                 )
         if fitted_elsewhere(self, X, y, sample_weight, X_val, y_val, groups):
             return self
@@ -283,7 +293,8 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
             rows = Rows(X, y, bool(self.fit_intercept), float(self.C_), np.random.default_rng(0))
             coef = np.append(self.coef_, self.intercept_) if self.fit_intercept else self.coef_
             W = np.atleast_2d(np.asarray(coef, dtype=np.float64))
-            self._finished = finish(rows, W, self._kept(), reweight=bool(self.reweight), efficiency=self.efficiency)
+            asked = {"reweight": bool(self.reweight), "efficiency": self.efficiency, "n_starts": int(self.n_starts)}
+            self._finished = finish(rows, W, self._kept(), **asked)
         return self._finished
 
     def _kept(self) -> Array:

@@ -151,7 +151,7 @@ class RobustMaxClassifier(AoRRClassifier):
         if not self.converged_:
             warnings.warn(f"stopped after max_iter={self.max_iter} iterations", ConvergenceWarning, stacklevel=3)
 
-    def _temperature(self, X: Any, y: Array, weight: Array | None) -> float:
+    def _temperature(self, X: Any, y: Array, weight: Array | None, dropped: Array) -> float:
         """No row is dropped, so the scores are left as they are."""
         return 1.0
 

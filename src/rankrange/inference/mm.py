@@ -17,8 +17,8 @@ from .bisquare import FOR_BREAKDOWN, weight
 
 _TOL = 1e-10
 _MOST_STEPS = 2_000
-# Elemental starts of the S-estimate, up to so many rows; steps that screen them, and how many go on.
-_STARTS, _SEARCHED_UP_TO, _SCREEN_STEPS, _GO_ON = 300, 5_000, 2, 5
+# Elemental starts of the S-estimate for each of n_starts, up to so many rows; steps that screen them; how many go on.
+_STARTS, _SEARCHED_UP_TO, _SCREEN_STEPS, _GO_ON = 30, 5_000, 2, 5
 # Steps of the scale while starts are screened.
 _SCALE_STEPS = 4
 
@@ -51,11 +51,11 @@ def m_scale(residuals: Array, p: int, start: Array | None = None, steps: int = 1
     return s
 
 
-def s_estimate(problem: TrimmedSquares, start: Array, rng: np.random.Generator) -> Located:
+def s_estimate(problem: TrimmedSquares, start: Array, rng: np.random.Generator, n_starts: int = 10) -> Located:
     """The S-estimate, searched from `start` (p,) and, with few rows, from elemental starts."""
     B = start[None]
     if problem.n <= _SEARCHED_UP_TO:
-        B = np.concatenate([B, elemental_fits(problem, _STARTS, rng)])
+        B = np.concatenate([B, elemental_fits(problem, _STARTS * n_starts, rng)])
         B, s = _steps(problem, B, _SCREEN_STEPS)
         order = np.argsort(s, kind="stable")[:_GO_ON]
         B = np.concatenate([start[None], B[order]])

@@ -87,7 +87,9 @@ class Rows:
         return J @ covariance @ J.T
 
 
-def finish(rows: Rows, W: Array, kept: Array, *, reweight: bool, efficiency: float | None) -> RobustFit:
+def finish(
+    rows: Rows, W: Array, kept: Array, *, reweight: bool, efficiency: float | None, n_starts: int = 10
+) -> RobustFit:
     """Scale and covariance of a trimmed fit W that keeps some rows, or of the reweighted or MM fit that follows it."""
     b, h = rows.at.inside(W), int(np.count_nonzero(kept))
     r = rows.y - rows.Z @ b
@@ -95,7 +97,7 @@ def finish(rows: Rows, W: Array, kept: Array, *, reweight: bool, efficiency: flo
     if raw_scale <= _rounding(rows.y):
         return _exact_fit(rows, W, r)
     if efficiency is not None:
-        return _mm(rows, b, raw_scale, efficiency)
+        return _mm(rows, b, raw_scale, efficiency, n_starts)
     inside = np.abs(r) <= CUT * raw_scale
     core = factors.spread_of_core(r, CUT * raw_scale)
     cut = float(np.abs(r[kept]).max()) / core if h < rows.n else np.inf
@@ -150,10 +152,10 @@ def _reweighted(
     return RobustFit("reweighted LTS", W, scale, raw_scale, weights, inside, r, cov, rows.rank, _given(rows, resample))
 
 
-def _mm(rows: Rows, b: Array, raw_scale: float, efficiency: float) -> RobustFit:
+def _mm(rows: Rows, b: Array, raw_scale: float, efficiency: float, n_starts: int) -> RobustFit:
     """The S-estimate from the trimmed fit on, and the M-estimate from it."""
     c = constant_of(efficiency)
-    first = s_estimate(rows.problem, b, rows.rng)
+    first = s_estimate(rows.problem, b, rows.rng, n_starts)
     if first.scale <= _rounding(rows.y):
         return _exact_fit(rows, rows.at.as_given(first.b), rows.y - rows.Z @ first.b)
     b = m_estimate(rows.problem, first, c)

@@ -16,12 +16,21 @@ from sklearn.utils import check_random_state
 
 from ..core.arrays import Array
 from ..crossfit.distant_rows import far_rows, odd_rows
-from ..crossfit.folds import Folds, test_parts
-from ..crossfit.opinions import less_sure, tree_opinions
+from ..crossfit.folds import label_folds
+from ..crossfit.members import MEMBERS, MemberTask
+from ..crossfit.predictions import less_sure
 from ..estimators import AoRRClassifier
 from ..label_noise import Costs, LabelNoiseModel, LabelNoisePosterior, NoisePrior, actions, high_leverage_labels
+from .out_of_fold import (
+    Data,
+    Predictions,
+    Report,
+    estimator_predictions,
+    given_predictions,
+    neighbour_predictions,
+    trimmed_predictions,
+)
 from .suspects import LabelIssues
-from .views import Data, Report, Views, foreign_views, given_views, neighbour_view, trimmed_views
 
 # Numbers in a sparse X that is written out for trees, at most.
 _WRITTEN_OUT = 5e7
@@ -130,25 +139,26 @@ def find_label_issues(
     report: Report = print if verbose else (lambda message: None)
     far = np.zeros(len(data.codes), dtype=bool)
     if pred_probs is not None:
-        views = given_views(pred_probs, data)
-        return _tabulate(data, views, _inferred(data, {"model": views.opinion(0)}, far, neighbours, rng, report), costs)
-    few = len(data.classes) == 2 and len(data.codes) <= 4000
-    tests, repeats = test_parts(data.learnt, cv, (2 if few else 1) if n_repeats is None else n_repeats, rng)
+        predictions = given_predictions(pred_probs, data)
+        return _tabulate(
+            data, predictions, _inferred(data, {"model": predictions.member(0)}, far, neighbours, rng, report), costs
+        )
+    folds = label_folds(data.learnt, cv, n_repeats, rng)
     if not own:
-        views = foreign_views(data, X, estimator, tests, repeats, n_jobs, report)
-        members = {"model": views.opinion(0)}
+        predictions = estimator_predictions(data, X, estimator, folds, n_jobs, report)
+        members = {"model": predictions.member(0)}
     else:
         far = far_rows(data.X, data.learnt) | odd_rows(data.X)
         data = data.scaled(far) if estimator is None else data  # a C that was given is about X as it is
-        views = trimmed_views(data, estimator, tests, repeats, far, report)
-        members = {"ordinary": views.opinion(0), "robust": views.opinion(views.best)}
+        predictions = trimmed_predictions(data, estimator, folds.without(far), report)
+        members = {"ordinary": predictions.member(0), "robust": predictions.member(predictions.best)}
     dense = _written_out(data.X) if trees and data.X is not None else None
     if dense is not None:
-        once = tests[repeats == 0]
-        found, settled = tree_opinions(dense, data.learnt, len(data.classes), Folds(~once & ~far, once), rng)
-        members.update(found)
-        report(f"{2 * len(once)} fits of trees; boosting stops at round {settled.stop}")
-    return _tabulate(data, views, _inferred(data, members, far, neighbours, rng, report), costs)
+        once = folds.once().without(far)
+        for name, predict in MEMBERS.items():
+            members.update(predict(MemberTask(dense, data.learnt, len(data.classes), once, rng)))
+            report(f"{name} predicted all rows out of fold")
+    return _tabulate(data, predictions, _inferred(data, members, far, neighbours, rng, report), costs)
 
 
 def _refuse(given: dict[str, Any], rule: str) -> None:
@@ -184,7 +194,7 @@ def _inferred(
     prior = NoisePrior() if (data.learnt == data.codes).all() else NoisePrior(no_error=0.0)
     model, weight = LabelNoiseModel(prior), (~far).astype(np.float64)
     posterior = model.fit(members, data.codes, weight)
-    near = neighbour_view(data, posterior.mean, far, rng) if neighbours and data.X is not None else None
+    near = neighbour_predictions(data, posterior.mean, far, rng) if neighbours and data.X is not None else None
     if near is not None:
         members = {**members, "neighbours": near}
         posterior = model.fit(members, data.codes, weight)
@@ -224,11 +234,11 @@ _COLUMNS: tuple[tuple[str, Any], ...] = (
 )
 
 
-def _tabulate(data: Data, views: Views, found: _Inferred, costs: Costs) -> LabelIssues:
+def _tabulate(data: Data, predictions: Predictions, found: _Inferred, costs: Costs) -> LabelIssues:
     rows, codes, mean, p_wrong = np.arange(len(data.codes)), data.codes, found.posterior.mean, found.p_wrong
     # Posterior and out-of-fold error together: the second ranks rows that the first holds for equally right.
     score = (4.0 * p_wrong + 1.0 - mean[rows, codes]) / 5.0
-    losses = -views.logs[views.best][:, rows, codes].astype(np.float64)
+    losses = -predictions.logs[predictions.best][:, rows, codes].astype(np.float64)
     other = found.p_true.copy()
     other[rows, codes] = -1.0
     best_other = other.argmax(axis=1)
@@ -239,8 +249,8 @@ def _tabulate(data: Data, views: Views, found: _Inferred, costs: Costs) -> Label
     table["row"] = order if data.index is None else data.index[order]
     table["given"], table["suggested"] = data.classes[codes[order]], data.classes[best_other[order]]
     table["p_wrong"], table["loss"] = p_wrong[order], losses[:, order].mean(axis=0)
-    table["distance"] = (losses - views.cuts)[:, order].mean(axis=0)
-    table["cut"] = (losses > views.cuts)[:, order].mean(axis=0)
+    table["distance"] = (losses - predictions.cuts)[:, order].mean(axis=0)
+    table["cut"] = (losses > predictions.cuts)[:, order].mean(axis=0)
     # A high-leverage row may not belong at all: no class is suggested for it.
     table["action"] = actions(p_wrong, np.where(found.far, 0.0, other.max(axis=1)), costs)[order]
     suspects = table[table["action"] != ""]

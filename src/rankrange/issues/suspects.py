@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -39,8 +40,8 @@ class LabelIssues:
         The estimated share of wrong labels, and its 95% interval.
     neighbour_weight : float
         How much the labels of the nearest rows count; 0 where they add nothing to the linear model.
-    opinions : tuple
-        What p_wrong is made of, as (source, weight, out-of-sample probabilities (n, classes)).
+    members : tuple
+        The ensemble that p_wrong is computed from, as (name, weight, out-of-fold probabilities (n, classes)).
     far : ndarray of shape (n,), optional
         Rows that lie far from all others: they train no fit, and where their labels contradict what the others lead to
         expect, the row does not belong and its action is never "relabel".
@@ -77,13 +78,19 @@ class LabelIssues:
     noise_estimate: float
     noise_interval: tuple[float, float]
     neighbour_weight: float
-    opinions: tuple[tuple[str, float, Array], ...] = ()
+    members: tuple[tuple[str, float, Array], ...] = ()
     far: Array | None = None
     ranked: Array | None = None
     index: Array | None = None
     decisions: dict[Any, tuple[str, Any]] = field(default_factory=dict)
     no_error: float = float("nan")
     transition: Array | None = None
+
+    @property
+    def opinions(self) -> tuple[tuple[str, float, Array], ...]:
+        """Deprecated: the old name of `members`."""
+        warnings.warn("LabelIssues.opinions is called members; use that name", FutureWarning, stacklevel=2)
+        return self.members
 
     def top(self, n: int = 20) -> Array:
         """The n most suspect rows, with the columns of the table, whether or not their p_wrong makes them suspects.
@@ -132,11 +139,15 @@ class LabelIssues:
         if decision not in CHOICES:
             raise ValueError(f"a decision is one of {', '.join(CHOICES)}, got {decision!r}; choose one of them")
         self._place(row)  # an error if there is no such row
+        if label is not None and decision != "relabel":
+            raise ValueError(f"a label goes with the decision 'relabel', got label={label!r} with {decision!r}")
         new = None
         if decision == "relabel":
             new = self._suggestion(row) if label is None else label
             if new not in self._labels:
-                raise ValueError(f"a label must be one of those in y, got {new!r} for row {row!r}; choose one of them")
+                raise ValueError(
+                    f"a label must be one of those in y, got {plain(new)!r} for row {plain(row)!r}; choose one of them"
+                )
         self.decisions[row] = (decision, new)
 
     def decided(self) -> tuple[Array, Array]:
@@ -166,14 +177,14 @@ class LabelIssues:
         found = np.flatnonzero(table["row"] == row)
         if not len(found):
             raise ValueError(
-                f"no other label is suggested for a row that is not among the suspects, got row {row!r}; pass label=..."
+                f"a row that is not among the suspects has no suggested label, got row {plain(row)!r}; pass label=..."
             )
         return table["suggested"][found[0]]
 
     def _place(self, row: Any) -> int:
         fits = np.flatnonzero((np.arange(len(self.given)) if self.index is None else self.index) == row)
         if len(fits) != 1:
-            raise ValueError(f"a decision needs the name of one row, got {row!r}, which {len(fits)} rows have")
+            raise ValueError(f"a decision needs the name of one row, got {plain(row)!r}, which {len(fits)} rows have")
         return int(fits[0])
 
     def __len__(self) -> int:
@@ -237,6 +248,11 @@ class LabelIssues:
         )
 
 
+def plain(value: Any) -> Any:
+    """A NumPy scalar as Python's own, so that messages show 71 and not np.int64(71)."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
 # A 95% interval of the share of wrong labels that is wider than this is reported as uncertain.
 WIDE = 0.1
 
@@ -251,7 +267,8 @@ def share_in_words(share: float, interval: tuple[float, float]) -> str:
 def _headline(issues: LabelIssues) -> str:
     """How many suspects there are, and the share of wrong labels."""
     share = share_in_words(issues.noise_estimate, issues.noise_interval)
-    return f"{len(issues)} suspects among {len(issues.score)} rows; wrong labels: {share}"
+    suspects = "1 suspect" if len(issues) == 1 else f"{len(issues)} suspects"
+    return f"{suspects} among {len(issues.score)} rows; wrong labels: {share}"
 
 
 def _pandas(purpose: str) -> Any:

@@ -49,7 +49,7 @@ _GRID_ERROR = 0.004
 
 @dataclass(frozen=True)
 class NoisePrior:
-    """What is assumed before any label is seen. Chosen by log loss on development tables (docs/label_noise.md).
+    """What is assumed before any label is seen, chosen by log loss on development tables.
 
     Parameters
     ----------

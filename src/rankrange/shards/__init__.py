@@ -9,21 +9,22 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .engine import ArrayShard, LazyRows, Shard, Shards, array_shards
     from .fit import fit_on_shards
     from .row_blocks import BLOCK_ROWS, Batch
     from .scanned import Scan, scan
-    from .seam import ArrayShard, LazyRows, Shard, ShardList, Shards, array_shards
+    from .shard_list import ShardList
 
 _HOME_OF = {
-    "ArrayShard": "seam",
+    "ArrayShard": "engine",
     "BLOCK_ROWS": "row_blocks",
     "Batch": "row_blocks",
-    "LazyRows": "seam",
+    "LazyRows": "engine",
     "Scan": "scanned",
-    "Shard": "seam",
-    "ShardList": "seam",
-    "Shards": "seam",
-    "array_shards": "seam",
+    "Shard": "engine",
+    "ShardList": "shard_list",
+    "Shards": "engine",
+    "array_shards": "engine",
     "fit_on_shards": "fit",
     "scan": "scanned",
 }

@@ -17,8 +17,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..core.arrays import Array
+from .engine import ArrayShard, Kernel, cut_chunk, merged
 from .row_blocks import aligned_ranges, as_rows
-from .seam import ArrayShard, Kernel, cut_chunk, merged
 
 # Results are merged in a tree on the workers, so many at a time.
 _FAN_IN = 16

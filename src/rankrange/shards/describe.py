@@ -10,8 +10,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..core.arrays import Array
+from .engine import Shard
 from .row_blocks import BLOCK_ROWS, Batch, TreeSum, aligned_blocks, as_rows, joined, one_thread
-from .seam import Shard
 from .shard_kernels import MOST_CLASSES, Sampling, fold_numbers
 
 

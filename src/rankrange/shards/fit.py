@@ -28,12 +28,12 @@ from ..solvers import Log, Result, multistart
 from ..solvers.descent import Metric, descend
 from ..solvers.multistart import hessian
 from .describe import Description, describe
-from .look import FullData, Look
+from .engine import LazyRows, Shards
+from .evaluation import FullData, Look
+from .holdout import candidates, confirmed
 from .row_blocks import one_thread
-from .seam import LazyRows, Shards
 from .shard_kernels import MOST_CLASSES, Cutting, Interval, Model, Sampling, Sides, dropped, n_sides
 from .shard_steps import Descent
-from .unseen import candidates, confirmed
 
 # Rows of the sample: brackets and metric improve with its root, the search on it takes time in proportion.
 SAMPLE_ROWS = 1 << 17
@@ -77,7 +77,7 @@ def fit_on_shards(shards: Shards, estimator: Any) -> Any:
         The estimator, with the attributes of a fit in memory; `dropped_` is computed when it is asked for.
     """
     estimator._check_params()
-    _check_supported(estimator)
+    check_supported(estimator, getattr(shards, "place", "on shards"))
     rng = np.random.default_rng(check_random_state(estimator.random_state).randint(2**31))
     with one_thread():
         passes = _Passes(estimator.verbose)
@@ -116,20 +116,19 @@ class _Passes:
             print(f"pass {self.count} over the data ({kind})")
 
 
-def _check_supported(estimator: Any) -> None:
+def check_supported(estimator: Any, place: str) -> None:
+    """Raise a ValueError for settings that a fit `place` ("on shards", "on a device") does not take."""
     if estimator.loss not in _LOSSES:
         raise ValueError(
-            f"a fit on shards needs one of the losses {', '.join(_LOSSES)}, got loss={estimator.loss!r}; use another "
+            f"a fit {place} needs one of the losses {', '.join(_LOSSES)}, got loss={estimator.loss!r}; use another "
             "loss, or fit in memory"
         )
     for name, default in (("solver", "auto"), ("stratify", False), ("operations", None), ("warm_start", False)):
         value = getattr(estimator, name, default)
         if value != default:
-            raise ValueError(
-                f"a fit on shards needs {name}={default!r}, got {name}={value!r}; fit in memory for others"
-            )
+            raise ValueError(f"a fit {place} needs {name}={default!r}, got {name}={value!r}; fit in memory for others")
     if isinstance(estimator.k, str) and estimator.k == "adaptive":
-        raise ValueError("a fit on shards needs k as a number or 'auto', got k='adaptive'; fit in memory for it")
+        raise ValueError(f"a fit {place} needs k as a number or 'auto', got k='adaptive'; fit in memory for it")
 
 
 def _first_pass(shards: Shards, estimator: Any, seed: int, passes: _Passes, n_folds: int = 0) -> _Data:
@@ -137,7 +136,7 @@ def _first_pass(shards: Shards, estimator: Any, seed: int, passes: _Passes, n_fo
     if n == 0:
         raise ValueError("a fit needs at least one row, got none in all shards; check the path or the collection")
     columns = shards.n_columns if hasattr(shards, "n_columns") else 1
-    size = min(SAMPLE_ROWS, max(_SAMPLE_NUMBERS // max(columns, 1), 5 * columns, 1000))
+    size = min(getattr(shards, "sample_rows", SAMPLE_ROWS), max(_SAMPLE_NUMBERS // max(columns, 1), 5 * columns, 1000))
     threshold = min(math.floor(size / n * 2.0**64), 2**64 - 1)
     passes("describe")
     sampling = Sampling(seed, threshold, is_classifier(estimator), n_folds)

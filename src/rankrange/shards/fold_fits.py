@@ -17,10 +17,10 @@ from ..core.arrays import Array
 from ..core.losses import LOSSES
 from ..core.objective import Design, Objective
 from ..solvers import Log
+from .engine import Shards
+from .evaluation import FullData
 from .fit import _first_pass, _Passes, _rank
-from .look import FullData
 from .row_blocks import one_thread
-from .seam import Shards
 from .shard_kernels import Evaluation, Fold, Model, Partial, Request, evaluate, fold_numbers
 from .shard_steps import Descent
 

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from scipy.special import softmax
 
 from ..core.arrays import Array
-from ..crossfit.opinions import FoldTrees
+from ..crossfit.trees import FoldTrees
 from ..label_noise import Costs, LabelNoisePosterior
 from .shard_kernels import Model, fold_numbers
 

@@ -20,16 +20,17 @@ from sklearn.utils import check_random_state
 from ..core.arrays import Array
 from ..core.objective import Objective
 from ..core.row_space import RowSpace
-from ..crossfit import opinions
+from ..crossfit import predictions
 from ..crossfit.folds import Folds
+from ..crossfit.trees import FoldTrees, fold_trees
 from ..estimators import AoRRClassifier
 from ..issues.suspects import LabelIssues
 from ..label_noise import LIKELY, Costs, LabelNoiseModel, LabelNoisePosterior, actions
+from .engine import LazyRows, Shard, Shards
 from .fit import _Data, _first_pass, _Passes
 from .fold_fits import fit_folds
 from .fold_models import FoldModels, Judging, Predicted, dense, predict_rows
 from .row_blocks import aligned_blocks, as_rows, one_thread
-from .seam import LazyRows, Shard, Shards
 from .shard_kernels import fold_numbers
 
 # Each fold has two linear fits, and a pass takes eight of them at not much more than half of their price one by one.
@@ -74,11 +75,11 @@ def find_on_shards(
     LabelIssues
         Suspects by their number among all rows. What it holds of every row is computed when it is asked for.
     """
-    found = judge_shards(shards, estimator, cv, trees, random_state, verbose, costs=costs)
+    found = issues_in_shards(shards, estimator, cv, trees, random_state, verbose, costs=costs)
     return found.issues(shards)
 
 
-def judge_shards(
+def issues_in_shards(
     shards: Shards,
     estimator: Any,
     cv: Any,
@@ -88,7 +89,7 @@ def judge_shards(
     every_row: bool = False,
     cut: float | None = None,
     costs: Costs | None = None,
-) -> ShardJudgement:
+) -> ShardIssues:
     """Fit all folds, then the label-noise model, and compute p_wrong of every row; arguments as of `find_on_shards`.
 
     With `every_row` the judgement keeps p_wrong and the loss of each row, 8 bytes per row. `cut` is the share that the
@@ -115,7 +116,7 @@ def judge_shards(
         judging = Judging(members, sample.posterior(members), costs or Costs(), every_row)
         passes("judge")
         suspects = shards.reduce(judge, judging)
-    return ShardJudgement(data, judging, suspects, share, C, passes.count)
+    return ShardIssues(data, judging, suspects, share, C, passes.count)
 
 
 def _checked(estimator: Any) -> Any:
@@ -143,7 +144,7 @@ class _Sample(NamedTuple):
     def of(cls, data: _Data, n_folds: int, fit_intercept: bool) -> _Sample:
         rows, y, weight = data.sample
         codes, n_classes = data.model.codes(y), data.model.n_classes
-        objective = opinions.logistic_objective(rows, codes, n_classes, fit_intercept, weight)
+        objective = predictions.logistic_objective(rows, codes, n_classes, fit_intercept, weight)
         objective = replace(objective, k=objective.total)
         seed = data.sampling.seed
         numbers = np.concatenate(data.description.numbers)
@@ -158,7 +159,7 @@ class _Sample(NamedTuple):
     def searched(self, C: float | None) -> tuple[Array, float, float]:
         """Parameters (2, folds, r, p) of the ordinary and the trimmed fits of the sample, the share cut, and C."""
         share = self.objective.total / self.data.total
-        fits, _, _ = opinions.trimmed_fits(self.objective, self.codes, self.folds, None if C is None else C / share)
+        fits, _, _ = predictions.trimmed_fits(self.objective, self.codes, self.folds, None if C is None else C / share)
         found = fits.sets.C / self.objective.total if C is None else C
         return self._of_columns(fits.W[[0, 2]]), float(fits.shares[2]), found
 
@@ -174,12 +175,12 @@ class _Sample(NamedTuple):
         """The sample without the rows of one fold."""
         return self.objective.rows(np.flatnonzero(self.fold != number), 0, 1)
 
-    def trees(self, rng: np.random.Generator) -> opinions.FoldTrees | None:
+    def trees(self, rng: np.random.Generator) -> FoldTrees | None:
         """Trees grown as in memory; None if they need more numbers than fit."""
         X = self.objective.design.X
         if sp.issparse(X) and X.shape[0] * X.shape[1] > _WRITTEN_OUT:
             return None
-        return opinions.fold_trees(dense(X), self.codes, self.data.model.n_classes, self.folds, rng)
+        return fold_trees(dense(X), self.codes, self.data.model.n_classes, self.folds, rng)
 
     def posterior(self, members: FoldModels) -> LabelNoisePosterior:
         """The label-noise posterior, without what it says of the sample's rows, so that it travels light."""
@@ -298,7 +299,7 @@ def row_values(shard: Shard, message: tuple[str, Judging]) -> Array:
 
 
 @dataclass(frozen=True)
-class ShardJudgement:
+class ShardIssues:
     """What the passes found; `issues` makes the public table of it."""
 
     data: _Data

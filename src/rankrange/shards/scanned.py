@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import Array
+from .engine import Kernel
 from .readers import FileShard, Layout, Npy, Part, pyarrow_module, readable
 from .row_blocks import Batch, split_rows
-from .seam import Kernel, ShardList
+from .shard_list import ShardList
 
 # Copies of fewer bytes than this save less than they cost.
 _LEAST_SPILL = 200_000_000
@@ -242,11 +243,7 @@ def _arrow_layout(
             at += length
     assert first_schema is not None
     names = first_schema.names
-    for role, column in (("target", target), ("weight", weight)):
-        if column is not None and column not in names:
-            raise ValueError(
-                f"{role} must be a column of the table, got {column!r}; it has {', '.join(map(repr, names[:20]))}"
-            )
+    _check_roles(names, target, weight)
     features = tuple(columns) if columns is not None else tuple(n for n in names if n not in (target, weight))
     return tuple(parts), Layout(kind, features, target, weight, _common_dtype(first_schema, features))
 
@@ -272,6 +269,14 @@ def _check_same(expected: Any, found: Any, first: Path, file: Path) -> None:
             raise ValueError(
                 f"all files of a scan must have the same columns, got {name!r} as {here} in {first} and as {there} in "
                 f"{file}; write them with one schema, or scan them apart"
+            )
+
+
+def _check_roles(names: list[str], target: Any, weight: Any) -> None:
+    for role, column in (("target", target), ("weight", weight)):
+        if column is not None and column not in names:
+            raise ValueError(
+                f"{role} must be a column of the table, got {column!r}; it has {', '.join(map(repr, names[:20]))}"
             )
 
 
@@ -405,12 +410,13 @@ def _as_arrow(path: Path, target: Any, weight: Any, columns: Sequence[Any] | Non
     read = arrow_csv.ReadOptions(block_size=_BLOCK_BYTES)
     with readable(str(path), str(path)), arrow_csv.open_csv(_unpacked(path), read) as head:
         schema = head.schema
+    _check_roles(schema.names, target, weight)
     wanted = None if columns is None else [n for n in schema.names if n in {*columns, target, weight}]
     features = [n for n in (schema.names if wanted is None else wanted) if n not in (target, weight)]
     for name in features:
         _check_numbers(name, schema.field(name).type)
     kinds = {name: pyarrow.float64() for name in [*features, *([] if weight is None else [weight])]}
-    convert = arrow_csv.ConvertOptions(column_types=kinds, include_columns=wanted)
+    convert = arrow_csv.ConvertOptions(column_types=kinds, include_columns=wanted, strings_can_be_null=True)
     try:
         with (
             readable(str(path), str(path)),

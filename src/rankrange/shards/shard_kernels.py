@@ -11,8 +11,8 @@ import scipy.sparse as sp
 
 from ..core.arrays import Array
 from ..core.losses import LOSSES
+from .engine import Shard
 from .row_blocks import BLOCK_ROWS, TreeSum, aligned_blocks, as_rows, one_thread
-from .seam import Shard
 
 # More distinct labels than this are numbers, not classes.
 MOST_CLASSES = 10_000

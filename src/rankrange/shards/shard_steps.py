@@ -20,7 +20,7 @@ from ..core.objective import Objective
 from ..solvers.descent import Log, Metric, inverse_hessian, relative
 from ..solvers.inner.band import solve_band
 from ..solvers.multistart import hessian
-from .look import FullData, Look, slopes_of, sums_of, take
+from .evaluation import FullData, Look, slopes_of, sums_of, take
 from .shard_kernels import Rows, Sides, side_sums
 
 # Up to this many parameters the whole Hessian of the sample is built and factored.
@@ -127,9 +127,11 @@ class Local:
 
     @cached_property
     def _loss_hessian(self) -> Array:
-        """The Hessian of the mean of the kept losses as the sample sees it."""
+        """The Hessian of the mean of the kept losses as the sample sees it, or more rows where the engine has them."""
         if self.data.model.by_margin:
             return self._density_of_kinks()
+        if self.sample.n_outputs == 1 and hasattr(self.data.shards, "hessian"):
+            return np.asarray(self.data.shards.hessian(self.data.model, self.look.W, self.look.lower, self.look.upper))
         Z, _, q = self._at_sample
         q = q / max(float(q.sum()), 1e-300)
         if self.sample.n_outputs > 1:
@@ -301,10 +303,11 @@ def _cut_is_clean(look: Look) -> bool:
         return True
     assert look.rows is not None
     tied = np.flatnonzero(look.rows.losses == look.upper.value)
-    if len(tied) > 1000:
-        return False
     X = look.rows.X[tied]
-    X = X.toarray() if sp.issparse(X) else X
+    if sp.issparse(X):
+        if len(tied) > 1000:
+            return False
+        X = X.toarray()
     return bool((X[:1] == X).all() and (look.rows.y[tied] == look.rows.y[tied[0]]).all())
 
 

@@ -24,8 +24,8 @@ _TRIED = 100
 _MOST_STEPS = 300
 # Draws of an elemental start beyond those it needs, for each of its rows.
 _REDRAWN = 20
-# Fits that are taken to the end, rounds of restarts, and fits whose rows restarts come from.
-_ENDS, _ROUNDS, _PARENTS = 20, 3, 4
+# Rounds of restarts, and fits whose rows restarts come from.
+_ROUNDS, _PARENTS = 3, 4
 
 
 class Fits(NamedTuple):
@@ -199,20 +199,20 @@ def screen(problem: TrimmedSquares, B: Array, best: int) -> Fits:
     return Fits(*(part[order] for part in fits))
 
 
-def improve(problem: TrimmedSquares, fits: Fits, count: int, rng: np.random.Generator) -> Fits:
-    """Take fits to the end, then restart from small parts of the rows they keep, in rounds.
+def improve(problem: TrimmedSquares, fits: Fits, count: int, ends: int, rng: np.random.Generator) -> Fits:
+    """Take the `ends` lowest fits to the end, then `count` restarts from few of the rows they keep, in rounds.
 
     Rows that a good fit keeps are mostly regular, so fits of a few of them are good starts: different local minima of
     one valley. Starts drawn from all rows find the valley.
     """
-    fits = problem.exchange(problem.concentrate(fits).best(_ENDS)).best(_ENDS)
+    fits = problem.exchange(problem.concentrate(fits).best(ends)).best(ends)
     size = min(2 * problem.p, problem.h)
     for _ in range(_ROUNDS if size < problem.h else 0):
         of = fits.kept[np.arange(count) % min(len(fits.B), _PARENTS)]
         chance = np.where(of, rng.random(of.shape), 2.0)
         parts = np.zeros(of.shape, dtype=bool)
         np.put_along_axis(parts, np.argpartition(chance, size - 1, axis=1)[:, :size], True, axis=1)
-        ends = problem.concentrate(screen(problem, problem.fit(parts), 2 * _ENDS)).best(_ENDS)
-        ends = problem.exchange(ends)
-        fits = Fits(*(np.concatenate(pair) for pair in zip(fits, ends, strict=True))).best(_ENDS)
+        restarted = problem.concentrate(screen(problem, problem.fit(parts), 2 * ends)).best(ends)
+        restarted = problem.exchange(restarted)
+        fits = Fits(*(np.concatenate(pair) for pair in zip(fits, restarted, strict=True))).best(ends)
     return fits

@@ -20,8 +20,8 @@ from .elemental import TrimmedSquares, elemental_fits, improve, screen, smallest
 _FIRST, _SECOND = 1_000, 10_000
 # Of more rows than that: fewer are tried first, fewer go on, and this relative gain is not worth a step.
 _FIRST_OF_MANY, _SECOND_OF_MANY, _GO_ON_OF_MANY, _SETTLED = 300, 4_000, 3, 1e-9
-# Elemental starts for each of n_starts, and how many go on from the first rows.
-_ELEMENTAL, _GO_ON = 50, 20
+# For each of n_starts: elemental starts, and fits that are taken to the end. How many go on from the first rows.
+_ELEMENTAL, _ENDS, _GO_ON = 50, 2, 20
 # Rows that medians and the whitening are computed from.
 _ENOUGH = 5_000
 # Directions of the columns shorter than this share of the longest do not count.
@@ -165,6 +165,7 @@ def least_trimmed_squares(objective: Objective, start: Array | None, settings: A
 def _ends(rows: _All, starts: list[Array], settings: Any) -> Array:
     """The lowest fit (1, p) of a search on all rows, or on two parts of them, one in the other, if there are many."""
     n, rng, tries = len(rows.y), settings.rng, _ELEMENTAL * settings.n_starts
+    ends = _ENDS * settings.n_starts
     first, go_on = (_FIRST, _GO_ON) if n <= _SECOND else (_FIRST_OF_MANY, _GO_ON_OF_MANY)
     order = np.arange(n) if n <= _SECOND else rng.choice(n, _SECOND_OF_MANY, replace=False)
     order = order if n <= first else rng.permutation(order)
@@ -172,11 +173,11 @@ def _ends(rows: _All, starts: list[Array], settings: Any) -> Array:
     B = np.concatenate([_starts(small, starts), elemental_fits(small, tries, rng)])
     fits = screen(small, B, 2 * go_on)
     if n <= first:
-        return improve(small, fits, tries // 2, rng).B[:1]
+        return improve(small, fits, tries // 2, ends, rng).B[:1]
     large = rows.part(order)
     fits = large.keep(np.concatenate([small.concentrate(fits).best(go_on).B, *(b[None] for b in starts)]))
     restarts = max(tries * _FIRST // (2 * n), 10)  # a pass over more rows costs more, and minima are closer together
-    return (improve(large, fits, restarts, rng) if n <= _SECOND else large.concentrate(fits, 5).best(1)).B[:1]
+    return (improve(large, fits, restarts, ends, rng) if n <= _SECOND else large.concentrate(fits, 5).best(1)).B[:1]
 
 
 def _starts(problem: TrimmedSquares, starts: list[Array]) -> Array:

@@ -8,8 +8,15 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import Array
-from .columns import is_mark
 
+MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "?", "#N/A", "<NA>")
+# What else stands for a missing cell in a column of numbers or dates. Among texts these are often values.
+_MARKS = {
+    *(mark.casefold() for mark in MISSING),
+    *(".", "..", "...", "-", "--", "---", "\u2013", "\u2014", "*", "na", "n.a.", "n.a", "n/d", "nd", "nil", "none"),
+    *("missing", "(missing)", "unknown", "unk", "not known", "not available", "not applicable", "not recorded"),
+    *("#div/0!", "#value!", "#ref!", "#num!", "#name?", "#null!"),
+}
 # Texts that are numbers in this share of their cells are a column of numbers; the rest counts as missing.
 _MOSTLY = 0.95
 # Infinity, and what overflows when it is squared, counts as missing.
@@ -17,6 +24,11 @@ _HUGE = 1e150
 _PAIRS = ({"yes", "no"}, {"y", "n"}, {"true", "false"}, {"t", "f"})
 _YES = {"yes", "y", "true", "t"}
 _DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:.*)?")
+
+
+def is_mark(text: str) -> bool:
+    """Whether a text stands for a missing cell where its column holds numbers or dates."""
+    return text.strip().casefold() in _MARKS
 
 
 def marks_in(column: Any) -> dict[str, int]:

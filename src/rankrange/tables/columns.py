@@ -17,16 +17,9 @@ from typing import Any
 
 from ..errors import UserError
 from ..pages.text import visible
+from .cell_values import is_mark, is_text
 
 # What counts as missing in any column, besides an empty cell.
-MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "?", "#N/A", "<NA>")
-# What else stands for a missing cell in a column of numbers or dates. Among texts these are often values.
-_MARKS = {
-    *(mark.casefold() for mark in MISSING),
-    *(".", "..", "...", "-", "--", "---", "\u2013", "\u2014", "*", "na", "n.a.", "n.a", "n/d", "nd", "nil", "none"),
-    *("missing", "(missing)", "unknown", "unk", "not known", "not available", "not applicable", "not recorded"),
-    *("#div/0!", "#value!", "#ref!", "#num!", "#name?", "#null!"),
-}
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar", " ": "space", ":": "colon"}
 
 
@@ -155,8 +148,6 @@ def typed(
     UserError
         Where a column can be read in two ways, and nobody said which.
     """
-    from .cell_values import is_text
-
     for option, value, known in (("dates", dates, DATES), ("decimal", decimal, DECIMALS)):
         if value is not None and value not in known:
             raise UserError(f"{option} is one of {', '.join(known)}, got {value!r}; leave it out to have it found")
@@ -179,11 +170,6 @@ def _value_type(column: Any) -> Any:
     import pyarrow as pa
 
     return column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-
-
-def is_mark(text: str) -> bool:
-    """Whether a text stands for a missing cell where its column holds numbers or dates."""
-    return text.strip().casefold() in _MARKS
 
 
 def _form_of(name: str, column: Any, dates: str | None, decimal: str | None) -> str | None:

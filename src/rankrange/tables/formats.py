@@ -18,18 +18,18 @@ import zipfile
 import zlib
 from datetime import date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..errors import UserError
 from ..pages.text import visible
-from .columns import MISSING
+from .cell_values import MISSING
 
 if TYPE_CHECKING:
     from .read import Source
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 # A picture becomes so many grey values on each side.
 _SIDE = 16
@@ -46,6 +46,23 @@ _OTHER_KINDS = {
     b"\xfd7zXZ": "an xz file",
     b"\x28\xb5\x2f\xfd": "a zstd file",
 }
+
+
+class Format(NamedTuple):
+    """A format that is read into memory at once: the first bytes of its files, and what makes a pyarrow Table of one."""
+
+    start: bytes
+    load: Callable[[Path], Any]
+
+
+def _load_orc(path: Path) -> Any:
+    import pyarrow.orc
+
+    return pyarrow.orc.read_table(path)
+
+
+# A new format is a function and an entry here.
+FORMATS: dict[str, Format] = {"orc": Format(b"ORC", _load_orc)}
 
 
 def saved_input() -> Path:
@@ -70,8 +87,9 @@ def kind_of(path: Path, head: bytes) -> str:
         return "arrow"
     if head[:4] == b"\xff\xff\xff\xff":
         return "stream"
-    if head[:3] == b"ORC":
-        return "orc"
+    for name, form in FORMATS.items():
+        if head.startswith(form.start):
+            return name
     if (head[:4] == b"PK\x03\x04" and _is_workbook(path)) or head[:4] == b"\xd0\xcf\x11\xe0":
         return "excel"
     for start, what in _OTHER_KINDS.items():
@@ -101,7 +119,7 @@ def load(path: Path, kind: str, zipped: bool, sheet: str | None = None) -> Any:
     path : Path
         The file.
     kind : str
-        "lines", "json", "excel" or "orc".
+        "lines", "json", "excel" or a name in `FORMATS`.
     zipped : bool
         Whether it is a gzip.
     sheet : str or None
@@ -114,13 +132,11 @@ def load(path: Path, kind: str, zipped: bool, sheet: str | None = None) -> Any:
     """
     if kind == "excel":
         return _load_excel(path, sheet)
-    if kind == "orc":
-        import pyarrow.orc
-
+    if kind in FORMATS:
         try:
-            return pyarrow.orc.read_table(path)
+            return FORMATS[kind].load(path)
         except (OSError, ValueError) as error:
-            raise _damaged(path, "ORC", error) from error
+            raise _damaged(path, kind.upper(), error) from error
     if path.stat().st_size > _LIMIT:
         raise UserError(f"JSON of up to 2 GB is read, got more in {path}; save it as Parquet or CSV")
     try:

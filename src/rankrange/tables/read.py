@@ -28,9 +28,10 @@ import numpy as np
 from ..core.arrays import Array
 from ..errors import UserError
 from ..pages.text import visible
-from .columns import DELIMITERS, MISSING, nearest, shown
+from .cell_values import MISSING
+from .columns import DELIMITERS, nearest, shown
 from .columns import find_column as find_column
-from .formats import kind_of, load, saved_input
+from .formats import FORMATS, kind_of, load, saved_input
 from .records import line_count, records
 
 # More columns than this would need more memory than most machines have, one-hot columns not yet counted.
@@ -238,7 +239,7 @@ def open_table(
     place = saved_input() if str(path) == "-" else Path(path)
     head, zipped, size = _head_of(place)
     kind = kind_of(place, head)
-    if kind in ("lines", "json", "excel", "orc"):
+    if kind in ("lines", "json", "excel", *FORMATS):
         held = load(place, kind, zipped, sheet)
         return _checked(Source(place, kind, list(held.schema.names), n_bytes=max(size, held.nbytes), held=held))
     if kind == "csv":

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from . import kernels
-from .doubts import EDGE, FIRM, HALF_LIFE, PRIOR, WAVERING, ClassJudge, LossJudge, Opinion
-from .functional import weighted_sum
+from .cuts import weighted_sum
+from .label_noise import EDGE, FIRM, HALF_LIFE, PRIOR, WAVERING, ClassNoise, LossCut, Prediction
 from .memory import Memory
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class AutoCut(nn.Module):
     def __init__(self, n_samples: int | None = None) -> None:
         super().__init__()
         self.memory = Memory(n_samples, FACTOR)
-        self.judge: ClassJudge | LossJudge = ClassJudge()
+        self.judge: ClassNoise | LossCut = ClassNoise()
         self._room = 0
 
     def forward(
@@ -102,9 +102,9 @@ class AutoCut(nn.Module):
                 "over a group all processes need a memory of one size, got n_samples=None; pass n_samples=len(dataset)"
             )
         judge = self.judge
-        if not n_classes and isinstance(judge, ClassJudge):
-            judge = self.judge = LossJudge().train(self.training)
-        if isinstance(judge, LossJudge) != (n_classes == 0):
+        if not n_classes and isinstance(judge, ClassNoise):
+            judge = self.judge = LossCut().train(self.training)
+        if isinstance(judge, LossCut) != (n_classes == 0):
             raise ValueError("one AoRRLoss(m='auto') judges either classes or losses, got both; use one per task")
         judge.prepare(n_classes, device)
         if sample is not None:
@@ -132,7 +132,7 @@ class AutoCut(nn.Module):
         visited = memory.visits[:-1].nonzero()[:, 0]
         size = memory.n_samples or (int(visited.max()) + 1 if len(visited) else 0)
         rows, known = memory.rows[:size], memory.visits[:size] > 0
-        target = memory.given[:size] if isinstance(self.judge, ClassJudge) else None
+        target = memory.given[:size] if isinstance(self.judge, ClassNoise) else None
         n_classes = 0 if target is None else len(self.judge.sums)
         self.judge.eval()
         weights = self._judged(rows, (rows, known), Batch(rows, target, n_classes, None, known))
@@ -141,7 +141,7 @@ class AutoCut(nn.Module):
 
     def _judged(self, rows: Tensor, before: tuple[Tensor, Tensor] | None, batch: Batch) -> Tensor:
         """Weights by these rows; `before` holds the rows as they were, and whether they were anything."""
-        if isinstance(self.judge, LossJudge) or batch.target is None:
+        if isinstance(self.judge, LossCut) or batch.target is None:
             return self.judge(rows[:, 0], batch.known)
         objected = again = None
         if before is not None:
@@ -149,10 +149,10 @@ class AutoCut(nn.Module):
             objected = (choice != batch.target) & before[1]
             again = objected & (choice == self._first_choice(batch.values, batch))
         if batch.n_classes > SOFTMAX_UP_TO:
-            opinion = Opinion(rows[:, 0], rows[:, 1], objected, again)
+            opinion = Prediction(rows[:, 0], rows[:, 1], objected, again)
         else:
             given = rows.gather(1, batch.target.clamp(min=0)[:, None])[:, 0]
-            opinion = Opinion(given, rows.amax(1), objected, again)
+            opinion = Prediction(given, rows.amax(1), objected, again)
         return self.judge(opinion, batch.target, batch.known)
 
     @staticmethod
@@ -161,8 +161,8 @@ class AutoCut(nn.Module):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         saved = state_dict.get(f"{prefix}judge.sums")
-        if saved is not None and saved.dim() == 1 and isinstance(self.judge, ClassJudge):
-            self.judge = LossJudge().train(self.training)
+        if saved is not None and saved.dim() == 1 and isinstance(self.judge, ClassNoise):
+            self.judge = LossCut().train(self.training)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _gathered(self, own: Batch, group: ProcessGroup) -> tuple[Batch, int]:

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from ..core.ranges import RankedRange
-from .functional import cut_weights, open_cut, ranks_on_device, sum_dtype, weighted_sum
+from .cuts import cut_weights, open_cut, ranks_on_device, sum_dtype, weighted_sum
 
 _DIGIT = 8
 _BASE = 1 << _DIGIT

@@ -1,13 +1,10 @@
 """The ranked range of losses, and the TKML loss of scores, in eager PyTorch: the definition the kernels must meet.
 
-A ranked range is its two cuts. A `cut` is a small tensor (..., 4), one a row, with these columns:
-  LAM, LAM_HAT        the lower cut s_[k] and the upper cut s_[m] (infinite where m = 0)
-  AT_LAM, AT_LAM_HAT  the weight of a loss equal to that cut; where the cuts coincide the first holds it, the other is 0
-A loss strictly between the cuts weighs 1, one outside 0. The cuts are found on detached losses and nothing is ever
+A ranked range is its two cuts (`cuts`). A loss strictly between the cuts weighs 1, one outside 0. The cuts are found on detached losses and nothing is ever
 differentiated through a sort: the gradient of a kept loss is its weight.
 
-Nothing here waits for the device. What NumPy reports as an error and only the values can tell is therefore a result
-here, and a loud one: a NaN among the losses makes the loss and every weight NaN. An infinite loss above the upper cut
+Nothing here waits for the device. What NumPy reports as an error after a look at the values is therefore a
+result here: a NaN among the losses makes the loss and every weight NaN. An infinite loss above the upper cut
 is dropped like any other.
 """
 
@@ -21,11 +18,10 @@ from torch import Tensor
 
 from ..core.ranges import Rank, RankedRange
 from . import kernels
+from .cuts import counts_in_batch, cut_at_ranks, cut_weights, label_mask, sum_dtype, weighted_sum
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
-
-LAM, LAM_HAT, AT_LAM, AT_LAM_HAT = range(4)
 
 
 def ranked_range(
@@ -113,73 +109,6 @@ def select_in_batch(losses: Tensor, keep: RankedRange) -> tuple[Tensor, Any]:
     return found
 
 
-def cut_at_ranks(rows: Tensor, m: int, k: int) -> Tensor:
-    """The cut of each row: two order statistics, and how the values tied with them share what is left."""
-    lam = _of_rank(rows, k)
-    lam_hat = _of_rank(rows, m) if m else torch.full_like(lam, torch.inf)
-    above_k, tied_k = _above_and_tied(rows, lam)
-    above_m, tied_m = _above_and_tied(rows, lam_hat)
-    same = lam == lam_hat
-    at_lam = torch.where(same, k - m, k - above_k) / tied_k
-    at_hat = torch.where(same, 0.0, (above_m + tied_m - m) / tied_m if m else 1.0)
-    broken = rows.isnan().any(-1)
-    columns = (lam, lam_hat, at_lam, at_hat)
-    return torch.stack([column.to(sum_dtype(rows)).masked_fill(broken, torch.nan) for column in columns], -1)
-
-
-def open_cut(losses: Tensor) -> Tensor:
-    """The cut that keeps everything, also for no losses at all."""
-    cut = losses.new_ones(4, dtype=sum_dtype(losses))
-    cut[LAM].fill_(-torch.inf)  # on the device: assignment would copy the number there, and wait
-    cut[LAM_HAT].fill_(torch.inf)
-    return cut
-
-
-def counts_in_batch(keep: RankedRange, n: int) -> tuple[int, int]:
-    """(m, k) as counts for a batch of n; where fractions round to nothing the one rank amid them is kept."""
-    if torch.compiler.is_dynamo_compiling():  # where n may be symbolic
-        return _counts_in_batch(keep.m, keep.k, n)
-    return _remembered_in_batch(keep.m, keep.k, n)
-
-
-def _counts_in_batch(m: Rank, k: Rank, n: int) -> tuple[int, int]:
-    m, k = RankedRange(m, k).masses(n, whole=False)
-    if round(m) < round(k):
-        return round(m), round(k)
-    middle = int((m + k) / 2)
-    return middle, middle + 1
-
-
-_remembered_in_batch = functools.lru_cache(maxsize=256, typed=True)(_counts_in_batch)  # typed: 1 is not 1.0
-
-
-def ranks_on_device(keep: RankedRange, n: Tensor, in_batches: bool = True) -> tuple[Tensor, Tensor]:
-    """`counts_in_batch` (or `RankedRange.counts`) for a number of losses that the device knows and the host may not."""
-    if type(keep) is not RankedRange or (n.is_cpu and not torch.compiler.is_compiling()):
-        size = int(n)
-        counts = (0, 0) if size == 0 else counts_in_batch(keep, size) if in_batches else keep.counts(size)
-        return torch.full_like(n, counts[0]), torch.full_like(n, counts[1])
-    whole = n.double()
-    m, k = (rank * whole if isinstance(rank, float) else torch.full_like(whole, rank) for rank in (keep.m, keep.k))
-    low, high = m.round(), k.round()  # half to even, as Python rounds
-    if in_batches:
-        middle = ((m + k) / 2).floor()
-        low, high = torch.where(low < high, low, middle), torch.where(low < high, high, middle + 1)
-    return low.long(), high.long()
-
-
-def cut_weights(rows: Tensor, cut: Tensor) -> Tensor:
-    """Weights in [0, 1] that sum to k - m in each row; sums and products, so that a NaN cut gives NaN weights."""
-    lam, lam_hat, at_lam, at_hat = cut.unsqueeze(-2).unbind(-1)
-    return ((rows > lam) & (rows < lam_hat)) + at_lam * (rows == lam) + at_hat * (rows == lam_hat)
-
-
-def weighted_sum(rows: Tensor, weights: Tensor, scale: float | Tensor) -> Tensor:
-    """sum of scale * weight * loss in each row; a dropped loss may be infinite and still counts nothing."""
-    kept = torch.where(weights != 0, rows, 0.0).to(weights.dtype)
-    return (kept * (weights * scale)).sum(-1).to(rows.dtype)
-
-
 def tkml(scores: Tensor, target: Tensor, top_k: int, *, two_sided: bool = True, reduction: str = "mean") -> Tensor:
     """Top-k multi-label loss of scores (B, L): the true labels should be among the top_k highest scores.
 
@@ -251,16 +180,6 @@ def _tkml_rows(scores: Tensor, target: Tensor, top_k: int, two_sided: bool) -> T
     return torch.where(broken, poison, losses).to(scores.dtype)
 
 
-def label_mask(target: Tensor, n_labels: int) -> Tensor:
-    """A bool mask (B, L) of the true labels, from a 0/1 mask or from indices padded with -1."""
-    if target.shape[1] == n_labels:
-        return target > 0
-    # One more column takes the padding, so that no value has to be looked at on the host.
-    mask = torch.zeros(len(target), n_labels + 1, dtype=torch.bool, device=target.device)
-    index = target.long()
-    return mask.scatter(1, torch.where(index < 0, n_labels, index), True)[:, :n_labels]
-
-
 def _check_tkml(scores: Tensor, target: Tensor, top_k: int) -> Tensor:
     if scores.dim() != 2 or not scores.is_floating_point():
         raise ValueError(
@@ -319,23 +238,3 @@ def _as_rows(losses: Tensor, dim: int | None) -> Tensor:
     if dim is None:
         return losses if losses.dim() == 1 else losses.reshape(-1)
     return losses.movedim(dim, -1)
-
-
-def _of_rank(rows: Tensor, rank: int) -> Tensor:
-    """The value of this rank, rank 1 the largest. kthvalue selects on a CPU, but is far slower than sort on a GPU."""
-    n = rows.shape[-1]
-    if rows.is_cpu:
-        return rows.kthvalue(n - rank + 1, -1).values
-    return rows.sort(-1, descending=True).values[..., rank - 1]
-
-
-def _above_and_tied(rows: Tensor, cut: Tensor) -> tuple[Tensor, Tensor]:
-    """How many of each row are above the cut, and how many equal it."""
-    cut = cut.unsqueeze(-1)
-    dtype = sum_dtype(rows)
-    return (rows > cut).sum(-1).to(dtype), (rows == cut).sum(-1).to(dtype)
-
-
-def sum_dtype(values: Tensor) -> torch.dtype:
-    """What sums are accumulated in, and cuts kept in: float64 for float64, float32 for everything narrower."""
-    return torch.float64 if values.dtype == torch.float64 else torch.float32

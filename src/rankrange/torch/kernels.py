@@ -278,7 +278,7 @@ def remember(batch: MemoryBatch, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 def _prepared(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor, bool]:
     """Contiguous scores and target, and whether it lists labels; long lists become a mask."""
-    from .functional import label_mask
+    from .cuts import label_mask
 
     by_index = target.shape[1] != scores.shape[1]
     if by_index and target.shape[1] > _MOST_ENTRIES:

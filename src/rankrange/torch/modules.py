@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from ..core.ranges import Rank, RankedRange
 from .auto import AutoCut, has_classes
-from .functional import LAM, LAM_HAT, counts_in_batch, cut_weights, open_cut, select_in_batch, tkml, weighted_sum
+from .cuts import LAM, LAM_HAT, counts_in_batch, cut_weights, open_cut, weighted_sum
+from .functional import select_in_batch, tkml
 from .protect import ClassGuard, weights_inside_classes
 from .stream import StreamingCuts
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.ranges import RankedRange
-from .functional import counts_in_batch, cut_weights, open_cut, sum_dtype, weighted_sum
+from .cuts import counts_in_batch, cut_weights, open_cut, sum_dtype, weighted_sum
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup

@@ -2,7 +2,7 @@
 
 The network was trained on the labels it is asked about, so it is surer of itself than it should be, most of all where
 right labels of hard images were cut by mistake. What tells is how often it repeats its objections: the probability that
-a label is wrong is that of the flip model times the firmness of the objections to its class (`ClassJudge.firmness`).
+a label is wrong is that of the flip model times the firmness of the objections to its class (`ClassNoise.firmness`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core.arrays import Array
-from ..core.flips import LIKELY, POSSIBLE, SURE
 from .auto import SOFTMAX_UP_TO, AutoCut
-from .doubts import ClassJudge
+from .label_noise import ClassNoise
 
 if TYPE_CHECKING:
     from ..issues import LabelIssues
@@ -29,7 +28,7 @@ def suspects_of(auto: AutoCut) -> LabelIssues:
     visits = memory.visits[:-1].cpu().numpy()
     seen = np.flatnonzero(visits)
     width = memory.rows.shape[1]
-    if len(seen) == 0 or width < 2 or not isinstance(judge, ClassJudge):
+    if len(seen) == 0 or width < 2 or not isinstance(judge, ClassNoise):
         raise ValueError(
             f"suspects() needs the remembered probabilities of samples with classes, got {len(seen)} samples of width "
             f"{width}; train with criterion(output, target, index) first"
@@ -53,13 +52,16 @@ def suspects_of(auto: AutoCut) -> LabelIssues:
 
 def _discounted(found: LabelIssues, firmness: Array) -> LabelIssues:
     """The same findings, with each p_wrong multiplied by the firmness of the objections to its class."""
+    from ..label_noise import SURE, actions
+
     assert found.ranked is not None
     p_wrong = found.p_wrong * firmness
     ranked = found.ranked.copy()
     ranked["p_wrong"] = probability = p_wrong[ranked["row"]]
     sure = (ranked["action"] == "relabel") & (probability >= SURE)
-    ranked["action"] = np.where(sure, "relabel", np.where(probability >= LIKELY, "drop", "look"))
-    table = ranked[probability >= POSSIBLE]
+    todo = actions(probability, sure.astype(np.float64))
+    ranked["action"] = np.where(todo == "", "look", todo)
+    table = ranked[todo != ""]
     for part in (ranked, table):
         part["fdr"] = np.cumsum(1.0 - part["p_wrong"]) / np.arange(1, len(part) + 1)
     return replace(found, table=table, ranked=ranked, p_wrong=p_wrong)

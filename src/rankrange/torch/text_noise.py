@@ -16,10 +16,20 @@ not know yet look like noise.
 its words tells the model. Words in random order have no positive gain, whatever the model has learned, because nothing
 predicts them better than their frequencies. Once most documents have a gain, and the median of theirs is two standard
 deviations above 0, documents without one are left out.
+
+**Answers to prompts** (key="reference"). The reference are the losses of the same answers without their prompts. An
+answer is a mixture again: mostly of the words that follow the prompt, sometimes of words that have nothing to do with
+it. Let the gain of an answer be the logarithm of its probability after the prompt minus that without. Its weight is the
+posterior probability of belonging to the prompt,
+    w = (1 - share) exp(gain) / ((1 - share) exp(gain) + share),
+and the share of answers that do not belong follows by EM: it is the mean of 1 - w over recent documents. A model that
+does not use prompts has gains about 0, which identify nothing: all answers weigh 1 until most of them are a hundred
+times as probable after their prompt as without.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -34,6 +44,8 @@ EDGES = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
 MOST = 0.5  # no more than half of a text is taken for noise
 UNTOLD = 0.1  # with more of the text than this in the lower half the model does not yet tell it from noise
 RECENT = 1 << 10  # documents whose gains decide what is usual
+PRIOR = 1.0, 10.0  # answers that do not belong, of so many, before any is seen
+NEVER = 0.01  # an answer that belongs with less probability is left out; 1 / NEVER is a gain that is certain
 FAR = 2.0 / 0.6745  # distances from the median to the upper quartile: two standard deviations of a normal distribution
 
 
@@ -92,9 +104,52 @@ class DocumentGains(nn.Module):
         usual = (middle - FAR * (upper - middle) > 0) & (2 * n_gains > (~self.recent.isnan()).sum())
         return torch.where(usual, 0.0, -torch.inf)
 
+    def share(self) -> Tensor:
+        """The share of recent documents below the limit."""
+        known = ~self.recent.isnan()
+        return ((self.recent < self.limit()) & known).sum() / known.sum().clamp(min=1)
+
+    def weights(self, gains: Tensor) -> Tensor:
+        """1 for a document that is kept, otherwise 0."""
+        return (~(gains < self.limit())).to(gains.dtype)
+
     def update(self, gains: Tensor) -> None:
         """Add the gains of a batch, NaN for a document that has none."""
         self.recent.copy_(torch.cat([self.recent, gains.to(self.recent.dtype)])[-RECENT:])
+
+
+class AnswerNoise(nn.Module):
+    """The share of answers that do not belong to their prompts, from decayed sums over the batches."""
+
+    sums: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("sums", torch.zeros(3))  # answers that do not belong, that do for certain, and all
+
+    def share(self) -> Tensor:
+        """The mean of the posterior probabilities of not belonging; 0 while prompts say little of their answers."""
+        noise, certain, known = self.sums.unbind()
+        return torch.where(2 * certain > known, (noise + PRIOR[0]) / (known + PRIOR[1]), 0.0)
+
+    def weights(self, gains: Tensor) -> Tensor:
+        """The posterior probability that an answer of this gain belongs to its prompt; 0 if it is very small."""
+        share = self.share().to(gains.dtype)
+        weights = torch.sigmoid(gains.nan_to_num() + torch.log1p(-share) - share.log())
+        return torch.where(weights < NEVER, 0.0, weights)
+
+    def update(self, gains: Tensor) -> None:
+        """Let the sums move on by the gains of a batch, NaN for a document that has none."""
+        known = ~gains.isnan()
+        noise = torch.where(known, 1 - self.weights(gains), 0.0)
+        certain = (gains > -math.log(NEVER)).to(noise.dtype)
+        self.sums.mul_(DECAY).add_(torch.stack([noise, certain, known.to(noise.dtype)]).sum(1))
+
+
+def gains_over(reference: Tensor, losses: Tensor, counted: Tensor) -> Tensor:
+    """(documents,) the sum of what the losses lie below those of the reference; NaN for a row without tokens."""
+    gains = torch.where(counted, reference - losses, 0.0).sum(1)
+    return torch.where(counted.any(1), gains, torch.nan)
 
 
 def gains_of(losses: Tensor, target: Tensor, counted: Tensor) -> Tensor:

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from ..core.ranges import Rank, RankedRange
 from .memory import Memory
 from .modules import _batches
-from .text_noise import WARMUP, DocumentGains, TokenNoise, gains_of
+from .text_noise import WARMUP, AnswerNoise, DocumentGains, TokenNoise, gains_of, gains_over
 from .token_passes import Kept, Tokens, kept_mean, mean_of_all, score_all
-from .token_range import checked_key, keeps_all, prepared, ranked
+from .token_range import checked_key, checked_names, keeps_all, prepared, ranked
 from .token_scores import Head, Scores
 
 if TYPE_CHECKING:
@@ -41,7 +41,9 @@ class LinearAoRRLoss(nn.Module):
         Ranks to drop and the last rank to keep; they may be reassigned during training. `m="auto"` estimates how much
         of the text is noise, by token or by sequence, and weighs it down; see `rankrange.torch.text_noise`.
     key : {"excess", "loss", "reference"}, optional
-        What is ranked; see `linear_ranked_range`. m="auto" has rules of its own.
+        What is ranked; see `linear_ranked_range`. m="auto" has rules of its own and takes only "reference", by
+        sequence: `reference` are then the losses of the same answers without their prompts, and answers that do not
+        belong to their prompts are weighed down.
     per : {"token", "sequence"}, default="token"
         What is ranked, or for m="auto" what may be noise: single tokens, or whole documents.
     ignore_index : int, default=-100
@@ -93,16 +95,22 @@ class LinearAoRRLoss(nn.Module):
         n_documents: int | None = None,
     ) -> None:
         super().__init__()
+        checked_names(key, per)
         self.key, self.per, self.ignore_index, self.group = key, per, ignore_index, group
         self.softcap, self.label_smoothing = softcap, label_smoothing
         self.automatic = m == "auto"
         if warmup is None:
             warmup = WARMUP if self.automatic and per == "token" else 0
         self.warmup, self.batches = _batches(warmup, total_batches), 0
-        if self.automatic and key is not None:
-            raise ValueError(f"m='auto' has a rule of its own and ranks by no key, got key={key!r}; leave key out")
+        if self.automatic and (key, per) not in ((None, "token"), (None, "sequence"), ("reference", "sequence")):
+            raise ValueError(
+                f"m='auto' has a rule of its own, got key={key!r} with per={per!r}; leave key out, or compare answers "
+                "to those without a prompt by key='reference' with per='sequence'"
+            )
         self.noise = TokenNoise() if self.automatic and per == "token" else None
-        self.gains = DocumentGains() if self.automatic and per == "sequence" else None
+        self.gains: DocumentGains | AnswerNoise | None = None
+        if self.automatic and per == "sequence":
+            self.gains = DocumentGains() if key is None else AnswerNoise()
         self.memory = Memory(n_documents, _FACTOR) if self.automatic else None
         self._keep = self._checked(m, k)
         self._last: dict[str, Any] = {}
@@ -151,13 +159,12 @@ class LinearAoRRLoss(nn.Module):
 
     @property
     def share(self) -> Tensor:
-        """For m="auto", the estimated share of noise among the tokens, or of recent documents below the limit."""
+        """For m="auto", the estimated share of noise among the tokens or the documents."""
         if self.noise is not None:
             return self.noise.share()
         if self.gains is None:
             raise ValueError(f"share is what m='auto' estimates, got m={self.m!r}; pass m='auto'")
-        known = ~self.gains.recent.isnan()
-        return ((self.gains.recent < self.gains.limit()) & known).sum() / known.sum().clamp(min=1)
+        return self.gains.share()
 
     def _last_call(self, what: str) -> Any:
         if what not in self._last:
@@ -189,6 +196,8 @@ class LinearAoRRLoss(nn.Module):
         """
         tokens, head = prepared(hidden, weight, target, bias, self.ignore_index, self.softcap, self.label_smoothing)
         key = checked_key(self.key, self.per, reference, target)
+        if self.automatic and key == "reference" and self.key is None:
+            raise ValueError("m='auto' compares to a reference with key='reference' and per='sequence'; pass both")
         warm = self.batches < self.warmup
         if self.warmup and self.training:
             self.batches += 1
@@ -196,7 +205,7 @@ class LinearAoRRLoss(nn.Module):
         if self.noise is not None:
             value = self._by_token(tokens, head, index, warm)
         elif self.gains is not None:
-            value = self._by_document(tokens, head, index, warm)
+            value = self._by_document(tokens, head, index, reference, warm)
         elif warm or keeps_all(self._keep):
             value, _, self._last["weights"] = mean_of_all(tokens, head, self.group)
         else:
@@ -233,20 +242,26 @@ class LinearAoRRLoss(nn.Module):
             self._remember(tokens, scores, 1 - weights, index)
         return value
 
-    def _by_document(self, tokens: Tokens, head: Head, index: Tensor | None, warm: bool) -> Tensor:
-        gains_seen = self.gains
-        assert gains_seen is not None
-        if gains_seen.recent.device != tokens.hidden.device:
-            gains_seen.to(tokens.hidden.device)
+    def _by_document(
+        self, tokens: Tokens, head: Head, index: Tensor | None, reference: Tensor | None, warm: bool
+    ) -> Tensor:
+        noise = self.gains
+        assert noise is not None
+        if next(noise.buffers()).device != tokens.hidden.device:
+            noise.to(tokens.hidden.device)
         scores = score_all(tokens, head)
         counted = tokens.counted.view(-1, tokens.length)
         with torch.no_grad():
-            gains = gains_of(scores.nll.view_as(counted), tokens.target.view_as(counted), counted)
+            nll = scores.nll.view_as(counted)
+            if reference is None:
+                gains = gains_of(nll, tokens.target.view_as(counted), counted)
+            else:
+                gains = gains_over(reference.reshape(nll.shape).to(nll.dtype), nll, counted)
             known = self._remembered(gains, index)
-            inside = ~(known < gains_seen.limit()) if not warm else torch.ones_like(counted[:, 0])
-            weights = (inside[:, None] & counted).reshape(-1).to(scores.loss.dtype)
+            inside = noise.weights(known) if not warm else torch.ones_like(known)
+            weights = (inside[:, None] * counted).reshape(-1).to(scores.loss.dtype)
             if self.training:
-                gains_seen.update(self._joined(gains))
+                noise.update(self._joined(gains))
                 self._remember(tokens, scores, 1 - weights, index, gains)
         self._last["weights"] = weights
         return kept_mean(tokens, head, scores, _listed(weights, scores, self._summed()), self.group)

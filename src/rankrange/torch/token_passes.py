@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .functional import sum_dtype
+from .cuts import sum_dtype
 from .token_scores import Head, Scores, add_product_, blocks, logits_of, score, slopes_
 
 if TYPE_CHECKING:

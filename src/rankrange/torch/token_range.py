@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from ..core.ranges import Rank, RankedRange
-from .functional import _as_range, ranks_on_device
+from .cuts import ranks_on_device
+from .functional import _as_range
 from .token_passes import Kept, Tokens, kept_mean, mean_of_all, score_all
 from .token_scores import Head, Scores
 
@@ -207,18 +208,23 @@ def keeps_all(keep: RankedRange) -> bool:
     return keep.m == 0 and isinstance(keep.k, float) and keep.k == 1.0
 
 
-def checked_key(key: str | None, per: str, reference: Tensor | None, target: Tensor) -> str:
-    """The key, by default the excess of tokens and the loss of sequences."""
+def checked_names(key: str | None, per: str) -> None:
+    """An error unless these are names of a key and of a unit."""
     if per not in ("token", "sequence"):
         raise ValueError(f"per must be 'token' or 'sequence', got {per!r}; choose one of the two")
+    if key is not None and key not in KEYS:
+        raise ValueError(f"key must be one of {KEYS}, got {key!r}; choose one of these")
+
+
+def checked_key(key: str | None, per: str, reference: Tensor | None, target: Tensor) -> str:
+    """The key, by default the excess of tokens and the loss of sequences."""
+    checked_names(key, per)
     if per == "sequence" and target.dim() < 2:
         raise ValueError(
             f"per='sequence' needs a target (sequences, length), got shape {tuple(target.shape)}; do not flatten it"
         )
     if key is None:
         key = "reference" if reference is not None else "excess" if per == "token" else "loss"
-    if key not in KEYS:
-        raise ValueError(f"key must be one of {KEYS}, got {key!r}; choose one of these")
     if (key == "reference") != (reference is not None):
         given = "no reference" if reference is None else "a reference"
         raise ValueError(f"key='reference' and reference= belong together, got key={key!r} with {given}; pass both")

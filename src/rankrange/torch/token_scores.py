@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .functional import sum_dtype
+from .cuts import sum_dtype
 from .launching import INTERPRETED, TRITON
 
 if TRITON:

@@ -14,9 +14,10 @@ from ...errors import UserError
 from .. import EXPERIMENTS, experiment
 from .cells import PROTOCOLS, Cell, Plan
 from .printed import Row, moved
+from .publish import write_pages
 from .runner import run_cells
 from .store import Store
-from .tables_page import read_record, write_pages
+from .tables_page import read_record
 
 DESCRIPTION = """\
 Run the paper's experiments and write results.json, results.md and results.html,
@@ -168,7 +169,7 @@ def _with_data(cells: list[Cell], modules: dict[str, ModuleType], download: bool
     for name, reason in missing.items():
         why = "" if "download=True" in reason else f": {reason}"  # the way to fetch it is said below
         _tell(f"  {name}, needed by {', '.join(n for n, module in modules.items() if name in module.NEEDS)}{why}")
-    _tell("set RANKRANGE_DATA to a folder that has them (docs/data.md), or add --download to fetch them from OpenML")
+    _tell("set RANKRANGE_DATA to a folder that has them (docs/how-to/datasets.md), or add --download to use OpenML")
     ready = [cell for cell in cells if cell.dataset not in missing]
     _tell(f"left out: {len(cells) - len(ready)} of {len(cells)} cells; the others run")
     return ready
@@ -184,5 +185,5 @@ def _list(modules: dict[str, ModuleType], download: bool) -> int:
         if lacking:
             print(f"{'':<17}missing: {', '.join(lacking)}")
     if missing:
-        print("Set RANKRANGE_DATA to a folder that has the missing data (docs/data.md), or add --download.")
+        print("Set RANKRANGE_DATA to a folder that has the missing data (docs/how-to/datasets.md), or add --download.")
     return 0

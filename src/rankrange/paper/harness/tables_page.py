@@ -6,13 +6,12 @@ import io
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from ...errors import UserError, missing_package
-from ...tables.write import write_whole
 from .. import EXPERIMENTS, experiment
 from .cells import PROTOCOLS, Claim, Plan, Results, TableSpec
 from .printed import NOT_PRINTED, Row, higher_is_better, rows_of
@@ -54,49 +53,6 @@ class Report:
     about: dict[str, Any]
 
 
-def write_pages(store: Store, folder: Path, readme: Path | None = None, keep: Path | None = None) -> Report:
-    """Read what is finished in a run folder and write all pages.
-
-    Parameters
-    ----------
-    store : Store
-        The run folder.
-    folder : Path
-        Where the pages go.
-    readme : Path or None
-        A README whose block of results is made anew.
-    keep : Path or None
-        Pages of an earlier run: of what is not finished here they hold the place, with their commits.
-
-    Returns
-    -------
-    Report
-        What the pages show.
-    """
-    from .html import as_html
-
-    report = build(store) if keep is None else _onto(earlier(keep), build(store), store)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "figures").mkdir(exist_ok=True)
-    drawn = {name: content for pictures in report.pictures.values() for name, content in pictures.items()}
-    for name, content in drawn.items():
-        write_whole({folder / "figures" / f"{name}.png": content})
-    for old in (folder / "figures").glob("*.png"):
-        if old.stem not in drawn:  # of an earlier run
-            old.unlink()
-    claims = [{"experiment": f.experiment, "protocol": f.protocol, **asdict(f.claim)} for f in report.findings]
-    for name, text in (
-        ("results.json", _json(as_record(report))),
-        ("claims.json", _json(claims)),
-        ("results.md", as_markdown(report)),
-        ("results.html", as_html(report)),
-    ):
-        write_whole({folder / name: text.encode()})
-    if readme is not None:
-        write_whole({readme: with_summary(readme.read_text(encoding="utf-8"), folder).encode()})
-    return report
-
-
 def as_record(report: Report) -> dict[str, Any]:
     """All numbers, with what they were made by: what `rankrange reproduce --compare` reads."""
     made = {name: report.about.get(name) for name in ("size", "commit", "versions", "commits")}
@@ -135,7 +91,7 @@ def earlier(folder: Path) -> Report:
     return Report(rows, _findings(folder), pictures, about)
 
 
-def _onto(kept: Report, new: Report, store: Store) -> Report:
+def onto(kept: Report, new: Report, store: Store) -> Report:
     """The new report; of each experiment and protocol that it has not whole, the one that is kept."""
     there = {cell.key for cell, _, _ in store.finished()}
     plans = {key: experiment(key[0]).cells(Plan(key[1], new.about["size"])) for key in new.pictures}
@@ -202,7 +158,7 @@ def _rounded(row: Row) -> Row:
     return replace(row, **short)  # type: ignore[arg-type]
 
 
-def _json(content: Any) -> str:
+def as_json(content: Any) -> str:
     return json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 

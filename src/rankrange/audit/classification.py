@@ -1,0 +1,249 @@
+"""Classes: logistic regression, the same with the ranked range, and `find_label_issues`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..core.arrays import Array
+from ..core.flips import LIKELY
+from ..core.losses import Logistic, Softmax
+from ..core.objective import Design, Objective
+from ..estimators import AoRRClassifier
+from ..issues.find import find_label_issues
+from ..issues.suspects import LabelIssues
+from .plan import Plan, Progress, choose_penalty, fit_ordinary, fit_robust
+from .target import Target
+from .task_result import Group, Interval, Measure, TaskResult, blinded, facts_of, lost_groups
+
+# Two probabilities this close favour neither label.
+_APART = 0.1
+# Rows that are listed at least, however improbable it is that their labels are wrong.
+_LISTED = 20
+# Up to so many rows linear models are fitted anew to judge labels.
+_JUDGED_ANEW = 100_000
+_JUDGES = {
+    "ordinary": "the ordinary one gives",
+    "robust": "the one that ignores the worst rows",
+    "boosting": "boosted trees",
+    "forest": "a forest",
+    "neighbours": "the labels of the nearest rows",
+    "model": "the given model gives",
+}
+
+
+def study_classification(X: Array, target: Target, plan: Plan, progress: Progress) -> TaskResult:
+    """Judge a target of classes; arguments as in `study_regression`.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, features)
+        The encoded rows.
+    target : Target
+        Their classes.
+    plan : Plan
+        How much work is done.
+    progress : callable
+        Hears of each part of the work.
+
+    Returns
+    -------
+    TaskResult
+        What was found about each row.
+    """
+    codes, names = target.y, target.names
+    n, K = len(codes), len(names)
+    plan = plan.draw(codes)
+    progress("choosing the penalty")
+    penalty = choose_penalty(_objective(X, codes, K), plan)
+    logs = np.empty((2, n, K), dtype=np.float32)
+    fold_m = [0] * plan.n_folds
+    progress(f"fitting both models without part 1 of {plan.n_folds}")
+    for f, part in enumerate(plan.each(_fold, ((X, codes, penalty, plan, f) for f in range(plan.n_folds)))):
+        logs[:, plan.of_fold(f)[1]], fold_m[f] = part
+        if f + 1 < plan.n_folds:
+            progress(f"fitting both models without part {f + 2} of {plan.n_folds}")
+    progress("fitting the model on all rows")
+    labels = np.array(names, dtype=str)[codes]
+    model = fit_robust(AoRRClassifier, X, labels, penalty, plan, plan.n_folds, plan.blocks())
+    progress("looking for wrong labels")
+    # The same penalty judges labels and fits the model: what is told of one holds for the other.
+    issues = _issues(X, target, AoRRClassifier(C=penalty), plan, logs)
+    listed = _listed(issues, target.relabelled)
+    order = listed["row"]
+    wrong = np.where(target.relabelled, 0.0, issues.p_wrong)
+    mean: Array = np.asarray(sum(weight * P for _, weight, P in issues.members))
+    suggested = _others(np.asarray(issues.suggested), codes, mean)
+    place = {name: c for c, name in enumerate(model.classes_.tolist())}
+    weights = _weights(model, [place[name] for name in names])
+    kept = wrong < LIKELY
+    noise = Interval(issues.noise_estimate, *map(float, issues.noise_interval))
+    groups = _groups(codes, names, model.dropped_, wrong)
+    result = TaskResult(
+        task="classes",
+        ordinary_name="logistic regression, all rows",
+        robust_name="AoRR, worst rows ignored",
+        model=model,
+        **facts_of(model, fold_m),
+        measures=_measures(logs, codes, K, kept),
+        losses=-np.log(np.clip(mean[np.arange(n), codes].astype(np.float64), 1e-30, 1.0)),
+        wrong=wrong,
+        order=order,
+        actions=np.where(listed["action"] == "", "look", listed["action"]),
+        suggested=[names[c] for c in suggested[order]],
+        expected=[_said(issues.members, i, (codes[i], suggested[i]), wrong[i], names) for i in order],
+        against=X[order] * (weights[suggested[order]] - weights[codes[order]]),
+        groups=groups,
+        noise=noise.without(float(target.relabelled.mean())),
+        loss_name="log loss",
+        notes=[*lost_groups(groups), *_trust(issues, codes, plan.pred_probs is None and _scored(plan, n))],
+    )
+    # Trees, or probabilities that were given, may know what the two linear models do not. They were mixed so as to fit
+    # these labels, and which of them knows was chosen too: twice the usual distance from chance is asked of them.
+    judges = Interval.of_mean((mean.argmax(axis=1) == codes) * _worth(codes, K))
+    judges = Interval(judges.value, 2.0 * judges.low - judges.value, judges.high)
+    return blinded(result, 1.0 / K, result.measures[1], judges)
+
+
+def _listed(issues: LabelIssues, reviewed: Array) -> Array:
+    """The suspects, and at least the first rows of the ranking: the rows most worth a look, whatever their p_wrong."""
+    assert issues.ranked is not None
+    ranked = issues.ranked[~reviewed[issues.ranked["row"]]]
+    return ranked[(ranked["action"] != "") | (np.arange(len(ranked)) < _LISTED)]
+
+
+def _issues(X: Array, target: Target, judge: AoRRClassifier, plan: Plan, logs: Array) -> LabelIssues:
+    """Wrong labels by the models that the plan names; along time, by the fits on earlier rows alone."""
+    codes = target.judged
+    # On many rows the fits that give the scores judge the labels too: others of the same kind would say the same.
+    if plan.pred_probs is not None or _scored(plan, len(codes)):
+        given = np.exp(logs.astype(np.float64)).mean(axis=0) if plan.pred_probs is None else plan.pred_probs
+        given = given / given.sum(axis=1, keepdims=True)
+        return find_label_issues(X, codes, pred_probs=given, neighbours=False, random_state=plan.seed)
+    return find_label_issues(
+        X,
+        codes,
+        estimator=judge if plan.estimator is None else plan.estimator,
+        cv=plan.folds,
+        neighbours=plan.models == "all" and plan.together is None,
+        trees=plan.models != "linear",
+        learn_from=target.y,
+        random_state=plan.seed,
+    )
+
+
+def _scored(plan: Plan, n: int) -> bool:
+    """Whether the fits that give the scores judge the labels too."""
+    return plan.forward or (plan.models == "linear" and n > _JUDGED_ANEW)
+
+
+_NAMES = {
+    "ordinary": "the linear model",
+    "robust": "the linear model that ignores the worst rows",
+    "boosting": "boosted trees",
+    "forest": "the forest",
+    "neighbours": "the labels of the nearest rows",
+    "model": "the given model",
+}
+
+
+def _trust(issues: LabelIssues, codes: Array, by_scores: bool) -> list[str]:
+    """How good the best model is, and what the interval leaves out."""
+    right = {name: float((P.argmax(axis=1) == codes).mean()) for name, _, P in issues.members}
+    best = max(right, key=lambda name: right[name])
+    name = "the linear model" if by_scores else _NAMES.get(best, best)
+    who = f"{len(right)} kinds of models. The best, {name}," if len(right) > 1 else f"{name} alone, which"
+    notes = [
+        f"Labels were judged by {who} agrees with {right[best]:.1%} of the labels of rows that it has not seen. The "
+        "interval of the share of wrong labels holds what these models cannot tell from chance; it leaves out errors "
+        "that look right to all of them."
+    ]
+    if issues.far is not None and bool((issues.far & (issues.p_wrong >= LIKELY)).any()):
+        count = int((issues.far & (issues.p_wrong >= LIKELY)).sum())
+        notes.append(f"{count:,} of the likely wrong rows lie far from all others: such rows may not belong at all.")
+    return notes
+
+
+def _objective(X: Array, codes: Array, K: int) -> Objective:
+    design, n = Design(X, True), len(codes)
+    if K == 2:
+        return Objective(design, (2 * codes - 1).astype(X.dtype), Logistic(), 1.0, 1, m=0, k=n)
+    return Objective(design, codes, Softmax(), 1.0, K, m=0, k=n)
+
+
+def _fold(X: Array, codes: Array, penalty: float, plan: Plan, f: int) -> tuple[Array, int]:
+    """Log probabilities (2, test rows, K) of the ordinary and the robust fit on the other rows, and m of the latter."""
+    train, test = plan.of_fold(f)
+    X_train, X_test = X[train], X[test]
+    if plan.together is not None:  # rows that may not train may not choose the penalty either
+        penalty = choose_penalty(_objective(X_train, codes[train], int(codes.max()) + 1), plan, train)
+    ordinary = fit_ordinary(AoRRClassifier, X_train, codes[train], penalty)
+    robust = fit_robust(AoRRClassifier, X_train, codes[train], penalty, plan, f, plan.blocks(train))
+    logs = [np.log(np.maximum(fit.predict_proba(X_test), 1e-30)) for fit in (ordinary, robust)]
+    return np.stack(logs), int(robust.m_)
+
+
+def _worth(codes: Array, K: int) -> Array:
+    """What each row counts in balanced accuracy: classes count alike."""
+    return np.asarray((len(codes) / K / np.bincount(codes, minlength=K))[codes])
+
+
+def _measures(logs: Array, codes: Array, K: int, kept: Array) -> list[Measure]:
+    right = logs.argmax(axis=2) == codes
+    worth = _worth(codes, K)
+    own = logs[:, np.arange(len(codes)), codes]
+    found = [
+        Measure.of_rows("accuracy on labels as given", right[0], right[1], percent=True),
+        Measure.of_rows("balanced accuracy on labels as given", right[0] * worth, right[1] * worth, percent=True),
+    ]
+    if not kept.all():
+        found.append(Measure.of_rows("accuracy without likely wrong labels", *right[:, kept], percent=True))
+    return [*found, Measure.of_rows("log loss on labels as given", -own[0], -own[1], higher=False)]
+
+
+def _weights(model: AoRRClassifier, places: list[int]) -> Array:
+    """(K, features): one row per class, in the order of the target's names."""
+    if len(model.coef_) == 1:
+        both = np.concatenate([-0.5 * model.coef_, 0.5 * model.coef_])
+        return both[places]
+    return model.coef_[places]
+
+
+def _others(suggested: Array, codes: Array, mean: Array) -> Array:
+    """The class that is suggested; where that is the given one, the most probable of the others."""
+    same = np.flatnonzero(suggested == codes)
+    other = mean[same].copy()
+    other[np.arange(len(same)), codes[same]] = -np.inf
+    found = suggested.copy()
+    found[same] = other.argmax(axis=1)
+    return found
+
+
+def _said(opinions: Any, i: int, pair: tuple[int, int], wrong: float, names: list[str]) -> str:
+    """What p(wrong) is made of: the mean of all that judge the row, or each of them where they do not agree."""
+    shares = [(name, [float(P[i, c]) for c in pair]) for name, _, P in opinions]
+    mean = [sum(weight * float(P[i, c]) for _, weight, P in opinions) for c in pair]
+    sides = {own > other for _, (own, other) in shares if abs(own - other) > _APART}
+    if len(sides) < 2:
+        told = f"models that have not seen the row give {_gives(mean, pair, names)}"
+    else:
+        parts = [f"{_JUDGES.get(name, name)} {_gives(both, pair, names)}" for name, both in shares]
+        told = f"models that have not seen the row disagree: {'; '.join(parts)}"
+    if mean[0] > mean[1] and wrong >= LIKELY:
+        told += f"; but '{names[pair[0]]}' is often wrong in this table, so '{names[pair[1]]}' is likelier"
+    return told
+
+
+def _gives(shares: list[float], pair: tuple[int, int], names: list[str]) -> str:
+    return ", ".join(f"'{names[c]}' {_percent(p)}" for c, p in zip(pair, shares, strict=True))
+
+
+def _percent(p: float) -> str:
+    p = 100 * p
+    return f"{p:.0f}%" if 1 <= p <= 99 else ("under 1%" if p < 1 else "over 99%")
+
+
+def _groups(codes: Array, names: list[str], dropped: Array, wrong: Array) -> list[Group]:
+    counts = [np.bincount(codes[mask], minlength=len(names)) for mask in (slice(None), dropped, wrong >= LIKELY)]
+    return [Group(name, *(int(count[c]) for count in counts)) for c, name in enumerate(names)]

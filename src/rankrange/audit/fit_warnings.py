@@ -1,0 +1,32 @@
+"""Warnings of the fits of an audit, collected and put into its notes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from sklearn.exceptions import ConvergenceWarning
+
+from ..core.shared_context import SharedContext
+
+
+@contextmanager
+def _recording() -> Iterator[list[Any]]:
+    with warnings.catch_warnings(record=True) as raised:
+        warnings.simplefilter("always")
+        yield raised
+
+
+recorded_warnings = SharedContext(_recording)
+
+
+def warning_texts(raised: Sequence[Any]) -> list[str]:
+    """What the fits warned of, once each. Lost classes have a note of their own."""
+    unproved = any(issubclass(w.category, ConvergenceWarning) for w in raised)
+    others = [
+        w for w in raised if issubclass(w.category, UserWarning) and not issubclass(w.category, ConvergenceWarning)
+    ]
+    kept = list(dict.fromkeys(str(w.message) for w in others if "stratify=" not in str(w.message)))[:5]
+    return [*kept, *(["Some fits ended without a proof that they are the best of their kind."] if unproved else [])]

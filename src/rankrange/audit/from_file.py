@@ -1,0 +1,124 @@
+"""An audit of a file: in memory if it fits (`study`), otherwise out of core (`out_of_core`)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..tables.columns import find_columns
+from ..tables.read import Source, open_table
+from .findings import Audit
+from .memory import fits_memory
+from .out_of_core import NEEDS_ALL_ROWS, OutOfCoreAudit
+from .plan import Progress
+from .study import audit_table, renamed_progress
+
+
+def audit_file(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    target: str | Sequence[str],
+    *,
+    delimiter: str | None = None,
+    encoding: str = "utf-8",
+    sheet: str | None = None,
+    progress: Progress | None = None,
+    tell: Progress | None = None,
+    **options: Any,
+) -> Audit:
+    r"""Audit a file: find the rows that are probably wrong, and how much better a model is that ignores them.
+
+    The file is only read. Where it would not fit into memory, it is read in passes, and its rows are kept as numbers
+    in a temporary folder meanwhile.
+
+    Parameters
+    ----------
+    path : path, or sequence of paths
+        CSV, JSON lines, a JSON array (all also as gzip), Parquet, Arrow, Feather, ORC or Excel; several must have the
+        same columns. "-" is standard input.
+    target : str or sequence of str
+        The column to predict, or several columns of 0 and 1.
+    delimiter : str, optional
+        What separates the columns of CSV: the comma by default, the tab for .tsv.
+    encoding : str, default="utf-8"
+        Of CSV.
+    sheet : str, optional
+        The sheet of a workbook that has several.
+    progress : callable, optional
+        Called with a short text before each stage of the work.
+    tell : callable, optional
+        Deprecated: the old name of `progress`.
+    **options
+        Those of `audit_table`.
+
+    Returns
+    -------
+    Audit
+        Everything that was found.
+
+    Raises
+    ------
+    UserError
+        Where the file or the target cannot be used; the message says why, and what to do.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from rankrange.audit import audit_file
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "table.csv")
+    ...     with open(path, "w") as file:
+    ...         print("x,kind", *(f"{i % 7 + i // 20 * 9},{'ab'[i // 20]}" for i in range(40)), sep="\n", file=file)
+    ...     audit = audit_file(path, "kind")
+    >>> audit.n_rows, audit.n_suspects
+    (40, 0)
+    """
+    source = open_table(path, delimiter=delimiter, encoding=encoding, sheet=sheet)
+    wanted = [target] if isinstance(target, str) else list(target)
+    columns = find_columns(source.names, wanted, source.path)  # before all of the file is read
+    progress = renamed_progress(progress, tell) or (lambda words: None)
+    return audit_source(source, columns, progress=progress, **options)
+
+
+def audit_source(
+    source: Source,
+    target: Sequence[str],
+    *,
+    check: Callable[[str], None] = lambda task: None,
+    progress: Progress,
+    **options: Any,
+) -> Audit:
+    """Audit a file, in memory where it fits, else in passes over the file.
+
+    Parameters
+    ----------
+    source : Source
+        The file.
+    target : sequence of str
+        The column to predict, or several.
+    check : callable
+        Is told the task before anything is fitted, and may raise an error.
+    progress : callable
+        Is told a few words before each part of the work.
+    **options
+        Those of `audit_table`.
+
+    Returns
+    -------
+    Audit
+        Everything that was found.
+    """
+    if can_be_read_out_of_core(source, target, options) and not fits_memory(source):
+        found = OutOfCoreAudit(source, target[0], progress, **options).audit(check)
+        if found is not None:
+            return found
+    progress(f"reading {source.path.name}")
+    table = source.read()
+    return audit_table(table, target, name=source.path.name, source=source, check=check, progress=progress, **options)
+
+
+def can_be_read_out_of_core(source: Source, target: Sequence[str], options: dict[str, Any]) -> bool:
+    """One file of a format that comes in batches, one target, and no option that needs all rows at once."""
+    in_batches = source.kind in ("csv", "parquet", "arrow", "stream") and not source.parts
+    held = any(options.get(name) is not None for name in NEEDS_ALL_ROWS)
+    return in_batches and len(target) == 1 and options.get("task") != "labels" and not held

@@ -1,0 +1,218 @@
+"""Sets of labels: one logistic regression a label, top-k learning (TKML) with the ranked range, and doubtful labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, xlog1py, xlogy
+from scipy.stats import rankdata
+
+from ..core.arrays import Array
+from ..core.losses import TKML
+from ..crossfit.folds import PENALTIES, hold_out
+from ..crossfit.predictions import POOL, label_set_shares
+from ..crossfit.simple_models import smooth_label_sets
+from ..estimators import TKMLClassifier
+from ..estimators.baselines import LogisticPerLabel
+from ..label_noise import LIKELY, POSSIBLE, SURE, LabelNoiseModel, actions
+from ..metrics import top_k_labels
+from .plan import Plan, Progress
+from .target import Target
+from .task_result import Group, Interval, Measure, TaskResult, blinded, facts_of
+
+# Shares of rows to ignore that are tried; TKML has no path over m, so each is a fit.
+_SHARES = (0.0, 0.05, 0.1, 0.2)
+# Folds that choose the penalty, at most: each is as many fits as there are labels.
+_PENALTY_FOLDS = 3
+
+
+def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -> TaskResult:
+    """Judge a target of sets of labels.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, features)
+        The encoded rows.
+    target : Target
+        Their labels as a mask.
+    plan : Plan
+        How much work there is to do.
+    progress : callable
+        Is told what is being done.
+
+    Returns
+    -------
+    TaskResult
+        What was found about each row.
+    """
+    Y, names = target.y, target.names
+    n, L = Y.shape
+    top_k = int(np.clip(round(float(Y.sum(axis=1).mean())), 1, L - 1))
+    plan = plan.draw(np.minimum(Y.sum(axis=1), top_k + 1))
+    progress("choosing the penalty")
+    penalty = _choose_penalty(X, Y, top_k, plan)
+    scores, fold_m = np.empty((2, n, L)), [0] * plan.n_folds
+    progress(f"fitting both models without part 1 of {plan.n_folds}")
+    for f, part in enumerate(plan.each(_fold, ((X, Y, top_k, penalty, plan, f) for f in range(plan.n_folds)))):
+        scores[:, plan.of_fold(f)[1]], fold_m[f] = part
+        if f + 1 < plan.n_folds:
+            progress(f"fitting both models without part {f + 2} of {plan.n_folds}")
+    progress("fitting the model on all rows")
+    model = _fit_robust(X, Y, names, top_k, penalty, plan, plan.n_folds, plan.blocks())
+    progress("looking for wrong labels")
+    cells, noise = _wrong_cells(X, target.judged, expit(scores[0]), plan)
+    noise = noise.without(float((target.judged != Y).mean()))
+    cells[target.relabelled] = 0.0
+    wrong = cells.max(axis=1)
+    order = np.argsort(-wrong, kind="stable")
+    order = order[wrong[order] >= POSSIBLE]
+    # Where some label is surely wrong, it is mended, and only what is as sure with it: the row itself may stay.
+    sure = wrong[order] >= SURE
+    flips = cells[order] >= np.where(sure, SURE, np.minimum(LIKELY, wrong[order]))[:, None]
+    suggested = Y[order] ^ flips
+    worst = cells[order].argmax(axis=1)
+    sign = np.where(Y[order, worst], -1.0, 1.0)
+    place = np.array([model.classes_.tolist().index(name) for name in names])  # the model sorts its labels
+    result = TaskResult(
+        task="labels",
+        ordinary_name="logistic regression a label",
+        robust_name=f"top-{top_k} learning with the ranked range",
+        model=model,
+        **facts_of(model, fold_m),
+        measures=_measures(Y, scores, top_k, wrong < LIKELY),
+        losses=np.asarray(TKML(top_k).value(Y, scores[1]), dtype=np.float64),
+        wrong=wrong,
+        order=order,
+        actions=actions(wrong[order], wrong[order]),
+        suggested=[target.said_labels(mask) for mask in suggested],
+        expected=[_said(Y[i], cells[i], names) for i in order],
+        against=sign[:, None] * X[order] * model.coef_[place[worst]],
+        groups=_groups(Y, cells, names, model.dropped_),
+        noise=noise,
+        loss_name=f"top-{top_k} multi-label loss",
+        top_k=top_k,
+        notes=["The share of wrong labels counts each yes or no of each row on its own."],
+    )
+    always = np.broadcast_to(Y.mean(axis=0), Y.shape)  # what is right if the most frequent labels are always said
+    return blinded(result, float(_right(Y, always, top_k).mean()), result.measures[0])
+
+
+def _choose_penalty(X: Array, Y: Array, top_k: int, plan: Plan, among: Array | None = None) -> float:
+    """scikit-learn's C of the least out-of-fold log loss of the logistic regressions; X are the rows `among` all."""
+    rng, n = plan.rng(1), len(Y)
+    rows = np.sort(rng.choice(n, min(n, plan.penalty_rows), replace=False))
+    folds = plan.folds_among(rows if among is None else among[rows], rng).first(_PENALTY_FOLDS)
+    costs = []
+    for penalty in PENALTIES:
+        cost = 0.0
+        for seen, left_out in zip(folds.train, folds.test, strict=True):
+            train, test = rows[seen], rows[left_out]
+            fit = LogisticPerLabel(top_k, C=penalty, tol=1e-4).fit(X[train], Y[train].astype(int))
+            p = np.clip(expit(fit.decision_function(X[test])), 1e-12, 1 - 1e-12)
+            cost -= float((xlogy(Y[test], p) + xlog1py(~Y[test], -p)).sum())
+        costs.append(cost)
+        if len(costs) > 1 and costs[-1] > costs[-2]:
+            break
+    return PENALTIES[int(np.argmin(costs))]
+
+
+def _fold(X: Array, Y: Array, top_k: int, penalty: float, plan: Plan, f: int) -> tuple[Array, int]:
+    """Scores (2, test rows, L) of fits on the other rows, and m of the robust one."""
+    train, test = plan.of_fold(f)
+    X_train, Y_train = X[train], Y[train].astype(int)
+    if plan.together is not None:  # rows that may not train may not choose the penalty either
+        penalty = _choose_penalty(X_train, Y[train], top_k, plan, train)
+    ordinary = LogisticPerLabel(top_k, C=penalty).fit(X_train, Y_train)
+    robust = _fit_robust(X_train, Y[train], None, top_k, penalty, plan, f, plan.blocks(train))
+    return np.stack([fit.decision_function(X[test]) for fit in (ordinary, robust)]), int(robust.m_)
+
+
+def _fit_robust(
+    X: Array,
+    Y: Array,
+    names: list[str] | None,
+    top_k: int,
+    penalty: float,
+    plan: Plan,
+    stream: int,
+    groups: Array | None = None,
+) -> TKMLClassifier:
+    """TKML-AoRR; m is the share that does best on a fifth of the rows, and 0 unless it gains a standard error."""
+    rng, n = plan.rng(2, stream), len(Y)
+    rows = rng.permutation(n)[: plan.m_rows]
+    held = hold_out(len(rows), len(rows) // 5, np.arange(len(rows)), None if groups is None else groups[rows])
+    test, train = rows[held], np.delete(rows, held)
+    seed = int(rng.integers(2**31))
+    right = []
+    for share in _SHARES:
+        fit = TKMLClassifier(top_k, m=share, C=penalty, random_state=seed)
+        fit.fit(X[train], Y[train].astype(int), groups=None if groups is None else groups[train])
+        right.append(_right(Y[test], fit.decision_function(X[test]), top_k))
+    gains = np.array(right, dtype=np.float64) - right[0]
+    best = int(gains.mean(axis=1).argmax())
+    if gains[best].mean() <= gains[best].std() / np.sqrt(len(test)):
+        best = 0
+    targets: Any = Y.astype(int)
+    if names is not None:
+        targets = [{name for name, true in zip(names, row, strict=True) if true} for row in Y]
+    return TKMLClassifier(top_k, m=_SHARES[best], C=penalty, random_state=seed).fit(X, targets, groups=groups)
+
+
+def _wrong_cells(X: Array, Y: Array, p: Array, plan: Plan) -> tuple[Array, Interval]:
+    """(rows, labels): the probability that this yes or no is wrong; and the share of those that are.
+
+    Each label is two classes, predicted by its logistic regression, by the nearest rows and by smooth functions.
+    """
+    yes = {"logistic": p}
+    # The nearest row may be one of the same group, or a later one.
+    if plan.models == "all" and plan.together is None and len(Y) <= POOL:
+        yes["neighbours"] = label_set_shares(X, Y, plan.rng(3))
+        yes["smooth"] = smooth_label_sets(X, Y, plan.rng(5))
+    found = []
+    for label, given in enumerate(Y.T.astype(np.intp)):
+        members = {name: np.column_stack([1.0 - P[:, label], P[:, label]]) for name, P in yes.items()}
+        found.append(LabelNoiseModel().fit(members, given))
+    share, low, high = np.mean([(one.share, *one.interval) for one in found], axis=0).tolist()
+    return np.column_stack([one.p_wrong for one in found]), Interval(share, low, high)
+
+
+def _right(Y: Array, scores: Array, top_k: int) -> Array:
+    hits = (Y & top_k_labels(scores, top_k)).sum(axis=1)
+    return hits == np.minimum(Y.sum(axis=1), top_k)
+
+
+def _measures(Y: Array, scores: Array, top_k: int, kept: Array) -> list[Measure]:
+    right = np.array([_right(Y, s, top_k) for s in scores])
+    found = [Measure.of_rows(f"top-{top_k} accuracy on labels as given", *right, percent=True)]
+    if not kept.all():
+        name = f"top-{top_k} accuracy without likely wrong rows"
+        found.append(Measure.of_rows(name, *right[:, kept], percent=True))
+    return [*found, Measure.of_rows("average precision", *(_precision(Y, s) for s in scores), percent=True)]
+
+
+def _precision(Y: Array, scores: Array) -> Array:
+    """Label ranking average precision of each row: 1 where there is nothing to rank."""
+    among_all = rankdata(-scores, "max", axis=1)
+    among_true = rankdata(np.where(Y, -scores, np.inf), "max", axis=1)
+    n_true = Y.sum(axis=1)
+    mean = np.where(Y, among_true / among_all, 0.0).sum(axis=1) / np.maximum(n_true, 1)
+    return np.where((n_true == 0) | (n_true == Y.shape[1]), 1.0, mean)
+
+
+def _said(true: Array, wrong: Array, names: list[str]) -> str:
+    """Which labels to add or to take away where that is sure, and which others are in doubt."""
+    parts = []
+    for i in [i for i in np.argsort(-wrong) if wrong[i] >= SURE]:
+        parts.append(f"{'take away' if true[i] else 'add'} '{names[i]}' ({wrong[i]:.0%})")
+    for i in [i for i in np.argsort(-wrong)[:3] if POSSIBLE <= wrong[i] < SURE]:
+        parts.append(f"'{names[i]}' {'should perhaps not' if true[i] else 'may'} be there ({wrong[i]:.0%})")
+    return "; ".join(parts)
+
+
+def _groups(Y: Array, cells: Array, names: list[str], dropped: Array) -> list[Group]:
+    likely = cells >= LIKELY
+    return [
+        Group(name, int(Y[:, j].sum()), int((Y[:, j] & dropped).sum()), int((Y[:, j] & likely[:, j]).sum()))
+        for j, name in enumerate(names)
+    ]

@@ -1,0 +1,258 @@
+"""Audits of tables that would not fit into memory: `audit_source` decides, and reads in parts where it must.
+
+The table is read twice: a sample of its rows decides what the columns are and how they are encoded, then all rows are
+written as plain numbers into a temporary folder. Fits and posteriors are passes over these (`rankrange.shards`). What
+stays in memory is some sixty bytes per row.
+"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import tempfile
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.pipeline import Pipeline
+
+from .. import __version__
+from ..core.arrays import Array
+from ..errors import UserError
+from ..tables.cell_values import numbers_of
+from ..tables.columns import typed
+from ..tables.encode import TableEncoder
+from ..tables.formats import batches, count_rows
+from ..tables.read import Source
+from .evidence import SHOWN, cells_of
+from .findings import Audit
+from .fit_warnings import recorded_warnings, warning_texts
+from .memory import memory_needed, sized
+from .plan import Progress, check_models
+from .target import RowNames, Target, _classes, find_target
+from .task_result import TaskResult
+
+# Rows that decide what the columns are; bytes in memory per row of the table.
+SAMPLE_ROWS = 100_000
+# Options of `audit_table` that an out-of-core audit does not have: with one of them the table is read into memory.
+NEEDS_ALL_ROWS = ("labels_by", "decisions", "group", "time", "estimator", "pred_probs", "embeddings", "images")
+
+
+class OutOfCoreAudit:
+    """An audit in parts: what the table is, its rows as numbers on disk, and what passes over them find."""
+
+    def __init__(
+        self,
+        source: Source,
+        column: str,
+        progress: Progress,
+        *,
+        task: str = "auto",
+        ignore: Sequence[str] = (),
+        seed: int = 0,
+        dates: str | None = None,
+        decimal: str | None = None,
+        models: str = "all",
+        jobs: int | None = None,
+        calibrate: bool | None = None,
+        **of_memory: None,
+    ) -> None:
+        check_models(models)
+        unknown = sorted(set(of_memory) - set(NEEDS_ALL_ROWS))
+        if unknown:
+            raise TypeError(f"an audit has no option {unknown[0]!r}; see rankrange.audit.audit_table for all of them")
+        self.models = models  # jobs play no part, which `_settings` says
+        self.target_forms: dict[str, str] = {}
+        self.source, self.column, self.progress, self.task, self.seed = source, column, progress, task, seed
+        self.ignore, self.forms = list(ignore), (dates, decimal)
+        self.rest = [name for name in source.names if name != column and name not in set(ignore)]
+        self.start = time.perf_counter()
+        if not self.rest:
+            raise UserError(f"a table needs a column besides the target, got only {column} in {source.path}; add one")
+
+    def audit(self, check: Callable[[str], None]) -> Audit | None:
+        """The whole audit; None where the table is needed in memory: for sets of labels, and trees on numbers."""
+        self.progress(f"reading {self.source.path.name}: counting its rows")
+        n, types = count_rows(self.source)
+        sample, numbers = self._sampled(n, types)
+        found = find_target(sample, [self.column], self.task, None, self.forms)
+        if found.task == "numbers":
+            self.target_forms = typed(sample.select([self.column]), dates=self.forms[0], decimal=self.forms[1])[1]
+        if found.task == "labels" or (found.task == "numbers" and self.models == "trees"):
+            return None
+        check(found.task)
+        # Imported only now: most audits fit into memory and need nothing of shards.
+        from ..shards.scanned import scan
+        from .out_of_core_models import classify_out_of_core, regress_out_of_core
+
+        self.rest = [name for name in self.rest if not _counts_rows(sample.column(name), numbers)]
+        encoder = TableEncoder(*self.forms).fit(sample.select(self.rest))
+        folder = tempfile.mkdtemp(prefix="rankrange-")
+        try:
+            with recorded_warnings() as raised:
+                before = len(raised)
+                target = self._encoded(encoder, found, types, n, Path(folder))
+                rows = _ReportedShards(scan(f"{folder}/X.npy", target=f"{folder}/y.npy"), self.progress)
+                if target.task == "classes":
+                    trees = self.models != "linear"
+                    result = classify_out_of_core(rows, target, Path(folder) / "X.npy", self.seed, trees)
+                else:
+                    result = regress_out_of_core(rows, target, Path(folder) / "X.npy", self.seed)
+                words = warning_texts(raised[before:])
+            audit = self._audit_of(target, result, encoder, types, n, words)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        # The reasons of the suspects are read from the folder when they are asked for.
+        weakref.finalize(audit, shutil.rmtree, folder, ignore_errors=True)
+        return audit
+
+    def _sampled(self, n: int, types: dict[str, Any]) -> tuple[Any, Array]:
+        import pyarrow
+
+        from ..shards.shard_kernels import hashed
+
+        self.progress(f"reading {self.source.path.name}: a sample of its {n:,} rows")
+        threshold = np.uint64(min(int(SAMPLE_ROWS / max(n, 1) * 2.0**64), 2**64 - 1))
+        parts, numbers, at = [], [], 0
+        for batch in batches(self.source, [*self.rest, self.column], types):
+            chosen = np.flatnonzero(hashed(self.seed, at, batch.num_rows) <= threshold)
+            parts.append(batch.take(pyarrow.array(chosen)))
+            numbers.append(at + chosen)
+            at += batch.num_rows
+        if not parts:
+            raise UserError(f"a table needs rows, got none in {self.source.path}; add rows")
+        return pyarrow.Table.from_batches(parts), np.concatenate(numbers)
+
+    def _encoded(self, encoder: TableEncoder, found: Target, types: dict[str, Any], n: int, folder: Path) -> Target:
+        """All rows with a target as X.npy and y.npy; the target of all rows."""
+        import pyarrow
+
+        width = len(encoder.owner_)
+        room, needed = shutil.disk_usage(folder).free, 4 * n * width + 8 * n
+        if room < 1.1 * needed:
+            raise UserError(
+                f"an audit beyond memory needs {sized(needed)} of disk in {folder.parent}, got {sized(room)}; make "
+                "room, or name another folder by TMPDIR"
+            )
+        self.progress(f"reading {self.source.path.name}: {n:,} rows as {width:,} numbers each, {sized(needed)} on disk")
+        kept_y, kept_rows, at = [], [], 0
+        with open(folder / "X.npy", "wb") as file:
+            _write_header(file, (n, width))
+            for batch in batches(self.source, [*self.rest, self.column], types):
+                table = pyarrow.Table.from_batches([batch])
+                y = _target_of(typed(table.select([self.column]), self.target_forms)[0].column(0), found)
+                known = np.flatnonzero(~np.isnan(y) if found.task == "numbers" else y >= 0)
+                X = encoder.transform(table.select(self.rest))
+                file.write(np.ascontiguousarray(X[known], dtype=np.float32).data)
+                kept_y.append(y[known])
+                kept_rows.append(at + known)
+                at += batch.num_rows
+            rows, y = np.concatenate(kept_rows), np.concatenate(kept_y)
+            file.seek(0)
+            _write_header(file, (len(rows), width))
+        np.save(folder / "y.npy", y)
+        gone = at - len(rows)
+        notes = [f"{gone:,} rows without a target, or of classes that a sample of the rows does not have, are left out"]
+        return replace(found, y=y, rows=rows, notes=notes if gone else [])
+
+    def _audit_of(
+        self, target: Target, result: TaskResult, encoder: TableEncoder, types: Any, n: int, words: list[str]
+    ) -> Audit:
+        shown = target.rows[result.order[:SHOWN]]
+        beyond = (
+            f"The table would not fit into memory ({sized(memory_needed(self.source))} needed), so it was audited in "
+            f"passes over the file. What is told of its columns comes from a sample of {min(n, SAMPLE_ROWS):,} rows. "
+            "Rows were not compared with each other."
+        )
+        return Audit(
+            name=self.source.path.name,
+            n_rows=n,
+            target=target,
+            result=result,
+            columns=encoder.report_,
+            feature_columns=[encoder.columns_[place]["name"] for place in encoder.owner_],
+            pipeline=Pipeline([("encode", encoder), ("model", result.model)]),
+            settings=self._settings(target, encoder, n),
+            notes=[beyond, *target.notes, *result.notes, *words],
+            cells=cells_of(_picked(self.source, self.rest, shown, types), self.rest, np.arange(len(shown))),
+            seconds=time.perf_counter() - self.start,
+            source=self.source,
+            row_names=RowNames(None, 1),
+        )
+
+    def _settings(self, target: Target, encoder: TableEncoder, n: int) -> dict[str, str]:
+        from .out_of_core_models import FOLDS
+
+        return {
+            "task": target.task,
+            "target": self.column,
+            "ignored columns": ", ".join(dict.fromkeys(self.ignore)) or "none",
+            "rows and columns": f"{n:,} x {len(self.source.names):,}, {len(encoder.owner_):,} features after encoding",
+            "cross-validation": f"{FOLDS} folds by row number",
+            "read": "in passes, because it would not fit into memory",
+            "models": "linear" if self.models == "linear" or target.task == "numbers" else "linear, trees of a sample",
+            "jobs": "1, because passes are not made side by side",
+            "m chosen on": "a sample, confirmed on all other rows",
+            "seed": str(self.seed),
+            "rankrange": __version__,
+            "Python": platform.python_version(),
+        }
+
+
+class _ReportedShards:
+    """Shards that say each pass."""
+
+    def __init__(self, rows: Any, progress: Progress) -> None:
+        self.rows, self.progress, self.count = rows, progress, 0
+        self.columns, self.n_rows, self.n_columns = rows.columns, rows.n_rows, rows.n_columns
+
+    def reduce(self, kernel: Any, message: Any) -> Any:
+        """Say the pass, and run it."""
+        self.count += 1
+        fits = len(getattr(message, "requests", ())) or 1
+        what = f"{kernel.__name__.replace('_', ' ')}{f', {fits} fits' if fits > 1 else ''}"
+        self.progress(f"pass {self.count} over {self.n_rows:,} rows ({what})")
+        return self.rows.reduce(kernel, message)
+
+    def map_lazy(self, kernel: Any, message: Any) -> Any:
+        """One result per shard."""
+        return self.rows.map_lazy(kernel, message)
+
+
+def _counts_rows(column: Any, numbers: Array) -> bool:
+    """Whether the column numbers the rows, which the sample alone would not tell the encoder."""
+    values, kind, _ = numbers_of(column)
+    return kind == "whole numbers" and values is not None and len(set((values - numbers).tolist())) == 1
+
+
+def _target_of(column: Any, found: Target) -> Array:
+    """Codes of the names that the sample has, -1 for others; or numbers, NaN where there is none."""
+    numbers, kind, _ = numbers_of(column)
+    if found.task == "numbers":
+        return np.full(len(column), np.nan) if numbers is None else numbers
+    here = _classes(found.columns[0], column, numbers, kind)
+    place = {name: code for code, name in enumerate(found.names)}
+    return np.array([*(place.get(name, -1) for name in here.names), -1], dtype=np.int32)[here.y]
+
+
+def _write_header(file: Any, shape: tuple[int, int]) -> None:
+    header = {"descr": np.dtype(np.float32).str, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
+
+
+def _picked(source: Source, columns: list[str], rows: Array, types: Any) -> Any:
+    """These rows of the file, in their order."""
+    import pyarrow
+
+    order, parts, at = np.argsort(rows, kind="stable"), [], 0
+    wanted = rows[order]
+    for batch in batches(source, columns, types):
+        here = wanted[(wanted >= at) & (wanted < at + batch.num_rows)] - at
+        parts.append(batch.take(pyarrow.array(here)))
+        at += batch.num_rows
+    return pyarrow.Table.from_batches(parts).take(pyarrow.array(np.argsort(order, kind="stable")))

@@ -1,0 +1,212 @@
+"""Judges of tables beyond memory: what `classes` and `amounts` find, from passes over rows that are on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.preprocessing import RobustScaler
+
+from ..core.arrays import Array
+from ..core.flips import POSSIBLE
+from ..crossfit.residuals import Widths
+from ..estimators import AoRRClassifier, AoRRRegressor
+from ..label_noise import actions
+from ..shards.fit import fit_on_shards
+from ..shards.fold_fits import regress_folds
+from ..shards.label_issues import ShardIssues, issues_in_shards
+from ..shards.shard_kernels import fold_numbers
+from .classification import _LISTED, _gives, _weights
+from .regression import outlying, regression_result
+from .target import Target
+from .task_result import Group, Interval, Measure, TaskResult, blinded, facts_of, listed_actions, lost_groups
+
+# Fits of two models for each fold share their passes, eight in all.
+FOLDS = 4
+_SOME_ROWS = 100_000
+_NORMAL = 1.96
+
+
+# ---- classes ---------------------------------------------------------------------------------------------------------
+
+
+def classify_out_of_core(rows: Any, target: Target, X: Path, seed: int, trees: bool = True) -> TaskResult:
+    """Judge a target of classes by passes over `rows`, whose features are in the file X; `trees` may judge as well."""
+    model = fit_on_shards(rows, AoRRClassifier(C="auto", random_state=seed, tol=1e-4))
+    judge = AoRRClassifier(C=model.C_)
+    found = issues_in_shards(rows, judge, FOLDS, trees, seed, 0, every_row=True, cut=model.m_ / len(target.y))
+    names, present = target.names, model.classes_.astype(np.intp)
+    model.classes_ = np.array(names, dtype=str)[present]
+    suspects, todo = _listed(found)
+    order = suspects["row"].astype(np.intp)
+    every = np.concatenate(found.suspects.rows, axis=1)
+    wrong, losses = every[0], every[1]
+    dropped = model.dropped_ = np.asarray(model.dropped_)
+    given, other = present[suspects["given"]], present[suspects["suggested"]]
+    weights = np.zeros((len(names), model.coef_.shape[1]))
+    weights[present] = _weights(model, list(range(len(present))))
+    groups = _groups_of(found.suspects.sums, target, dropped, present)
+    result = TaskResult(
+        task="classes",
+        ordinary_name="logistic regression, all rows",
+        robust_name="AoRR, worst rows ignored",
+        model=model,
+        **facts_of(model, [round(model.m_ * (1 - 1 / FOLDS))] * FOLDS),
+        measures=_measures_of(found.suspects.sums),
+        losses=losses,
+        wrong=wrong,
+        order=order,
+        actions=todo,
+        suggested=[names[c] for c in other.tolist()],
+        expected=_said_of(suspects, given, other, names),  # type: ignore[arg-type]
+        against=_Against(X, order, weights, other, given),  # type: ignore[arg-type]
+        groups=groups,
+        noise=Interval(found.posterior.share, *found.posterior.interval),
+        loss_name="log loss",
+        notes=lost_groups(groups),
+    )
+    return blinded(result, 1.0 / len(present), result.measures[1])
+
+
+def _listed(found: ShardIssues) -> tuple[Array, Array]:
+    """The suspects, and at least the first rows of the ranking, as in memory; and what to do about each."""
+    ranked = found.ranked
+    listed = (actions(ranked["p_wrong"], ranked["p_suggested"]) != "") | (np.arange(len(ranked)) < _LISTED)
+    return ranked[listed], listed_actions(ranked["p_wrong"], ranked["p_suggested"])[listed]
+
+
+class _said_of:
+    """Why each suspect is one, in words, made when it is asked for: there may be millions."""
+
+    def __init__(self, suspects: Array, given: Array, other: Array, names: list[str]) -> None:
+        self.suspects, self.given, self.other, self.names = suspects, given, other, names
+
+    def __getitem__(self, rank: int) -> str:
+        one, pair = self.suspects[rank], (int(self.given[rank]), int(self.other[rank]))
+        shares = [float(np.exp(-one["loss"])), float(one["predicted"])]
+        return f"models that have not seen the row give {_gives(shares, pair, self.names)}"
+
+
+class _Against:
+    """How much each feature speaks against a suspect's label; rows are read when they are asked for."""
+
+    def __init__(self, X: Path, order: Array, weights: Array, other: Array, given: Array) -> None:
+        self.X, self.order, self.weights, self.other, self.given = X, order, weights, other, given
+
+    def __getitem__(self, part: slice) -> Array:
+        rows = np.load(self.X, mmap_mode="r")[self.order[part]]
+        return np.asarray(rows * (self.weights[self.other[part]] - self.weights[self.given[part]]), dtype=np.float32)
+
+
+def _groups_of(sums: Any, target: Target, dropped: Array, present: Array) -> list[Group]:
+    cut = np.bincount(target.y[dropped], minlength=len(target.names))
+    return [
+        Group(target.names[code], int(sums[0, place]), int(cut[code]), int(sums[1, place]))
+        for place, code in enumerate(present.tolist())
+    ]
+
+
+def _measures_of(sums: Any) -> list[Measure]:
+    """The scores of both models from sums over all rows (`Suspects`), with intervals from sums of squares."""
+    by_class, total = sums, sums.sum(axis=1)
+    n, likely = total[0], total[1]
+    rows = by_class[0]
+    balanced = [by_class[i] / rows for i in (2, 3, 4)]
+    found = [
+        _share("accuracy on labels as given", total[2:5] / n, n),
+        _balanced("balanced accuracy on labels as given", balanced, rows),
+    ]
+    if likely:
+        found.append(_share("accuracy without likely wrong labels", total[5:8] / (n - likely), n - likely))
+    both = [_interval(total[8 + v] / n, total[10 + v] / n, n, 0.0, np.inf) for v in (0, 1)]
+    gain = _interval((total[8] - total[9]) / n, total[12] / n, n, -np.inf, np.inf)
+    return [*found, Measure("log loss on labels as given", False, False, both[0], both[1], gain)]
+
+
+def _interval(mean: float, square: float, n: float, low: float, high: float) -> Interval:
+    error = _NORMAL * np.sqrt(max(square - mean**2, 0.0) / n)
+    return Interval(float(mean), float(mean - error), float(mean + error)).within(low, high)
+
+
+def _share(name: str, shares: Array, n: float) -> Measure:
+    ordinary, robust, apart = map(float, shares)
+    gain = _interval(robust - ordinary, apart, n, -1.0, 1.0)
+    both = [_interval(v, v, n, 0.0, 1.0) for v in (ordinary, robust)]
+    return Measure(name, True, True, both[0], both[1], gain)
+
+
+def _balanced(name: str, shares: list[Array], rows: Array) -> Measure:
+    ordinary, robust, apart = shares
+    spread = [np.sqrt((v * (1.0 - v) / rows).sum()) / len(rows) for v in (ordinary, robust)]
+    moved = np.sqrt((np.maximum(apart - (robust - ordinary) ** 2, 0.0) / rows).sum()) / len(rows)
+    means = [float(v.mean()) for v in (ordinary, robust)]
+    both = [Interval(m, m - _NORMAL * e, m + _NORMAL * e).within(0.0, 1.0) for m, e in zip(means, spread, strict=True)]
+    gain = means[1] - means[0]
+    return Measure(name, True, True, both[0], both[1], Interval(gain, gain - _NORMAL * moved, gain + _NORMAL * moved))
+
+
+# ---- numbers ---------------------------------------------------------------------------------------------------------
+
+
+def regress_out_of_core(rows: Any, target: Target, X: Path, seed: int) -> TaskResult:
+    """Judge a target of numbers by passes over `rows`, whose features are in the file X."""
+    scaler = RobustScaler(unit_variance=True).fit(target.y[:: 1 + len(target.y) // _SOME_ROWS, None])
+    y = scaler.transform(target.y[:, None])[:, 0].astype(np.float32)
+    np.save(X.parent / "y.npy", y)
+    ordinary = fit_on_shards(rows, AoRRRegressor(0, 1.0, C="auto", random_state=seed, tol=1e-4))
+    fitted = fit_on_shards(rows, AoRRRegressor(C=ordinary.C_, random_state=seed, tol=1e-4))
+    fitted.dropped_ = np.asarray(fitted.dropped_)
+    guess = _unseen_guesses(X, *regress_folds(rows, (ordinary, fitted), FOLDS, seed))
+    residual = y - guess[1]
+    width = _widths(residual, X)
+    wrong, noise = _outlying_of_all(residual / width)
+    order = np.flatnonzero(wrong >= POSSIBLE)
+    order = order[np.argsort(-np.abs(residual[order] / width[order]), kind="stable")]
+    return regression_result(
+        target,
+        scaler,
+        fitted,
+        [round(fitted.m_ * (1 - 1 / FOLDS))] * FOLDS,
+        errors=y - guess,
+        residual=residual,
+        width=width,
+        wrong=wrong,
+        order=order,
+        noise=noise,
+        rows=np.load(X, mmap_mode="r")[order],
+    )
+
+
+def _widths(residual: Array, X: Path) -> Array:
+    """`Widths` of some of the rows, for all."""
+    rows, step = np.load(X, mmap_mode="r"), 1 + len(residual) // _SOME_ROWS
+    found = Widths.of(residual[::step].astype(np.float64), np.asarray(rows[::step]))
+    return np.concatenate(
+        [found.of_rows(rows[start : start + (1 << 17)]) for start in range(0, len(rows), 1 << 17)]
+    ).astype(np.float32)
+
+
+def _outlying_of_all(residual: Array) -> tuple[Array, Interval]:
+    """`outlying` of some of the residuals, and in between for the others: each side has a width of its own."""
+    some = residual[:: 1 + len(residual) // _SOME_ROWS].astype(np.float64)
+    of_some, noise = outlying(some)
+    wrong = np.zeros(len(residual), dtype=np.float32)
+    for side, told in ((residual >= 0, some >= 0), (residual < 0, some < 0)):
+        if told.any():
+            sizes, order = np.abs(some[told]), np.argsort(np.abs(some[told]))
+            farther = np.maximum.accumulate(of_some[told][order])
+            wrong[side] = np.interp(np.abs(residual[side]), sizes[order], farther)
+    return wrong, noise
+
+
+def _unseen_guesses(X: Path, ends: Array, seed: int) -> Array:
+    """What both models expect of each row (2, n), by the fits without its fold."""
+    rows = np.load(X, mmap_mode="r")
+    guess = np.empty((2, len(rows)), dtype=np.float32)
+    for start in range(0, len(rows), 1 << 17):
+        part = np.asarray(rows[start : start + (1 << 17)])
+        fold = fold_numbers(seed, FOLDS, start, len(part))
+        every = np.einsum("nd,vfd->vfn", part, ends[:, :, 0, :-1]) + ends[:, :, 0, -1:]
+        guess[:, start : start + len(part)] = np.take_along_axis(every, fold[None, None], axis=1)[:, 0]
+    return guess

@@ -1,0 +1,160 @@
+"""How much work an audit of a table is: its folds, how many rows choose C and m, and the two fits of each fold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from sklearn.utils.parallel import Parallel, delayed
+
+from ..core.arrays import Array
+from ..core.objective import Design, Objective
+from ..core.row_space import spanned
+from ..crossfit.folds import FOLDS_UP_TO, CrossFit, Folds, draw_folds, usual_repeats
+from ..errors import UserError
+from ..estimators import AoRRClassifier, AoRRRegressor
+
+Progress = Callable[[str], None]
+MODELS = ("all", "linear", "trees")
+# At most this many numbers in X, times scores per row, are read to choose m, and to choose C.
+_TUNED_ON, _PENALTY_ON = 2e7, 1e7
+# Rows from which the share to cut is estimated to a fraction of a percent; more take longer and change little.
+_SAMPLE = 50_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How an audit of n rows goes: fewer folds on more rows, m and C chosen on a sample of them."""
+
+    n_folds: int
+    m_rows: int
+    penalty_rows: int
+    jobs: int | None
+    seed: int
+    models: str = "all"  # which kinds judge labels: "linear", "trees" or "all"
+    folds: Folds | None = None  # drawn once: C, the scores and the suspects are all out of these folds
+    together: Array | None = None  # the group, or the part of time, of each row: what no choice may separate
+    forward: bool = False  # whether folds train on earlier rows alone
+    estimator: Any = None  # the user's own model, which judges labels
+    pred_probs: Array | None = None  # ready-made probabilities, (n, classes)
+
+    @classmethod
+    def of(cls, n: int, p: int, n_outputs: int, jobs: int | None, seed: int) -> Plan:
+        """The plan for n rows of p features.
+
+        Parameters
+        ----------
+        n, p : int
+            Rows and features.
+        n_outputs : int
+            Scores per row.
+        jobs : int or None
+            Parts fitted at a time.
+        seed : int
+            The same seed gives the same audit.
+        """
+        numbers = (p + 1) * n_outputs
+        return cls(
+            n_folds=5 if n * numbers <= 2e7 else 3 if n * numbers <= 1e8 and n <= 200_000 else 2,
+            m_rows=min(_SAMPLE, max(2000, int(_TUNED_ON / numbers))),
+            penalty_rows=min(_SAMPLE, max(1000, int(_PENALTY_ON / numbers))),
+            jobs=jobs,
+            seed=seed,
+        )
+
+    def rng(self, *stream: int) -> np.random.Generator:
+        """A generator of its own for each part of the work, so that parts do not depend on each other's order."""
+        return np.random.default_rng([self.seed, *stream])
+
+    def draw(self, strata: Array) -> Plan:
+        """The plan with its folds: the given ones, or folds that are even within the strata (n,)."""
+        if self.folds is not None:
+            return self
+        repeats = usual_repeats(len(strata), int(strata.max()) + 1)
+        drawn = draw_folds(len(strata), self.rng(4), strata=strata, n_folds=self.n_folds, n_repeats=repeats)
+        return replace(self, folds=drawn)
+
+    def of_fold(self, f: int) -> tuple[Array, Array]:
+        """The training rows and the test rows of one fold."""
+        assert self.folds is not None
+        return np.flatnonzero(self.folds.train[f]), np.flatnonzero(self.folds.test[f])
+
+    def folds_among(self, rows: Array, rng: np.random.Generator, strata: Array | None = None) -> Folds:
+        """The first draw of the folds on some of the rows; if fewer than two are left, new ones are drawn."""
+        assert self.folds is not None
+        found = self.folds.once().among(rows)
+        return found if len(found) > 1 else draw_folds(len(rows), rng, strata=strata, n_folds=5, n_repeats=1)
+
+    def blocks(self, rows: Any = slice(None)) -> Array | None:
+        """What the choice of m on these rows must not separate; None if there is only one group of them."""
+        found = None if self.together is None else self.together[rows]
+        return None if found is None or (found == found[0]).all() else found
+
+    def each(self, work: Callable[..., Any], items: Any) -> Iterator[Any]:
+        """`work` on all items, in threads (X is shared, the time goes into matrix products), results in order."""
+        return iter(
+            Parallel(n_jobs=self.jobs, prefer="threads", return_as="generator")(delayed(work)(*item) for item in items)
+        )
+
+
+def choose_penalty(objective: Objective, plan: Plan, rows: Array | None = None) -> float:
+    """scikit-learn's C of the fit that predicts best, chosen on some of the rows if there are many.
+
+    `rows` says which rows of the table those of the objective are; None is all of them.
+    """
+    rng, rows = plan.rng(1), np.arange(objective.design.n) if rows is None else rows
+    if len(rows) > plan.penalty_rows:
+        some = np.sort(rng.choice(len(rows), plan.penalty_rows, replace=False))
+        objective, rows = objective.rows(some, 0, 1), rows[some]
+    objective = replace(objective, design=Design(spanned(objective.design.X), objective.design.fit_intercept))
+    folds = plan.folds_among(rows, rng, objective.strata)
+    folds = folds if len(rows) < FOLDS_UP_TO else folds.first(1)
+    return CrossFit(objective, folds.test, train=folds.train if plan.forward else None).C
+
+
+def fit_robust(
+    kind: type[Any], X: Array, y: Array, penalty: float, plan: Plan, stream: int, groups: Array | None = None
+) -> Any:
+    """The AoRR fit with m on auto; on many rows m is chosen on a sample of them.
+
+    Parameters
+    ----------
+    kind : type
+        AoRRClassifier or AoRRRegressor.
+    X, y : ndarray
+        The training rows.
+    penalty : float
+        scikit-learn's C.
+    plan : Plan
+        How many rows m is chosen on.
+    stream : int
+        Which fit this is: each has random numbers of its own.
+    groups : ndarray or None
+        What the choice of m must not tear apart (`Plan.blocks`).
+    """
+    seed = int(plan.rng(2, stream).integers(2**31))
+    if len(y) <= plan.m_rows:
+        return kind(C=penalty, random_state=seed).fit(X, y, groups=groups)
+    some = np.sort(plan.rng(3, stream).choice(len(y), plan.m_rows, replace=False))
+    tuned = kind(C=penalty, random_state=seed).fit(X[some], y[some], groups=None if groups is None else groups[some])
+    share = float(tuned.m_) / len(some)
+    # Random starts find the basin where two classes or numbers have far outliers; with more classes they find the same
+    # minimum as the ordinary start, at more than twice the time.
+    starts = 2 if hasattr(tuned, "classes_") and len(tuned.classes_) > 2 else 10
+    settings = {"C": penalty, "n_starts": starts, "tol": 1e-3, "random_state": seed}
+    fitted = kind(m=share, k=1.0, **settings).fit(X, y)
+    fitted.tuning_ = tuned.tuning_
+    return fitted
+
+
+def fit_ordinary(kind: type[AoRRClassifier] | type[AoRRRegressor], X: Array, y: Array, penalty: float) -> Any:
+    """The fit in which all rows count alike: logistic or ridge regression."""
+    return kind(m=0, k=1.0, C=penalty, random_state=0).fit(X, y)
+
+
+def check_models(models: str) -> None:
+    """Raise an error unless `models` names kinds of models."""
+    if models not in MODELS:
+        raise UserError(f"models is one of {', '.join(MODELS)}, got {models!r}; leave it out for all")

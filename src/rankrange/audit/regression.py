@@ -1,0 +1,322 @@
+"""Numbers: least squares, the same with the ranked range, and how far each target lies from what is expected."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+from scipy.special import gammaincinv, gammaln, softmax
+from scipy.stats import norm
+from sklearn.base import clone
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
+from sklearn.preprocessing import RobustScaler
+
+from ..core.arrays import Array
+from ..core.losses import Squared
+from ..core.objective import Design, Objective
+from ..crossfit.residuals import Widths, local_scale, sizes
+from ..estimators import AoRRRegressor
+from ..label_noise import LIKELY, POSSIBLE, actions
+from ..pages.text import number
+from .plan import Plan, Progress, choose_penalty, fit_ordinary, fit_robust
+from .target import Target
+from .task_result import Group, Interval, Measure, TaskResult, facts_of
+
+_GROUPS = 5
+# Shapes of right residuals: 2 is the normal, 1 has exponential tails.
+_SHAPES = (2.0, 1.4, 1.0, 0.7)
+# One side is at most so many times as wide as the other, and has a width of its own from so many rows on.
+_SKEWED, _FEW = 3.0, 10
+# Rows that boosted trees are fitted to at most, up to which extra trees are asked too, and how many of these.
+_BOOSTED_ON, _EXTRA_UP_TO, _EXTRA_TREES = 40_000, 20_000, 60
+
+
+def study_regression(X: Array, target: Target, plan: Plan, progress: Progress) -> TaskResult:
+    """Judge a target of numbers.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, features)
+        The encoded rows.
+    target : Target
+        Their numbers.
+    plan : Plan
+        How much work is done.
+    progress : callable
+        Is told a few words before each part of the work.
+
+    Returns
+    -------
+    TaskResult
+        What was found about each row.
+    """
+    scaler = RobustScaler(unit_variance=True).fit(target.y[:, None])
+    y = scaler.transform(target.y[:, None])[:, 0].astype(X.dtype)
+    plan = plan.draw(np.zeros(len(y), dtype=np.intp))
+    progress("choosing the penalty")
+    penalty = choose_penalty(_objective(X, y), plan)
+    fold_m = [0] * plan.n_folds
+    guess = np.empty((2, len(y)))
+    progress(f"fitting both models without part 1 of {plan.n_folds}")
+    for f, part in enumerate(plan.each(_fold, ((X, y, penalty, plan, f) for f in range(plan.n_folds)))):
+        guess[:, plan.of_fold(f)[1]], fold_m[f] = part
+        if f + 1 < plan.n_folds:
+            progress(f"fitting both models without part {f + 2} of {plan.n_folds}")
+    progress("fitting the model on all rows")
+    fitted = fit_robust(AoRRRegressor, X, y, penalty, plan, plan.n_folds, plan.blocks())
+    progress("looking for wrong numbers")
+    best = guess[1] if plan.models == "linear" else _best_guess(X, y, guess[1], plan)
+    residual = y.astype(np.float64) - best
+    width = Widths.of(residual, X).of_rows(X)
+    judged = (scaler.transform(target.judged[:, None])[:, 0] - best) / width
+    wrong, noise = outlying(judged)
+    if (wrong >= POSSIBLE).any():
+        wrong = np.minimum(wrong, outlying(judged / _scatter(X, judged, plan))[0])
+        noise = Interval(float(wrong.mean()), min(noise.low, Interval.of_mean(wrong).low), noise.high)
+    wrong, noise = np.where(target.relabelled, 0.0, wrong), noise.without(float(target.relabelled.mean()))
+    order = np.argsort(-np.abs(residual / width), kind="stable")
+    order = order[wrong[order] >= POSSIBLE]
+    return regression_result(
+        target,
+        scaler,
+        fitted,
+        fold_m,
+        errors=y - guess,
+        residual=residual,
+        width=width,
+        wrong=wrong,
+        order=order,
+        noise=noise,
+        rows=X[order],
+    )
+
+
+def regression_result(
+    target: Target,
+    scaler: RobustScaler,
+    fitted: AoRRRegressor,
+    fold_m: list[int],
+    *,
+    errors: Array,
+    residual: Array,
+    width: Array,
+    wrong: Array,
+    order: Array,
+    noise: Interval,
+    rows: Array,
+) -> TaskResult:
+    """What is told of numbers; errors (of both models) and residuals are in the units that the models were fitted in.
+
+    Parameters
+    ----------
+    target : Target
+        The numbers.
+    scaler : RobustScaler
+        Takes numbers into the units of the fits.
+    fitted : AoRRRegressor
+        The robust fit of all rows.
+    fold_m : list of int
+        How many rows the fit of each part left out.
+    errors : ndarray of shape (2, n)
+        Of the ordinary and of the robust model, on rows that they have not seen.
+    residual, wrong : ndarray of shape (n,)
+        How far each number is from what is expected, and the probability that it is wrong.
+    width : ndarray of shape (n,)
+        How many times as far as that of others it may be, because a cell is missing for example.
+    order : ndarray
+        The suspects, worst first.
+    noise : Interval
+        The share of wrong numbers.
+    rows : ndarray of shape (suspects, features)
+        The encoded rows of the suspects.
+
+    Returns
+    -------
+    TaskResult
+        In the units of the numbers.
+    """
+    scale, off = float(scaler.scale_[0]), residual[order]
+    expected = target.y[order] - scale * off.astype(np.float64)
+    return TaskResult(
+        task="numbers",
+        ordinary_name="least squares, all rows",
+        robust_name="AoRR, worst rows ignored",
+        model=_in_units(fitted, scaler),
+        **facts_of(fitted, fold_m),
+        measures=_measures(scale * errors, wrong < LIKELY),
+        losses=residual**2,
+        wrong=wrong,
+        order=order,
+        actions=actions(wrong[order], np.zeros(len(order))),  # no value is sure enough to be put in its place
+        suggested=[number(value) for value in expected.tolist()],
+        residuals=scale * residual,
+        expected=_said(expected, scale * off, scale * core_of(residual / width) * width[order]),
+        against=-np.sign(off)[:, None] * rows * fitted.coef_,
+        groups=_groups(target.y, fitted.dropped_, wrong),
+        noise=noise,
+        loss_name=f"squared error, in units of {number(scale, 4)} squared",
+        notes=["For numbers, wrong means too far from what the other rows lead to expect: it may be rare instead."],
+    )
+
+
+def _objective(X: Array, y: Array) -> Objective:
+    return Objective(Design(X, True), y, Squared(), 1.0, 1, m=0, k=len(y))
+
+
+def _fold(X: Array, y: Array, penalty: float, plan: Plan, f: int) -> tuple[Array, int]:
+    train, test = plan.of_fold(f)
+    X_train = X[train]
+    if plan.together is not None:  # rows that may not train may not choose the penalty either
+        penalty = choose_penalty(_objective(X_train, y[train]), plan, train)
+    ordinary = fit_ordinary(AoRRRegressor, X_train, y[train], penalty)
+    robust = fit_robust(AoRRRegressor, X_train, y[train], penalty, plan, f, plan.blocks(train))
+    return np.stack([fit.predict(X[test]) for fit in (ordinary, robust)]), int(robust.m_)
+
+
+def _best_guess(X: Array, y: Array, linear: Array, plan: Plan) -> Array:
+    """What the robust line, boosted trees and extra trees together expect of each row that they have not seen.
+
+    How much each counts is decided by the smaller 70% of the errors, which wrong numbers cannot raise. Errors are not
+    divided by what rows like it usually miss: where wrong numbers are large, trees learn that too.
+    """
+    target = y.astype(np.float64)
+    models: list[Any] = [HistGradientBoostingRegressor(loss="absolute_error", early_stopping=False)]
+    if len(y) <= _EXTRA_UP_TO:
+        models.append(ExtraTreesRegressor(_EXTRA_TREES, min_samples_leaf=3))
+    parts = (_out_of_fold(model, X, target, plan, 5 + stream) for stream, model in enumerate(models))
+    guesses = np.stack([linear, *parts])
+    some = slice(None, None, 1 + len(y) // _BOOSTED_ON)
+    blends = _shares(len(guesses))
+    costs = [_middle(target[some] - shares @ guesses[:, some]) for shares in blends]
+    return np.asarray(blends[int(np.argmin(costs))] @ guesses)
+
+
+def _shares(count: int) -> Array:
+    """(blends, count): all tenths that make up one."""
+    tenths = [part for part in product(range(11), repeat=count) if sum(part) == 10]
+    return np.array(tenths) / 10.0
+
+
+def _scatter(X: Array, residual: Array, plan: Plan) -> Array:
+    """(n,): how far rows like each scatter, in units of all rows: noise that grows with a column is no error.
+
+    It only ever takes claims back. Divided by it throughout, errors that crowd would look usual where they are.
+    """
+    model = HistGradientBoostingRegressor(max_iter=30, min_samples_leaf=40, early_stopping=False)
+    expected = _out_of_fold(model, X, sizes(residual), plan, 7)
+    return local_scale(residual, expected, np.ones(len(residual))) / core_of(residual)
+
+
+def _out_of_fold(model: Any, X: Array, y: Array, plan: Plan, stream: int) -> Array:
+    """(n,): out-of-fold predictions of copies of the model, fitted to a sample if the rows are many."""
+    found = np.empty(len(y))
+    for f in range(plan.n_folds):
+        rows, test = plan.of_fold(f)
+        if len(rows) > _BOOSTED_ON:
+            rows = np.sort(plan.rng(stream, f).choice(rows, _BOOSTED_ON, replace=False))
+        copy = clone(model).set_params(random_state=int(plan.rng(stream, f, 1).integers(2**31)))
+        found[test] = copy.fit(X[rows], y[rows]).predict(X[test])
+    return found
+
+
+def _middle(errors: Array) -> float:
+    size = np.sort(np.abs(errors))
+    return float(size[: max(1, int(0.7 * len(size)))].mean())
+
+
+def outlying(residual: Array) -> tuple[Array, Interval]:
+    """The probability that each residual is an outlier, and the share of outliers.
+
+    Right residuals lie within a generalised normal, from the normal itself to tails longer than exponential, and
+    outliers in a normal at least three times as wide. Each side of zero has a width and a shape of its own, because
+    amounts are skewed: the width comes from the smaller 70% of its residuals, which outliers cannot move, the wide
+    width and the share from EM, and shapes count with the likelihood that they give to the residuals.
+    """
+    size, up = np.abs(residual), residual >= 0
+    usual = [_usual(size, side) for side in (up, ~up)]
+    wrong, least = np.zeros(len(size)), max(1e-9 * float(size.max()), 1e-300)
+    for side, own, other in zip((up, ~up), usual, usual[::-1], strict=True):
+        if side.any():
+            # Outliers may be most of what is far on one side: the other side bounds what is usual.
+            wrong[side] = _outlying_of_side(size[side], max(min(own, _SKEWED * other), least))
+    found = Interval.of_mean(wrong)
+    spread = max(found.high - found.value, 3.0 / len(wrong))
+    return wrong, Interval(found.value, max(0.0, found.low), min(1.0, found.value + spread))
+
+
+def _usual(size: Array, side: Array) -> float:
+    """The 70% quantile of the residuals of one side; of all, where that side has next to none."""
+    return float(np.quantile(size[side] if side.sum() >= _FEW else size, 0.7))
+
+
+def _outlying_of_side(size: Array, usual: float) -> Array:
+    """The probability that each residual of one side is an outlier, averaged over shapes."""
+    fits = [_two_widths(size, usual, shape) for shape in _SHAPES]
+    weights = softmax(np.array([likelihood for likelihood, _ in fits]))
+    return np.asarray(weights @ np.stack([wrong for _, wrong in fits]))
+
+
+def _two_widths(size: Array, usual: float, shape: float) -> tuple[float, Array]:
+    """The log likelihood of the residuals of one side under one shape, and the probability of each to be an outlier."""
+    width = usual / float(gammaincinv(1.0 / shape, 0.7)) ** (1.0 / shape)
+    core = width * float(np.exp(0.5 * (gammaln(3.0 / shape) - gammaln(1.0 / shape))))  # its standard deviation
+    z = size / core
+    right = np.log(shape / width) - gammaln(1.0 / shape) - (size / width) ** shape
+    share, wide = 0.05, 6.0
+    for _ in range(200):
+        outside = np.log(max(share, 1e-300)) + np.log(2.0 / (wide * core)) + norm.logpdf(z / wide)
+        total = np.logaddexp(np.log1p(-min(share, 1.0 - 1e-12)) + right, outside)
+        wrong = np.exp(outside - total)
+        wrong[z > 30] = 1.0
+        new = float(wrong.mean())
+        wide = max(3.0, float(np.sqrt((wrong * z**2).sum() / max(wrong.sum(), 1e-12))))
+        if abs(new - share) < 1e-7:
+            break
+        share = new
+    wrong[z < 2.0] = 0.0  # the wide normal covers the middle too, but nothing there can be told to be wrong
+    return float(total.sum()), wrong
+
+
+def core_of(residual: Array) -> float:
+    """The standard deviation of the residuals that are no outliers, from the middle 70% of them."""
+    size = np.abs(residual)
+    return max(float(np.quantile(size, 0.7)) / float(norm.ppf(0.85)), 1e-9 * max(float(size.max()), 1e-300))
+
+
+def _said(expected: Array, residual: Array, core: Array) -> list[str]:
+    """The expected value, and how far the target lies from it, in its own units and in those of rows like it."""
+    return [
+        f"expected {number(value, 4)} by a model that has not seen the row; the value is {number(abs(off), 4)} "
+        f"{'more' if off > 0 else 'less'}, {abs(off) / usual:.1f} standard deviations of the other rows"
+        for value, off, usual in zip(expected, residual, core, strict=True)
+    ]
+
+
+def _in_units(fitted: AoRRRegressor, scaler: RobustScaler) -> TransformedTargetRegressor:
+    """The fit as a regressor that takes and gives targets in their own units."""
+    model = TransformedTargetRegressor(regressor=fitted, transformer=scaler)
+    model.regressor_, model.transformer_, model._training_dim = fitted, scaler, 1
+    return model
+
+
+def _measures(errors: Array, kept: Array) -> list[Measure]:
+    size = np.abs(errors)
+    found = [Measure.of_rows("mean absolute error", *size, higher=False)]
+    if not kept.all():
+        found.append(Measure.of_rows("mean absolute error without outliers", *size[:, kept], higher=False))
+    return [*found, Measure.of_rows("mean squared error", *(errors**2), higher=False)]
+
+
+def _groups(y: Array, dropped: Array, wrong: Array) -> list[Group]:
+    edges = np.unique(np.quantile(y, np.linspace(0, 1, _GROUPS + 1)))
+    place = np.clip(np.searchsorted(edges, y, side="right") - 1, 0, max(len(edges) - 2, 0))
+    groups = []
+    for g in range(max(len(edges) - 1, 1)):
+        inside = place == g
+        name = f"{edges[g]:.4g} to {edges[min(g + 1, len(edges) - 1)]:.4g}"
+        groups.append(
+            Group(name, int(inside.sum()), int((inside & dropped).sum()), int((inside & (wrong >= LIKELY)).sum()))
+        )
+    return groups

@@ -1,0 +1,213 @@
+"""What a task finds about its rows: scores of both models with intervals, p(wrong), and the suspects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ..core.arrays import Array
+from ..label_noise import actions
+from ..pages.text import number
+
+_NORMAL = 1.96
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value and its 95% interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of_mean(cls, values: Array) -> Interval:
+        """The mean of some values with its 95% interval."""
+        mean, error = float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
+        return cls(mean, mean - _NORMAL * error, mean + _NORMAL * error)
+
+    def without(self, share: float) -> Interval:
+        """What is left of a share of wrong targets when so many of them were mended."""
+        return Interval(*(max(0.0, end - share) for end in (self.value, self.low, self.high)))
+
+    def within(self, low: float, high: float) -> Interval:
+        """The same value, with the ends of the interval brought into [low, high]."""
+        return Interval(self.value, max(low, self.low), min(high, self.high))
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One score of both models on rows that neither has seen, and what the robust one gains (positive is better)."""
+
+    name: str
+    percent: bool
+    higher_is_better: bool
+    ordinary: Interval
+    robust: Interval
+    gain: Interval
+
+    @classmethod
+    def of_rows(
+        cls, name: str, ordinary: Array, robust: Array, *, percent: bool = False, higher: bool = True
+    ) -> Measure:
+        """A score that is a mean over the rows.
+
+        Parameters
+        ----------
+        name : str
+            What it is called on the page.
+        ordinary, robust : ndarray of shape (n,)
+            What each row adds, under both models.
+        percent : bool
+            Whether it is a share.
+        higher : bool
+            Whether more is better.
+        """
+        sign = 1.0 if higher else -1.0
+        both = [Interval.of_mean(np.asarray(v, dtype=np.float64)) for v in (ordinary, robust)]
+        both = [i.within(0.0, 1.0) if percent else i.within(0.0, np.inf) for i in both]
+        gain = Interval.of_mean(sign * (np.asarray(robust, dtype=np.float64) - np.asarray(ordinary, dtype=np.float64)))
+        return cls(name, percent, higher, both[0], both[1], gain)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows of one class, with one label, or in one range of the target: how many were cut, how many are suspect."""
+
+    name: str
+    rows: int
+    cut: int
+    suspects: int
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """What a task finds about the rows that have a target; arrays have one entry per row.
+
+    Attributes
+    ----------
+    losses : ndarray
+        From models that have not seen the row: for classes from the mean of those that `wrong` is made of, else from
+        the robust one.
+    wrong : ndarray
+        The probability that the target is wrong.
+    order, actions : ndarray
+        The suspects, worst first, and what to do about each.
+    against : ndarray of shape (suspects, features)
+        How much each feature speaks against the target as given.
+    """
+
+    task: str
+    ordinary_name: str
+    robust_name: str
+    model: Any
+    m: int
+    k: int
+    fold_m: list[int]  # of the robust fit without each part, which the scores come from
+    lam: float
+    lam_hat: float
+    C: float
+    measures: list[Measure]
+    losses: Array
+    wrong: Array
+    dropped: Array
+    order: Array
+    actions: Array
+    suggested: list[str]
+    expected: list[str]
+    against: Array
+    groups: list[Group]
+    noise: Interval
+    loss_name: str
+    residuals: Array | None = None  # of numbers: the target less what the robust model expects, in the target's unit
+    top_k: int = 0
+    blind: str = ""  # why nothing can be said about single rows, where that is so; there are no suspects then
+    notes: list[str] = field(default_factory=list)
+
+
+def facts_of(model: Any, fold_m: list[int]) -> dict[str, Any]:
+    """What a `TaskResult` holds of the fitted model."""
+    return {
+        "m": int(model.m_),
+        "k": int(model.k_),
+        "fold_m": fold_m,
+        "lam": float(model.lam_),
+        "lam_hat": float(model.lam_hat_),
+        "C": float(model.C_),
+        "dropped": model.dropped_,
+    }
+
+
+def blinded(result: TaskResult, chance: float, measure: Measure, judges: Interval | None = None) -> TaskResult:
+    """Take the suspects out of a result where no model predicts better than chance.
+
+    There every row would look wrong.
+
+    Parameters
+    ----------
+    result : TaskResult
+        As the task found it.
+    chance : float
+        What `measure` would be without any knowledge.
+    measure : Measure
+        The score that is compared with chance.
+    judges : Interval, optional
+        The same score of whatever judges the rows besides the two models of the measure.
+    """
+    scores = [measure.ordinary, measure.robust, *([] if judges is None else [judges])]
+    if max(score.low for score in scores) > chance:
+        return result
+    best = max(scores, key=lambda score: score.value)
+    value, low, high, by_chance = (f"{100 * v:.0f}%" for v in (best.value, best.low, best.high, chance))
+    shares = f"{value}, {low} to {high}, where chance gives {by_chance}"
+    return replace(
+        result,
+        blind=f"the other columns do not predict the target better than chance ({measure.name}: {shares})",
+        wrong=np.zeros_like(result.wrong),
+        order=result.order[:0],
+        actions=result.actions[:0],
+        suggested=[],
+        expected=[],
+        against=result.against[:0],
+        groups=[replace(group, suspects=0) for group in result.groups],
+        measures=[m for m in result.measures if "without likely wrong" not in m.name],
+        noise=Interval(0.0, 0.0, 1.0),
+    )
+
+
+def lost_groups(groups: list[Group]) -> list[str]:
+    """A note for each class of which the model ignores more than half."""
+    return [
+        f"The model ignores {100 * g.cut / g.rows:.0f}% of the rows of '{g.name}': they may be rare, not wrong."
+        for g in groups
+        if g.rows and g.cut > 0.5 * g.rows
+    ]
+
+
+def listed_actions(p_wrong: Array, p_best: Array) -> Array:
+    """What to do about rows that are listed anyway: "look" for those that the costs would leave alone."""
+    found = actions(p_wrong, p_best)
+    return np.where(found == "", "look", found)
+
+
+def show(measure: Any, value: float) -> str:
+    """A score as it is written: in percent, or with three digits."""
+    return f"{100 * value:.1f}%" if measure.percent else number(value, 4)
+
+
+def show_gain(measure: Any, value: float) -> str:
+    """A gain as it is written, with its sign."""
+    text = f"{100 * value:+.1f}" if measure.percent else ("+" if value >= 0 else "") + number(value, 3)
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def show_range(measure: Any) -> str:
+    """The 95% interval of a gain as it is written."""
+    return f"{show_gain(measure, measure.gain.low)} to {show_gain(measure, measure.gain.high)}"
+
+
+def unit(measure: Any) -> str:
+    """What a gain is counted in."""
+    return " points" if measure.percent else ""

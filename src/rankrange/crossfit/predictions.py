@@ -1,0 +1,245 @@
+"""Opinions out of fold: the ordinary linear fit, one that cuts what seems wrong, the nearest rows, and trees.
+
+They stand beside the opinion of whatever model is asked: a line has little to overfit wrong labels with, neighbours see
+structure that a line misses, and trees learn what neither can. All give probabilities of the labels as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.special import log_softmax, softmax
+from sklearn.neighbors import NearestNeighbors
+
+from ..core.arrays import Array
+from ..core.flips import WrongLabels, wrong_labels
+from ..core.losses import Logistic, Softmax
+from ..core.objective import Design, Objective
+from ..core.row_space import spanned
+from .fits import Fits
+from .folds import CrossFit, Folds, Report, silent
+
+Parts = list[tuple[Array, Array]]
+_MOST_CUT = 0.45
+# Neighbours, among how many rows at most.
+_NEIGHBOURS, POOL = 15, 20_000
+# Pairs of rows that are compared at most: where columns are few a tree of the rows leaves most pairs out.
+_PAIRS, _PAIRS_FEW, _FEW_COLUMNS = 1e9, 6e9, 6
+# The nearest rows' shares of the classes are drawn towards the overall ones by so many rows.
+_SMOOTH = 2.0
+# Rows that show which columns have two values; and rows that each value needs.
+_SHOWN, _LEAST_SIDE = 2000, 20
+# How much less sure an opinion may be of rows that lack something; rows that show it, and columns that are followed;
+# and the units of log likelihood that it must gain.
+_HEATS = np.exp(np.arange(-1.5, 3.1, 0.25))
+_HEATED_ON, _FOLLOWED, _GAIN, _LEAST = 4_000, 5, 1.0, 1e-4
+
+
+def logistic_objective(
+    X: Any, codes: Array, n_classes: int, fit_intercept: bool = True, mass: Array | None = None
+) -> Objective:
+    """The average logistic (softmax) loss of all rows with labels 0..n_classes-1; its C does not matter."""
+    n, design = len(codes), Design(X, fit_intercept)
+    if n_classes == 2:
+        y, loss, outputs = (2 * codes - 1).astype(X.dtype), Logistic(), 1
+        return Objective(design, y, loss, 1.0, outputs, m=0, k=n, sample_weight=mass)
+    return Objective(design, codes, Softmax(), 1.0, n_classes, m=0, k=n, sample_weight=mass)
+
+
+def trimmed_fits(
+    objective: Objective,
+    codes: Array,
+    folds: Folds,
+    C: float | None,
+    report: Report = silent,
+) -> tuple[Fits, Parts, WrongLabels]:
+    """Fits of each fold that cut nothing, half of what seems wrong, and all of it; and what seems wrong.
+
+    The scores of the rows that each fold tests come with them. C is scikit-learn's; None chooses it. With fewer rows
+    than columns the coefficients of the fits are in coordinates of the rows' span.
+    """
+    objective = replace(objective, design=Design(spanned(objective.design.X), objective.design.fit_intercept))
+    mass = objective.mass
+    train = folds.train if mass.dtype == bool else folds.train * mass
+    cross = CrossFit(objective, folds.test, C, train)
+    fits = cross.ordinary
+    report(f"{len(folds)} ordinary fits, C = {cross.C:g}")
+    scores = folds.average([log_probabilities(Z)[0] for _, Z in cross.scores(fits)])
+    known = folds.judged & folds.train.any(axis=0)  # rows that never train are too far out to count
+    plain = wrong_labels(scores[known], codes[known], None if mass.dtype == bool else mass[known])
+    share = min(max(plain.rate, 1.0 / len(codes)), _MOST_CUT if objective.n_outputs == 1 else 0.6)
+    fits = cross.trimmed(np.array([0.5 * share, share]))
+    report(f"{2 * len(folds)} fits that cut up to {share:.1%} of the rows")
+    return fits, cross.scores(fits), plain
+
+
+def log_probabilities(Z: Array) -> Array:
+    """(candidates, rows, classes) from scores (candidates, 1 or classes, rows)."""
+    full = np.stack([np.zeros_like(Z[:, 0]), Z[:, 0]], axis=1) if Z.shape[1] == 1 else Z
+    return np.asarray(log_softmax(full, axis=1).transpose(0, 2, 1))
+
+
+def linear_predictions(
+    X: Any, codes: Array, n_classes: int, folds: Folds, mass: Array | None = None
+) -> tuple[Array, ...]:
+    """Out-of-fold probabilities (n, n_classes) of the ordinary fit and of the one that cuts all that seems wrong."""
+    objective = logistic_objective(X, codes, n_classes, mass=mass)
+    _, parts, _ = trimmed_fits(objective, codes, folds, None)
+    logs = [log_probabilities(Z) for _, Z in parts]
+    return tuple(np.exp(folds.average([log[candidate] for log in logs])) for candidate in (0, 2))
+
+
+def label_shares(
+    X: Any, codes: Array, n_classes: int, asked: Array, rng: np.random.Generator, mass: Array | None = None
+) -> Array:
+    """(asked, n_classes): the shares of the classes among each row's neighbours, which do not include itself.
+
+    Columns count alike, whatever their scale.
+    """
+    overall = shares_without_each(codes, n_classes, mass)[asked]
+    return _shares(codes, n_classes, _neighbours(_alike(X), asked, rng, mass), mass, overall)
+
+
+def label_set_shares(X: Any, Y: Array, rng: np.random.Generator) -> Array:
+    """(n, labels): how often each label of Y (n, labels) is true among each row's neighbours, searched once for all."""
+    near, found = _neighbours(_alike(X), np.arange(X.shape[0]), rng, None), []
+    for label in Y.T.astype(np.intp):
+        found.append(_shares(label, 2, near, None, shares_without_each(label, 2, None))[:, 1])
+    return np.column_stack(found)
+
+
+def _alike(X: Any) -> Any:
+    """X with columns of one spread."""
+    if sp.issparse(X):
+        return X
+    spread = X.std(axis=0)
+    return X / np.where(spread > 0, spread, 1.0)
+
+
+def label_shares_by_fold(X: Any, codes: Array, n_classes: int, folds: Folds, mass: Array | None = None) -> Array:
+    """(n, n_classes): the shares of the classes among the nearest rows that the folds let a row be judged by."""
+    parts = []
+    for train, test in zip(folds.train, folds.test, strict=True):
+        pool = np.flatnonzero(train if mass is None else train & (mass > 0))
+        near = pool[_nearest(X, pool, np.flatnonzero(test), min(_NEIGHBOURS, len(pool)))]
+        counts = np.bincount(codes[pool], None if mass is None else mass[pool], n_classes)
+        parts.append(_shares(codes, n_classes, near, mass, counts / counts.sum()))
+    return folds.average(parts)
+
+
+def shares_without_each(codes: Array, n_classes: int, mass: Array | None) -> Array:
+    """(n, n_classes): the shares of the classes among all rows but this one, so that no label predicts itself."""
+    worth = np.ones(len(codes)) if mass is None else mass
+    others = np.bincount(codes, worth, n_classes) - worth[:, None] * np.eye(n_classes)[codes]
+    total = others.sum(axis=1, keepdims=True)
+    return np.divide(others, total, out=np.full_like(others, 1.0 / n_classes), where=total > 0)
+
+
+def _shares(codes: Array, n_classes: int, near: Array, mass: Array | None, overall: Array) -> Array:
+    """The shares of the classes among the neighbours `near`, drawn towards the `overall` ones."""
+    worth = np.ones(len(codes)) if mass is None else mass
+    # A row of weight 2 is two neighbours: only so many have a vote.
+    votes = np.clip(_NEIGHBOURS - (np.cumsum(worth[near], axis=1) - worth[near]), 0.0, worth[near])
+    counts = np.stack([(votes * (codes[near] == c)).sum(axis=1) for c in range(n_classes)], axis=1)
+    return np.asarray((counts + _SMOOTH * overall) / (votes.sum(axis=1, keepdims=True) + _SMOOTH))
+
+
+def _neighbours(X: Any, asked: Array, rng: np.random.Generator, mass: Array | None) -> Array:
+    """(asked, count): the nearest rows among all, or among some where there are many."""
+    rows = np.arange(X.shape[0]) if mass is None else np.flatnonzero(mass > 0)
+    pairs = _PAIRS_FEW if X.shape[1] <= _FEW_COLUMNS else _PAIRS
+    size = int(np.clip(pairs / max(len(asked), 1), _NEIGHBOURS + 1, POOL))
+    pool = np.sort(rng.choice(rows, min(len(rows), size), replace=False))
+    count = min(_NEIGHBOURS, len(pool) - 1)
+    near = pool[_nearest(X, pool, asked, count + 1)]
+    # A row is among its own neighbours, unless it is repeated or not in the pool: then the last one is left out.
+    itself = near == asked[:, None]
+    itself[~itself.any(axis=1), -1] = True
+    return near[~itself].reshape(len(asked), count)
+
+
+def _nearest(X: Any, pool: Array, asked: Array, count: int) -> Array:
+    """(asked, count): places in `pool` of the rows nearest to those asked."""
+    return np.asarray(NearestNeighbors(n_neighbors=count).fit(X[pool]).kneighbors(X[asked], return_distance=False))
+
+
+# ---- rows that lack something ----------------------------------------------------------------------------------------
+
+
+class Side(NamedTuple):
+    """The rows that have one of the two values of a column; `lacking` says that another column is the same in all."""
+
+    column: int
+    value: float
+    lacking: bool
+
+    def of(self, X: Any) -> Array:
+        """(n,): which rows these are."""
+        return np.asarray(X[:, self.column] == self.value)
+
+
+def sides(X: Any) -> list[Side]:
+    """Both sides of each column of two values that 20 rows or more have each, as marks of missing cells and levels do.
+
+    Where a cell is missing, its column has been given one value: that is how a mark of missing cells is known.
+    """
+    found: list[Side] = []
+    if sp.issparse(X):
+        return found
+    n = X.shape[0]
+    shown = X[:: 1 + n // _SHOWN]
+    two = _only_ends(shown)
+    others = shown[:, ~two]  # a table of words has none
+    for column in np.flatnonzero(two & (shown.min(axis=0) < shown.max(axis=0))).tolist():
+        low, high = X[:, column].min(), X[:, column].max()
+        counts = [int((X[:, column] == end).sum()) for end in (low, high)]
+        if sum(counts) == n and min(counts) >= _LEAST_SIDE:
+            parts = [others[shown[:, column] == end] for end in (low, high)]
+            lacking = [bool((part == part[:1]).all(axis=0).any()) for part in parts]
+            found += [Side(column, float(end), lacks) for end, lacks in zip((low, high), lacking, strict=True)]
+    return found
+
+
+def _only_ends(X: Array) -> Array:
+    """Which columns hold nothing but their least and their largest value."""
+    return np.asarray(((X.min(axis=0) == X) | (X.max(axis=0) == X)).all(axis=0))
+
+
+def less_sure(opinions: Mapping[str, Array], codes: Array, X: Any, transition: Array) -> Mapping[str, Array]:
+    """The opinions (n, classes), less sure of rows of which a cell is missing, as marks in X say, where they should be.
+
+    A line expects of such a row what an average cell would give, and is as sure of it as of the others: where labels
+    are wrong by `transition` (true, given), the rows that the cell would have explained then look wrong. Where labels
+    of such rows are better explained by an opinion on the way to its mean over them, and those of the others are not,
+    that one counts. Where no opinion changes, the mapping itself comes back.
+    """
+    asked = [side for side in sides(X) if side.lacking]
+    found = {name: _doubtful(P, codes, X, transition, asked) for name, P in opinions.items()} if asked else opinions
+    return found if any(found[name] is not P for name, P in opinions.items()) else opinions
+
+
+def _doubtful(P: Array, codes: Array, X: Any, transition: Array, asked: list[Side]) -> Array:
+    """One opinion; columns are followed one by one, that with the largest gain first."""
+    rows = np.arange(0, len(codes), 1 + len(codes) // _HEATED_ON)
+    marks = np.array([side.of(X[rows]) for side in asked])
+    for _ in range(_FOLLOWED):
+        labels = [(_heated(P[rows], heat) @ transition)[np.arange(len(rows)), codes[rows]] for heat in _HEATS]
+        logs = np.log(np.maximum(np.stack(labels, axis=1), _LEAST))
+        usual = int(logs.sum(axis=0).argmax())  # all rows may be told too surely, or not surely enough
+        gains = marks @ (logs[:, usual:] - logs[:, [usual]])
+        place, step = np.unravel_index(int(gains.argmax()), gains.shape)
+        if gains[place, step] < _GAIN:
+            break
+        lacking, P = asked[place].of(X), P.copy()
+        P[lacking] = _heated(P[lacking], float(_HEATS[usual + step] / _HEATS[usual]))
+    return P
+
+
+def _heated(P: Array, heat: float) -> Array:
+    """Probabilities (n, classes) on the way to their mean, which is reached where `heat` is infinite."""
+    logs = np.log(np.clip(P, _LEAST, 1.0))
+    return np.asarray(softmax(logs / heat + (1.0 - 1.0 / heat) * np.log(np.clip(P.mean(axis=0), _LEAST, 1.0)), axis=1))

@@ -1,0 +1,151 @@
+"""Simple opinions beside any model: lines, nearest rows, smooth functions and trees of large leaves, out of fold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.metrics.pairwise import euclidean_distances
+from sklearn.tree import ExtraTreeClassifier
+
+from ..core.arrays import Array
+from .folds import Folds, draw_folds, usual_repeats
+from .numeric import numeric_view, standardised, with_levels
+from .predictions import POOL, label_shares, label_shares_by_fold, linear_predictions
+from .trees import FOREST_ON, all_classes
+
+# No class has a smaller share by a function that is no probability of itself.
+_SHARE = 1e-3
+# Forests of large leaves, which average wrong labels out: trees, on half of the rows each, rows of a leaf of the one
+# and of the other, and columns that are tried at each split: nearly all, or those that count would often be missed.
+_SMOOTH_TREES, _LEAVES, _COLUMNS = 32, (10, 40), 100
+# Smooth functions: rows that they are made of, widths in units of the median squared distance, and penalties.
+_LANDMARKS, _WIDTHS, _PENALTIES = 150, (0.5, 2.0), (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+
+
+def simple_predictions(
+    X: Any,
+    codes: Array,
+    n_classes: int,
+    rng: np.random.Generator,
+    folds: Folds | None = None,
+    mass: Array | None = None,
+) -> dict[str, Array]:
+    """Out-of-fold probabilities (n, n_classes) of lines, nearest rows, smooth functions and trees.
+
+    There are none if X holds no numbers.
+
+    Folds that are given are kept to, by all of them; else each has what suits it.
+    """
+    view, n = numeric_view(X), len(codes)
+    if view is None:
+        return {}
+    view = standardised(with_levels(view), mass)
+    own = draw_folds(n, rng, strata=codes, n_folds=5, n_repeats=usual_repeats(n, n_classes)) if folds is None else folds
+    ordinary, trimmed = linear_predictions(view, codes, n_classes, own, mass)
+    found = {"linear": ordinary, "trimmed": trimmed}
+    if n <= POOL:
+        everyone = np.arange(n)
+        if folds is None:
+            found["neighbours"] = label_shares(view, codes, n_classes, everyone, rng, mass)
+            found["smooth"] = smooth_functions(view, codes, n_classes, rng, mass)
+        else:
+            found["neighbours"] = label_shares_by_fold(view, codes, n_classes, folds, mass)
+    trees = smooth_forests(view, codes, n_classes, int(rng.integers(2**31)), folds, mass)
+    return found | dict(zip(("extra trees", "large leaves"), trees, strict=True))
+
+
+def smooth_functions(X: Any, codes: Array, n_classes: int, rng: np.random.Generator, mass: Array | None) -> Array:
+    """Probabilities (n, n_classes) of a ridge regression on bumps around some rows, each row by a fit without it."""
+    P = _smooth(X, np.eye(n_classes)[codes], rng, mass)
+    return np.asarray(P / P.sum(axis=1, keepdims=True))
+
+
+def smooth_label_sets(X: Any, Y: Array, rng: np.random.Generator) -> Array:
+    """(n, labels): the same of each label of Y (n, labels) by itself: how probable it is that the label is true."""
+    return np.minimum(_smooth(X, Y.astype(np.float64), rng, None, apart=True), 1.0 - _SHARE)
+
+
+def _smooth(X: Any, Y: Array, rng: np.random.Generator, mass: Array | None, apart: bool = False) -> Array:
+    """What regressions on bumps predict of Y (n, targets), each row by a fit without it, and no less than `_SHARE`.
+
+    Width and penalty are those of least squared error, of all targets together or `apart`. What a fit without the row
+    says follows from the fit of all.
+    """
+    worth = np.ones(len(Y)) if mass is None else mass
+    some = np.sort(rng.choice(np.flatnonzero(worth > 0), min(_LANDMARKS, int((worth > 0).sum())), replace=False))
+    squares = euclidean_distances(X, X[some], squared=True)
+    middle = float(np.median(squares)) or 1.0
+    # The fit predicts what differs from the mean of Y over the other rows. It is linear in its targets, so that a
+    # column of ones shows how much of that mean it keeps.
+    overall = (worth @ Y - worth[:, None] * Y) / np.maximum(worth.sum() - worth, 1e-300)[:, None]
+    targets = np.column_stack([Y, np.ones(len(Y))])
+    best, least = np.zeros(Y.shape), np.full(Y.shape[1], np.inf)
+    for width in _WIDTHS:
+        bumps = np.exp(-squares / (width * middle))
+        features = bumps @ _whitening(bumps[some])
+        scale, turn = np.linalg.eigh(features.T @ (worth[:, None] * features))
+        features = features @ turn
+        aims = features.T @ (worth[:, None] * targets)
+        for penalty in _PENALTIES:
+            inverse = 1.0 / (np.maximum(scale, 0.0) + penalty)
+            own = np.minimum(worth * (features**2 @ inverse), 1.0 - 1e-6)[:, None]
+            left_out = (features @ (inverse[:, None] * aims) - own * targets) / (1.0 - own)
+            predicted = left_out[:, :-1] + (1.0 - left_out[:, -1:]) * overall
+            error = worth @ (predicted - Y) ** 2
+            better = (error if apart else np.full(len(error), error.sum())) < least
+            least = np.where(better, error if apart else error.sum(), least)
+            best[:, better] = predicted[:, better]
+    return np.clip(best, _SHARE, None)
+
+
+def _whitening(gram: Array) -> Array:
+    """What turns bumps into features whose products are those of the bumps: the inverse root of their Gram matrix."""
+    values, vectors = np.linalg.eigh(gram)
+    kept = values > 1e-6 * values[-1]
+    return np.asarray(vectors[:, kept] / np.sqrt(values[kept]))
+
+
+def smooth_forests(
+    X: Any, codes: Array, n_classes: int, seed: int, folds: Folds | None = None, mass: Array | None = None
+) -> tuple[Array, ...]:
+    """Probabilities (n, n_classes) of extra trees whose leaves hold many rows, by trees that have not seen the row.
+
+    Where two labels of five are wrong they still see what is left: each leaf is a vote of ten labels or more, and the
+    trees differ. The second opinion is that of the same trees, where leaves of fewer than forty rows are joined to the
+    branch that they hang from. They are rough, and count little where labels are right.
+    """
+    rng, n = np.random.default_rng(seed), len(codes)
+    usable = np.ones(n, dtype=bool) if mass is None else mass > 0
+    sparse = sp.issparse(X)
+    X = sp.csr_matrix(X, dtype=np.float32) if sparse else np.ascontiguousarray(X, dtype=np.float32)
+    total, times = np.zeros((len(_LEAVES), n, n_classes)), np.zeros(n)
+    pairs = [(usable, None)] if folds is None else list(zip(folds.train & usable, folds.test, strict=True))
+    for train, test in pairs * _SMOOTH_TREES:
+        rows = np.flatnonzero(train)
+        if test is None or len(rows) > FOREST_ON:
+            rows = np.sort(rng.choice(rows, min(-(-len(rows) // 2), FOREST_ON), replace=False))
+        asked = np.delete(np.arange(n), rows) if test is None else np.flatnonzero(test)
+        weight = None if mass is None else mass[rows]
+        least = min(0.5, (_LEAVES[0] - 0.5) / (len(rows) if weight is None else weight.sum()))
+        settings = {"min_weight_fraction_leaf": least, "random_state": int(rng.integers(2**31))}
+        tree = ExtraTreeClassifier(max_features=min(X.shape[1], _COLUMNS), **settings)
+        tree.fit(X[rows], codes[rows], sample_weight=weight, check_input=sparse)
+        for opinion, P in zip(total, _joined_leaves(tree, X[asked]), strict=True):
+            opinion[asked] += all_classes(tree, P, n_classes)
+        times[asked] += 1.0
+    return tuple(total / np.where(times > 0, times, np.nan)[:, None])
+
+
+def _joined_leaves(tree: Any, X: Any) -> list[Array]:
+    """Shares of the classes in the smallest part of the tree around each row that holds enough rows, for each size."""
+    inner, parent = tree.tree_, np.zeros(tree.tree_.node_count, dtype=np.intp)
+    for children in (inner.children_left, inner.children_right):
+        parent[children[children >= 0]] = np.flatnonzero(children >= 0)
+    at, found = inner.apply(X), []
+    for size in _LEAVES:
+        while (small := (inner.weighted_n_node_samples[at] < size - 0.5) & (at > 0)).any():
+            at = np.where(small, parent[at], at)
+        found.append(inner.value[at, 0] / inner.value[at, 0].sum(axis=1, keepdims=True))
+    return found

@@ -1,0 +1,221 @@
+"""Out-of-fold predictions of trees: boosting that stops before it learns wrong labels, and a forest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.tree import DecisionTreeClassifier
+
+from ..core.arrays import Array
+from .folds import Folds
+
+# Boosting may stop at one of these rounds: early where labels are wrong. If the last is best, a richer kind is asked.
+_ROUNDS, _MORE_ROUNDS = (3, 5, 10, 20, 35, 50), (50, 100, 150)
+# Rounds of this size need half as many fits as scikit-learn's of .1 and predict as well; so many leaves do on few rows
+# of two classes, and of more, which have a tree each.
+_STEP, _FEW_LEAVES, _FEWER_LEAVES = 0.2, 15, 8
+# Places among the rounds at which is seen whether more of them are worth it.
+_HALTS = (2, 3)
+# Rows that boosted trees, richer ones, and each tree of a forest are fitted to at most; and rows that settle a stop.
+_BOOSTED_ON, _RICH_ON, FOREST_ON, _STOP_ON = 40_000, 150_000, 5_000, 4_000
+# On fewer rows more rounds and more leaves cost more than they explain.
+_RICH_FROM = 5_000
+_LEAST_GAIN = 0.01
+# Trees of a forest, and the share of the folds that each leaves out and judges.
+_TREES, _LEFT_OUT = 60, 0.4
+
+
+def all_classes(fit: Any, P: Array, n_classes: int) -> Array:
+    """P with a column for each class, where the rows of a fit may lack some."""
+    full = np.zeros((len(P), n_classes))
+    full[:, fit.classes_] = P
+    return full
+
+
+@dataclass(frozen=True)
+class TreeSettings:
+    """What was settled on the labels as they are: the round at which boosting stops, and whether it is the richer kind.
+
+    A stop of 0 asks for no boosting; `forest` says whether a forest is asked.
+    """
+
+    stop: int
+    rich: bool = False
+    forest: bool = True
+
+
+def tree_predictions(
+    X: Any, codes: Array, n_classes: int, folds: Folds, rng: np.random.Generator, settled: TreeSettings | None = None
+) -> tuple[dict[str, Array], TreeSettings]:
+    """Out-of-fold probabilities (n, n_classes) of boosted trees and of a forest, and the settings of the former.
+
+    Each fit has at most so many rows, and judges all that its fold leaves out. Boosting stops at the round at which the
+    labels left out are most likely: later rounds learn the wrong ones. Where they are still gaining at the last and
+    rows are many, a richer kind takes over, so that what more of a model explains is not called wrong.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, features)
+        The rows.
+    codes : ndarray of shape (n,)
+        Their labels, 0..n_classes-1.
+    n_classes : int
+        How many classes there are.
+    folds : Folds
+        Which rows are fitted and which judged.
+    rng : Generator
+        Draws samples and seeds.
+    settled : TreeSettings, optional
+        The settings of a fit before, to be used again.
+    """
+    task = _TreeTask(X, codes, n_classes, folds, int(rng.integers(2**31)))
+    if settled is None:
+        boosted, settled = task.settled()
+        return {"boosting": task.out_of_fold(boosted), "forest": task.forest()}, settled
+    found = {"forest": task.forest()} if settled.forest else {}
+    if settled.stop:
+        found["boosting"] = task.out_of_fold(task.boosted((settled.stop,), settled.rich))
+    return found, settled
+
+
+class Boosted(NamedTuple):
+    """Boosted trees of each fold, all stopped at one round; `gaining` if the last of the rounds tried was the best."""
+
+    fits: list[Any]
+    n_classes: int
+    stop: int
+    gaining: bool
+
+    def predict(self, fold: int, X: Array) -> Array:
+        """Probabilities (n, n_classes) by the trees that were not fitted to this fold."""
+        fit = self.fits[fold]
+        if self.stop >= fit.n_iter_:
+            return all_classes(fit, fit.predict_proba(X), self.n_classes)
+        stages = fit.staged_predict_proba(X)
+        for _ in range(self.stop - 1):
+            next(stages)
+        return all_classes(fit, next(stages), self.n_classes)
+
+
+class FoldTrees(NamedTuple):
+    """The trees of `tree_predictions`, kept: they predict rows that were not among those they were grown on.
+
+    `forest` holds the folds that each tree leaves out, and the tree.
+    """
+
+    boosted: Boosted
+    forest: list[tuple[Array, Any]]
+
+    def predict(self, fold: int, X: Array) -> dict[str, Array]:
+        """Probabilities (n, n_classes) of rows of one fold, by the trees that were not fitted to it."""
+        K, rows = self.boosted.n_classes, np.ascontiguousarray(X, dtype=np.float32)
+        own = [tree for left, tree in self.forest if fold in left]
+        forest = np.zeros((len(rows), K))
+        for tree in own:
+            forest += all_classes(tree, tree.predict_proba(rows), K)
+        return {"boosting": self.boosted.predict(fold, X), "forest": forest / len(own)}
+
+
+def fold_trees(X: Any, codes: Array, n_classes: int, folds: Folds, rng: np.random.Generator) -> FoldTrees:
+    """The trees that `tree_predictions` predicts with, by the same settings; each row must be in one test fold."""
+    task = _TreeTask(X, codes, n_classes, folds, int(rng.integers(2**31)))
+    return FoldTrees(task.settled()[0], list(task.forest_trees()))
+
+
+@dataclass(frozen=True)
+class _TreeTask:
+    X: Any
+    codes: Array
+    n_classes: int
+    folds: Folds
+    seed: int
+
+    def settled(self) -> tuple[Boosted, TreeSettings]:
+        """The trees that predict best, and their settings."""
+        boosted = self.boosted(_ROUNDS, rich=False)
+        if boosted.gaining and len(self.codes) >= _RICH_FROM:
+            richer = self.boosted(_MORE_ROUNDS, rich=True)
+            gain = self.log_likelihood(self.out_of_fold(richer)) - self.log_likelihood(self.out_of_fold(boosted))
+            if gain > _LEAST_GAIN:
+                return richer, TreeSettings(richer.stop, rich=True)
+        return boosted, TreeSettings(boosted.stop)
+
+    def boosted(self, rounds: tuple[int, ...], rich: bool) -> Boosted:
+        """Trees up to the best of these rounds; fits go on as long as more rounds make the labels left out likelier."""
+        leaves = {"max_leaf_nodes": 63, "min_samples_leaf": 10} if rich else {}
+        if len(self.codes) < _RICH_FROM:
+            leaves = {"max_leaf_nodes": _FEW_LEAVES if self.n_classes == 2 else _FEWER_LEAVES}
+        kind = HistGradientBoostingClassifier(
+            learning_rate=_STEP, early_stopping=False, warm_start=True, random_state=self.seed, **leaves
+        )
+        most = _RICH_ON if rich else _BOOSTED_ON
+        rows = [self._some_of(train, most) for train in self.folds.train]
+        fits, best = [clone(kind) for _ in rows], len(rounds) - 1
+        for last in [at for at in _HALTS if at < best] + [best]:
+            for fit, train in zip(fits, rows, strict=True):
+                fit.set_params(max_iter=rounds[last]).fit(self.X[train], self.codes[train])
+            if len(rounds) > 1:
+                found = [self._by_round(fit, test, rounds) for fit, test in zip(fits, self.folds.test, strict=True)]
+                best = int(np.argmax(np.sum(found, axis=0)[: last + 1]))
+            if best < last:
+                break
+        return Boosted(fits, self.n_classes, rounds[best], best == len(rounds) - 1 > 0)
+
+    def out_of_fold(self, boosted: Boosted) -> Array:
+        """Their probabilities (n, n_classes) of all rows that are tested."""
+        return self.folds.average([boosted.predict(fold, self.X[test]) for fold, test in enumerate(self.folds.test)])
+
+    def forest(self) -> Array:
+        """Probabilities of a forest: each tree predicts the folds that it leaves out."""
+        X = np.ascontiguousarray(self.X, dtype=np.float32)
+        total, times = np.zeros((len(self.codes), self.n_classes)), np.zeros(len(self.codes))
+        for left, tree in self.forest_trees():
+            asked = np.flatnonzero(self.folds.test[left].any(axis=0))
+            total[asked] += all_classes(tree, tree.predict_proba(X[asked]), self.n_classes)
+            times[asked] += 1.0
+        return np.divide(total, times[:, None], out=np.full_like(total, np.nan), where=times[:, None] > 0)
+
+    def forest_trees(self) -> Iterator[tuple[Array, Any]]:
+        """The folds that each tree leaves out, and the tree, which sees a few thousand rows.
+
+        Trees on three of five folds see as many rows as those on a draw with repetition from four of five, and each
+        predicts twice as many.
+        """
+        rng, F = np.random.default_rng(self.seed), len(self.folds)
+        out = max(1, round(_LEFT_OUT * F))
+        X = np.ascontiguousarray(self.X, dtype=np.float32)
+        order = np.concatenate([rng.permutation(F) for _ in range(-(-_TREES * out // F))])
+        for left in order[: _TREES * out].reshape(_TREES, out):
+            rows = self._some_of(self.folds.train[left].all(axis=0), FOREST_ON, rng)
+            seed = int(rng.integers(2**31))
+            tree = DecisionTreeClassifier(min_samples_leaf=3, max_features="sqrt", random_state=seed)
+            yield left, tree.fit(X[rows], self.codes[rows])
+
+    def log_likelihood(self, P: Array) -> float:
+        """The mean over the rows that are judged."""
+        known = np.flatnonzero(self.folds.judged)
+        return float(np.log(np.maximum(P[known, self.codes[known]], 1e-4)).mean())
+
+    def _some_of(self, train: Array, most: int, rng: np.random.Generator | None = None) -> Array:
+        """The rows of a fit; where they are too many, a draw of them."""
+        rows = np.flatnonzero(train)
+        if len(rows) <= most:
+            return rows
+        return np.sort((rng or np.random.default_rng(self.seed)).choice(rows, most, replace=False))
+
+    def _by_round(self, fit: Any, test: Array, rounds: tuple[int, ...]) -> Array:
+        """(rounds,): the log likelihood of some of the labels that the fit has not seen."""
+        rows = np.flatnonzero(test)
+        if len(rows) > _STOP_ON:
+            rows = np.random.default_rng(self.seed).choice(rows, _STOP_ON, replace=False)
+        found = np.zeros(len(rounds))
+        for i, P in enumerate(fit.staged_predict_proba(self.X[rows]), start=1):
+            if i in rounds:
+                own = all_classes(fit, P, self.n_classes)[np.arange(len(rows)), self.codes[rows]]
+                found[rounds.index(i)] = np.log(np.maximum(own, 1e-4)).sum()
+        return found

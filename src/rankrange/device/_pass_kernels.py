@@ -1,0 +1,147 @@
+"""The Triton kernel of one pass over the rows: score, loss, weight between the cuts, side sums and gradient.
+
+X is read from memory once; with more than 32 columns a tile is read a second time from the cache. Scores, losses and
+all sums that decide a rank are float64 whatever the dtype of X; products of slopes and rows are summed in the dtype of
+X over one tile and in float64 over tiles. What a launch computes is chosen at run time, not when the kernel is
+compiled: a loss then has the same bits in every kind of launch, so that counts, collected rows and the mask of dropped
+rows agree at a cut.
+"""
+
+# mypy: ignore-errors
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+# Sums of a program before those of its columns; see `passes.HEAD`.
+HEAD = tl.constexpr(16)
+LOGISTIC = tl.constexpr(0)
+SQUARED = tl.constexpr(1)
+HUBER = tl.constexpr(2)
+
+
+@triton.jit
+def loss_and_slope(y, z, LOSS: tl.constexpr):
+    """Loss and slope at a score z, float64."""
+    if LOSS == LOGISTIC:
+        t = -y * z
+        e = tl.exp(-tl.abs(t))
+        u = 1.0 + e
+        # log(1 + e) loses the digits of a small e; this quotient makes up for what 1 + e has rounded away.
+        small = u == 1.0
+        log1p = tl.where(small, e, tl.log(u) * (e / tl.where(small, 1.0, u - 1.0)))
+        return tl.maximum(t, 0.0) + log1p, -y * tl.where(t > 0, 1.0, e) / u
+    elif LOSS == SQUARED:
+        r = z - y
+        return r * r, 2.0 * r
+    else:
+        r = z - y
+        slope = tl.minimum(tl.maximum(r, -1.0), 1.0)
+        return slope * (r - slope * 0.5), slope
+
+
+@triton.jit
+def load_columns(x_ptr, rows, valid, columns, stride, d, INTERCEPT: tl.constexpr):
+    """Some columns of a tile of rows; the one after the last is 1 where there is an intercept."""
+    places = x_ptr + rows[:, None] * stride + columns[None, :]
+    x = tl.load(places, mask=valid[:, None] & (columns < d)[None, :], other=0.0)
+    if INTERCEPT:
+        x = tl.where((columns == d)[None, :], 1.0, x).to(x.dtype)
+    return x
+
+
+@triton.jit(do_not_specialize=["first", "n", "limit", "write", "tiles"])
+def one_pass(
+    x_ptr, y_ptr, mass_ptr, w_ptr, request_ptr, sums_ptr, loss_ptr, list_ptr, score_ptr, count_ptr, scratch_ptr,
+    first, n, stride, d, limit, write, tiles,
+    LOSS: tl.constexpr, WEIGHTED: tl.constexpr, INTERCEPT: tl.constexpr,
+    PARTS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Rows `first` to n, `tiles` tiles of them a program. With `write` their losses, else sums and undecided rows.
+
+    Columns are taken WIDTH at a time, in PARTS parts, a power of two.
+    """
+    program = tl.program_id(0).to(tl.int64)
+    lanes, parts = tl.arange(0, WIDTH), tl.arange(0, PARTS)
+    low_low, low_high = tl.load(request_ptr), tl.load(request_ptr + 1)
+    high_low, high_high = tl.load(request_ptr + 2), tl.load(request_ptr + 3)
+    factor_0, factor_1 = tl.load(request_ptr + 4), tl.load(request_ptr + 5)
+    falling = tl.zeros((PARTS, WIDTH), tl.float64)
+    rising = tl.zeros((PARTS, WIDTH), tl.float64)
+    none = tl.zeros((BLOCK,), tl.float64)
+    m_below, m_low, m_high, m_above, least = none, none, none, none, none + float("inf")
+    m_down, m_up, s_down, s_up, o_down, o_up = none, none, none, none, none, none
+    scratch = scratch_ptr + program * BLOCK + tl.arange(0, BLOCK)
+    for tile in range(tiles):
+        rows = first + (program * tiles + tile) * BLOCK + tl.arange(0, BLOCK)
+        valid = rows < n
+        y = tl.load(y_ptr + rows, mask=valid, other=1).to(tl.float64)
+        x = load_columns(x_ptr, rows, valid, lanes, stride, d, INTERCEPT)
+        products = x.to(tl.float64) * tl.load(w_ptr + lanes)[None, :]
+        for part in range(1, PARTS):
+            x = load_columns(x_ptr, rows, valid, part * WIDTH + lanes, stride, d, INTERCEPT)
+            products += x.to(tl.float64) * tl.load(w_ptr + part * WIDTH + lanes)[None, :]
+        # By way of memory, each thread gets one row; else all threads that share a row would compute its exponential.
+        tl.store(scratch, tl.sum(products, 1))
+        tl.debug_barrier()
+        z = tl.load(scratch)
+        tl.debug_barrier()
+        s, slope = loss_and_slope(y, z, LOSS)
+        if write:
+            tl.store(loss_ptr + (rows - first), s, mask=valid)
+        else:
+            mass = tl.where(valid, tl.where(y > 0, factor_1, factor_0), 0.0)
+            if WEIGHTED:
+                mass *= tl.load(mass_ptr + rows, mask=valid, other=0.0).to(tl.float64)
+            above = s > high_high
+            below = s < low_low
+            in_low = (s >= low_low) & (s <= low_high)
+            in_high = (s >= low_low) & (s >= high_low) & (s <= high_high)
+            undecided = in_low | in_high
+            weight = tl.where(above | below | undecided, 0.0, mass)
+            u = slope * weight
+            up = u > 0
+            lost, shift = weight * s, weight * (s - slope * z)
+            m_below += tl.where(below, mass, 0.0)
+            m_low += tl.where(in_low, mass, 0.0)
+            m_high += tl.where(in_high, mass, 0.0)
+            m_above += tl.where(above, mass, 0.0)
+            least = tl.minimum(least, tl.where(mass > 0, s, float("inf")))
+            m_down += tl.where(up, 0.0, weight)
+            m_up += tl.where(up, weight, 0.0)
+            s_down += tl.where(up, 0.0, lost)
+            s_up += tl.where(up, lost, 0.0)
+            o_down += tl.where(up, 0.0, shift)
+            o_up += tl.where(up, shift, 0.0)
+            chosen = undecided & (mass > 0)
+            place = tl.atomic_add(count_ptr + tl.zeros((BLOCK,), tl.int32), 1, mask=chosen)
+            room = chosen & (place < limit)
+            tl.store(list_ptr + place, rows, mask=room)
+            tl.store(score_ptr + 2 * place, s, mask=room)
+            tl.store(score_ptr + 2 * place + 1, z, mask=room)
+            u_down, u_up = tl.where(up, 0.0, u), tl.where(up, u, 0.0)
+            for part in range(PARTS):
+                if PARTS > 1:
+                    x = load_columns(x_ptr, rows, valid, part * WIDTH + lanes, stride, d, INTERCEPT)
+                down = tl.sum(x * u_down.to(x.dtype)[:, None], 0).to(tl.float64)
+                top = tl.sum(x * u_up.to(x.dtype)[:, None], 0).to(tl.float64)
+                here = (parts == part)[:, None]
+                falling += tl.where(here, down[None, :], 0.0)
+                rising += tl.where(here, top[None, :], 0.0)
+    if write == 0:
+        out = sums_ptr + program * (HEAD + 2 * PARTS * WIDTH)
+        tl.store(out, tl.sum(m_below, 0))
+        tl.store(out + 1, tl.sum(m_low, 0))
+        tl.store(out + 2, tl.sum(m_down, 0) + tl.sum(m_up, 0))
+        tl.store(out + 3, tl.sum(m_high, 0))
+        tl.store(out + 4, tl.sum(m_above, 0))
+        tl.store(out + 5, tl.min(least, 0))
+        tl.store(out + 6, tl.sum(m_down, 0))
+        tl.store(out + 7, tl.sum(s_down, 0))
+        tl.store(out + 8, tl.sum(o_down, 0))
+        tl.store(out + 9, tl.sum(m_up, 0))
+        tl.store(out + 10, tl.sum(s_up, 0))
+        tl.store(out + 11, tl.sum(o_up, 0))
+        places = parts[:, None] * WIDTH + lanes[None, :]
+        tl.store(out + HEAD + places, falling)
+        tl.store(out + HEAD + PARTS * WIDTH + places, rising)

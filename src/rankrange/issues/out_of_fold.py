@@ -1,0 +1,313 @@
+"""Out-of-sample views of the rows: what fits that have not seen a row say of its label, and where they would cut it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils import check_array, column_or_1d
+from sklearn.utils.validation import _num_samples
+
+from ..core.arrays import Array
+from ..core.flips import wrong_labels
+from ..crossfit.folds import Folds
+from ..crossfit.models import Task, fit_folds
+from ..crossfit.numeric import numeric_view
+from ..crossfit.predictions import label_shares, log_probabilities, logistic_objective, trimmed_fits
+from ..estimators import AoRRClassifier
+from ..label_noise import mixture_weights
+
+Report = Callable[[str], Any]
+
+
+def index_of(table: Any) -> Array | None:
+    """The index of a pandas data frame, where it says more than the places of the rows; else None."""
+    index = getattr(table, "index", None)
+    if index is None or type(table).__module__.split(".")[0] != "pandas":
+        return None
+    labels = np.empty(len(index), dtype=object)
+    labels[:] = index.tolist()
+    plain = np.asarray(index) if index.dtype.kind in "iu" else labels
+    return None if plain.dtype.kind in "iu" and np.array_equal(plain, np.arange(len(plain))) else plain
+
+
+@dataclass(frozen=True)
+class Data:
+    """Rows and labels, checked: codes 0..K-1 of the sorted classes; and the index of a data frame, if it has one.
+
+    `codes` are judged, `learnt` is what the fits learn from: the same, unless labels were mended since.
+    """
+
+    X: Any
+    codes: Array
+    classes: Array
+    learnt: Array
+    index: Array | None = None
+
+    @classmethod
+    def checked(cls, X: Any, y: Any, fitted: bool, any_X: bool, learn_from: Any = None) -> Data:
+        """Check X and y as users give them; `fitted` says that probabilities are given and nothing is to be fitted.
+
+        With a model of the user's own (`any_X`), X is what that model takes; what is kept of it are numbers, or None.
+        """
+        if y is None or (X is None and not fitted):
+            raise ValueError("find_label_issues needs y, and X or pred_probs; pass find_label_issues(X, y)")
+        index = index_of(X)
+        y = _labels("y", y)
+        if X is not None:
+            X = X if any_X else _as_numbers(X)
+            rows = _num_samples(X)
+            if rows != len(y):
+                raise ValueError(
+                    f"X and y must have the same number of rows, got {rows} and {len(y)}; pass one label per row"
+                )
+            X = numeric_view(X) if any_X else X
+        classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
+        if len(classes) < 2:
+            raise ValueError(f"need at least two classes in y, got only {classes.tolist()}; nothing can be wrong here")
+        if not fitted and counts.min() < 2:
+            raise ValueError(_too_rare(classes, counts))
+        return cls(X, codes, classes, codes if learn_from is None else _relabelled(learn_from, classes, len(y)), index)
+
+    def scaled(self, far: Array) -> Data:
+        """The same with columns in units of their standard deviation over near rows; far ones would stretch it.
+
+        A column that is mostly zeros, a word or a level, is in units of its other values instead: the rarer it is, the
+        more it would count.
+        """
+        near = self.X[~far]
+        square, filled = near.multiply(near) if sp.issparse(near) else near**2, (near != 0).mean(axis=0)
+        filled, mean, size = (np.asarray(part).ravel() for part in (filled, near.mean(axis=0), square.mean(axis=0)))
+        spread = np.sqrt(np.where(filled < 0.5, size / np.maximum(filled, 1e-12), np.maximum(size - mean**2, 0.0)))
+        unit = np.where(spread > 1e-7 * np.sqrt(size), spread, 1.0).astype(self.X.dtype)
+        if sp.issparse(self.X):
+            return replace(self, X=sp.csr_matrix(self.X @ sp.diags(1.0 / unit)))
+        return replace(self, X=(self.X - np.where(filled < 0.5, 0.0, mean).astype(self.X.dtype)) / unit)
+
+
+def _labels(name: str, y: Any) -> Array:
+    """The labels as a column, none of them missing."""
+    given = y if isinstance(y, np.ndarray) else np.asarray(y, dtype=object)
+    absent = np.isnan(given) if given.dtype.kind == "f" else np.zeros(given.shape, dtype=bool)
+    if given.dtype.kind == "O":
+        absent = np.array([_is_missing(value) for value in given.ravel()], dtype=bool)
+    if absent.any():
+        raise ValueError(
+            f"{name} must have a label in every row, got {int(absent.sum())} missing (None or NaN), the first at place "
+            f"{int(absent.ravel().argmax())}; drop these rows from X and y"
+        )
+    return np.asarray(column_or_1d(y))
+
+
+def _is_missing(value: Any) -> bool:
+    """None, NaN and what pandas has for them; pandas need not be installed."""
+    if isinstance(value, float | np.floating):
+        return bool(np.isnan(value))
+    return value is None or type(value).__name__ in ("NAType", "NaTType")
+
+
+def _too_rare(classes: Array, counts: Array) -> str:
+    """What is said of a class of one row; where labels look like measured numbers, what is there for these."""
+    numbers = classes.dtype.kind in "fiu"
+    if numbers and ((classes % 1 != 0).any() or len(classes) > max(20, counts.sum() // 10)):
+        return (
+            f"find_label_issues is for classes, got a y that looks like numbers ({len(classes)} different values in "
+            f"{counts.sum()} rows); use rankrange.audit.audit_table or RankedRangeRegressor, which judge numbers"
+        )
+    rare = classes.tolist()[int(counts.argmin())]
+    return f"each class needs two rows to be judged by the others, got one of {rare!r}; drop it"
+
+
+def _as_numbers(X: Any) -> Any:
+    """X checked, missing values filled and marked; where it holds texts, the error says what takes them."""
+    try:
+        X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite="allow-nan")
+        if sp.issparse(X):
+            return check_array(X, accept_sparse="csr")
+        missing = np.isnan(X)
+        if missing.all():
+            raise ValueError("X must hold numbers, got missing values (NaN) alone; check how it was read")
+        return numeric_view(X) if missing.any() else X
+    except ValueError as error:
+        if "could not convert string" not in str(error) and "dtype='numeric'" not in str(error):
+            raise
+        raise ValueError(
+            f"X must be numbers where no estimator is given, got texts ({str(error)[:99]}); pass estimator= a pipeline "
+            "that takes them, or use rankrange.audit.audit_table for a table of any columns"
+        ) from error
+
+
+def _relabelled(learn_from: Any, classes: Array, n: int) -> Array:
+    """The codes of labels that stand in for y in all fits, checked."""
+    labels = _labels("learn_from", learn_from)
+    if len(labels) != n:
+        raise ValueError(
+            f"learn_from must have one label per row of y, got {len(labels)} for {n} rows; pass all labels"
+        )
+    unknown = np.setdiff1d(labels, classes)
+    if len(unknown):
+        raise ValueError(f"learn_from must hold classes of y only, got {unknown[:5].tolist()}; add them to y")
+    codes = np.searchsorted(classes, labels)
+    if np.bincount(codes, minlength=len(classes)).min() < 2:
+        raise ValueError("learn_from must have two rows of each class of y, got fewer; drop the rare class from both")
+    return codes
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Out-of-sample log probabilities, and the losses above which a row is cut.
+
+    logs (V, R, n, K): V fits of growing m, the ordinary one first, R repeats. `best` is the fit that trains best, and
+    cuts (R, n) its lam_hat in the fold where the row was left out. C is scikit-learn's, of linear fits.
+    """
+
+    logs: Array
+    best: int
+    cuts: Array
+    C: float | None = None
+
+    def member(self, view: int) -> Array:
+        """(n, K): the probabilities by one of the fits, the mean over repeats."""
+        return np.asarray(np.exp(self.logs[view].mean(axis=0)))
+
+
+def given_predictions(pred_probs: Any, data: Data) -> Predictions:
+    """Predictions made of ready-made probabilities, checked."""
+    P = check_array(_in_order(pred_probs, data.classes), dtype=np.float64)
+    shape = (len(data.codes), len(data.classes))
+    if P.shape != shape:
+        raise ValueError(
+            f"pred_probs must have one row per label and one column per class, shape {shape}, got {P.shape}; columns "
+            "are in the order of the sorted classes of y"
+        )
+    if (P < 0).any() or not np.allclose(P.sum(axis=1), 1.0, atol=1e-3):
+        raise ValueError(
+            "pred_probs must be probabilities: none negative, and each row must sum to 1; divide each row by its sum"
+        )
+    return _predictions_of(np.log(np.maximum(P, 1e-12))[None, None], data)
+
+
+def _in_order(pred_probs: Any, classes: Array) -> Any:
+    """A data frame whose columns are named by the classes, with these sorted; anything else as it is."""
+    names = list(getattr(pred_probs, "columns", ()))
+    wanted = classes.tolist()
+    return (
+        pred_probs[wanted]
+        if names != wanted and len(names) == len(wanted) and set(names) == set(wanted)
+        else pred_probs
+    )
+
+
+def _predictions_of(logs: Array, data: Data) -> Predictions:
+    """Predictions of one fit; rows are cut above the share of losses that are estimated to be wrong."""
+    plain = wrong_labels(logs[0].mean(axis=0), data.codes)
+    losses = -logs[0][:, np.arange(len(data.codes)), data.codes]
+    cut = np.quantile(losses, 1.0 - max(plain.rate, 1.0 / len(data.codes)), axis=1, keepdims=True)
+    return Predictions(logs, 0, np.broadcast_to(cut, losses.shape))
+
+
+def estimator_predictions(
+    data: Data, X: Any, estimator: Any, folds: Folds, n_jobs: int | None, report: Report
+) -> Predictions:
+    """Predictions of a classifier of another package.
+
+    Parameters
+    ----------
+    data : Data
+        The labels, and the numbers that X holds.
+    X : anything that the classifier takes
+        Texts, a table with categories and missing values, an array.
+    estimator : classifier with predict_proba
+        Cloned for each fold.
+    folds : Folds
+        Out of which every row is predicted, equally often.
+    n_jobs : int or None
+        Folds fitted at a time.
+    report : callable
+        Is told what has been fitted.
+    """
+    if isinstance(estimator, type):
+        raise ValueError(f"estimator must be an instance, got the class {estimator.__name__}; add parentheses")
+    if not hasattr(estimator, "predict_proba"):
+        raise ValueError(
+            f"estimator must have predict_proba, got {type(estimator).__name__}; wrap it in CalibratedClassifierCV"
+        )
+    task = Task(X, data.learnt, np.arange(len(data.classes)))
+    found = fit_folds(estimator, task, folds, n_jobs=n_jobs)
+    logs = np.empty((folds.repeats[-1] + 1, len(data.codes), len(data.classes)))
+    for repeat, test, P in zip(folds.repeats, folds.test, found.parts, strict=True):
+        logs[repeat][test] = np.log(np.maximum(P, 1e-12))
+    report(f"{len(folds)} folds fitted")
+    return _predictions_of(logs[None], data)
+
+
+def trimmed_predictions(data: Data, estimator: AoRRClassifier | None, folds: Folds, report: Report) -> Predictions:
+    """Predictions of an ordinary fit and of fits that cut about as many rows as seem wrong.
+
+    Parameters
+    ----------
+    data : Data
+        The rows and their labels.
+    estimator : AoRRClassifier or None
+        Where C and the intercept come from; None chooses C.
+    folds : Folds
+        Out of which every row is predicted, equally often.
+    report : callable
+        Is told what has been fitted.
+    """
+    if estimator is not None and estimator.loss != "logistic":
+        raise ValueError(f"an AoRRClassifier needs loss='logistic' to give probabilities, got {estimator.loss!r}")
+    n, K = len(data.codes), len(data.classes)
+    objective = logistic_objective(data.X, data.learnt, K, estimator is None or bool(estimator.fit_intercept))
+    C = None if estimator is None or estimator.C == "auto" else float(estimator.C)
+    fits, parts, _ = trimmed_fits(objective, data.learnt, folds, C, report)
+    logs = np.empty((len(fits.W), folds.repeats[-1] + 1, n, K), dtype=np.float32)
+    cuts = np.empty((folds.repeats[-1] + 1, n))
+    for repeat, limit, (rows, scores) in zip(folds.repeats, fits.cuts(2), parts, strict=True):
+        logs[:, repeat, rows] = log_probabilities(scores)
+        cuts[repeat, rows] = limit
+    return Predictions(logs, 2, cuts, fits.sets.C / objective.total)
+
+
+# Of so many rows at most the neighbours are asked first, whether they add anything.
+_ASKED = 2000
+
+
+def neighbour_predictions(data: Data, plain: Array, far: Array, rng: np.random.Generator) -> Array | None:
+    """The probabilities that the labels of the nearest rows give; None where they add nothing to the others.
+
+    First some rows are asked: a gain of up to two standard errors in the likelihood of their labels counts as none.
+
+    Parameters
+    ----------
+    data : Data
+        The rows and their labels.
+    plain : ndarray of shape (n, classes)
+        Probabilities by all other opinions together.
+    far : ndarray of shape (n,)
+        Rows that nobody is near to.
+    rng : Generator
+        Chooses some of the rows.
+
+    Returns
+    -------
+    ndarray of shape (n, classes) or None
+        The shares of the classes among the nearest rows.
+    """
+    n, near = len(data.codes), None
+    X, mass = data.X, None
+    if far.any():
+        X, mass = X / np.maximum(X[~far].std(axis=0), 1e-12), (~far).astype(np.float64)
+    some = np.sort(rng.choice(n, min(n, _ASKED), replace=False))
+    for rows in (some, np.arange(n)) if len(some) < n else (some,):
+        near = label_shares(X, data.learnt, len(data.classes), rows, rng, mass)
+        own = np.stack([plain[rows, data.codes[rows]], near[np.arange(len(rows)), data.codes[rows]]])
+        own = np.clip(own[:, ~far[rows]], 1e-4, 1.0)
+        share = mixture_weights(own, np.ones(own.shape[1]))
+        gain = np.log(share @ own) - np.log(own[0])
+        if gain.mean() <= 2.0 * gain.std() / np.sqrt(own.shape[1]):
+            return None
+    return near

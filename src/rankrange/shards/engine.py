@@ -1,0 +1,188 @@
+"""The seam between the fit and the engine that runs it: shards of rows, pure kernels, two ways to run them.
+
+A kernel is a module-level function kernel(shard, message) -> result, where results have `merge(later)` and
+`copy()`. An engine is a `Shards`: it runs a kernel on each shard, anywhere, and merges the results in the order of the
+shards. Shards keep no state between calls, so a lost worker loses nothing that cannot be computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from ..core.arrays import Array
+from .row_blocks import Batch, aligned_ranges
+
+Kernel = Callable[[Any, Any], Any]
+
+
+@runtime_checkable
+class Shard(Protocol):
+    """Rows [start, stop) of all the data; `start` is a multiple of BLOCK_ROWS. `batches` can be asked for again."""
+
+    @property
+    def start(self) -> int:
+        """The number of the first row among all rows."""
+
+    @property
+    def stop(self) -> int:
+        """One more than the number of the last row."""
+
+    def batches(self) -> Iterator[Batch]:
+        """The rows, batch by batch."""
+
+
+class Shards(Protocol):
+    """What an engine provides. `columns` are the names of the features where they have any."""
+
+    columns: list[str] | None
+
+    def reduce(self, kernel: Kernel, message: Any) -> Any:
+        """The results of kernel(shard, message), merged in the order of the shards."""
+        ...
+
+    def map_lazy(self, kernel: Kernel, message: Any) -> Any:
+        """kernel(shard, message) for each shard, in order, each computed when it is asked for."""
+        ...
+
+
+@dataclass(frozen=True)
+class ArrayShard:
+    """Rows in memory, as parts of the arrays that they came in.
+
+    Parameters
+    ----------
+    start, stop : int
+        The rows of the shard among all rows, from start up to but not including stop.
+    parts : sequence of (name, X, y, weight)
+        The arrays; weight may be None.
+    """
+
+    start: int
+    stop: int
+    parts: Sequence[tuple[str, Any, Any, Any]]  # (name, X, y, weight or None) of each part
+
+    def batches(self) -> Iterator[Batch]:
+        """The rows, batch by batch, from where the shard starts."""
+        at = self.start
+        for name, X, y, weight in self.parts:
+            yield Batch(at, X, np.asarray(y), None if weight is None else np.asarray(weight), name)
+            at += X.shape[0]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A kernel with its message: a function of the shard that can travel to another process."""
+
+    kernel: Kernel
+    message: Any
+
+    def __call__(self, shard: Shard) -> Any:
+        return self.kernel(shard, self.message)
+
+
+def merged(results: Iterable[Any]) -> Any:
+    """Results of neighbouring shards as one, in order; None where there are none."""
+    total = None
+    for result in results:
+        if total is None:
+            total = result.copy()  # an engine may keep what it gave, to merge it once more after a failure
+        else:
+            total.merge(result)
+    return total
+
+
+def array_shards(Xs: Sequence[Any], ys: Sequence[Any], weights: Sequence[Any] | None = None) -> list[ArrayShard]:
+    """Make shards of chunks of arrays in memory; chunks may have any lengths, also none.
+
+    Parameters
+    ----------
+    Xs : sequence of array-like (n_i, d)
+        Chunks of features, dense or sparse.
+    ys : sequence of array-like (n_i,)
+        Their targets.
+    weights : sequence of array-like (n_i,), optional
+        Their weights.
+
+    Returns
+    -------
+    list of ArrayShard
+        One for each chunk that holds the first row of a block.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, y = np.ones((14_000, 1)), np.ones(14_000)
+    >>> [shard.stop for shard in array_shards([X[:5_000], X[5_000:]], [y[:5_000], y[5_000:]])]
+    [8192, 14000]
+    """
+    given = [None] * len(Xs) if weights is None else weights
+    chunks = list(zip(Xs, ys, given, strict=True))
+    for number, (X, y, weight) in enumerate(chunks):
+        lengths = {
+            len(part) if not hasattr(part, "shape") else part.shape[0] for part in (X, y, weight) if part is not None
+        }
+        if len(lengths) > 1:
+            raise ValueError(
+                f"X, y and the weights of a chunk must have the same number of rows, got {sorted(lengths)} in chunk "
+                f"{number}; cut them at the same places"
+            )
+    shards = []
+    for at in aligned_ranges([X.shape[0] for X, _, _ in chunks]):
+        parts = [(f"chunk {i}", *cut_chunk(chunks[i], start, stop)) for i, start, stop in at.pieces]
+        shards.append(ArrayShard(at.start, at.stop, parts))
+    return shards
+
+
+def cut_chunk(chunk: tuple[Any, Any, Any], start: int, stop: int) -> tuple[Any, Any, Any]:
+    """The rows from start to stop of a chunk (X, y, weights)."""
+    X, y, weight = chunk
+    return X[start:stop], y[start:stop], None if weight is None else weight[start:stop]
+
+
+class LazyRows:
+    """One value per row, computed shard by shard when it is asked for: iterate over it, or take `np.asarray`.
+
+    Parameters
+    ----------
+    shards : Shards
+        The rows.
+    kernel : callable
+        Called as kernel(shard, message), gives the values of one shard.
+    message : object
+        What the kernel needs.
+    n : int
+        The number of rows.
+    dtype : dtype, default=bool
+        Of the values.
+    names : ndarray, optional
+        What values stand for, looked up by value.
+    """
+
+    def __init__(
+        self, shards: Any, kernel: Any, message: Any, n: int, dtype: Any = bool, names: Array | None = None
+    ) -> None:
+        self._shards, self._kernel, self._message, self._n = shards, kernel, message, n
+        self.dtype, self._names = np.dtype(dtype), names
+
+    def __len__(self) -> int:
+        return self._n
+
+    def __iter__(self) -> Iterator[Array]:
+        for part in self._shards.map_lazy(self._kernel, self._message):
+            values = part.compute() if hasattr(part, "compute") else part  # of Dask
+            yield values if self._names is None else self._names[values]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.concatenate(list(self)).astype(dtype or self.dtype, copy=False)
+
+    def indices(self) -> Array:
+        """Numbers of the rows where the value is true, without an array of all rows."""
+        at, found = 0, []
+        for part in self:
+            found.append(at + np.flatnonzero(part))
+            at += len(part)
+        return np.concatenate(found) if found else np.zeros(0, dtype=np.intp)

@@ -1,0 +1,325 @@
+"""The objective over all rows at one point, exactly, by one pass: the driver's side of `kernels.evaluate`.
+
+The sample says between which two values each cut almost surely lies. Workers add up what lies between the cuts and
+send back the few rows that are undecided; among those the cuts are found exactly, ties shared. A cut that lies
+outside its bracket, or a bracket with too many rows in it, costs one more pass and never an approximate answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..core.arrays import Array
+from ..core.cuts import Cut
+from ..core.objective import Objective
+from .engine import Shards
+from .shard_kernels import Evaluation, Interval, Model, Partial, Request, Rows, Sides, evaluate, n_sides, side_sums
+
+# Undecided rows that one pass may bring to the driver, in bytes.
+COLLECT_BYTES = 96_000_000
+# A pass of counts alone cuts brackets into at most this many parts.
+_PARTS = 1024
+# Rows on either side of a hinge's kink that are known one by one: a step is exact as long as no other row crosses it.
+_KINK_ROWS = 60_000
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """All that one pass found out about W."""
+
+    W: Array
+    value: float
+    gradient: Array
+    lower: Cut | None  # None where k takes all
+    upper: Cut | None  # None where m = 0
+    sure: Array  # side sums over the rows outside both brackets
+    rows: Rows | None  # the undecided rows, with float64 features
+    weights: Array  # the weight of each of them, in [0, its mass]
+    least: float
+    between: Interval  # losses strictly inside are surely kept, and in `sure`
+
+    def table(self) -> Array:
+        """Side sums over all kept rows."""
+        return self.sure if self.rows is None else self.sure + sums_of(self.rows, self.weights)
+
+
+def sums_of(rows: Rows, weights: Array, chosen: Array | None = None) -> Array:
+    """Side sums over these rows, with these weights."""
+    if chosen is not None:
+        rows, weights = take(rows, chosen), weights[chosen]
+    return side_sums(rows.X, rows.y, rows.losses, rows.slopes * weights, rows.scores, weights)
+
+
+def take(rows: Rows, chosen: Array) -> Rows:
+    """Some of these rows."""
+    return Rows(
+        rows.X[chosen],
+        rows.y[chosen],
+        rows.losses[chosen],
+        rows.slopes[:, chosen],
+        rows.scores[:, chosen],
+        rows.mass[chosen],
+    )
+
+
+class _Bracket:
+    """Where one cut lies in the sample: by its share at first, then by where it was found last."""
+
+    def __init__(self, target: float, total: float, sample_mass: Array, part: float) -> None:
+        self.target = target
+        share = target / total
+        self.unit = float(sample_mass.mean())
+        self.even = bool((sample_mass == 1.0).all())
+        self.centre = share * float(sample_mass.sum())
+        # Six standard deviations of the mass above the cut in a sample that holds this part of all rows.
+        spread = np.sqrt(float((sample_mass**2).sum()) * share * (1.0 - share) * max(1.0 - part, 0.0))
+        self.reach = 6.0 * spread + 8.0 * self.unit
+        self.above: Array | None = None  # the side of each row of the sample at the last look
+
+    def interval(self, s: Array, mass: Array, slack: float) -> Interval:
+        """Values of the sample between which the cut lies, given its losses s."""
+        if self.even:  # sorting alone is quicker than finding the order
+            ranked, reached = -np.sort(-s), np.arange(1.0, len(s) + 1.0)
+        else:
+            order = np.argsort(-s, kind="stable")
+            ranked, reached = s[order], np.cumsum(mass[order])
+        reach = self.reach
+        if self.above is not None:
+            middle = ranked[min(int(np.searchsorted(reached, self.centre)), len(s) - 1)]
+            changed = (s > middle) != self.above
+            reach = max(reach, 6.0 * np.sqrt(float((mass[changed] ** 2).sum())) + 24.0 * self.unit)
+        top = int(np.searchsorted(reached, self.centre - reach)) - 1
+        bottom = int(np.searchsorted(reached, self.centre + reach))
+        high = np.inf if top < 0 else float(ranked[top]) * (1.0 + slack) + slack
+        low = -np.inf if bottom >= len(s) else float(ranked[bottom]) * (1.0 - slack) - slack
+        return Interval(low, high)
+
+    def found(self, value: float, s: Array, mass: Array) -> None:
+        """The exact cut at this look: from here on only rows that change sides can move it within the sample."""
+        self.above = s > value
+        self.centre = float(mass[self.above].sum())
+        self.reach = 0.0
+
+    def widen(self) -> None:
+        self.reach = 4.0 * max(self.reach, 24.0 * self.unit)
+
+
+class FullData:
+    """F over all shards. `sample` is the same objective on the sampled rows; it shares loss, C and cuts as shares."""
+
+    def __init__(
+        self,
+        shards: Shards,
+        model: Model,
+        sample: Objective,
+        n: int,
+        total: float,
+        m: float,
+        k: float,
+        on_pass: Callable[[str], None] = lambda text: None,
+        evaluate_one: Callable[[Request], Partial] | None = None,
+    ) -> None:
+        self.shards, self.model, self.sample = shards, model, sample
+        self.total, self.m, self.k = total, m, k
+        self.mass = np.ones(sample.design.n) if sample.sample_weight is None else sample.sample_weight
+        part = sample.design.n / n
+        self.n_passes = 0
+        self._on_pass = on_pass
+        self._evaluate_one = self._alone if evaluate_one is None else evaluate_one
+        self._brackets = {
+            name: _Bracket(target, total, self.mass, part)
+            for name, target in (("lower", k), ("upper", m))
+            if 0 < target < total * (1.0 - 1e-14)
+        }
+        row_bytes = sample.design.d * np.dtype(model.dtype).itemsize + 8 * (3 + 2 * model.n_outputs)
+        self.limit = max(min(COLLECT_BYTES // row_bytes, getattr(shards, "collected_rows", COLLECT_BYTES)), 1000)
+        self._scale_up = n / sample.design.n
+
+    @property
+    def kept(self) -> float:
+        """The mass that is kept."""
+        return self.k - self.m
+
+    def look(self, W: Array) -> Look:
+        """Evaluate the objective at W in one pass, or in more where a cut lies outside its bracket."""
+        s = self.model.losses(self.sample.y, self.sample.design.scores(W)).astype(np.float64)
+        slack = 1e-5 if self.model.dtype == np.float32 else 1e-12
+        for _ in range(12):
+            intervals = {name: bracket.interval(s, self.mass, slack) for name, bracket in self._brackets.items()}
+            if self.model.by_margin:
+                intervals["lower"] = self._around_kink(s, intervals.get("lower"))
+            if self._expected(s, intervals) > self.limit:
+                intervals = self._narrowed(W, s, intervals)
+            request = self._request(W, intervals)
+            part = self._pass("look", request)
+            if part.n_rows > part.limit:
+                request = self._request(W, self._narrowed(W, s, intervals))
+                part = self._pass("look", request)
+                if part.n_rows > part.limit:
+                    raise self._too_many(part.n_rows)
+            cuts = self._cuts(part, request)
+            missed = [name for name, cut in cuts.items() if cut is None]
+            for name in missed:
+                self._brackets[name].widen()
+            if not missed:
+                return self._finish(request, part, cuts, s)
+        raise RuntimeError("no bracket held the cut after twelve passes; please report this")
+
+    def _around_kink(self, s: Array, lower: Interval | None) -> Interval:
+        """The margins around the kink: zero, or the lower cut where that is higher."""
+        middle = 0.0 if lower is None else max(0.0, 0.5 * (lower.low + lower.high))
+        middle = middle if np.isfinite(middle) else 0.0
+        rank = min(max(int(min(_KINK_ROWS, self.limit // 2) / self._scale_up), 10), len(s) - 1)
+        reach = max(float(np.partition(np.abs(s - middle), rank)[rank]), 1e-6)
+        if lower is None:
+            return Interval(middle - reach, middle + reach)
+        return Interval(min(middle - reach, max(lower.low, -reach)), max(middle + reach, lower.high))
+
+    def _request(self, W: Array, intervals: dict[str, Interval]) -> Request:
+        return Request(W, intervals.get("lower"), intervals.get("upper"), limit=self.limit)
+
+    def _too_many(self, n_rows: int) -> TooManyTies:
+        return TooManyTies(
+            f"at most {self.limit} rows may have losses next to a cut, got {n_rows}: so many rows tie there that no "
+            "choice among them can be made; use other m and k"
+        )
+
+    def _expected(self, s: Array, intervals: dict[str, Interval]) -> float:
+        inside = np.zeros(len(s), dtype=bool)
+        for low, high in intervals.values():
+            inside |= (s >= low) & (s <= high)
+        return float(np.count_nonzero(inside)) * self._scale_up
+
+    def _pass(self, kind: str, request: Request) -> Partial:
+        self.n_passes += 1
+        self._on_pass(kind)
+        return self._evaluate_one(request)
+
+    def _alone(self, request: Request) -> Partial:
+        """A pass for this request alone; fits that share their passes bring another function."""
+        return self.shards.reduce(evaluate, Evaluation(self.model, (request,))).parts[0].pack()
+
+    def _narrowed(self, W: Array, s: Array, intervals: dict[str, Interval]) -> dict[str, Interval]:
+        """The same brackets after a pass that counts what lies between many values of the sample in them."""
+        values = []
+        for low, high in intervals.values():
+            inside = np.unique(s[(s >= low) & (s <= high)])
+            values.append(inside[np.linspace(0, len(inside) - 1, min(len(inside), _PARTS)).astype(int)])
+        edges = np.unique(np.concatenate(values).astype(self.model.dtype))
+        masses = self._pass("count", Request(W, edges=edges)).sums.total()
+        over = np.append(np.cumsum(masses[::-1])[::-1][1:], 0.0)  # mass above each edge; none above infinity
+        narrowed = {}
+        for name, bracket in self._brackets.items():
+            first = int(np.argmax(over < bracket.target))  # the first edge with less than the target above it
+            low = float(edges[first - 1]) if first > 0 else -np.inf
+            narrowed[name] = Interval(low, float(edges[first]) if first < len(edges) else np.inf)
+        if self.model.by_margin:
+            narrowed["lower"] = self._around_kink(s, narrowed.get("lower"))
+        return narrowed
+
+    def _cuts(self, part: Partial, request: Request) -> dict[str, Cut | None]:
+        """The exact cuts, None for one that lies outside its bracket."""
+        if not self._brackets and not self.model.by_margin:
+            return {}
+        _, _, kept, in_high, above = map(float, part.sums.total()[:5])
+        rows = part.rows[0] if part.rows else None
+        values, mass = (np.empty(0), np.empty(0)) if rows is None else (rows.losses, rows.mass)
+        low, high = request.lower, request.upper
+        merged = low is not None and high is not None and high.low <= low.high
+        cuts: dict[str, Cut | None] = {}
+        if high is not None:
+            inside = slice(None) if merged else values >= high.low
+            cuts["upper"] = cut_among(values[inside], mass[inside], above, self.m)
+        if low is not None:
+            inside = slice(None) if merged else values <= low.high
+            over = above if merged else above + in_high + kept
+            lower = cut_among(values[inside], mass[inside], over, self.k)
+            cuts["lower"] = _at_least_zero(lower, over < self.k) if self.model.by_margin else lower
+        return cuts
+
+    def _finish(self, request: Request, part: Partial, cuts: dict[str, Cut | None], s: Array) -> Look:
+        W = request.W
+        r, d = self.model.n_outputs, self.sample.design.d
+        sure = part.sums.total()[5:].reshape(n_sides(r), Sides.width(r, d))
+        rows = None if not part.rows else in_float64(part.rows[0])
+        weights = np.empty(0)
+        if rows is not None:
+            weights = rows.mass * kept_share(rows.losses, cuts.get("lower"), cuts.get("upper"))
+        for name, cut in cuts.items():
+            at_kink = self.model.by_margin and name == "lower" and cut is not None and cut.value == 0
+            if cut is not None and name in self._brackets and not at_kink:
+                self._brackets[name].found(cut.value, s, self.mass)
+        table = sure if rows is None else sure + sums_of(rows, weights)
+        between = Interval(
+            -np.inf if request.lower is None else request.lower.high,
+            np.inf if request.upper is None else request.upper.low,
+        )
+        found = self._value_and_gradient(W, table)
+        return Look(W, *found, cuts.get("lower"), cuts.get("upper"), sure, rows, weights, part.least, between)
+
+    def _value_and_gradient(self, W: Array, table: Array) -> tuple[float, Array]:
+        return (
+            float(table[:, Sides.LOSS].sum()) / self.kept + self.sample.penalty(W),
+            slopes_of(table.sum(axis=0), len(W), W.shape[1], self.model.fit_intercept) / self.kept
+            + self.sample.penalty_gradient(W),
+        )
+
+
+def _at_least_zero(cut: Cut | None, inside: bool) -> Cut | None:
+    """The lower cut of margins: rows below zero cost nothing, so that what is left of k stays with nobody."""
+    if cut is not None and cut.value > 0:
+        return cut
+    return Cut(0.0, 0.0, 1.0) if inside else None
+
+
+class TooManyTies(ValueError):
+    """More rows tie at a cut than the driver can hold."""
+
+
+def slopes_of(side: Array, r: int, p: int, fit_intercept: bool) -> Array:
+    """The (r, p) sum of slopes times rows in one row of side sums."""
+    flows, products = side[Sides.SLOPES : Sides.SLOPES + r], side[Sides.SLOPES + r :].reshape(r, -1)
+    return np.concatenate([products, flows[:, None]], axis=1) if fit_intercept else products.copy()
+
+
+def in_float64(rows: Rows) -> Rows:
+    """The rows with their features in float64."""
+    X = rows.X.astype(np.float64)
+    y = rows.y.astype(np.float64) if rows.y.dtype.kind == "f" else rows.y
+    wide = (column.astype(np.float64) for column in (rows.losses, rows.slopes, rows.scores, rows.mass))
+    return Rows(X, y, *wide)
+
+
+def cut_among(values: Array, mass: Array, above: float, target: float) -> Cut | None:
+    """The cut at which the mass counted from the top reaches `target`, `above` of it lying over all these values.
+
+    None where the cut is not among the values.
+    """
+    if not len(values) or above >= target:
+        return None
+    order = np.argsort(-values, kind="stable")
+    ranked = values[order].astype(np.float64)
+    starts = np.flatnonzero(np.diff(ranked, prepend=np.inf) != 0)
+    tied = np.add.reduceat(mass[order], starts)
+    reached = above + np.cumsum(tied)
+    at = int(np.searchsorted(reached, target * (1.0 - 1e-14)))
+    if at == len(starts):
+        return None
+    over = above if at == 0 else float(reached[at - 1])
+    return Cut(float(ranked[starts[at]]), min(float(tied[at]), target - over), float(tied[at]))
+
+
+def kept_share(s: Array, lower: Cut | None, upper: Cut | None) -> Array:
+    """Which part of a row with loss s is kept: 1 between the cuts, an equal share of what is left at a cut."""
+    share = np.ones(len(s))
+    if upper is not None:
+        share[s > upper.value] = 0.0
+        share[s == upper.value] = 1.0 - upper.taken / upper.tied
+    if lower is not None:
+        share[s < lower.value] = 0.0
+        same = upper is not None and upper.value == lower.value
+        share[s == lower.value] = (lower.taken - (upper.taken if same and upper is not None else 0.0)) / lower.tied
+    return share

@@ -1,0 +1,176 @@
+"""What was chosen on the sample, confirmed on all other rows: one pass scores up to eight fits of the sample at once.
+
+A row outside the sample has been seen by none of these fits, so that no folds are needed: all of them are test rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..core.arrays import Array
+from ..core.objective import Objective
+from ..crossfit.choose import loses_a_class
+from ..solvers.descent import Metric, descend
+from ..solvers.multistart import hessian, multistart
+from .engine import Shard, Shards
+from .row_blocks import BLOCK_ROWS, TreeSum, aligned_blocks, as_rows, one_thread
+from .shard_kernels import Model, Sampling
+
+# Parameter sets that one pass scores.
+MOST_SETS = 8
+# A residual beyond three standard deviations costs the same however large it is.
+_OUTLYING = 3.0
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """Fits to be scored on the rows that are not in the sample; `sigma` is the unit of residuals, for numbers."""
+
+    model: Model
+    sets: tuple[Array, ...]
+    sampling: Sampling
+    sigma: float = 1.0
+
+
+@dataclass
+class Scores:
+    """Sums over rows, (3 sets + 1, classes): scores, their differences from the first set and their squares; masses."""
+
+    sums: TreeSum = field(default_factory=TreeSum)
+
+    def copy(self) -> Scores:
+        """One that can be merged into."""
+        return Scores(self.sums.copy())
+
+    def merge(self, later: Scores) -> None:
+        """Add what a later shard found."""
+        self.sums.extend(later.sums)
+
+
+def score_unseen(shard: Shard, message: Scoring) -> Scores:
+    """How well each fit does on the rows of this shard that are not in the sample."""
+    found, model = Scores(), message.model
+    with one_thread():
+        for batch in aligned_blocks(shard.batches()):
+            y = model.encoded(batch.y)
+            mass = model.mass(y, batch.weight)
+            mass = np.ones(len(y)) if mass is None else mass.copy()
+            mass[message.sampling.chosen(batch.first_row, len(y))] = 0.0
+            X = as_rows(batch.X, model.dtype)
+            scores = np.stack([_score(message, y, model.scores(W, X)) for W in message.sets])
+            found.sums.add(batch.first_row // BLOCK_ROWS, _by_class(model, y, mass, scores))
+    return found
+
+
+def _score(message: Scoring, y: Array, Z: Array) -> Array:
+    """1 where the class is predicted; for numbers 1 less the squared residual, which stops growing at 3 sigma."""
+    if message.model.classes is None:
+        return 1.0 - np.minimum(1.0, ((Z[0] - y) / (_OUTLYING * message.sigma)) ** 2)
+    return ((Z[0] > 0) == (y > 0) if message.model.n_outputs == 1 else Z.argmax(axis=0) == y).astype(np.float64)
+
+
+def _by_class(model: Model, y: Array, mass: Array, scores: Array) -> Array:
+    classes = 1 if model.classes is None else len(model.classes)
+    codes = np.zeros(len(y), dtype=np.intp) if classes == 1 else (y > 0).astype(np.intp) if model.n_outputs == 1 else y
+    gains = scores - scores[0]
+    columns = [*scores, *gains, *gains**2, np.ones(len(y))]
+    return np.stack([np.bincount(codes, weights=mass * column, minlength=classes) for column in columns])
+
+
+class Candidate(NamedTuple):
+    """A fit of the sample: its m as a mass of all rows, its C in scikit-learn's meaning, its parameters."""
+
+    m: float
+    C: float
+    W: Array
+
+
+def candidates(
+    sample: Objective, start: Array, m: float, share: float, C: float, shares: Array, open_C: bool
+) -> list[Candidate]:
+    """Fits of the sample: the ordinary one first, then the chosen one and those beside it.
+
+    Parameters
+    ----------
+    sample : Objective
+        The rows of the sample, at the chosen m and k.
+    start : ndarray
+        The chosen fit.
+    m : float
+        The chosen mass of all rows.
+    share : float
+        The mass of the sample over that of all rows.
+    C : float
+        The chosen C, in scikit-learn's meaning.
+    shares : ndarray
+        Other shares of m that were compared.
+    open_C : bool
+        Whether C was left open: then weaker penalties are candidates too.
+    """
+    rng = np.random.default_rng(0)
+    total = sample.total
+    nearest = sorted(
+        {float(s) for s in shares if 0 < s < 0.9 * sample.k / total}, key=lambda s: abs(s - sample.m / total)
+    )
+    masses = [s * total for s in nearest if abs(s * total - sample.m) > 0.01 * sample.m][
+        : MOST_SETS - (4 if open_C else 2)
+    ]
+    found = [
+        Candidate(0.0, C, multistart(_at(sample, 0.0, C, share), None, rng=rng, tol=1e-4).w),
+        Candidate(m, C, start),
+    ]
+    metric = Metric(hessian(sample, start))
+    weaker = [(sample.m, factor * C) for factor in (10.0, 100.0)] if open_C else []
+    for mass, penalty in [*((mass, C) for mass in masses), *weaker]:
+        part = _at(sample, mass, penalty, share)
+        W = descend(part.batch, start[None], metric, max_iter=40, tol=1e-6)[0][0]
+        if not loses_a_class(part, W, mass):
+            found.append(Candidate(m if mass == sample.m else mass / share, penalty, W))
+    return found
+
+
+def _at(sample: Objective, m: float, C: float, share: float) -> Objective:
+    """The sample's objective at another m and C, penalised as all rows are."""
+    m = m if sample.sample_weight is not None else round(m)
+    return replace(sample, m=m, C=C * (sample.k - m) / share)
+
+
+def confirmed(
+    shards: Shards,
+    model: Model,
+    sampling: Sampling,
+    tried: list[Candidate],
+    sigma: float,
+    on_pass: Callable[[str], None],
+    unit: float = 1.0,
+) -> tuple[int, dict[str, Array]]:
+    """Which candidate does best on the rows that none of them has seen, and the table of their scores.
+
+    The best must beat the ordinary fit, the first one, by a standard error; the second one, which the sample chose,
+    stays where it is within two standard errors of the best. `unit` is the mass that stands for one row.
+    """
+    on_pass("confirm")
+    found: Any = shards.reduce(score_unseen, Scoring(model, tuple(one.W for one in tried), sampling, sigma))
+    sums, count = found.sums.total(), len(tried)
+    mass = sums[-1]
+    present = mass > 0
+    mean, gain, square = (sums[i * count : (i + 1) * count][:, present] / mass[present] for i in range(3))
+    score, gains = mean.mean(axis=1), gain.mean(axis=1)
+    errors = np.sqrt((np.maximum(square - gain**2, 0.0) * unit / mass[present]).sum(axis=1)) / present.sum()
+    best = int(score.argmax())
+    if score[best] - score[1] <= 2.0 * (errors[best] + errors[1]):
+        best = 1
+    if gains[best] <= errors[best]:
+        best = 0
+    table = {
+        "m": np.array([one.m for one in tried]),
+        "C": np.array([one.C for one in tried]),
+        "score": score,
+        "gain": gains,
+        "error": errors,
+    }
+    return best, table

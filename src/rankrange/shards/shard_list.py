@@ -1,0 +1,91 @@
+"""Shards that an ordered map runs, with what estimators ask of rows larger than memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core.arrays import Array
+from .engine import Kernel, Shard, Task, merged
+
+
+class ShardList:
+    """Shards that one `map` runs: the built-in one after the other, that of an executor several at a time.
+
+    This is all that another engine needs: an ordered map over shards, on whatever machines it has.
+
+    Parameters
+    ----------
+    shards : sequence of Shard
+        In the order of their rows.
+    ordered_map : callable, default=map
+        Called as ordered_map(function, shards), gives results in order. `concurrent.futures.Executor.map` is one; with
+        processes the shards themselves must be picklable, as those of `rankrange.scan` are.
+    columns : list of str, optional
+        Names of the features.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> from rankrange import AoRRClassifier
+    >>> from rankrange.shards import ShardList, array_shards
+    >>> X = np.random.default_rng(0).normal(size=(20_000, 3))
+    >>> y = X[:, 0] > 0.5
+    >>> shards = array_shards([X[:7_000], X[7_000:]], [y[:7_000], y[7_000:]])
+    >>> with ThreadPoolExecutor(2) as pool:
+    ...     model = AoRRClassifier(m=0.1, k=1.0, random_state=0).fit(ShardList(shards, pool.map))
+    >>> bool(model.score(X, y) > 0.9)
+    True
+    """
+
+    def __init__(
+        self,
+        shards: Sequence[Shard],
+        ordered_map: Callable[..., Iterable[Any]] = map,
+        columns: list[str] | None = None,
+    ) -> None:
+        self.shards = list(shards)
+        self.ordered_map = ordered_map
+        self.columns = columns
+
+    def reduce(self, kernel: Kernel, message: Any) -> Any:
+        """Run the kernel on every shard and merge the results in the order of the shards."""
+        return merged(self.ordered_map(Task(kernel, message), self.shards))
+
+    def map_lazy(self, kernel: Kernel, message: Any) -> Iterator[Any]:
+        """Run the kernel on every shard when its result is asked for."""
+        return map(Task(kernel, message), self.shards)
+
+    def __rankrange_fit__(self, estimator: Any) -> Any:
+        from .fit import fit_on_shards
+
+        return fit_on_shards(self, estimator)
+
+    def __rankrange_issues__(self, **options: Any) -> Any:
+        from .label_issues import find_on_shards
+
+        return find_on_shards(self, **options)
+
+    def __rankrange_rows__(self) -> Iterator[Any]:
+        """The features of all rows, batch after batch."""
+        for shard in self.shards:
+            for batch in shard.batches():
+                yield batch.X
+
+    def __rankrange_targets__(self) -> tuple[Array, Array | None]:
+        """The targets of all rows, and their weights where they have any."""
+        y, weights = zip(*((b.y, b.weight) for shard in self.shards for b in shard.batches()), strict=True)
+        if all(weight is None for weight in weights):
+            return np.concatenate(y), None
+        filled = [np.ones(len(t)) if w is None else w for t, w in zip(y, weights, strict=True)]
+        return np.concatenate(y), np.concatenate(filled)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        raise TypeError(
+            "rows beyond memory are taken by fit, predict and score of AoRRClassifier and AoRRRegressor and by "
+            "find_label_issues, got them where an array is needed, a scaler or another model for example; read the "
+            "table into memory, or write it with its columns prepared"
+        )

@@ -1,0 +1,255 @@
+"""Fits of rows on a device, on CPU tensors: the objective, the cuts and the certificate are those of a fit on the CPU."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+
+from rankrange import AoRRClassifier, AoRRRegressor
+from rankrange.estimators import on_device
+
+torch = pytest.importorskip("torch")
+from rankrange.device import device_rows, passes  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def few_rows_on_the_host(monkeypatch):
+    """Small samples, brackets and chunks, so that a few thousand rows take every path of many."""
+    monkeypatch.setattr(device_rows, "SEARCH_ROWS", 600)
+    monkeypatch.setattr(device_rows, "CHOICE_ROWS", 1500)
+    monkeypatch.setattr(device_rows, "METRIC_NUMBERS", 9_000)
+    monkeypatch.setattr(passes, "_CHUNK_NUMBERS", 9_000)
+
+
+def flipped(n=4000, d=4, seed=0, dtype=np.float64):
+    """A logistic problem with 8% of the labels flipped, three times as far out."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    y = X @ rng.normal(size=d) + rng.logistic(size=n) * 0.5 > 0
+    bad = rng.random(n) < 0.08
+    X[bad], y[bad] = 3 * X[bad], ~y[bad]
+    return X.astype(dtype), y
+
+
+def numeric(n=4000, d=4, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    y = X @ rng.normal(size=d) + 0.5 + rng.normal(size=n)
+    y[: n // 20] += 30.0
+    return X, y
+
+
+def logistic_losses(model, X, y):
+    z = X.astype(np.float64) @ model.coef_[0].astype(np.float64) + float(model.intercept_[0])
+    return np.logaddexp(0.0, -np.where(y == model.classes_[1], 1.0, -1.0) * z)
+
+
+@pytest.mark.parametrize("m, k", [(0.1, 1.0), (0.1, 0.8), (0, 1.0), (0, 0.9)])
+def test_the_objective_is_that_of_its_definition_and_proved(m, k):
+    X, y = flipped()
+    model = AoRRClassifier(m=m, k=k, random_state=0, device="cpu").fit(X, y)
+    s = logistic_losses(model, X, y)
+    kept = np.sort(s)[::-1][round(m * len(y)) : round(k * len(y))]
+    assert model.objective_ == pytest.approx(kept.sum() + (model.coef_**2).sum() / 2, rel=1e-9)
+    assert model.certificate_ <= 1e-6
+    assert model.dropped_.sum() == round(m * len(y))
+    if m:
+        assert s[model.dropped_].min() > s[~model.dropped_].max()
+        assert model.lam_hat_ == pytest.approx(s[model.dropped_].min(), rel=1e-9)
+    assert model.lam_ == pytest.approx(kept[-1], rel=1e-6)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+@pytest.mark.parametrize("m", [0, 0.1])
+def test_the_fit_is_that_on_the_cpu(loss, m):
+    X, y = flipped(seed=1)
+    settings = {"m": m, "k": 1.0, "loss": loss, "tol": 1e-8 if loss == "logistic" else 1e-6, "random_state": 0}
+    there = AoRRClassifier(**settings, device="cpu").fit(X, y)
+    here = AoRRClassifier(**settings).fit(X, y)
+    # With m = 0 there is one minimum; otherwise many, and the search may end in one beside.
+    assert there.objective_ == pytest.approx(here.objective_, rel=settings["tol"] if m == 0 else 1e-3)
+    assert (there.dropped_ != here.dropped_).mean() < 0.01
+
+
+@pytest.mark.parametrize("loss", ["squared", "huber"])
+def test_a_regressor_drops_the_outliers(loss):
+    X, y = numeric()
+    there, here = (
+        AoRRRegressor(m=0.05, k=1.0, loss=loss, tol=1e-8, random_state=0, device=device).fit(X, y)
+        for device in ("cpu", None)
+    )
+    assert there.dropped_[:200].all()
+    assert there.certificate_ <= 1e-8
+    assert there.objective_ == pytest.approx(here.objective_, rel=1e-7)
+    assert there.score(torch.as_tensor(X), y) == pytest.approx(here.score(X, y), abs=1e-4)
+
+
+def test_several_classes_with_names():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 3))
+    y = np.array(["ant", "bee", "cow"])[np.argmax(X + 0.3 * rng.gumbel(size=X.shape), axis=1)]
+    there, here = (AoRRClassifier(m=0, k=1.0, tol=1e-8, device=device).fit(X, y) for device in ("cpu", None))
+    assert there.objective_ == pytest.approx(here.objective_, rel=1e-7)
+    assert list(there.classes_) == ["ant", "bee", "cow"]
+    assert (there.predict(X) == here.predict(X)).mean() > 0.999
+
+
+def test_a_whole_weight_is_a_repetition():
+    X, y = flipped(n=1500, seed=2)
+    weight = np.random.default_rng(0).integers(0, 4, len(y))
+    settings = {"m": 0, "k": 1.0, "tol": 1e-9, "device": "cpu"}
+    weighted = AoRRClassifier(**settings).fit(X, y, weight)
+    repeated = AoRRClassifier(**settings).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=1e-5)
+    assert weighted.objective_ == pytest.approx(repeated.objective_, rel=1e-8)
+
+
+@pytest.mark.parametrize("k", [1.0, 0.8])
+def test_rows_that_tie_at_a_cut_share_it(k):
+    """Eight different rows, thousands of times: far more ties at each cut than rows that may be collected."""
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 2, (9000, 3)).astype(np.float32)
+    y = X @ [1.0, -1.0, 0.5] + 0.7 * rng.logistic(size=len(X)) > 0
+    settings = {"m": 0.1, "k": k, "random_state": 0}
+    there = AoRRClassifier(**settings, device="cpu").fit(X, y)
+    s = logistic_losses(there, X, y)
+    kept = np.sort(s)[::-1][900 : round(k * 9000)]
+    assert there.objective_ == pytest.approx(kept.sum() + (there.coef_**2).sum() / 2, rel=1e-6)
+    assert there.certificate_ <= 1e-6
+    assert there.dropped_.sum() <= 900
+
+
+def test_class_weights_multiply_the_losses_of_a_class():
+    X, y = flipped(n=1500, seed=3)
+    settings = {"m": 0, "k": 1.0, "tol": 1e-9, "device": "cpu"}
+    by_class = AoRRClassifier(**settings, class_weight={False: 1.0, True: 3.0}).fit(X, y)
+    by_row = AoRRClassifier(**settings).fit(X, y, np.where(y, 3.0, 1.0))
+    np.testing.assert_allclose(by_class.coef_, by_row.coef_, atol=1e-6)
+
+
+def test_m_is_chosen_by_rows_outside_of_the_sample():
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(6000, 4))
+    y = X @ [2.0, -1.0, 1.0, 0.0] + 0.3 * rng.logistic(size=len(X)) > 0
+    X[:500], y[:500] = 0.5 * X[:500] + [9.0, -4.0, 4.0, 0.0], False  # a cluster of outliers
+    model = AoRRClassifier(random_state=0, device="cpu").fit(X, y)
+    assert 0.05 < model.m_ / len(y) < 0.15
+    assert len(model.confirmation_["score"]) > 1
+    assert model.dropped_[:500].all()
+    assert 0 < model.temperature_ < 1
+    assert model.score(X[500:], y[500:]) > 0.9
+    P = model.predict_proba(X)
+    np.testing.assert_allclose(P.sum(axis=1), 1.0)
+
+
+def test_float32_stays_float32_and_is_ranked_in_float64():
+    X, y = flipped(n=3000, dtype=np.float32)
+    model = AoRRClassifier(m=0.1, k=1.0, random_state=0, device="cpu").fit(X, y)
+    assert model.coef_.dtype == model.intercept_.dtype == np.float32
+    assert model.dropped_.sum() == 300
+
+
+def test_tensors_of_the_cpu_are_arrays_unless_scikit_learn_dispatches(monkeypatch):
+    X, y = flipped()
+    as_tensors = torch.as_tensor(X), torch.as_tensor(y)
+    plain = AoRRClassifier(m=0, k=1.0).fit(*as_tensors)
+    assert not hasattr(plain, "n_passes_")
+    assert isinstance(plain.predict(as_tensors[0]), np.ndarray)
+    monkeypatch.setattr(on_device, "get_config", lambda: {"array_api_dispatch": True})
+    model = AoRRClassifier(m=0, k=1.0).fit(*as_tensors)
+    assert model.n_passes_ > 1
+    assert isinstance(model.coef_, np.ndarray)
+    for method in ("predict", "decision_function", "predict_proba", "predict_log_proba"):
+        there = getattr(model, method)(as_tensors[0])
+        assert isinstance(there, torch.Tensor), method
+        np.testing.assert_allclose(there.numpy(), getattr(model, method)(X), rtol=1e-9, atol=1e-12)
+    assert model.score(*as_tensors) == model.score(X, y)
+
+
+@pytest.mark.parametrize("y", [[0, 1] * 500, [2.0, -1.0] * 500, [5, 7, 9, 5] * 250, [0, 10**9, 7, 7] * 250])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32])
+def test_labels_become_codes_in_order(y, dtype):
+    y = torch.tensor(y).to(dtype)
+    classes, codes = np.unique(y.numpy(), return_inverse=True)
+    labels = device_rows.as_labels(y, len(y), y.device)
+    assert (labels.classes == classes).all()
+    assert (labels.codes.numpy() == codes).all()
+
+
+def test_so_few_rows_that_the_search_sees_all_of_them_are_fitted_on_the_host():
+    X, y = flipped(n=500)
+    settings = {"m": 0.1, "k": 0.9, "random_state": 0}
+    there = AoRRClassifier(**settings, device="cpu").fit(torch.as_tensor(X), torch.as_tensor(y))
+    here = AoRRClassifier(**settings).fit(X, y)
+    assert there.objective_ == here.objective_
+    assert (there.dropped_ == here.dropped_).all()
+
+
+X_SMALL, Y_SMALL = flipped(n=50)
+
+
+@pytest.mark.parametrize(
+    "settings, given, message",
+    [
+        ({"solver": "bilevel"}, {}, "a fit on a device needs solver='auto'"),
+        ({"stratify": True}, {}, "a fit on a device needs stratify=False"),
+        ({"loss": "squared_hinge"}, {}, "a fit on a device needs one of the losses"),
+        ({"k": "adaptive"}, {}, "needs k as a number"),
+        ({}, {"X": sp.csr_array(X_SMALL)}, "needs dense rows"),
+        ({}, {"X": torch.as_tensor(X_SMALL).to_sparse()}, "needs dense rows"),
+        ({}, {"X": X_SMALL * np.nan}, "X must be finite"),
+        ({}, {"X": X_SMALL[:, 0]}, "X must be a matrix"),
+        ({}, {"X": X_SMALL[:40]}, "one value for each of the 40 rows"),
+        ({}, {"y": None}, "needs y"),
+        ({}, {"y": np.full(50, np.inf)}, "y must be finite"),
+        ({}, {"sample_weight": -np.ones(50)}, "must not be negative"),
+        ({}, {"sample_weight": np.full(50, np.nan)}, "sample_weight must be finite"),
+        ({}, {"groups": np.arange(50)}, "got groups beside them"),
+        ({}, {"X_val": X_SMALL, "y_val": Y_SMALL}, "got X_val and y_val beside them"),
+        ({"device": "cuda"}, {}, "needs a GPU"),
+    ],
+)
+def test_what_a_device_does_not_take_is_said(settings, given, message):
+    if settings.get("device") == "cuda" and torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    given = {"X": X_SMALL, "y": Y_SMALL, **given}
+    with pytest.raises((ValueError, TypeError), match=message):
+        AoRRClassifier(**{"m": 0.1, "device": "cpu", **settings}).fit(**given)
+
+
+def test_a_regressor_says_what_it_does_not_take_there():
+    X, y = numeric(n=2000)
+    with pytest.raises(ValueError, match="rows on a device"):
+        AoRRRegressor(m=0.1, k=1.0, reweight=True, device="cpu").fit(X, y)
+    with pytest.raises(ValueError, match="needs one of the losses"):
+        AoRRRegressor(m=0.1, loss="absolute", device="cpu").fit(X, y)
+
+
+def test_half_of_the_rows_is_known_on_a_device():
+    X, y = numeric(n=2000)
+    assert AoRRRegressor(m="half", device="cpu", random_state=0).fit(X, y).m_ == 2000 - (2000 + 5 + 1) // 2
+
+
+def test_device_is_a_parameter_like_any_other():
+    assert clone(AoRRClassifier(device="cuda:1")).get_params()["device"] == "cuda:1"
+
+
+def test_nothing_loads_pytorch_without_need():
+    code = """
+import sys
+import numpy as np
+from rankrange import AoRRClassifier
+X = np.random.default_rng(0).normal(size=(100, 2))
+AoRRClassifier(m=0.1).fit(X, X[:, 0] > 0).predict(X)
+assert "torch" not in sys.modules
+sys.modules["torch"] = None
+try:
+    AoRRClassifier(m=0.1, device="cpu").fit(X, X[:, 0] > 0)
+except ImportError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pip install 'rankrange[torch]'" in done.stdout

@@ -1,0 +1,26 @@
+"""Old names of public attributes and parameters work for one release, with a warning."""
+
+import pytest
+
+from rankrange import find_label_issues
+
+PROBABILITIES = [[0.9, 0.1], [0.4, 0.6], [0.2, 0.8], [0.1, 0.9]]
+
+
+def test_opinions_of_label_issues_are_called_members():
+    issues = find_label_issues(y=[0, 0, 1, 1], pred_probs=PROBABILITIES)
+    with pytest.warns(FutureWarning, match="members"):
+        assert issues.opinions is issues.members
+
+
+def test_old_names_of_an_audit():
+    pytest.importorskip("pyarrow")
+    from rankrange.audit import audit_table
+
+    stages = []
+    table = {"x": [i % 7 + i // 20 * 9 for i in range(40)], "kind": ["a"] * 20 + ["b"] * 20}
+    with pytest.warns(FutureWarning, match="progress"):
+        audit = audit_table(table, "kind", models="linear", tell=stages.append)
+    assert stages
+    with pytest.warns(FutureWarning, match="result"):
+        assert audit.judgement is audit.result
