@@ -99,9 +99,14 @@ class Design:
             total += weighted.T @ weighted
         return total
 
-    def spread(self, h: Array) -> Array:
-        """`gram`, or its diagonal alone (p,) where there are too many columns to factor the whole."""
-        return self.gram(h) if self.factored else self.squares(h)
+    def spread(self, h: Array, rows: Array | None = None) -> Array:
+        """`gram`, or its diagonal alone (p,) if there are too many columns to factor the whole."""
+        if self.factored:
+            return self.gram(h, rows)
+        if rows is not None:
+            h, shown = np.zeros(self.n), h
+            h[rows] = shown
+        return self.squares(h)
 
     def squares(self, h: Array) -> Array:
         """The diagonal of `gram` (p,)."""
