@@ -15,7 +15,8 @@ nox.options.reuse_existing_virtualenvs = True
 def tests(session: nox.Session) -> None:
     """Run the tests with the newest versions of everything."""
     session.install("-c", ".ci/constraints.txt", "-e", ".[all]")
-    session.run("python", "-m", "pytest", "-n", "auto", "-m", "not slow and not site", *session.posargs)
+    how = ("-n", "auto", "--dist", "worksteal", "-m", "not slow and not site")
+    session.run("python", "-m", "pytest", *how, *session.posargs)
 
 
 @nox.session(python="3.10", default=False)

@@ -39,7 +39,6 @@ ORDER = (
     "cli",
     "__main__",
 )
-MOST_LINES_OF_A_FUNCTION = 60
 
 
 class Import(NamedTuple):
@@ -180,19 +179,6 @@ def test_rooms_do_not_import_each_other_in_a_circle_whatever_the_order():
         if module:
             graph.setdefault(room(module), set()).update(room(i.target) for i in imports_of(module) if i.target)
     assert cycle_in({name: others - {name} for name, others in graph.items()}) is None
-
-
-def length_of(function):
-    """Lines of the body, its docstring apart."""
-    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
-    return body[-1].end_lineno - body[0].lineno + 1 if body else 0
-
-
-@pytest.mark.parametrize("module", [m for m in SOURCES if not m.split(".")[-1].startswith("_") or "kernels" not in m])
-def test_no_function_is_too_long_to_read_at_once(module):
-    functions = [n for n in ast.walk(TREES[module]) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
-    long = {f.name: length_of(f) for f in functions if length_of(f) > MOST_LINES_OF_A_FUNCTION}
-    assert long == {}
 
 
 def test_the_reader_of_imports_sees_each_kind():

@@ -1,5 +1,6 @@
-"""The examples of the README run and print what they say, and the code CONTRIBUTING quotes is the code."""
+"""The examples of the README run and print what they say, and the code CONTRIBUTING quotes has the real interface."""
 
+import ast
 import contextlib
 import inspect
 import io
@@ -37,11 +38,6 @@ def test_readme_example_prints_what_it_says(example):
             assert [float(v) for v in line.split()] == pytest.approx([float(v) for v in expected.split()], abs=0.02)
 
 
-def test_readme_has_three_examples_of_about_ten_lines():
-    assert len(EXAMPLES) == 3
-    assert all(len(example.splitlines()) <= 18 for example in EXAMPLES)
-
-
 def test_readme_names_commands_that_exist():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in re.findall(r"^make (\S+)", (ROOT / "README.md").read_text(encoding="utf-8"), re.M):
@@ -52,27 +48,30 @@ CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 QUOTED = re.findall(r"<!-- (\w+)\.(\w+) -->\n```python\n(.*?)^```$", CONTRIBUTING, re.M | re.S)
 
 
+def interface(source):
+    """Every function of a piece of code with its arguments."""
+    functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
+    return {node.name: ast.unparse(node.args) for node in functions}
+
+
 @pytest.mark.parametrize(("module", "name", "quoted"), QUOTED, ids=[f"{module}.{name}" for module, name, _ in QUOTED])
-def test_contributing_quotes_the_real_code(module, name, quoted):
+def test_contributing_quotes_code_with_the_real_interface(module, name, quoted):
     home = {"losses": losses, "aggregates": aggregates, "uncertified": uncertified}[module]
-    assert quoted.strip() == inspect.getsource(getattr(home, name)).strip()
+    assert interface(quoted) == interface(inspect.getsource(getattr(home, name))) != {}
 
 
 def test_contributing_shows_a_loss_an_aggregate_and_a_solver():
     assert {module for module, _, _ in QUOTED} == {"losses", "aggregates", "uncertified"}
 
 
-def test_contributing_quotes_lines_of_the_table_of_solvers_in_their_order():
+def test_contributing_quotes_an_entry_of_the_table_of_solvers():
     (quoted,) = re.findall(r"<!-- lines of solvers -->\n```python\n(.*?)^```$", CONTRIBUTING, re.M | re.S)
-    rest = iter(inspect.getsource(solvers).splitlines())
-    assert all(line in rest for line in quoted.splitlines() if line)
+    assert interface(quoted).items() <= interface(inspect.getsource(solvers)).items()
+    (name,) = re.findall(r'"(\w+)": Solver\(', quoted)
+    assert name in solvers.SOLVERS
 
 
 @pytest.mark.parametrize("page", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]), ids=lambda page: page.name)
 def test_links_between_pages_lead_somewhere(page):
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
         assert "generated/" in target or (page.parent / target).exists(), target
-
-
-def test_readme_is_short():
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 120

@@ -1,4 +1,4 @@
-"""A faster interpreter of Triton: it patches its language at every call of a device function; once a launch is enough."""
+"""A faster interpreter of Triton, which patches its language at every call of a device function: once is enough."""
 
 from triton.runtime import interpreter
 

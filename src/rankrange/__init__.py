@@ -12,6 +12,7 @@ from .core.engines import register
 from .core.ranges import RankedRange, ThresholdRange
 
 if TYPE_CHECKING:
+    from .core.aggregates import RankWeights
     from .core.select import range_weights, ranked_range, thresholds
     from .estimators import (
         AoRRClassifier,
@@ -29,6 +30,7 @@ register("device", "rankrange.device.device_rows", "rows_on_device")
 
 _HOME_OF = {
     "find_label_issues": "issues",
+    "RankWeights": "core.aggregates",
     "ranked_range": "core.select",
     "range_weights": "core.select",
     "thresholds": "core.select",
@@ -62,6 +64,7 @@ _SUBMODULES = (
 __all__ = [
     "AoRRClassifier",
     "AoRRRegressor",
+    "RankWeights",
     "RankedRange",
     "RankedRangeClassifier",
     "RankedRangeRegressor",

@@ -31,7 +31,7 @@ _PRODUCT = 1 << 23
 _FAR = 0.25
 _TOL = 1e-5
 _MEDIAN_ROWS = 4000
-Report = Callable[[str], None]  # is told a few words before each part of the work
+Report = Callable[[str], None]  # called with a short text before each stage of the work
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,7 +230,7 @@ def upward(sets: Sets, start: Array, m: Array, k: Array) -> Array:
 
 
 def searched(sets: Sets, m: Array, k: Array, rng: np.random.Generator, n_random: int) -> Array:
-    """The lowest fits (M, F, r, p) of a search at each m, from the fit without far rows and from random starts.
+    """The lowest fits (M, F, r, p) of a search at each m, from random starts and the fit without high-leverage rows.
 
     All start together. After a few steps each (m, set) goes on with its best two and the best of the next smaller and
     the next larger m; after some more with the best one.
@@ -369,7 +369,7 @@ class Fits:
         n_random : int
             How many of these there are per set.
         report : callable
-            Is told what has been fitted.
+            Called with a short text after each stage.
         """
         n_sets = len(sets.masses)
         m, k = masses_of(sets, shares, k_share)
@@ -404,7 +404,7 @@ class Fits:
         return np.array(found)
 
     def out_of_fold(self, objective: Objective, tests: Array) -> list[tuple[Array, Array]]:
-        """For each test part its rows, and their scores (candidates, r, rows) by fits that have not seen them."""
+        """For each test part its rows, and their out-of-fold scores (candidates, r, rows)."""
         parts = []
         for f, test in enumerate(tests):
             rows = np.flatnonzero(test)

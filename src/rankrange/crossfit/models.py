@@ -70,7 +70,7 @@ class FittedFolds:
 
     @property
     def out_of_fold(self) -> Array:
-        """(n, classes) or (n,): the mean over the models that have not seen the row; NaN where there is none."""
+        """(n, classes) or (n,): the mean over the models fitted without the row; NaN if there is none."""
         return self.folds.average(self.parts)
 
 

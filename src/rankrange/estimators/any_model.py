@@ -37,7 +37,7 @@ try:
 except ImportError:  # it moved between versions
     from sklearn.utils._metadata_requests import _routing_enabled
 
-# Fewer rows than this say nothing about each other.
+# With fewer rows than this out-of-fold predictions are uninformative.
 _LEAST_ROWS = 20
 # A given m is honoured from this many rows on.
 _LEAST_RANKED = 4
@@ -249,24 +249,24 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         calm = self.cv is None and (small or self.dropped_.mean() < _FEW)
         single = self.refit == "single"
         fit = before = None
-        if not single or self._tells_probabilities():
+        if not single or self._gives_probabilities():
             if self.cv is None and fifths is not None and not self.dropped_.any():
                 fit = fifths  # nothing has changed since these were fitted
             else:
                 large = self.cv is None and (calm or single or self._learns_from_fifths)
                 fit = self._cross_fit(task, plan.larger(task) if large else plan, ~self.dropped_)
                 before = None if calm or single else fifths
-            told = fit.out_of_fold
+            predicted = fit.out_of_fold
             if before is not None:
-                told = (1.0 - _BEFORE) * told + _BEFORE * before.out_of_fold
-            self._calibrate(task, told, judged, mass)
+                predicted = (1.0 - _BEFORE) * predicted + _BEFORE * before.out_of_fold
+            self._calibrate(task, predicted, judged, mass)
         self._keep(task, fit, self.dropped_, plan.last_seed, whole=calm, before=before)
 
-    def _tells_probabilities(self) -> bool:
+    def _gives_probabilities(self) -> bool:
         return False
 
-    def _calibrate(self, task: Task, told: Array, judged: Judged, mass: Array) -> None:
-        """Learn from what is told of rows that the fits have not seen how sure their probabilities may be."""
+    def _calibrate(self, task: Task, predicted: Array, judged: Judged, mass: Array) -> None:
+        """Fit the temperature of the probabilities to out-of-fold predictions."""
 
     def _cut(self, task: Task, judged: Judged, mass: Array) -> Array:
         return np.asarray(judged.p_wrong >= LIKELY) & judged.harm

@@ -37,6 +37,7 @@ def where_they_are_fitted(estimator: Any, X: Any, y: Any, sample_weight: Any, **
     if getattr(estimator, "device", None) is None and not on_device(X):
         return X, y, sample_weight
     given = [name for name, value in others.items() if value is not None]
+    given += ["aggregate"] if getattr(estimator, "aggregate", None) is not None else []
     if given:
         raise ValueError(
             f"a fit on a device takes X, y and sample_weight, got {' and '.join(given)} beside them; leave these out, "

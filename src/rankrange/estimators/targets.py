@@ -1,6 +1,6 @@
 """What the multi-label estimators share: reading targets, and predicting the best-scored labels.
 
-Targets are an indicator matrix, sets of labels, or one class per row.
+Targets are an indicator matrix, lists of labels, or one class per row.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Targets(NamedTuple):
 
 
 def read_targets(y: Any, X: Any) -> Targets:
-    """Read the targets y of the rows of X: an indicator matrix, sets of labels, or one class per row."""
+    """Read the targets y of the rows of X: an indicator matrix, lists of labels, or one class per row."""
     check_consistent_length(X, y)
     if sp.issparse(y):
         return Targets(_sparse_indicator(y), np.arange(y.shape[1]), "indicator", True)
@@ -63,7 +63,7 @@ def indicator_of(y: Any, X: Any, classes: Array, kind: str) -> Any:
 
     Parameters
     ----------
-    y : indicator matrix, sets of labels or classes
+    y : indicator matrix, lists of labels or classes
         Targets as users give them.
     X : ndarray or sparse matrix
         The rows, of which there must be as many.
@@ -107,7 +107,7 @@ def _column_names(y: Any, n_labels: int) -> Array:
 
 
 def _are_sets(y: Any) -> bool:
-    """Whether y holds sets of labels; lists and tuples only where they cannot be the rows of a numeric matrix."""
+    """Whether y holds lists of labels; lists and tuples only where they cannot be the rows of a numeric matrix."""
     if (isinstance(y, np.ndarray) and y.dtype != object) or not isinstance(y, Sequence | np.ndarray) or not len(y):
         return False
     if all(isinstance(row, set | frozenset) for row in y):
@@ -251,7 +251,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         ----------
         X : array_like or sparse matrix of shape (n_samples, n_features)
             The rows.
-        y : indicator matrix, sets of labels or classes
+        y : indicator matrix, lists of labels or classes
             Their true labels. With one class per row the score is the share whose class is among the top_k.
         sample_weight : array_like of shape (n_samples,), optional
             With weights the share is of the weight.

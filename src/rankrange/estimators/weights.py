@@ -159,7 +159,7 @@ def _sorted(X: Array, y: Array, weight: Array | None, total: int) -> tuple[Array
     first_column = X[:, 0].astype(np.result_type(X, y)) + 0.0
     leading = first_column.view(f"u{first_column.itemsize}").byteswap()
     order = np.argsort(leading, kind="stable")
-    if (np.diff(leading[order]) > 0).all():  # one column tells all rows apart, in the order of their bytes as below
+    if (np.diff(leading[order]) > 0).all():  # one column identifies all rows, in the order of their bytes as below
         if weight is not None and len(order) <= total // 2:
             return X[order], y[order], weight[order]
         order = order if weight is None else np.repeat(order, weight[order].astype(np.intp))

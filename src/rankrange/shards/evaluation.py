@@ -1,6 +1,6 @@
 """The objective over all rows at one point, exactly, by one pass: the driver's side of `kernels.evaluate`.
 
-The sample says between which two values each cut almost surely lies. Workers add up what lies between the cuts and
+The sample shows between which two values each cut almost surely lies. Workers add up what lies between the cuts and
 send back the few rows that are undecided; among those the cuts are found exactly, ties shared. A cut that lies
 outside its bracket, or a bracket with too many rows in it, costs one more pass and never an approximate answer.
 """

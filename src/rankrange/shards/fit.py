@@ -333,7 +333,7 @@ def _every(objective: Objective, step: int) -> Objective:
 
 
 def _all_tie(sample: Objective, W: Array) -> bool:
-    """Whether W tells no rows apart, as where no classifier beats the trivial one."""
+    """Whether W gives all rows the same score, as when no classifier beats the trivial one."""
     losses = sample.losses(sample.design.scores(W)).astype(np.float64)
     return sample.loss.targets != "numbers" and float(np.ptp(losses)) < 1e-6 * abs(float(losses.mean()))
 

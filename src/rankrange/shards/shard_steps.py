@@ -255,7 +255,7 @@ class Local:
     def _step_over_kinks(self) -> tuple[Array, float]:
         """The step to the minimum of the hinges near their kink, which is that of all where no other crosses its own.
 
-        Where others would cross, their density is added as a curvature, less by what the known rows already tell.
+        Where others would cross, their density is added as a curvature, less the part of the known rows.
         """
         exact = self._kinked_step(self._regularised(0.0))
         if self._movement(exact[0]) <= self.reach:

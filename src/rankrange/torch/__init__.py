@@ -16,6 +16,7 @@ except ImportError as error:
 from .data import WithIndex
 from .functional import ranked_range, tkml
 from .modules import AccuracySchedule, AoRRLoss, TKMLLoss
+from .rank_aggregates import rank_weighted_mean, worst_group_mean
 from .schedules import LinearSchedule
 from .token_module import LinearAoRRLoss
 from .token_range import linear_ranked_range
@@ -28,6 +29,8 @@ __all__ = [
     "TKMLLoss",
     "WithIndex",
     "linear_ranked_range",
+    "rank_weighted_mean",
     "ranked_range",
     "tkml",
+    "worst_group_mean",
 ]
