@@ -1,4 +1,4 @@
-"""Fits of rows on a device, on CPU tensors: the objective, the cuts and the certificate are those of a fit on the CPU."""
+"""Fits of rows on a device, here on CPU tensors: objective, cuts and certificate are those of a fit on the CPU."""
 
 import subprocess
 import sys
@@ -47,7 +47,7 @@ def logistic_losses(model, X, y):
     return np.logaddexp(0.0, -np.where(y == model.classes_[1], 1.0, -1.0) * z)
 
 
-@pytest.mark.parametrize("m, k", [(0.1, 1.0), (0.1, 0.8), (0, 1.0), (0, 0.9)])
+@pytest.mark.parametrize(("m", "k"), [(0.1, 1.0), (0.1, 0.8), (0, 1.0), (0, 0.9)])
 def test_the_objective_is_that_of_its_definition_and_proved(m, k):
     X, y = flipped()
     model = AoRRClassifier(m=m, k=k, random_state=0, device="cpu").fit(X, y)
@@ -192,7 +192,7 @@ X_SMALL, Y_SMALL = flipped(n=50)
 
 
 @pytest.mark.parametrize(
-    "settings, given, message",
+    ("settings", "given", "message"),
     [
         ({"solver": "bilevel"}, {}, "a fit on a device needs solver='auto'"),
         ({"stratify": True}, {}, "a fit on a device needs stratify=False"),

@@ -13,6 +13,7 @@ QUESTIONS = [
     "plot_text_and_categories.py",
     "plot_any_model.py",
     "plot_compare_cleanlab.py",
+    "plot_partial_auc.py",
     "plot_multilabel_top_k.py",
     "plot_certificate.py",
     "plot_network_noisy_labels.py",

@@ -136,7 +136,7 @@ class AoRRLinear(BaseEstimator):
         keep = self._range()
         given_groups = groups
         self._training: Any = (X, y) if weight is None and not sp.issparse(X) else None  # for summaries; never saved
-        rng = np.random.default_rng(_seed(self.random_state))
+        rng = np.random.default_rng(seed_of(self.random_state))
         # With one minimum, or no lower cut and so no kinks, products with sparse rows are quicker than dense matrices.
         no_kinks = self.m != "auto" and (keep.m == 0 or keep.k == 1.0)
         by_products = self.solver == "auto" and n_outputs == 1 and no_kinks and _many_columns(X)
@@ -441,7 +441,7 @@ def _many_columns(X: Any) -> bool:
     return sp.issparse(X) and X.shape[1] >= PRODUCTS_FROM and 10 * X.nnz <= X.shape[0] * X.shape[1]
 
 
-def _seed(random_state: Any) -> int:
+def seed_of(random_state: Any) -> int:
     """A seed of its own for each fit, from whatever scikit-learn takes as `random_state`."""
     if isinstance(random_state, int):
         return _seed_of_int(random_state)

@@ -3,7 +3,7 @@
 Where k takes all, F is smooth around a minimum: a quasi-Newton step in the metric of the sample's Hessian. Where k cuts
 below, a minimum lies on kinks, as many rows tie at the lower cut as there are parameters. Rows near that cut are known
 one by one, so a step minimises a model that holds their kinks as they are, all else being quadratic, and the
-certificate chooses their weights. Both are the same small problem (`solve_band`).
+certificate chooses their weights. Both are the same small problem (`boxqp`).
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 import scipy.sparse as sp
 
 from ..core.arrays import Array
 from ..core.objective import Objective
 from ..solvers.descent import Log, Metric, inverse_hessian, relative
-from ..solvers.inner.band import solve_band
 from ..solvers.multistart import hessian
+from .boxqp import best_shares
 from .evaluation import FullData, Look, slopes_of, sums_of, take
 from .shard_kernels import Rows, Sides, side_sums
 
@@ -29,8 +30,44 @@ MOST_PARAMETERS = 1500
 _HESSIAN_WORK = 4e10
 # What a violated balance of slopes counts, squared, before it is scaled away exactly: its share of the bound is 1e-9.
 _BALANCE = 1e9
-# The gap that the small problem of the rows near a cut is solved to, relative to F; the ridge of a factored Hessian.
-_BAND_GAP, _LEAST_RIDGE = 1e-14, 1e-12
+# Where the gap is this part of the tolerance, further steps have no use.
+_FAR_BELOW = 0.05
+
+
+class Curvature:
+    """A positive definite matrix by its Cholesky factor: H = L L'."""
+
+    def __init__(self, matrix: Array) -> None:
+        diagonal = np.diag(matrix)
+        scale = np.sqrt(np.maximum(diagonal, max(1e-12 * float(diagonal.max()), 1e-300)))
+        normed = matrix / scale[:, None] / scale[None, :]
+        for ridge in (1e-12, 1e-9, 1e-6, 1e-3, 1.0):
+            try:
+                raised = normed + ridge * np.eye(len(normed))
+                self.L = scale[:, None] * scipy.linalg.cholesky(raised, lower=True, check_finite=False)
+                return
+            except scipy.linalg.LinAlgError:
+                continue
+        self.L = np.diag(scale)
+
+    def less(self, matrix: Array) -> Curvature:
+        """H less another matrix, but in no direction below a tenth of H."""
+        values, vectors = scipy.linalg.eigh(self.white(self.white(matrix).T))
+        root = self.L @ vectors
+        return Curvature((root * (1.0 - np.clip(values, 0.0, 0.9))) @ root.T)
+
+    def solve(self, G: Array) -> Array:
+        """H^-1 applied to the last axis."""
+        flat = G.reshape(-1, len(self.L))
+        return scipy.linalg.cho_solve((self.L, True), flat.T, check_finite=False).T.reshape(G.shape)
+
+    def white(self, A: Array) -> Array:
+        """L^-1 applied to the last axis of a matrix or vector."""
+        return scipy.linalg.solve_triangular(self.L, A.T, lower=True, check_finite=False).T
+
+    def colour(self, v: Array) -> Array:
+        """L'^-1 v."""
+        return scipy.linalg.solve_triangular(self.L, v, lower=True, trans="T", check_finite=False)
 
 
 def _softmax_hessian(sample: Objective, Z: Array, q: Array) -> Array:
@@ -130,13 +167,24 @@ class Local:
         """The Hessian of the mean of the kept losses as the sample sees it, or more rows where the engine has them."""
         if self.data.model.by_margin:
             return self._density_of_kinks()
-        if self.sample.n_outputs == 1 and hasattr(self.data.shards, "hessian"):
-            return np.asarray(self.data.shards.hessian(self.data.model, self.look.W, self.look.lower, self.look.upper))
+        if self._has_hessian:
+            return self._hessians[0]
         Z, _, q = self._at_sample
         q = q / max(float(q.sum()), 1e-300)
         if self.sample.n_outputs > 1:
             return _softmax_hessian(self.sample, Z, q)
         return self.sample.design.gram(q * self.sample.loss.curvature(self.sample.y, Z[0]))
+
+    @property
+    def _has_hessian(self) -> bool:
+        return self.sample.n_outputs == 1 and not self.data.model.by_margin and hasattr(self.data.shards, "hessian")
+
+    @cached_property
+    def _hessians(self) -> tuple[Array, Array]:
+        """Of an engine that has it: the Hessian of the kept losses, and how much less F bends as rows are cut."""
+        shards: Any = self.data.shards
+        H, crossing = shards.hessian(self.data.model, self.look.W, self.look.lower, self.look.upper)
+        return np.asarray(H), np.asarray(crossing)
 
     def _density_of_kinks(self) -> Array:
         """What margins that cross their kink add to the curvature: the density of rows there, as the sample sees it."""
@@ -157,22 +205,19 @@ class Local:
         below = min(look.rows.losses.min(), 0.0) if look.rows is not None else 0.0
         return float(min(look.between.low - look.lower.value, look.lower.value - below))
 
-    def _regularised(self, share: float) -> Array:
-        """The Hessian (r p, r p) of this share of the losses and the penalty."""
+    def _regularised(self, share: float) -> Curvature:
         matrix = share * self._loss_hessian
         matrix[np.diag_indices_from(matrix)] += np.tile(self.sample.penalty_diagonal(), self.sample.n_outputs)
-        return matrix
-
-    @property
-    def few_parameters(self) -> bool:
-        """Whether the whole Hessian is built and factored."""
-        return self.look.W.size <= MOST_PARAMETERS
+        return Curvature(matrix)
 
     @cached_property
-    def metric(self) -> Metric:
-        """The metric of the sample at the point of the look: of all parameters, or the same for each score."""
-        matrix = self._regularised(1.0) if self.few_parameters else hessian(self.sample, self.look.W)
-        return Metric(matrix, _LEAST_RIDGE)
+    def curvature(self) -> Curvature | Metric:
+        """The metric of the sample at the point of the look."""
+        if self.look.W.size > MOST_PARAMETERS:
+            return Metric(hessian(self.sample, self.look.W))
+        if self._has_hessian:
+            return self._regularised(1.0).less(self._hessians[1])
+        return self._regularised(1.0)
 
     @cached_property
     def band(self) -> _Band:
@@ -187,9 +232,30 @@ class Local:
             return np.inf
         table = self.look.table() if self.look.lower is None else self._with_best_weights()
         bounds = [_lower_bound(self.data, table)]
-        if self.few_parameters and not self.data.model.by_margin:
-            bounds.append(_lower_bound(self.data, self._with_moved_tangents(table)))
+        if self.look.W.size <= MOST_PARAMETERS and not self.data.model.by_margin:
+            moved = self._with_all_tangents_moved(table) if self._has_hessian else None
+            bounds.append(_lower_bound(self.data, self._with_moved_tangents(*(moved or (table, self.look.W)))))
         return relative(self.look.value - max(bounds), self.look.value)
+
+    def _with_all_tangents_moved(self, table: Array) -> tuple[Array, Array] | None:
+        """Side sums with the tangents of all rows that are surely kept where a Newton step leads, and that point.
+
+        Such a bound has the gap to the minimum with these rows and little more, however many rows there are. It takes
+        a pass: None where even that gap is above the tolerance.
+        """
+        look, data = self.look, self.data
+        gradient = self._residual(table, look.W)
+        step = -self._regularised(1.0).solve(gradient.ravel()).reshape(look.W.shape)
+        if -0.5 * float(np.vdot(step, gradient)) > data.tol * abs(look.value):
+            return None
+        shards: Any = data.shards
+        W = look.W + step
+        return table - look.sure + shards.sure_at(data.model, look.W, look.between, W), W
+
+    def _residual(self, table: Array, W: Array) -> Array:
+        """The gradient at W of the mean of the tangents and the penalty, given side sums of the tangents."""
+        total = slopes_of(table.sum(axis=0), *W.shape, self.sample.design.fit_intercept) / self.data.kept
+        return total + self.sample.penalty_gradient(W)
 
     def _with_best_weights(self) -> Array:
         """Side sums with the weights of the rows near the lower cut that give the highest bound."""
@@ -198,30 +264,28 @@ class Local:
         weight[:, self.sample.design.d :] = np.sqrt(max(_BALANCE, self.sample.C)) / data.kept
         fixed = slopes_of(band.sure.sum(axis=0), r, p, data.model.fit_intercept)
         offsets = (band.rows.losses - np.einsum("rn,rn->n", band.rows.slopes, band.rows.scores)) / data.kept
-        tangents, pull = band.tangents * weight.ravel(), (fixed * weight).ravel()
-        enough = _BAND_GAP * abs(self.look.value) * data.kept
-        rho = solve_band(pull, np.eye(r * p), tangents, offsets, band.caps, band.K, enough).weights
+        tangents = band.tangents * weight.ravel() * band.caps[:, None]
+        share = best_shares(tangents, (fixed * weight).ravel(), offsets * band.caps, band.caps, band.K)
+        rho = share * band.caps
         rho *= min(1.0, band.K / max(float(rho.sum()), 1e-300))
         return band.sure + sums_of(band.rows, rho)
 
-    def _with_moved_tangents(self, table: Array) -> Array:
+    def _with_moved_tangents(self, table: Array, W: Array) -> Array:
         """Side sums where rows of the sample, which are at hand, have tangents at other scores.
 
         Any tangent lies below its loss, so the bound stays a proof. A residual gradient g costs C g^2 / 2, and on the
         intercept more; moving the tangents of a few rows cancels it for g^2 over their curvature instead. They move as
-        a step of all rows by -g would move them, times as many as there are other rows for each.
+        a step of all rows by -g would move them, times as many as there are other rows for each. Tangents are at W now.
         """
-        design, look = self.sample.design, self.look
-        r, p = look.W.shape
+        look = self.look
         Z, s, _ = self._at_sample
         slack = 1e-4 * (1.0 + np.abs(s))
         inside = np.flatnonzero((s > look.between.low + slack) & (s < look.between.high - slack))
         if not len(inside):
             return table
-        total = slopes_of(table.sum(axis=0), r, p, design.fit_intercept) / self.data.kept
-        gradient = total + self.sample.penalty_gradient(look.W)
         share = float(self.data.mass[inside].sum()) / self.data.kept
-        step = -Metric(self._regularised(share), _LEAST_RIDGE).solve(gradient.ravel()).reshape(r, p)
+        step = -self._regularised(share).solve(self._residual(table, W).ravel()).reshape(W.shape)
+        Z = Z if W is look.W else self.sample.design.scores(W)
         part = self.sample.rows(inside, self.sample.m, self.sample.k)
         moved = [
             self._sample_sums(part, scores.astype(np.float64))
@@ -238,17 +302,17 @@ class Local:
         """The step to take, and what it gains by the model; `pairs` are steps and changes of gradient so far."""
         if self.data.model.by_margin:
             return self._step_over_kinks()
-        if self.look.lower is not None and self.few_parameters:
-            return self._kinked_step(self._regularised(1.0))
-        shape = (1, 1, self.look.W.size) if self.few_parameters else (1, *self.look.W.shape)
-        gradient, pairs = (
-            self.look.gradient.reshape(shape),
-            [(s.reshape(shape), y.reshape(shape), c) for s, y, c in pairs],
+        if self.look.lower is not None and isinstance(self.curvature, Curvature):
+            return self._kinked_step(self.curvature)
+        shape = (1, 1, self.look.W.size) if isinstance(self.curvature, Curvature) else (1, *self.look.W.shape)
+        gradient = self.look.gradient.reshape(shape)
+        metric: Any = self.curvature
+        direction = -inverse_hessian(
+            gradient, [(s.reshape(shape), y.reshape(shape), c) for s, y, c in pairs], metric.solve
         )
-        direction = -inverse_hessian(gradient, pairs, self.metric.solve)
         slope = float(np.vdot(direction, gradient))
         if not slope < 0:
-            direction = -self.metric.solve(gradient)
+            direction = -metric.solve(gradient)
             slope = float(np.vdot(direction, gradient))
         return direction.reshape(self.look.W.shape), -slope / 2
 
@@ -272,14 +336,18 @@ class Local:
         moved = np.abs(self.sample.design.scores(step)[0][near])
         return float(np.quantile(moved, 0.999)) if len(moved) else 0.0
 
-    def _kinked_step(self, matrix: Array) -> tuple[Array, float]:
-        """The step that minimises the model of this Hessian with the kinks of the rows near the lower cut."""
+    def _kinked_step(self, curvature: Curvature) -> tuple[Array, float]:
+        """The step that minimises the model with the kinks of the rows near the lower cut."""
         band, kept, (r, p) = self.band, self.data.kept, self.look.W.shape
         fixed = slopes_of(band.sure.sum(axis=0), r, p, self.data.model.fit_intercept) / kept
         fixed += self.sample.penalty_gradient(self.look.W)
-        losses, enough = band.rows.losses.astype(np.float64), _BAND_GAP * abs(self.look.value)
-        solved = solve_band(fixed.ravel(), matrix, band.tangents, losses, band.caps / kept, band.K / kept, enough)
-        return solved.step.reshape(r, p), band.present / kept - solved.value
+        B = curvature.white(band.tangents * (band.caps / kept)[:, None])
+        v = curvature.white(fixed.ravel())
+        losses = band.rows.losses * band.caps / kept
+        share = best_shares(B, v, losses, band.caps, band.K)
+        pull = v + B.T @ share
+        gain = band.present / kept - (float(share @ losses) - 0.5 * float(pull @ pull))
+        return -curvature.colour(pull).reshape(r, p), gain
 
 
 def _lower_bound(data: FullData, table: Array) -> float:
@@ -312,10 +380,11 @@ def _cut_is_clean(look: Look) -> bool:
 
 
 class Descent:
-    """Steps on all rows until the certificate is at most `tol`."""
+    """Steps on all rows until the certificate is at most `tol`, and up to `further` more, which lower it still."""
 
-    def __init__(self, data: FullData, *, tol: float, max_iter: int, log: Log) -> None:
-        self.data, self.tol, self.max_iter, self.log = data, tol, max_iter, log
+    def __init__(self, data: FullData, *, tol: float, max_iter: int, log: Log, further: int = 0) -> None:
+        self.data, self.tol, self.max_iter, self.log, self.further = data, tol, max_iter, log, further
+        data.tol = tol
         self.pairs: list[tuple[Array, Array, Array]] = []
         # A difference of two values below this is rounding, and the certificate decides between them.
         self.noise = 1e-7 if data.model.dtype == np.float32 else 1e-14
@@ -326,14 +395,16 @@ class Descent:
         self.log("pass", local.look.value)
         for step in range(self.max_iter):
             if local.gap <= self.tol:
-                return local.look, local.gap, step
+                self.further -= 1
+                if self.further < 0 or local.gap <= _FAR_BELOW * self.tol:
+                    return local.look, local.gap, step
             moved = self._advance(local)
             if moved is None and self.pairs:
                 # Gradients jump where the cut rows change; a metric without their differences may still go down.
                 self.pairs = []
                 moved = self._advance(local)
             if moved is None:
-                if self.data.model.dtype == np.float64:
+                if self.data.model.dtype == np.float64 or local.gap <= self.tol:
                     return local.look, local.gap, step
                 self._sharpen()
                 moved = Local(self.data, self.data.look(local.look.W))
