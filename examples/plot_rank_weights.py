@@ -20,7 +20,7 @@ named = {
 }
 
 # %%
-# Ten of a hundred points lie far above the line, at its right end. Weights that grow with the loss follow them, others do not.
+# Ten of a hundred points lie far above the line, at its right end. Weights that grow with the loss follow them.
 rng = np.random.default_rng(0)
 x = np.sort(rng.uniform(-2, 2, 100))
 y = x + 0.3 * rng.normal(size=100)

@@ -45,8 +45,8 @@ for g, dropped, before, after in zip(
     print(f"{g}: {dropped:.0%} dropped, mean loss {before:.2f} before, {after:.2f} after")
 
 # %%
-# On clean test rows plain worst-group training follows the wrong rows, and both groups pay. With trimming the group that
-# is served worst is served best.
+# On clean test rows plain worst-group training gives up too much of the large group, because it follows wrong rows.
+# With trimming the group that is served worst is served best.
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
 rows = train & (group == "small")
 left.scatter(*X[rows].T, c=np.where(given[rows], "#3b74c4", "#e08214"), s=18)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import Any
 
@@ -66,7 +67,7 @@ def _names(X: Any) -> list[str] | None:
 def tensor_scores(estimator: Any, X: Any, W: Array | None = None) -> Any:
     """Scores (n, r) of the rows of X, on its device; by the parameters of the fit, or by W (r, p)."""
     check_is_fitted(estimator, "coef_")
-    torch = sys.modules.get("torch") or __import__("torch")
+    torch = importlib.import_module("torch")
     X = X.detach() if is_tensor(X) else torch.from_dlpack(X)
     if X.dim() != 2 or X.shape[1] != estimator.n_features_in_:
         raise ValueError(

@@ -11,8 +11,9 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ..compatibility import check_sample_weight
 from ..core.arrays import Array
 from ..core.pairs import PAIR_LOSSES
 from ..core.ranges import check_rates
@@ -208,7 +209,7 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         self.classes_, codes = np.unique(y, return_inverse=True)
         mass = np.ones(X.shape[0])
         if sample_weight is not None:
-            mass = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+            mass = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         present = np.flatnonzero(mass)
         if len(present) < len(mass):
             X, codes, mass = X[present], codes[present], mass[present]

@@ -147,6 +147,7 @@ class RobustMaxClassifier(AoRRClassifier):
         start = np.zeros((1, n_outputs, design.p))
         ends, values, n_iter = descend(batch, start, metric, max_iter=int(self.max_iter), tol=1e-3 * float(self.tol))
         self._store_weights(ends[0], design)
+        self.dropped_ = np.zeros(design.n, dtype=bool)
         self.objective_, self.n_iter_, self.converged_ = float(values[0]), n_iter, n_iter < self.max_iter
         if not self.converged_:
             warnings.warn(f"stopped after max_iter={self.max_iter} iterations", ConvergenceWarning, stacklevel=3)
