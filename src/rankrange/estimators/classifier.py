@@ -9,8 +9,9 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import validate_data
 
+from ..compatibility import check_sample_weight
 from ..core.aggregates import Stratified
 from ..core.arrays import Array
 from ..core.flips import joined, probabilities_of
@@ -141,7 +142,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         Arrays "phase" and "objective", one entry per step.
     groups_ : dict
         With an aggregate over groups: arrays "group", "rows", "dropped" (the share), "loss_before" and "loss" (means
-        over all rows of the group, by the ordinary fit and by this one), "accuracy_before" and
+        over the rows that are kept, by the ordinary fit and by this one), "accuracy_before" and
         "accuracy".
     tuning_ : dict
         Where m or k was chosen: arrays "m" (a share), "path", "score", "gain" over m = 0 and its standard "error", one
@@ -412,7 +413,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         """The weights of the rows and the factors of their classes; None for what is not given."""
         weight = factor = None
         if sample_weight is not None:
-            weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+            weight = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if self.class_weight is not None:
             factor = class_factors(self.class_weight, self.classes_, codes, weight)
         return weight, factor

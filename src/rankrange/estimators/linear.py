@@ -136,11 +136,12 @@ class AoRRLinear(BaseEstimator):
         keep = self._range()
         given_groups = groups
         self._training: Any = (X, y) if weight is None and not sp.issparse(X) else None  # for summaries; never saved
-        rng = np.random.default_rng(_seed(self.random_state))
-        # With one minimum no search depends on the order of the rows, and products are quicker on sparse ones.
-        one_minimum = self.solver == "auto" and n_outputs == 1 and self.m != "auto" and keep.m == 0
+        rng = np.random.default_rng(seed_of(self.random_state))
+        # With one minimum, or no lower cut and so no kinks, products with sparse rows are quicker than dense matrices.
+        no_kinks = self.m != "auto" and (keep.m == 0 or keep.k == 1.0)
+        by_products = self.solver == "auto" and n_outputs == 1 and no_kinks and _many_columns(X)
         if groups is None:
-            rows, targets, mass = canonical_rows(X, y, weight, factor, as_sparse=one_minimum and _many_columns(X))
+            rows, targets, mass = canonical_rows(X, y, weight, factor, as_sparse=by_products)
         else:
             (rows, targets, mass), groups = present_rows(X, y, product_of(weight, factor), groups)
         m, k = keep.masses(len(targets) if mass is None else float(mass.sum()), whole=is_whole(mass))
@@ -440,7 +441,7 @@ def _many_columns(X: Any) -> bool:
     return sp.issparse(X) and X.shape[1] >= PRODUCTS_FROM and 10 * X.nnz <= X.shape[0] * X.shape[1]
 
 
-def _seed(random_state: Any) -> int:
+def seed_of(random_state: Any) -> int:
     """A seed of its own for each fit, from whatever scikit-learn takes as `random_state`."""
     if isinstance(random_state, int):
         return _seed_of_int(random_state)

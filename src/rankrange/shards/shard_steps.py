@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from ..core.arrays import Array
 from ..core.objective import Objective
-from ..solvers.descent import Log, Metric, _inverse_hessian, relative
+from ..solvers.descent import Log, Metric, inverse_hessian, relative
 from ..solvers.multistart import hessian
 from .boxqp import best_shares
 from .evaluation import FullData, Look, slopes_of, sums_of, take
@@ -308,7 +308,9 @@ class Local:
         shape = (1, 1, self.look.W.size) if isinstance(self.curvature, Curvature) else (1, *self.look.W.shape)
         gradient = self.look.gradient.reshape(shape)
         metric: Any = self.curvature
-        direction = -_inverse_hessian(gradient, [(s.reshape(shape), y.reshape(shape), c) for s, y, c in pairs], metric)
+        direction = -inverse_hessian(
+            gradient, [(s.reshape(shape), y.reshape(shape), c) for s, y, c in pairs], metric.solve
+        )
         slope = float(np.vdot(direction, gradient))
         if not slope < 0:
             direction = -metric.solve(gradient)
