@@ -197,7 +197,7 @@ X_SMALL, Y_SMALL = flipped(n=50)
     [
         ({"solver": "bilevel"}, {}, "a fit on a device needs solver='auto'"),
         ({"stratify": True}, {}, "a fit on a device needs stratify=False"),
-        ({"aggregate": "group-cvar"}, {}, "a fit on a device needs aggregate=None"),
+        ({"aggregate": "group-cvar"}, {}, "got aggregate beside them"),
         ({"loss": "squared_hinge"}, {}, "a fit on a device needs one of the losses"),
         ({"k": "adaptive"}, {}, "needs k as a number"),
         ({}, {"X": sp.csr_array(X_SMALL)}, "needs dense rows"),

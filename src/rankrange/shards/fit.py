@@ -125,10 +125,9 @@ def check_supported(estimator: Any, place: str) -> None:
             f"a fit {place} needs one of the losses {', '.join(_LOSSES)}, got loss={estimator.loss!r}; use another "
             "loss, or fit in memory"
         )
-    defaults = {"solver": "auto", "stratify": False, "operations": None, "warm_start": False, "aggregate": None}
-    for name, default in {**defaults, "l1_ratio": 0.0}.items():
+    for name, default in (("solver", "auto"), ("stratify", False), ("operations", None), ("warm_start", False)):
         value = getattr(estimator, name, default)
-        if value is not default and value != default:
+        if value != default:
             raise ValueError(f"a fit {place} needs {name}={default!r}, got {name}={value!r}; fit in memory for others")
     if isinstance(estimator.k, str) and estimator.k == "adaptive":
         raise ValueError(f"a fit {place} needs k as a number or 'auto', got k='adaptive'; fit in memory for it")
