@@ -39,7 +39,7 @@ from .passes import Data, EagerPass, curvature, loss_and_slope, pass_over
 from .tensors import Labels, as_column, as_labels, as_matrix
 
 # Rows of the sample for the search, and for choosing m or C; rows whose Hessian is the metric of the steps.
-SEARCH_ROWS, CHOICE_ROWS, METRIC_NUMBERS = 1 << 14, 1 << 17, 1 << 24
+SEARCH_ROWS, CHOICE_ROWS, METRIC_NUMBERS = 1 << 14, 1 << 17, 1 << 26
 # Rows that calibrate probabilities.
 SOME_ROWS = 1 << 16
 # Undecided rows that travel to the host: more are narrowed down by a pass that counts, which costs less.
