@@ -30,6 +30,7 @@ examples:
   rankrange audit songs.csv --target happy --target calm --target sad
   rankrange audit visits.csv --target outcome --group patient --dates day-first
   rankrange audit 2024.csv 2025.csv --target 'label:*' --models linear
+  rankrange audit patients.csv --target diagnosis --export label-studio=tasks.json
   rankrange audit films.csv --target genres --labels-by '|' --json > films.json
 
 exit codes: 0 done, 2 bad input, 130 interrupted. Outputs appear whole or not at all.
@@ -73,6 +74,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_file(outputs, "--model", metavar="SKOPS", help="the robust model, in a format that loads without running code")
     add_file(outputs, "--problems", metavar="CSV", help="what else is wrong with rows: far outside, repeated")
+    outputs.add_argument(
+        "--export",
+        action="append",
+        type=_export,
+        default=[],
+        metavar="TOOL=FILE",
+        help="all suspects for a review tool: label-studio=tasks.json (and tasks.xml, its labelling configuration) or "
+        "argilla=records.json; `rankrange apply` takes the export of that tool",
+    )
     outputs.add_argument("--json", action="store_true", help="print the findings as JSON instead of tables")
     add_file(
         parser.add_argument_group("what was decided before"),
@@ -82,6 +92,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _add_reading(parser.add_argument_group("how to read the file"))
     _add_running(parser.add_argument_group("how to run"))
+
+
+def _export(text: str) -> tuple[str, Path]:
+    """A review tool and the file for it, from the command line."""
+    tool, _, path = text.partition("=")
+    if tool not in ("label-studio", "argilla") or not path:
+        raise argparse.ArgumentTypeError(f"must be label-studio=FILE or argilla=FILE, got {text!r}")
+    return tool, Path(path)
 
 
 def _add_reading(how: Any) -> None:
@@ -142,6 +160,7 @@ def run(arguments: argparse.Namespace) -> int:
     outputs, source = _checked(arguments)
     # Imported only now: what is wrong with the file is told at once.
     from ..audit.decisions import read_decisions
+    from ..audit.exchange import export_contents
     from ..audit.export import CLEAN_IF, check_relabel, contents_of
     from ..audit.from_file import audit_source, can_be_read_out_of_core
     from ..tables.write import write_whole
@@ -171,7 +190,11 @@ def run(arguments: argparse.Namespace) -> int:
         audit = audit_source(source, arguments.target, check=check, progress=progress, **options)
         if outputs:
             progress("writing")
-            write_whole(contents_of(audit, source, outputs, **how))
+            exported = {option: path for option, path in outputs.items() if option.startswith("--export")}
+            files = contents_of(audit, source, {key: outputs[key] for key in outputs if key not in exported}, **how)
+            for option, path in exported.items():
+                files.update(export_contents(audit, option.partition(" ")[2], path))
+            write_whole(files)
     if arguments.json:
         json.dump(audit.to_dict(), sys.stdout, ensure_ascii=True, indent=1, allow_nan=False)
         print()
@@ -189,6 +212,7 @@ def _checked(arguments: argparse.Namespace) -> tuple[dict[str, Path], Source]:
 
     places = {f"--{name}": getattr(arguments, name) for name in ("report", "out", "clean", "model", "problems")}
     outputs = {option: path for option, path in places.items() if path is not None}
+    outputs.update({f"--export {tool}": path for tool, path in arguments.export})
     read = ["the file that is read"] + [f"file {i} that is read" for i in range(2, len(arguments.file) + 1)]
     inputs = {**dict(zip(read, arguments.file, strict=True)), "the decisions": arguments.decisions}
     check_places(outputs, {name: path for name, path in inputs.items() if path is not None})
@@ -236,6 +260,8 @@ def _written(audit: Audit, outputs: dict[str, Path], how: dict[str, Any]) -> lis
         "--out": f"all {audit.n_listed:,} rows to look at" if audit.n_listed else "no suspects, only the header",
         "--clean": clean_in_words(audit, **how),
         "--model": "the model",
+        "--export label-studio": f"{audit.n_listed:,} tasks for Label Studio, its configuration beside them as .xml",
+        "--export argilla": f"{audit.n_listed:,} records for Argilla, its settings beside them",
         "--problems": f"all {len(audit.row_problems):,} other problems" if audit.row_problems else "no other problems",
     }
     return [(what[option], str(path)) for option, path in outputs.items()]

@@ -17,12 +17,12 @@ from torch import Tensor
 from ..core.arrays import Array
 from ..core.cuts import Cut
 from ..shards.describe import Description, describe
-from ..shards.fit import check_supported, fit_on_shards
-from ..shards.row_blocks import Batch, TreeSum
 from ..shards.engine import Kernel
+from ..shards.fit import check_supported, fit_on_shards
+from ..shards.holdout import Scores, Scoring, score_unseen
+from ..shards.row_blocks import Batch, TreeSum
 from ..shards.shard_kernels import Cutting, Evaluation, Model, Partial, Partials, Request, Rows, Sampling, evaluate
 from ..shards.shard_kernels import dropped as dropped_rows
-from ..shards.holdout import Scores, Scoring, score_unseen
 from .passes import Data, EagerPass, curvature, loss_and_slope, pass_over
 from .tensors import Labels, as_column, as_labels, as_matrix
 
