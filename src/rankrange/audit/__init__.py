@@ -10,6 +10,7 @@ from .export import load_model
 from .findings import Audit, Suspect
 from .from_file import audit_file
 from .problems import RowProblem
+from .recalibration import Recalibration, recalibrate
 from .reviewers import Disagreement, Merged, merge_decisions
 from .study import audit_table
 from .target import TASKS
@@ -21,6 +22,7 @@ __all__ = [
     "Decisions",
     "Disagreement",
     "Merged",
+    "Recalibration",
     "RowProblem",
     "Suspect",
     "apply_decisions",
@@ -30,4 +32,5 @@ __all__ = [
     "merge_decisions",
     "read_decisions",
     "read_reviews",
+    "recalibrate",
 ]

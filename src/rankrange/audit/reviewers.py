@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import NamedTuple
@@ -165,7 +165,7 @@ def _kappa(by_row: dict[str, dict[str, Decision]], one: str, other: str) -> tupl
     return cohens_kappa(pairs), len(pairs)
 
 
-def cohens_kappa(pairs: list[tuple[tuple[str, ...], tuple[str, ...]]]) -> float:
+def cohens_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> float:
     """(observed - expected agreement) / (1 - expected agreement); NaN without pairs or if chance explains all."""
     n = len(pairs)
     left, right = Counter(a for a, _ in pairs), Counter(b for _, b in pairs)
