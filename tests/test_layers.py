@@ -20,6 +20,7 @@ ORDER = (
     "metrics",
     "noise",
     "risk",
+    "boosting",
     "datasets",
     "solvers",
     "crossfit",
