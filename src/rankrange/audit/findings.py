@@ -23,6 +23,7 @@ from .exchange import questions_of
 from .pictures import cut_curve, loss_bars
 from .problems import RowProblem, count_problems, problems_in_words
 from .review import Review
+from .schema import pandera_schema
 from .target import RowNames, Target, plain_name, row_said
 from .task_result import TaskResult, show, show_gain, show_range, unit
 
@@ -474,6 +475,25 @@ class Audit:
         ('a', 'b')
         """
         return argilla_records(questions_of(self, limit), self.target.task)
+
+    def to_pandera(self) -> Any:
+        """A pandera schema with the types, ranges and levels of the table, without what the audit flagged.
+
+        Returns
+        -------
+        pandera.DataFrameSchema
+            It rejects values outside the ranges and levels of the rows that were not flagged and not dropped, so that
+            a fixed table stays fixed.
+
+        Examples
+        --------
+        >>> from rankrange.audit import audit_table
+        >>> table = {"x": [i % 7 + i // 20 * 9 for i in range(40)], "kind": ["a"] * 20 + ["b"] * 20}
+        >>> audit = audit_table(table, "kind")
+        >>> schema = audit.to_pandera()  # doctest: +SKIP
+        >>> schema.validate(new_frame)  # doctest: +SKIP
+        """
+        return pandera_schema(self)
 
     def report(self) -> str:
         """The whole page as HTML text: what `rankrange audit --report` writes."""

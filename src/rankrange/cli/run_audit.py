@@ -19,8 +19,8 @@ DESCRIPTION = """\
 Find the rows of a table whose target is probably wrong, and see how much better a model is that ignores them.
 
 An ordinary and a robust (AoRR) linear model are fitted with everything on auto and compared on rows that neither has
-seen; every row is judged by models that have not seen it. FILE is CSV, JSON, Excel, Parquet, Arrow or ORC;
-- is standard input. It is only read.
+seen; every row is judged by models that have not seen it. FILE is CSV, JSON, Excel, Parquet, Arrow, ORC or
+a folder that Hugging Face datasets saved; - is standard input. It is only read.
 """
 EPILOG = """\
 examples:
@@ -44,7 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "file",
         metavar="FILE",
         nargs="+",
-        help="the table: CSV, JSON, Excel, Parquet, Arrow, ORC; several with the same columns; - is standard input",
+        help="the table: CSV, JSON, Excel, Parquet, Arrow, ORC, a folder of Hugging Face datasets; several with the same "
+        "columns; - is standard input",
     )
     parser.add_argument(
         "--target",
