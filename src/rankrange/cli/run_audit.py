@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "file",
         metavar="FILE",
         nargs="+",
-        help="the table: CSV, JSON, Excel, Parquet, Arrow, ORC, a folder of Hugging Face datasets; several with the same "
+        help="the table: CSV, JSON, Excel, Parquet, Arrow, ORC, a Hugging Face folder; several with the same "
         "columns; - is standard input",
     )
     parser.add_argument(
