@@ -95,7 +95,8 @@ def _decoded(table: Any, features: dict[str, Any], folder: Path) -> Any:
 
     for place, name in enumerate(table.schema.names):
         feature, column = features.get(name), table.column(place)
-        kind = feature.get("_type") if isinstance(feature, dict) else None
+        feature = feature if isinstance(feature, dict) else {}
+        kind = feature.get("_type")
         if kind == "ClassLabel" and pyarrow.types.is_integer(column.type):
             labels = [str(label) for label in feature.get("names") or []]
             codes = column.to_pylist()

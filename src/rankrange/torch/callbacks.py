@@ -103,7 +103,7 @@ def hugging_face_callback(criterion: AoRRLoss, *, prefix: str = "rankrange/") ->
     """
     import transformers
 
-    class RankedRangeCallback(transformers.TrainerCallback):  # type: ignore[misc]
+    class RankedRangeCallback(transformers.TrainerCallback):
         def __init__(self) -> None:
             self.criterion, self.trainer = criterion, None
             self.index: Tensor | None = None
@@ -131,8 +131,9 @@ def hugging_face_callback(criterion: AoRRLoss, *, prefix: str = "rankrange/") ->
             logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
             self.criterion.train(torch.is_grad_enabled())
             self.criterion.to(logits.device)
-            index = [] if self.index is None or not torch.is_grad_enabled() else [self.index.to(logits.device)]
-            return self.criterion(logits, labels.to(logits.device), *index)
+            index = self.index if self.criterion.auto is not None and torch.is_grad_enabled() else None
+            more = [] if index is None else [index.to(logits.device)]
+            return self.criterion(logits, labels.to(logits.device), *more)
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if control.should_log:
@@ -172,7 +173,7 @@ def lightning_callback(criterion: nn.Module | None = None, *, prefix: str = "ran
     """
     import lightning
 
-    class RankedRangeCallback(lightning.Callback):  # type: ignore[misc]
+    class RankedRangeCallback(lightning.Callback):
         def __init__(self) -> None:
             self.criterion = criterion
 
