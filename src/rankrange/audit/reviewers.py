@@ -25,7 +25,7 @@ from .decisions import COLUMNS, Decision, Decisions
 class Disagreement(NamedTuple):
     """A row about which reviewers decided differently.
 
-    Attributes
+    Parameters
     ----------
     row : str
         Its name.
@@ -33,6 +33,13 @@ class Disagreement(NamedTuple):
         What each reviewer decided, in words.
     settled : bool
         Whether there is a majority.
+
+    Examples
+    --------
+    >>> from rankrange.audit import Decision, Decisions, merge_decisions
+    >>> one, other = (Decisions(["kind"], "classes", "0123", [Decision("3", "b", c)]) for c in ("keep", "drop"))
+    >>> merge_decisions({"anna": one, "ben": other}).disagreements[0].votes
+    {'anna': 'keep', 'ben': 'drop'}
     """
 
     row: str
@@ -53,6 +60,13 @@ class Merged:
         every agreement (both always decided the same).
     disagreements : list of Disagreement
         The rows about which reviewers differ.
+
+    Examples
+    --------
+    >>> from rankrange.audit import Decision, Decisions, merge_decisions
+    >>> one, other = (Decisions(["kind"], "classes", "0123", [Decision("3", "b", c)]) for c in ("keep", "drop"))
+    >>> len(merge_decisions({"anna": one, "ben": other}).conflicts)
+    1
     """
 
     decisions: Decisions

@@ -35,7 +35,7 @@ _CONTROL = {"classes": "choices", "labels": "choices", "numbers": "number"}
 class LabelStudioTasks(NamedTuple):
     """Tasks for Label Studio and the labelling configuration that shows them.
 
-    Attributes
+    Parameters
     ----------
     tasks : list of dict
         To be imported: `data`, and `predictions` with the suggested label and the score 1 - p_wrong.

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from .modules import AoRRLoss
 from .token_module import LinearAoRRLoss
 
+__all__ = ["hugging_face_callback", "lightning_callback", "loss_figures"]
 
 def loss_figures(criterion: Any, *, suspects: bool = False) -> dict[str, float]:
     """What a loss did in the last batch, as numbers for a logger.
