@@ -16,7 +16,9 @@ out in every predictor with targets of -1,000. Outliers on a second plane of mod
 40% on the trimmed optimum may lie on either plane.
 
 speed: core seconds, median of the runs, one thread (set OMP_NUM_THREADS=1): predictors and noise standard normal,
-slopes 1, 30% of the rows 5 out in every predictor with targets that are noise. R's ltsReg took .693 s at 50,000 x 10.
+slopes 1, 30% of the rows 5 out in every predictor with targets that are noise. R's ltsReg took .058 s at 1,000 x 10,
+.100 at 10,000 and .693 at 50,000 on another machine (.143, .214, .911 with its robust distances). The Rust package
+robustat is not among the contenders: the package index does not have it.
 """
 
 from __future__ import annotations
@@ -130,7 +132,7 @@ def speed(first_seed: int) -> None:
     rows = []
     for n, p, repeats in ((1_000, 10, 5), (10_000, 10, 5), (50_000, 10, 7), (1_000_000, 20, 3)):
         data = [leverage_outliers(n, p, first_seed + s) for s in range(min(repeats, 3))]
-        for name, make in {**_contenders(), **_installed()}.items():
+        for name, make in _contenders().items():
             if name in ("m=0.25",) or (n > 50_000 and name not in ("LTS", "least squares")):
                 continue
             times, errors = [], []
@@ -144,11 +146,6 @@ def speed(first_seed: int) -> None:
             rows.append({**row, "error": round(float(np.median(errors)), 4), "runs": repeats, "first_seed": first_seed})
             print(rows[-1], flush=True)
     record.append("regression_speed", rows)
-
-
-def _installed() -> dict[str, Any]:
-    """Other packages for least trimmed squares, where they are installed."""
-    return {}
 
 
 def plots(folder: Path) -> None:

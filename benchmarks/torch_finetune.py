@@ -5,6 +5,7 @@
 A byte-level GPT (6 layers, 384 wide, 384 bytes of context) is pretrained on Python sources by the mean loss, 1,500
 steps, then fine-tuned on functions of other files: signature and docstring are the prompt, the body is the answer, and
 only bytes of the answer count. Three passes, 64 pairs a batch. "exchanged": a fifth of the answers have changed places.
+"own" is the share of the validation answers that are more probable after their own prompt than after another's.
 "oracle" leaves these out. "auto by prompt" compares each answer's loss to that of the same model without the prompt
 (key="reference"). Validation pairs come from files that were in neither. One process per seed; a seed draws the
 exchange, the order of the pairs and the first weights. Seeds from 100 on were used for development.
@@ -33,9 +34,9 @@ LONGEST, BATCH, RATE, EPOCHS = 384, 64, 3e-4, 3
 BYTES = 30_000_000
 METHODS = {**METHODS, "auto by prompt": {"m": "auto", "per": "sequence", "key": "reference"}}
 PLAN = [
-    *(("exchanged", method) for method in ("mean", "oracle", "auto by prompt", "auto by sequence", "auto")),
-    ("clean", "mean"), ("clean", "auto by prompt"), ("exchanged", "sequences by loss m=.2"),
-    ("exchanged", "loss m=.1"), ("clean", "auto by sequence"), ("clean", "auto"),
+    *(("exchanged", method) for method in ("mean", "oracle", "auto by prompt")), ("clean", "mean"),
+    ("exchanged", "sequences by loss m=.2"), ("clean", "auto by prompt"), ("exchanged", "loss m=.1"),
+    *((kind, method) for kind in ("exchanged", "clean") for method in ("auto by sequence", "auto")),
 ]  # fmt: skip
 
 
@@ -49,6 +50,10 @@ class FineTuner:
         self.hidden = torch.compile(self.model) if DEVICE == "cuda" else self.model
         self.model.reset()
         self.validation = tabled(data["validation"], LONGEST, 0.0, 0).to(DEVICE)
+        of = data["validation"]
+        other = [(of[i - 1][0], answer) for i, (_, answer) in enumerate(of)]
+        self.other = tabled(other, LONGEST, 0.0, 0).to(DEVICE)
+        self.whole = torch.tensor([len(prompt) + len(answer) <= LONGEST for prompt, answer in other], device=DEVICE)
         self._pretrain()
         self.start = {name: value.clone() for name, value in self.model.state_dict().items()}
 
@@ -111,23 +116,29 @@ class FineTuner:
                 out = ((criterion.last_weights < 0.5) & counted).sum(1) > 0.5 * counted.sum(1)
                 found += torch.stack([out.sum(), (out & wrong).sum(), wrong.sum(), out.new_ones(()).sum() * len(out)])
         dropped, right, wrong_, all_ = found.tolist()
+        nats, own = self.evaluate()
         return {
-            "kind": kind, "method": method, "seed": seed, "pairs": len(pairs.tokens), "nats": round(self.evaluate(), 4),
+            "kind": kind, "method": method, "seed": seed, "pairs": len(pairs.tokens), "nats": nats, "own": own,
             "shares": " ".join(trace), "share": round(float(criterion.share), 4) if criterion.automatic else "",
             "dropped": round(dropped / all_, 4), "precision": round(right / max(dropped, 1), 3),
             "recall": round(right / max(wrong_, 1), 3), "seconds": round(time.perf_counter() - began, 1),
         }  # fmt: skip
 
+    def evaluate(self) -> tuple[float, float]:
+        """Mean loss of the validation answers per byte; share that is likelier after its own prompt than another's."""
+        own, other = self.answers(self.validation), self.answers(self.other)
+        n_bytes = self.validation.answer[: len(own), 1:].sum()
+        whole = self.whole[: len(own)]
+        return round(float(own.sum() / n_bytes), 4), round(float((own < other)[whole].float().mean()), 4)
+
     @torch.no_grad()
-    def evaluate(self) -> float:
-        """Mean loss of the bytes of the validation answers."""
-        total, count = torch.zeros((), device=DEVICE), torch.zeros((), device=DEVICE)
-        for start in range(0, len(self.validation.tokens) - BATCH + 1, BATCH):
+    def answers(self, pairs: Pairs) -> Tensor:
+        """The loss of each answer, summed over its bytes; whole batches only."""
+        found = []
+        for start in range(0, len(pairs.tokens) - BATCH + 1, BATCH):
             some = slice(start, start + BATCH)
-            answer = self.validation.answer[some][:, 1:]
-            total += torch.where(answer, self.losses(self.validation.tokens[some].long()), 0.0).sum()
-            count += answer.sum()
-        return float(total / count)
+            found.append(torch.where(pairs.answer[some, 1:], self.losses(pairs.tokens[some].long()), 0.0).sum(1))
+        return torch.cat(found)
 
 
 def work(path: str, seed: int, results: Any, until: float, given: argparse.Namespace) -> None:
@@ -135,7 +146,7 @@ def work(path: str, seed: int, results: Any, until: float, given: argparse.Names
         with open(path, "rb") as handle:
             data = pickle.load(handle)  # written by this program a moment ago
         tuner = FineTuner(data, seed, given)
-        for kind, method in PLAN:
+        for kind, method in PLAN[: given.runs]:
             if time.time() < until:
                 results.put(tuner.run(kind, method))
     finally:  # the parent waits for one from each process
@@ -156,6 +167,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[6, 7, 8])
     parser.add_argument("--steps", type=int, default=1500, help="of pretraining")
+    parser.add_argument("--runs", type=int, default=len(PLAN), help="only the first runs of the plan")
     parser.add_argument("--pairs", type=int, default=8000, help="pairs at most")
     parser.add_argument("--files", type=int, default=20_000, help="source files at most")
     parser.add_argument("--width", type=int, default=384)

@@ -59,8 +59,8 @@ PLANS = {
     ],
     "documents": [
         *(("clean", method) for method in ("mean", "auto by sequence")),
-        *((kind, method) for kind in ("C++", "repeated") for method in ("mean", "oracle", "auto by sequence", "auto",
-                                                                       "sequences by loss m=.2")),
+        *((kind, method) for method in ("mean", "oracle", "auto by sequence", "sequences by loss m=.2", "auto")
+          for kind in ("C++", "repeated")),
     ],
 }  # fmt: skip
 
@@ -227,8 +227,8 @@ def main() -> None:
     until = time.time() + arguments.limit
     context = multiprocessing.get_context("spawn")
     tasks, results = context.Queue(), context.Queue()
-    for seed in arguments.seeds:
-        for kind, method in PLANS[arguments.plan]:
+    for kind, method in PLANS[arguments.plan]:
+        for seed in arguments.seeds:
             tasks.put((kind, method, seed))
     workers = [
         context.Process(target=work, args=(tasks, results, arguments.steps, until, arguments.pictures))

@@ -392,7 +392,7 @@ def test_further_arguments_of_fit_are_cut_to_the_rows():
         ({"n_repeats": 0}, "n_repeats must be an int of at least 1"),
         ({"cv": 1}, "cv must be an int of at least 2"),
         ({"m": 0.9, "k": 0.5}, "need m < k"),
-        ({"cv": [(np.arange(50), np.arange(40, 60))]}, "must not judge rows that it has seen, got 10 rows"),
+        ({"cv": [(np.arange(50), np.arange(40, 60))]}, "must not overlap, got 10 rows"),
         ({"cv": []}, "at least one pair"),
     ],
 )

@@ -315,5 +315,5 @@ def test_what_needs_memory_is_not_promised_in_passes(tmp_path, monkeypatch, caps
     options = ["--target", "kind", "--ignore", "price", "--ignore", "tags", "--models", "linear", "--jobs", "1"]
     assert main(["audit", str(path), *options, "--group", "day"]) == 0
     told = capsys.readouterr().err
-    assert "in passes" not in told
+    assert "out of core" not in told
     assert "needs it in memory" in told

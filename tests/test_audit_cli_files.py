@@ -48,7 +48,10 @@ BAD = {
         GOOD.replace(b"a,b,y", b"a,a,y"),
         "column names must differ, got 'a' more than once .*; rename",
     ),
-    "short line": (GOOD + b"1,2\n", "every line needs the 3 cells of the header, got 2 in line 62 .*; mend that line"),
+    "short line": (
+        GOOD + b"1,2\n",
+        "every line needs the 3 cells of the header, got 2 in line 62 .*; correct that line",
+    ),
     "long line": (GOOD + b"1,2,3,4\n", "the 3 cells of the header, got 4 in line 62"),
     "open quote": (GOOD + b'1,"x,0\n' + GOOD[6:], "every line needs the 3 cells of the header"),
     "semicolons": (GOOD.replace(b",", b";"), "separated by the comma, but .* by the semicolon; pass --delimiter ';'"),

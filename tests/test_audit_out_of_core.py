@@ -73,7 +73,7 @@ def test_a_table_beyond_memory_is_audited_in_passes(tmp_path, kind, capsys, monk
     options = ["--out", out, "--clean", clean, "--report", report, "--model", model, "--clean-how", "relabel"]
     assert main(["audit", str(path), "--target", "label", "--ignore", "price", *map(str, options)]) == 0
     told = capsys.readouterr()
-    assert "it is read in passes instead" in told.err
+    assert "the audit is out of core" in told.err
     assert "pass 1 over 11,999 rows (describe)" in told.err
     assert "would not fit into memory" in told.out.replace("\n", " ")
     with open(out, newline="") as file:

@@ -15,6 +15,7 @@ import rankrange
 ROOT = Path(rankrange.__file__).parent
 ORDER = (
     "errors",
+    "compatibility",
     "core",
     "label_noise",
     "metrics",

@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import pickle
+import re
 from pathlib import Path
 
 import numpy as np
@@ -284,8 +285,53 @@ def test_collinear_columns_are_fitted_and_reported():
     summary = model.summary()
     assert "rank 3 of 5" in str(summary)
     assert np.isnan(summary.bse[[0, 1, 3, 4]]).all()  # the intercept and the constant column share a value
+    assert "NaN: x0, x2, x3, Intercept (rank 3 of 5: x3 constant)" in str(summary)
     assert summary.coef[2] == pytest.approx(plain.coef_[1], rel=1e-6)
     np.testing.assert_allclose(model.predict(twice, return_std=True)[1] > plain.scale_, True)
+
+
+def test_a_column_given_twice_leaves_the_intercept_as_it_is():
+    """However far the columns lie from 0: moving weight between equal columns changes nothing at 0."""
+    X, y = line()
+    X = X + [1000.0, -3.0]
+    plain = mm(X, y, random_state=0).summary()
+    twice = mm(np.column_stack([X, 5.0 - 2 * X[:, 0]]), y, random_state=0).summary()
+    assert np.isnan(twice.coef[[0, 1, 3]]).all()  # 5 is a part of the intercept, so that is lost
+    assert twice.coef[2] == pytest.approx(plain.coef[2], rel=1e-6)
+    same = mm(np.column_stack([X, X[:, 0]]), y, random_state=0).summary()
+    assert np.isnan(same.coef[[1, 3]]).all()
+    np.testing.assert_allclose(same.coef[[0, 2]], plain.coef[[0, 2]], rtol=1e-6)
+    np.testing.assert_allclose(same.bse[[0, 2]], plain.bse[[0, 2]], rtol=1e-4)
+
+
+def test_one_column_without_its_dimension_and_missing_values_are_said_plainly():
+    X, y = line()
+    for fit in (mm, lts):
+        with pytest.raises(ValueError, match=r"got shape \(60,\); of one column pass x\[:, None\]"):
+            fit(X[:, 0], y)
+        with pytest.raises(ValueError, match="AoRRRegressor does not accept missing values"):
+            fit(np.where(X[3] == X, np.nan, X), y)
+
+
+def test_no_random_starts_is_a_search_from_least_squares():
+    X, y = line()
+    for settings in ({}, {"efficiency": 0.95}):
+        model = AoRRRegressor("half", C=np.inf, n_starts=0, random_state=0, **settings).fit(X, y)
+        assert np.isfinite(model.coef_).all()
+
+
+def test_diagnostics_print_counts_and_the_largest_outliers():
+    X, y = line()
+    model = mm(X, y, random_state=0)
+    found = model.diagnostics()
+    text = str(found)
+    assert repr(found) == text
+    assert len(text.splitlines()) < 20
+    for kind, count in found.counts.items():
+        assert re.search(rf"^ +{count}  {kind}$", text, flags=re.MULTILINE)
+    worst = int(np.argmax(np.abs(found.residuals)))
+    listed = text.split("kind\n")[1].splitlines()
+    assert listed[0].split()[0] == str(worst)
 
 
 def test_rare_levels_do_not_make_starts_singular():
@@ -306,7 +352,8 @@ def test_rare_levels_do_not_make_starts_singular():
         ({"efficiency": 2.0}, 60, "0.95 is usual"),
         ({"reweight": True, "loss": "absolute"}, 60, "loss='squared'"),
         ({"reweight": True, "k": 0.9}, 60, "k=1.0"),
-        ({"m": "most"}, 60, "got 'most'"),
+        ({"m": "most"}, 60, "m must be 'auto' or 'half', .* got 'most'"),
+        ({"m": "Half"}, 60, "m must be 'auto' or 'half', .* got 'Half'"),
     ],
 )
 def test_what_cannot_be_fitted_is_refused(setting, rows, words):

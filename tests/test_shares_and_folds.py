@@ -45,5 +45,5 @@ def test_every_row_is_dealt_into_every_fold_by_some_seed():
 
 def test_folds_that_judge_what_they_have_seen_are_refused():
     rows = np.arange(10)
-    with pytest.raises(ValueError, match="must not judge rows that it has seen, got 2 rows"):
+    with pytest.raises(ValueError, match="must not overlap, got 2 rows"):
         given_folds([(rows[:6], rows[4:])], None, rows)

@@ -387,7 +387,7 @@ def test_tables_that_scikit_learn_ships_are_read_or_refused_with_the_reason():
     frame = sklearn.datasets.load_diabetes(as_frame=True, scaled=False).frame
     assert TableEncoder().fit_transform(frame).shape == frame.shape
     for name, width in (("wine_data.csv", 14), ("breast_cancer.csv", 31)):
-        with pytest.raises(UserError, match=rf"got {width} in line 2 of .*{name}; mend that line"):
+        with pytest.raises(UserError, match=rf"got {width} in line 2 of .*{name}; correct that line"):
             open_table(SHIPPED / name).read()
 
 
@@ -445,7 +445,7 @@ def test_money_is_a_target_of_numbers(tickets, task):
 def test_rows_in_time_are_judged_by_one_model_that_nobody_gave(tickets):
     table = tickets.drop(["amount"]).append_column("when", pa.array(np.arange(260)))
     audit = audit_table(table, "queue", time="when", models="linear")
-    assert any("judged by the linear model alone" in note for note in audit.notes)
+    assert any("predicted by the linear model alone" in note for note in audit.notes)
     assert not any("given model" in note for note in audit.notes)
 
 

@@ -251,12 +251,74 @@ def test_the_accuracy_schedule_takes_it_too():
 
 @pytest.mark.parametrize(
     "given",
-    [{"m": "automatic"}, {"m": "auto", "k": 0.5}, {"m": "auto", "key": "loss"}, {"m": 0.6, "k": 0.5}],
+    [
+        {"m": "automatic"},
+        {"m": "auto", "k": 0.5},
+        {"m": "auto", "key": "loss"},
+        {"m": 0.6, "k": 0.5},
+        {"key": "foo"},
+        {"per": "doc"},
+        {"m": "auto", "per": "document"},
+        {"m": "auto", "key": "reference"},
+    ],
     ids=str,
 )
 def test_settings_that_cannot_be_are_errors(given):
     with pytest.raises(ValueError, match="got"):
         rrt.LinearAoRRLoss(**given)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_answers_that_do_not_belong_to_their_prompts_are_weighed_down(share):
+    """Gains are log-likelihood ratios of normals: with mean d / 2 and variance d if right, with mean -d / 2 if not."""
+    noise, g, d = text_noise.AnswerNoise(), torch.Generator().manual_seed(0), 24.0
+    for _ in range(200):
+        wrong = torch.rand(64, generator=g) < share
+        gains = torch.where(wrong, -d / 2, d / 2) + d**0.5 * torch.randn(64, generator=g)
+        weights = noise.weights(gains)
+        noise.update(gains)
+    assert abs(float(noise.share()) - share) < 0.05
+    assert weights[~wrong].mean() > 0.95
+    assert share == 0 or weights[wrong].mean() < 0.05
+
+
+def test_a_model_that_does_not_use_prompts_leaves_no_answer_out():
+    noise, g = text_noise.AnswerNoise(), torch.Generator().manual_seed(0)
+    for _ in range(50):
+        noise.update(5 * torch.randn(64, generator=g))
+    assert noise.weights(torch.tensor([-50.0, torch.nan, 3.0])).tolist() == [1, 1, 1]
+
+
+def test_an_answer_weighs_the_posterior_probability_of_its_prompt():
+    hidden, weight, target = batch()
+    losses = F.cross_entropy((hidden @ weight.T).reshape(-1, 9), target.reshape(-1), reduction="none").view(6, 5)
+    reference = losses.detach() + torch.tensor([3.0, 2.0, -0.2, 2.5, 1.5, -4.0])[:, None]
+    criterion = rrt.LinearAoRRLoss("auto", per="sequence", key="reference")
+    criterion.gains.sums.copy_(torch.tensor([20.0, 90.0, 90.0]))  # 21 of 100 with the prior
+    value = criterion(hidden, weight, target, reference=reference)
+    counted = (target != -100).float()
+    gains = ((reference - losses.detach()) * counted).sum(1)
+    w = torch.sigmoid(gains + torch.tensor(0.79 / 0.21).log())
+    w = torch.where(w < 0.01, 0.0, w)
+    torch.testing.assert_close(criterion.last_weights, w[:, None] * counted, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(value, (losses * counted * w[:, None]).sum() / (counted * w[:, None]).sum())
+    assert w[5] == 0
+    with pytest.raises(ValueError, match="pass both"):
+        criterion(hidden, weight, target)
+    with pytest.raises(ValueError, match="key='reference' and per='sequence'"):
+        rrt.LinearAoRRLoss("auto", per="sequence")(hidden, weight, target, reference=reference)
+
+
+def test_ignored_tokens_may_be_taken_out_before():
+    """Which saves their part of the products."""
+    hidden, weight, target = batch()
+    counted = target != -100
+    for options in ({"m": 0.2}, {"m": 0.2, "k": 0.7, "key": "loss"}, {}):
+        whole, part = rrt.LinearAoRRLoss(**options), rrt.LinearAoRRLoss(**options)
+        torch.testing.assert_close(
+            part(hidden[counted], weight, target[counted]), whole(hidden, weight, target), rtol=1e-6, atol=1e-7
+        )
+        torch.testing.assert_close(whole.last_weights[counted], part.last_weights)
 
 
 def test_what_only_auto_knows_is_an_error_without_it():

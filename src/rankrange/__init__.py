@@ -12,10 +12,12 @@ from .core.engines import register
 from .core.ranges import RankedRange, ThresholdRange
 
 if TYPE_CHECKING:
+    from .core.aggregates import RankWeights
     from .core.select import range_weights, ranked_range, thresholds
     from .estimators import (
         AoRRClassifier,
         AoRRRegressor,
+        PartialAUCClassifier,
         RankedRangeClassifier,
         RankedRangeRegressor,
         TKMLClassifier,
@@ -29,11 +31,13 @@ register("device", "rankrange.device.device_rows", "rows_on_device")
 
 _HOME_OF = {
     "find_label_issues": "issues",
+    "RankWeights": "core.aggregates",
     "ranked_range": "core.select",
     "range_weights": "core.select",
     "thresholds": "core.select",
     "AoRRClassifier": "estimators",
     "AoRRRegressor": "estimators",
+    "PartialAUCClassifier": "estimators",
     "RankedRangeClassifier": "estimators",
     "RankedRangeRegressor": "estimators",
     "TKMLClassifier": "estimators",
@@ -62,6 +66,8 @@ _SUBMODULES = (
 __all__ = [
     "AoRRClassifier",
     "AoRRRegressor",
+    "PartialAUCClassifier",
+    "RankWeights",
     "RankedRange",
     "RankedRangeClassifier",
     "RankedRangeRegressor",

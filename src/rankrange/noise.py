@@ -162,7 +162,7 @@ def _classes_of(y: ArrayLike) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.in
     try:
         labels = np.array(y)
     except ValueError as error:
-        raise ValueError("y must be one label per row, got ragged rows; for sets of labels use multilabel") from error
+        raise ValueError("y must be one label per row, got ragged rows; use multilabel for several") from error
     if labels.ndim != 1 or labels.size == 0:
         raise ValueError(
             f"y must be one label per row, shape (n,) with n >= 1, got shape {labels.shape}; "

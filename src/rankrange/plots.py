@@ -111,7 +111,7 @@ def plot_tuning(estimator: Any, *, ax: Any = None) -> Any:
 
 
 def plot_losses(audit: Any, *, ax: Any = None) -> Any:
-    """Draw how the losses of unseen rows are spread, the estimated wrong ones among them, and the cuts of the model.
+    """Draw the distribution of the out-of-fold losses, the estimated wrong ones among them, and the cuts of the model.
 
     Parameters
     ----------
@@ -297,10 +297,12 @@ def regression_diagnostics(model: Any, X: Any = None, y: Any = None, *, ax: Any 
     n = len(r)
     quantiles = norm.ppf((np.arange(n) + 0.5) / n)
     off = np.abs(r) > found.residual_cut
-    axes[0, 1].plot(quantiles, np.sort(r), ".", color=KEPT)
-    axes[0, 1].plot(quantiles[[0, -1]], quantiles[[0, -1]], color=SOFT, lw=1)
-    axes[0, 1].set(xlabel="normal quantile", ylabel="standardised residual", title="QQ plot")
-    for place, x, name in ((axes[1, 0], found.fitted, "fitted value"), (axes[1, 1], np.arange(n), "row")):
+    at = np.empty(n)
+    at[np.argsort(r, kind="stable")] = quantiles
+    axes[0, 1].plot(quantiles[[0, -1]], quantiles[[0, -1]], color=SOFT, lw=1, label="normal")
+    axes[0, 1].set(title="QQ plot")
+    panels = ((axes[0, 1], at, "normal quantile"), (axes[1, 0], found.fitted, "fitted value"))
+    for place, x, name in (*panels, (axes[1, 1], np.arange(n), "row")):
         place.plot(x[~off], r[~off], ".", color=KEPT)
         place.plot(x[off], r[off], "x", color=CUT)
         for cut in (-found.residual_cut, found.residual_cut):

@@ -105,11 +105,16 @@ def _fit(formula: Any, data: Any, alpha: float, settings: dict[str, Any]) -> AoR
     else:
         X, y, spec, intercept = _by_formula(formula, data)
         settings["fit_intercept"] = intercept
+    if np.ndim(X) != 2:
+        raise ValueError(
+            f"features must be a table of shape (rows, columns), got shape {np.shape(X)}; of one column pass x[:, None]"
+        )
     n, d = np.shape(X)
     h = kept_rows(alpha, n, d + bool(settings.get("fit_intercept", True)))
+    if spec is None:
+        return AoRRRegressor(n - h, 1.0, **settings).fit(X, y)
     model = FormulaRegressor(n - h, 1.0, **settings)
-    if spec is not None:
-        model.formula_ = spec
+    model.formula_ = spec
     return model.fit(X, y)
 
 

@@ -13,11 +13,12 @@ import numbers
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .core.aggregates import RankWeights
 from .core.cuts import select
 from .core.ranges import Rank, RankedRange
 from .core.select import as_floats, check_finite
 
-__all__ = ["cvar", "icvar", "icvar_bounds"]
+__all__ = ["cvar", "exponential", "extremile", "icvar", "icvar_bounds", "superquantile", "winsorised_mean"]
 
 
 def cvar(values: ArrayLike, alpha: float, *, sample_weight: ArrayLike | None = None) -> float:
@@ -87,6 +88,120 @@ def icvar(values: ArrayLike, mu: float, nu: float, *, sample_weight: ArrayLike |
     with np.errstate(over="ignore"):  # the sum of large values may overflow; the mean, divided first, does not
         kept = select(values, _mass(mu, total), _mass(nu, total), weights).weights
     return float(np.dot(kept / total, values))
+
+
+def extremile(values: ArrayLike, tau: float = 0.9, *, sample_weight: ArrayLike | None = None) -> float:
+    """Extremile: the expected maximum of r independent values, where half of such maxima lie below the quantile tau.
+
+    Parameters
+    ----------
+    values : array_like of shape (n,)
+        A sample, for example of losses.
+    tau : float, default=0.9
+        The order, in (0, 1). For tau = 0.5 it is the mean; below, the expected minimum.
+    sample_weight : array_like of shape (n,), optional
+        A weight is a repetition.
+
+    Returns
+    -------
+    float
+        The extremile of the sample.
+
+    Examples
+    --------
+    >>> from rankrange import risk
+    >>> risk.extremile([1.0, 2.0, 3.0, 6.0], 0.5)
+    3.0
+    """
+    return RankWeights("extremile", tau=tau).mean(values, sample_weight)
+
+
+def exponential(values: ArrayLike, rate: float = 5.0, *, sample_weight: ArrayLike | None = None) -> float:
+    """Exponential spectral risk: the mean with weights that fall as exp(-rate u) in the rank share u.
+
+    Parameters
+    ----------
+    values : array_like of shape (n,)
+        A sample, for example of losses.
+    rate : float, default=5.0
+        How fast the weights fall, above 0; towards 0 it is the mean.
+    sample_weight : array_like of shape (n,), optional
+        A weight is a repetition.
+
+    Returns
+    -------
+    float
+        The weighted mean.
+
+    Examples
+    --------
+    >>> from rankrange import risk
+    >>> round(risk.exponential([1.0, 2.0, 3.0, 6.0], 5.0), 3)
+    5.062
+    """
+    return RankWeights("exponential", rate=rate).mean(values, sample_weight)
+
+
+def superquantile(
+    values: ArrayLike,
+    alphas: ArrayLike = (0.1,),
+    weights: ArrayLike | None = None,
+    *,
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    """Mixture of superquantiles (CVaR): the weighted mean of the means of the largest shares `alphas`.
+
+    Parameters
+    ----------
+    values : array_like of shape (n,)
+        A sample, for example of losses.
+    alphas : array_like of shape (j,), default=(0.1,)
+        Shares of the largest values, in (0, 1].
+    weights : array_like of shape (j,), optional
+        What each counts; equal by default.
+    sample_weight : array_like of shape (n,), optional
+        A weight is a repetition.
+
+    Returns
+    -------
+    float
+        The mixture.
+
+    Examples
+    --------
+    >>> from rankrange import risk
+    >>> risk.superquantile([1.0, 2.0, 3.0, 6.0], [0.25, 1.0])  # (6 + 3) / 2
+    4.5
+    """
+    return RankWeights("superquantile", alphas=alphas, weights=weights).mean(values, sample_weight)
+
+
+def winsorised_mean(
+    values: ArrayLike, m: float = 0.1, k: float = 0.9, *, sample_weight: ArrayLike | None = None
+) -> float:
+    """Winsorised mean: values beyond the rank shares m and k count as the last one within.
+
+    Parameters
+    ----------
+    values : array_like of shape (n,)
+        A sample.
+    m, k : float, default=0.1 and 0.9
+        Rank shares from the largest value, 0 <= m < k <= 1.
+    sample_weight : array_like of shape (n,), optional
+        A weight is a repetition.
+
+    Returns
+    -------
+    float
+        The winsorised mean.
+
+    Examples
+    --------
+    >>> from rankrange import risk
+    >>> risk.winsorised_mean([1.0, 2.0, 3.0, 6.0], 0.25, 1.0)  # (3 + 3 + 2 + 1) / 4
+    2.25
+    """
+    return RankWeights("winsorised", m=m, k=k).mean(values, sample_weight)
 
 
 def icvar_bounds(

@@ -1,4 +1,4 @@
-"""The audit of a table: judge its rows, and show the one result as a page or as files.
+"""The audit of a table: which rows are wrong, as one result that is shown as a page or as files.
 
 May import: everything above it, from `core` to `tables`; only the command line imports it, which prints the result.
 """

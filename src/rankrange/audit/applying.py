@@ -150,7 +150,7 @@ def changes_of(
 def _place_of(made: Decision) -> int:
     if not made.row.isascii() or not made.row.isdecimal() or not 1 <= int(made.row) < 2**62:
         raise UserError(
-            f"a row of a file is a number from 1 on, counted below the header, got '{visible(made.row, 40)}'; mend it"
+            f"a row of a file is a number from 1 on, counted below the header, got '{visible(made.row, 40)}'; fix it"
         )
     return int(made.row) - 1
 
@@ -206,16 +206,18 @@ def _new_cells(
     if spelt:
         return {places[0]: spelt[0]}
     if decisions.task == "numbers" and not same_number(label, label):
-        raise UserError(f"row {made.row} needs a number for its target, got '{visible(label, 60)}'; mend the decision")
+        raise UserError(
+            f"row {made.row} needs a number for its target, got '{visible(label, 60)}'; correct the decision"
+        )
     if decisions.task == "classes" and not new_labels:
         some = ", ".join(f"'{visible(text, 30)}'" for text in sorted(known)[:5])
         raise UserError(
             f"a new label must be one that the table has ({some}{' ...' if len(known) > 5 else ''}), got "
-            f"'{visible(label, 60)}' for row {made.row}; mend the decision, or allow it with --new-labels"
+            f"'{visible(label, 60)}' for row {made.row}; correct the decision, or allow it with --new-labels"
         )
     if csv_safe(label) != label:
         raise UserError(
-            f"a new label must not look like a formula, got '{visible(label, 60)}' for row {made.row}; mend it"
+            f"a new label must not look like a formula, got '{visible(label, 60)}' for row {made.row}; correct it"
         )
     return {places[0]: "" if label == NO_LABELS else label}
 
@@ -228,7 +230,7 @@ def _yes_and_no(
     odd = [label for label in labels if label not in target]
     if odd:
         raise UserError(
-            f"new labels must be names of the target columns, got '{visible(odd[0], 60)}' for row {made.row}; mend it"
+            f"new labels must be names of the target columns, got '{visible(odd[0], 60)}' for row {made.row}; fix it"
         )
     new = {}
     for place, name, texts in zip(places, target, seen, strict=True):
@@ -289,7 +291,7 @@ def _fixed_csv(source: Source, changes: Changes, file: BinaryIO) -> None:
             row += 1
     if row != len(changes.gone):
         raise UserError(
-            f"the lines of {source.path} could not be told apart: {row:,} by their quotes and {len(changes.gone):,} by "
+            f"the lines of {source.path} could not be separated: {row:,} by their quotes and {len(changes.gone):,} by "
             "the reader; check the quotes in it, or give --out a name that ends in .parquet"
         )
 
@@ -347,5 +349,5 @@ def _typed(text: str, kind: Any) -> Any:
         return pyarrow.array([text]).cast(kind)[0].as_py()
     except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as error:
         raise UserError(
-            f"a new label must be of the type of its column, {kind}, got '{visible(text, 60)}'; mend the decision"
+            f"a new label must be of the type of its column, {kind}, got '{visible(text, 60)}'; correct the decision"
         ) from error

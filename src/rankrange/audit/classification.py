@@ -1,4 +1,4 @@
-"""Classes: logistic regression, the same with the ranked range, and `find_label_issues`."""
+"""A target of classes: logistic regression, the same with the ranked range, and `find_label_issues`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .task_result import Group, Interval, Measure, TaskResult, blinded, facts_of
 _APART = 0.1
 # Rows that are listed at least, however improbable it is that their labels are wrong.
 _LISTED = 20
-# Up to so many rows linear models are fitted anew to judge labels.
+# Up to so many rows linear models are fitted again to find suspects.
 _JUDGED_ANEW = 100_000
 _JUDGES = {
     "ordinary": "the ordinary one gives",
@@ -45,7 +45,7 @@ def study_classification(X: Array, target: Target, plan: Plan, progress: Progres
     plan : Plan
         How much work is done.
     progress : callable
-        Hears of each part of the work.
+        Called with a short text before each stage of the work.
 
     Returns
     -------
@@ -68,7 +68,7 @@ def study_classification(X: Array, target: Target, plan: Plan, progress: Progres
     labels = np.array(names, dtype=str)[codes]
     model = fit_robust(AoRRClassifier, X, labels, penalty, plan, plan.n_folds, plan.blocks())
     progress("looking for wrong labels")
-    # The same penalty judges labels and fits the model: what is told of one holds for the other.
+    # The suspects come from fits with the penalty of the model, so that findings about one hold for the other.
     issues = _issues(X, target, AoRRClassifier(C=penalty), plan, logs)
     listed = _listed(issues, target.relabelled)
     order = listed["row"]
@@ -114,9 +114,9 @@ def _listed(issues: LabelIssues, reviewed: Array) -> Array:
 
 
 def _issues(X: Array, target: Target, judge: AoRRClassifier, plan: Plan, logs: Array) -> LabelIssues:
-    """Wrong labels by the models that the plan names; along time, by the fits on earlier rows alone."""
+    """Suspects by the models that the plan names; along time, by fits on earlier rows alone."""
     codes = target.judged
-    # On many rows the fits that give the scores judge the labels too: others of the same kind would say the same.
+    # On many rows the predictions behind the scores are used again: new fits of the same kind would add nothing.
     if plan.pred_probs is not None or _scored(plan, len(codes)):
         given = np.exp(logs.astype(np.float64)).mean(axis=0) if plan.pred_probs is None else plan.pred_probs
         given = given / given.sum(axis=1, keepdims=True)
@@ -134,7 +134,7 @@ def _issues(X: Array, target: Target, judge: AoRRClassifier, plan: Plan, logs: A
 
 
 def _scored(plan: Plan, n: int) -> bool:
-    """Whether the fits that give the scores judge the labels too."""
+    """Whether the suspects are found from the predictions behind the scores."""
     return plan.forward or (plan.models == "linear" and n > _JUDGED_ANEW)
 
 
@@ -155,13 +155,13 @@ def _trust(issues: LabelIssues, codes: Array, by_scores: bool) -> list[str]:
     name = "the linear model" if by_scores else _NAMES.get(best, best)
     who = f"{len(right)} kinds of models. The best, {name}," if len(right) > 1 else f"{name} alone, which"
     notes = [
-        f"Labels were judged by {who} agrees with {right[best]:.1%} of the labels of rows that it has not seen. The "
-        "interval of the share of wrong labels holds what these models cannot tell from chance; it leaves out errors "
-        "that look right to all of them."
+        f"Labels were predicted by {who} agrees with {right[best]:.1%} of the labels out of fold. The "
+        "interval of the share of wrong labels covers what these models cannot distinguish from chance; it does not "
+        "cover errors that look right to all of them."
     ]
     if issues.far is not None and bool((issues.far & (issues.p_wrong >= LIKELY)).any()):
         count = int((issues.far & (issues.p_wrong >= LIKELY)).sum())
-        notes.append(f"{count:,} of the likely wrong rows lie far from all others: such rows may not belong at all.")
+        notes.append(f"{count:,} of the likely wrong rows lie far from all others and may be outliers.")
     return notes
 
 
@@ -220,19 +220,19 @@ def _others(suggested: Array, codes: Array, mean: Array) -> Array:
     return found
 
 
-def _said(opinions: Any, i: int, pair: tuple[int, int], wrong: float, names: list[str]) -> str:
-    """What p(wrong) is made of: the mean of all that judge the row, or each of them where they do not agree."""
-    shares = [(name, [float(P[i, c]) for c in pair]) for name, _, P in opinions]
-    mean = [sum(weight * float(P[i, c]) for _, weight, P in opinions) for c in pair]
+def _said(members: Any, i: int, pair: tuple[int, int], wrong: float, names: list[str]) -> str:
+    """The ensemble mean behind p(wrong), or the prediction of each member if the members disagree."""
+    shares = [(name, [float(P[i, c]) for c in pair]) for name, _, P in members]
+    mean = [sum(weight * float(P[i, c]) for _, weight, P in members) for c in pair]
     sides = {own > other for _, (own, other) in shares if abs(own - other) > _APART}
     if len(sides) < 2:
-        told = f"models that have not seen the row give {_gives(mean, pair, names)}"
+        text = f"models fitted without the row predict {_gives(mean, pair, names)}"
     else:
         parts = [f"{_JUDGES.get(name, name)} {_gives(both, pair, names)}" for name, both in shares]
-        told = f"models that have not seen the row disagree: {'; '.join(parts)}"
+        text = f"models fitted without the row disagree: {'; '.join(parts)}"
     if mean[0] > mean[1] and wrong >= LIKELY:
-        told += f"; but '{names[pair[0]]}' is often wrong in this table, so '{names[pair[1]]}' is likelier"
-    return told
+        text += f"; but '{names[pair[0]]}' is often wrong in this table, so '{names[pair[1]]}' is likelier"
+    return text
 
 
 def _gives(shares: list[float], pair: tuple[int, int], names: list[str]) -> str:

@@ -14,7 +14,7 @@ from .target import Target
 _LEAST_OFF = 0.5
 # A column leaks where it takes away this share of the errors, and no other column more than that; or nearly all.
 _LEAK, _NO_LEAK, _SURE_LEAK = 0.95, 0.9, 0.99
-# Bins of a column, and rows from which it is told what they say.
+# Bins of a column, and rows that a bin is estimated from.
 _MOST_BINS, _LEAK_ROWS = 200, 100_000
 # The largest gap between two distribution functions from which on a column drifts.
 _DRIFT = 0.5
@@ -157,7 +157,7 @@ def _together_in(mask: Array) -> list[tuple[int, int]]:
 
 
 def _without_each_other(z: Array, kinds: list[Array], jobs: int) -> Array:
-    """(columns, rows): what the other columns do not tell of each, residuals of linear fits."""
+    """(columns, rows): residuals of linear fits of each column on the others."""
     p, n = z.shape
     if n < 5 * p or p < 2:
         return z
@@ -247,14 +247,14 @@ def _off(column: Column, run: slice, numbers: Array, reason: str) -> RowProblem:
     here, usual = float(np.nanmedian(inside)), float(np.nanmedian(outside))
     low, high = (said_value(column, float(end)) for end in np.nanquantile(outside, [0.05, 0.95]))
     unit = _unit_between(here, usual)
-    told = _both(column, "median", here, usual) + unit
+    text = _both(column, "median", here, usual) + unit
     if said_value(column, here) == said_value(column, usual):
         means = float(np.nanmean(inside)), float(np.nanmean(outside))
         apart = abs(means[0] - means[1]) > _SHOWN * float(np.nanstd(outside))
-        told = _both(column, "mean", *means) if apart else reason
+        text = _both(column, "mean", *means) if apart else reason
     said = (
         f"{visible(column.name, 60)} is off in the {run.stop - run.start:,} rows {int(numbers[run.start]):,} to "
-        f"{int(numbers[run.stop - 1]):,} together: {told}"
+        f"{int(numbers[run.stop - 1]):,} together: {text}"
     )
     rows, action = tuple(numbers[run].tolist()), "fix" if unit else "look"
     return RowProblem("batch", rows, column.name, said_value(column, here), f"{low} to {high}", said, 0.85, action)
@@ -313,19 +313,19 @@ def _stuck(column: Column, run: slice, numbers: Array) -> RowProblem:
 
 
 def find_leaks(columns: list[Column], target: Target) -> list[RowProblem]:
-    """Columns that nearly give the target by themselves, judged on rows that were not counted."""
+    """Columns that nearly determine the target, scored on rows that were not counted."""
     # Drawn, because rows may alternate: every second row can hold one class alone.
     rng = np.random.default_rng(0)
     some = np.sort(rng.permutation(len(target.y))[:_LEAK_ROWS])
     half = rng.random(len(some)) < 0.5
-    shares = np.array([_told(column, target, some, half) for column in columns])
+    shares = np.array([_explained_share(column, target, some, half) for column in columns])
     found = []
     for j, share in enumerate(shares.tolist()):
         others = float(np.delete(shares, j).max()) if len(shares) > 1 else 0.0
         if share >= _LEAK and (others <= _NO_LEAK or share >= _SURE_LEAK):
             name = visible(columns[j].name, 60)
             said = (
-                f"{name} nearly gives the target by itself: it takes away {100 * share:.1f}% of the errors of guessing"
+                f"{name} nearly determines the target: it takes away {100 * share:.1f}% of the errors of guessing"
                 + (f", the next best column {100 * max(others, 0.0):.0f}%" if len(shares) > 1 else "")
             )
             found.append(
@@ -334,13 +334,13 @@ def find_leaks(columns: list[Column], target: Target) -> list[RowProblem]:
     return found
 
 
-def _told(column: Column, target: Target, some: Array, half: Array) -> float:
+def _explained_share(column: Column, target: Target, some: Array, half: Array) -> float:
     """The share of the errors of guessing that the column alone takes away, fitted on half of the rows."""
     if target.task == "labels":
         return 0.0
     bins, y = _bins(column, some), target.y[some]
     if target.task == "numbers":
-        return _variance_told(bins, y, half)
+        return _variance_explained_share(bins, y, half)
     K = len(target.names)
     base = 1.0 - np.bincount(y, minlength=K).max() / len(y)
     counts = np.bincount(bins[half] * K + y[half], minlength=(bins.max() + 1) * K).reshape(-1, K)
@@ -348,7 +348,7 @@ def _told(column: Column, target: Target, some: Array, half: Array) -> float:
     return 1.0 - wrong / max(base, 1e-12)
 
 
-def _variance_told(bins: Array, y: Array, half: Array) -> float:
+def _variance_explained_share(bins: Array, y: Array, half: Array) -> float:
     """The share of the variance of the ranks of y, with straight lines between the means of the bins."""
     ranks = np.empty(len(y))
     ranks[np.argsort(y, kind="stable")] = np.arange(len(y))

@@ -32,7 +32,7 @@ COLUMNS = ("row", "given", "decision", "new_label", "p_wrong", "contents", "tabl
 NO_LABELS = "(none)"
 # More rows than anybody decides; a larger file is something else.
 _MOST_BYTES = 200_000_000
-# Rows that, with the names and the number of rows, tell one table from another.
+# Rows that, with the names and the number of rows, identify a table.
 _SAMPLED = 200
 
 
@@ -185,11 +185,11 @@ def _gathered(lines: list[tuple[int, dict[str, Any]]], path: Path) -> Decisions:
 
 def _one(line: dict[str, Any], where: str) -> Decision:
     if any(line[name] is None for name in COLUMNS) or None in line:
-        raise UserError(f"a decision has {len(COLUMNS)} cells, got another number in {where}; mend that line")
+        raise UserError(f"a decision has {len(COLUMNS)} cells, got another number in {where}; correct that line")
     choice = line["decision"].strip().casefold()
     if choice not in CHOICES:
         raise UserError(
-            f"a decision is one of {', '.join(CHOICES)}, got '{visible(choice, 40)}' in {where}; mend that line"
+            f"a decision is one of {', '.join(CHOICES)}, got '{visible(choice, 40)}' in {where}; correct that line"
         )
     if choice == "relabel" and line["new_label"] == "":
         raise UserError(f"a row that is relabelled needs a new_label, got none in {where}; fill it in, or say drop")

@@ -86,7 +86,7 @@ def _write_problems(audit: Audit, file: BinaryIO) -> None:
 def check_relabel(task: str) -> None:
     """Raise an error unless the target is one of classes, which alone can be relabelled."""
     if task != "classes":
-        what = "a target of numbers" if task == "numbers" else "sets of labels"
+        what = "a target of numbers" if task == "numbers" else "a multi-label target"
         raise UserError(f"clean_how='relabel' needs a target of classes, got {what}; use clean_how='drop'")
 
 
@@ -166,13 +166,13 @@ def _found(suspect: Suspect) -> list[Any]:
 
 
 def _write_clean(audit: Audit, source: Source, file: BinaryIO, path: Path, how: tuple[bool, float]) -> None:
-    """The table without the rows that may be touched; rows that were not judged stay."""
+    """The table without the rows that may be changed; rows without a target stay."""
     result, rows = audit.result, audit.target.rows
     order = result.order
-    mend, drop = _relabelled_and_dropped(audit, *how)
+    relabelled, drop = _relabelled_and_dropped(audit, *how)
     gone = np.zeros(audit.n_rows, dtype=bool)
     gone[rows[order[drop]]] = True
-    labels = {int(rows[i]): result.suggested[rank] for rank, i in enumerate(order.tolist()) if mend[rank]}
+    labels = {int(rows[i]): result.suggested[rank] for rank, i in enumerate(order.tolist()) if relabelled[rank]}
     if path.name.lower().endswith(".parquet"):
         _clean_parquet(audit, source, file, gone, labels)
     else:
@@ -183,18 +183,18 @@ def _relabelled_and_dropped(audit: Audit, relabel: bool, clean_if: float) -> tup
     """Of the suspects: those that get the label that fits, and those that go."""
     result = audit.result
     touched = result.wrong[result.order] >= clean_if
-    mend = touched & (result.actions == "relabel") if relabel else np.zeros_like(touched)
-    return mend, touched & ~mend
+    relabelled = touched & (result.actions == "relabel") if relabel else np.zeros_like(touched)
+    return relabelled, touched & ~relabelled
 
 
 def clean_in_words(audit: Audit, relabel: bool, clean_if: float = CLEAN_IF) -> str:
     """What the cleaned table is: how many rows were given another label, how many are gone, and how many could be."""
-    mended, dropped = (int(mask.sum()) for mask in _relabelled_and_dropped(audit, relabel, clean_if))
+    relabelled, dropped = (int(mask.sum()) for mask in _relabelled_and_dropped(audit, relabel, clean_if))
     limit = f"wrong with {clean_if:.0%} or more"
     said = f"the table without the {dropped:,} rows that are {limit}" if dropped else f"the table: no row is {limit}"
     if relabel:
-        said = f"the table with {mended:,} rows relabelled and {dropped:,} dropped that are {limit}"
-    left = audit.n_likely - mended - dropped
+        said = f"the table with {relabelled:,} rows relabelled and {dropped:,} dropped that are {limit}"
+    left = audit.n_likely - relabelled - dropped
     return f"{said}; {left:,} likely wrong ones stay" if left > 0 else said
 
 

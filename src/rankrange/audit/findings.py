@@ -44,7 +44,7 @@ class Suspect(NamedTuple):
     p_wrong : float
         The probability that the target is wrong.
     loss : float
-        Of models that have not seen the row.
+        Out of fold.
     action : str
         "relabel", "drop" or "look".
     why : str
@@ -257,7 +257,7 @@ class Audit:
         return cut_curve(self.result, self.n_likely)
 
     def distribution(self) -> dict[str, list[float]]:
-        """How the losses of unseen rows are spread.
+        """The distribution of the out-of-fold losses.
 
         Returns
         -------
@@ -291,7 +291,7 @@ class Audit:
         if j.m == 0:
             return (
                 "Ignoring the rows that fit worst would not help a linear model here: no share of them that was tried "
-                "predicts unseen rows better than the ordinary fit, so none was cut."
+                "predicts better out of fold than the ordinary fit, so none was cut."
             )
         cut = f"A linear model that ignores the {j.m:,} rows ({share_of(j.m / len(j.wrong))}) that fit it worst"
         ours, ordinary = show(first, first.robust.value), show(first, first.ordinary.value)
@@ -299,12 +299,12 @@ class Audit:
         gain = f"{show_gain(first, first.gain.value)}{unit(first)} ({show_range(first)})"
         worse = [m for m in j.measures[1:] if m.gain.high < 0]
         if first.gain.high < 0:
-            return f"{cut} does worse on unseen rows: {first.name} {values}, a change of {gain}{_but(worse, 'also')}."
+            return f"{cut} does worse out of fold: {first.name} {values}, a change of {gain}{_but(worse, 'also')}."
         if first.gain.low > 0:
             better = "does better by one measure and worse by another" if worse else "does better"
-            return f"{cut} {better} on unseen rows: {first.name} {values}, a gain of {gain}{_but(worse, 'but')}."
+            return f"{cut} {better} out of fold: {first.name} {values}, a gain of {gain}{_but(worse, 'but')}."
         well = "does worse by one measure" if worse else "does about as well"
-        return f"{cut} {well} on unseen rows: {first.name} {values}, a change of {gain}{_but(worse, 'but')}."
+        return f"{cut} {well} out of fold: {first.name} {values}, a change of {gain}{_but(worse, 'but')}."
 
     def review_in_words(self) -> list[str]:
         """What was decided before, what was learnt from it, and how many rows are still worth looking at."""

@@ -28,8 +28,8 @@ def audit_file(
 ) -> Audit:
     r"""Audit a file: find the rows that are probably wrong, and how much better a model is that ignores them.
 
-    The file is only read. Where it would not fit into memory, it is read in passes, and its rows are kept as numbers
-    in a temporary folder meanwhile.
+    The file is only read. If it does not fit into memory, the audit is out of core: a few passes over the rows, which
+    are kept as numbers in a temporary folder.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def audit_file(
     Raises
     ------
     UserError
-        Where the file or the target cannot be used; the message says why, and what to do.
+        If the file or the target cannot be used; the message gives the reason and the remedy.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def audit_source(
     progress: Progress,
     **options: Any,
 ) -> Audit:
-    """Audit a file, in memory where it fits, else in passes over the file.
+    """Audit a file, in memory if it fits, otherwise out of core.
 
     Parameters
     ----------
@@ -97,9 +97,9 @@ def audit_source(
     target : sequence of str
         The column to predict, or several.
     check : callable
-        Is told the task before anything is fitted, and may raise an error.
+        Called with the task before anything is fitted; it may raise an error.
     progress : callable
-        Is told a few words before each part of the work.
+        Called with a short text before each stage of the work.
     **options
         Those of `audit_table`.
 

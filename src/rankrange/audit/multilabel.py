@@ -1,4 +1,4 @@
-"""Sets of labels: one logistic regression a label, top-k learning (TKML) with the ranked range, and doubtful labels."""
+"""A multi-label target: one logistic regression per label, top-k learning (TKML), and which labels are wrong."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PENALTY_FOLDS = 3
 
 
 def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -> TaskResult:
-    """Judge a target of sets of labels.
+    """Study a multi-label target.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
     plan : Plan
         How much work there is to do.
     progress : callable
-        Is told what is being done.
+        Called with a short text before each stage of the work.
 
     Returns
     -------
@@ -67,7 +67,7 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
     wrong = cells.max(axis=1)
     order = np.argsort(-wrong, kind="stable")
     order = order[wrong[order] >= POSSIBLE]
-    # Where some label is surely wrong, it is mended, and only what is as sure with it: the row itself may stay.
+    # If a label is almost surely wrong it is corrected, with others that are as sure: the row itself may stay.
     sure = wrong[order] >= SURE
     flips = cells[order] >= np.where(sure, SURE, np.minimum(LIKELY, wrong[order]))[:, None]
     suggested = Y[order] ^ flips

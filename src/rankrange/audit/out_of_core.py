@@ -1,4 +1,4 @@
-"""Audits of tables that would not fit into memory: `audit_source` decides, and reads in parts where it must.
+"""Audits of tables larger than memory.
 
 The table is read twice: a sample of its rows decides what the columns are and how they are encoded, then all rows are
 written as plain numbers into a temporary folder. Fits and posteriors are passes over these (`rankrange.shards`). What
@@ -75,7 +75,7 @@ class OutOfCoreAudit:
             raise UserError(f"a table needs a column besides the target, got only {column} in {source.path}; add one")
 
     def audit(self, check: Callable[[str], None]) -> Audit | None:
-        """The whole audit; None where the table is needed in memory: for sets of labels, and trees on numbers."""
+        """The whole audit; None if the table is needed in memory: a multi-label target, or trees on a numeric one."""
         self.progress(f"reading {self.source.path.name}: counting its rows")
         n, types = count_rows(self.source)
         sample, numbers = self._sampled(n, types)
@@ -136,7 +136,7 @@ class OutOfCoreAudit:
         room, needed = shutil.disk_usage(folder).free, 4 * n * width + 8 * n
         if room < 1.1 * needed:
             raise UserError(
-                f"an audit beyond memory needs {sized(needed)} of disk in {folder.parent}, got {sized(room)}; make "
+                f"an out-of-core audit needs {sized(needed)} of disk in {folder.parent}, got {sized(room)}; make "
                 "room, or name another folder by TMPDIR"
             )
         self.progress(f"reading {self.source.path.name}: {n:,} rows as {width:,} numbers each, {sized(needed)} on disk")
@@ -164,9 +164,9 @@ class OutOfCoreAudit:
         self, target: Target, result: TaskResult, encoder: TableEncoder, types: Any, n: int, words: list[str]
     ) -> Audit:
         shown = target.rows[result.order[:SHOWN]]
-        beyond = (
-            f"The table would not fit into memory ({sized(memory_needed(self.source))} needed), so it was audited in "
-            f"passes over the file. What is told of its columns comes from a sample of {min(n, SAMPLE_ROWS):,} rows. "
+        note = (
+            f"The table would not fit into memory ({sized(memory_needed(self.source))} needed), so it was audited out "
+            f"of core, in passes over the file. Its columns are described by a sample of {min(n, SAMPLE_ROWS):,} rows. "
             "Rows were not compared with each other."
         )
         return Audit(
@@ -178,7 +178,7 @@ class OutOfCoreAudit:
             feature_columns=[encoder.columns_[place]["name"] for place in encoder.owner_],
             pipeline=Pipeline([("encode", encoder), ("model", result.model)]),
             settings=self._settings(target, encoder, n),
-            notes=[beyond, *target.notes, *result.notes, *words],
+            notes=[note, *target.notes, *result.notes, *words],
             cells=cells_of(_picked(self.source, self.rest, shown, types), self.rest, np.arange(len(shown))),
             seconds=time.perf_counter() - self.start,
             source=self.source,
@@ -194,7 +194,7 @@ class OutOfCoreAudit:
             "ignored columns": ", ".join(dict.fromkeys(self.ignore)) or "none",
             "rows and columns": f"{n:,} x {len(self.source.names):,}, {len(encoder.owner_):,} features after encoding",
             "cross-validation": f"{FOLDS} folds by row number",
-            "read": "in passes, because it would not fit into memory",
+            "read": "out of core, because it would not fit into memory",
             "models": "linear" if self.models == "linear" or target.task == "numbers" else "linear, trees of a sample",
             "jobs": "1, because passes are not made side by side",
             "m chosen on": "a sample, confirmed on all other rows",
@@ -205,14 +205,14 @@ class OutOfCoreAudit:
 
 
 class _ReportedShards:
-    """Shards that say each pass."""
+    """Shards that report each pass."""
 
     def __init__(self, rows: Any, progress: Progress) -> None:
         self.rows, self.progress, self.count = rows, progress, 0
         self.columns, self.n_rows, self.n_columns = rows.columns, rows.n_rows, rows.n_columns
 
     def reduce(self, kernel: Any, message: Any) -> Any:
-        """Say the pass, and run it."""
+        """Report the pass, and run it."""
         self.count += 1
         fits = len(getattr(message, "requests", ())) or 1
         what = f"{kernel.__name__.replace('_', ' ')}{f', {fits} fits' if fits > 1 else ''}"
@@ -225,7 +225,7 @@ class _ReportedShards:
 
 
 def _counts_rows(column: Any, numbers: Array) -> bool:
-    """Whether the column numbers the rows, which the sample alone would not tell the encoder."""
+    """Whether the column numbers the rows, which the encoder cannot see in a sample."""
     values, kind, _ = numbers_of(column)
     return kind == "whole numbers" and values is not None and len(set((values - numbers).tolist())) == 1
 

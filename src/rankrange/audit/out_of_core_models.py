@@ -1,4 +1,4 @@
-"""Judges of tables beyond memory: what `classes` and `amounts` find, from passes over rows that are on disk."""
+"""The same findings as `classification` and `regression`, from a few passes over rows that are on disk."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NORMAL = 1.96
 
 
 def classify_out_of_core(rows: Any, target: Target, X: Path, seed: int, trees: bool = True) -> TaskResult:
-    """Judge a target of classes by passes over `rows`, whose features are in the file X; `trees` may judge as well."""
+    """A target of classes, by passes over `rows`, whose features are in the file X; `trees` adds boosted trees."""
     model = fit_on_shards(rows, AoRRClassifier(C="auto", random_state=seed, tol=1e-4))
     judge = AoRRClassifier(C=model.C_)
     found = issues_in_shards(rows, judge, FOLDS, trees, seed, 0, every_row=True, cut=model.m_ / len(target.y))
@@ -85,7 +85,7 @@ class _said_of:
     def __getitem__(self, rank: int) -> str:
         one, pair = self.suspects[rank], (int(self.given[rank]), int(self.other[rank]))
         shares = [float(np.exp(-one["loss"])), float(one["predicted"])]
-        return f"models that have not seen the row give {_gives(shares, pair, self.names)}"
+        return f"models fitted without the row predict {_gives(shares, pair, self.names)}"
 
 
 class _Against:
@@ -150,7 +150,7 @@ def _balanced(name: str, shares: list[Array], rows: Array) -> Measure:
 
 
 def regress_out_of_core(rows: Any, target: Target, X: Path, seed: int) -> TaskResult:
-    """Judge a target of numbers by passes over `rows`, whose features are in the file X."""
+    """A numeric target, by passes over `rows`, whose features are in the file X."""
     scaler = RobustScaler(unit_variance=True).fit(target.y[:: 1 + len(target.y) // _SOME_ROWS, None])
     y = scaler.transform(target.y[:, None])[:, 0].astype(np.float32)
     np.save(X.parent / "y.npy", y)
@@ -192,10 +192,10 @@ def _outlying_of_all(residual: Array) -> tuple[Array, Interval]:
     some = residual[:: 1 + len(residual) // _SOME_ROWS].astype(np.float64)
     of_some, noise = outlying(some)
     wrong = np.zeros(len(residual), dtype=np.float32)
-    for side, told in ((residual >= 0, some >= 0), (residual < 0, some < 0)):
-        if told.any():
-            sizes, order = np.abs(some[told]), np.argsort(np.abs(some[told]))
-            farther = np.maximum.accumulate(of_some[told][order])
+    for side, known in ((residual >= 0, some >= 0), (residual < 0, some < 0)):
+        if known.any():
+            sizes, order = np.abs(some[known]), np.argsort(np.abs(some[known]))
+            farther = np.maximum.accumulate(of_some[known][order])
             wrong[side] = np.interp(np.abs(residual[side]), sizes[order], farther)
     return wrong, noise
 

@@ -17,7 +17,7 @@ from ..core.arrays import Array
 from ..pages.text import visible
 from .problems import Column, RowProblem, quantiles, said_value
 
-# A placeholder stands in so many cells at least; so many other cells, of so many values, tell what is usual.
+# A placeholder stands in so many cells at least; so many other cells, of so many values, show what is usual.
 _LEAST_CELLS, _LEAST_OTHERS, _LEAST_VALUES = 3, 20, 5
 # A code lies beyond the bulk, and the cells near it are at most this share of its own; near means within so much of
 # what 98% of the other cells span.

@@ -44,13 +44,13 @@ MOST_COLUMNS = 150
 EXACT_UP_TO, _DRAWN = 200_000, 100_000
 # Rows that are multiplied by a matrix at a time: float64 copies of all would take more memory than the table.
 BLOCK = 1 << 16
-# Rows from which the chance of equal cells is told, and columns that are left out one at a time.
+# Rows from which the chance of equal cells is estimated, and columns that are left out one at a time.
 _TOLD_ON, _LEFT_OUT = 100_000, 12
-# A column in which two rows agree more often does not tell rows apart; more nearly equal rows are no accident.
-_TELLING, _MOST_NEAR = 0.05, 0.05
+# A column in which two rows agree more often does not identify rows; more nearly equal rows are no accident.
+_IDENTIFYING, _MOST_NEAR = 0.05, 0.05
 # Nearly equal rows differ in so many cells at most; numbers are near within this part of what their column spans.
 _FEW_CELLS, _STEP = 3, 5e-4
-# Of the columns that tell rows apart, so many decide which rows are compared.
+# Of the columns that identify rows, so many decide which rows are compared.
 _COMPARED = 16
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 Found = TypeVar("Found")
@@ -233,14 +233,14 @@ def find_repeats(columns: list[Column], target: Target, numbers: Array, jobs: in
         marks = _marks(column, j)
         total += marks
         chances[j] = _chance(marks[:_TOLD_ON])
-    # What tells rows most: columns in which they hardly ever agree, and the rows without each of these.
-    telling = np.argsort(chances)[:_LEFT_OUT].tolist()
+    # The most identifying columns: those in which they hardly ever agree, and the rows without each of these.
+    identifying = np.argsort(chances)[:_LEFT_OUT].tolist()
     groups = _groups_of(total)
     y = _codes_of_target(target)
     found = []
-    if groups and not _by_chance(columns, telling, chances, total, jobs):
+    if groups and not _by_chance(columns, identifying, chances, total, jobs):
         found = [_repeat(rows, bool((y[rows] == y[rows[0]]).all()), target, numbers) for rows in groups]
-    found += _nearly_equal(columns, telling, total, chances, numbers, jobs)
+    found += _nearly_equal(columns, identifying, total, chances, numbers, jobs)
     taken = {row for problem in found for row in problem.rows}
     return found + _alike(columns, chances, taken, numbers, jobs)
 
@@ -251,10 +251,10 @@ def _chance(marks: Array) -> float:
 
 
 def _nearly_equal(
-    columns: list[Column], telling: list[int], total: Array, chances: Array, numbers: Array, jobs: int
+    columns: list[Column], identifying: list[int], total: Array, chances: Array, numbers: Array, jobs: int
 ) -> list[RowProblem]:
     """Rows that are equal in all columns but one, where the others have so many values that chance explains none."""
-    n, rare = len(total), chances < _TELLING
+    n, rare = len(total), chances < _IDENTIFYING
 
     def without(j: int) -> list[Array]:
         others = rare & (np.arange(len(chances)) != j)
@@ -263,7 +263,7 @@ def _nearly_equal(
         return [rows for rows in _groups_of(total - _marks(columns[j], j)) if len(np.unique(total[rows])) > 1]
 
     found: dict[tuple[int, ...], RowProblem] = {}
-    for j, groups in zip(telling, each(without, telling, jobs), strict=True):
+    for j, groups in zip(identifying, each(without, identifying, jobs), strict=True):
         for rows in groups if len(groups) <= _MOST_NEAR * n else []:
             shown = tuple(int(numbers[i]) for i in rows)
             values = " and ".join(dict.fromkeys(columns[j].said(int(i)) for i in rows[:4]))
@@ -278,7 +278,7 @@ def _listed(rows: tuple[int, ...]) -> str:
 
 
 def _marks(column: Column, j: int) -> Array:
-    """A number for each cell that is the same for equal cells; sums of them tell rows apart."""
+    """A number for each cell that is the same for equal cells; sums of them identify rows."""
     with np.errstate(over="ignore"):
         if column.values is not None:
             bits = (column.values + 0.0).view(np.uint64).copy()
@@ -327,15 +327,15 @@ def _pairs(marks: Array) -> float:
     return float((sizes * (sizes - 1) / 2).sum())
 
 
-def _by_chance(columns: list[Column], telling: list[int], chances: Array, total: Array, jobs: int) -> bool:
+def _by_chance(columns: list[Column], identifying: list[int], chances: Array, total: Array, jobs: int) -> bool:
     """Whether as many rows would be equal if each column were independent of the others: columns of few values.
 
     Pairs that differ in one column alone, times the odds that this column agrees by chance, are the pairs to expect.
-    Columns with many values tell most, so only these are asked.
+    Columns with many values identify rows best, so only these are used.
     """
     equal = _pairs(total)
-    pairs = each(lambda j: _pairs(total - _marks(columns[j], j)), telling, jobs)
-    odds = chances[telling] / np.maximum(1.0 - chances[telling], 1e-9)
+    pairs = each(lambda j: _pairs(total - _marks(columns[j], j)), identifying, jobs)
+    odds = chances[identifying] / np.maximum(1.0 - chances[identifying], 1e-9)
     expected = float(((np.array(pairs) - equal) * odds).max(initial=0.0))
     return equal < 4.0 * expected + 0.5
 
@@ -367,13 +367,13 @@ def _alike(columns: list[Column], chances: Array, taken: set[int], numbers: Arra
     Where wider steps give many more such pairs, the rows of this table are alike by nature: a series of measurements,
     for example.
     """
-    telling = [j for j in np.argsort(chances)[:_COMPARED].tolist() if chances[j] < _TELLING]
-    if len(telling) < 4:
+    identifying = [j for j in np.argsort(chances)[:_COMPARED].tolist() if chances[j] < _IDENTIFYING]
+    if len(identifying) < 4:
         return []
-    near = _near_pairs(columns, telling, _STEP, len(numbers), jobs)
+    near = _near_pairs(columns, identifying, _STEP, len(numbers), jobs)
     if not 0 < len(near) <= _MOST_NEAR * len(numbers):
         return []
-    if len(_near_pairs(columns, telling, 4.0 * _STEP, len(numbers), jobs)) > 3 * len(near) + 2:
+    if len(_near_pairs(columns, identifying, 4.0 * _STEP, len(numbers), jobs)) > 3 * len(near) + 2:
         return []
     found = []
     for a, b in near.tolist():
@@ -383,12 +383,12 @@ def _alike(columns: list[Column], chances: Array, taken: set[int], numbers: Arra
     return found
 
 
-def _near_pairs(columns: list[Column], telling: list[int], step: float, n: int, jobs: int) -> Array:
+def _near_pairs(columns: list[Column], identifying: list[int], step: float, n: int, jobs: int) -> Array:
     """(pairs, 2): rows of which all cells are near but a few, and not all equal.
 
     Two rows that differ in three cells agree in one of four parts of the columns, so only rows that do are compared.
     """
-    few = min(_FEW_CELLS, len(telling) // 2 - 1)
+    few = min(_FEW_CELLS, len(identifying) // 2 - 1)
     widths = each(lambda column: step * _span(column), columns, jobs)
     chances = np.ones(len(columns))
 
@@ -399,12 +399,12 @@ def _near_pairs(columns: list[Column], telling: list[int], step: float, n: int, 
             chances[j] = min(1.0, 3.0 * _chance(steps[:_TOLD_ON]))  # near is up to one step to either side
             total += steps.view(np.uint64) * np.uint64((int(_ODD) + 2 * j * 0xD1B54A32D192ED03) % 2**64)
         order = _by_marks(total)
-        if len(order) > 0.2 * n:  # too many rows agree there for this part to tell anything
+        if len(order) > 0.2 * n:  # too many rows agree there for this block to be informative
             order = order[:0]
         same = np.flatnonzero(total[order][1:] == total[order][:-1])
         return np.stack([order[same], order[same + 1]], axis=1)
 
-    pairs = np.unique(np.concatenate(each(agreeing, [telling[b :: few + 1] for b in range(few + 1)], jobs)), axis=0)
+    pairs = np.unique(np.concatenate(each(agreeing, [identifying[b :: few + 1] for b in range(few + 1)], jobs)), axis=0)
     differ, equal, odds = np.zeros(len(pairs), int), np.ones(len(pairs), bool), np.zeros(len(pairs))
     for j, column in enumerate(columns):
         near, same = _compared(column, pairs, widths[j])

@@ -1,4 +1,4 @@
-"""What a robust line says of a numeric target: its scale in the target's unit, and rows that are leverage points."""
+"""Notes from the robust line of a numeric target: its scale in the target's unit, and rows that are leverage points."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers: least squares, the same with the ranked range, and how far each target lies from what is expected."""
+"""A numeric target: least squares, the same with the ranked range, and which residuals are outliers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _BOOSTED_ON, _EXTRA_UP_TO, _EXTRA_TREES = 40_000, 20_000, 60
 
 
 def study_regression(X: Array, target: Target, plan: Plan, progress: Progress) -> TaskResult:
-    """Judge a target of numbers.
+    """Study a numeric target.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def study_regression(X: Array, target: Target, plan: Plan, progress: Progress) -
     plan : Plan
         How much work is done.
     progress : callable
-        Is told a few words before each part of the work.
+        Called with a short text before each stage of the work.
 
     Returns
     -------
@@ -107,7 +107,7 @@ def regression_result(
     noise: Interval,
     rows: Array,
 ) -> TaskResult:
-    """What is told of numbers; errors (of both models) and residuals are in the units that the models were fitted in.
+    """The result for a numeric target; errors (of both models) and residuals are in the units of the fits.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def regression_result(
     fold_m : list of int
         How many rows the fit of each part left out.
     errors : ndarray of shape (2, n)
-        Of the ordinary and of the robust model, on rows that they have not seen.
+        Out-of-fold errors of the ordinary and of the robust model.
     residual, wrong : ndarray of shape (n,)
         How far each number is from what is expected, and the probability that it is wrong.
     width : ndarray of shape (n,)
@@ -157,7 +157,7 @@ def regression_result(
         groups=_groups(target.y, fitted.dropped_, wrong),
         noise=noise,
         loss_name=f"squared error, in units of {number(scale, 4)} squared",
-        notes=["For numbers, wrong means too far from what the other rows lead to expect: it may be rare instead."],
+        notes=["For a numeric target, wrong means an outlier given the other columns: the value may be rare instead."],
     )
 
 
@@ -176,7 +176,7 @@ def _fold(X: Array, y: Array, penalty: float, plan: Plan, f: int) -> tuple[Array
 
 
 def _best_guess(X: Array, y: Array, linear: Array, plan: Plan) -> Array:
-    """What the robust line, boosted trees and extra trees together expect of each row that they have not seen.
+    """Out-of-fold predictions of the robust line, boosted trees and extra trees, combined.
 
     How much each counts is decided by the smaller 70% of the errors, which wrong numbers cannot raise. Errors are not
     divided by what rows like it usually miss: where wrong numbers are large, trees learn that too.
@@ -202,7 +202,7 @@ def _shares(count: int) -> Array:
 def _scatter(X: Array, residual: Array, plan: Plan) -> Array:
     """(n,): how far rows like each scatter, in units of all rows: noise that grows with a column is no error.
 
-    It only ever takes claims back. Divided by it throughout, errors that crowd would look usual where they are.
+    It only ever lowers p(wrong): if all residuals were divided by it, errors that crowd in one place would look usual.
     """
     model = HistGradientBoostingRegressor(max_iter=30, min_samples_leaf=40, early_stopping=False)
     expected = _out_of_fold(model, X, sizes(residual), plan, 7)
@@ -275,7 +275,7 @@ def _two_widths(size: Array, usual: float, shape: float) -> tuple[float, Array]:
         if abs(new - share) < 1e-7:
             break
         share = new
-    wrong[z < 2.0] = 0.0  # the wide normal covers the middle too, but nothing there can be told to be wrong
+    wrong[z < 2.0] = 0.0  # the wide normal covers the middle too, but no residual there is an outlier
     return float(total.sum()), wrong
 
 
@@ -288,7 +288,7 @@ def core_of(residual: Array) -> float:
 def _said(expected: Array, residual: Array, core: Array) -> list[str]:
     """The expected value, and how far the target lies from it, in its own units and in those of rows like it."""
     return [
-        f"expected {number(value, 4)} by a model that has not seen the row; the value is {number(abs(off), 4)} "
+        f"expected {number(value, 4)} by a model fitted without the row; the value is {number(abs(off), 4)} "
         f"{'more' if off > 0 else 'less'}, {abs(off) / usual:.1f} standard deviations of the other rows"
         for value, off, usual in zip(expected, residual, core, strict=True)
     ]

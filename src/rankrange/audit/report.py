@@ -168,7 +168,7 @@ def _overview(audit: Audit) -> list[dict[str, Any]]:
 
 
 def shown_labels(audit: Audit, suspect: Suspect) -> tuple[str, str]:
-    """Given and suggested as they are shown: of sets of labels the second is what is to be added and taken away."""
+    """Given and suggested as they are shown: of a multi-label target the second is what to add and what to remove."""
     if audit.target.task != "labels":
         return visible(suspect.given, _TEXT), visible(suspect.suggested, _TEXT)
     given, suggested = (_set_of(audit, text) for text in (suspect.given, suspect.suggested))

@@ -1,4 +1,4 @@
-"""What an audit learns from decisions: which rows are settled, and how far to believe what it says of the others.
+"""Decisions of a reviewer: which rows are settled, and how they shift p(wrong) of the others.
 
 Relabelled rows are learnt with their new label, dropped rows are left out, kept rows stay with their label, and none of
 them is a suspect any more. Of the suspects that were looked at, the share that was wrong is compared with what had been

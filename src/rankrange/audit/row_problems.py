@@ -1,8 +1,8 @@
 """Everything besides a wrong target that can be wrong with a row: one list, one sentence of evidence for each entry.
 
-Nothing here needs a model of the target. Values far outside are told from heavy tails by fitting the tail of each
-column to its own inner quantiles (Tukey's h), and a gap must lie before them; rows whose columns do not go together are
-found by predicting each column from the others on robust ranks. `problems` finds repeated rows,
+Nothing here needs a model of the target. Values far outside are distinguished from heavy tails by fitting the tail of
+each column to its own inner quantiles (Tukey's h), and a gap must lie before them; rows whose columns do not go
+together are found by predicting each column from the others on robust ranks. `problems` finds repeated rows,
 `column_problems` batches, leaks and drift. All of it is linear in the rows, up to sorting; beyond 200,000 rows
 quantiles are those of a sample.
 """
@@ -35,7 +35,8 @@ from .problems import (
 )
 from .target import Target
 
-# Fewer cells tell no tail; a larger share far outside is a part of the table, not an accident; so many are listed.
+# Fewer cells do not show a tail; a larger share far outside is a part of the table, not an accident; so many are
+# listed.
 _LEAST, _MOST_FAR, MOST_LISTED = 20, 0.03, 1000
 # Far cells of one value are one finding from so many on.
 _LEAST_EQUAL = 3
@@ -126,7 +127,7 @@ def first_to_see(problems: Sequence[RowProblem], count: int) -> list[RowProblem]
 
 
 def tail_limit(distances: tuple[float, float, float], n: int, tests: int = 1, heaviest: float = 1.5) -> float:
-    """How far from the median a tail reaches in n rows, told by the distances of its 75%, 90% and 95% quantiles.
+    """How far from the median a tail reaches in n rows, from the distances of its 75%, 90% and 95% quantiles.
 
     Over all `tests` columns one cell in twenty tables passes it. It is the tail of Tukey's h distribution through the
     three: A z exp(h z^2 / 2), where z is normal. h is 0 for a normal tail and 1 for one as heavy as Cauchy's;
@@ -308,7 +309,7 @@ def _strange_together(
         far[rows] = True
     moved = _moved_by_one(numeric, size, inverse, jobs)
     for column in numeric:
-        far[np.flatnonzero(masks[column.name])] = False  # a cell that is far alone is told as such
+        far[np.flatnonzero(masks[column.name])] = False  # a cell that is far on its own is reported as such
     far &= moved == 0
     found = [_moved(int(moved[i]), int(numbers[i])) for i in np.flatnonzero(moved)[:MOST_LISTED].tolist()]
     if far.sum() > _MOST_FAR * n:
@@ -324,7 +325,7 @@ def _strange_together(
 
 
 def _filled(z: Array, missing: list[Array], inverse: Array, sweeps: int = 10) -> Array:
-    """The scores with missing cells at what the other cells of their row let expect, so that they tell nothing.
+    """The scores with missing cells at their expected value given the other cells of the row.
 
     That is the least of z' inverse z over the missing cells: column after column is set to its minimum, some times.
     """
@@ -436,12 +437,12 @@ def _far_above(values: Array, tests: int = 1) -> Array:
     return beyond(values - centre, 1.25 * tail_limit(ends, len(values), tests), 1.1)
 
 
-def _together(column: Column, i: int, told: tuple[float, float, float], known: Array, row: int) -> RowProblem | None:
-    """`told`: the score of the cell, how far it is from what the other columns tell, and how sure these are.
+def _together(column: Column, i: int, found: tuple[float, float, float], known: Array, row: int) -> RowProblem | None:
+    """`found`: the score of the cell, its residual given the other columns, and the precision of that.
 
     None where the value is among those to expect: ranks between two neighbours of a column may mean nothing.
     """
-    score, residual, precision = told
+    score, residual, precision = found
     spread = 1.0 / np.sqrt(precision)
     expected = score - residual * spread
     ends = np.clip((ndtr(expected + np.array([-2.0, 2.0]) * spread) * len(known)).astype(int), 0, len(known) - 1)

@@ -81,8 +81,8 @@ def audit_table(
 ) -> Audit:
     """Audit a table: find the rows that are probably wrong, and how much better a model is that ignores them.
 
-    An ordinary and a robust (AoRR) linear model are fitted with everything on auto and compared on rows that neither
-    has seen; every row is judged by models that have not seen it.
+    An ordinary and a robust (AoRR) linear model are fitted with everything on auto and compared out of fold, and
+    so is every statement about a row.
 
     Parameters
     ----------
@@ -97,21 +97,21 @@ def audit_table(
     ignore : sequence of str, default=()
         Columns that are left out.
     group : str, optional
-        A column whose values belong together, such as the patient: no row is judged by a fit that has seen its group.
+        A column of groups, such as the patient: rows of one group are never in both the training and the test rows.
     time : str, optional
-        A column of dates or numbers: rows are judged by fits on earlier rows (the first fifth by the second), classes
-        by linear ones alone, and columns that drift are reported.
+        A column of dates or numbers: rows are predicted by fits on earlier rows (the first fifth by the second),
+        classes by linear fits alone, and columns that drift are reported.
     dates : {"day-first", "month-first"}, optional
-        What 03/04/2025 means, where a column does not say it itself.
+        What 03/04/2025 means, if a column does not show it.
     decimal : {"point", "comma"}, optional
-        What 1,234 means, where a column does not say it itself.
+        What 1,234 means, if a column does not show it.
     models : {"all", "linear", "trees"}, default="all"
-        Which kinds of models judge the target; "linear" is the fastest.
+        Which kinds of models predict the target; "linear" is the fastest.
     estimator : classifier with predict_proba or str, optional
-        Judges the labels in the place of the linear models; it gets the encoded columns. A name is that of a classifier
-        of scikit-learn, such as "RandomForestClassifier", with its default settings.
+        Predicts the labels in the place of the linear models; it gets the encoded columns. A name is that of a
+        classifier of scikit-learn, such as "RandomForestClassifier", with its default settings.
     pred_probs : array_like of shape (rows, classes) or path of a .npy file, optional
-        Ready-made probabilities of models that have not seen the row, in the order of the sorted classes.
+        Ready-made out-of-fold probabilities, in the order of the sorted classes.
     embeddings : array_like of shape (rows, features) or path of a .npy file, optional
         More columns, for example what a network makes of a text or an image.
     images : path, optional
@@ -129,7 +129,7 @@ def audit_table(
         without it rows are named by the index of a data frame, or counted from 0.
     decisions : Decisions or path, optional
         What was decided about rows of this table before, or of the table that it was made from by `rankrange apply`:
-        rows that were decided are no suspects, and the others are judged with what was learnt from them.
+        rows that were decided are no suspects, and p(wrong) of the others takes them into account.
     check : callable, optional
         Called with the task (one of `TASKS`) before anything is fitted; it may raise an error.
     progress : callable, optional
@@ -145,7 +145,7 @@ def audit_table(
     Raises
     ------
     UserError
-        Where the table or the target cannot be used; the message says why, and what to do.
+        If the table or the target cannot be used; the message gives the reason and the remedy.
 
     Examples
     --------
@@ -172,7 +172,7 @@ def audit_table(
     features = table.select(rest)
     progress(f"encoding {len(rest):,} columns")
     encoder = TableEncoder(dates, decimal)
-    X = encoder.fit_transform(features, found.y if _may_tell_columns(found, group, time) else None)
+    X = encoder.fit_transform(features, found.y if _may_encode_by_target(found, group, time) else None)
     features, _ = typed(features, encoder.forms_)
     clock, _ = typed(table.select([] if time is None else [time]), dates=dates)
     plan = _plan_for(found, X, jobs, seed)
@@ -219,8 +219,8 @@ def renamed_progress(progress: Progress | None, tell: Progress | None) -> Progre
     return tell if progress is None else progress
 
 
-def _may_tell_columns(found: Target, group: str | None, time: str | None) -> bool:
-    """Whether columns may hold what the target usually is: it would come from the same group, or from later rows."""
+def _may_encode_by_target(found: Target, group: str | None, time: str | None) -> bool:
+    """Whether columns may be encoded by the target; within groups and along time that would leak."""
     return group is None and time is None and found.task != "labels"
 
 
@@ -237,7 +237,7 @@ _one_openmp_thread = SharedContext(lambda: threadpool_limits(1, user_api="openmp
 
 
 def _described(result: TaskResult, words: list[str], found: Target, names: RowNames) -> tuple[TaskResult, list[str]]:
-    """The same, with what a robust line says of a numeric target before the other words."""
+    """The same, with a note on the robust line of a numeric target first."""
     return result, [*regions(result, found, names), *words] if found.task == "numbers" else words
 
 
@@ -296,7 +296,7 @@ def _array_of(values: Any, option: str, n_rows: int) -> Array:
 def _directed(plan: Plan, found: Target, group: Any, clock: Any) -> Plan:
     """The plan with parts of whole groups, or along time."""
     if group is not None and clock.num_columns:
-        raise UserError("rows are parted by group or by time, got both; leave one out")
+        raise UserError("folds are drawn by group or by time, got both; leave one out")
     if group is not None:
         name = group.column_names[0]
         parts = parts_by_group(group.column(0), name, found, plan.n_folds, plan.rng(4))
@@ -317,10 +317,10 @@ def _judged_by(
     if along_time and found.task == "classes" and (models == "trees" or estimator is not None):
         got = "models='trees'" if estimator is None else "an estimator"
         raise UserError(
-            f"along time labels are judged by linear fits on earlier rows, got {got}; leave it or time= out"
+            f"along time labels are predicted by linear fits on earlier rows, got {got}; leave it or time= out"
         )
     if estimator is not None and pred_probs is not None:
-        raise UserError("labels are judged by estimator or by pred_probs, got both; leave one of them out")
+        raise UserError("labels are predicted by estimator or by pred_probs, got both; leave one of them out")
     if (estimator is not None or pred_probs is not None) and found.task != "classes":
         raise UserError(f"estimator and pred_probs need a target of classes, got {found.task}; leave them out")
     if pred_probs is None:

@@ -1,4 +1,4 @@
-"""What is to be learnt: classes, numbers or sets of labels, from one column or several."""
+"""The target: classes, numbers or several labels per row (multi-label), from one column or several."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..tables.cell_values import codes_of, is_text, marks_in, numbers_of
 from ..tables.columns import typed
 
 TASKS = ("classes", "numbers", "labels")
-# Fewer rows say nothing; a class needs this many to be in every fold.
+# Fewer rows are not informative; a class needs this many to be in every fold.
 LEAST_ROWS, LEAST_OF_CLASS = 20, 5
 _MOST_CLASSES, _MOST_LABELS = 200, 500
 # Whole numbers with so few different values are classes unless `task` says otherwise.
@@ -33,7 +33,7 @@ class Target:
 
     `rows` are the places in the file of the rows that are kept. `separator` stands between labels of one cell. `given`
     is y before decisions, where there are some: how many targets are wrong is estimated on it, because those that
-    nobody has looked at are as often wrong as before, however many of the worst were mended.
+    nobody has looked at are as often wrong as before, however many of the worst were corrected.
     """
 
     task: str
@@ -239,7 +239,7 @@ def _label_sets(name: str, sets: Sequence[list[str] | None], separator: str) -> 
     names = sorted({label for labels in sets for label in labels or ()})
     if len(names) < 2:
         raise UserError(
-            f"sets of labels need at least two labels, got {len(names)} in {_quoted([name])}; check labels_by="
+            f"a multi-label target needs at least two labels, got {len(names)} in {_quoted([name])}; check labels_by="
         )
     place = {label: i for i, label in enumerate(names)}
     Y = np.zeros((len(sets), len(names)), dtype=bool)
@@ -301,7 +301,7 @@ def _without_rare_labels(target: Target) -> Target:
     common = (true >= LEAST_OF_CLASS) & (len(target.y) - true >= LEAST_OF_CLASS)
     if common.sum() < 2:
         raise UserError(
-            f"sets of labels need two labels that at least {LEAST_OF_CLASS} rows have and as many do not, got "
+            f"a multi-label target needs two labels that at least {LEAST_OF_CLASS} rows have and as many do not, got "
             f"{int(common.sum())} in {_quoted(target.columns)}; choose other columns"
         )
     if common.sum() > _MOST_LABELS:
@@ -370,7 +370,7 @@ def parts_by_time(column: Any, name: str, target: Target, folds: int) -> Array:
     values, _, _ = numbers_of(column)
     if values is None or np.isnan(values).any():
         got = "texts" if values is None else f"{int(np.isnan(values).sum()):,} cells without a date"
-        raise UserError(f"time needs a date or a number in each row, got {got} in {_quoted([name])}; mend the column")
+        raise UserError(f"time needs a date or a number in each row, got {got} in {_quoted([name])}; fix the column")
     edges = np.quantile(values, np.arange(1, folds) / folds, method="higher")
     parts = np.searchsorted(np.unique(edges), values, side="left")
     parts = np.unique(parts, return_inverse=True)[1].ravel()
@@ -380,14 +380,14 @@ def parts_by_time(column: Any, name: str, target: Target, folds: int) -> Array:
 
 
 def _with_all_classes(parts: Array, target: Target, option: str, seen: Any) -> Array:
-    """The parts, if the rows that judge each of them have all classes."""
+    """The parts, if the training rows of each of them have all classes."""
     if target.task == "classes":
         for f in range(int(parts.max()) + 1):
             counts = np.bincount(target.y[seen(parts, f)], minlength=len(target.names))
             if counts.min() < 2:
                 lost = visible(target.names[int(counts.argmin())], 40)
                 raise UserError(
-                    f"with {option} the rows that judge a part must have each class at least twice, got '{lost}' "
+                    f"with {option} the training rows of each fold must have each class at least twice, got '{lost}' "
                     f"{int(counts.min())} times; leave its rows out, or audit without this option"
                 )
     return parts

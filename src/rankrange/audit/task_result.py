@@ -29,7 +29,7 @@ class Interval:
         return cls(mean, mean - _NORMAL * error, mean + _NORMAL * error)
 
     def without(self, share: float) -> Interval:
-        """What is left of a share of wrong targets when so many of them were mended."""
+        """What is left of a share of wrong targets when so many of them were corrected."""
         return Interval(*(max(0.0, end - share) for end in (self.value, self.low, self.high)))
 
     def within(self, low: float, high: float) -> Interval:
@@ -39,7 +39,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Measure:
-    """One score of both models on rows that neither has seen, and what the robust one gains (positive is better)."""
+    """One out-of-fold score of both models, and what the robust one gains (positive is better)."""
 
     name: str
     percent: bool
@@ -89,8 +89,7 @@ class TaskResult:
     Attributes
     ----------
     losses : ndarray
-        From models that have not seen the row: for classes from the mean of those that `wrong` is made of, else from
-        the robust one.
+        Out of fold: for classes of the ensemble mean, otherwise of the robust model.
     wrong : ndarray
         The probability that the target is wrong.
     order, actions : ndarray
@@ -123,7 +122,7 @@ class TaskResult:
     loss_name: str
     residuals: Array | None = None  # of numbers: the target less what the robust model expects, in the target's unit
     top_k: int = 0
-    blind: str = ""  # why nothing can be said about single rows, where that is so; there are no suspects then
+    blind: str = ""  # why there are no suspects, if no model predicts the target
     notes: list[str] = field(default_factory=list)
 
 
@@ -154,7 +153,7 @@ def blinded(result: TaskResult, chance: float, measure: Measure, judges: Interva
     measure : Measure
         The score that is compared with chance.
     judges : Interval, optional
-        The same score of whatever judges the rows besides the two models of the measure.
+        The same score of the ensemble behind `wrong`.
     """
     scores = [measure.ordinary, measure.robust, *([] if judges is None else [judges])]
     if max(score.low for score in scores) > chance:

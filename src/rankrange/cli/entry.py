@@ -254,7 +254,7 @@ def _rounded_time(seconds: float) -> str:
 class Progress:
     """Says what is being done: a line that moves on a terminal, one line per step elsewhere, nothing when quiet.
 
-    The time moves inside a step too: on a terminal by itself, elsewhere by a line every twenty seconds.
+    The time is updated within a step: continuously on a terminal, otherwise by a line every twenty seconds.
     """
 
     def __init__(self, quiet: bool = False) -> None:
@@ -336,7 +336,7 @@ def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
         console.print(_suspects(audit, top))
         numbers = audit.result.residuals is not None
         meaning = "off by: given less expected" if numbers else f"loss: {audit.result.loss_name}"
-        console.print(f"{meaning}, by models that have not seen the row", style="dim")
+        console.print(f"{meaning}, by models fitted without the row", style="dim")
     if audit.row_problems and top:
         shown = first_to_see(audit.row_problems, top)
         console.print(f"\nOther problems of rows: the surest of each kind, {len(shown)} in all", style="bold")
@@ -371,7 +371,7 @@ def _scores(audit: Audit) -> Any:
 
     from ..audit.task_result import show, show_gain, show_range
 
-    title = "On unseen rows: an ordinary model, and one that ignores the worst rows"
+    title = "Out of fold: an ordinary model, and one that ignores the worst rows"
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     table.add_column("score", no_wrap=True)
     for name in ("ordinary", "AoRR", "gain"):

@@ -19,8 +19,8 @@ DESCRIPTION = """\
 Find the rows of a table whose target is probably wrong, and see how much better a model is that ignores them.
 
 An ordinary and a robust (AoRR) linear model are fitted with everything on auto and compared on rows that neither has
-seen; every row is judged by models that have not seen it. FILE is CSV, JSON, Excel, Parquet, Arrow, ORC or
-a folder that Hugging Face datasets saved; - is standard input. It is only read.
+seen; every prediction is out of fold. FILE is CSV, JSON, Excel, Parquet, Arrow, ORC or a folder that Hugging Face
+datasets saved; - is standard input. It is only read.
 """
 EPILOG = """\
 examples:
@@ -112,13 +112,13 @@ def _add_reading(how: Any) -> None:
         "--task",
         choices=("auto", "classes", "numbers", "labels"),
         default="auto",
-        help="what the target is: classes, numbers (regression) or sets of labels (default: found from its values)",
+        help="what the target is: classes, numbers (regression) or labels (multi-label); default: by its values",
     )
     how.add_argument("--labels-by", metavar="CHAR", help="what stands between several labels in one cell")
     how.add_argument("--dates", choices=("day-first", "month-first"), help="what 03/04/2025 means, where it is open")
     how.add_argument("--decimal", choices=("point", "comma"), help="what 1,234 means, where it is open")
-    how.add_argument("--group", metavar="COL", help="rows with the same value here are judged by fits without them all")
-    how.add_argument("--time", metavar="COL", help="rows are judged by fits on rows that are earlier by this column")
+    how.add_argument("--group", metavar="COL", help="rows with the same value here stay in one fold")
+    how.add_argument("--time", metavar="COL", help="rows are predicted by fits on rows that are earlier by this column")
     add_file(how, "--embeddings", metavar="NPY", help="more columns: an array of one row per row of the table")
     add_file(how, "--images", metavar="FOLDER", help="the images whose files some column names")
 
@@ -128,12 +128,12 @@ def _add_running(run_group: Any) -> None:
         "--models",
         choices=("all", "linear", "trees"),
         default="all",
-        help="which kinds of models judge the target (default: all; linear is the fastest)",
+        help="which kinds of models predict the target (default: all; linear is the fastest)",
     )
     run_group.add_argument(
         "--estimator",
         metavar="NAME",
-        help="a classifier of scikit-learn that judges labels beside trees, such as GaussianNB",
+        help="a classifier of scikit-learn that predicts labels beside trees, such as GaussianNB",
     )
     add_file(
         run_group,
@@ -159,7 +159,7 @@ def _add_running(run_group: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Audit the file, write what was asked for, print the findings, and return the exit code."""
     outputs, source = _checked(arguments)
-    # Imported only now: what is wrong with the file is told at once.
+    # Imported only now: errors in the file are reported at once.
     from ..audit.decisions import read_decisions
     from ..audit.exchange import export_contents
     from ..audit.export import CLEAN_IF, check_relabel, contents_of
@@ -222,7 +222,7 @@ def _checked(arguments: argparse.Namespace) -> tuple[dict[str, Path], Source]:
     if arguments.clean is None and arguments.clean_how == "relabel":
         raise UserError("--clean-how says what --clean does to rows, got it without --clean; add --clean clean.csv")
     if arguments.estimator is not None and arguments.pred_probs is not None:
-        raise UserError("labels are judged by --estimator or by --pred-probs, got both; leave one of them out")
+        raise UserError("labels are predicted by --estimator or by --pred-probs, got both; leave one of them out")
     source = open_table(
         arguments.file, delimiter=arguments.delimiter, encoding=arguments.encoding, sheet=arguments.sheet
     )
@@ -247,7 +247,7 @@ def _up_front(source: Source, in_passes: bool) -> str:
     if free is None:
         return text
     if needed > free and in_passes:
-        return f"{text}, and {sized(free)} are free: it is read in passes instead, with the rows as numbers on disk"
+        return f"{text}, and {sized(free)} are free: the audit is out of core, with the rows as numbers on disk"
     if needed > free:
         return f"{text}, and {sized(free)} are free, but this kind of file, target or option needs it in memory"
     return f"{text}, {sized(free)} are free"

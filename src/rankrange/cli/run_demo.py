@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     check_places({"--report": arguments.report}, {})
     table, planted = digits_with_errors(arguments.seed)
-    print(f"{_ROWS:,} handwritten digits, {int(planted.sum())} of their labels made wrong; the audit is not told.\n")
+    print(f"{_ROWS:,} handwritten digits, {int(planted.sum())} of their labels wrong, unknown to the audit.\n")
     with Progress(quiet=arguments.quiet) as progress:
         audit = audit_table(table, "digit", seed=arguments.seed, name="digits with planted errors", progress=progress)
         write_whole({arguments.report: audit.report().encode()})
@@ -64,13 +64,13 @@ def _reviewed(audit: Audit, table: dict[str, Any], planted: Any, progress: Any) 
     for suspect in suspects:
         wrong = bool(planted[suspect.row])
         audit.decide(suspect.row, "relabel" if wrong else "keep", str(truth[suspect.row]) if wrong else None)
-    mended = sum(bool(planted[suspect.row]) for suspect in suspects)
+    relabelled = sum(bool(planted[suspect.row]) for suspect in suspects)
     fixed = apply_decisions(table, audit.decisions)
     again = audit_table(fixed, "digit", decisions=audit.decisions, progress=progress)
     left = int((np.asarray(fixed["digit"]).astype(int) != truth).sum())
     return [
-        f"\nA review of the first {len(suspects)}, by somebody who looks at the images: {mended} relabelled, "
-        f"{len(suspects) - mended} kept. {left} of the {int(planted.sum())} errors are left, and the next audit says:",
+        f"\nA review of the first {len(suspects)}, by somebody who looks at the images: {relabelled} relabelled, "
+        f"{len(suspects) - relabelled} kept. {left} of the {int(planted.sum())} errors are left. The next audit:",
         *(f"  {sentence}" for sentence in again.review_in_words()),
         "On your own table: decide on the page, download decisions.csv, then",
         "  rankrange apply table.csv decisions.csv --out fixed.csv",

@@ -10,6 +10,8 @@ What else it can do decides which solvers it meets:
   is dropped for good) and `blurred` (rows that tie where a cut falls among them) make the rest a sum of the largest
   losses: a bound that touches the objective, which the exact methods minimise and certify.
 - `upper` (the weights of what is dropped, a subgradient of a convex function of the losses) is what DCA linearises.
+- `majorant` (a convex function that touches at s and lies above, with the tangent that is taken off it) is what the
+  smoothing solver minimises and certifies.
 - `top` (what is dropped of many sets of losses together) lets many fits share their products with X.
 
 A new aggregate is one class here and one entry in `AGGREGATES`; the tests of solvers run over the table.
@@ -25,7 +27,9 @@ import numpy as np
 from scipy.special import expit
 
 from .arrays import Array
+from .convex_risks import GroupRisk, RowRisk
 from .cuts import Cut, Ranked, Selection, blurred_rows, cuts_of, left_of, top_weights, top_within
+from .rank_weights import Spectrum, on_ranks, spectrum_source
 
 
 @runtime_checkable
@@ -172,29 +176,145 @@ class Soft:
 
 @dataclass(frozen=True, eq=False)
 class WorstGroup:
-    """The largest mean loss over given groups: what a model costs the group that it serves worst. m and k play no part.
+    """What a model costs the groups that it serves worst: the largest mean loss, or the mean over the worst groups.
 
-    Groups that tie share equally. Weights sum to k - m as those of the other aggregates do, but are not below 1.
+    Each group loses the same share of its rows first, those of its m_g largest losses, with m_g in proportion to the
+    groups and summing to m; k plays no part. Groups that tie share equally.
+
+    Parameters
+    ----------
+    groups : ndarray of shape (n,)
+        The group of each row, 0..G-1.
+    worst : float, default=0.0
+        The share of the groups that counts; less than one group is one group.
     """
 
-    groups: Array  # the group of each row, 0..G-1
+    groups: Array
+    worst: float = 0.0
     name: ClassVar[str] = "worst group"
     linear: ClassVar[bool] = True
 
     def select(self, s: Array, m: float, k: float, mass: Array | None) -> Selection:
-        """Equal weights within the group of the largest mean loss, and that mean times k - m as the total."""
-        units = np.ones(len(s)) if mass is None else mass.astype(np.float64)
-        sizes = np.bincount(self.groups, weights=units)
-        sums = np.bincount(self.groups, weights=units * s)
-        means = np.divide(sums, sizes, out=np.full(len(sums), -np.inf), where=sizes > 0)
-        worst = means == means.max()
-        share = np.divide(worst / worst.sum(), sizes, out=np.zeros(len(sizes)), where=sizes > 0)
-        weights = (k - m) * units * share[self.groups]
-        return Selection(weights.astype(s.dtype), (k - m) * float(means.max()), -np.inf, np.inf)
+        """Weights within the worst groups, and their mean loss times k - m as the total."""
+        value, weights = self.majorant(s, m, mass)[0].exact(s.astype(np.float64, copy=False))
+        return Selection(((k - m) * weights).astype(s.dtype), (k - m) * value, -np.inf, np.inf)
 
     def take(self, rows: Array) -> WorstGroup:
         """The same groups for some of the rows."""
-        return WorstGroup(self.groups[rows])
+        return WorstGroup(self.groups[rows], self.worst)
+
+    def majorant(self, s: Array, m: float, mass: Array | None) -> tuple[GroupRisk, None]:
+        """The convex function that is left when what is dropped at s is dropped for good; it lies above everywhere."""
+        caps = Stratified(self.groups).caps(s, m, mass)
+        caps = np.ones(len(s)) if caps is None else caps.astype(np.float64)
+        present = np.count_nonzero(np.bincount(self.groups, weights=caps) > 0)
+        share = min(1.0, max(self.worst, 1.0 / present))
+        return GroupRisk(Spectrum(*_first(share)), self.groups, caps), None
+
+    def start(self, m: float) -> tuple[Any, float]:
+        """The aggregate, and what it drops, of a fit that leads near a good minimum."""
+        return Stratified(self.groups), m
+
+
+@dataclass(frozen=True, eq=False, init=False, repr=False)
+class RankWeights:
+    """Any weights by rank: the mean of the losses, the largest first, with the weights that their ranks have.
+
+    Parameters
+    ----------
+    weights : str, array_like or callable
+        A name: "extremile" (tau), "exponential" (rate), "superquantile" (alphas, weights), "trimmed" (m, k),
+        "winsorised" (m, k) or "close-k" (center, width), each with its parameters. Or an array of weights, that of the
+        largest loss first; for another number of rows it is stretched. Or a function of the rank share u in (0, 1),
+        0 being the largest loss, which is integrated over the share of each rank. Weights are finite and >= 0; only
+        their ratios matter.
+    **params
+        The parameters of a name.
+
+    Notes
+    -----
+    If no smaller loss weighs more than a larger one the weighted mean is convex, and a fit is certified. Otherwise it
+    is a difference of two convex functions, and a fit descends to a local minimum. m and k play no part.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rankrange import RankWeights
+    >>> RankWeights("trimmed", m=0.25, k=1.0).mean([9.0, 1.0, 2.0, 3.0])
+    2.0
+    >>> RankWeights([3, 1]).mean([1.0, 5.0])  # (3 * 5 + 1) / 4
+    4.0
+    >>> RankWeights(lambda u: 2 * (1 - u)).convex
+    True
+    """
+
+    source: Any
+    given: tuple[Any, ...]
+    name: ClassVar[str] = "weights by rank"
+    linear: ClassVar[bool] = True
+
+    def __init__(self, weights: Any, /, **params: Any) -> None:
+        object.__setattr__(self, "source", spectrum_source(weights, params))
+        object.__setattr__(self, "given", (weights, params))
+
+    def __repr__(self) -> str:
+        weights, params = self.given
+        return f"RankWeights({', '.join([repr(weights), *(f'{name}={value!r}' for name, value in params.items())])})"
+
+    @property
+    def convex(self) -> bool:
+        """Whether no smaller loss weighs more than a larger one."""
+        return on_ranks(self.source, _FINE).convex
+
+    def on(self, values: Any, sample_weight: Any = None) -> Array:
+        """The weights of the values (n,), which sum to 1; values that tie share equally."""
+        s = np.asarray(values, dtype=np.float64)
+        if s.ndim != 1 or not len(s) or not np.isfinite(s).all():
+            raise ValueError(f"values must be finite, of shape (n,) with n >= 1, got shape {s.shape}; check them")
+        mass = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+        if mass is not None and (
+            mass.shape != s.shape or not np.isfinite(mass).all() or mass.min() < 0 or not mass.any()
+        ):
+            raise ValueError(f"sample_weight must be {len(s)} finite weights >= 0, not all 0, got shape {mass.shape}")
+        return self._spectrum(s, mass).weights(s, mass)
+
+    def mean(self, values: Any, sample_weight: Any = None) -> float:
+        """The weighted mean of the values (n,)."""
+        return float(self.on(values, sample_weight) @ np.asarray(values, dtype=np.float64))
+
+    def select(self, s: Array, m: float, k: float, mass: Array | None) -> Selection:
+        """Weights by rank that sum to k - m, and their total."""
+        s64 = s.astype(np.float64, copy=False)
+        weights = (k - m) * self._spectrum(s, mass).weights(s64, mass)
+        return Selection(weights.astype(s.dtype), float(weights @ s64), -np.inf, np.inf)
+
+    def take(self, rows: Array) -> RankWeights:
+        """Weights by rank know nothing about single rows, so they stay the same."""
+        return self
+
+    def majorant(self, s: Array, m: float, mass: Array | None) -> tuple[RowRisk, Array | None]:
+        """A convex function, and the weights of the tangent at s that is taken off it; together they lie above."""
+        upper, lower = self._spectrum(s, mass).split()
+        taken = None if lower is None else lower[0] * lower[1].weights(s.astype(np.float64, copy=False), mass)
+        return RowRisk(upper[1], mass, upper[0]), taken
+
+    def start(self, m: float) -> tuple[Any, float]:
+        """The ranked range that drops the largest share of rows that together count less than half."""
+        spectrum = on_ranks(self.source, _FINE)
+        under = spectrum.knots[spectrum.cumulative <= 0.5 * spectrum.knots]
+        return Ranked(), float(under[-1]) if under[-1] < 0.5 else 0.0
+
+    def _spectrum(self, s: Array, mass: Array | None) -> Spectrum:
+        return on_ranks(self.source, len(s) if mass is None else float(mass.sum()))
+
+
+# Ranks on which the shape of weights that are given as a function is looked at.
+_FINE = 1000
+
+
+def _first(share: float) -> tuple[Array, Array]:
+    """Knots and cumulative weights of equal weights on the first share."""
+    return (np.array([0.0, 1.0]),) * 2 if share >= 1 else (np.array([0.0, share, 1.0]), np.array([0.0, 1.0, 1.0]))
 
 
 # By name: how to make one for n rows, of classes 0..G-1. The tests of objective and solvers run over all of them.
@@ -203,6 +323,8 @@ AGGREGATES: dict[str, Callable[[Array], Any]] = {
     "stratified": Stratified,
     "soft": lambda classes: Soft(),
     "worst group": WorstGroup,
+    "extremile": lambda classes: RankWeights("extremile", tau=0.8),
+    "winsorised": lambda classes: RankWeights("winsorised", m=0.1, k=0.9),
 }
 
 

@@ -5,7 +5,7 @@ on the values tied with it, 0 below. The ranked range is phi_k - phi_m, so its w
 With weights on the values ranks become mass, and a cut may fall inside a value.
 
 `select` and `cuts_of` serve one set of losses, `select_rows` and `top_weights` many sets together; `Ranked` is the
-aggregate that objectives ask unless told otherwise. Nothing here checks its input: `rankrange.core.select` does that
+default aggregate of objectives. Nothing here checks its input: `rankrange.core.select` does that
 for users.
 """
 
@@ -139,7 +139,7 @@ _NO_CUT = Cut(math.inf, 0.0, 1.0)
 
 
 def _cut_of(values: Array, value: float, rank: int) -> Cut:
-    """The cut at a value that is known to have this rank: mostly nothing ties with it, and one count tells."""
+    """The cut at a value that is known to have this rank: mostly nothing ties with it, and one count decides."""
     if len(values) <= BLOCK and np.count_nonzero(values == value) == 1:
         return Cut(value, 1, 1)
     return _cut_at(values, value, rank)

@@ -20,7 +20,7 @@ from scipy.special import expit
 
 from .arrays import Array
 
-# Levels of p(wrong): what is told as sure, likely and possible. Rows below the last are not suspects.
+# Levels of p(wrong) that are reported as sure, likely and possible. Rows below the last are not suspects.
 SURE, LIKELY, POSSIBLE = 0.8, 0.5, 0.2
 # Beyond this many classes wrong labels are spread evenly over the other classes: a full matrix would be all noise.
 _FULL_UP_TO = 30
@@ -32,7 +32,7 @@ TIED = 1e4
 _SLICES = 250
 _MOST_ROWS = 10_000
 WIDTH = 1.96
-# Probabilities below this are not told apart; and how far from 1 a temperature is at first thought to be.
+# Probabilities below this are not distinguished; and how far from 1 a temperature is at first thought to be.
 _LEAST, _LOG_TEMPERATURE = 1e-4, 0.5
 # Parameters that differ by less are one point.
 _ONE_POINT = 1e-3
@@ -78,7 +78,7 @@ class WrongLabels:
 
 
 def wrong_labels(scores: Array, codes: Array, mass: Array | None = None, *, prior: float = _PRIOR) -> WrongLabels:
-    """Fit the model of wrong labels to scores of rows that the scores have not seen.
+    """Fit the model of wrong labels to out-of-fold scores.
 
     Parameters
     ----------

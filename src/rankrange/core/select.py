@@ -294,7 +294,7 @@ def as_floats(values: ArrayLike, name: str = "values") -> NDArray[Any]:
         result = array.astype(np.float64)
         if array.dtype.itemsize == 8 and array.size and np.abs(result).max() > 2.0**53:
             raise ValueError(
-                f"integer {name} must not exceed 2**53, where float64 stops telling neighbours apart, "
+                f"integer {name} must not exceed 2**53, where float64 stops distinguishing neighbours, "
                 f"got {np.abs(result).max():.17g}; scale them or pass floats"
             )
     else:

@@ -31,7 +31,7 @@ from .label_share import share_of_wrong_labels
 SHARES = np.array([0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6])
 # On many rows the estimated share of errors is tried too, so that fewer of these are enough.
 _COARSE = np.array([0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
-# Fewer rows than this say nothing about m.
+# Fewer rows than this are uninformative about m.
 _LEAST_ROWS = 20
 # Numbers in X times scores: a larger set chooses m on some of its rows.
 _LARGEST = 6e8
@@ -96,7 +96,7 @@ def choose_m(
     rng : Generator
         Deals out the folds and draws random starts.
     report : callable
-        Is told a few words before each part of the work.
+        Called with a short text before each stage of the work.
     C : float or None
         scikit-learn's C; None chooses it.
     n_jobs : int
@@ -221,8 +221,8 @@ def choose_C(objective: Objective, rng: np.random.Generator, n_jobs: int = 1, gr
 def weaker_penalty(cross: CrossFit, fits: Fits, chosen: int, k_share: float) -> Fits:
     """Try weaker penalties at the chosen m, and keep one that scores better by more than a standard error.
 
-    The C of the ordinary fit is too strong where wrong or far rows turn it; without these rows a weaker one may do
-    better. What the rows that are not cut cost would not tell: the less they are penalised, the less it is.
+    The C of the ordinary fit is too strong where wrong or high-leverage rows turn it; without these rows a weaker one
+    may do better. The cost of the kept rows cannot choose C: it falls as the penalty does.
 
     Parameters
     ----------
@@ -359,7 +359,7 @@ def _noise(
 ) -> tuple[float, float, float]:
     """The share of wrong labels, or of outliers, with its 95% interval, from the out-of-fold scores of the chosen fit.
 
-    Labels are judged by the ordinary fit as well.
+    Labels are predicted by the ordinary fit as well.
     """
     asked, n = sorted({0, chosen}), objective.design.n
     total, seen = np.zeros((len(asked), objective.n_outputs, n)), np.zeros(n)
@@ -412,7 +412,7 @@ def _close(objective: Objective, strata: Array, parts: list[tuple[Array, Array]]
 def _gate(
     scores: Array, objective: Objective, fits: Fits, preferred: int | None = None
 ) -> tuple[int, dict[str, Array], str]:
-    """The best candidate if it beats the ordinary fit by a standard error, else the ordinary fit.
+    """The best candidate if it beats the ordinary fit by a standard error, otherwise the ordinary fit.
 
     For numbers that is, of all that score as well as the best within a standard error, the one that cuts least.
     A candidate that is `preferred` counts as best where it scores worse by less than two standard errors.

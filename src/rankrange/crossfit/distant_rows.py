@@ -23,7 +23,7 @@ _LEVELS, _ODD_LEVELS, _SHOWN = 20, 3, 2000
 
 
 def odd_rows(X: Any) -> Array:
-    """Which rows have levels of their own where all others share a few: they do not belong, whatever their label.
+    """Which rows have levels of their own where all others share a few: outliers, whatever their label.
 
     Asked are the columns of 2 to 20 levels that several rows have. A row is odd that has a value of its own in at least
     three of them, and in half of them.
@@ -78,7 +78,7 @@ def far_rows(X: Any, codes: Array) -> Array:
 def _alone(Z: Array, rows: Array) -> Array:
     """Which of these rows of Z have no others around them, compared with what is usual for all rows.
 
-    A kind of row that lies far out, whatever its labels say, has neighbours; rows that do not belong have none.
+    A kind of row that lies far out, whatever its labels say, has neighbours; outliers have none.
     """
     rng, n = np.random.default_rng(0), len(Z)
     size = int(min(n, _LOOKED_AMONG, max(_COMPARED / max(len(rows), 1), 10 * _NEXT)))

@@ -1,10 +1,10 @@
-"""Which rows a fit sees and which it judges, and what is made of that once: penalty and out-of-fold scores.
+"""Folds, and what is computed once per set of folds: the penalty and out-of-fold scores.
 
 Rows are dealt out within each class, of whole groups, or as given. `CrossFit` is what "auto", suspects and audits are
 built on. The penalty is scikit-learn's C. Where it is left open, the fits of all rows at a grid of C are compared by
 what they cost on the rows left out; for numbers by the smaller 70% of the errors, which outliers cannot raise, over
-fits that cut 0, 10 and 20%: an ordinary fit that outliers turn is the better the more it is shrunk, and so says nothing
-about C.
+fits that cut 0, 10 and 20%: an ordinary fit that outliers turn is the better the more it is shrunk, so its
+error does not identify C.
 """
 
 from __future__ import annotations
@@ -293,8 +293,8 @@ def given_folds(cv: Any, X: Any, y: Array, groups: Any = None) -> Folds:
         train[fold, seen], test[fold, asked] = True, True
     if (train & test).any():
         raise ValueError(
-            f"a fit must not judge rows that it has seen, got {int((train & test).any(axis=0).sum())} rows in both "
-            "parts of a fold of cv; use for example KFold(5) or TimeSeriesSplit(5)"
+            f"training and test rows of a fold must not overlap, got {int((train & test).any(axis=0).sum())} rows in "
+            "both; use for example KFold(5) or TimeSeriesSplit(5)"
         )
     return Folds(train, test)
 
@@ -317,7 +317,7 @@ def training_sets(objective: Objective, tests: Array, C: float) -> Sets:
 
 
 class CrossFit:
-    """Fits of one linear model that have not seen the rows they score.
+    """Out-of-fold fits of one linear model.
 
     Parameters
     ----------
@@ -391,7 +391,7 @@ class CrossFit:
         return Fits.on(sets, shares, k_share, rng, n_random, report)
 
     def scores(self, fits: Fits) -> list[tuple[Array, Array]]:
-        """For each test part its rows, and their scores (candidates, r, rows) by fits that have not seen them."""
+        """For each test part its rows, and their out-of-fold scores (candidates, r, rows)."""
         return fits.out_of_fold(self.objective, self.tests)
 
     def _fits(self, sets: Sets, W: Array) -> Fits:

@@ -15,7 +15,7 @@ from ..label_noise import LabelNoiseModel
 from .numeric import standardised, with_levels
 from .simple_models import smooth_functions
 
-# Rows that are judged at most: so many tell the share to half a percent.
+# Rows that are used at most: so many give the share to half a percent.
 _MOST_ROWS = 4_000
 
 

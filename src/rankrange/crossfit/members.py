@@ -26,6 +26,6 @@ def _trees(task: MemberTask) -> Mapping[str, Array]:
     return tree_predictions(*task)[0]
 
 
-# A new member is a function that returns out-of-fold probabilities (n, n_classes) by name, and an entry here. Its weight
-# in the ensemble follows from the likelihood of the labels: an uninformative member gets none.
+# A new member is a function that returns out-of-fold probabilities (n, n_classes) by name, and an entry here. Its
+# weight in the ensemble follows from the likelihood of the labels: an uninformative member gets none.
 MEMBERS: dict[str, Callable[[MemberTask], Mapping[str, Array]]] = {"trees": _trees}

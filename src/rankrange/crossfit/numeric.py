@@ -1,4 +1,4 @@
-"""A table of any kind as numbers, for opinions that need them: linear fits and distances between rows."""
+"""A table of any kind as numbers, for models that need them: linear fits and distances between rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..core.arrays import Array
 _MOST_LEVELS = 20
 # Numbers of so many distinct values at most may be codes of levels; columns that a table may grow to by theirs.
 _MOST_CODES, _WIDEST, _SHOWN = 6, 500, 100
-# Columns of more distinct texts than this share of the rows are names or free text, and say nothing of their likes.
+# Columns of more distinct texts than this share of the rows are names or free text, and uninformative.
 _FREE_TEXT = 0.5
 
 

@@ -1,7 +1,7 @@
-"""Opinions out of fold: the ordinary linear fit, one that cuts what seems wrong, the nearest rows, and trees.
+"""Out-of-fold predictions of an ordinary linear fit, of one that drops suspect rows, and of the nearest rows.
 
-They stand beside the opinion of whatever model is asked: a line has little to overfit wrong labels with, neighbours see
-structure that a line misses, and trees learn what neither can. All give probabilities of the labels as they are.
+A linear model hardly overfits wrong labels, and neighbours find structure that it misses. All predict the labels as
+given. Predictions of rows with missing cells are made less confident if that makes the labels more likely.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _PAIRS, _PAIRS_FEW, _FEW_COLUMNS = 1e9, 6e9, 6
 _SMOOTH = 2.0
 # Rows that show which columns have two values; and rows that each value needs.
 _SHOWN, _LEAST_SIDE = 2000, 20
-# How much less sure an opinion may be of rows that lack something; rows that show it, and columns that are followed;
-# and the units of log likelihood that it must gain.
+# Temperatures that are tried for rows with missing cells; rows that they are fitted to, and columns at most; and the
+# least gain in log likelihood.
 _HEATS = np.exp(np.arange(-1.5, 3.1, 0.25))
 _HEATED_ON, _FOLLOWED, _GAIN, _LEAST = 4_000, 5, 1.0, 1e-4
 
@@ -121,7 +121,7 @@ def _alike(X: Any) -> Any:
 
 
 def label_shares_by_fold(X: Any, codes: Array, n_classes: int, folds: Folds, mass: Array | None = None) -> Array:
-    """(n, n_classes): the shares of the classes among the nearest rows that the folds let a row be judged by."""
+    """(n, n_classes): the shares of the classes among the nearest training rows of each fold."""
     parts = []
     for train, test in zip(folds.train, folds.test, strict=True):
         pool = np.flatnonzero(train if mass is None else train & (mass > 0))
@@ -209,27 +209,26 @@ def _only_ends(X: Array) -> Array:
     return np.asarray(((X.min(axis=0) == X) | (X.max(axis=0) == X)).all(axis=0))
 
 
-def less_sure(opinions: Mapping[str, Array], codes: Array, X: Any, transition: Array) -> Mapping[str, Array]:
-    """The opinions (n, classes), less sure of rows of which a cell is missing, as marks in X say, where they should be.
+def less_sure(predictions: Mapping[str, Array], codes: Array, X: Any, transition: Array) -> Mapping[str, Array]:
+    """The predictions (n, classes), less confident for rows with a missing cell if that makes their labels more likely.
 
-    A line expects of such a row what an average cell would give, and is as sure of it as of the others: where labels
-    are wrong by `transition` (true, given), the rows that the cell would have explained then look wrong. Where labels
-    of such rows are better explained by an opinion on the way to its mean over them, and those of the others are not,
-    that one counts. Where no opinion changes, the mapping itself comes back.
+    A linear model fills a missing cell with an average value and is as confident as elsewhere. Under a noise model with
+    `transition` (true, given), rows that the cell would have explained then look wrong. So predictions of such rows are
+    shrunk towards their mean if the likelihood of their labels gains. If nothing changes, the same mapping is returned.
     """
     asked = [side for side in sides(X) if side.lacking]
-    found = {name: _doubtful(P, codes, X, transition, asked) for name, P in opinions.items()} if asked else opinions
-    return found if any(found[name] is not P for name, P in opinions.items()) else opinions
+    found = {name: _doubtful(P, codes, X, transition, asked) for name, P in predictions.items()} if asked else {}
+    return found if any(P is not predictions[name] for name, P in found.items()) else predictions
 
 
 def _doubtful(P: Array, codes: Array, X: Any, transition: Array, asked: list[Side]) -> Array:
-    """One opinion; columns are followed one by one, that with the largest gain first."""
+    """Predictions of one member; columns are tried one by one, that with the largest gain first."""
     rows = np.arange(0, len(codes), 1 + len(codes) // _HEATED_ON)
     marks = np.array([side.of(X[rows]) for side in asked])
     for _ in range(_FOLLOWED):
         labels = [(_heated(P[rows], heat) @ transition)[np.arange(len(rows)), codes[rows]] for heat in _HEATS]
         logs = np.log(np.maximum(np.stack(labels, axis=1), _LEAST))
-        usual = int(logs.sum(axis=0).argmax())  # all rows may be told too surely, or not surely enough
+        usual = int(logs.sum(axis=0).argmax())  # all predictions may be over- or underconfident
         gains = marks @ (logs[:, usual:] - logs[:, [usual]])
         place, step = np.unravel_index(int(gains.argmax()), gains.shape)
         if gains[place, step] < _GAIN:

@@ -1,4 +1,4 @@
-"""Which numbers are wrong: residuals of fits that have not seen the row, in units of how far rows like it scatter.
+"""Outliers of a numeric target: out-of-fold residuals in units of a local scale.
 
 The scale is local. The model itself learns how large residuals are (their absolute values, large ones cut back); its
 answers only put the rows into an order, along which the scale is a robust quantile of the residuals nearby, made to
@@ -61,7 +61,7 @@ def robust_scale(residual: Array, mass: Array | None = None, share: float = _MOS
 def _scale_of_part(residual: Array, mass: Array) -> float:
     """By the 70% or the 50% quantile, whichever gives less: outliers may crowd where a model went astray after them.
 
-    Their share of such a part can be above 30%. A median of zero says nothing of the scale: targets repeat there.
+    Their share of such a part can be above 30%. A median of zero does not identify the scale: targets repeat there.
     """
     most, half = robust_scale(residual, mass), robust_scale(residual, mass, 0.5)
     return min(most, half) if half > 0 else most
@@ -91,7 +91,7 @@ def local_scale(residual: Array, expected: Array, mass: Array) -> Array:
 class Widths:
     """How much wider residuals scatter where a column of two values has one of them: that a cell is missing, mostly.
 
-    Of such rows is expected what an average cell would give, and they miss it by more than others without being wrong.
+    Predictions are less accurate when an informative cell is missing, without the target being wrong.
     """
 
     sides: tuple[Side, ...] = ()

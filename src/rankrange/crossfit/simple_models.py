@@ -1,4 +1,4 @@
-"""Simple opinions beside any model: lines, nearest rows, smooth functions and trees of large leaves, out of fold."""
+"""Simple out-of-fold models beside any model: linear, nearest rows, kernel ridge, trees with large leaves."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def smooth_functions(X: Any, codes: Array, n_classes: int, rng: np.random.Genera
 
 
 def smooth_label_sets(X: Any, Y: Array, rng: np.random.Generator) -> Array:
-    """(n, labels): the same of each label of Y (n, labels) by itself: how probable it is that the label is true."""
+    """(n, labels): the same for each label of Y (n, labels) separately: the probability that it is true."""
     return np.minimum(_smooth(X, Y.astype(np.float64), rng, None, apart=True), 1.0 - _SHARE)
 
 
@@ -110,11 +110,11 @@ def _whitening(gram: Array) -> Array:
 def smooth_forests(
     X: Any, codes: Array, n_classes: int, seed: int, folds: Folds | None = None, mass: Array | None = None
 ) -> tuple[Array, ...]:
-    """Probabilities (n, n_classes) of extra trees whose leaves hold many rows, by trees that have not seen the row.
+    """Probabilities (n, n_classes) of extra trees whose leaves hold many rows, out of bag or out of fold.
 
     Where two labels of five are wrong they still see what is left: each leaf is a vote of ten labels or more, and the
-    trees differ. The second opinion is that of the same trees, where leaves of fewer than forty rows are joined to the
-    branch that they hang from. They are rough, and count little where labels are right.
+    trees differ. The second prediction is that of the same trees, where leaves of fewer than forty rows are joined to
+    the branch that they hang from. They are rough, and count little where labels are right.
     """
     rng, n = np.random.default_rng(seed), len(codes)
     usable = np.ones(n, dtype=bool) if mass is None else mass > 0
@@ -132,8 +132,8 @@ def smooth_forests(
         settings = {"min_weight_fraction_leaf": least, "random_state": int(rng.integers(2**31))}
         tree = ExtraTreeClassifier(max_features=min(X.shape[1], _COLUMNS), **settings)
         tree.fit(X[rows], codes[rows], sample_weight=weight, check_input=sparse)
-        for opinion, P in zip(total, _joined_leaves(tree, X[asked]), strict=True):
-            opinion[asked] += all_classes(tree, P, n_classes)
+        for member, P in zip(total, _joined_leaves(tree, X[asked]), strict=True):
+            member[asked] += all_classes(tree, P, n_classes)
         times[asked] += 1.0
     return tuple(total / np.where(times > 0, times, np.nan)[:, None])
 

@@ -54,9 +54,9 @@ def tree_predictions(
 ) -> tuple[dict[str, Array], TreeSettings]:
     """Out-of-fold probabilities (n, n_classes) of boosted trees and of a forest, and the settings of the former.
 
-    Each fit has at most so many rows, and judges all that its fold leaves out. Boosting stops at the round at which the
+    Each fit has at most so many rows, and predicts all test rows of its fold. Boosting stops at the round at which the
     labels left out are most likely: later rounds learn the wrong ones. Where they are still gaining at the last and
-    rows are many, a richer kind takes over, so that what more of a model explains is not called wrong.
+    rows are many, a richer kind takes over, so that what a richer model explains is not flagged.
 
     Parameters
     ----------
@@ -209,7 +209,7 @@ class _TreeTask:
         return np.sort((rng or np.random.default_rng(self.seed)).choice(rows, most, replace=False))
 
     def _by_round(self, fit: Any, test: Array, rounds: tuple[int, ...]) -> Array:
-        """(rounds,): the log likelihood of some of the labels that the fit has not seen."""
+        """(rounds,): the log likelihood of some of the test labels."""
         rows = np.flatnonzero(test)
         if len(rows) > _STOP_ON:
             rows = np.random.default_rng(self.seed).choice(rows, _STOP_ON, replace=False)

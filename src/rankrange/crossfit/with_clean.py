@@ -93,7 +93,7 @@ def choose_with_validation(
     choose_m, choose_k : bool
         What is to be chosen.
     report : callable
-        Is told of each look at the clean rows.
+        Called with a short text at each evaluation on the clean rows.
 
     Returns
     -------

@@ -9,8 +9,9 @@ from sklearn.base import ClassifierMixin
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_y, check_consistent_length, check_is_fitted
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
+from ..compatibility import check_y
 from ..core.arrays import Array
 from ..core.flips import temperature, tempered, transition_of
 from ..crossfit.models import FittedFolds, Task, ask
@@ -34,7 +35,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
 
     Copies of the model fitted on four fifths of the rows predict the labels of the other fifth; beside them stand a
     linear fit, one that cuts what seems wrong, the nearest rows, smooth functions and extra trees, where X can be read
-    as numbers. (Where it cannot, copies fitted on a quarter predict the rest.) `LabelNoiseModel` tells from their
+    as numbers. (Where it cannot, copies fitted on a quarter predict the rest.) `LabelNoiseModel` estimates from their
     predictions how many labels are wrong, class by class, and for each row the probability that its label is wrong.
     Rows of one half or more are dropped, but never more than half of all rows, nor a whole class, nor rows of a class
     of fewer than five. The model is fitted again without them.
@@ -69,7 +70,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
     dropped_ : bool (n,)
         The training rows that were dropped.
     p_wrong_ : (n,)
-        How likely each label is wrong, as fits see it that have not seen the row (m="auto").
+        The posterior probability that each label is wrong, from out-of-fold predictions (m="auto").
     m_, k_ : number of rows (or weight) dropped, and the last rank that counts
     noise_estimate_, noise_interval_ : the share of wrong labels and its 95% interval (m="auto")
     tuning_ : dict of arrays
@@ -86,7 +87,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
 
     Notes
     -----
-    A given m alternates: the losses of all rows, by fits that have not seen them, are ranked; the model is fitted on
+    A given m alternates: the out-of-fold losses of all rows are ranked; the model is fitted on
     the ranks m+1..k; its out-of-fold losses are ranked again. This goes on while the ranked range of these losses
     falls, for five rounds at most. Guaranteed are: the values in `tuning_` fall up to perhaps the last; `dropped_` are
     exactly the m rows of largest `losses_` (of tied rows the first); the models that predict were fitted without them.
@@ -122,7 +123,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         Rows of one group are never on both sides of a fold. Further arguments go to the `fit` of the model.
         """
         X = self._take(X)
-        y = _check_y(y, multi_output=False, estimator=self)
+        y = check_y(y, multi_output=False, estimator=self)
         check_consistent_length(X, y)
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
@@ -154,17 +155,17 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         }
         return Judged(found.p_wrong, found.share, found.interval), fits.get("fifths")
 
-    def _tells_probabilities(self) -> bool:
+    def _gives_probabilities(self) -> bool:
         return hasattr(self._base(), "predict_proba")
 
-    def _calibrate(self, task: Task, told: Array, judged: Judged, mass: Array) -> None:
+    def _calibrate(self, task: Task, predicted: Array, judged: Judged, mass: Array) -> None:
         """Halfway between two temperatures: that of all labels thought wrong, and of no more than are surely wrong.
 
-        Rows that were dropped count as well: what is left after a cut looks easier than it is.
+        Rows that were dropped count as well: trimming makes the remaining rows look easier.
         """
-        rows = np.flatnonzero(np.isfinite(told).all(axis=1) & (mass > 0))
+        rows = np.flatnonzero(np.isfinite(predicted).all(axis=1) & (mass > 0))
         assert task.codes is not None
-        P, codes, wrong, worth = told[rows], task.codes[rows], judged.p_wrong[rows], mass[rows]
+        P, codes, wrong, worth = predicted[rows], task.codes[rows], judged.p_wrong[rows], mass[rows]
         T, none = transition_of(P, codes, wrong, worth), np.eye(P.shape[1])
         sure = min(1.0, judged.interval[0] / judged.share) if judged.share > 0 else 0.0
         heats = [temperature(P, codes, none + share * (T - none), worth) for share in (sure, 1.0)]
@@ -203,7 +204,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
 
     @available_if(lambda self: hasattr(self._base(), "predict_proba"))
     def predict_proba(self, X: Any) -> Array:
-        """Class probabilities (n, classes): the mean over the models, at the temperature that unseen rows call for."""
+        """Class probabilities (n, classes): the mean over the models, at a temperature fitted out of fold."""
         check_is_fitted(self)
         P = ask(self.estimator_, X, self.classes_) if self.refit == "single" else self._asked(X, self.classes_)
         return P if self.temperature_ == 1.0 else tempered(P, self.temperature_)

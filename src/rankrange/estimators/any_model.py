@@ -13,16 +13,15 @@ import numpy as np
 from sklearn.base import BaseEstimator, MetaEstimatorMixin
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
-from sklearn.utils.validation import (
-    _check_feature_names,
-    _check_n_features,
-    _check_sample_weight,
-    _num_features,
-    check_consistent_length,
-    check_is_fitted,
-    has_fit_parameter,
-)
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, has_fit_parameter
 
+from ..compatibility import (
+    check_feature_names,
+    check_n_features,
+    check_sample_weight,
+    num_features,
+    routing_enabled,
+)
 from ..core.arrays import Array
 from ..core.ranges import RankedRange
 from ..core.select import thresholds
@@ -32,12 +31,7 @@ from ..crossfit.models import FittedFolds, Task, ask, by_rows, fit_folds, fit_ro
 from ..label_noise import LIKELY
 from .weights import as_count, is_whole, scale_of, unit_of
 
-try:
-    from sklearn.utils.metadata_routing import _routing_enabled
-except ImportError:  # it moved between versions
-    from sklearn.utils._metadata_requests import _routing_enabled
-
-# Fewer rows than this say nothing about each other.
+# With fewer rows than this out-of-fold predictions are uninformative.
 _LEAST_ROWS = 20
 # A given m is honoured from this many rows on.
 _LEAST_RANKED = 4
@@ -194,7 +188,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
 
     def _routed(self, sample_weight: Any, groups: Any, params: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
         """Whether the model sees the weights, and its further arguments; a model that takes groups gets them."""
-        if not _routing_enabled():
+        if not routing_enabled():
             if groups is not None and has_fit_parameter(self._base(), "groups"):
                 params = {**params, "groups": np.asarray(groups)}
             return sample_weight is not None, params
@@ -249,24 +243,24 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         calm = self.cv is None and (small or self.dropped_.mean() < _FEW)
         single = self.refit == "single"
         fit = before = None
-        if not single or self._tells_probabilities():
+        if not single or self._gives_probabilities():
             if self.cv is None and fifths is not None and not self.dropped_.any():
                 fit = fifths  # nothing has changed since these were fitted
             else:
                 large = self.cv is None and (calm or single or self._learns_from_fifths)
                 fit = self._cross_fit(task, plan.larger(task) if large else plan, ~self.dropped_)
                 before = None if calm or single else fifths
-            told = fit.out_of_fold
+            predicted = fit.out_of_fold
             if before is not None:
-                told = (1.0 - _BEFORE) * told + _BEFORE * before.out_of_fold
-            self._calibrate(task, told, judged, mass)
+                predicted = (1.0 - _BEFORE) * predicted + _BEFORE * before.out_of_fold
+            self._calibrate(task, predicted, judged, mass)
         self._keep(task, fit, self.dropped_, plan.last_seed, whole=calm, before=before)
 
-    def _tells_probabilities(self) -> bool:
+    def _gives_probabilities(self) -> bool:
         return False
 
-    def _calibrate(self, task: Task, told: Array, judged: Judged, mass: Array) -> None:
-        """Learn from what is told of rows that the fits have not seen how sure their probabilities may be."""
+    def _calibrate(self, task: Task, predicted: Array, judged: Judged, mass: Array) -> None:
+        """Fit the temperature of the probabilities to out-of-fold predictions."""
 
     def _cut(self, task: Task, judged: Judged, mass: Array) -> Array:
         return np.asarray(judged.p_wrong >= LIKELY) & judged.harm
@@ -333,13 +327,13 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
     def _take(self, X: Any) -> Any:
         """X as it is, with its number and names of columns noted where it has them."""
         X = by_rows(X)
-        _check_feature_names(self, X, reset=True)
+        check_feature_names(self, X, reset=True)
         try:
-            _num_features(X)
+            num_features(X)
         except (TypeError, ValueError):
             self.__dict__.pop("n_features_in_", None)  # texts have none
         else:
-            _check_n_features(self, X, reset=True)
+            check_n_features(self, X, reset=True)
         return X
 
     def _asked(self, X: Any, classes: Array | None) -> Array:
@@ -377,7 +371,7 @@ def mass_of_rows(sample_weight: Any, n: int) -> Array:
     """The weights of n rows, checked; ones where there are none."""
     if sample_weight is None:
         return np.ones(n)
-    return np.asarray(_check_sample_weight(sample_weight, np.zeros((n, 1)), dtype=np.float64, ensure_non_negative=True))
+    return np.asarray(check_sample_weight(sample_weight, np.zeros((n, 1)), dtype=np.float64, ensure_non_negative=True))
 
 
 def _check_classes(model: Any, y: Array, mass: Array) -> None:

@@ -55,7 +55,7 @@ class _Baseline(LabelRanker, ABC):
         ----------
         X : array_like or sparse matrix of shape (n_samples, n_features)
             The rows.
-        y : indicator matrix, sets of labels, or classes of shape (n_samples,)
+        y : indicator matrix, lists of labels, or classes of shape (n_samples,)
             What is true of each row.
         sample_weight : array_like of shape (n_samples,), optional
             How often each row counts.
@@ -214,7 +214,7 @@ class TopKSVMClassifier(_Baseline):
         if targets.kind != "classes" and not (np.asarray(targets.true.sum(axis=1)) == 1).all():
             raise ValueError(
                 "TopKSVMClassifier needs exactly one class per row, got rows with none or several; "
-                "use TKMLClassifier or LSEPClassifier for sets of labels"
+                "use TKMLClassifier or LSEPClassifier for multi-label targets"
             )
 
     def __sklearn_tags__(self) -> Any:

@@ -9,8 +9,9 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import validate_data
 
+from ..compatibility import check_sample_weight
 from ..core.aggregates import Stratified
 from ..core.arrays import Array
 from ..core.flips import joined, probabilities_of
@@ -77,7 +78,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         solves and "bilevel" its section 3.1, both from the ordinary fit. "subgradient" is Algorithm 1 as printed, for
         comparison: 5 rounds of 10 * max_iter steps.
     n_starts : int, default=10
-        Random starts of "auto", beside the ordinary fit and one that leaves out far rows.
+        Random starts of "auto", beside the ordinary fit and one without high-leverage rows.
     max_iter : int, default=200
         Budget of iterations.
     tol : float, default=1e-6
@@ -101,6 +102,12 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
     device : None, str or torch.device, default=None
         Where to fit NumPy arrays: "cuda" copies them to the GPU, "cpu" runs the same code on the CPU. None fits arrays
         as ever, and tensors of a GPU where they are. Attributes are NumPy arrays in any case (docs/how-to/gpu.md).
+    aggregate : None, "worst-group", "group-cvar" or RankWeights, default=None
+        None is the ranked range. "worst-group" minimises the largest mean loss over the `groups` of `fit`, "group-cvar"
+        the mean over the worst `group_share` of them, each after the share m of each group's rows with the largest
+        losses is dropped. `RankWeights(...)` weighs losses by rank; m and k are then left out.
+    group_share : float, default=0.5
+        The share of the groups that "group-cvar" counts, at least one group.
 
     Attributes
     ----------
@@ -133,6 +140,10 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         Whether `tol` was reached; `message_` says why the solver stopped, `n_iter_` after how many iterations.
     history_ : dict
         Arrays "phase" and "objective", one entry per step.
+    groups_ : dict
+        With an aggregate over groups: arrays "group", "rows", "dropped" (the share), "loss_before" and "loss" (means
+        over the rows that are kept, by the ordinary fit and by this one), "accuracy_before" and
+        "accuracy".
     tuning_ : dict
         Where m or k was chosen: arrays "m" (a share), "path", "score", "gain" over m = 0 and its standard "error", one
         entry per fit that was compared. With a clean validation set "m", "k", "lam_hat", "lam" and "validation_loss",
@@ -179,6 +190,8 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         stratify: bool = False,
         operations: Any = None,
         device: Any = None,
+        aggregate: Any = None,
+        group_share: float = 0.5,
     ) -> None:
         super().__init__(
             m,
@@ -196,6 +209,8 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
             warm_start=warm_start,
             operations=operations,
             device=device,
+            aggregate=aggregate,
+            group_share=group_share,
         )
         self.class_weight = class_weight
         self.stratify = stratify
@@ -224,7 +239,8 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         X_val, y_val : array_like, optional
             Rows whose classes are known to be right; what is "auto" of m and k is then learnt from their losses.
         groups : array_like of shape (n_samples,), optional
-            The group of each row, such as the patient: where m or C is chosen, no group is on both sides of a fold.
+            The group of each row. Without an `aggregate` over groups they are clusters, such as patients: where m or C
+            is chosen, no group is on both sides of a fold. With one they are the groups that it compares.
 
         Returns
         -------
@@ -259,15 +275,17 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         del codes  # as long as y; the fit needs the memory
         with threads_for(X):
             self._solve(X, y, given, loss, n_outputs, clean, factor, group_codes(groups, X))
-            self._calibrate(X, y, weight, self.dropped_)
+            self._calibrate(X, y, weight)
+            self._compare_groups(X, y, weight, loss, n_outputs, groups)
         return self
 
     def _calibrate_by(self, rows: Array, X: Array, codes: Array, weight: Array | None, share: float) -> None:
         """Calibrate by some of the rows, which have these numbers and this share of the mass of all."""
         factor = None if self.class_weight is None else class_factors(self.class_weight, self.classes_, codes, weight)
-        self._calibrate(X, self._encode(codes, X.dtype), product_of(weight, factor), self.dropped_[rows], share)
+        self._calibrate(X, self._encode(codes, X.dtype), product_of(weight, factor), rows, share)
 
-    def _calibrate(self, X: Any, y: Array, weight: Array | None, dropped: Array, share: float = 1.0) -> None:
+    def _calibrate(self, X: Any, y: Array, weight: Array | None, rows: Array | None = None, share: float = 1.0) -> None:
+        dropped = self.dropped_ if rows is None else self.dropped_[rows]
         self.temperature_ = self._temperature(X, y, weight, dropped)
         self._ask_the_ordinary_line(X, y, weight, dropped, share)
 
@@ -275,8 +293,8 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         """The factor of the scores, at most 1, under which labels as they are become most likely: Newton's method.
 
         A fit without the rows that contradict it is too sure of itself. One factor for all scores changes no decision.
-        Rows count up to the scores that kept rows have: a far row that was dropped would cost all others their
-        probabilities.
+        Rows count up to the scores that kept rows have: a high-leverage row that was dropped would cost all others
+        their probabilities.
         """
         if self.loss != "logistic" or self.m_ == 0:
             return 1.0
@@ -337,13 +355,6 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
     def _store_cuts(self, losses: Array, objective: Objective) -> None:
         super()._store_cuts(losses, objective)
         codes = objective.strata
-        if self.stratify:
-            lam_hat, self.dropped_ = np.full(len(self.classes_), np.inf), np.zeros(len(losses), dtype=bool)
-            for rows, cut in objective.aggregate.cuts(losses, objective.m, objective.sample_weight):
-                lam_hat[codes[rows[0]]] = cut.value
-                over = losses[rows] >= cut.value if cut.takes_tie else losses[rows] > cut.value
-                self.dropped_[rows[over]] = True
-            self.lam_hat_ = lam_hat
         advice = "it may be rare, not wrong; stratify=True cuts the same share of each class"
         warn_of_lost_class(self.classes_, codes, objective.mass.astype(np.float64), self.dropped_, advice, 4)
 
@@ -402,7 +413,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         """The weights of the rows and the factors of their classes; None for what is not given."""
         weight = factor = None
         if sample_weight is not None:
-            weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+            weight = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if self.class_weight is not None:
             factor = class_factors(self.class_weight, self.classes_, codes, weight)
         return weight, factor

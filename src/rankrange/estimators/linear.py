@@ -17,6 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
+from ..core.aggregates import RankWeights, Stratified, WorstGroup
 from ..core.arrays import Array
 from ..core.cuts import cuts_of
 from ..core.objective import Design, Objective
@@ -27,6 +28,7 @@ from ..crossfit.folds import Report, silent
 from ..crossfit.with_clean import choose_with_validation
 from ..solvers import SOLVERS, Log, Result, Settings, refine, solve
 from ..solvers.multistart import PRODUCTS_FROM
+from .aggregated import GROUPED, aggregated, check_aggregate, cuts_by_group, group_table, searched
 from .on_device import like, on_device, tensor_scores
 from .on_scans import checked_rows
 from .streaming import Stream
@@ -36,6 +38,7 @@ from .weights import as_count, canonical_rows, is_whole, present_rows, product_o
 class AoRRLinear(BaseEstimator):
     """What classifier and regressor share: their parameters, the fit, and the attributes it leaves."""
 
+    lam_hat_: Any
     _largest_C = float(np.finfo(np.float64).max)
 
     def __init__(
@@ -56,6 +59,8 @@ class AoRRLinear(BaseEstimator):
         warm_start: bool = False,
         operations: Any = None,
         device: Any = None,
+        aggregate: Any = None,
+        group_share: float = 0.5,
     ) -> None:
         self.m = m
         self.k = k
@@ -72,6 +77,8 @@ class AoRRLinear(BaseEstimator):
         self.warm_start = warm_start
         self.operations = operations
         self.device = device
+        self.aggregate = aggregate
+        self.group_share = group_share
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the training rows: a saved model holds no data."""
@@ -79,12 +86,16 @@ class AoRRLinear(BaseEstimator):
 
     def _is_auto(self, name: str) -> bool:
         value = getattr(self, name)
-        words = ("auto", "adaptive") if name == "k" and is_classifier(self) else ("auto",)
+        words = self._words(name)
         if isinstance(value, str) and value not in words:
             raise ValueError(
                 f"{name} must be {' or '.join(map(repr, words))}, an int (a count) or a float in [0, 1], got {value!r}"
             )
         return isinstance(value, str)
+
+    def _words(self, name: str) -> tuple[str, ...]:
+        """What m or k may be called."""
+        return ("auto", "adaptive") if name == "k" and is_classifier(self) else ("auto",)
 
     def _range(self) -> RankedRange:
         """The range as given, with m = 0 and k = n for what is to be chosen."""
@@ -118,15 +129,19 @@ class AoRRLinear(BaseEstimator):
     ) -> None:
         """Build the objective, choose m and k, run the solver, store the result under the documented names.
 
-        Rows count with `weight` times `factor`, which is that of their class; `groups` are not torn apart by a choice.
+        Rows count with `weight` times `factor`, which is that of their class. No fold separates the rows of one of the
+        `groups`, unless the aggregate is about them.
         """
+        check_aggregate(self, groups)
         keep = self._range()
+        given_groups = groups
         self._training: Any = (X, y) if weight is None and not sp.issparse(X) else None  # for summaries; never saved
-        rng = np.random.default_rng(_seed(self.random_state))
-        # With one minimum no search depends on the order of the rows, and products are quicker on sparse ones.
-        one_minimum = self.solver == "auto" and n_outputs == 1 and self.m != "auto" and keep.m == 0
+        rng = np.random.default_rng(seed_of(self.random_state))
+        # With one minimum, or no lower cut and so no kinks, products with sparse rows are quicker than dense matrices.
+        no_kinks = self.m != "auto" and (keep.m == 0 or keep.k == 1.0)
+        by_products = self.solver == "auto" and n_outputs == 1 and no_kinks and _many_columns(X)
         if groups is None:
-            rows, targets, mass = canonical_rows(X, y, weight, factor, as_sparse=one_minimum and _many_columns(X))
+            rows, targets, mass = canonical_rows(X, y, weight, factor, as_sparse=by_products)
         else:
             (rows, targets, mass), groups = present_rows(X, y, product_of(weight, factor), groups)
         m, k = keep.masses(len(targets) if mass is None else float(mass.sum()), whole=is_whole(mass))
@@ -135,12 +150,14 @@ class AoRRLinear(BaseEstimator):
         design = Design(rows if space is None else space.X, given.fit_intercept)
         C = 1.0 if self.C == "auto" else float(self.C) / (scale_of(weight) if self.m == "auto" else 1.0)
         objective = Objective(design, targets, loss, C * (k - m), n_outputs, m=m, k=k, sample_weight=mass)
-        objective = self._by_class(objective)
+        objective = searched(self, self._by_class(objective), groups)
         start = self._warm(given, n_outputs) if self.warm_start and hasattr(self, "coef_") else None
         if space is not None:
             start = None if start is None else _with_slopes(space.coordinates, start, given.d)
             clean = None if clean is None else (space.coordinates(clean[0]), clean[1])
-        objective, choice = self._choose(objective, clean, rng, unit_of(weight, factor), groups)
+        together = groups if self.aggregate is None else None
+        objective, choice = self._choose(objective, clean, rng, unit_of(weight, factor), together)
+        objective = aggregated(self, objective, groups)
         self.C_ = objective.C_of_sum
         result = self._run_chosen(objective, start, None if choice is None else choice.start, rng)
         if choice is not None and clean is None and loses_a_class(objective, result.w, objective.m):
@@ -154,6 +171,7 @@ class AoRRLinear(BaseEstimator):
             result = replace(result, w=_with_slopes(space.coefficients, result.w, design.d))
         self._store(result, replace(objective, design=given))
         as_given = self._by_class(replace(objective, design=given, y=y, sample_weight=product_of(weight, factor)))
+        as_given = aggregated(self, as_given, given_groups)
         losses = result.losses if rows is X else None
         self._store_cuts(as_given.losses(given.scores(result.w)) if losses is None else losses, as_given)
         if not result.converged:
@@ -166,6 +184,23 @@ class AoRRLinear(BaseEstimator):
 
     def _by_class(self, objective: Objective) -> Objective:
         return objective
+
+    def _compare_groups(self, X: Any, y: Array, weight: Array | None, loss: Any, n_outputs: int, groups: Any) -> None:
+        """`groups_`: what the ordinary fit and this one cost each group, where the aggregate is about groups."""
+        self.__dict__.pop("groups_", None)
+        if self.aggregate not in GROUPED:
+            return
+        names, codes = np.unique(column_or_1d(groups), return_inverse=True)
+        total = float(X.shape[0] if weight is None else weight.sum())
+        design = Design(X, bool(self.fit_intercept))
+        objective = Objective(design, y, loss, self.C_ * total, n_outputs, m=0, k=total, sample_weight=weight)
+        before = solve("auto", objective, None, Settings(tol=1e-3)).w
+        here = self._warm(design, n_outputs)
+        assert here is not None
+        ordinary, own = design.scores(before), design.scores(here)
+        losses = objective.losses(ordinary), objective.losses(own)
+        right = (_agrees(y, ordinary), _agrees(y, own)) if is_classifier(self) else None
+        self.groups_ = group_table(names, codes, objective.mass.astype(np.float64), self.dropped_, losses, right)
 
     def _forget(self) -> None:
         """Remove what an earlier fit with other settings stored: a stream after this fit goes on from this fit."""
@@ -186,6 +221,7 @@ class AoRRLinear(BaseEstimator):
         """
         fixed = isinstance(self.m, RankedRange)
         auto = {name: not fixed and self._is_auto(name) for name in ("m", "k")}
+        auto["m"] &= not isinstance(self.aggregate, RankWeights)
         self._forget()
         report: Report = print if self.verbose else silent
         n_jobs = effective_n_jobs(self.n_jobs)
@@ -229,7 +265,7 @@ class AoRRLinear(BaseEstimator):
         """Go on from `start` where the choice ended in one; else search, with `warm` as one more start."""
         log = Log(print if self.verbose else None)
         settings = Settings(float(self.tol), int(self.max_iter), int(self.n_starts), rng, log)
-        if start is not None and self.solver == "auto":
+        if start is not None and self.solver == "auto" and self.aggregate is None:
             return refine(objective, start, settings)
         return solve(self.solver, objective, warm if start is None else start, settings)
 
@@ -260,14 +296,20 @@ class AoRRLinear(BaseEstimator):
     def _store_cuts(self, losses: Array, objective: Objective) -> None:
         """The cuts and the dropped rows, on the rows as they were given."""
         lower, upper = cuts_of(losses, objective.m, objective.k, objective.sample_weight)
+        if isinstance(objective.aggregate, Stratified | WorstGroup):
+            self.lam_ = float(lower.value)
+            self.lam_hat_, self.dropped_ = cuts_by_group(losses, objective, Stratified(objective.aggregate.groups))
+            return
         self.lam_ = float(lower.value)
-        self.lam_hat_: Any = float(upper.value)
+        self.lam_hat_ = float(upper.value)
         # All m cut rows count: losses > lam_hat would leave out the m-th itself (docs/paper.md). Rows that tie at the
         # cut and are partly kept are not dropped.
         self.dropped_ = losses >= upper.value if objective.m and upper.takes_tie else losses > upper.value
 
     def _learn(self, X: Any, y: Array, weight: Array | None, loss: Any, n_outputs: int) -> None:
         """One pass of `partial_fit`."""
+        if self.aggregate is not None:
+            raise ValueError(f"partial_fit follows a ranked range, got aggregate={self.aggregate!r}; use fit")
         keep = self._range()
         if (isinstance(keep.m, int) and keep.m > 0) or isinstance(keep.k, int):
             raise ValueError(
@@ -308,6 +350,11 @@ class AoRRLinear(BaseEstimator):
         return tags
 
 
+def _agrees(y: Array, Z: Array) -> Array:
+    """Whether the scores (r, n) decide for the class y, given as -1 and +1 or as a code."""
+    return (Z[0] > 0) == (y > 0) if len(Z) == 1 else Z.argmax(axis=0) == y
+
+
 def _with_slopes(change: Callable[[Array], Array], W: Array, d: int) -> Array:
     """W with its first d columns, the slopes, changed and its intercepts as they are."""
     return np.column_stack([change(W[:, :d]), W[:, d:]])
@@ -326,6 +373,8 @@ def fitted_elsewhere(estimator: AoRRLinear, X: Any, *others: Any) -> bool:
         )
     if not hasattr(X, "__rankrange_fit__"):
         return False
+    if estimator.aggregate is not None:
+        raise TypeError(f"aggregate={estimator.aggregate!r} needs arrays in memory, got rows that are read in passes")
     if any(other is not None for other in others):
         raise TypeError(
             "rows larger than memory hold their target and weights themselves, got y, sample_weight, X_val, y_val or "
@@ -392,7 +441,7 @@ def _many_columns(X: Any) -> bool:
     return sp.issparse(X) and X.shape[1] >= PRODUCTS_FROM and 10 * X.nnz <= X.shape[0] * X.shape[1]
 
 
-def _seed(random_state: Any) -> int:
+def seed_of(random_state: Any) -> int:
     """A seed of its own for each fit, from whatever scikit-learn takes as `random_state`."""
     if isinstance(random_state, int):
         return _seed_of_int(random_state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import Any
 
@@ -37,6 +38,7 @@ def where_they_are_fitted(estimator: Any, X: Any, y: Any, sample_weight: Any, **
     if getattr(estimator, "device", None) is None and not on_device(X):
         return X, y, sample_weight
     given = [name for name, value in others.items() if value is not None]
+    given += ["aggregate"] if getattr(estimator, "aggregate", None) is not None else []
     if given:
         raise ValueError(
             f"a fit on a device takes X, y and sample_weight, got {' and '.join(given)} beside them; leave these out, "
@@ -65,7 +67,7 @@ def _names(X: Any) -> list[str] | None:
 def tensor_scores(estimator: Any, X: Any, W: Array | None = None) -> Any:
     """Scores (n, r) of the rows of X, on its device; by the parameters of the fit, or by W (r, p)."""
     check_is_fitted(estimator, "coef_")
-    torch = sys.modules.get("torch") or __import__("torch")
+    torch = importlib.import_module("torch")
     X = X.detach() if is_tensor(X) else torch.from_dlpack(X)
     if X.dim() != 2 or X.shape[1] != estimator.n_features_in_:
         raise ValueError(

@@ -54,7 +54,7 @@ def _names(estimator: Any) -> Array | None:
 
 
 class ScoresScans:
-    """A `score` that takes rows beyond memory as well; these hold their targets and weights themselves."""
+    """A `score` that takes rows larger than memory too; these hold their targets and weights."""
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """The mean accuracy of a classifier, or R squared of a regressor.
@@ -76,7 +76,7 @@ class ScoresScans:
         if hasattr(X, "__rankrange_targets__"):
             if y is not None or sample_weight is not None:
                 raise TypeError(
-                    "rows beyond memory hold their target and weights themselves, got y or sample_weight beside them; "
+                    "rows larger than memory hold their target and weights, got y or sample_weight beside them; "
                     "leave these out"
                 )
             y, sample_weight = X.__rankrange_targets__()

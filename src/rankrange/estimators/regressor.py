@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ..compatibility import check_sample_weight
 from ..core.arrays import Array
 from ..core.losses import Absolute, Huber, Squared
 from ..core.objective import Design
@@ -34,7 +35,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
     It keeps the training losses ranked m+1 to k: C times the sum of the kept losses + ||coef||^2 / 2 is minimised,
     where the intercept is not penalised. With loss="squared" this is scikit-learn's Ridge(alpha=1 / (2 C)) on the rows
     it keeps, and with k=1.0 and C=inf least trimmed squares (LTS). `summary()` then gives standard errors, tests and
-    intervals, and `diagnostics()` says of each row whether it is an outlier or a leverage point.
+    intervals, and `diagnostics()` classifies each row as regular, outlier or leverage point.
 
     Parameters
     ----------
@@ -78,6 +79,12 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         withstands as many outliers as the trimmed fit. It takes the place of the reweighted step.
     device : None, str or torch.device, default=None
         As in `AoRRClassifier`.
+    aggregate : None, "worst-group", "group-cvar" or RankWeights, default=None
+        None is the ranked range. "worst-group" minimises the largest mean loss over the `groups` of `fit`, "group-cvar"
+        the mean over the worst `group_share` of them, each after the share m of each group's rows with the largest
+        losses is dropped. `RankWeights(...)` weighs losses by rank; m and k are then left out.
+    group_share : float, default=0.5
+        The share of the groups that "group-cvar" counts, at least one group.
 
     Attributes
     ----------
@@ -91,6 +98,9 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         Where m or k was chosen: the estimated share of outliers and its 95% interval.
     raw_coef_, raw_intercept_ : ndarray of shape (n_features,) and float
         With reweight or efficiency: those of the trimmed fit, to which `objective_` and `dropped_` belong.
+    groups_ : dict
+        With an aggregate over groups: arrays "group", "rows", "dropped" (the share), "loss_before" and "loss" (means
+        over the rows that are kept, by the ordinary fit and by this one).
     scale_, raw_scale_ : float
         The robust standard deviation of the errors, and that of the trimmed fit. These and the attributes below need
         loss="squared", k=1.0, dense X and no sample_weight, and are computed when first used.
@@ -144,6 +154,8 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         reweight: bool = False,
         efficiency: float | None = None,
         device: Any = None,
+        aggregate: Any = None,
+        group_share: float = 0.5,
     ) -> None:
         super().__init__(
             m,
@@ -161,6 +173,8 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
             warm_start=warm_start,
             operations=operations,
             device=device,
+            aggregate=aggregate,
+            group_share=group_share,
         )
         self.reweight = reweight
         self.efficiency = efficiency
@@ -189,7 +203,8 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         X_val, y_val : array_like, optional
             Rows without outliers; what is "auto" of m and k is then learnt from their losses.
         groups : array_like of shape (n_samples,), optional
-            The group of each row, such as the patient: where m or C is chosen, no group is on both sides of a fold.
+            The group of each row. Without an `aggregate` over groups they are clusters, such as patients: where m or C
+            is chosen, no group is on both sides of a fold. With one they are the groups that it compares.
 
         Returns
         -------
@@ -213,7 +228,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], y_numeric=True)
         weight = None
         if sample_weight is not None:
-            weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+            weight = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         clean = clean_rows(self, X_val, y_val, X.dtype)
         if clean is not None:
             clean = clean[0], np.asarray(clean[1], dtype=X.dtype)
@@ -223,6 +238,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         y = y.astype(X.dtype, copy=False)
         with threads_for(X):
             self._solve(X, y, weight, self._loss(), 1, clean, None, group_codes(groups, X))
+            self._compare_groups(X, y, weight, self._loss(), 1, groups)
             if self.reweight or self.efficiency is not None:
                 self.raw_coef_, self.raw_intercept_ = self.coef_, self.intercept_
                 self._store_weights(self._robust().W, Design(X, bool(self.fit_intercept)))
@@ -240,8 +256,11 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
             state["_saved"] = {name: getattr(finished, name) for name in ("method", "scale", "raw_scale", "covariance")}
         return state
 
+    def _words(self, name: str) -> tuple[str, ...]:
+        return (*super()._words(name), *(("half",) if name == "m" else ()))
+
     def _is_auto(self, name: str) -> bool:
-        return super()._is_auto(name) if name != "m" or self.m != "half" else False
+        return super()._is_auto(name) and getattr(self, name) != "half"
 
     def _range(self) -> RankedRange:
         if not (isinstance(self.m, str) and self.m == "half"):
@@ -293,8 +312,8 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
             rows = Rows(X, y, bool(self.fit_intercept), float(self.C_), np.random.default_rng(0))
             coef = np.append(self.coef_, self.intercept_) if self.fit_intercept else self.coef_
             W = np.atleast_2d(np.asarray(coef, dtype=np.float64))
-            asked = {"reweight": bool(self.reweight), "efficiency": self.efficiency, "n_starts": int(self.n_starts)}
-            self._finished = finish(rows, W, self._kept(), **asked)
+            steps = bool(self.reweight), self.efficiency, int(self.n_starts)
+            self._finished = finish(rows, W, self._kept(), *steps)
         return self._finished
 
     def _kept(self) -> Array:
@@ -437,7 +456,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         )
         weight = None
         if sample_weight is not None:
-            weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+            weight = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         self._learn(X, y.astype(X.dtype, copy=False), weight, self._loss(), 1)
         return self
 

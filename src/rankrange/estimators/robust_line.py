@@ -92,14 +92,26 @@ def _notes(model: AoRRRegressor, fit: RobustFit) -> tuple[str, ...]:
     if fit.method == "LTS":
         notes.append("Trimmed fits are inefficient and these intervals wide; efficiency=0.95 gives shorter ones.")
     if fit.rank < len(fit.W[0]):
-        notes.append(
-            f"Columns are collinear (rank {fit.rank} of {len(fit.W[0])}); NaN marks coefficients not identified."
-        )
+        notes.append(_not_identified(model, fit))
     if np.isfinite(model.C_):
         notes.append(
             f"Penalised with C={model.C_:g}: intervals are about the penalised coefficients; C=inf has no penalty."
         )
     return tuple(notes)
+
+
+def _not_identified(model: AoRRRegressor, fit: RobustFit) -> str:
+    """Which coefficients have no value of their own, and why."""
+    names = (*feature_names(model), *(("Intercept",) if model.fit_intercept else ()))
+    lost = np.isnan(np.diag(fit.covariance))
+    X = np.asarray(model._training[0])
+    constant = [name for name, column in zip(names, X.T, strict=False) if (column == column[0]).all()]
+    why = f"{', '.join(constant)} constant" if constant else "columns that depend on each other"
+    gone = ", ".join(name for name, without in zip(names, lost, strict=True) if without)
+    return (
+        f"Not identified, NaN: {gone} (rank {fit.rank} of {len(lost)}: {why}). Predictions are unaffected; leave "
+        "columns out to get coefficients of the others."
+    )
 
 
 def diagnose(model: AoRRRegressor, X: Array, y: Array) -> Diagnostics:

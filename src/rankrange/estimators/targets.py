@@ -1,6 +1,6 @@
 """What the multi-label estimators share: reading targets, and predicting the best-scored labels.
 
-Targets are an indicator matrix, sets of labels, or one class per row.
+Targets are an indicator matrix, lists of labels, or one class per row.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.preprocessing import MultiLabelBinarizer
 from sklearn.utils import check_consistent_length, column_or_1d, gen_batches
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ..compatibility import check_sample_weight
 from ..core.arrays import Array
 from ..core.objective import Design
 from ..core.select import ranked_range
@@ -37,7 +38,7 @@ class Targets(NamedTuple):
 
 
 def read_targets(y: Any, X: Any) -> Targets:
-    """Read the targets y of the rows of X: an indicator matrix, sets of labels, or one class per row."""
+    """Read the targets y of the rows of X: an indicator matrix, lists of labels, or one class per row."""
     check_consistent_length(X, y)
     if sp.issparse(y):
         return Targets(_sparse_indicator(y), np.arange(y.shape[1]), "indicator", True)
@@ -63,7 +64,7 @@ def indicator_of(y: Any, X: Any, classes: Array, kind: str) -> Any:
 
     Parameters
     ----------
-    y : indicator matrix, sets of labels or classes
+    y : indicator matrix, lists of labels or classes
         Targets as users give them.
     X : ndarray or sparse matrix
         The rows, of which there must be as many.
@@ -107,7 +108,7 @@ def _column_names(y: Any, n_labels: int) -> Array:
 
 
 def _are_sets(y: Any) -> bool:
-    """Whether y holds sets of labels; lists and tuples only where they cannot be the rows of a numeric matrix."""
+    """Whether y holds lists of labels; lists and tuples only where they cannot be the rows of a numeric matrix."""
     if (isinstance(y, np.ndarray) and y.dtype != object) or not isinstance(y, Sequence | np.ndarray) or not len(y):
         return False
     if all(isinstance(row, set | frozenset) for row in y):
@@ -149,7 +150,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         targets = read_targets(y, X)
         weight = None
         if sample_weight is not None:
-            weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+            weight = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         self._check_top_k(targets)
         counts = np.asarray(targets.true.sum(axis=1)).ravel()
         present = counts if weight is None else counts[weight > 0]
@@ -251,7 +252,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         ----------
         X : array_like or sparse matrix of shape (n_samples, n_features)
             The rows.
-        y : indicator matrix, sets of labels or classes
+        y : indicator matrix, lists of labels or classes
             Their true labels. With one class per row the score is the share whose class is among the top_k.
         sample_weight : array_like of shape (n_samples,), optional
             With weights the share is of the weight.

@@ -62,7 +62,7 @@ class TKMLClassifier(LabelRanker):
         Whether each label has an intercept.
     solver : {"auto", "dca", "minmax"}, default="auto"
         "auto" takes quasi-Newton steps and, where it goes to the end of its path, follows them by the steps of "dca".
-        "dca" fixes which labels of each row are told apart and which rows are cut, solves the convex problem that is
+        "dca" fixes which labels of each row are compared and which rows are cut, solves the convex problem that is
         left to a gap, and looks again; no step raises the objective. "minmax" is the paper's Algorithm 3.
     validation : float, int or None, default=0.2
         How to choose where on the solver's path to stop, its start included: a float is the share of the rows held out,
@@ -93,8 +93,8 @@ class TKMLClassifier(LabelRanker):
     m_, k_, C_, lam_, lam_hat_, dropped_, objective_, n_iter_, converged_, message_, history_
         As in `AoRRClassifier`.
     certificate_ : float
-        A proved bound on (objective_ - best) / objective_, where best is the least value with the same labels told
-        apart and the same rows cut: a local minimum. Infinite if nothing is proved, as after an early stop.
+        A proved bound on (objective_ - best) / objective_, where best is the least value with the same pairs of labels
+        compared and the same rows cut: a local minimum. Infinite if nothing is proved, as after an early stop.
     stopped_at_start_ : bool
         True if no step from the start, one logistic regression per label, was worth it.
     stop_scores_ : ndarray or None
@@ -161,7 +161,7 @@ class TKMLClassifier(LabelRanker):
         ----------
         X : array_like or sparse matrix of shape (n_samples, n_features)
             The rows.
-        y : indicator matrix, sets of labels, or classes of shape (n_samples,)
+        y : indicator matrix, lists of labels, or classes of shape (n_samples,)
             Their true labels.
         sample_weight : array_like of shape (n_samples,), optional
             A whole weight is a repetition. Other weights are relative: with C="auto" a common factor changes nothing.

@@ -113,7 +113,7 @@ def spread_of_core(residuals: np.ndarray, cut: float) -> float:
     """
     inside = residuals[np.abs(residuals) <= cut]
     ratio = float(np.mean(inside**2)) / cut**2 if len(inside) and cut > 0 else 0.0
-    if ratio >= 0.3:  # nearly uniform: the cut is no tail, and the normal cannot be told from it
+    if ratio >= 0.3:  # nearly uniform: the cut is no tail, and the normal is not identifiable from it
         return cut
     low, high = 0.5, 50.0
     for _ in range(60):

@@ -15,11 +15,13 @@ from ..core.arrays import Array
 KINDS = ("regular", "vertical outlier", "good leverage point", "bad leverage point")
 # The covariance of the features is estimated on so many rows at most.
 _ENOUGH = 2_000
+# Outliers that are listed when diagnostics are printed.
+_LISTED = 10
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Diagnostics:
-    """What robust regression finds of each row.
+    """What robust regression finds of each row; print it for the counts and the largest outliers.
 
     Parameters
     ----------
@@ -50,6 +52,18 @@ class Diagnostics:
         """How many rows are of each kind."""
         kinds = self.kinds
         return {kind: int(np.count_nonzero(kinds == kind)) for kind in KINDS}
+
+    def __str__(self) -> str:
+        kinds, size = self.kinds, np.abs(self.residuals)
+        lines = [f"{count:>7,}  {kind}" for kind, count in self.counts.items()]
+        lines += [f"residuals beyond {self.residual_cut:.2f} scales, robust distances beyond {self.distance_cut:.2f}"]
+        worst = [i for i in np.argsort(-size, kind="stable")[:_LISTED] if size[i] > self.residual_cut]
+        if worst:
+            lines += ["largest residuals:", "    row  residual  distance  kind"]
+        lines += [f"{i:7d}  {self.residuals[i]:8.2f}  {self.distances[i]:8.2f}  {kinds[i]}" for i in worst]
+        return "\n".join([f"{len(kinds):,} rows", *lines])
+
+    __repr__ = __str__
 
     def to_frame(self) -> Any:
         """A pandas DataFrame with the kind, residual, distance and fitted value of each row."""

@@ -87,9 +87,7 @@ class Rows:
         return J @ covariance @ J.T
 
 
-def finish(
-    rows: Rows, W: Array, kept: Array, *, reweight: bool, efficiency: float | None, n_starts: int = 10
-) -> RobustFit:
+def finish(rows: Rows, W: Array, kept: Array, reweight: bool, efficiency: float | None, n_starts: int) -> RobustFit:
     """Scale and covariance of a trimmed fit W that keeps some rows, or of the reweighted or MM fit that follows it."""
     b, h = rows.at.inside(W), int(np.count_nonzero(kept))
     r = rows.y - rows.Z @ b

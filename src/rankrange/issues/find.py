@@ -2,7 +2,7 @@
 
 The members are an ordinary linear fit, one that drops as many rows as seem wrong, boosted trees, a forest, and the
 labels of the nearest rows if they add something. `label_noise` turns their predictions into the probability that each
-label is wrong; high-leverage rows train no member and have a rate of wrong labels of their own.
+label is wrong; high-leverage rows train no member and have their own rate of wrong labels.
 """
 
 from __future__ import annotations
@@ -62,31 +62,30 @@ def find_label_issues(
         The rows, numbers of any units; missing ones (NaN) are filled with the median and marked by a column of their
         own. Without X rows are ranked by `pred_probs` alone. What `rankrange.scan` gives holds its labels, so
         that y is left out; the posterior is then computed in a few passes, by linear models of all rows and
-        trees grown on a sample, without the nearest rows. pred_probs, learn_from, n_repeats and n_jobs are for memory.
+        trees grown on a sample, without the nearest rows. pred_probs, learn_from, n_repeats and n_jobs need X in
+        memory.
     y : array_like of shape (n_samples,)
         Their labels, of which some may be wrong.
     estimator : None, AoRRClassifier or classifier with predict_proba, default=None
-        The model that judges. None is an AoRRClassifier whose C is chosen by cross-validated log loss, and trees beside
-        it. Any other classifier, a pipeline for example, may take whatever it likes for X: texts, tables with
-        categories and missing values. Where X can be read as numbers, trees and the nearest rows are asked beside it:
-        what they explain and your model does not is no error of the labels.
+        The model that predicts the labels. None is an AoRRClassifier whose C is chosen by cross-validated log loss,
+        with trees as further members of the ensemble. Any other classifier, a pipeline for example, may take any X:
+        texts, tables with categories and missing values. If X can be read as numbers, trees and the nearest rows join
+        the ensemble, so that what they explain is not taken for label errors.
     cv : int, splitter or iterable of (train, test), default=5
         Folds. Each must train on the rows that it does not test, and all rows must be left out equally often. On a
         scan a number of up to 4; the default stands for 4.
     n_repeats : int, optional
-        How often the folds are drawn anew: twice with two classes and up to 4,000 rows, else once.
+        How often folds are drawn: twice with two classes and up to 4,000 rows, otherwise once.
     pred_probs : array_like of shape (n_samples, n_classes), optional
-        Ready-made out-of-sample probabilities, columns in the order of the sorted classes; nothing is fitted then, so
-        that no estimator may be given beside them.
+        Out-of-fold probabilities that exist already, columns in the order of the sorted classes. Nothing is fitted
+        then, so estimator must be None.
     neighbours : bool, default=True
-        Whether the labels of the nearest rows of X may judge as well; they do only where they add to the likelihood.
+        Whether the labels of the nearest rows of X may join the ensemble; they do only if they raise the likelihood.
     trees : bool, default=True
-        Whether boosted trees and a forest judge beside the linear fits, or beside a classifier of your own where X can
-        be read as numbers.
+        Whether boosted trees and a forest join the ensemble; this needs an X that can be read as numbers.
     learn_from : array_like of shape (n_samples,), optional
-        Labels that the fits learn from in the place of y: y after a review, for example. The labels of y are still the
-        ones that are judged, and the share of wrong labels is estimated on them: it cannot be estimated from labels of
-        which the worst were corrected.
+        Labels that models are trained on in the place of y, for example y after a review. p_wrong and the share of
+        wrong labels still refer to y: they cannot be estimated from labels of which the worst were corrected.
     review_cost, drop_cost : float
         What it costs to review a row by hand, and to drop a row whose label is right, in units of training on one wrong
         label. They decide the "action" of a row and nothing else: with the defaults rows from p_wrong = 0.2 on are
@@ -128,7 +127,7 @@ def find_label_issues(
         _refuse(fitting, "ready-made probabilities need no fits")
     if hasattr(X, "__rankrange_issues__"):  # rows larger than memory
         given = {"y": y, "pred_probs": pred_probs, "learn_from": learn_from, "n_jobs": n_jobs, **fitting, "cv": None}
-        _refuse(given, "rows larger than memory hold their labels and are judged in a few passes")
+        _refuse(given, "rows larger than memory hold their labels and are read in a few passes")
         judged: LabelIssues = X.__rankrange_issues__(
             estimator=estimator, cv=cv, trees=trees, costs=costs, random_state=random_state, verbose=verbose
         )
@@ -251,7 +250,7 @@ def _tabulate(data: Data, predictions: Predictions, found: _Inferred, costs: Cos
     table["p_wrong"], table["loss"] = p_wrong[order], losses[:, order].mean(axis=0)
     table["distance"] = (losses - predictions.cuts)[:, order].mean(axis=0)
     table["cut"] = (losses > predictions.cuts)[:, order].mean(axis=0)
-    # A high-leverage row may not belong at all: no class is suggested for it.
+    # A high-leverage row may be an outlier: no class is suggested for it.
     table["action"] = actions(p_wrong, np.where(found.far, 0.0, other.max(axis=1)), costs)[order]
     suspects = table[table["action"] != ""]
     for part in (suspects, table):

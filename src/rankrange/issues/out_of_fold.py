@@ -1,4 +1,4 @@
-"""Out-of-sample views of the rows: what fits that have not seen a row say of its label, and where they would cut it."""
+"""Checked data, and out-of-fold predictions: of given probabilities, of any classifier, of trimmed linear fits."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_array, column_or_1d
-from sklearn.utils.validation import _num_samples
 
+from ..compatibility import num_samples
 from ..core.arrays import Array
 from ..core.flips import wrong_labels
 from ..crossfit.folds import Folds
@@ -24,7 +24,7 @@ Report = Callable[[str], Any]
 
 
 def index_of(table: Any) -> Array | None:
-    """The index of a pandas data frame, where it says more than the places of the rows; else None."""
+    """The index of a pandas data frame, if it is not just 0 to n - 1; otherwise None."""
     index = getattr(table, "index", None)
     if index is None or type(table).__module__.split(".")[0] != "pandas":
         return None
@@ -38,7 +38,7 @@ def index_of(table: Any) -> Array | None:
 class Data:
     """Rows and labels, checked: codes 0..K-1 of the sorted classes; and the index of a data frame, if it has one.
 
-    `codes` are judged, `learnt` is what the fits learn from: the same, unless labels were mended since.
+    `codes` are the labels in question, `learnt` those that models are trained on: the same, unless some were corrected.
     """
 
     X: Any
@@ -59,7 +59,7 @@ class Data:
         y = _labels("y", y)
         if X is not None:
             X = X if any_X else _as_numbers(X)
-            rows = _num_samples(X)
+            rows = num_samples(X)
             if rows != len(y):
                 raise ValueError(
                     f"X and y must have the same number of rows, got {rows} and {len(y)}; pass one label per row"
@@ -114,11 +114,11 @@ def _too_rare(classes: Array, counts: Array) -> str:
     numbers = classes.dtype.kind in "fiu"
     if numbers and ((classes % 1 != 0).any() or len(classes) > max(20, counts.sum() // 10)):
         return (
-            f"find_label_issues is for classes, got a y that looks like numbers ({len(classes)} different values in "
-            f"{counts.sum()} rows); use rankrange.audit.audit_table or RankedRangeRegressor, which judge numbers"
+            f"find_label_issues is for classes, got a y that looks numeric ({len(classes)} different values in "
+            f"{counts.sum()} rows); use rankrange.audit.audit_table or RankedRangeRegressor, which take numeric targets"
         )
     rare = classes.tolist()[int(counts.argmin())]
-    return f"each class needs two rows to be judged by the others, got one of {rare!r}; drop it"
+    return f"each class needs two rows, got one of {rare!r}; drop it"
 
 
 def _as_numbers(X: Any) -> Any:
@@ -227,7 +227,7 @@ def estimator_predictions(
     n_jobs : int or None
         Folds fitted at a time.
     report : callable
-        Is told what has been fitted.
+        Called with a short text after each stage.
     """
     if isinstance(estimator, type):
         raise ValueError(f"estimator must be an instance, got the class {estimator.__name__}; add parentheses")
@@ -256,7 +256,7 @@ def trimmed_predictions(data: Data, estimator: AoRRClassifier | None, folds: Fol
     folds : Folds
         Out of which every row is predicted, equally often.
     report : callable
-        Is told what has been fitted.
+        Called with a short text after each stage.
     """
     if estimator is not None and estimator.loss != "logistic":
         raise ValueError(f"an AoRRClassifier needs loss='logistic' to give probabilities, got {estimator.loss!r}")
@@ -277,18 +277,18 @@ _ASKED = 2000
 
 
 def neighbour_predictions(data: Data, plain: Array, far: Array, rng: np.random.Generator) -> Array | None:
-    """The probabilities that the labels of the nearest rows give; None where they add nothing to the others.
+    """The class shares among the nearest rows; None if they add nothing to the ensemble.
 
-    First some rows are asked: a gain of up to two standard errors in the likelihood of their labels counts as none.
+    Some rows are tried first: a gain in log likelihood of up to two standard errors counts as none.
 
     Parameters
     ----------
     data : Data
         The rows and their labels.
     plain : ndarray of shape (n, classes)
-        Probabilities by all other opinions together.
+        Probabilities of the ensemble of all other members.
     far : ndarray of shape (n,)
-        Rows that nobody is near to.
+        High-leverage rows.
     rng : Generator
         Chooses some of the rows.
 

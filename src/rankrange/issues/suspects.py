@@ -48,8 +48,8 @@ class LabelIssues:
     members : tuple
         The ensemble that p_wrong is computed from, as (name, weight, out-of-fold probabilities (n, classes)).
     far : ndarray of shape (n,), optional
-        Rows that lie far from all others: they train no fit, and where their labels contradict what the others lead to
-        expect, the row does not belong and its action is never "relabel".
+        High-leverage rows: they train no model, and their action is never "relabel", because predictions there
+        extrapolate.
     ranked : structured ndarray, optional
         The table of all rows, most suspect first; `top` shows the first of them.
     index : ndarray of shape (n,), optional
@@ -125,7 +125,7 @@ class LabelIssues:
         Parameters
         ----------
         row : int or label
-            As the table names it: the label in the index of a data frame, else the place, from 0.
+            As the table names it: the label in the index of a data frame, otherwise the place, from 0.
         decision : {"relabel", "keep", "drop", "unsure"}
             Relabel it, keep it as it is, drop it, or none of these yet.
         label : optional

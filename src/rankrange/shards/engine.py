@@ -1,4 +1,4 @@
-"""The seam between the fit and the engine that runs it: shards of rows, pure kernels, two ways to run them.
+"""What a fit asks of the engine that runs it: shards of rows, pure kernels, results merged in order.
 
 A kernel is a module-level function kernel(shard, message) -> result, where results have `merge(later)` and
 `copy()`. An engine is a `Shards`: it runs a kernel on each shard, anywhere, and merges the results in the order of the

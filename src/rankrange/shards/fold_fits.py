@@ -119,7 +119,7 @@ def fit_folds(
     C : float
         scikit-learn's.
     passes : callable
-        Is told each pass.
+        Called with a short text before each pass.
     """
     masses, n_folds = data.description.mass.total()[1:], len(parts)
 

@@ -1,6 +1,6 @@
-"""What was chosen on the sample, confirmed on all other rows: one pass scores up to eight fits of the sample at once.
+"""The choice made on the sample, confirmed on all other rows: one pass scores up to eight fits of the sample at once.
 
-A row outside the sample has been seen by none of these fits, so that no folds are needed: all of them are test rows.
+No fit was trained on a row outside the sample, so no folds are needed: all of them are test rows.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def confirmed(
     on_pass: Callable[[str], None],
     unit: float = 1.0,
 ) -> tuple[int, dict[str, Array]]:
-    """Which candidate does best on the rows that none of them has seen, and the table of their scores.
+    """Which candidate does best on the rows outside the sample, and the table of their scores.
 
     The best must beat the ordinary fit, the first one, by a standard error; the second one, which the sample chose,
     stays where it is within two standard errors of the best. `unit` is the mass that stands for one row.

@@ -99,9 +99,7 @@ def issues_in_shards(
     # 5 is the default of find_label_issues.
     n_folds = min(int(cv), MOST_FOLDS) if isinstance(cv, int | np.integer) and cv <= MOST_FOLDS + 1 else 0
     if n_folds < 2:
-        raise ValueError(
-            f"cv must be a number of folds from 2 to {MOST_FOLDS} for rows beyond memory, got cv={cv!r}; leave it out"
-        )
+        raise ValueError(f"cv must be a number of folds from 2 to {MOST_FOLDS} for shards, got cv={cv!r}; leave it out")
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
     with one_thread():
         passes = _Passes(verbose)

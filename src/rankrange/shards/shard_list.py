@@ -85,7 +85,7 @@ class ShardList:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         raise TypeError(
-            "rows beyond memory are taken by fit, predict and score of AoRRClassifier and AoRRRegressor and by "
+            "rows larger than memory are taken by fit, predict and score of AoRRClassifier and AoRRRegressor and by "
             "find_label_issues, got them where an array is needed, a scaler or another model for example; read the "
             "table into memory, or write it with its columns prepared"
         )

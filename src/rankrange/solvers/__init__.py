@@ -23,6 +23,7 @@ from .least_trimmed import least_trimmed_squares
 from .majorise import bilevel, certify, dca
 from .minmax import minmax
 from .multistart import multistart, refine
+from .smoothing import smoothing
 from .subgradient import subgradient
 from .uncertified import descend_from_starts
 
@@ -92,6 +93,8 @@ class Solver(NamedTuple):
 
 
 def _search(objective: Objective, start: Array | None, settings: Settings) -> Result:
+    if hasattr(objective.aggregate, "majorant") and is_convex(objective.loss):
+        return smoothing(objective, start, settings)
     if _nothing_to_prove(objective):
         return descend_from_starts(objective, start, settings)
     if _is_least_trimmed(objective):

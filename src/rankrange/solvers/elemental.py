@@ -207,7 +207,7 @@ def improve(problem: TrimmedSquares, fits: Fits, count: int, ends: int, rng: np.
     """
     fits = problem.exchange(problem.concentrate(fits).best(ends)).best(ends)
     size = min(2 * problem.p, problem.h)
-    for _ in range(_ROUNDS if size < problem.h else 0):
+    for _ in range(_ROUNDS if size < problem.h and count else 0):
         of = fits.kept[np.arange(count) % min(len(fits.B), _PARENTS)]
         chance = np.where(of, rng.random(of.shape), 2.0)
         parts = np.zeros(of.shape, dtype=bool)

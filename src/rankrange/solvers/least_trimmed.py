@@ -20,8 +20,8 @@ from .elemental import TrimmedSquares, elemental_fits, improve, screen, smallest
 _FIRST, _SECOND = 1_000, 10_000
 # Of more rows than that: fewer are tried first, fewer go on, and this relative gain is not worth a step.
 _FIRST_OF_MANY, _SECOND_OF_MANY, _GO_ON_OF_MANY, _SETTLED = 300, 4_000, 3, 1e-9
-# For each of n_starts: elemental starts, and fits that are taken to the end. How many go on from the first rows.
-_ELEMENTAL, _ENDS, _GO_ON = 50, 2, 20
+# Elemental starts for each of n_starts, and how many go on from the first rows.
+_ELEMENTAL, _GO_ON = 50, 20
 # Rows that medians and the whitening are computed from.
 _ENOUGH = 5_000
 # Directions of the columns shorter than this share of the longest do not count.
@@ -97,11 +97,13 @@ class Coordinates:
 
     def identified(self) -> Array:
         """Which coefficients as given (p,) the rows determine: those that no direction without rows changes."""
-        left = np.eye(len(self.T)) - self.T @ np.linalg.pinv(self.T)
-        lost = np.abs(left).max(axis=1) > 1e-8
-        if self.fit_intercept:  # of the columns as given it is the value at 0, not at their centre
-            lost[-1] |= bool((lost[:-1] & (self.centre != 0)).any())
-        return ~lost
+        free = np.eye(len(self.T)) - self.T @ np.linalg.pinv(self.T)  # directions without rows
+        if self.fit_intercept:  # as given it is the value at 0, not at the centre
+            free[-1] -= (self.centre / self.scale) @ free[:-1]
+            size = 1.0 + np.append(np.ones(len(self.scale)), np.abs(self.centre / self.scale).sum())
+        else:
+            size = np.ones(len(free))
+        return np.abs(free).max(axis=1) <= 1e-8 * size
 
     def penalty(self, C_of_sum: float) -> Array:
         """||coef||^2 / (2 C) as a quadratic form of these coordinates."""
@@ -165,7 +167,8 @@ def least_trimmed_squares(objective: Objective, start: Array | None, settings: A
 def _ends(rows: _All, starts: list[Array], settings: Any) -> Array:
     """The lowest fit (1, p) of a search on all rows, or on two parts of them, one in the other, if there are many."""
     n, rng, tries = len(rows.y), settings.rng, _ELEMENTAL * settings.n_starts
-    ends = _ENDS * settings.n_starts
+    # A pass over more rows costs more, and minima are closer together.
+    ends, restarts = (max(many * _FIRST // max(n, _FIRST), few) for many, few in ((tries // 25, 2), (tries // 2, 10)))
     first, go_on = (_FIRST, _GO_ON) if n <= _SECOND else (_FIRST_OF_MANY, _GO_ON_OF_MANY)
     order = np.arange(n) if n <= _SECOND else rng.choice(n, _SECOND_OF_MANY, replace=False)
     order = order if n <= first else rng.permutation(order)
@@ -173,10 +176,9 @@ def _ends(rows: _All, starts: list[Array], settings: Any) -> Array:
     B = np.concatenate([_starts(small, starts), elemental_fits(small, tries, rng)])
     fits = screen(small, B, 2 * go_on)
     if n <= first:
-        return improve(small, fits, tries // 2, ends, rng).B[:1]
+        return improve(small, fits, restarts if tries else 0, ends, rng).B[:1]
     large = rows.part(order)
     fits = large.keep(np.concatenate([small.concentrate(fits).best(go_on).B, *(b[None] for b in starts)]))
-    restarts = max(tries * _FIRST // (2 * n), 10)  # a pass over more rows costs more, and minima are closer together
     return (improve(large, fits, restarts, ends, rng) if n <= _SECOND else large.concentrate(fits, 5).best(1)).B[:1]
 
 

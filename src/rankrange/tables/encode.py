@@ -314,7 +314,7 @@ def _learn_text(name: str, column: Any, y: Any = None) -> tuple[dict[str, Any] |
     pooled = len(levels) - len(own)
     chosen = [levels[i] for i in own]
     slots = [*range(len(own)), *([_OTHER] if pooled else []), *([_MISSING] if missing else [])]
-    # Two values are one question; with a penalty, more of them are told apart best by a column each.
+    # Two values are one question; with a penalty, more of them are best separated by a column each.
     slots = slots[:1] if len(slots) == 2 else slots
     said = {_OTHER: OTHER, _MISSING: MISSING}
     features = [f"{name} = {said[slot] if slot < 0 else visible(chosen[slot], 60)}" for slot in slots]

@@ -49,7 +49,7 @@ _OTHER_KINDS = {
 
 
 class Format(NamedTuple):
-    """A format that is read into memory at once: the first bytes of its files, and what makes a pyarrow Table of one."""
+    """A format that is read into memory at once: the first bytes of its files, and a reader into a pyarrow Table."""
 
     start: bytes
     load: Callable[[Path], Any]
@@ -166,7 +166,7 @@ def _json_lines(path: Path, text: str) -> list[dict[str, Any]]:
         except (ValueError, RecursionError) as error:
             raise UserError(
                 f"each line of JSON lines must be one whole object, got a damaged line {place} in {path} "
-                f"({visible(str(error), 80)}); mend that line"
+                f"({visible(str(error), 80)}); correct that line"
             ) from error
         if not isinstance(row, dict):
             raise UserError(
@@ -260,7 +260,7 @@ def _load_excel(path: Path, sheet: str | None) -> Any:
     wide = next((place for place, row in enumerate(cells, 2) if len(row) > len(names)), None)
     if wide is not None:
         raise UserError(
-            f"every row needs the {len(names)} cells of the header, got more in row {wide} of {path}; mend it"
+            f"every row needs the {len(names)} cells of the header, got more in row {wide} of {path}; correct it"
         )
     return _of_cells(names, cells)
 

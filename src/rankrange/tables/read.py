@@ -1,4 +1,4 @@
-"""Tables from files, told apart by their content and checked before they are used.
+"""Tables from files; the format is found from their content, and they are checked before use.
 
 CSV (also gzip), Parquet and Arrow are read here, JSON, Excel, ORC and standard input in `formats`.
 
@@ -137,7 +137,7 @@ class Source:
                 if len(kinds) > 1:
                     said = " and ".join(f"{kind} in {path}" for kind, path in list(kinds.items())[:2])
                     raise UserError(
-                        f"a column must hold the same in all files, got {said} in {shown(name)}; mend one of them"
+                        f"a column must hold the same in all files, got {said} in {shown(name)}; correct one of them"
                     ) from error
             raise
 
@@ -183,7 +183,7 @@ class Source:
         width = got or (found.group(2) if found else "another number")
         return UserError(
             f"every line needs the {len(self.names)} cells of the header, got {width} in {where} of {self.path}; "
-            "mend that line, put cells that hold the delimiter in quotes, or name it with delimiter="
+            "correct that line, put cells that hold the delimiter in quotes, or name it with delimiter="
         )
 
     def _first_ragged_line(self) -> tuple[int, int]:
@@ -215,7 +215,7 @@ def open_table(
     Parameters
     ----------
     path : path, or sequence of paths
-        CSV, JSON lines, a JSON array (all also as gzip), Parquet, Arrow, Feather, ORC or Excel, told apart by content.
+        CSV, JSON lines, a JSON array (all also as gzip), Parquet, Arrow, Feather, ORC or Excel, recognised by content.
         "-" is standard input. A folder is a saved Hugging Face data set, or one of Parquet files. Several files must
         have the same columns.
     delimiter : str or None

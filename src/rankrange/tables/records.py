@@ -1,4 +1,4 @@
-"""Records of CSV as they are written, told apart by their quotes.
+"""Records of CSV as they are written, separated by their quotes.
 
 What Python's csv module takes for a record is one here, with cells of any length: its limit on them belongs to the
 whole process, and is left as it is.

@@ -36,8 +36,8 @@ def is_prose(levels: list[str]) -> bool:
     for own in words:
         for word in own:
             counts[word] = counts.get(word, 0) + 1
-    telling = {word for word, count in counts.items() if 1 < count < 0.6 * len(words)}
-    return sum(bool(own & telling) for own in words) >= 0.5 * len(words)
+    informative = {word for word, count in counts.items() if 1 < count < 0.6 * len(words)}
+    return sum(bool(own & informative) for own in words) >= 0.5 * len(words)
 
 
 def as_texts(column: Any) -> list[str]:

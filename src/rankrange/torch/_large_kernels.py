@@ -8,7 +8,7 @@ A sample, then one pass (Floyd and Rivest):
            a finer histogram where they are many (ties). The program that finishes last reads the cuts off.
 Counts are exact and independent of the order of arrival; sums are made of parts that depend on nothing but the size, or
 in integers: the same losses give the same bits on every run. An unlucky sample (one in some ten thousand) is noticed
-by the counts and costs time, not exactness: the last program then searches the losses by itself.
+by the counts and costs time, not exactness: the last program then searches the losses alone.
 """
 
 # mypy: ignore-errors

@@ -1,4 +1,4 @@
-"""m by itself: what the network remembers of each sample decides how much of it is cut (`AoRRLoss(base, m="auto")`).
+"""Automatic m: the remembered predictions of each sample decide how much of it is cut (`AoRRLoss(base, m="auto")`).
 
 A step costs a softmax of the batch and small operations: the sample's row of the memory moves towards what the network
 says now, the judge turns the row into a weight, and the loss is the weighted mean. On a GPU with Triton one kernel does
@@ -149,11 +149,11 @@ class AutoCut(nn.Module):
             objected = (choice != batch.target) & before[1]
             again = objected & (choice == self._first_choice(batch.values, batch))
         if batch.n_classes > SOFTMAX_UP_TO:
-            opinion = Prediction(rows[:, 0], rows[:, 1], objected, again)
+            prediction = Prediction(rows[:, 0], rows[:, 1], objected, again)
         else:
             given = rows.gather(1, batch.target.clamp(min=0)[:, None])[:, 0]
-            opinion = Prediction(given, rows.amax(1), objected, again)
-        return self.judge(opinion, batch.target, batch.known)
+            prediction = Prediction(given, rows.amax(1), objected, again)
+        return self.judge(prediction, batch.target, batch.known)
 
     @staticmethod
     def _first_choice(rows: Tensor, batch: Batch) -> Tensor:

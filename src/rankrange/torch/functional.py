@@ -1,7 +1,7 @@
 """The ranked range of losses, and the TKML loss of scores, in eager PyTorch: the definition the kernels must meet.
 
-A ranked range is its two cuts (`cuts`). A loss strictly between the cuts weighs 1, one outside 0. The cuts are found on detached losses and nothing is ever
-differentiated through a sort: the gradient of a kept loss is its weight.
+A ranked range is its two cuts (`cuts`). A loss strictly between the cuts weighs 1, one outside 0. The cuts are found on
+detached losses and nothing is ever differentiated through a sort: the gradient of a kept loss is its weight.
 
 Nothing here waits for the device. What NumPy reports as an error after a look at the values is therefore a
 result here: a NaN among the losses makes the loss and every weight NaN. An infinite loss above the upper cut

@@ -51,9 +51,10 @@ PRIOR = 20.0
 
 
 class Prediction(NamedTuple):
-    """What the network holds of the samples of a batch: p(label) and p(first choice), remembered if there is a memory.
+    """The predictions of the samples of a batch: p(label) and p(first choice), remembered if there is a memory.
 
-    `objected`: the memory had another class first; `again`: and the network says the same now. None without a memory.
+    `objected`: the memory had another class first; `again`: and the network predicts the same class now. None without a
+    memory.
     """
 
     given: Tensor
@@ -76,24 +77,24 @@ class ClassNoise(Resizable):
         if sums.shape[0] != n_classes or sums.device != device:
             self.sums = sums.to(device) if sums.shape[0] == n_classes else torch.zeros(n_classes, 4, device=device)
 
-    def forward(self, opinion: Prediction, target: Tensor, known: Tensor | None) -> Tensor:
+    def forward(self, prediction: Prediction, target: Tensor, known: Tensor | None) -> Tensor:
         """Weights in [0, 1]; samples that are not `known` count for nothing (None: all are)."""
-        ratio = (opinion.given / opinion.first.clamp(min=torch.finfo(torch.float32).tiny)).clamp(max=1.0)
+        ratio = (prediction.given / prediction.first.clamp(min=torch.finfo(torch.float32).tiny)).clamp(max=1.0)
         group = target if known is None else torch.where(known, target, 0)
         if self.training:
-            self._follow(opinion, ratio, group, known)
+            self._follow(prediction, ratio, group, known)
         share = self.shares()
         edge = (EDGE * share).clamp(max=1.0) * (1.0 - share) * (self.sums[:, 0] / PRIOR).clamp(max=1.0)
-        edge = edge * (UNKNOWN_TRUST if opinion.objected is None else self.trust())
+        edge = edge * (UNKNOWN_TRUST if prediction.objected is None else self.trust())
         return (ratio / edge[group].clamp(min=1e-6)).clamp(max=1.0) ** POWER
 
-    def _follow(self, opinion: Prediction, ratio: Tensor, group: Tensor, known: Tensor | None) -> None:
+    def _follow(self, prediction: Prediction, ratio: Tensor, group: Tensor, known: Tensor | None) -> None:
         # Sums over a mask: index_add would add in any order on a GPU, and a product would lose digits in autocast.
         member = group[:, None] == torch.arange(len(self.sums), device=group.device)
         if known is not None:
             member = member & known[:, None]
         none = torch.zeros_like(ratio)
-        objected, again = (none if flag is None else flag for flag in (opinion.objected, opinion.again))
+        objected, again = (none if flag is None else flag for flag in (prediction.objected, prediction.again))
         counted = torch.stack([torch.ones_like(ratio), ratio, objected.to(ratio.dtype), again.to(ratio.dtype)], 1)
         batch = torch.where(member[:, :, None], counted[:, None, :], 0.0).sum(0).to(self.sums.dtype)
         self.sums.mul_(torch.exp2(-batch[:, :1] / HALF_LIFE)).add_(batch)
@@ -107,7 +108,7 @@ class ClassNoise(Resizable):
         return self._between(WAVERING, FIRM)
 
     def firmness(self) -> Tensor:
-        """(classes,) how much of a claim that a label is wrong holds after training, by how firm the objections are."""
+        """(classes,) the factor of p(wrong) after training, from how firm the objections are."""
         return self._between(HOLLOW, SOLID)
 
     def _between(self, low: float, high: float) -> Tensor:

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from ..core.aggregates import RankWeights
 from ..core.ranges import Rank, RankedRange
 from .auto import AutoCut, has_classes
 from .cuts import LAM, LAM_HAT, counts_in_batch, cut_weights, open_cut, weighted_sum
 from .functional import select_in_batch, tkml
 from .protect import ClassGuard, weights_inside_classes
+from .rank_aggregates import group_weights, rank_weighted_mean
 from .stream import StreamingCuts
 
 if TYPE_CHECKING:
@@ -58,11 +60,20 @@ class AoRRLoss(nn.Module):
     ignore_index : int, optional
         Losses whose target (the second argument) is this are neither ranked nor counted; give it to `base` as well,
         for example `nn.CrossEntropyLoss(reduction="none", ignore_index=-100)`. Not for m="auto".
+    aggregate : None, "worst-group", "group-cvar" or RankWeights, default=None
+        None is the ranked range. "worst-group" is the largest mean loss over the groups of the batch, "group-cvar" the
+        mean over the worst `group_share` of them, after each group has lost the share m of its samples; call the loss
+        with `groups=`, one integer per sample. `RankWeights(...)` weighs losses by rank; m and k are then left out.
+    group_share : float, default=0.5
+        The share of the groups that "group-cvar" counts, at least one group.
+    groups : Tensor of int of shape (n_samples,), optional
+        The group of each sample of the data set, for calls with `index=` instead of `groups=`; "worst-group" unless
+        `aggregate` says otherwise.
 
     Notes
     -----
     An empty batch gives 0, and a batch too small for its fractions keeps one loss. After a call `lam`, `lam_hat` and
-    `last_weights` tell the cuts and weights of that batch. Tracked cuts, the memory and the count of warm-up batches
+    `last_weights` hold the cuts and weights of that batch. Tracked cuts, the memory and the count of warm-up batches
     change in training mode only and are part of the state_dict.
 
     Examples
@@ -92,8 +103,16 @@ class AoRRLoss(nn.Module):
         total_batches: int | None = None,
         n_samples: int | None = None,
         ignore_index: int | None = None,
+        aggregate: str | RankWeights | None = None,
+        group_share: float = 0.5,
+        groups: Tensor | None = None,
     ) -> None:
         super().__init__()
+        self.aggregate = "worst-group" if aggregate is None and groups is not None else aggregate
+        self.group_share = group_share
+        self.sample_groups: Tensor | None
+        self.register_buffer("sample_groups", None if groups is None else torch.as_tensor(groups), persistent=False)
+        _check_aggregate(self.aggregate, group_share, m, k, ranking, group, ignore_index)
         if ignore_index is not None and m == "auto":
             raise ValueError(
                 f"m='auto' remembers samples and ignores none, got ignore_index={ignore_index}; take them out first, "
@@ -197,6 +216,8 @@ class AoRRLoss(nn.Module):
         return self._last[what]
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        if self.aggregate is not None:
+            return self._other_aggregate(args, kwargs)
         auto, base, index = self.auto, self.base, None  # once: to look up a submodule costs more than a branch
         if auto is not None:
             args, index = _split_index(args, kwargs, base is None)
@@ -215,6 +236,28 @@ class AoRRLoss(nn.Module):
         if self.warmup and self.training:
             self.batches += 1
         return value
+
+    def _other_aggregate(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+        """The value over groups, or by weights of ranks."""
+        groups, index = kwargs.pop("groups", None), kwargs.pop("index", None)
+        losses = args[0] if self.base is None else self.base(*args, **kwargs)
+        flat = losses.reshape(-1)
+        self._last.clear()
+        self._last["losses"] = losses.detach()
+        if self.warmup and self.training:
+            self.batches += 1
+            if int(self.batches) <= self.warmup:
+                return flat.mean()
+        if isinstance(self.aggregate, RankWeights):
+            return rank_weighted_mean(flat, self.aggregate)
+        if groups is None and index is not None and self.sample_groups is not None:
+            groups = self.sample_groups[index]
+        if groups is None:
+            raise ValueError(f"aggregate={self.aggregate!r} needs the group of each sample; pass groups= to the call")
+        worst = self.group_share if self.aggregate == "group-cvar" else 0.0
+        weights = group_weights(flat, torch.as_tensor(groups, device=flat.device).reshape(-1), self._keep.m, worst)
+        self._last["weights"] = weights / weights.max().clamp_min(1e-300) if len(weights) else weights
+        return (weights.to(flat.dtype) * flat).sum()
 
     def _without_ignored(self, losses: Tensor, shape: torch.Size, args: tuple[Any, ...], ignore_index: int) -> Tensor:
         """The value of the losses that count; how many there are is known to the device, and this waits for it."""
@@ -273,6 +316,24 @@ class AoRRLoss(nn.Module):
 
     def extra_repr(self) -> str:
         return f"m={self.m!r}, k={self.k!r}, ranking={self.ranking!r}, warmup={self.warmup}"
+
+
+def _check_aggregate(
+    aggregate: Any, group_share: float, m: Any, k: Any, ranking: str, group: Any, ignore_index: int | None
+) -> None:
+    """Raise an error if the aggregate is unknown or contradicts the other parameters."""
+    if aggregate is None:
+        return
+    if not isinstance(aggregate, RankWeights) and aggregate not in ("worst-group", "group-cvar"):
+        raise ValueError(f"aggregate must be None, 'worst-group', 'group-cvar' or RankWeights(...), got {aggregate!r}")
+    given = {"m": m if m == "auto" or (isinstance(aggregate, RankWeights) and m != 0) else None}
+    given |= {"k": None if k == 1.0 else k, "ranking": None if ranking == "batch" else ranking}
+    given |= {"group": group, "ignore_index": ignore_index}
+    wrong = [f"{name}={value!r}" for name, value in given.items() if value is not None]
+    if wrong:
+        raise ValueError(f"aggregate={aggregate!r} works on one batch; leave out {', '.join(wrong)}")
+    if not 0.0 < group_share <= 1.0:
+        raise ValueError(f"group_share must be in (0, 1], a share of the groups, got {group_share!r}")
 
 
 def _batches(warmup: int | float, total: int | None) -> int:

@@ -1,8 +1,9 @@
 """Which training labels are wrong: the memory of a training run, judged by the flip model of `find_label_issues`.
 
 The network was trained on the labels it is asked about, so it is surer of itself than it should be, most of all where
-right labels of hard images were cut by mistake. What tells is how often it repeats its objections: the probability that
-a label is wrong is that of the flip model times the firmness of the objections to its class (`ClassNoise.firmness`).
+right labels of hard images were cut by mistake. The evidence is how often it repeats its objections: the probability
+that a label is wrong is that of the flip model times the firmness of the objections to its class
+(`ClassNoise.firmness`).
 """
 
 from __future__ import annotations

@@ -168,6 +168,7 @@ def _rounded(row: Row) -> Row:
 
 
 def as_json(content: Any) -> str:
+    """Values as indented JSON text."""
     return json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 

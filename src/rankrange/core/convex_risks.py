@@ -1,0 +1,128 @@
+"""Convex functions of the losses that are the largest q . s over a polytope of weights, and their smoothed versions.
+
+`RowRisk` weighs rows by rank, `GroupRisk` weighs the mean losses of groups by rank. Both give exact values with their
+weights, and for a width above 0 a smooth function below with weights that lie in the same polytope: these prove a lower
+bound on the minimum. What their second derivative adds to that of the losses is `bend`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from .arrays import Array
+from .rank_weights import Smoothed, Spectrum
+
+_ROWS = 4096  # rows that are made dense at a time
+
+
+@dataclass(frozen=True, eq=False)
+class RowRisk:
+    """The mean of the losses with convex weights by rank, times a factor."""
+
+    spectrum: Spectrum
+    mass: Array | None = None
+    factor: float = 1.0
+
+    def exact(self, s: Array) -> tuple[float, Array]:
+        """The value and the weights q (n,), which sum to the factor."""
+        q = self.factor * self.spectrum.weights(s, self.mass)
+        return float(q @ s), q
+
+    def smoothed(self, s: Array, width: float) -> Smoothed:
+        """The same with weights that change smoothly over losses within `width`."""
+        found = self.spectrum.smoothed(s, width, self.mass)
+        return Smoothed(self.factor * found.value, self.factor * found.weights, found.blocks)
+
+    def bend(self, design: Any, slope: Array, blocks: Array, width: float) -> Array:
+        """sum over rows and columns of (dq_i / ds_j) g_i g_j' (p, p), where g_i = slope_i x_i."""
+        p = np.full(len(slope), 1.0 / len(slope)) if self.mass is None else self.mass / float(self.mass.sum())
+        sizes = np.bincount(blocks)
+        shared = sizes[blocks] > 1
+        if not shared.any():
+            return np.zeros((design.p, design.p))
+        rows = np.flatnonzero(shared & (p > 0))
+        _, block = np.unique(blocks[rows], return_inverse=True)
+        inside = sp.csr_matrix((p[rows] * slope[rows], (block, rows)), shape=(block.max() + 1, design.n))
+        means = _times(inside, design) / np.bincount(block, weights=p[rows])[:, None]
+        total = np.zeros((design.p, design.p))
+        for start in range(0, len(rows), _ROWS):  # centred before they are squared: the sums would cancel
+            some = slice(start, start + _ROWS)
+            apart = _scaled(design, rows[some], slope[rows[some]]) - means[block[some]]
+            total += (p[rows[some]][:, None] * apart).T @ apart
+        return (self.factor / width) * total
+
+
+@dataclass(frozen=True, eq=False)
+class GroupRisk:
+    """The mean losses of groups, weighted by their rank among the groups; each row counts with its cap."""
+
+    spectrum: Spectrum
+    groups: Array
+    caps: Array
+
+    @cached_property
+    def sizes(self) -> Array:
+        """The mass that is left of each group."""
+        return np.bincount(self.groups, weights=self.caps)
+
+    @cached_property
+    def present(self) -> Array:
+        """The groups of which something is left."""
+        return np.flatnonzero(self.sizes > 0)
+
+    def means(self, s: Array) -> Array:
+        """The mean loss of each group that is present."""
+        return (np.bincount(self.groups, weights=self.caps * s)[self.present]) / self.sizes[self.present]
+
+    def exact(self, s: Array) -> tuple[float, Array]:
+        """The value and the weights q (n,), which sum to 1."""
+        means = self.means(s)
+        share = self.spectrum.weights(means)
+        return float(share @ means), self._spread(share)
+
+    def smoothed(self, s: Array, width: float) -> Smoothed:
+        """The same with group weights that change smoothly over mean losses within `width`."""
+        found = self.spectrum.smoothed(self.means(s), width)
+        return Smoothed(found.value, self._spread(found.weights), found.blocks)
+
+    def bend(self, design: Any, slope: Array, blocks: Array, width: float) -> Array:
+        """What the change of the group weights adds to the second derivative (p, p)."""
+        place = np.zeros(len(self.sizes), dtype=np.intp)
+        place[self.present] = np.arange(len(self.present))
+        share = np.divide(self.caps, self.sizes[self.groups], out=np.zeros(len(self.caps)), where=self.caps > 0)
+        own = sp.csr_matrix(
+            (share * slope, (place[self.groups], np.arange(len(slope)))), (len(self.present), len(slope))
+        )
+        gradients = _times(own, design)
+        p, total = 1.0 / len(self.present), np.zeros((design.p, design.p))
+        for block in np.unique(blocks):
+            some = gradients[blocks == block]
+            some = some - some.mean(axis=0)
+            total += p * some.T @ some
+        return total / width
+
+    def _spread(self, share: Array) -> Array:
+        by_group = np.zeros(len(self.sizes))
+        by_group[self.present] = share / self.sizes[self.present]
+        return by_group[self.groups] * self.caps
+
+
+def _scaled(design: Any, rows: Array, slope: Array) -> Array:
+    """The rows of [X, 1], each times its slope, as a dense array."""
+    block = design.X[rows]
+    block = (block.toarray() if sp.issparse(block) else block) * slope[:, None]
+    return np.column_stack([block, slope]) if design.fit_intercept else np.asarray(block, dtype=np.float64)
+
+
+def _times(left: Any, design: Any) -> Array:
+    """left [X, 1] as a dense array."""
+    product = left @ design.X
+    product = product.toarray() if sp.issparse(product) else np.asarray(product, dtype=np.float64)
+    if not design.fit_intercept:
+        return product
+    return np.column_stack([product, np.asarray(left.sum(axis=1)).ravel()])

@@ -1,0 +1,245 @@
+"""Weights by rank: spectral risks, extremiles, trimmed and winsorised means, as one function of the rank share.
+
+Everything is the cumulative weight W(u) of the largest share u of the values: W(0) = 0, W(1) = 1, nondecreasing. A row
+that covers the rank shares from a to b gets W(b) - W(a), so that a weight of 2 equals the row twice, and values that
+tie share what their ranks get together. W is kept as a `Spectrum`, linear between knots. If W is concave, larger losses
+weigh more and the weighted mean is a convex function of the losses: the largest value of q . s over the q that the
+spectrum majorises. Any other W is a difference of two such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import isotonic_regression
+
+from .arrays import Array
+
+# Cells in which a function of the rank share is integrated, and the Gauss-Legendre points in each.
+_CELLS, _POINTS = 4096, 4
+# Rounding of a rank share such as m / n, and of a density that should not rise.
+_ROUNDING = 1e-12
+
+
+class Smoothed(NamedTuple):
+    """A smoothed weighted mean: its value, its gradient `weights`, and the blocks of values that share weights."""
+
+    value: float
+    weights: Array
+    blocks: Array  # the block of each value; a value alone in its block does not change its weight
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    """A cumulative weight by rank share, linear between knots.
+
+    Parameters
+    ----------
+    knots : ndarray of shape (J + 1,)
+        Rank shares from 0 to 1, rising.
+    cumulative : ndarray of shape (J + 1,)
+        The weight of the largest share of the values, from 0 to 1 and nondecreasing.
+    """
+
+    knots: Array
+    cumulative: Array
+
+    @cached_property
+    def density(self) -> Array:
+        """The weight per share of each piece (J,)."""
+        return np.diff(self.cumulative) / np.diff(self.knots)
+
+    @property
+    def convex(self) -> bool:
+        """Whether no smaller loss weighs more than a larger one."""
+        return bool((np.diff(self.density) <= _ROUNDING * max(1.0, float(self.density.max()))).all())
+
+    def weights(self, values: Array, mass: Array | None = None) -> Array:
+        """Weights of the values (n,) that sum to 1; ties share in proportion to their mass."""
+        order, cell, p = self._cells(values, mass)
+        first = np.flatnonzero(np.append(True, np.diff(values[order]) != 0))
+        group = np.cumsum(np.append(False, np.diff(values[order]) != 0))
+        total = np.add.reduceat(p, first)
+        share = np.divide(np.add.reduceat(cell, first), total, out=np.zeros(len(first)), where=total > 0)
+        out = np.empty(len(values))
+        out[order] = share[group] * p
+        return out
+
+    def smoothed(self, values: Array, width: float, mass: Array | None = None) -> Smoothed:
+        """The largest q . s - width / 2 * (variance of the densities of q) over all q that a convex spectrum majorises.
+
+        The maximum is a projection, by isotonic regression along the order of the values.
+        """
+        order, cell, p = self._cells(values, mass)
+        seen = p > 0
+        order, cell, p = order[seen], cell[seen], p[seen]
+        s = values[order]
+        edges = isotonic_regression(s / width - cell / p, weights=p, increasing=False).blocks
+        # Within a block the densities differ as the values do, and their mean is that of the ranks.
+        sizes, share = np.diff(edges), np.add.reduceat(p, edges[:-1])
+        level, middle = (np.add.reduceat(x, edges[:-1]) / share for x in (cell, p * s))
+        density = np.maximum((s - np.repeat(middle, sizes)) / width + np.repeat(level, sizes), 0.0)
+        q = density * p
+        value = float(q @ s) - 0.5 * width * float(p @ (density - 1.0) ** 2)
+        weights, blocks = np.zeros(len(values)), np.full(len(values), len(values))
+        weights[order], blocks[order] = q, np.repeat(np.arange(len(sizes)), sizes)
+        return Smoothed(value, weights, blocks)
+
+    def split(self) -> tuple[tuple[float, Spectrum], tuple[float, Spectrum] | None]:
+        """Two convex spectra with factors whose difference this one is; None as the second if this one is convex."""
+        if self.convex:
+            return (1.0, self), None
+        rises = np.maximum(np.diff(self.density), 0.0)
+        lower = np.append(np.cumsum(rises[::-1])[::-1], 0.0)  # what still has to be gained by smaller losses
+        return self._of(self.density + lower), self._of(lower)
+
+    def _of(self, density: Array) -> tuple[float, Spectrum]:
+        total = np.append(0.0, np.cumsum(density * np.diff(self.knots)))
+        return float(total[-1]), Spectrum(self.knots, total / total[-1])
+
+    def _cells(self, values: Array, mass: Array | None) -> tuple[Array, Array, Array]:
+        """The values from the largest to the smallest, the weight of each one's ranks, and its share of the mass."""
+        order = np.argsort(-values, kind="stable")
+        p = np.full(len(values), 1.0 / len(values)) if mass is None else mass[order] / float(mass.sum())
+        edges = np.append(0.0, np.cumsum(p))
+        edges[-1] = 1.0
+        return order, np.diff(np.interp(edges, self.knots, self.cumulative)), p
+
+
+# ---- names -----------------------------------------------------------------------------------------------------------
+
+Cumulative = Callable[[Array], Array]
+
+
+def _extremile(tau: float = 0.9) -> Cumulative:
+    """The expected maximum of r independent values where r = log(1/2) / log(tau), or minimum for tau below 1/2."""
+    _check("tau", tau, 0.0, 1.0)
+    if tau >= 0.5:
+        r = np.log(0.5) / np.log(tau)
+        return lambda u: 1.0 - (1.0 - u) ** r
+    r = np.log(0.5) / np.log1p(-tau)
+    return lambda u: u**r
+
+
+def _exponential(rate: float = 5.0) -> Cumulative:
+    """The exponential spectral risk: the density falls as exp(-rate u)."""
+    _check("rate", rate, 0.0, np.inf)
+    return lambda u: np.expm1(-rate * u) / np.expm1(-rate)
+
+
+def _superquantiles(alphas: Any = (0.1,), weights: Any = None) -> Spectrum:
+    """A mixture of the means of the largest shares `alphas` (CVaR), equally weighted unless weights are given."""
+    shares = np.atleast_1d(np.asarray(alphas, dtype=np.float64))
+    parts = np.ones(len(shares)) if weights is None else np.asarray(weights, dtype=np.float64)
+    if shares.ndim != 1 or not len(shares) or not ((shares > 0) & (shares <= 1)).all():
+        raise ValueError(f"alphas must be shares in (0, 1], got {alphas!r}")
+    if parts.shape != shares.shape or not (np.isfinite(parts) & (parts >= 0)).all() or parts.sum() == 0:
+        raise ValueError(f"weights must be one number >= 0 per alpha and not all 0, got {weights!r}")
+    knots = np.unique(np.concatenate([[0.0, 1.0], shares]))
+    cumulative = (parts / parts.sum()) @ np.minimum(knots[None, :] / shares[:, None], 1.0)
+    return Spectrum(knots, cumulative)
+
+
+def _trimmed(m: float = 0.1, k: float = 1.0) -> Spectrum:
+    """The ranked range: equal weights between the rank shares m and k."""
+    _check_range(m, k)
+    knots = np.unique([0.0, m, k, 1.0])
+    return Spectrum(knots, np.clip((knots - m) / (k - m), 0.0, 1.0))
+
+
+def _winsorised(m: float = 0.1, k: float = 1.0) -> Cumulative:
+    """Values beyond the rank shares m and k are replaced by the last one within."""
+    _check_range(m, k)
+    return lambda u: np.where(u >= k - _ROUNDING, 1.0, np.where(u <= m + _ROUNDING, 0.0, u)) * (u > 0)
+
+
+def _close(center: float = 0.5, width: float = 0.2) -> Spectrum:
+    """Equal weights on a `width` of ranks around the rank share `center`, moved inside [0, 1]."""
+    _check("width", width, 0.0, 1.0, closed=True)
+    if not 0.0 <= center <= 1.0:
+        raise ValueError(f"center must be a rank share in [0, 1], got {center!r}")
+    m = min(max(center - width / 2, 0.0), 1.0 - width)
+    return _trimmed(m, min(m + width, 1.0))
+
+
+NAMES: dict[str, Callable[..., Spectrum | Cumulative]] = {
+    "extremile": _extremile,
+    "exponential": _exponential,
+    "superquantile": _superquantiles,
+    "trimmed": _trimmed,
+    "winsorised": _winsorised,
+    "close-k": _close,
+}
+
+
+def _check(name: str, value: Any, low: float, high: float, *, closed: bool = False) -> None:
+    if isinstance(value, bool) or not low < value or not (value <= high if closed else value < high):
+        raise ValueError(f"{name} must be in ({low:g}, {high:g}{']' if closed else ')'}, got {value!r}")
+
+
+def _check_range(m: float, k: float) -> None:
+    if not 0.0 <= m < k <= 1.0:
+        raise ValueError(f"need rank shares 0 <= m < k <= 1, got m={m!r}, k={k!r}")
+
+
+# ---- from what users give --------------------------------------------------------------------------------------------
+
+
+def spectrum_source(weights: Any, params: dict[str, Any]) -> Spectrum | Cumulative:
+    """A name with its parameters, an array of weights by rank, or a function of the rank share, checked."""
+    if isinstance(weights, str):
+        if weights not in NAMES:
+            raise ValueError(f"weights must be one of {', '.join(map(repr, NAMES))}, got {weights!r}")
+        try:
+            return NAMES[weights](**params)
+        except TypeError as error:
+            raise TypeError(f"the weights {weights!r} do not take {sorted(params)}: {error}") from error
+    if params:
+        raise TypeError(f"parameters go with named weights, got {sorted(params)} beside {type(weights).__name__}")
+    return _of_function(weights) if callable(weights) else _of_array(weights)
+
+
+def on_ranks(source: Spectrum | Cumulative, total: float) -> Spectrum:
+    """The spectrum for a total mass: a cumulative function is kept on one cell for each unit of mass."""
+    if isinstance(source, Spectrum):
+        return source
+    knots = np.linspace(0.0, 1.0, max(1, round(total)) + 1)
+    cumulative = np.asarray(source(knots), dtype=np.float64)
+    cumulative[[0, -1]] = 0.0, 1.0
+    return Spectrum(knots, cumulative)
+
+
+def _of_array(weights: Any) -> Spectrum:
+    given = np.asarray(weights, dtype=np.float64)
+    if given.ndim != 1 or not len(given):
+        raise ValueError(f"weights by rank must have shape (n,), got shape {given.shape}")
+    _check_weights(given)
+    return Spectrum(np.linspace(0.0, 1.0, len(given) + 1), np.append(0.0, np.cumsum(given)) / given.sum())
+
+
+def _of_function(function: Callable[[Array], Any]) -> Spectrum:
+    """Means over small cells: the integral, and the same for any number of values."""
+    knots = np.linspace(0.0, 1.0, _CELLS + 1)
+    points, parts = np.polynomial.legendre.leggauss(_POINTS)
+    places = knots[:-1, None] + (points + 1.0) * (0.5 / _CELLS)
+    density = np.asarray(function(places.ravel()), dtype=np.float64)
+    if density.shape != (places.size,):
+        raise ValueError(
+            f"a function of the rank share must return one weight per share, got shape {density.shape} for "
+            f"{places.size} shares; use NumPy functions of u"
+        )
+    _check_weights(density)
+    total = np.append(0.0, np.cumsum(density.reshape(places.shape) @ parts))
+    return Spectrum(knots, total / total[-1])
+
+
+def _check_weights(weights: Array) -> None:
+    if not np.isfinite(weights).all() or weights.min() < 0 or weights.max() == 0:
+        raise ValueError(
+            "weights by rank must be finite, >= 0 and not all 0, got values from "
+            f"{weights.min():g} to {weights.max():g}"
+        )
