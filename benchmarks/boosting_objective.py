@@ -7,8 +7,8 @@ Tables, noise and splits are those of any_model.py, with at most 500 training ro
 - plain, clean: LightGBM on the labels as they are, and on the true ones.
 - objective known m: `lightgbm_objective(m)` with m the true share of wrong labels; objective m=.2: without knowing it.
 - classifier: RankedRangeClassifier(LGBMClassifier()), which chooses m itself.
-The share regained is (method - plain) / (clean - plain) as a ratio of sums over cells. Times are core seconds in units of
-the plain fit.
+The share regained is (method - plain) / (clean - plain) as a ratio of sums over cells. Times are core seconds in units
+of the plain fit.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def summary() -> None:
         parts = []
         for method in METHODS[2:]:
             gain = sum(float(r[method]) - float(r["plain"]) for r in found)
-            parts.append(f"{method} {gain / len(found):+.2f} points" if cell[:4] == "none" else f"{method} {100 * gain / gap:.0f}")
+            said = f"{gain / len(found):+.2f} points" if cell[:4] == "none" else f"{100 * gain / gap:.0f}"
+            parts.append(f"{method} {said}")
         print(f"{cell} (gap {gap / len(found):.1f}): {'; '.join(parts)}")
     for method in METHODS[2:]:
         ratios = [float(r[f"{method} seconds"]) / max(float(r["plain seconds"]), 1e-3) for r in rows]

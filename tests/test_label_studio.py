@@ -434,3 +434,27 @@ def test_settings_name_every_label_and_field(audited):
     settings = argilla.argilla_settings(audit.target.names, "classes")
     assert settings["questions"][0]["labels"] == [*audit.target.names, "drop this row"]
     assert {field["name"] for field in settings["fields"]} == set(audit.to_argilla(1)[0]["fields"])
+
+
+def test_an_audit_learns_from_an_export(audited, tmp_path, capsys):
+    path, audit = audited
+    tasks = annotated(audit.to_label_studio(3).tasks, lambda task: [(1, other(task))])
+    export = write(tmp_path / "export.json", tasks)
+    words = ["audit", str(path), "--target", "label", "--models", "linear", "--quiet", "--json", "--decisions"]
+    assert cli.main([*words, str(export)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert "3 suspects were wrong, 0 were right" in found["review"][0]
+    assert not {suspect.row for suspect in audit.suspects(3)} & {suspect["row"] for suspect in found["suspects"]}
+
+
+@pytest.mark.parametrize("words", [["label-studio=a.xml"], ["prodigy=a.json"], ["argilla="]])
+def test_a_tool_needs_a_file_of_json(audited, words, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["audit", str(audited[0]), "--target", "label", "--export", *words])
+    assert "label-studio=FILE.json" in capsys.readouterr().err
+
+
+def test_a_tool_is_named_once(audited, tmp_path, capsys):
+    twice = [word for name in "ab" for word in ("--export", f"argilla={tmp_path / name}.json")]
+    assert cli.main(["audit", str(audited[0]), "--target", "label", *twice]) == 2
+    assert "once" in capsys.readouterr().err

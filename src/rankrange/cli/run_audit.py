@@ -89,7 +89,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument_group("what was decided before"),
         "--decisions",
         metavar="CSV",
-        help="decisions from the page of an earlier audit: these rows are no suspects, and the others learn from them",
+        help="decisions from the page of an earlier audit, or an export of a review tool (.json): these rows are no "
+        "suspects, and the others learn from them",
     )
     _add_reading(parser.add_argument_group("how to read the file"))
     _add_running(parser.add_argument_group("how to run"))
@@ -98,8 +99,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _export(text: str) -> tuple[str, Path]:
     """A review tool and the file for it, from the command line."""
     tool, _, path = text.partition("=")
-    if tool not in ("label-studio", "argilla") or not path:
-        raise argparse.ArgumentTypeError(f"must be label-studio=FILE or argilla=FILE, got {text!r}")
+    if tool not in ("label-studio", "argilla") or not path.lower().endswith(".json"):
+        raise argparse.ArgumentTypeError(f"must be label-studio=FILE.json or argilla=FILE.json, got {text!r}")
     return tool, Path(path)
 
 
@@ -160,13 +161,14 @@ def run(arguments: argparse.Namespace) -> int:
     """Audit the file, write what was asked for, print the findings, and return the exit code."""
     outputs, source = _checked(arguments)
     # Imported only now: errors in the file are reported at once.
-    from ..audit.decisions import read_decisions
-    from ..audit.exchange import export_contents
+    from ..audit.exchange import export_contents, read_reviews
     from ..audit.export import CLEAN_IF, check_relabel, contents_of
     from ..audit.from_file import audit_source, can_be_read_out_of_core
+    from ..audit.reviewers import merge_decisions
     from ..tables.write import write_whole
 
-    decisions = None if arguments.decisions is None else read_decisions(arguments.decisions)
+    reviews = None if arguments.decisions is None else read_reviews([arguments.decisions])
+    decisions = None if reviews is None else merge_decisions(reviews).decisions
     how = {"relabel": arguments.clean_how == "relabel", "clean_if": arguments.clean_if or CLEAN_IF}
     with Progress(quiet=arguments.quiet) as progress:
         options = {
@@ -213,6 +215,9 @@ def _checked(arguments: argparse.Namespace) -> tuple[dict[str, Path], Source]:
 
     places = {f"--{name}": getattr(arguments, name) for name in ("report", "out", "clean", "model", "problems")}
     outputs = {option: path for option, path in places.items() if path is not None}
+    tools = [tool for tool, _ in arguments.export]
+    if len(set(tools)) < len(tools):
+        raise UserError(f"--export names each tool once, got {tools[-1]} again; leave one of them out")
     outputs.update({f"--export {tool}": path for tool, path in arguments.export})
     read = ["the file that is read"] + [f"file {i} that is read" for i in range(2, len(arguments.file) + 1)]
     inputs = {**dict(zip(read, arguments.file, strict=True)), "the decisions": arguments.decisions}

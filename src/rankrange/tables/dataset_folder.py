@@ -44,8 +44,8 @@ def load_folder(folder: Path) -> Any:
     files = sorted(folder.glob("*.parquet")) or sorted((folder / "data").glob("*.parquet"))
     if not files:
         raise UserError(
-            f"a file or a saved data set is needed, got the folder {folder} without state.json or Parquet files; name "
-            "a file in it"
+            "a table is a file, or a folder with state.json (a saved data set) or Parquet files, got the folder "
+            f"{folder}; name a file in it"
         )
     import pyarrow
     import pyarrow.parquet

@@ -17,6 +17,7 @@ from .token_module import LinearAoRRLoss
 
 __all__ = ["hugging_face_callback", "lightning_callback", "loss_figures"]
 
+
 def loss_figures(criterion: Any, *, suspects: bool = False) -> dict[str, float]:
     """What a loss did in the last batch, as numbers for a logger.
 
@@ -30,9 +31,9 @@ def loss_figures(criterion: Any, *, suspects: bool = False) -> dict[str, float]:
     Returns
     -------
     dict of str to float
-        "kept" (share of the last batch); with a given m "cut" (losses above it were dropped; left out if infinite); with
-        m="auto" "share" (estimated share of wrong labels, the mean over classes), "share_0" and so on (of each class),
-        and "suspects".
+        "kept" (share of the last batch); with a given m "cut" (losses above it were dropped; left out if infinite);
+        with m="auto" "share" (estimated share of wrong labels, the mean over classes), "share_0" and so on (of each
+        class), and "suspects".
 
     Examples
     --------
