@@ -3,10 +3,10 @@
 **Likelihood.** The members of an ensemble are mixed with the weights under which the given labels are most likely. Rows
 that the mixture predicts to be of class c have the label c with a probability that rises with the confidence of the
 prediction (`reliability`): what is missing at low confidence is overlap of the classes, and what is missing at any
-confidence, however high, is label noise. This makes the two identifiable: classes that overlap have a reliability
+confidence, however high, is label noise. That is how the two are told apart: classes that overlap have a reliability
 curve with a slope, and noise adds a floor under the errors. Confidence is measured in two ways, by the margin of the
-predicted class over the next one and by the rank of that margin among the rows of the class. Margins contain how
-certain the models are; ranks are not affected by models that have learnt how noisy the labels are.
+predicted class over the next one and by the rank of that margin among the rows of the class: margins know how certain
+the models are, ranks cannot be spoilt by models that have learnt how noisy the labels are.
 
 **Prior** (`NoisePrior`). No label is wrong; or all classes share one rate; or each class has a rate of its own, often
 zero. Steepness of the curves is similar among the classes of one table, so that a single class with a floor stands out.
@@ -29,7 +29,7 @@ from scipy.special import log_softmax, logsumexp, ndtr, softmax
 from ..core.arrays import Array
 from .reliability import CurvePrior, Curves, Groups, fit_curves
 
-# Grid of noise rates of a class: dense where the posterior of a clean table has its mass.
+# Rates of wrong labels of a class that are tried: dense where the posterior of a clean table has its mass.
 RATES = np.array([0, 3, 10, 20, 35, 50, 75, 100, 130, 160, 200, 240, 280, 330, 380, 440, 500, 560]) / 1000.0
 # A rate nearer than this (as a factor) to that of labels drawn at random leaves nothing to learn from.
 _LARGEST = 0.95
@@ -49,7 +49,7 @@ _GRID_ERROR = 0.004
 
 @dataclass(frozen=True)
 class NoisePrior:
-    """The prior distribution, chosen by log loss on development tables.
+    """What is assumed before any label is seen, chosen by log loss on development tables.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class NoisePrior:
     rate_decay : float
         Density of rates falls as exp(-rate / rate_decay).
     uninformative : float
-        Probability that the predictions are uninformative about the labels: then no label is flagged.
+        Probability that the predictions say nothing about the labels: then no label can be called wrong.
     surprises : float
         Share of rows whose true class is not the predicted one, however confident the prediction.
     log_steepness, steepness_loss, log_steepness_sd : float
@@ -77,7 +77,7 @@ class NoisePrior:
     odds_power, rank_power : float
         Powers of the two likelihoods.
     direction_rows : float
-        Weight, in rows per class, of the assumption that a wrong label is equally often any other class.
+        Weight, in rows per class, of the assumption that a wrong label is any other class alike.
 
     Examples
     --------
@@ -122,7 +122,7 @@ class RowPosterior(NamedTuple):
 
 @dataclass(frozen=True)
 class LabelNoisePosterior:
-    """The posterior given the labels.
+    """What is known of the labels once they are seen.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ class LabelNoiseModel:
     Parameters
     ----------
     prior : NoisePrior
-        The prior distribution.
+        What is assumed before any label is seen.
 
     Examples
     --------
@@ -376,7 +376,7 @@ class _Hypotheses(NamedTuple):
 
     @classmethod
     def of(cls, prior: NoisePrior, evidence: _Evidence) -> _Hypotheses:
-        """Prior times evidence. If the predictions are unrelated to the labels, nothing is known of errors."""
+        """Prior times evidence. If labels have nothing to do with the predictions, nothing is known of errors."""
         some, seen = 1.0 - prior.no_error, 1.0 - prior.uninformative
         with np.errstate(divide="ignore"):
             log_shared, log_own = (np.log(part) for part in prior.rates(len(evidence.own)))
@@ -401,7 +401,7 @@ class _Hypotheses(NamedTuple):
         return float(self.kinds[0] + self.kinds[2] * self.own[:, 0].prod())
 
     def interval(self, rule: _Rule, P: Array, codes: Array, mass: Array, share: float) -> tuple[float, float]:
-        """The middle 95% of the posterior of the share; 3 of n labels may always be wrong without any evidence."""
+        """The middle 95% of the posterior of the share; 3 of n labels may always be wrong unseen."""
         predicted, n, weights = P.argmax(axis=1), float(mass.sum()), self.weights
         by_rate, part = np.zeros(self.own.shape), np.bincount(predicted, weights=mass, minlength=len(self.own)) / n
         for label in np.flatnonzero(part).tolist():
@@ -452,7 +452,7 @@ class _Evidence(NamedTuple):
     unrelated: float
 
     def halved(self) -> _Evidence:
-        """Half of the evidence, for intervals: it allows for a model that is only approximately right."""
+        """Half of the evidence: what an interval is made of that allows for a model that is not quite right."""
         return _Evidence(0.5 * self.shared, 0.5 * self.own, 0.5 * self.constant, 0.5 * self.unrelated)
 
 
@@ -518,9 +518,9 @@ def _rank_evidence(
 
 
 def _usual_steepness(prior: NoisePrior, groups: Groups, low: Array, high: Array) -> Array:
-    """(rates,): the expected log steepness of a class. The more rows of it are hard, the less confidence matters.
+    """(rates,): the expected log steepness of a class. The more rows of it are hard, the less confidence says.
 
-    The share of hard rows is the share of contradictions that wrong labels do not explain.
+    How many are hard is what contradictions are left when those by wrong labels are taken away.
     """
     contradicted = groups.disagree.sum() / max(groups.agree.sum() + groups.disagree.sum(), 1e-300)
     hard = np.clip((contradicted - high) / np.maximum(1.0 - low - high, 1.0 - _LARGEST), 0.0, 1.0)

@@ -6,8 +6,8 @@ A row that is predicted to be of class c has the label c with probability
 
 where s is its confidence, p(s) the probability that c is its true class, `high` the rate at which labels of true class
 c are wrong, and `low` the rate at which labels of other classes become c. The share d of surprises, which no column
-explains, bounds the evidence of a single label. All hypotheses about `high` are fitted together by damped Newton steps;
-the evidence of each integrates a and b out by Laplace's method.
+explains, bounds what one label can say. All hypotheses about `high` are
+fitted together by damped Newton steps; the evidence of each integrates a and b out by Laplace's method.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scipy.special import expit
 
 from ..core.arrays import Array
 
-# A curve has two parameters, so grouping rows of similar confidence into this many groups loses no precision.
+# Two parameters per curve: so many groups of rows of similar confidence lose nothing that a fit would notice.
 _GROUPS = 40
 _NEWTON_STEPS, _LEAST_GAIN = 40, 1e-3
 
@@ -33,7 +33,7 @@ class Groups(NamedTuple):
 
     @classmethod
     def of(cls, confidence: Array, agree: Array, weight: Array) -> Groups:
-        """Group rows by the order of their confidence; rows of equal confidence stay together if possible."""
+        """Group rows by the order of their confidence; rows of equal confidence stay together where they can."""
         order = np.argsort(confidence, kind="stable")
         first = np.unique(np.linspace(0, len(order), min(_GROUPS, len(order)) + 1).astype(np.intp)[:-1])
         total, agreeing = (np.add.reduceat(part[order], first) for part in (weight, weight * agree))
