@@ -65,18 +65,18 @@ class Decision(NamedTuple):
 
 @dataclass(frozen=True)
 class Decisions:
-    """Decisions about one table, and what the table was.
+    """Decisions about one table, with a fingerprint of that table.
 
     Parameters
     ----------
     target : list of str
-        The columns that were judged.
+        The target columns.
     task : str
         "classes", "numbers" or "labels".
     table : str
         A fingerprint of the table.
     made : list of Decision
-        In the order in which they are written.
+        The decisions, in file order.
     """
 
     target: list[str]

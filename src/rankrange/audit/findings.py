@@ -34,19 +34,20 @@ class Suspect(NamedTuple):
     rank : int
         1 for the most suspect.
     row : int or label
-        Its name: the label in the index of a data frame; in a file its number from 1 below the header; else from 0.
+        Its name: the label in the index of a data frame; in a file its number from 1 below the header; otherwise its
+        number from 0.
     given, suggested : str
         Its target, and the one that fits better.
     p_wrong : float
         The probability that the target is wrong.
     loss : float
-        Out of fold.
+        Its out-of-fold loss.
     action : str
         "relabel", "drop" or "look".
     why : str
         The reasons in words.
     residual : float or None
-        For numbers: given less expected, in the target's unit.
+        For a numeric target: given minus expected, in the target's unit.
     """
 
     rank: int
@@ -62,48 +63,48 @@ class Suspect(NamedTuple):
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit found. In a notebook it shows itself.
+    """The result of an audit. In a notebook it is displayed as a page.
 
     Parameters
     ----------
     name : str
-        Of the table.
+        Name of the table.
     n_rows : int
         Rows of the table, those without a target included.
     target : Target
-        What was to be predicted.
+        The target column and its values.
     result : TaskResult
-        What was found about each row: probabilities, losses, scores of both models, the fitted model.
+        Results for each row: probabilities, losses, scores of both models, the fitted model.
     columns : list of ColumnReport
-        What became of each column.
+        How each column was encoded.
     feature_columns : list of str
-        The column that each feature belongs to.
+        The column from which each feature was made.
     pipeline : sklearn.pipeline.Pipeline
         The robust model, which takes a table.
     settings : dict of str
-        How the audit was run, for the page.
+        The settings of the audit, as shown on the page.
     notes : list of str
-        What else a reader should know.
+        Further remarks for the reader.
     cells : dict of list of str
         The values of the suspects that are shown, by column.
     images : list of bytes
-        Of the suspects that are shown, where the columns are pixels.
+        Images of the suspects that are shown, if the columns are pixels.
     image_side : int
-        Their side in pixels; 0 where there are none.
+        Their side in pixels; 0 if there are none.
     seconds : float
-        How long it took.
+        Run time.
     row_problems : list of RowProblem
-        What is wrong with rows besides the target: far outside, repeated, entered together and off together.
+        Problems of rows apart from the target: outliers, repeated rows, rows entered together that deviate together.
     source : Source or Held
-        Where the rows are as they are written.
+        The rows as written in the file or table.
     row_names : RowNames
-        How rows are named.
+        The names of the rows.
     review : Review or None
-        Decisions of before, as they fit this table.
+        Earlier decisions, matched to this table.
     evidence : Evidence
-        What there is to see: reasons with values, nearest rows, pictures.
+        What is shown for each suspect: reasons with values, nearest rows, pictures.
     decided : dict of int to Decision
-        What was decided with `decide`, by the place of the row.
+        Decisions made with `decide`, by the position of the row.
 
     Examples
     --------

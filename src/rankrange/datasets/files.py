@@ -21,7 +21,7 @@ from sklearn.utils import Bunch
 
 
 class DataNotFoundError(FileNotFoundError):
-    """A data set is neither in the folder named nor available from OpenML; the message says what to do."""
+    """A data set is neither in the folder named nor available from OpenML; the message contains the remedy."""
 
 
 def bunch(name: str, data: Any, target: Any, features: Any, labels: Any, source: str, facts: str, **more: Any) -> Bunch:
