@@ -225,9 +225,9 @@ class RankWeights:
     weights : str, array_like or callable
         A name: "extremile" (tau), "exponential" (rate), "superquantile" (alphas, weights), "trimmed" (m, k),
         "winsorised" (m, k) or "close-k" (center, width), each with its parameters. Or an array of weights, that of the
-        largest loss first; for another number of rows it is stretched to that length. Or a function of the rank share u in (0, 1),
-        0 being the largest loss, which is integrated over the interval of each rank. Weights are finite and >= 0; only
-        their ratios matter.
+        largest loss first; for another number of rows it is stretched to that length. Or a function of the rank share u
+        in (0, 1), 0 being the largest loss, which is integrated over the interval of each rank. Weights are finite and
+        >= 0; only their ratios matter.
     **params
         The parameters of the named weights.
 
