@@ -178,7 +178,7 @@ def _off_together(x: Array, tests: int) -> list[tuple[int, int]]:
     centred = x - x.mean()
     order = max(
         0.0, float(centred[1:] @ centred[:-1]) / max(float(centred @ centred), 1e-12)
-    )  # 1 where rows are sorted
+    )  # 1 if rows are sorted
     length, levels, spread = 8, np.array([0.75, 0.9, 0.95]), float(x.std())
     while length <= n // 8:
         step = length // 4

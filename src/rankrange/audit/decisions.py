@@ -50,7 +50,7 @@ class Decision(NamedTuple):
     new_label : str
         The target that it gets, where it is relabelled.
     p_wrong : float
-        What the audit had said; NaN where it is not known.
+        What the audit had said; NaN if it is not known.
     contents : str
         A fingerprint of the other cells.
     """

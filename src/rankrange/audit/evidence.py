@@ -63,7 +63,7 @@ class Evidence:
         What the colours of the pictures stand for.
     points : dict
         The map: "x" and "y" from 0 to 1, the "label" of each point, and its "rank" among the suspects (0: none);
-        empty where the model gives no scores.
+        empty if the model gives no scores.
     axes : tuple of str
         What x and y of the map are.
     """
@@ -408,7 +408,7 @@ def _as_array(table: Any, i: int) -> Array:
 
 
 def pixels_of(features: Any, rows: Array, side: int) -> list[bytes]:
-    """The grey values of the images of these rows, as bytes; nothing where rows are no images."""
+    """The grey values of the images of these rows, as bytes; nothing if rows are no images."""
     if not side or not len(rows):
         return []
     chosen = features.take(rows)

@@ -57,7 +57,7 @@ def find_placeholders(column: Column, numbers: Array) -> tuple[Column, list[RowP
 
 
 def _placeholder(column: Column) -> tuple[float, float] | None:
-    """A number of the column that stands for missing cells, and how sure that is; None where there is none."""
+    """A number of the column that stands for missing cells, and how sure that is; None if there is none."""
     assert column.values is not None
     known = column.values[~np.isnan(column.values)]
     if len(known) < _LEAST_OTHERS:

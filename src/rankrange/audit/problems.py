@@ -68,7 +68,7 @@ class RowProblem:
         The rows it is about, numbered as the audit shows them; of repeated rows the first is the original. Empty for
         "leak" and "drift", which are about a whole column.
     column : str or None
-        The column that shows it; None where it is the row as a whole.
+        The column that shows it; None if it is the row as a whole.
     value : str
         What stands there.
     usual : str
@@ -112,7 +112,7 @@ def count_problems(problems: Sequence[RowProblem]) -> dict[str, int]:
 
 
 def problems_in_words(problems: Sequence[RowProblem]) -> str:
-    """One sentence that counts the problems by kind; empty where there are none."""
+    """One sentence that counts the problems by kind; empty if there are none."""
     counts = count_problems(problems)
     parts = [f"{count:,} {KINDS[kind].many if count > 1 else KINDS[kind].one}" for kind, count in counts.items()]
     if not parts:

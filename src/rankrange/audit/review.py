@@ -183,7 +183,7 @@ def with_decisions(target: Target, review: Review) -> Target:
 
 
 def _coded(target: Target, label: str) -> Any:
-    """The label as y has it; None where the audit does not know it, as for a class that is too rare."""
+    """The label as y has it; None if the audit does not know it, as for a class that is too rare."""
     if target.task == "numbers":
         try:
             return float(label)

@@ -440,7 +440,7 @@ def _far_above(values: Array, tests: int = 1) -> Array:
 def _together(column: Column, i: int, found: tuple[float, float, float], known: Array, row: int) -> RowProblem | None:
     """`found`: the score of the cell, its residual given the other columns, and the precision of that.
 
-    None where the value is among those to expect: ranks between two neighbours of a column may mean nothing.
+    None if the value is among those to expect: ranks between two neighbours of a column may mean nothing.
     """
     score, residual, precision = found
     spread = 1.0 / np.sqrt(precision)

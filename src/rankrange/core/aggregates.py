@@ -54,7 +54,7 @@ class Aggregate(Protocol):
         Returns
         -------
         Selection
-            Weights, total, and the lower and the upper cut (infinite where the aggregate has none).
+            Weights, total, and the lower and the upper cut (infinite if the aggregate has none).
         """
 
     def take(self, rows: Array) -> Aggregate:

@@ -38,7 +38,7 @@ class Loss(Protocol):
 
 @runtime_checkable
 class Smooth(Loss, Protocol):
-    """A loss of one score that bends: `curvature` is its second derivative in z, 0 where it is straight."""
+    """A loss of one score that bends: `curvature` is its second derivative in z, 0 if it is straight."""
 
     def curvature(self, y: Array, z: Array) -> Array:
         """The second derivative of each loss in its score (n,)."""

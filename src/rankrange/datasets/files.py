@@ -65,7 +65,7 @@ class Store:
     download: bool
 
     def find(self, file: str) -> Path | None:
-        """The path of a file in the folder, or None where it is not there."""
+        """The path of a file in the folder, or None if it is not there."""
         path = None if self.folder is None else self.folder / file
         return path if path is not None and path.is_file() else None
 

@@ -39,7 +39,7 @@ class LabelIssues:
     noise_estimate, noise_interval : float and tuple of float
         The estimated share of wrong labels, and its 95% interval.
     neighbour_weight : float
-        How much the labels of the nearest rows count; 0 where they add nothing to the linear model.
+        How much the labels of the nearest rows count; 0 if they add nothing to the linear model.
     members : tuple
         The ensemble that p_wrong is computed from, as (name, weight, out-of-fold probabilities (n, classes)).
     far : ndarray of shape (n,), optional

@@ -85,7 +85,7 @@ class Task:
 
 
 def merged(results: Iterable[Any]) -> Any:
-    """Results of neighbouring shards as one, in order; None where there are none."""
+    """Results of neighbouring shards as one, in order; None if there are none."""
     total = None
     for result in results:
         if total is None:

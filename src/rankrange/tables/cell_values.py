@@ -44,7 +44,7 @@ def numbers_of(column: Any) -> tuple[Array | None, str, int]:
     Returns
     -------
     values : ndarray or None
-        NaN for missing cells; None where the column is text.
+        NaN for missing cells; None if the column is text.
     kind : str
         What the column holds, in words.
     strays : int
@@ -135,7 +135,7 @@ def _number(text: str) -> float:
 
 
 def codes_of(column: Any) -> tuple[Array, list[str]]:
-    """The number of its value for each cell (-1 where it is missing), and the values as text."""
+    """The number of its value for each cell (-1 if it is missing), and the values as text."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -225,7 +225,7 @@ def _named_dates(name: str, matches: list[re.Match[str]], dates: str | None) -> 
 
 
 def _milliseconds(text: str, form: str) -> int | None:
-    """Milliseconds since 1970 of a date in words, or None where it is none."""
+    """Milliseconds since 1970 of a date in words, or None if it is none."""
     from datetime import datetime, timezone
 
     if form == "month-named" and (found := _NAMED.fullmatch(text.strip())):

@@ -27,7 +27,7 @@ def place_of(index, row, there, size):
 
 @triton.jit
 def belief_of(output, row, one_class, inside, n_classes):
-    """The softmax of each row; 0 where it is NaN."""
+    """The softmax of each row; 0 if it is NaN."""
     scores = tl.load(output + row[:, None] * n_classes + one_class[None, :], inside, -float("inf")).to(tl.float32)
     raised = tl.exp(scores - tl.max(scores, 1)[:, None])
     belief = raised / tl.sum(raised, 1)[:, None]

@@ -105,7 +105,7 @@ def band_weight(x, lam, lam_hat, at_lam, at_hat):
 
 @triton.jit
 def make_cut(lam, lam_hat, above_k, tied_k, above_m, tied_m, m, k, n_nan):
-    """The columns of the cut from the counts around it, NaN where a loss is."""
+    """The columns of the cut from the counts around it, NaN if a loss is."""
     same = (lam == lam_hat) & (m > 0)
     at_lam = tl.where(same, k - m, k - above_k).to(tl.float32) / tl.maximum(tied_k, 1).to(tl.float32)
     at_hat = tl.where(m > 0, (above_m + tied_m - m).to(tl.float32) / tl.maximum(tied_m, 1).to(tl.float32), 1.0)

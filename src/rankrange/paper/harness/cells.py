@@ -216,7 +216,7 @@ def splits_to_decide(difference: float, error: float, n: int, bar: float = 0.0) 
     Returns
     -------
     float
-        A whole number, at least n; infinite where nothing but the bar itself was seen.
+        A whole number, at least n; infinite if nothing but the bar itself was seen.
 
     Examples
     --------

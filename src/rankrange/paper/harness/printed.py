@@ -45,7 +45,7 @@ class Row:
 
     @property
     def units(self) -> float | None:
-        """Ours - paper in combined deviations; None where nothing is printed or nothing varies."""
+        """Ours - paper in combined deviations; None if nothing is printed or nothing varies."""
         spread = math.hypot(self.sd or 0.0, self.paper_sd or 0.0)
         return None if self.paper_mean is None or spread == 0.0 else (self.mean - self.paper_mean) / spread
 
@@ -83,7 +83,7 @@ def printed(name: str, metric: str, dataset: str, setting: str, method: str) -> 
 
 
 def higher_is_better(name: str, metric: str) -> bool | None:
-    """Which way a metric of an experiment is good; None where no table shows it."""
+    """Which way a metric of an experiment is good; None if no table shows it."""
     return next((table.higher_is_better for table in experiment(name).TABLES if table.metric == metric), None)
 
 
@@ -127,7 +127,7 @@ def _verdict(row: Row) -> str:
 
 @dataclass(frozen=True)
 class Move:
-    """A number that two runs do not have alike: its place, both means (None where a run lacks it), and the noise."""
+    """A number that two runs do not have alike: its place, both means (None if a run lacks it), and the noise."""
 
     key: tuple[str, ...]
     before: float | None

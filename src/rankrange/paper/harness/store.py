@@ -92,7 +92,7 @@ class Store:
                 )
 
     def manifest(self) -> dict[str, Any] | None:
-        """What is known of the run; None where there is no run."""
+        """What is known of the run; None if there is no run."""
         try:
             return json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
         except (FileNotFoundError, json.JSONDecodeError):
@@ -132,7 +132,7 @@ class Store:
         self._write(self.path(cell), content)
 
     def read(self, cell: Cell) -> Outcome | None:
-        """The outcome of a finished cell; None where it is not finished."""
+        """The outcome of a finished cell; None if it is not finished."""
         found = self._load(self.path(cell))
         if found is None or found.get("cell") != asdict(cell):
             return None

@@ -209,7 +209,7 @@ class Table:
 
 
 def table_of(spec: TableSpec, rows: Iterable[Row]) -> Table | None:
-    """The rows of one experiment and protocol as the table that `spec` says; None where it has none of them."""
+    """The rows of one experiment and protocol as the table that `spec` says; None if it has none of them."""
     mine = [r for r in rows if r.metric == spec.metric and (not spec.methods or r.method in spec.methods)]
     if not mine:
         return None
