@@ -169,7 +169,7 @@ class Audit:
 
     @property
     def word(self) -> str:
-        """What is wrong when something is: a label or a value."""
+        """The word for what may be wrong: a label or a value."""
         return _WORDS[self.result.task]
 
     def suspects(self, limit: int | None = None) -> list[Suspect]:
@@ -217,7 +217,7 @@ class Audit:
         decision : {"relabel", "keep", "drop", "unsure"}
             Relabel it, keep it as it is, drop it, or none of these yet.
         label : str, optional
-            What it is relabelled to; by default what is suggested.
+            The new label; by default the suggested one.
 
         Examples
         --------
@@ -266,7 +266,7 @@ class Audit:
     # ---- in words
 
     def sentences(self) -> list[str]:
-        """What was found in words: how much looks wrong, what else is, does ignoring it help, where to look first."""
+        """The result in words: how much looks wrong, other problems, whether ignoring it helps, where to look first."""
         others = problems_in_words(self.row_problems)
         return [self._found(), *([others] if others else []), self._better(), self._next()]
 
@@ -308,7 +308,7 @@ class Audit:
         return [] if self.review is None else self.review.in_words(self.n_likely)
 
     def groups_note(self) -> str:
-        """Say so where the rows that the model ignores and the likely wrong ones are of different classes; else ''."""
+        """A note if the rows that the model ignores and the likely wrong ones differ in class; otherwise ''."""
         groups = self.result.groups
         cut, likely = sum(g.cut for g in groups), sum(g.suspects for g in groups)
         if self.result.task != "classes" or not cut or not likely:
@@ -320,12 +320,12 @@ class Audit:
             f"Most rows that the model ignores are labelled '{most_cut.name}' ({most_cut.cut:,} of {cut:,}), but most "
             f"of the likely wrong ones '{most_wrong.name}' ({most_wrong.suspects:,} of {likely:,}). These are two "
             "questions: the model ignores whatever it cannot explain, which may be a rare or difficult class, while a "
-            "label is called wrong where another fits better and such errors seem to be frequent. Do not drop the "
+            "label is flagged if another fits better and such errors seem to be frequent. Do not drop the "
             f"ignored rows of '{most_cut.name}' without looking at them."
         )
 
     def scores_note(self) -> str:
-        """Say why the scores of both models differ although nothing is cut, where that is so; else an empty text."""
+        """The reason why the scores of both models differ although nothing is cut, if so; otherwise an empty text."""
         j = self.result
         if j.m or not any(j.fold_m):
             return ""
@@ -349,7 +349,7 @@ class Audit:
         return f"Look at row {row_said(first.row)} first: it says {first.given!r}, and {first.suggested!r} {fits}."
 
     def without_suspects(self) -> str:
-        """What to do where no row is a suspect: nothing, or to begin with the rows that fit worst."""
+        """What to do if no row is a suspect: nothing, or to begin with the rows that fit worst."""
         j = self.result
         if j.blind or not self.share_unclear:
             return "There is nothing to look at first."

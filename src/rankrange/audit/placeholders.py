@@ -1,7 +1,7 @@
 """Numbers that stand for a missing cell: codes such as -999 and 99999, and zeros where nothing can be zero.
 
 A code is a number that people choose for "missing", that comes several times, and that lies apart from the bulk of the
-column, with hardly any other cell near it: single extreme cells elsewhere do not matter. A zero is one where all other
+column, with hardly any other cell near it: single extreme cells elsewhere do not matter. A zero is one if all other
 values are positive and zero is farther from them than their tail reaches, on the scale of logarithms: weights,
 pressures and prices do not come near it, counts and amounts do.
 """
