@@ -307,7 +307,7 @@ def check_indicator(Y: Any, name: str = "Y") -> NDArray[np.bool_]:
     Raises
     ------
     TypeError, ValueError
-        Where it is anything else; the message says how to make one.
+        If it is anything else; the message contains the conversion.
 
     Examples
     --------

@@ -42,10 +42,10 @@ def find_batches(
 ) -> list[RowProblem]:
     """Neighbouring rows in which a column is off together.
 
-    Signs are far cells one after the other, cells with more digits than the others have, one value again and again, and
-    means of neighbouring rows, of the values, of their distances from the median, and of what the other columns do not
-    explain. Values are compared within their class: a table sorted by its target is no batch. `far` are the far cells of
-    each column, -1 below and 1 above.
+    Signs are consecutive outlying cells, cells with more digits than the others, one value repeated, and unusual means
+    of neighbouring rows: of the values, of their distances from the median, and of what the other columns do not
+    explain. Values are compared within their class: a table sorted by its target is no batch. `far` are the outlying
+    cells of each column, -1 below and 1 above.
     """
     if not numeric or len(numeric) > MOST_COLUMNS:
         return []

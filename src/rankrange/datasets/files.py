@@ -103,7 +103,7 @@ class Store:
             raise self.missing(name, files, "", ", or pass download=True to fetch it from OpenML")
         try:
             with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "A network error occurred")  # the error below says it once
+                warnings.filterwarnings("ignore", "A network error occurred")  # the error below reports it once
                 return sklearn.datasets.fetch_openml(
                     data_id=data_id, data_home=self.cache, as_frame=True, parser="pandas", n_retries=1, delay=0.5
                 )

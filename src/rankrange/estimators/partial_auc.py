@@ -202,7 +202,7 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         )
 
     def _rows(self, X: Any, y: Any, sample_weight: Any) -> tuple[LabelledRows, float, Array]:
-        """Rows with a positive weight, the mass that stands for one row, and which rows these are."""
+        """Rows with a positive weight, the mass of one row, and which rows these are."""
         check_classification_targets(y)
         kind = type_of_target(y, input_name="y")
         if kind not in ("binary",):

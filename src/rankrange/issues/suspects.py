@@ -26,7 +26,7 @@ class LabelIssues:
     ----------
     table : structured ndarray
         One entry per suspect: "row" (its label in the index of X, or its place, from 0), "given" and "suggested" label,
-        "p_wrong", "loss" (out of sample), "distance" (the loss less the cut lam_hat), "cut" (how often the loss was
+        "p_wrong", "loss" (out of sample), "distance" (the loss minus the cut lam_hat), "cut" (how often the loss was
         above the cut, of all fits that had not seen the row), "fdr" (the estimated share of right labels among the
         suspects up to here) and "action": "relabel" (likely wrong, and one other label fits), "drop" (likely wrong) or
         "look" (possibly wrong).

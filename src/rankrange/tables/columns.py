@@ -274,7 +274,7 @@ def _decimal_of(name: str, matches: list[re.Match[str]], decimal: str | None) ->
 
 
 def _says(digits: str) -> str | None:
-    """What a number says of its decimals: 1,234.5 and 12.50 the point, 1.234,5 and 12,5 the comma, 1,234 nothing."""
+    """The decimal separator of a number: the point in 1,234.5 and 12.50, the comma in 1.234,5 and 12,5, unknown in 1,234."""
     marks = [c for c in digits if c in ".,"]
     if not marks:
         return None
