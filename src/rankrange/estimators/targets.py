@@ -29,7 +29,7 @@ _DENSE_UP_TO = 1 << 26
 
 
 class Targets(NamedTuple):
-    """The labels of `y`: `true` (n, L) bool, dense or CSR; the names of its columns; "classes" if rows have just one."""
+    """The labels of `y`: `true` (n, L) bool, dense or CSR; its column names; "classes" if rows have just one."""
 
     true: Any
     classes: Array

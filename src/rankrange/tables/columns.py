@@ -274,7 +274,7 @@ def _decimal_of(name: str, matches: list[re.Match[str]], decimal: str | None) ->
 
 
 def _says(digits: str) -> str | None:
-    """The decimal separator of a number: the point in 1,234.5 and 12.50, the comma in 1.234,5 and 12,5, unknown in 1,234."""
+    """The decimal separator of a number: a point in 1,234.5 or 12.50, a comma in 1.234,5 or 12,5, unknown in 1,234."""
     marks = [c for c in digits if c in ".,"]
     if not marks:
         return None

@@ -1,4 +1,4 @@
-"""How many samples to cut, and which: the upper cut of the ranked range, estimated class by class as training goes on.
+"""How many samples to cut, and which: the upper cut of the ranked range, estimated class by class during training.
 
 Samples are ranked by the remembered regret of their label: how much less likely the network finds it than its first
 choice,

@@ -50,7 +50,7 @@ class Row:
         return None if self.paper_mean is None or spread == 0.0 else (self.mean - self.paper_mean) / spread
 
     def reached(self, higher_is_better: bool) -> bool:
-        """Within one of the paper's deviations (ours, where it prints none) of its mean, or better."""
+        """Within one of the paper's deviations (ours, if it prints none) of its mean, or better."""
         sign = 1.0 if higher_is_better else -1.0
         slack = self.paper_sd if self.paper_sd is not None else self.sd or 0.0
         return self.paper_mean is not None and sign * (self.mean - self.paper_mean) >= -slack
@@ -98,7 +98,7 @@ def rows_of(outcomes: Iterable[tuple[Cell, Outcome]]) -> list[Row]:
 
 
 def _place(cell: Cell) -> tuple[int, int, str]:
-    """Where a cell stands in the plan of its experiment: tables are in that order."""
+    """The position of a cell in the plan of its experiment, which orders the tables."""
     order = _order(cell.experiment, Plan(cell.protocol, cell.size))
     return list(EXPERIMENTS).index(cell.experiment), order.get(cell.key, len(order)), cell.key
 

@@ -2,7 +2,7 @@
 
 A run folder holds `run.json` (size, versions and the passes that worked on it) and `cells/KEY.json`. A file is
 written beside its place, flushed to the disk and then moved, so that a process killed at any moment loses at most the
-cells it was working on. Nothing else is kept: a run that goes on reads what is finished and does the rest.
+cells it was working on. Nothing else is kept: a resumed run reads what is finished and does the rest.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Store:
         return self.folder / "cells"
 
     def path(self, cell: Cell) -> Path:
-        """Where a finished cell lies."""
+        """The path of a finished cell."""
         return self.cells / f"{cell.key}.json"
 
     def open(self, size: str, *, resume: bool) -> None:
