@@ -275,16 +275,17 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         del codes  # as long as y; the fit needs the memory
         with threads_for(X):
             self._solve(X, y, given, loss, n_outputs, clean, factor, group_codes(groups, X))
-            self._calibrate(X, y, weight, self.dropped_)
+            self._calibrate(X, y, weight)
             self._compare_groups(X, y, weight, loss, n_outputs, groups)
         return self
 
     def _calibrate_by(self, rows: Array, X: Array, codes: Array, weight: Array | None, share: float) -> None:
         """Calibrate by some of the rows, which have these numbers and this share of the mass of all."""
         factor = None if self.class_weight is None else class_factors(self.class_weight, self.classes_, codes, weight)
-        self._calibrate(X, self._encode(codes, X.dtype), product_of(weight, factor), self.dropped_[rows], share)
+        self._calibrate(X, self._encode(codes, X.dtype), product_of(weight, factor), rows, share)
 
-    def _calibrate(self, X: Any, y: Array, weight: Array | None, dropped: Array, share: float = 1.0) -> None:
+    def _calibrate(self, X: Any, y: Array, weight: Array | None, rows: Array | None = None, share: float = 1.0) -> None:
+        dropped = self.dropped_ if rows is None else self.dropped_[rows]
         self.temperature_ = self._temperature(X, y, weight, dropped)
         self._ask_the_ordinary_line(X, y, weight, dropped, share)
 

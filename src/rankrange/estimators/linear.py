@@ -374,7 +374,7 @@ def fitted_elsewhere(estimator: AoRRLinear, X: Any, *others: Any) -> bool:
     if not hasattr(X, "__rankrange_fit__"):
         return False
     if estimator.aggregate is not None:
-        raise TypeError(f"aggregate={estimator.aggregate!r} needs arrays in memory, got rows that are read in passes")
+        raise ValueError(f"aggregate={estimator.aggregate!r} needs arrays in memory, got a scan; read the rows first")
     if any(other is not None for other in others):
         raise TypeError(
             "rows larger than memory hold their target and weights themselves, got y, sample_weight, X_val, y_val or "

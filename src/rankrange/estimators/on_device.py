@@ -34,6 +34,8 @@ def where_they_are_fitted(estimator: Any, X: Any, y: Any, sample_weight: Any, **
     So few rows that the search would see all of them come to the host, which is where the search runs.
     """
     if hasattr(X, "__rankrange_fit__") or hasattr(X, "__dask_graph__"):
+        if getattr(estimator, "device", None) is not None:
+            raise ValueError(f"device={estimator.device!r} needs arrays in memory, got a scan; leave device out")
         return X, y, sample_weight
     if getattr(estimator, "device", None) is None and not on_device(X):
         return X, y, sample_weight

@@ -152,9 +152,9 @@ class RobustMaxClassifier(AoRRClassifier):
         if not self.converged_:
             warnings.warn(f"stopped after max_iter={self.max_iter} iterations", ConvergenceWarning, stacklevel=3)
 
-    def _temperature(self, X: Any, y: Array, weight: Array | None, dropped: Array) -> float:
+    def _calibrate(self, X: Any, y: Array, weight: Array | None, rows: Array | None = None, share: float = 1.0) -> None:
         """No row is dropped, so the scores are left as they are."""
-        return 1.0
+        self.temperature_, self.ordinary_share_ = 1.0, 0.0
 
     @property
     def partial_fit(self) -> Any:
