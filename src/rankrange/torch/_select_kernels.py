@@ -60,8 +60,8 @@ def kth_value(x, rank, near, lo, hi):
 def search_two(a, b, rank_a, rank_b, near_a, near_b, lo_a, hi_a, lo_b, hi_b):
     """The search of `kth_value` in two sets of fewer than 2**16 entries at once, both counts in one word.
 
-    Returns keys that end it: for near > 1 one that `rank` entries, or fewer than `near` more, reach; otherwise one with none
-    but the rank-th largest, and its equals, at or below it and not below all others.
+    Returns keys that end it: for near > 1 one that `rank` entries, or fewer than `near` more, reach; otherwise one with
+    none but the rank-th largest, and its equals, at or below it and not below all others.
     """
     lo_a = lo_a.to(tl.int64)
     hi_a = hi_a.to(tl.int64)

@@ -150,7 +150,7 @@ def run(cell: Cell) -> Outcome:
 
 def _fit(split: Split, C: float, clean: dict[str, Array] | None = None, **settings: Any) -> AoRRClassifier:
     with warnings.catch_warnings():
-        # Of a gap above 1e-4 of the objective, and of a class that loses many rows: `_extra` records which rows are cut.
+        # About a gap above 1e-4 of the objective, and a class that loses many rows: `_extra` records the cut rows.
         warnings.simplefilter("ignore", UserWarning)
         return AoRRClassifier(**settings, C=C, tol=_TOL, random_state=0).fit(split.X, split.given, **(clean or {}))
 

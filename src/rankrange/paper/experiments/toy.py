@@ -1,8 +1,8 @@
 """Figures 5 and 6: two sets of points in the plane with 1 to 20 outliers, and the lines that aggregates draw.
 
-The paper shows one draw of each set. Here each case is drawn several times, so that a difference can be separated from chance;
-the figures show the paper's own points where the data folder has them. The error is that on 20,000 fresh points of the
-same mixture without outliers, which the best rule (Bayes) gets wrong by 0.02%.
+The paper shows one draw of each set. Here each case is drawn several times, so that a difference can be separated from
+chance; the figures show the paper's own points where the data folder has them. The error is that on 20,000 fresh points
+of the same mixture without outliers, which the best rule (Bayes) gets wrong by 0.02%.
 """
 
 from __future__ import annotations
