@@ -20,6 +20,8 @@ QUESTIONS = [
     "plot_certificate.py",
     "plot_network_noisy_labels.py",
     "plot_noisy_tokens.py",
+    "plot_adversarial_training.py",
+    "plot_survival.py",
     "plot_several_processes.py",
     "plot_beyond_memory.py",
     "plot_cvar.py",
