@@ -31,7 +31,7 @@ def check_aggregate(estimator: Any, groups: Any) -> None:
         )
     if isinstance(aggregate, RankWeights):
         if not (isinstance(estimator.m, str) and estimator.m == "auto") and estimator.m != 0:
-            raise ValueError(f"{aggregate!r} says what each rank counts, got m={estimator.m!r} beside it; leave m out")
+            raise ValueError(f"{aggregate!r} already weights the ranks, got m={estimator.m!r} beside it; leave m out")
     elif groups is None:
         raise ValueError(f"aggregate={aggregate!r} needs the group of each row; pass groups to fit")
     share = estimator.group_share

@@ -31,7 +31,7 @@ class LabelIssues:
     ----------
     table : structured ndarray
         One entry per suspect: "row" (its label in the index of X, or its place, from 0), "given" and "suggested" label,
-        "p_wrong", "loss" (out of sample), "distance" (the loss less the cut lam_hat), "cut" (how often the loss was
+        "p_wrong", "loss" (out of sample), "distance" (the loss minus the cut lam_hat), "cut" (how often the loss was
         above the cut, of all fits that had not seen the row), "fdr" (the estimated share of right labels among the
         suspects up to here) and "action": "relabel" (likely wrong, and one other label fits), "drop" (likely wrong) or
         "look" (possibly wrong).
@@ -44,7 +44,7 @@ class LabelIssues:
     noise_estimate, noise_interval : float and tuple of float
         The estimated share of wrong labels, and its 95% interval.
     neighbour_weight : float
-        How much the labels of the nearest rows count; 0 where they add nothing to the linear model.
+        How much the labels of the nearest rows count; 0 if they add nothing to the linear model.
     members : tuple
         The ensemble that p_wrong is computed from, as (name, weight, out-of-fold probabilities (n, classes)).
     far : ndarray of shape (n,), optional

@@ -46,7 +46,7 @@ _LOSSES = ("logistic", "hinge", "squared", "huber")
 
 @dataclass(frozen=True)
 class _Data:
-    """What the first pass says, checked."""
+    """The results of the first pass, checked."""
 
     description: Description
     model: Model
@@ -57,7 +57,7 @@ class _Data:
 
     @property
     def unit(self) -> float:
-        """The mass that stands for one row: 1 for counts, by the sample for other weights."""
+        """The mass of one row: 1 for counts, by the sample for other weights."""
         return 1.0 if self.whole else unit_of(self.sample[2])
 
 

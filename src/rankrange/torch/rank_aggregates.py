@@ -23,7 +23,7 @@ def rank_weighted_mean(losses: Tensor, weights: RankWeights) -> Tensor:
     losses : Tensor of shape (n,)
         One loss per sample.
     weights : RankWeights
-        What each rank counts.
+        The weight of each rank.
 
     Returns
     -------
