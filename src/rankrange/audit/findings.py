@@ -17,6 +17,7 @@ from ..label_noise import LIKELY, POSSIBLE
 from ..pages.text import share_of
 from ..tables.encode import ColumnReport
 from ..tables.write import write_whole
+from .by_group import GroupRow
 from .decisions import Decision, Decisions, decisions_of, record
 from .evidence import Evidence
 from .exchange import questions_of
@@ -99,6 +100,9 @@ class Audit:
         Run time.
     row_problems : list of RowProblem
         Problems of rows apart from the target: outliers, repeated rows, rows entered together that deviate together.
+    by_group : list of GroupRow
+        For each group of the column `group`, the largest mean out-of-fold loss first: rows, the share that the robust
+        model ignores, the expected share of wrong targets, the mean loss.
     source : Source or Held
         The rows as written in the file or table.
     row_names : RowNames
@@ -137,6 +141,7 @@ class Audit:
     image_side: int = 0
     seconds: float = 0.0
     row_problems: list[RowProblem] = field(default_factory=list)
+    by_group: list[GroupRow] = field(default_factory=list)
     source: Any = None
     row_names: RowNames = field(default_factory=RowNames)
     review: Review | None = None
@@ -410,6 +415,7 @@ class Audit:
                 for m in j.measures
             ],
             "groups": [vars(group) for group in j.groups],
+            "by_group": [vars(group) for group in self.by_group],
             "n_suspects": self.n_suspects,
             "n_likely_wrong": self.n_likely,
             "suspects": [{**s._asdict(), "row": plain_name(s.row)} for s in self.suspects(limit)],

@@ -32,6 +32,7 @@ from ..tables.columns import find_columns, typed
 from ..tables.encode import TableEncoder, as_table
 from ..tables.formats import with_images
 from ..tables.read import Held
+from .by_group import by_group, in_words
 from .classification import study_classification
 from .decisions import Decisions
 from .evidence import SHOWN, SHOWN_COLUMNS, SHOWN_IMAGES, cells_of, gather, image_side, pixels_of
@@ -180,6 +181,8 @@ def audit_table(
     plan = replace(plan, **_judged_by(found, models, estimator, pred_probs, n_rows, along_time=plan.forward))
     result, words = _described(*_judged(X, found, plan, progress), found, names)
     result = result if review is None else apply_review(result, found, review)
+    groups = [] if group is None else by_group(table.column(group), result)
+    words = [*words, *in_words(groups, str(group), result.loss_name)]
     progress("looking for other problems of rows")
     looked_at = features if time is None else features.append_column(time, clock.column(0))
     problems = find_row_problems(
@@ -205,6 +208,7 @@ def audit_table(
         image_side=side,
         seconds=perf_counter() - start,
         row_problems=problems,
+        by_group=groups,
         source=held,
         row_names=names,
         review=review,
