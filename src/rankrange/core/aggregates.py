@@ -259,7 +259,8 @@ class RankWeights:
 
     def __repr__(self) -> str:
         weights, params = self.given
-        return f"RankWeights({', '.join([repr(weights), *(f'{name}={value!r}' for name, value in params.items())])})"
+        shown = np.array2string(np.asarray(weights), threshold=10) if isinstance(weights, np.ndarray) else repr(weights)
+        return f"RankWeights({', '.join([shown, *(f'{name}={value!r}' for name, value in params.items())])})"
 
     @property
     def convex(self) -> bool:

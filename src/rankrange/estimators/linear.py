@@ -160,7 +160,8 @@ class AoRRLinear(BaseEstimator):
         objective = aggregated(self, objective, groups)
         self.C_ = objective.C_of_sum
         result = self._run_chosen(objective, start, None if choice is None else choice.start, rng)
-        if choice is not None and clean is None and loses_a_class(objective, result.w, objective.m):
+        lost = choice is not None and clean is None
+        if lost and loses_a_class(searched(self, objective, groups), result.w, objective.m):
             objective = objective.ranked(0, objective.k)
             result = self._run_chosen(objective, start, None, rng)
         if isinstance(self.k, str) and self.k == "adaptive":
@@ -190,7 +191,7 @@ class AoRRLinear(BaseEstimator):
         self.__dict__.pop("groups_", None)
         if self.aggregate not in GROUPED:
             return
-        names, codes = np.unique(column_or_1d(groups), return_inverse=True)
+        names, codes = np.unique(group_names(groups, X), return_inverse=True)
         total = float(X.shape[0] if weight is None else weight.sum())
         design = Design(X, bool(self.fit_intercept))
         objective = Objective(design, y, loss, self.C_ * total, n_outputs, m=0, k=total, sample_weight=weight)
@@ -423,9 +424,19 @@ def group_codes(groups: Any, X: Any) -> Array | None:
     """The group of each row of X as a number; None if there are no groups."""
     if groups is None:
         return None
-    groups = column_or_1d(groups)
+    return np.unique(group_names(groups, X), return_inverse=True)[1]
+
+
+def group_names(groups: Any, X: Any) -> Array:
+    """The group of each row of X as it is given, checked: one value per row, none missing."""
+    groups = np.asarray(groups)
+    if groups.ndim != 1:
+        raise ValueError(f"groups must have shape (n_samples,), one value per row, got shape {groups.shape}")
     check_consistent_length(X, groups)
-    return np.unique(groups, return_inverse=True)[1]
+    missing = [value is None or value != value for value in groups.tolist()]
+    if any(missing):
+        raise ValueError(f"groups must not be missing, got {sum(missing)} rows without one; name a group for them")
+    return groups.astype(str) if groups.dtype == object else groups
 
 
 def check_C(C: Any, *, most: float = np.finfo(np.float64).max) -> None:

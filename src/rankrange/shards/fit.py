@@ -235,7 +235,8 @@ def _mass(estimator: Any, found: Description, model: Model) -> tuple[float, bool
         return total, found.whole
     if found.weighted:
         raise ValueError(
-            "a fit on shards takes class_weight or sample weights, got both; multiply them into one column of weights"
+            "a fit out of core or on a device takes class_weight or sample weights, got both; multiply them into one "
+            "column of weights"
         )
     counts = np.array([found.labels[label][0] for label in estimator.classes_.tolist()])
     return float(counts @ model.class_weight), bool((model.class_weight == np.floor(model.class_weight)).all())
