@@ -23,7 +23,7 @@ CHOICES = ("relabel", "keep", "drop", "unsure")
 
 @dataclass(frozen=True)
 class LabelIssues:
-    """The suspects, worst first, and what is known of all rows: what `find_label_issues` returns.
+    """The result of `find_label_issues`: the suspects, worst first, and the posterior of all rows.
 
     Indexing by the name of a column gives that column of the table; `len` is the number of suspects.
 
@@ -31,24 +31,24 @@ class LabelIssues:
     ----------
     table : structured ndarray
         One entry per suspect: "row" (its label in the index of X, or its place, from 0), "given" and "suggested" label,
-        "p_wrong", "loss" (out of sample), "distance" (the loss minus the cut lam_hat), "cut" (how often the loss was
-        above the cut, of all fits that had not seen the row), "fdr" (the estimated share of right labels among the
-        suspects up to here) and "action": "relabel" (likely wrong, and one other label fits), "drop" (likely wrong) or
-        "look" (possibly wrong).
+        "p_wrong", "loss" (out of fold), "distance" (the loss minus the cut lam_hat), "cut" (the share of out-of-fold
+        predictions with a loss above the cut), "fdr" (the estimated share of right labels among the suspects up to this
+        one) and "action": "relabel" (likely wrong, and one other label fits), "drop" (likely wrong) or "look" (possibly
+        wrong).
     score : ndarray of shape (n,)
-        The higher, the more suspect; what the table is sorted by.
+        The higher, the more suspect; the table is sorted by it.
     p_wrong : ndarray of shape (n,)
         The probability that each label is wrong.
     given, suggested : ndarray of shape (n,)
-        The label of each row, and the one that fits best, which may be the same; the table suggests the best other.
+        The label of each row, and the one that fits best, which may be the same; the table has the best other label.
     noise_estimate, noise_interval : float and tuple of float
         The estimated share of wrong labels, and its 95% interval.
     neighbour_weight : float
-        How much the labels of the nearest rows count; 0 if they add nothing to the linear model.
+        The weight of nearest neighbours; 0 if they add nothing to the linear model.
     members : tuple
         The ensemble that p_wrong is computed from, as (name, weight, out-of-fold probabilities (n, classes)).
     far : ndarray of shape (n,), optional
-        High-leverage rows: they train no model, and their action is never "relabel", because predictions there
+        High-leverage rows: no model is trained on them, and their action is never "relabel", because predictions there
         extrapolate.
     ranked : structured ndarray, optional
         The table of all rows, most suspect first; `top` shows the first of them.
@@ -56,7 +56,7 @@ class LabelIssues:
         The names of all rows in the order of `score`, if they are not 0 to n - 1: the index of a data frame, or the
         numbers of the samples that a network was trained on.
     decisions : dict
-        What was decided with `decide`, by the name of the row.
+        Decisions made with `decide`, by the name of the row.
     no_error : float
         The probability that no label is wrong.
     transition : ndarray of shape (classes, classes), optional
