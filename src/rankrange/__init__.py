@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from .core.select import range_weights, ranked_range, thresholds
     from .estimators import (
         AoRRClassifier,
+        AoRRClassifierCV,
         AoRRRegressor,
+        AoRRRegressorCV,
         RankedRangeClassifier,
         RankedRangeRegressor,
         TKMLClassifier,
@@ -35,7 +37,9 @@ _HOME_OF = {
     "range_weights": "core.select",
     "thresholds": "core.select",
     "AoRRClassifier": "estimators",
+    "AoRRClassifierCV": "estimators",
     "AoRRRegressor": "estimators",
+    "AoRRRegressorCV": "estimators",
     "RankedRangeClassifier": "estimators",
     "RankedRangeRegressor": "estimators",
     "TKMLClassifier": "estimators",
@@ -63,7 +67,9 @@ _SUBMODULES = (
 
 __all__ = [
     "AoRRClassifier",
+    "AoRRClassifierCV",
     "AoRRRegressor",
+    "AoRRRegressorCV",
     "RankWeights",
     "RankedRange",
     "RankedRangeClassifier",

@@ -9,11 +9,14 @@ from .baselines import LogisticPerLabel, LSEPClassifier, TopKSVMClassifier
 from .classifier import AoRRClassifier
 from .regressor import AoRRRegressor
 from .robust_max import RobustMaxClassifier
+from .sparse_cv import AoRRClassifierCV, AoRRRegressorCV
 from .tkml import TKMLClassifier
 
 __all__ = [
     "AoRRClassifier",
+    "AoRRClassifierCV",
     "AoRRRegressor",
+    "AoRRRegressorCV",
     "LSEPClassifier",
     "LogisticPerLabel",
     "RankedRangeClassifier",

@@ -16,7 +16,7 @@ from ..core.arrays import Array
 from ..core.losses import Huber, Logistic, Softmax, Squared
 from ..core.objective import Design, Objective
 from ..core.ranges import RankedRange
-from ..solvers.descent import Log, finish
+from ..solvers.descent import Log, finish, relative
 from ..solvers.sparse import Cut, ElasticNet, trimmed_net
 from .weights import as_count, canonical_rows, is_whole, product_of
 
@@ -71,8 +71,12 @@ def fit_sparse(
     m, k = _masses(estimator._range(), targets, mass, estimator.k)
     C = float(estimator.C)
     intercept = bool(estimator.fit_intercept)
-    net = ElasticNet(as_float64(rows), _plain(targets, n_outputs), loss, n_outputs, float(estimator.l1_ratio), intercept)
-    start = estimator._warm(Design(X, True), n_outputs) if estimator.warm_start and hasattr(estimator, "coef_") else None
+    net = ElasticNet(
+        as_float64(rows), _plain(targets, n_outputs), loss, n_outputs, float(estimator.l1_ratio), intercept
+    )
+    start = (
+        estimator._warm(Design(X, True), n_outputs) if estimator.warm_start and hasattr(estimator, "coef_") else None
+    )
     log = Log(print if estimator.verbose else None)
     unit = C * (k - m)  # solvers know the objective relative to the mean of the kept losses
     found = trimmed_net(
@@ -86,7 +90,7 @@ def fit_sparse(
         report=lambda phase, value: log(phase, value / unit),
     )
     W = np.column_stack([found.coef, found.intercept]) if intercept else found.coef
-    certificate = found.gap / found.value if found.value > 0 else 0.0
+    certificate = relative(found.gap, found.value)
     budget = found.rounds, certificate, float(estimator.tol), int(estimator.max_iter)
     result = finish(W, found.value / unit, *budget, log)
     given = Design(X, intercept)

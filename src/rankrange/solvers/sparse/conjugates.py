@@ -64,11 +64,20 @@ def _two_sided(loss: Any, y: Array, a: Array, h: Array) -> Array:
 
 
 def _mixed(loss: Softmax, y: Array, a: Array, h: Array) -> Array:
-    """Probabilities are mixed with constant ones, whose sums by class make up what is wrong with the first."""
+    """Probabilities are mixed with constant ones, whose sums by class make up what is wrong with the first.
+
+    A class without rows gets none: its best intercept is minus infinity.
+    """
     total = np.bincount(y, weights=h, minlength=len(a))
+    empty = total <= 0
+    if empty.any():
+        rows = np.arange(len(y))
+        p = a.copy()
+        p[y, rows] += 1
+        p[empty] = 0
+        a = p / p.sum(axis=0)
+        a[y, rows] -= 1
     wrong = a @ h
-    if (total[wrong > 0] <= 0).any():
-        return np.zeros_like(a)
     odds = float(np.max(wrong / np.maximum(total, 1e-300), initial=0.0))
     theta = odds / (1 + odds)
     if theta == 0.0:

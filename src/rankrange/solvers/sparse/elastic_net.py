@@ -120,7 +120,7 @@ class ElasticNet:
 
     def largest_penalty(self, h: Array) -> float:
         """The factor on h above which some coefficient is not zero: 1 / alpha_max in scikit-learn's terms."""
-        coef, intercept = self.zero()
+        _coef, intercept = self.zero()
         intercept, Z = self._best_intercept(intercept, h)
         steepest = float(np.abs(self.gradient(self.slopes(Z) * h)).max(initial=0.0))
         return np.inf if steepest == 0 else self.l1_ratio / steepest
@@ -161,10 +161,11 @@ class ElasticNet:
             Working sets at most.
         """
         kept = np.flatnonzero(h)
-        part = self if len(kept) == len(h) else self._rows(kept)
+        part = self if len(kept) == len(h) else self.take(kept)
         return part._minimise(h[kept], self.zero() if start is None else start, tol, max_rounds)
 
-    def _rows(self, rows: Array) -> ElasticNet:
+    def take(self, rows: Array) -> ElasticNet:
+        """The problem of some of the rows."""
         return ElasticNet(
             self.columns[rows], self.y[rows], self.loss, self.n_outputs, self.l1_ratio, self.fit_intercept
         )
@@ -176,10 +177,10 @@ class ElasticNet:
         else:
             Z = self.scores(coef, intercept)
         value = self.value(coef, Z, h)
-        size, rounds = _FIRST, 0
-        for rounds in range(1, max_rounds + 1):
+        size = _FIRST
+        for done in range(1, max_rounds + 1):
             gap, gradient = self.gap(value, Z, h)
-            if gap <= tol * value:
+            if gap <= tol * max(value, 1e-9):
                 break
             working = self._working_set(coef, gradient, size)
             size *= _GROWTH
@@ -190,7 +191,7 @@ class ElasticNet:
                 break
         else:
             gap, _ = self.gap(value, Z, h)
-        return Net(coef, intercept, value, gap, rounds)
+        return Net(coef, intercept, value, gap, done)
 
     def _working_set(self, coef: Array, gradient: Array, size: int) -> Array:
         """All coefficients that are not zero, and of the others those that violate their condition most."""
@@ -364,6 +365,8 @@ class _Columns:
 
     def _search(self, at: _Point, theta: Array, intercept: Array, h: Array) -> _Point:
         """The first point of halved steps that lowers the objective; `at` itself if none does."""
+        if self.net.n_outputs > 1:  # what is added to all scores changes no loss
+            intercept = intercept - intercept.mean()
         change = theta - at.theta, intercept - at.intercept
         dZ = self._change(*change)
         for share in _halves(30):
