@@ -147,12 +147,21 @@ def designs(repeats: int, sizes: list[str], subsets: int, first: int) -> None:
                         model = way()
                         spent = time.process_time() - began
                         facts = {"n": n, "p": p, "kind": kind, "share": share, "seed": seed, "method": name}
-                        rows.append({**facts, **measured(problem, model), "seconds": round(spent, 4), "subsets": subsets})
+                        rows.append(
+                            {**facts, **measured(problem, model), "seconds": round(spent, 4), "subsets": subsets}
+                        )
                 record.append("sparse_models", rows)
                 for name in ("rankrange", "published", "plain"):
                     mine = [row for row in rows if row["method"] == name]
                     figures = [np.median([row[c] for row in mine]) for c in ("rmse", "error", "f1", "seconds")]
-                    print(size, kind, share, f"{name:10}", "rmse %.2f error %.3f f1 %.2f s %.3f" % tuple(figures), flush=True)
+                    print(
+                        size,
+                        kind,
+                        share,
+                        f"{name:10}",
+                        "rmse %.2f error %.3f f1 %.2f s %.3f" % tuple(figures),
+                        flush=True,
+                    )
 
 
 def path() -> None:
@@ -180,7 +189,9 @@ def timing(repeats: int) -> None:
         n, p = int(rng.choice([100, 200, 500])), int(rng.choice([1000, 3000, 10_000]))
         problem = drawn(seed, n, p, str(rng.choice(["vertical", "leverage"])), float(rng.choice([0.0, 0.1, 0.2])))
         began = time.process_time()
-        ElasticNet(alpha=1 / (2 * problem["C"] * n), l1_ratio=L1, tol=1e-6, max_iter=10_000).fit(problem["X"], problem["y"])
+        ElasticNet(alpha=1 / (2 * problem["C"] * n), l1_ratio=L1, tol=1e-6, max_iter=10_000).fit(
+            problem["X"], problem["y"]
+        )
         ordinary = time.process_time() - began
         began = time.process_time()
         ours(problem, seed)

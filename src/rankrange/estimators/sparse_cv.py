@@ -9,6 +9,7 @@ error of the best.
 from __future__ import annotations
 
 import numbers
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -133,6 +134,8 @@ class _SparseCV(BaseEstimator):
         """Scores (shares, penalties, folds) and the Cs."""
         n = len(net.y)
         inner = net.take(inner_rows(net, max(float(shares.max()), float(self.score_trim))))
+        if not is_classifier(self):
+            inner = replace(inner, y=_near_the_median(inner.y))
         Cs = _grid(inner, int(self.n_penalties), float(self.eps)) * len(inner.y) / n
         scores = np.empty((len(shares), len(Cs), int(self.cv)))
         for fold, (train, test) in enumerate(self._folds(net)):
@@ -375,12 +378,19 @@ def _same_columns(estimator: Any, X: Any) -> Any:
 def _grid(net: ElasticNet, count: int, eps: float) -> Array:
     """Values of C from the one below which no coefficient differs from zero to 1 / eps times it.
 
-    One outlier would move them by its size: `net` holds the rows near the center alone.
+    One outlier would move them by its size: `net` holds rows of low leverage, with numeric targets near their median.
     """
     first = net.largest_penalty(np.ones(len(net.y)))
     if not np.isfinite(first):  # no column explains anything
         first = 1.0
     return np.asarray(first * np.geomspace(1.0, 1.0 / eps, count))
+
+
+def _near_the_median(y: Array) -> Array:
+    """Targets brought within three robust standard deviations of their median."""
+    center = np.median(y)
+    reach = 3 * 1.4826 * np.median(np.abs(y - center))
+    return np.clip(y, center - reach, center + reach) if reach > 0 else y
 
 
 def _trimmed_mean(losses: Array, trim: float) -> float:

@@ -116,29 +116,10 @@ def follow(net: ElasticNet, cut: Cut, start: tuple[Array, Array], *, tol: float 
 
 
 def inner_rows(net: ElasticNet, share: float) -> Array:
-    """Rows without this share of the highest leverages and, for numeric targets, of the targets far from the median.
-
-    Parameters
-    ----------
-    net : ElasticNet
-        The rows.
-    share : float
-        The share that either leaves out.
-
-    Returns
-    -------
-    ndarray
-        The numbers of the other rows, never none.
-    """
+    """The numbers of the rows without this share of the highest leverages, never none."""
     n = len(net.y)
     count = max(1, n - int(np.ceil(share * n)))
-    inner = np.zeros(n, dtype=bool)
-    inner[np.argsort(_leverages(net.X), kind="stable")[:count]] = True
-    if _strata(net) is None:
-        near = np.zeros(n, dtype=bool)
-        near[np.argsort(np.abs(net.y - np.median(net.y)), kind="stable")[:count]] = True
-        inner = inner & near if (inner & near).any() else near
-    return np.flatnonzero(inner)
+    return np.sort(np.argsort(_leverages(net.X), kind="stable")[:count])
 
 
 def _distinct(fits: list[Net]) -> list[Net]:
