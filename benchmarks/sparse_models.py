@@ -4,20 +4,21 @@
     python benchmarks/sparse_models.py path
     python benchmarks/sparse_models.py time [--repeats 5]
 
-designs: predictors are normal with correlation .5^|i-j|, six of them matter (1.5, .5, 1, 1.5, 1, -1), noise has standard
-deviation .5, as in the simulations of Alfons, Croux and Gelper (2013), or the sign of the signal is the label, as in
+designs: predictors are normal with correlation .5^|i-j|, six of them matter (1.5, .5, 1, 1.5, 1, -1), noise has
+standard deviation .5, as in the simulations of Alfons, Croux and Gelper (2013), or the sign of the signal is the
+label, as in
 Kurnaz, Hoffmann and Filzmoser (2018). Contaminated rows: vertical (targets + N(20, 1)), leverage (all predictors
 N(50, 1), targets by the opposite coefficients), flipped (labels of the rows exchanged). Each method gets the same
-penalty: lambda of 15% of the largest one that the clean rows have, and each robust one drops 25% of the rows. `rmse` and
-`error` are on 1,000 clean rows (root mean squared error; share of wrong labels), `f1` of the support.
+penalty: lambda of 15% of the largest one that the clean rows have, and each robust one drops 25% of the rows. `rmse`
+and `error` are on 1,000 clean rows (root mean squared error; share of wrong labels), `f1` of the support.
 
-The reference is our reimplementation of the published algorithm: 500 random subsets of 3 rows (2 of each class), a net on
-each, 2 concentration steps, the 10 best to convergence, inner nets by scikit-learn; R cannot be run here. At 10,000
+The reference is our reimplementation of the published algorithm: 500 random subsets of 3 rows (2 of each class), a net
+on each, 2 concentration steps, the 10 best to convergence, inner nets by scikit-learn; R cannot be run here. At 10,000
 columns it draws `--subsets` of them.
 
 path: core seconds of 50 penalties at n=200, p=10,000, m=.25, each fit from the last.
 
-time: core seconds of one fit over one fit of scikit-learn's ElasticNet with the same penalty to the same gap (tol 1e-6).
+time: core seconds of one fit over one fit of scikit-learn's ElasticNet with the same penalty at its tol=1e-6.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -137,10 +140,10 @@ def designs(repeats: int, sizes: list[str], subsets: int, first: int) -> None:
                 rows = []
                 for seed in range(first, first + repeats):
                     problem = drawn(seed, n, p, kind, share)
-                    ways = {
-                        "rankrange": lambda: ours(problem, seed),
-                        "published": lambda: published(problem, seed, subsets),
-                        "plain": lambda: inner(problem, np.arange(n), 1.0),
+                    ways: dict[str, Callable[[], Any]] = {
+                        "rankrange": partial(ours, problem, seed),
+                        "published": partial(published, problem, seed, subsets),
+                        "plain": partial(inner, problem, np.arange(n), 1.0),
                     }
                     for name, way in ways.items():
                         began = time.process_time()
@@ -159,7 +162,7 @@ def designs(repeats: int, sizes: list[str], subsets: int, first: int) -> None:
                         kind,
                         share,
                         f"{name:10}",
-                        "rmse %.2f error %.3f f1 %.2f s %.3f" % tuple(figures),
+                        "rmse {:.2f} error {:.3f} f1 {:.2f} s {:.3f}".format(*figures),
                         flush=True,
                     )
 

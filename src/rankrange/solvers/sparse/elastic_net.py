@@ -177,8 +177,9 @@ class ElasticNet:
         else:
             Z = self.scores(coef, intercept)
         value = self.value(coef, Z, h)
-        size = _FIRST
-        for done in range(1, max_rounds + 1):
+        size, rounds, gap = _FIRST, 0, np.inf
+        while rounds < max_rounds:
+            rounds += 1
             gap, gradient = self.gap(value, Z, h)
             if gap <= tol * max(value, 1e-9):
                 break
@@ -186,12 +187,10 @@ class ElasticNet:
             size *= _GROWTH
             before = value
             coef, intercept, Z, value = self._descend(_Columns(self, working), coef, intercept, Z, value, h, tol)
-            if value >= before and len(working) == coef.size:
+            if rounds == max_rounds or (value >= before and len(working) == coef.size):
                 gap, _ = self.gap(value, Z, h)
                 break
-        else:
-            gap, _ = self.gap(value, Z, h)
-        return Net(coef, intercept, value, gap, done)
+        return Net(coef, intercept, value, gap, rounds)
 
     def _working_set(self, coef: Array, gradient: Array, size: int) -> Array:
         """All coefficients that are not zero, and of the others those that violate their condition most."""

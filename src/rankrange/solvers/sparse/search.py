@@ -10,7 +10,7 @@ start too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -189,7 +189,7 @@ def _few_rows(codes: Array | None, mass: Array, rng: np.random.Generator) -> Arr
     return np.concatenate(chosen)
 
 
-def _leverages(X: Array) -> Array:
+def _leverages(X: Any) -> Array:
     """How far each row is from the medians of the columns of largest variance, in robust standard deviations."""
     if sp.issparse(X):
         return np.asarray(X.multiply(X).sum(axis=1)).ravel()
