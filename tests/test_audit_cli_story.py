@@ -63,7 +63,7 @@ def test_where_those_that_judge_disagree_each_is_named():
     assert "the one that ignores the worst rows 'sick' over 99%, 'well' under 1%" in why
     assert "'sick' is often wrong" in _said(opinions, 0, (0, 1), 0.9, ["sick", "well"])
     agreed = [opinions[0], ("neighbours", 0.5, np.array([[0.13, 0.87]]))]
-    assert _said(agreed, 0, (0, 1), 0.9, ["sick", "well"]).endswith("give 'sick' 8%, 'well' 92%")
+    assert _said(agreed, 0, (0, 1), 0.9, ["sick", "well"]).endswith("predict 'sick' 8%, 'well' 92%")
 
 
 def with_measures(audit, *measures, **more):

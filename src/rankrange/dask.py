@@ -26,9 +26,9 @@ except ImportError as error:  # pragma: no cover - the tests have Dask
         "rankrange.dask needs Dask, which is not installed; run: pip install 'rankrange[dask]'"
     ) from error
 
-from sklearn.base import _clone_parametrized
 
 from . import estimators as _local
+from .compatibility import clone_parametrized
 from .shards.dask_engine import DaskShards, LostDataError, frame_chunks
 from .shards.fit import fit_on_shards
 
@@ -95,7 +95,7 @@ class _OnDask:
 
     def __sklearn_clone__(self) -> Any:
         """A copy with the same client, which is a connection: as a parameter it would be copied too."""
-        copy = _clone_parametrized(self)
+        copy = clone_parametrized(self)
         if self.client is not None:
             copy.client = self.client
         return copy

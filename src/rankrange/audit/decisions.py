@@ -8,7 +8,6 @@ compared as the file writes them, not as their types are guessed.
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import json
 import os
@@ -21,6 +20,7 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..errors import UserError
+from ..issues.questions import fingerprint
 from ..issues.suspects import CHOICES
 from ..pages.text import csv_safe, visible
 from ..tables.read import rows_as_text
@@ -233,17 +233,13 @@ def look_at(source: Any, target: Sequence[str], n_rows: int, rows: Sequence[int]
         cells[: len(rows)],
         [contents_of_row(row, places) for row in cells[: len(rows)]],
         [given_of(row, places, target) for row in cells[: len(rows)]],
-        _print([source.names, n_rows, cells[len(rows) :]]),
+        fingerprint([source.names, n_rows, cells[len(rows) :]]),
     )
 
 
 def contents_of_row(cells: list[str], target_places: Sequence[int]) -> str:
     """The fingerprint of a row, its target apart."""
-    return _print([cell for place, cell in enumerate(cells) if place not in target_places])
-
-
-def _print(data: Any) -> str:
-    return "r" + hashlib.blake2b(json.dumps(data).encode(), digest_size=7).hexdigest()
+    return fingerprint([cell for place, cell in enumerate(cells) if place not in target_places])
 
 
 def given_of(cells: list[str], places: Sequence[int], target: Sequence[str]) -> str:

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..issues.argilla import argilla_records
+from ..issues.label_studio import LabelStudioTasks, label_studio_tasks
 from ..issues.suspects import WIDE
 from ..label_noise import LIKELY, POSSIBLE
 from ..pages.text import share_of
@@ -17,9 +19,11 @@ from ..tables.encode import ColumnReport
 from ..tables.write import write_whole
 from .decisions import Decision, Decisions, decisions_of, record
 from .evidence import Evidence
+from .exchange import questions_of
 from .pictures import cut_curve, loss_bars
 from .problems import RowProblem, count_problems, problems_in_words
 from .review import Review
+from .schema import pandera_schema
 from .target import RowNames, Target, plain_name, row_said
 from .task_result import TaskResult, show, show_gain, show_range, unit
 
@@ -417,6 +421,79 @@ class Audit:
             "settings": self.settings,
             "seconds": round(self.seconds, 2),
         }
+
+    def to_label_studio(
+        self, limit: int | None = None, *, text: str | None = None, image: str | None = None
+    ) -> LabelStudioTasks:
+        """The suspects as tasks for Label Studio, worst first; `rankrange apply` takes its export.
+
+        Parameters
+        ----------
+        limit : int or None, default=None
+            How many suspects at most.
+        text, image : str, optional
+            The column of texts to read, and that of paths or addresses of images. By default as the cells look.
+
+        Returns
+        -------
+        LabelStudioTasks
+            The tasks, each with the suggested label as a prediction and the score 1 - p_wrong, and the labelling
+            configuration.
+
+        Examples
+        --------
+        >>> from rankrange.audit import audit_table
+        >>> table = {"x": [i % 7 + i // 20 * 9 for i in range(40)], "kind": ["a"] * 20 + ["b"] * 20}
+        >>> table["kind"][3] = "b"  # among the a's
+        >>> task = audit_table(table, "kind").to_label_studio(1).tasks[0]
+        >>> task["predictions"][0]["result"][0]["value"]
+        {'choices': ['a']}
+        """
+        questions = questions_of(self, limit)
+        return label_studio_tasks(questions, self.target.names, self.target.task, text, image)
+
+    def to_argilla(self, limit: int | None = None) -> list[dict[str, Any]]:
+        """The suspects as records for Argilla with suggestions, worst first; `rankrange apply` takes its export.
+
+        Parameters
+        ----------
+        limit : int or None, default=None
+            How many suspects at most.
+
+        Returns
+        -------
+        list of dict
+            Records as `dataset.records.from_json` reads them.
+
+        Examples
+        --------
+        >>> from rankrange.audit import audit_table
+        >>> table = {"x": [i % 7 + i // 20 * 9 for i in range(40)], "kind": ["a"] * 20 + ["b"] * 20}
+        >>> table["kind"][3] = "b"  # among the a's
+        >>> record = audit_table(table, "kind").to_argilla(1)[0]
+        >>> record["suggestions"]["label"]["value"], record["fields"]["given"]
+        ('a', 'b')
+        """
+        return argilla_records(questions_of(self, limit), self.target.task)
+
+    def to_pandera(self) -> Any:
+        """A pandera schema with the types, ranges and levels of the table, without what the audit flagged.
+
+        Returns
+        -------
+        pandera.DataFrameSchema
+            It rejects values outside the ranges and levels of the rows that were not flagged and not dropped, so that
+            a fixed table stays fixed.
+
+        Examples
+        --------
+        >>> from rankrange.audit import audit_table
+        >>> table = {"x": [i % 7 + i // 20 * 9 for i in range(40)], "kind": ["a"] * 20 + ["b"] * 20}
+        >>> audit = audit_table(table, "kind")
+        >>> schema = audit.to_pandera()  # doctest: +SKIP
+        >>> schema.validate(new_frame)  # doctest: +SKIP
+        """
+        return pandera_schema(self)
 
     def report(self) -> str:
         """The whole page as HTML text: what `rankrange audit --report` writes."""

@@ -72,10 +72,11 @@ class RangeSearchCV(GridSearchCV):
 
     Parameters
     ----------
-    estimator : AoRRClassifier or AoRRRegressor
+    estimator : AoRRClassifier, AoRRRegressor or PartialAUCClassifier
         What is fitted.
     param_grid : dict or list of dict
-        Values to try; each grid must name m. `paper_grid` makes the paper's.
+        Values to try; each grid must name m if the estimator has it. `paper_grid` makes the paper's. A
+        PartialAUCClassifier, whose ranks are `fpr`, `tpr` and `train_fpr`, is searched without paths.
     scoring, n_jobs, refit, cv, verbose, pre_dispatch, error_score, return_train_score : object
         As in GridSearchCV.
 
@@ -116,6 +117,9 @@ class RangeSearchCV(GridSearchCV):
         if not isinstance(self.scoring, str | None) and not callable(self.scoring):
             raise ValueError(f"RangeSearchCV takes one metric: a name or a function; got scoring={self.scoring!r}")
         scorer = check_scoring(self.estimator, self.scoring)
+        if "m" not in self.estimator.get_params(deep=False):
+            super().fit(X, y, **params)
+            return self
         groups = _paths(self.param_grid)
         inner = GridSearchCV(
             _Path(self.estimator, {}, ()),

@@ -15,11 +15,11 @@ import scipy.sparse as sp
 from scipy.special import expit, softmax
 from sklearn.base import clone
 from sklearn.dummy import DummyClassifier
-from sklearn.utils import _safe_indexing
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.parallel import Parallel, delayed
-from sklearn.utils.validation import _check_method_params, has_fit_parameter
+from sklearn.utils.validation import has_fit_parameter
 
+from ..compatibility import check_method_params, safe_indexing
 from ..core.arrays import Array
 from ..errors import UserError
 from .folds import Folds
@@ -98,7 +98,7 @@ def fit_folds(
 
 def _fit_and_ask(model: Any, task: Task, rows: Array, asked: Array, seed: int | None) -> tuple[Any, Array]:
     fitted = fit_rows(model, task, rows, seed)
-    return fitted, ask(fitted, _safe_indexing(task.X, asked), task.classes)
+    return fitted, ask(fitted, safe_indexing(task.X, asked), task.classes)
 
 
 def fit_rows(model: Any, task: Task, rows: Array, seed: int | None = None, *, keep_states: bool = False) -> Any:
@@ -110,12 +110,12 @@ def fit_rows(model: Any, task: Task, rows: Array, seed: int | None = None, *, ke
         rows = rows[task.mass[rows] > 0]
     if not len(rows):
         raise ValueError("a fit needs at least one row, got none; use fewer folds, or drop fewer rows")
-    params = _check_method_params(task.X, task.params, indices=rows)
+    params = check_method_params(task.X, task.params, indices=rows)
     weight = None
     if task.repeated_for(model):
         assert task.mass is not None
         rows = np.repeat(rows, task.mass[rows].astype(np.intp))
-        params = _check_method_params(task.X, task.params, indices=rows)
+        params = check_method_params(task.X, task.params, indices=rows)
     elif task.mass is not None:
         weight = task.mass[rows]
     y = task.y[rows]
@@ -123,7 +123,7 @@ def fit_rows(model: Any, task: Task, rows: Array, seed: int | None = None, *, ke
         return DummyClassifier(strategy="prior").fit(np.zeros((len(y), 1)), y)
     if weight is not None:
         params = {**params, weight_name(model): weight}
-    copy, X, there = seeded(fresh(model), seed, keep_states), _safe_indexing(task.X, rows), np.unique(y)
+    copy, X, there = seeded(fresh(model), seed, keep_states), safe_indexing(task.X, rows), np.unique(y)
     if task.numbered and not np.array_equal(there, np.arange(len(there))):
         return Renumbered(copy.fit(X, np.searchsorted(there, y), **params), there)
     return copy.fit(X, y, **params)

@@ -75,18 +75,19 @@ def group_table(
     losses: tuple[Array, Array],
     right: tuple[Array, Array] | None,
 ) -> dict[str, Array]:
-    """One entry per group: its rows, the share dropped, and the mean loss and accuracy before and after.
+    """One entry per group: its rows, the share dropped, and on the rows that are kept the mean loss and accuracy.
 
     `losses` and `right` are pairs: by the ordinary fit, and by the model.
     """
     rows = np.bincount(groups, minlength=len(names))
-    total = np.maximum(np.bincount(groups, weights=mass, minlength=len(names)), 1e-300)
+    kept = mass * ~dropped
 
-    def mean(values: Array) -> Array:
-        return np.bincount(groups, weights=mass * values, minlength=len(names)) / total
+    def mean(values: Array, weight: Array) -> Array:
+        total = np.bincount(groups, weights=weight, minlength=len(names))
+        return np.bincount(groups, weights=weight * values, minlength=len(names)) / np.maximum(total, 1e-300)
 
-    table = {"group": names, "rows": rows, "dropped": mean(dropped), "loss_before": mean(losses[0])}
-    table["loss"] = mean(losses[1])
+    table = {"group": names, "rows": rows, "dropped": mean(dropped, mass)}
+    table["loss_before"], table["loss"] = mean(losses[0], kept), mean(losses[1], kept)
     if right is not None:
-        table["accuracy_before"], table["accuracy"] = mean(right[0]), mean(right[1])
+        table["accuracy_before"], table["accuracy"] = mean(right[0], kept), mean(right[1], kept)
     return table

@@ -9,8 +9,9 @@ from sklearn.base import ClassifierMixin
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_y, check_consistent_length, check_is_fitted
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
+from ..compatibility import check_y
 from ..core.arrays import Array
 from ..core.flips import temperature, tempered, transition_of
 from ..crossfit.models import FittedFolds, Task, ask
@@ -122,7 +123,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         Rows of one group are never on both sides of a fold. Further arguments go to the `fit` of the model.
         """
         X = self._take(X)
-        y = _check_y(y, multi_output=False, estimator=self)
+        y = check_y(y, multi_output=False, estimator=self)
         check_consistent_length(X, y)
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)

@@ -13,16 +13,15 @@ import numpy as np
 from sklearn.base import BaseEstimator, MetaEstimatorMixin
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
-from sklearn.utils.validation import (
-    _check_feature_names,
-    _check_n_features,
-    _check_sample_weight,
-    _num_features,
-    check_consistent_length,
-    check_is_fitted,
-    has_fit_parameter,
-)
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, has_fit_parameter
 
+from ..compatibility import (
+    check_feature_names,
+    check_n_features,
+    check_sample_weight,
+    num_features,
+    routing_enabled,
+)
 from ..core.arrays import Array
 from ..core.ranges import RankedRange
 from ..core.select import thresholds
@@ -31,11 +30,6 @@ from ..crossfit.folds import Folds, draw_folds, given_folds, whole_number
 from ..crossfit.models import FittedFolds, Task, ask, by_rows, fit_folds, fit_rows
 from ..label_noise import LIKELY
 from .weights import as_count, is_whole, scale_of, unit_of
-
-try:
-    from sklearn.utils.metadata_routing import _routing_enabled
-except ImportError:  # it moved between versions
-    from sklearn.utils._metadata_requests import _routing_enabled
 
 # With fewer rows than this out-of-fold predictions are uninformative.
 _LEAST_ROWS = 20
@@ -194,7 +188,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
 
     def _routed(self, sample_weight: Any, groups: Any, params: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
         """Whether the model sees the weights, and its further arguments; a model that takes groups gets them."""
-        if not _routing_enabled():
+        if not routing_enabled():
             if groups is not None and has_fit_parameter(self._base(), "groups"):
                 params = {**params, "groups": np.asarray(groups)}
             return sample_weight is not None, params
@@ -333,13 +327,13 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
     def _take(self, X: Any) -> Any:
         """X as it is, with its number and names of columns noted where it has them."""
         X = by_rows(X)
-        _check_feature_names(self, X, reset=True)
+        check_feature_names(self, X, reset=True)
         try:
-            _num_features(X)
+            num_features(X)
         except (TypeError, ValueError):
             self.__dict__.pop("n_features_in_", None)  # texts have none
         else:
-            _check_n_features(self, X, reset=True)
+            check_n_features(self, X, reset=True)
         return X
 
     def _asked(self, X: Any, classes: Array | None) -> Array:
@@ -377,7 +371,7 @@ def mass_of_rows(sample_weight: Any, n: int) -> Array:
     """The weights of n rows, checked; ones where there are none."""
     if sample_weight is None:
         return np.ones(n)
-    return np.asarray(_check_sample_weight(sample_weight, np.zeros((n, 1)), dtype=np.float64, ensure_non_negative=True))
+    return np.asarray(check_sample_weight(sample_weight, np.zeros((n, 1)), dtype=np.float64, ensure_non_negative=True))
 
 
 def _check_classes(model: Any, y: Array, mass: Array) -> None:

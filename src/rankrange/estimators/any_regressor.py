@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.ensemble import HistGradientBoostingRegressor
-from sklearn.utils.validation import _check_y, check_consistent_length, check_is_fitted
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
+from ..compatibility import check_y
 from ..core.arrays import Array
 from ..crossfit.models import FittedFolds, Task, with_targets
 from ..crossfit.residuals import outlier_posterior, sizes
@@ -80,7 +81,7 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
         Rows of one group are never on both sides of a fold. Further arguments go to the `fit` of the model.
         """
         X = self._take(X)
-        y = _check_y(y, y_numeric=True, estimator=self)
+        y = check_y(y, y_numeric=True, estimator=self)
         check_consistent_length(X, y)
         self._fit(X, np.asarray(y, dtype=np.float64), None, sample_weight, groups, fit_params)
         return self

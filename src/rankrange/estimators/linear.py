@@ -144,11 +144,12 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         keep = self._range()
         given_groups = groups
         self._training: Any = (X, y) if weight is None and not sp.issparse(X) else None  # for summaries; never saved
-        rng = np.random.default_rng(_seed(self.random_state))
-        # With one minimum no search depends on the order of the rows, and products are quicker on sparse ones.
-        one_minimum = self.solver == "auto" and n_outputs == 1 and self.m != "auto" and keep.m == 0
+        rng = np.random.default_rng(seed_of(self.random_state))
+        # With one minimum, or no lower cut and so no kinks, products with sparse rows are quicker than dense matrices.
+        no_kinks = self.m != "auto" and (keep.m == 0 or keep.k == 1.0)
+        by_products = self.solver == "auto" and n_outputs == 1 and no_kinks and _many_columns(X)
         if groups is None:
-            rows, targets, mass = canonical_rows(X, y, weight, factor, as_sparse=one_minimum and _many_columns(X))
+            rows, targets, mass = canonical_rows(X, y, weight, factor, as_sparse=by_products)
         else:
             (rows, targets, mass), groups = present_rows(X, y, product_of(weight, factor), groups)
         m, k = keep.masses(len(targets) if mass is None else float(mass.sum()), whole=is_whole(mass))
@@ -381,11 +382,11 @@ def fitted_elsewhere(estimator: AoRRLinear, X: Any, *others: Any) -> bool:
     if not hasattr(X, "__rankrange_fit__"):
         return False
     if estimator.aggregate is not None:
-        raise TypeError(f"aggregate={estimator.aggregate!r} needs arrays in memory, got rows that are read in passes")
+        raise ValueError(f"aggregate={estimator.aggregate!r} needs arrays in memory, got a scan; read the rows first")
     if estimator.l1_ratio:
-        raise TypeError(
-            f"l1_ratio={estimator.l1_ratio!r} needs arrays in the host's memory, got a scan or rows on a device; use "
-            "l1_ratio=0 for these"
+        raise ValueError(
+            f"l1_ratio={estimator.l1_ratio!r} needs arrays in the host's memory, got a scan or rows on a device; read the "
+            "rows first, or use l1_ratio=0"
         )
     if any(other is not None for other in others):
         raise TypeError(
@@ -453,7 +454,7 @@ def _many_columns(X: Any) -> bool:
     return sp.issparse(X) and X.shape[1] >= PRODUCTS_FROM and 10 * X.nnz <= X.shape[0] * X.shape[1]
 
 
-def _seed(random_state: Any) -> int:
+def seed_of(random_state: Any) -> int:
     """A seed of its own for each fit, from whatever scikit-learn takes as `random_state`."""
     if isinstance(random_state, int):
         return _seed_of_int(random_state)

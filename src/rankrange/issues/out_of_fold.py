@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_array, column_or_1d
-from sklearn.utils.validation import _num_samples
 
+from ..compatibility import num_samples
 from ..core.arrays import Array
 from ..core.flips import wrong_labels
 from ..crossfit.folds import Folds
@@ -59,7 +59,7 @@ class Data:
         y = _labels("y", y)
         if X is not None:
             X = X if any_X else _as_numbers(X)
-            rows = _num_samples(X)
+            rows = num_samples(X)
             if rows != len(y):
                 raise ValueError(
                     f"X and y must have the same number of rows, got {rows} and {len(y)}; pass one label per row"

@@ -22,6 +22,8 @@ from .shard_kernels import Evaluation, Interval, Model, Partial, Request, Rows, 
 COLLECT_BYTES = 96_000_000
 # A pass of counts alone cuts brackets into at most this many parts.
 _PARTS = 1024
+# Rows that a part may well have: they cost less than a finer count.
+_PART_ROWS = 2000
 # Rows on either side of a hinge's kink that are known one by one: a step is exact as long as no other row crosses it.
 _KINK_ROWS = 60_000
 
@@ -127,6 +129,7 @@ class FullData:
         self.mass = np.ones(sample.design.n) if sample.sample_weight is None else sample.sample_weight
         part = sample.design.n / n
         self.n_passes = 0
+        self.tol = 1e-6  # what a bound is to reach
         self._on_pass = on_pass
         self._evaluate_one = self._alone if evaluate_one is None else evaluate_one
         self._brackets = {
@@ -203,11 +206,15 @@ class FullData:
         return self.shards.reduce(evaluate, Evaluation(self.model, (request,))).parts[0].pack()
 
     def _narrowed(self, W: Array, s: Array, intervals: dict[str, Interval]) -> dict[str, Interval]:
-        """The same brackets after a pass that counts what lies between many values of the sample in them."""
-        values = []
+        """The same brackets after a pass that counts what lies between many values in them.
+
+        These are values of the sample, and others between them where a value stands for too many rows.
+        """
+        values, enough = [], max(_PART_ROWS, 40 * W.size)
         for low, high in intervals.values():
             inside = np.unique(s[(s >= low) & (s <= high)])
-            values.append(inside[np.linspace(0, len(inside) - 1, min(len(inside), _PARTS)).astype(int)])
+            count = min(max(len(inside), int(len(inside) * self._scale_up / enough)), _PARTS)
+            values.append(np.interp(np.linspace(0, len(inside) - 1, count), np.arange(len(inside)), inside))
         edges = np.unique(np.concatenate(values).astype(self.model.dtype))
         masses = self._pass("count", Request(W, edges=edges)).sums.total()
         over = np.append(np.cumsum(masses[::-1])[::-1][1:], 0.0)  # mass above each edge; none above infinity

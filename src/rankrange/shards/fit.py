@@ -87,17 +87,19 @@ def fit_on_shards(shards: Shards, estimator: Any) -> Any:
         if shards.columns is not None:
             estimator.feature_names_in_ = np.asarray(shards.columns, dtype=object)
         m, k, sample = _chosen(estimator, data, rng)
+        search_rows = getattr(shards, "search_rows", _SEARCH_ROWS)
         with np.errstate(over="ignore", invalid="ignore"):  # a start that overflows is a poor start, and loses
-            start = _search(sample, m, k, data.total, estimator, rng)
+            start = _search(sample, m, k, data.total, estimator, rng, search_rows)
         if m > 0 and hasattr(estimator, "tuning_"):
             m, sample, start = _confirmed(shards, estimator, data, m, k, sample, start, passes)
             if loses_a_class(sample, start, sample.m):
                 m, sample = 0, replace(sample, m=0, C=estimator.C_ * k)
-                start = _search(sample, m, k, data.total, estimator, rng)
+                start = _search(sample, m, k, data.total, estimator, rng, search_rows)
         start = np.zeros_like(start) if _all_tie(sample, start) else start
         full = FullData(shards, data.model, sample, data.description.n, data.total, m, k, passes)
         log = Log(print if estimator.verbose else None)
-        descent = Descent(full, tol=float(estimator.tol), max_iter=int(estimator.max_iter), log=log)
+        further = getattr(shards, "further_steps", 0)
+        descent = Descent(full, tol=float(estimator.tol), max_iter=int(estimator.max_iter), log=log, further=further)
         look, gap, n_iter = descent.run(start) if start.any() else (_tied_at_zero(full, start), np.inf, 0)
         _store(estimator, shards, data, full, look, gap, n_iter, log)
     estimator.n_passes_ = passes.count
@@ -300,7 +302,9 @@ def _rank(mass: float, sample: Objective) -> float:
     return min(round(mass), sample.design.n)
 
 
-def _search(sample: Objective, m: float, k: float, total: float, estimator: Any, rng: np.random.Generator) -> Array:
+def _search(
+    sample: Objective, m: float, k: float, total: float, estimator: Any, rng: np.random.Generator, rows: int
+) -> Array:
     """The best of many starts on the sample, its cuts lowered so that they hold the outliers that it may have more."""
     share = m / total
     size = sample.design.n
@@ -316,7 +320,7 @@ def _search(sample: Objective, m: float, k: float, total: float, estimator: Any,
     settings: Any = {"n_starts": int(estimator.n_starts), "rng": rng, "tol": 1e-3, "max_iter": 100}
     if m == 0:
         return multistart(wide, warm, **settings).w
-    part = wide if size <= 2 * _SEARCH_ROWS else _every(wide, size // _SEARCH_ROWS)
+    part = wide if size <= 2 * rows else _every(wide, size // rows)
     ends = [multistart(part, warm, **settings) for _ in range(_SEARCHES)]
     W = min(ends, key=lambda end: end.value).w
     if part is not wide:  # closer, by steps that cost little: what is left is for the passes over all rows

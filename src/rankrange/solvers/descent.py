@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import inspect
 import math
+import operator
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -23,6 +25,8 @@ Batch = Callable[..., tuple[Array, Array]]
 Lazily = Callable[[Array], tuple[float, Callable[[], Array]]]  # (r, p) -> the value, and what gives the gradient
 # What looks for other array libraries around it costs as much as a short inner product, of which a fit takes thousands.
 _einsum = inspect.unwrap(np.einsum)
+# Starts are compared every other iteration, and are one if at most this part of F lies between them.
+_MEETINGS, _SAME = 2, 1e-4
 
 
 @dataclass(frozen=True)
@@ -143,13 +147,18 @@ class Metric:
         solved, _ = scipy.linalg.lapack.dpotrs(self._factor, flat.T)
         return solved.T.reshape(G.shape) / self._scale
 
+    def root(self, W: Array) -> Array:
+        """H^(1/2) applied to the last axis of W: coordinates in which distances are those of the metric."""
+        scaled = W * self._scale
+        return scaled if self._factor is None else scaled @ self._factor.T
+
 
 def _factor(matrix: Array, least: float) -> Array:
     """Cholesky with as little on the diagonal as rounding allows, and not less than `least`."""
     for ridge in (least, 1e-7, 1e-4, 1.0):
         raised = matrix.copy()
         np.einsum("ii->i", raised)[:] += ridge
-        factor, failed = scipy.linalg.lapack.dpotrf(raised, clean=False)
+        factor, failed = scipy.linalg.lapack.dpotrf(raised)
         if not failed:
             return factor
     return np.eye(len(matrix))
@@ -191,7 +200,7 @@ def descend(
     pairs: list[tuple[Array, Array, Array]] = []  # (step, change of gradient, 1 / <step, change>), oldest first
     active = np.ones(len(W), dtype=bool)
     for iteration in range(max_iter):
-        direction = -_inverse_hessian(gradients, pairs, metric)
+        direction = -inverse_hessian(gradients, pairs, None if metric is None else metric.solve)
         slope = _inner(direction, gradients)
         uphill = ~((slope < 0) & np.isfinite(slope))
         if uphill.any():  # stale or overflown curvature: fall back to the steepest descent of the metric
@@ -207,6 +216,8 @@ def descend(
         if on_step is not None and active.any():
             on_step(float(values.min()))
         active &= gained > tol * np.abs(values)
+        if metric is not None and not numbered and iteration % _MEETINGS == _MEETINGS - 1:
+            active &= ~have_met(W, values, metric)
         if left is not None:
             active &= left(gradients) > 10 * tol * np.abs(values)
         if not active.any():
@@ -219,28 +230,65 @@ def descend(
     return W, values, max_iter
 
 
+def have_met(W: Array, values: Array, metric: Metric) -> Array:
+    """Which starts (S,) are so near a lower one, in the metric, that both will end in the same minimum."""
+    order = np.argsort(values, kind="stable")
+    roots = metric.root(W[order]).reshape(len(W), -1)
+    squares = _einsum("sp,sp->s", roots, roots)
+    near = 0.5 * (squares[:, None] + squares - 2.0 * roots @ roots.T) <= _SAME * np.abs(values[order])
+    met = np.zeros(len(W), dtype=bool)
+    for place in range(1, len(W)):
+        met[order[place]] = (near[place, :place] & ~met[order[:place]]).any()
+    return met
+
+
 def _inner(a: Array, b: Array) -> Array:
     return _einsum("srp,srp->s", a, b)
 
 
-def _inverse_hessian(G: Array, pairs: list[tuple[Array, Array, Array]], metric: Metric | None) -> Array:
-    """The two-loop recursion, for all starts together; a pair of weight 0 changes nothing."""
+def _dot(a: Array, b: Array) -> float:
+    """As `_inner` adds up, to the last bit; np.dot does not."""
+    return float(_einsum("i,i", a, b))
+
+
+class _Numbers(NamedTuple):
+    """The arithmetic of the recursion: on one number a start, for arrays (S, r, p), or on plain ones, for a vector."""
+
+    inner: Callable[[Array, Array], Any]
+    times: Callable[[Any, Array], Array]
+    inverse: Callable[[Any], Any]  # 1 / x, and 1 where x is not positive
+
+
+def _inverse_each(lengths: Array) -> Array:
+    return np.where(lengths > 0, 1.0 / np.where(lengths > 0, lengths, 1.0), 1.0)
+
+
+_MANY = _Numbers(_inner, lambda a, y: a[:, None, None] * y, _inverse_each)
+_ONE = _Numbers(_dot, operator.mul, lambda length: 1.0 / length if length > 0 else 1.0)
+
+
+def inverse_hessian(
+    G: Array,
+    pairs: Sequence[tuple[Array, Array, Any]],
+    solve: Callable[[Array], Array] | None,
+    numbers: _Numbers = _MANY,
+) -> Array:
+    """The two-loop recursion of L-BFGS on gradients G; `solve` applies the inverse of the metric.
+
+    A pair is a step, the change of the gradient, and 1 / <step, change>; one of weight 0 changes nothing.
+    """
+    inner, times, inverse = numbers
     q = G.copy()
     alphas = []
     for s, y, rho in reversed(pairs):
-        alpha = rho * _inner(s, q)
-        q -= alpha[:, None, None] * y
-        alphas.append(alpha)
-    r = q if metric is None else metric.solve(q)
+        alphas.append(rho * inner(s, q))
+        q -= times(alphas[-1], y)
+    r = q if solve is None else solve(q)
     if pairs:
-        s, y, rho = pairs[-1]
-        scaled = y if metric is None else metric.solve(y)
-        length = _inner(y, scaled) * rho
-        gamma = np.where(length > 0, 1.0 / np.where(length > 0, length, 1.0), 1.0)
-        r = r * gamma[:, None, None]
+        _, y, rho = pairs[-1]
+        r = times(inverse(inner(y, y if solve is None else solve(y)) * rho), r)
     for (s, y, rho), alpha in zip(pairs, reversed(alphas), strict=True):
-        beta = rho * _inner(y, r)
-        r += (alpha - beta)[:, None, None] * s
+        r += times(alpha - rho * inner(y, r), s)
     return r
 
 
@@ -271,7 +319,7 @@ def _descend_from_one(
         return vector if metric is None else metric.solve(vector.reshape(W.shape)).ravel()
 
     for iteration in range(max_iter):
-        direction = -_quasi_newton(gradient, pairs, solve)
+        direction = -inverse_hessian(gradient, pairs, solve, _ONE)
         slope = _dot(direction, gradient)
         if not (slope < 0 and math.isfinite(slope)):  # as above: stale or overflown curvature
             direction = -solve(gradient)
@@ -299,28 +347,6 @@ def _descend_from_one(
         usable = curvature > max(1e-12 * math.sqrt(_dot(s, s)) * math.sqrt(_dot(y, y)), 1e-200)
         pairs.append((s, y, 1.0 / curvature if usable else 0.0))
     return at.reshape(W.shape), np.array([value]), max_iter
-
-
-def _dot(a: Array, b: Array) -> float:
-    """As `_inner` adds up, to the last bit; np.dot does not."""
-    return float(_einsum("i,i", a, b))
-
-
-def _quasi_newton(gradient: Array, pairs: deque[tuple[Array, Array, float]], solve: Callable[[Array], Array]) -> Array:
-    """The two-loop recursion for one start."""
-    q = gradient.copy()
-    alphas = []
-    for s, y, rho in reversed(pairs):
-        alphas.append(rho * _dot(s, q))
-        q -= alphas[-1] * y
-    r = solve(q)
-    if pairs:
-        y, rho = pairs[-1][1:]
-        length = _dot(y, solve(y)) * rho
-        r = r * (1.0 / length if length > 0 else 1.0)
-    for (s, y, rho), alpha in zip(pairs, reversed(alphas), strict=True):
-        r += (alpha - rho * _dot(y, r)) * s
-    return r
 
 
 def _backtrack(

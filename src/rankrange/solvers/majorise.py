@@ -14,12 +14,14 @@ import numpy as np
 from ..core.arrays import Array
 from ..core.losses import is_convex
 from ..core.objective import Objective
-from .descent import Log, Metric, Result, cut_is_clean, finish
+from .descent import Log, Metric, Result, cut_is_clean, finish, relative
 from .inner import convex
 from .trivial import best_constant, constant_is_best
 
 # Columns up to which equal scores are proved to be best by a factored matrix.
 _MOST_BALANCED = 1000
+# The relative gap that the first round of `bilevel` is solved to; later ones to a tenth of what the last one gained.
+_FIRST_ROUND = 1e-4
 
 
 def bilevel(
@@ -64,24 +66,29 @@ def bilevel(
     s = objective.losses(Z)
     value, n_iter = objective.value_at(W, s), 0
     log(phase, value)
+    enough = max(tol, _FIRST_ROUND) if objective.m > 0 else tol  # while the cut still moves, a rough solution does
     while True:
         problem = objective.cutting(s)
-        solution = convex.solve(problem, W, Z, tol=tol, max_iter=max(1, max_iter - n_iter), metric=metric, warm=warm)
+        left = max(1, max_iter - n_iter)
+        solution = convex.solve(problem, W, Z, tol=enough, max_iter=left, metric=metric, warm=warm)
         n_iter += solution.n_iter
         moved = solution.W is not W
         s = objective.losses(solution.scores) if moved else s
         reached = objective.value_at(solution.W, s)
+        gained = relative(value - reached, value)
         if reached < value:
             W, Z, value = solution.W, solution.scores, reached
             log(phase, value)
         best = objective.losses(Z) if moved and W is not solution.W else s
         if objective.m == 0:
             return finish(W, value, n_iter, solution.gap, tol, max_iter, log, losses=best)
-        if not moved or _same_rows(problem.caps, objective.cutting(s).caps):
+        settled = not moved or _same_rows(problem.caps, objective.cutting(s).caps)
+        if settled and min(enough, solution.gap) <= tol:
             certificate = solution.gap if cut_is_clean(objective, s) else np.inf
             return finish(W, value, n_iter, certificate, tol, max_iter, log, losses=best)
         if n_iter >= max_iter:
             return finish(W, value, n_iter, np.inf, tol, max_iter, log, losses=best)
+        enough = tol if settled else max(tol, min(enough, 0.1 * gained))
 
 
 def by_products(

@@ -11,17 +11,17 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from ..core.arrays import Array
 from ..core.cuts import Ranked
-from ..core.objective import Design, Objective
-from .descent import Log, Metric, Result, add_diagonal, descend, relative
+from ..core.objective import MOST_FACTORED, Design, Objective
+from .descent import Log, Metric, Result, add_diagonal, descend, have_met, relative
 from .inner import convex
 from .majorise import bilevel, by_products
 from .newton import applies, close_enough, newton
 from .samples import hessian_rows, rare_left, rows_that_settle, screen_rows, subsample
-from .trivial import best_constant, constant_is_best, zero_is_best
+from .starts import low_leverage_rows, one_step, rough_metric, simple_and_random_starts
+from .trivial import best_constant, constant_is_best
 
 # Rounds of screening on a subsample: the starts that survive each, and the steps they get in it.
 _ROUNDS = ((4, 4), (2, 8))
@@ -29,6 +29,8 @@ _ROUNDS = ((4, 4), (2, 8))
 _FAR = 80.0
 # Columns of sparse rows from which on products with X are quicker than a factored Hessian, where m = 0.
 PRODUCTS_FROM = 200
+# Steps by products that may prove the minimum before a Hessian is factored, if there are few enough columns for that.
+_PRODUCT_STEPS = 20
 # If m takes more than the rest of the rare classes, a sample may hold too few of their rows.
 _RARE = 0.5
 # Where all rows are screened, the starts also go along a path of larger m, which flattens the poorest minima.
@@ -75,10 +77,12 @@ def multistart(
     trivial = one_class_left(objective, log)
     if trivial is not None:
         return trivial
+    if objective.design.sparse and objective.design.p > PRODUCTS_FROM and objective.n_outputs == 1:
+        objective = replace(objective, design=objective.design.unfactored())
     screen = subsample(objective, screen_rows(objective), rng)
-    near = _not_far(screen)
-    metric = _rough_metric(screen, near[0])
-    starts = _starts(screen, near, metric, n_starts, rng)
+    near = low_leverage_rows(screen)
+    metric = rough_metric(screen, near[0])
+    starts = simple_and_random_starts(screen, near, metric, n_starts, rng)
     if W is not None:
         starts = np.concatenate([W[None], starts])
     if screen is objective:
@@ -163,7 +167,8 @@ def _eased(objective: Objective, starts: Array, metric: Metric) -> Array:
         m = min(objective.m * factor, 0.9 * objective.total)
         m = m if objective.sample_weight is not None else round(m)
         eased = replace(objective, m=m, k=min(objective.total, objective.k + m - objective.m))
-        starts = descend(eased.batch, starts, metric, max_iter=10, tol=1e-4)[0]
+        starts, values, _ = descend(eased.batch, starts, metric, max_iter=10, tol=1e-4)
+        starts = starts[~have_met(starts, values, metric)]
     return starts
 
 
@@ -230,18 +235,28 @@ def _polish(
 ) -> Result:
     """Newton steps to the certificate; where they do not apply or do not get there, exact convex problems."""
     n_iter = 0
+    if objective.design.sparse and not objective.design.factored and objective.design.p <= MOST_FACTORED:
+        result = bilevel(
+            objective, W, tol=tol, max_iter=min(_PRODUCT_STEPS, max_iter), log=log, phase="polish", warm=True
+        )
+        if result.converged or result.n_iter >= max_iter:
+            return result
+        W, n_iter, metric = result.w, result.n_iter, None
+        objective = replace(objective, design=Design(objective.design.X, objective.design.fit_intercept))
     if applies(objective):
         result = newton(
             objective,
             W,
             rng=rng,
             tol=tol,
-            max_iter=min(40 if objective.n_outputs == 1 else 20, max_iter),  # with several scores a step costs more
+            # With several scores a step costs more.
+            max_iter=min(40 if objective.n_outputs == 1 else 20, max_iter - n_iter),
             log=log,
             phase="polish",
             near=width == 0,
             width=width,
         )
+        result = replace(result, n_iter=result.n_iter + n_iter)
         if result.converged or result.n_iter >= max_iter:
             return result
         W, n_iter = result.w, result.n_iter
@@ -320,7 +335,7 @@ def _convex_by_margins(
             # At zero all margins tie, which hides how far apart they will be: where little is penalised, Newton steps
             # from there do not end. One step towards the ordinary fit tells them apart.
             everything = np.ones(objective.design.n, dtype=bool)
-            step = _one_step(objective, everything, _rough_metric(objective, everything))
+            step = one_step(objective, everything, rough_metric(objective, everything))
             W = step if objective.value(step) < objective.value(zero) else zero
         return bilevel(objective, W, tol=tol, max_iter=max_iter, log=log, phase="convex")
     steps = 50 if objective.n_outputs == 1 else 15
@@ -334,7 +349,7 @@ def _convex_by_margins(
     # The few rows above are fitted better than all of them, where it may be that nothing beats zero.
     several = applies(objective) and objective.n_outputs > 1 and objective.k < objective.total
     if several and min(objective.value(length * W) for length in (1.0, 0.3, 0.1)) > 0.999 * objective.value(zero):
-        trivial = zero_is_best(objective, tol, log)
+        trivial = constant_is_best(objective, rng, tol, log)
         if trivial is not None:
             return trivial
     return _on_all_rows(objective, W[None], rng, tol, max_iter, log)
@@ -351,86 +366,3 @@ def hessian(objective: Objective, W: Array) -> Array:
     else:
         h = np.full(len(q), (1.0 - 1.0 / objective.n_outputs) / objective.n_outputs)
     return add_diagonal(objective.design.spread(q * h) / objective.kept, objective.penalty_diagonal())
-
-
-def _rough_metric(objective: Objective, rows: Array) -> Metric:
-    """The spread of these rows, as the Hessian of a loss would see it at scores of zero."""
-    matrix = objective.design.spread(rows.astype(np.float64)) * (0.25 / max(int(rows.sum()), 1))
-    return Metric(add_diagonal(matrix, objective.penalty_diagonal()))
-
-
-def _not_far(objective: Objective) -> tuple[Array, Array]:
-    """All rows but the m/n that lie farthest out: over all columns, and along the direction of largest spread.
-
-    A cluster that pulls the fit towards itself need not lie far out in any one column, nor in total among many
-    columns, but it stretches the data in its own direction.
-    """
-    centred = _standardised(objective.design)
-    direction = np.ones(objective.design.d)
-    for _ in range(10):  # power iterations; a rough direction is enough
-        direction = centred.T @ (centred @ direction)
-        direction /= max(float(np.linalg.norm(direction)), 1e-300)
-    share = 1.0 - objective.m / objective.total
-    squares = centred.multiply(centred) if objective.design.sparse else centred**2
-    total, along = np.asarray(squares.sum(axis=1)).ravel(), np.abs(centred @ direction)
-    last = int(share * (len(total) - 1))  # np.quantile would cost as much as all that comes before
-    return total <= np.partition(total, last)[last], along <= np.partition(along, last)[last]
-
-
-def _standardised(design: Design) -> Any:
-    """The rows without their medians, in units of their median deviations; sparse rows in units of their spread."""
-    if design.sparse:
-        spread = np.sqrt(np.asarray(design.X.multiply(design.X).mean(axis=0)).ravel())
-        return design.X @ sp.diags_array(1.0 / np.where(spread > 0, spread, 1.0))
-    X = np.asarray(design.X, dtype=np.float64)
-    few = np.ascontiguousarray(X[:: -(-len(X) // 256)].T)  # medians of some 200 rows are good enough
-    centre = np.median(few, axis=1)
-    spread = np.median(np.abs(few - centre[:, None]), axis=1)
-    centred = X - centre
-    centred /= np.where(spread > 0, spread, np.where(centred.any(axis=0), np.abs(centred).mean(axis=0), 1.0))
-    return centred
-
-
-def _starts(
-    objective: Objective, near: tuple[Array, Array], metric: Metric, n_random: int, rng: np.random.Generator
-) -> Array:
-    """The ordinary fit, the fits of the rows that are not far out, and random ones."""
-    everything = np.ones_like(near[0])
-    fits = [_one_step(objective, rows, _rough_metric(objective, rows)) for rows in (everything, near[1])]
-    fits.append(_one_step(objective, near[0], metric))
-    return np.array(fits + [_random_start(objective, metric, rng) for _ in range(n_random)])
-
-
-def _one_step(objective: Objective, rows: Array, metric: Metric) -> Array:
-    """A rough ordinary fit of these rows: one Newton step from zero."""
-    zero = np.zeros((objective.n_outputs, objective.design.p))
-    return -metric.solve(objective.average(rows).at(zero).gradient)
-
-
-def _median(values: Array) -> float:
-    """As np.median, without the checks, which cost more than the search on few rows."""
-    half, low = len(values) // 2, (len(values) - 1) // 2
-    part = np.partition(values, (low, half))
-    return 0.5 * (float(part[low]) + float(part[half]))
-
-
-def _random_start(objective: Objective, metric: Metric, rng: np.random.Generator) -> Array:
-    design = objective.design
-    X = design.X
-    if objective.loss.targets == "binary":
-        pair = rng.choice(design.n, 2)
-        rows = X[pair].toarray() if design.sparse else np.asarray(X[pair], dtype=np.float64)
-        direction = (rows * objective.y[pair, None]).sum(axis=0)
-        W = np.zeros((1, design.p))
-        W[0, : design.d] = direction
-        z = design.scores(W)[0]
-        middle = _median(z)
-        spread = _median(np.abs(z - middle))
-        W *= 2.0 / spread if spread > 0 else 1.0
-        if design.fit_intercept:
-            W[0, -1] = -middle * (2.0 / spread if spread > 0 else 1.0)
-        return W
-    chosen = np.zeros(design.n, dtype=bool)
-    size = design.p + 2 if objective.n_outputs == 1 else 10 * objective.n_outputs
-    chosen[rng.choice(design.n, min(design.n, size), replace=False)] = True
-    return _one_step(objective, chosen, _rough_metric(objective, chosen) if objective.n_outputs == 1 else metric)

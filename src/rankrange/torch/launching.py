@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .compatibility import raw_stream
+
 try:
     import triton
 
@@ -97,7 +99,7 @@ def current_device() -> int:
 
 
 # As a handle; inductor's code asks for it the same way.
-current_stream: Any = (lambda device: 0) if INTERPRETED else getattr(torch._C, "_cuda_getCurrentRawStream", None)
+current_stream: Any = (lambda device: 0) if INTERPRETED else raw_stream
 _capturing: Any = (lambda: False) if INTERPRETED else torch.cuda.is_current_stream_capturing
 
 

@@ -27,7 +27,7 @@ _NEWTON_WORK = 1e10
 _SHRINK = 0.2
 # Where Newton steps are made by products with X their number counts: the smoothing shrinks more slowly, which leaves
 # each of them less to do, and a round ends when what it leaves is a part of the gap, which smoothing makes anyway.
-_SHRINK_BY_PRODUCTS, _PART_OF_GAP = 0.7, 0.3
+_SHRINK_BY_PRODUCTS, _PART_OF_GAP = 0.5, 0.3
 # With fewer steps left, as where many kinks have used up the budget, cheap ones gain more than some by products.
 _FEW_STEPS = 10
 # Conjugate gradients of one Newton step: how many at most, and how much of the residual they may leave.
@@ -126,9 +126,9 @@ class Saddle(Bounds):
 
     @property
     def cut_matters(self) -> bool:
-        """Whether there is a cut, and far more rows than those that may tie at it."""
+        """Whether there is a cut, far more rows than may tie at it, and few enough columns for p x p matrices."""
         problem = self.problem
-        few = problem.design.n <= 100 * problem.design.p
+        few = problem.design.n <= 100 * problem.design.p or not problem.design.factored
         return not (self.exact or self.signed or few or problem.n_outputs > 1 or problem.tilt is not None)
 
     @property
