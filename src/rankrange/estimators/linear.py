@@ -140,7 +140,7 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         if self.l1_ratio and np.inf != self.C:  # without a penalty its kind is no matter
             if clean is not None:
                 raise ValueError("X_val and y_val choose m and k with l1_ratio=0 only; pass m as a number")
-            return fit_sparse(self, X, y, weight, factor, loss, n_outputs, _seed(self.random_state))
+            return fit_sparse(self, X, y, weight, factor, loss, n_outputs, seed_of(self.random_state))
         keep = self._range()
         given_groups = groups
         self._training: Any = (X, y) if weight is None and not sp.issparse(X) else None  # for summaries; never saved
@@ -385,8 +385,8 @@ def fitted_elsewhere(estimator: AoRRLinear, X: Any, *others: Any) -> bool:
         raise ValueError(f"aggregate={estimator.aggregate!r} needs arrays in memory, got a scan; read the rows first")
     if estimator.l1_ratio:
         raise ValueError(
-            f"l1_ratio={estimator.l1_ratio!r} needs arrays in the host's memory, got a scan or rows on a device; read the "
-            "rows first, or use l1_ratio=0"
+            f"l1_ratio={estimator.l1_ratio!r} needs arrays in the host's memory, got a scan or rows on a device; read "
+            "the rows first, or use l1_ratio=0"
         )
     if any(other is not None for other in others):
         raise TypeError(
