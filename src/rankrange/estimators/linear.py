@@ -31,11 +31,12 @@ from ..solvers.multistart import PRODUCTS_FROM
 from .aggregated import GROUPED, aggregated, check_aggregate, cuts_by_group, group_table, searched
 from .on_device import like, on_device, tensor_scores
 from .on_scans import checked_rows
+from .sparse import SparseCoef, check_l1_ratio, fit_sparse
 from .streaming import Stream
 from .weights import as_count, canonical_rows, is_whole, present_rows, product_of, scale_of, unit_of
 
 
-class AoRRLinear(BaseEstimator):
+class AoRRLinear(SparseCoef, BaseEstimator):
     """What classifier and regressor share: their parameters, the fit, and the attributes it leaves."""
 
     lam_hat_: Any
@@ -61,6 +62,7 @@ class AoRRLinear(BaseEstimator):
         device: Any = None,
         aggregate: Any = None,
         group_share: float = 0.5,
+        l1_ratio: float = 0.0,
     ) -> None:
         self.m = m
         self.k = k
@@ -79,6 +81,7 @@ class AoRRLinear(BaseEstimator):
         self.device = device
         self.aggregate = aggregate
         self.group_share = group_share
+        self.l1_ratio = l1_ratio
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the training rows: a saved model holds no data."""
@@ -115,6 +118,7 @@ class AoRRLinear(BaseEstimator):
                 raise ValueError(f"{name} must be an int of at least {least}, got {value!r}")
         if self.solver not in SOLVERS:
             raise ValueError(f"solver must be one of {', '.join(SOLVERS)}, got {self.solver!r}")
+        check_l1_ratio(self)
 
     def _solve(
         self,
@@ -133,6 +137,10 @@ class AoRRLinear(BaseEstimator):
         `groups`, unless the aggregate is about them.
         """
         check_aggregate(self, groups)
+        if self.l1_ratio and np.inf != self.C:  # without a penalty its kind is no matter
+            if clean is not None:
+                raise ValueError("X_val and y_val choose m and k with l1_ratio=0 only; pass m as a number")
+            return fit_sparse(self, X, y, weight, factor, loss, n_outputs, seed_of(self.random_state))
         keep = self._range()
         given_groups = groups
         self._training: Any = (X, y) if weight is None and not sp.issparse(X) else None  # for summaries; never saved
@@ -272,7 +280,7 @@ class AoRRLinear(BaseEstimator):
 
     def _warm(self, design: Design, n_outputs: int) -> Array | None:
         W = np.zeros((n_outputs, design.p))
-        coef = np.atleast_2d(self.coef_)
+        coef = self._dense_coef()
         if coef.shape != (n_outputs, design.d):
             return None
         W[:, : design.d] = coef
@@ -342,7 +350,7 @@ class AoRRLinear(BaseEstimator):
         if on_device(X):
             return like(X, tensor_scores(self, X))
         check_is_fitted(self, "coef_")
-        W = np.atleast_2d(self.coef_).T
+        W = self._dense_coef().T
         return np.concatenate([rows @ W + self.intercept_ for rows in checked_rows(self, X)])
 
     def __sklearn_tags__(self) -> Any:
@@ -376,6 +384,11 @@ def fitted_elsewhere(estimator: AoRRLinear, X: Any, *others: Any) -> bool:
         return False
     if estimator.aggregate is not None:
         raise ValueError(f"aggregate={estimator.aggregate!r} needs arrays in memory, got a scan; read the rows first")
+    if estimator.l1_ratio:
+        raise ValueError(
+            f"l1_ratio={estimator.l1_ratio!r} needs arrays in the host's memory, got a scan or rows on a device; read "
+            "the rows first, or use l1_ratio=0"
+        )
     if any(other is not None for other in others):
         raise TypeError(
             "rows larger than memory hold their target and weights themselves, got y, sample_weight, X_val, y_val or "
