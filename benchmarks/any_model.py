@@ -346,7 +346,9 @@ def drawn_cells(name: str, seed: int, arguments: argparse.Namespace) -> list[tup
     """The kinds of noise that this table is measured with: all, unless a part of the tables is drawn for each."""
     if arguments.tables is None:
         return list(CELLS)
-    drawn = [np.random.default_rng([seed, i]).choice(arguments.sets, arguments.tables, False) for i in range(len(CELLS))]
+    drawn = [
+        np.random.default_rng([seed, i]).choice(arguments.sets, arguments.tables, False) for i in range(len(CELLS))
+    ]
     return [cell for cell, names in zip(CELLS, drawn, strict=True) if name in names]
 
 
