@@ -1,6 +1,7 @@
 """Planted label errors in texts: find_label_issues beside cleanlab with logistic regression on the same features.
 
     RANKRANGE_DATA=... python benchmarks/label_noise_text.py [--evaluation] [--seeds 1] [--first 0] [--rows 600]
+        [--words N]
     python benchmarks/label_noise_text.py --summary [--evaluation]
 
 A cell is a table of texts, a way to make numbers of them (TF-IDF of scikit-learn, sparse; or the encoding that audits
@@ -169,9 +170,9 @@ def of_cleanlab(X: Any, given: Any, seed: int) -> dict[str, Any]:
         return {"self_confidence": -P[rows, given], "normalized_margin": others.max(axis=1) - P[rows, given]}
 
 
-def encodings(texts: list[str]) -> dict[str, Any]:
+def encodings(texts: list[str], words: int | None) -> dict[str, Any]:
     encoded = TableEncoder().fit_transform(pd.DataFrame({"text": texts}))
-    return {"tfidf": TfidfVectorizer().fit_transform(texts), "audit": encoded}
+    return {"tfidf": TfidfVectorizer(max_features=words).fit_transform(texts), "audit": encoded}
 
 
 def measured(X: Any, y: Any, given: Any, seed: int) -> dict[str, Any]:
@@ -191,16 +192,17 @@ def measured(X: Any, y: Any, given: Any, seed: int) -> dict[str, Any]:
     return row
 
 
-def run(names: Any, seeds: Any, n: int, file: str | None) -> None:
+def run(names: Any, seeds: Any, n: int, words: int | None, file: str | None) -> None:
     every = DEVELOPMENT | EVALUATION
     for name in names:
         texts = every[name]()
         for seed in seeds:
             some, y = drawn(texts, n, seed)
-            for encoding, X in encodings(some).items():
+            for encoding, X in encodings(some, words).items():
                 for kind, rate in NOISE:
                     key = {"table": name, "encoding": encoding, "kind": kind, "rate": rate, "seed": seed, "n": len(y)}
-                    row = {**key, "classes": len(texts), **measured(X, y, planted(y, kind, rate, seed), seed)}
+                    key |= {"classes": len(texts), "features": X.shape[1]}
+                    row = {**key, **measured(X, y, planted(y, kind, rate, seed), seed)}
                     print(" ".join(str(value) for value in row.values()), flush=True)
                     if file is not None:
                         record.append(file, [row])
@@ -232,12 +234,19 @@ def main() -> None:
     options.add_argument("--seeds", type=int, default=1)
     options.add_argument("--first", type=int, default=0)
     options.add_argument("--rows", type=int, default=600)
+    options.add_argument("--words", type=int, help="so many of the most frequent words at most")
     asked = options.parse_args()
     file = "label_noise_text" if asked.evaluation else "label_noise_text_development"
     if not asked.summary:
         warnings.simplefilter("ignore")
         names = asked.tables or (EVALUATION if asked.evaluation else DEVELOPMENT)
-        run(names, range(asked.first, asked.first + asked.seeds), asked.rows, None if asked.no_record else file)
+        run(
+            names,
+            range(asked.first, asked.first + asked.seeds),
+            asked.rows,
+            asked.words,
+            None if asked.no_record else file,
+        )
     if not asked.no_record:
         summary(file)
 
