@@ -1,4 +1,4 @@
-"""The story of docs/how-to/review.md: a real table from file to fixed file, with errors planted so that it can be checked.
+"""The story of docs/how-to/review.md: a real table from file to fixed file, with planted errors to check it by.
 
     python benchmarks/audit_story.py FOLDER
 

@@ -2,7 +2,7 @@
 
     python benchmarks/torch_noise.py [--data cifar10n mnist] [--columns ...] [--seeds 2 3 4] [--methods ...] [--record]
                                      [--missing]
-    python benchmarks/torch_noise.py --table                   the tables of docs/benchmarks/networks.md, from what was recorded
+    python benchmarks/torch_noise.py --table                   the tables of docs/benchmarks/networks.md
     python benchmarks/torch_noise.py --tiny                    a few hundred images, for a CPU
 
 Prints clean test accuracy after the last epoch, the mean over seeds with its standard error, and for m="auto" what was

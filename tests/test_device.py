@@ -103,7 +103,7 @@ def test_a_whole_weight_is_a_repetition():
     settings = {"m": 0, "k": 1.0, "tol": 1e-9, "device": "cpu"}
     weighted = AoRRClassifier(**settings).fit(X, y, weight)
     repeated = AoRRClassifier(**settings).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
-    np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=1e-5)
+    np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=1e-4)
     assert weighted.objective_ == pytest.approx(repeated.objective_, rel=1e-8)
 
 
@@ -127,7 +127,8 @@ def test_class_weights_multiply_the_losses_of_a_class():
     settings = {"m": 0, "k": 1.0, "tol": 1e-9, "device": "cpu"}
     by_class = AoRRClassifier(**settings, class_weight={False: 1.0, True: 3.0}).fit(X, y)
     by_row = AoRRClassifier(**settings).fit(X, y, np.where(y, 3.0, 1.0))
-    np.testing.assert_allclose(by_class.coef_, by_row.coef_, atol=1e-6)
+    assert by_class.objective_ == pytest.approx(by_row.objective_, rel=1e-8)
+    np.testing.assert_allclose(by_class.coef_, by_row.coef_, atol=1e-4)  # a gap of 1e-9 leaves its root
 
 
 def test_m_is_chosen_by_rows_outside_of_the_sample():
@@ -196,6 +197,7 @@ X_SMALL, Y_SMALL = flipped(n=50)
     [
         ({"solver": "bilevel"}, {}, "a fit on a device needs solver='auto'"),
         ({"stratify": True}, {}, "a fit on a device needs stratify=False"),
+        ({"aggregate": "group-cvar"}, {}, "got aggregate beside them"),
         ({"loss": "squared_hinge"}, {}, "a fit on a device needs one of the losses"),
         ({"k": "adaptive"}, {}, "needs k as a number"),
         ({}, {"X": sp.csr_array(X_SMALL)}, "needs dense rows"),

@@ -15,11 +15,13 @@ import rankrange
 ROOT = Path(rankrange.__file__).parent
 ORDER = (
     "errors",
+    "compatibility",
     "core",
     "label_noise",
     "metrics",
     "noise",
     "risk",
+    "boosting",
     "datasets",
     "solvers",
     "crossfit",

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
@@ -10,7 +12,7 @@ from rankrange import AoRRClassifier, AoRRRegressor, datasets
 from rankrange.core.losses import LOSSES
 from rankrange.core.objective import Design, Objective
 from rankrange.solvers import bilevel, certify, dca, multistart, subgradient
-from rankrange.solvers.descent import Metric, descend
+from rankrange.solvers.descent import Metric, descend, have_met
 from rankrange.solvers.samples import subsample
 
 RNG = np.random.default_rng(3)
@@ -223,3 +225,40 @@ def test_a_sample_keeps_some_rows_of_a_rare_class_if_the_cut_does(seed, weighted
     of_part = np.ones(part.design.n) if part.sample_weight is None else part.sample_weight
     assert part.total == 600
     assert 0 < part.m < of_part[part.y > 0].sum()
+
+
+def test_starts_that_meet_are_merged_and_the_lowest_goes_on():
+    """Where there is one minimum, all starts but one rest before they get there, and its value is the least."""
+    problem = objective(m=0, k=N)
+    metric = Metric(problem.design.gram(np.full(N, 0.25 / N)) + np.eye(D + 1) / problem.C)
+    starts = np.random.default_rng(0).normal(size=(8, 1, D + 1))
+    ends, values, _ = descend(problem.batch, starts, metric, max_iter=100, tol=1e-12)
+    alone = min(descend(problem.batch, start[None], metric, max_iter=100, tol=1e-12)[1][0] for start in starts)
+    assert values.min() == pytest.approx(alone, rel=1e-9)
+    assert (values > values.min() * (1 + 1e-9)).sum() >= 4
+    assert have_met(ends, values, metric).sum() == 7
+
+
+def test_starts_in_different_minima_are_not_merged():
+    metric = Metric(np.eye(2))
+    ends, values = np.array([[[3.0, 0.0]], [[-3.0, 0.0]], [[3.0, 1e-3]]]), np.array([1.0, 1.0, 1.1])
+    np.testing.assert_array_equal(have_met(ends, values, metric), [False, False, True])
+
+
+def test_some_rows_of_a_design_that_is_only_multiplied_with_are_only_multiplied_with():
+    design = Design(np.eye(5), True).unfactored()
+    assert not design.take(np.arange(3)).factored
+
+
+def test_the_order_and_the_repetition_of_wide_sparse_rows_do_not_matter():
+    """A search depends on the order of the rows, so that they are put into one order first, sparse rows too."""
+    rng = np.random.default_rng(0)
+    rows = sp.random_array((300, 250), density=0.05, rng=rng, format="csr")
+    y = (np.asarray(rows.sum(axis=1)).ravel() + rng.normal(size=300) > 6.0).astype(int)
+    count = rng.integers(1, 3, 300)
+    order = rng.permutation(np.repeat(np.arange(300), count))
+    model = AoRRClassifier(0.1, C=1.0, random_state=0)
+    weighted = clone(model).fit(rows, y, count.astype(float))
+    repeated = clone(model).fit(rows[order], y[order])
+    np.testing.assert_array_equal(weighted.coef_, repeated.coef_)
+    assert weighted.certificate_ <= 1e-6

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .estimators import (
         AoRRClassifier,
         AoRRRegressor,
+        PartialAUCClassifier,
         RankedRangeClassifier,
         RankedRangeRegressor,
         TKMLClassifier,
@@ -36,6 +37,7 @@ _HOME_OF = {
     "thresholds": "core.select",
     "AoRRClassifier": "estimators",
     "AoRRRegressor": "estimators",
+    "PartialAUCClassifier": "estimators",
     "RankedRangeClassifier": "estimators",
     "RankedRangeRegressor": "estimators",
     "TKMLClassifier": "estimators",
@@ -64,6 +66,7 @@ _SUBMODULES = (
 __all__ = [
     "AoRRClassifier",
     "AoRRRegressor",
+    "PartialAUCClassifier",
     "RankWeights",
     "RankedRange",
     "RankedRangeClassifier",

@@ -1,4 +1,4 @@
-"""Top-k metrics of ranked classes and labels.
+"""Top-k metrics of ranked classes and labels, and the partial AUC between two false positive rates.
 
 What scikit-learn already has is scikit-learn's own; the top-k multi-label accuracy of the paper is added. Arguments
 come in the order (truth, scores, k), with one column of scores per label. Labels whose scores tie at the k-th place are
@@ -15,9 +15,16 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.metrics import label_ranking_average_precision_score, top_k_accuracy_score
 
+from .core.ranges import check_rates
 from .core.select import as_floats, check_finite, ranked_range
 
-__all__ = ["label_ranking_average_precision", "top_k_accuracy", "top_k_labels", "top_k_multilabel_accuracy"]
+__all__ = [
+    "label_ranking_average_precision",
+    "partial_auc_score",
+    "top_k_accuracy",
+    "top_k_labels",
+    "top_k_multilabel_accuracy",
+]
 
 
 def top_k_multilabel_accuracy(Y: Any, scores: ArrayLike, k: int, *, sample_weight: ArrayLike | None = None) -> float:
@@ -128,6 +135,123 @@ def label_ranking_average_precision(Y: Any, scores: ArrayLike, *, sample_weight:
     return float(label_ranking_average_precision_score(Y, scores, sample_weight=sample_weight))
 
 
+def partial_auc_score(
+    y: ArrayLike,
+    score: ArrayLike,
+    *,
+    fpr: tuple[float, float] = (0.0, 1.0),
+    tpr: tuple[float, float] = (0.0, 1.0),
+    standardize: bool = True,
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    """Area under the ROC curve between two false positive rates, standardised as scikit-learn's `max_fpr`.
+
+    The ROC curve is a straight line within tied scores. With `fpr=(0, b)` the score is
+    ``roc_auc_score(y, score, max_fpr=b)``; scikit-learn has no range that starts above 0.
+
+    Parameters
+    ----------
+    y : array_like of shape (n,)
+        Two classes; the larger label is the positive one, as in scikit-learn.
+    score : array_like of shape (n,)
+        The higher, the more likely positive.
+    fpr : pair of float, default=(0.0, 1.0)
+        The range of false positive rates, 0 <= lo < hi <= 1. It is the ranked range of the negatives from rank
+        lo n- to rank hi n-; a bound may fall inside a row.
+    tpr : pair of float, default=(0.0, 1.0)
+        The range of true positive rates: only the area between these two heights counts (two-way partial AUC).
+    standardize : bool, default=True
+        Whether to scale the area so that chance is 0.5 and the maximum 1. If False, the score is the share of the
+        rectangle that lies under the curve; for tpr=(0, 1) this is the mean true positive rate.
+    sample_weight : array_like of shape (n,), optional
+        Weights of the rows; weight 2 equals the row twice.
+
+    Returns
+    -------
+    float
+        The score; a standardised score below 0.5 is worse than chance.
+
+    Examples
+    --------
+    >>> from rankrange.metrics import partial_auc_score
+    >>> y, score = [0, 0, 0, 0, 1, 1], [0.1, 0.2, 0.3, 0.9, 0.4, 0.8]
+    >>> partial_auc_score(y, score, fpr=(0, 0.25)) < 0.5  # one negative is above all positives
+    True
+    >>> partial_auc_score(y, score, fpr=(0.25, 0.5))  # without it they are in order
+    1.0
+    """
+    positive, z = _binary_scores(y, score)
+    mass = np.ones(len(z)) if sample_weight is None else as_floats(sample_weight, "sample_weight").astype(np.float64)
+    if mass.shape != z.shape:
+        raise ValueError(
+            f"sample_weight must have one weight per row, got {mass.shape} for {len(z)} rows; pass {z.shape}"
+        )
+    check_finite(mass[None], "sample_weight")
+    if (mass < 0).any() or not (mass @ positive > 0 and mass @ ~positive > 0):
+        raise ValueError("sample_weight must not be negative, and positive for a row of each class; check the weights")
+    return roc_area(positive, z, mass, check_rates("fpr", fpr), check_rates("tpr", tpr), standardize)
+
+
+def roc_area(
+    positive: NDArray[np.bool_],
+    score: NDArray[Any],
+    mass: NDArray[Any],
+    fpr: tuple[float, float],
+    tpr: tuple[float, float] = (0.0, 1.0),
+    standardize: bool = False,
+) -> float:
+    """`partial_auc_score` of checked input, as a share of the rectangle unless it is standardised."""
+    order = np.argsort(-score, kind="stable")
+    last = np.flatnonzero(np.diff(score[order], append=np.nan) != 0)  # of each set of ties; NaN differs from all
+    x, height = (np.append(0.0, np.cumsum(mass[order] * side[order])[last]) for side in (~positive, positive))
+    area = _band_area(x / x[-1], height / height[-1], fpr, tpr)
+    chance = _band_area(_DIAGONAL, _DIAGONAL, fpr, tpr)
+    best = (fpr[1] - fpr[0]) * (tpr[1] - tpr[0])
+    return float(0.5 * (1.0 + (area - chance) / (best - chance)) if standardize else area / best)
+
+
+_DIAGONAL = np.array([0.0, 1.0])
+
+
+def _band_area(x: Any, height: Any, fpr: tuple[float, float], tpr: tuple[float, float]) -> float:
+    """The area under a polygon between two places and above and below two heights."""
+    left, right = (np.clip(side, *fpr) for side in (x[:-1], x[1:]))
+    wide = right > left
+    left, right, x0, x1, h0, h1 = (a[wide] for a in (left, right, x[:-1], x[1:], height[:-1], height[1:]))
+    at_left, at_right = (h0 + (h1 - h0) * (side - x0) / (x1 - x0) for side in (left, right))
+    rise = at_right - at_left
+
+    def under(h: Any) -> Any:
+        """The integral over heights up to h of the part of a height that lies in the range."""
+        inside = np.clip(h, *tpr)
+        return (inside - tpr[0]) ** 2 / 2 + (tpr[1] - tpr[0]) * (np.maximum(h, tpr[1]) - tpr[1])
+
+    flat = np.clip((at_left + at_right) / 2, *tpr) - tpr[0]
+    mean = np.divide(under(at_right) - under(at_left), rise, out=flat, where=rise > 1e-9)
+    return float((right - left) @ mean)
+
+
+def _binary_scores(y: ArrayLike, score: ArrayLike) -> tuple[NDArray[np.bool_], NDArray[Any]]:
+    """Which rows are positive, and the scores in float64."""
+    z = as_floats(score, "score").astype(np.float64)
+    labels = np.asarray(y)
+    if z.ndim != 1 or labels.shape != z.shape:
+        raise ValueError(
+            f"y and score must have one entry per row, got shapes {labels.shape} and {z.shape}; "
+            "pass the score of the positive class, as predict_proba(X)[:, 1]"
+        )
+    check_finite(z[None], "score")
+    if labels.dtype.kind == "f":
+        check_finite(labels[None], "y")
+    classes, codes = np.unique(labels, return_inverse=True)
+    if len(classes) != 2:
+        raise ValueError(
+            f"partial AUC needs rows of exactly two classes, got {len(classes)}: {classes[:5].tolist()}; "
+            "pass rows of both"
+        )
+    return codes == 1, z
+
+
 def top_k_labels(scores: ArrayLike, k: int) -> NDArray[np.bool_]:
     """Mark the k best-scored labels of each row.
 
@@ -183,7 +307,7 @@ def check_indicator(Y: Any, name: str = "Y") -> NDArray[np.bool_]:
     Raises
     ------
     TypeError, ValueError
-        Where it is anything else; the message says how to make one.
+        If it is anything else; the message contains the conversion.
 
     Examples
     --------

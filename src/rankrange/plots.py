@@ -39,12 +39,12 @@ def plot_ranked(
     m, k : int or float; m may also be a RankedRange
         The ranks that are kept, m+1 to k; all of them by default.
     ax : matplotlib Axes, optional
-        Where to draw.
+        The axes to draw into.
 
     Returns
     -------
     matplotlib Axes
-        The axis that was drawn into.
+        The axes that were drawn into.
 
     Examples
     --------
@@ -78,12 +78,12 @@ def plot_tuning(estimator: Any, *, ax: Any = None) -> Any:
     estimator : AoRRClassifier or AoRRRegressor
         Fitted with m="auto".
     ax : matplotlib Axes, optional
-        Where to draw.
+        The axes to draw into.
 
     Returns
     -------
     matplotlib Axes
-        The axis that was drawn into.
+        The axes that were drawn into.
 
     Examples
     --------
@@ -118,12 +118,12 @@ def plot_losses(audit: Any, *, ax: Any = None) -> Any:
     audit : Audit
         What `rankrange.audit.audit_table` returns.
     ax : matplotlib Axes, optional
-        Where to draw.
+        The axes to draw into.
 
     Returns
     -------
     matplotlib Axes
-        The axis that was drawn into.
+        The axes that were drawn into.
 
     Examples
     --------
@@ -156,12 +156,12 @@ def plot_cut(audit: Any, *, ax: Any = None) -> Any:
     audit : Audit
         The result of an audit.
     ax : matplotlib Axes, optional
-        Where to draw.
+        The axes to draw into.
 
     Returns
     -------
     matplotlib Axes
-        The axis that was drawn into.
+        The axes that were drawn into.
 
     Examples
     --------
@@ -190,12 +190,12 @@ def plot_scores(audit: Any, *, ax: Any = None) -> Any:
     audit : Audit
         What an audit found.
     ax : matplotlib Axes, optional
-        Where to draw.
+        The axes to draw into.
 
     Returns
     -------
     matplotlib Axes
-        The axis that was drawn into.
+        The axes that were drawn into.
 
     Examples
     --------
@@ -228,12 +228,12 @@ def plot_groups(audit: Any, *, ax: Any = None) -> Any:
     audit : Audit
         An audit of a table.
     ax : matplotlib Axes, optional
-        Where to draw.
+        The axes to draw into.
 
     Returns
     -------
     matplotlib Axes
-        The axis that was drawn into.
+        The axes that were drawn into.
 
     Examples
     --------

@@ -137,7 +137,7 @@ def exponential(values: ArrayLike, rate: float = 5.0, *, sample_weight: ArrayLik
     --------
     >>> from rankrange import risk
     >>> round(risk.exponential([1.0, 2.0, 3.0, 6.0], 5.0), 3)
-    5.014
+    5.062
     """
     return RankWeights("exponential", rate=rate).mean(values, sample_weight)
 

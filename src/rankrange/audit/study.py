@@ -89,11 +89,11 @@ def audit_table(
     table : pyarrow.Table, data frame or dict of columns
         Pandas and polars are welcome.
     target : str or sequence of str
-        The column that is to be predicted, or several columns of 0 and 1; ``"label:*"`` stands for all that match.
+        The column to predict, or several columns of 0 and 1; ``"label:*"`` stands for all that match.
     task : {"auto", "classes", "numbers", "labels"}, default="auto"
         What the target is; "auto" decides by its values.
     labels_by : str, optional
-        What stands between the labels of one cell, where a cell holds several.
+        The separator of labels within one cell, if a cell holds several.
     ignore : sequence of str, default=()
         Columns that are left out.
     group : str, optional

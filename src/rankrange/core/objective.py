@@ -30,7 +30,7 @@ from .cuts import Ranked, Selection, caps_that_matter, cuts_of, select_rows, top
 # Rows of X multiplied at a time where a product needs a temporary copy of them.
 _BLOCK = 4096
 # A p x p matrix is built and factored up to this p.
-_MOST_COLUMNS = 1000
+MOST_FACTORED = 1000
 
 
 class Design:
@@ -42,7 +42,7 @@ class Design:
         self.n, self.d = X.shape
         self.p = self.d + fit_intercept
         self.sparse = sp.issparse(X)
-        self.factored = self.p <= _MOST_COLUMNS  # whether solvers build and factor p x p matrices
+        self.factored = self.p <= MOST_FACTORED  # whether solvers build and factor p x p matrices
 
     @cached_property
     def _transposed(self) -> Any:
@@ -99,9 +99,14 @@ class Design:
             total += weighted.T @ weighted
         return total
 
-    def spread(self, h: Array) -> Array:
-        """`gram`, or its diagonal alone (p,) where there are too many columns to factor the whole."""
-        return self.gram(h) if self.factored else self.squares(h)
+    def spread(self, h: Array, rows: Array | None = None) -> Array:
+        """`gram`, or its diagonal alone (p,) if there are too many columns to factor the whole."""
+        if self.factored:
+            return self.gram(h, rows)
+        if rows is not None:
+            h, shown = np.zeros(self.n), h
+            h[rows] = shown
+        return self.squares(h)
 
     def squares(self, h: Array) -> Array:
         """The diagonal of `gram` (p,)."""
@@ -121,7 +126,9 @@ class Design:
 
     def take(self, rows: Array) -> Design:
         """The design of some of the rows."""
-        return Design(self.X[rows], self.fit_intercept)
+        part = Design(self.X[rows], self.fit_intercept)
+        part.factored = self.factored
+        return part
 
 
 class Point(NamedTuple):
@@ -330,7 +337,7 @@ class Objective(_Problem):
         return self.aggregate.blurred(s, self.m, self.sample_weight)
 
     def tilted(self, W: Array) -> TopSum:
-        """phi_k less the tangent of phi_m at W: the paper's convex sub-problem of DCA. It too lies above F."""
+        """phi_k minus the tangent of phi_m at W: the paper's convex sub-problem of DCA. It too bounds F from above."""
         tangent = np.zeros_like(W)
         if self.m > 0:
             s, slope = self.losses_and_slopes(self.design.scores(W))

@@ -51,24 +51,55 @@ def check_rank(name: str, rank: object) -> Rank:
     return float(rank)
 
 
+def check_rates(name: str, rates: Any) -> tuple[float, float]:
+    """Check a pair of rates as a user gave it.
+
+    Parameters
+    ----------
+    name : str
+        What the error message calls it.
+    rates : Any
+        A pair (lo, hi) with 0 <= lo < hi <= 1.
+
+    Returns
+    -------
+    tuple of float
+        The pair as plain Python numbers.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is anything else.
+    """
+    remedy = f"pass for example {name}=(0.0, 0.05)"
+    if not hasattr(rates, "__len__") or isinstance(rates, str) or len(rates) != 2:
+        raise TypeError(f"{name} must be a pair of rates (lo, hi), got {rates!r}; {remedy}")
+    lo, hi = rates
+    if any(isinstance(rate, bool) or not isinstance(rate, numbers.Real) for rate in (lo, hi)):
+        raise TypeError(f"{name} must be a pair of numbers (lo, hi), got {rates!r}; {remedy}")
+    if not 0.0 <= float(lo) < float(hi) <= 1.0:  # also catches NaN
+        raise ValueError(f"need 0 <= lo < hi <= 1, got {name}={rates!r}; {remedy}")
+    return float(lo), float(hi)
+
+
 @dataclass(frozen=True)
 class RankedRange:
     """The ranks that are kept of a set of values: m+1 to k, rank 1 being the largest value.
 
-    A range says what to keep before it knows how many values there are. The class methods name the usual ranges: the
-    average, the maximum, the median, the average of the top k, the trimmed mean, and a single rank.
+    A range can be defined before the number of values is known. The class methods give the usual ranges: the average,
+    the maximum, the median, the average of the top k, the trimmed mean, and a single rank.
 
     Parameters
     ----------
     m : int or float, default=0
         How many of the largest values are dropped. An int is a count, a float in [0, 1] a fraction of the values.
     k : int or float, default=1.0
-        The last rank that is kept: `k=1` keeps nothing beyond the largest value, `k=1.0` keeps all.
+        The last rank that is kept: `k=1` keeps only the largest value, `k=1.0` keeps all.
 
     Raises
     ------
     TypeError, ValueError
-        Where m or k is neither a count nor a fraction, or where m is not below k.
+        If m or k is neither a count nor a fraction, or if m is not below k.
 
     Examples
     --------

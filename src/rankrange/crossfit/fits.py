@@ -21,6 +21,7 @@ from ..core.losses import Softmax
 from ..core.objective import Objective
 from ..core.threads import threads_for
 from ..solvers.descent import Metric, descend
+from ..solvers.starts import pair_direction, rough_metric, scaled_directions
 
 # Columns are worked on in parts of about this many numbers, which stay in a core's cache.
 _PART = 1 << 18
@@ -29,7 +30,7 @@ _PRODUCT = 1 << 23
 # The share of rows far out, which count in the metric as if they lay where the others end: all that a fit can survive.
 _FAR = 0.25
 _TOL = 1e-5
-_MEDIAN_ROWS, _METRIC_ROWS = 4000, 20_000
+_MEDIAN_ROWS = 4000
 Report = Callable[[str], None]  # called with a short text before each stage of the work
 
 
@@ -168,7 +169,11 @@ class Sets:
 
 
 def _softmax(y: Array, Z: Array) -> tuple[Array, Array]:
-    """Softmax losses (S, n) and slopes of scores (S, r, n), along the rows, to the precision that a choice needs."""
+    """Softmax losses (S, n) and slopes of scores (S, r, n), for all columns at once.
+
+    `core.losses.Softmax` keeps the digits of losses near zero, which a choice of m does not need, at two to four times
+    the cost.
+    """
     peak = Z.max(axis=1)
     own = np.take_along_axis(Z, np.broadcast_to(y, (len(Z), 1, len(y))), axis=1)
     slope = Z - peak[:, None]
@@ -200,15 +205,6 @@ def farness(model: Objective) -> tuple[Array, Array]:
     blocks = (_dense(model, np.arange(i, min(i + _MEDIAN_ROWS, n))) for i in range(0, n, _MEDIAN_ROWS))
     far, beyond = np.concatenate([(block - centre) ** 2 @ scales.T**-2.0 for block in blocks]).T
     return far, beyond
-
-
-def rough_metric(model: Objective, weight: Array) -> Metric:
-    """The spread of the rows, each of this weight, as the Hessian of a loss would see it at scores of zero."""
-    rows = np.flatnonzero(weight)[:: 1 + np.count_nonzero(weight) // _METRIC_ROWS]
-    shown = weight[rows].astype(np.float64)
-    matrix = model.design.gram(shown, rows) * (0.25 / max(shown.sum(), 1.0))
-    matrix[np.diag_indices_from(matrix)] += model.penalty_diagonal()
-    return Metric(matrix)
 
 
 def masses_of(sets: Sets, shares: Array, k_share: float) -> tuple[Array, Array]:
@@ -308,19 +304,14 @@ def random_starts(sets: Sets, n_random: int, rng: np.random.Generator) -> Array:
     W = np.zeros((len(sets.masses), n_random, sets.model.n_outputs, design.p))
     if not n_random:
         return W
-    draw = _through_few if sets.model.loss.targets == "numbers" else _of_pairs
+    draw = _through_few if sets.model.loss.targets == "numbers" else pair_direction
     for i, mass in enumerate(sets.masses):
         rows = np.flatnonzero(mass)
         for j in range(n_random):
             W[i, j, 0] = draw(sets.model, rows, rng)
-    return W if sets.model.loss.targets == "numbers" else _scaled(sets, W)
-
-
-def _of_pairs(model: Objective, rows: Array, rng: np.random.Generator) -> Array:
-    pair = rng.choice(rows, 2)
-    w = np.zeros(model.design.p)
-    w[: model.design.d] = (_dense(model, pair) * model.y[pair, None]).sum(axis=0)
-    return w
+    if sets.model.loss.targets == "numbers":
+        return W
+    return scaled_directions(design, W.reshape(-1, design.p)).reshape(W.shape)
 
 
 def _through_few(model: Objective, rows: Array, rng: np.random.Generator) -> Array:
@@ -334,17 +325,6 @@ def _through_few(model: Objective, rows: Array, rng: np.random.Generator) -> Arr
 def _dense(model: Objective, rows: Array) -> Array:
     X = model.design.X[rows]
     return X.toarray() if model.design.sparse else np.asarray(X, dtype=np.float64)
-
-
-def _scaled(sets: Sets, W: Array) -> Array:
-    """Directions with scores that spread about two units around a median of zero."""
-    Z = sets.scores(W.reshape(-1, 1, W.shape[-1]))[:, 0]
-    centre = np.median(Z, axis=1)
-    spread = np.median(np.abs(Z - centre[:, None]), axis=1)
-    scale = np.where(spread > 0, 2.0 / np.where(spread > 0, spread, 1.0), 1.0).reshape(W.shape[:3])
-    if sets.model.design.fit_intercept:
-        W[..., -1] = -centre.reshape(W.shape[:3])
-    return W * scale[..., None]
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from .any_classifier import RankedRangeClassifier
 from .any_regressor import RankedRangeRegressor
 from .baselines import LogisticPerLabel, LSEPClassifier, TopKSVMClassifier
 from .classifier import AoRRClassifier
+from .partial_auc import PartialAUCClassifier
 from .regressor import AoRRRegressor
 from .robust_max import RobustMaxClassifier
 from .tkml import TKMLClassifier
@@ -16,6 +17,7 @@ __all__ = [
     "AoRRRegressor",
     "LSEPClassifier",
     "LogisticPerLabel",
+    "PartialAUCClassifier",
     "RankedRangeClassifier",
     "RankedRangeRegressor",
     "RobustMaxClassifier",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from dataclasses import replace
 from typing import Any
 
@@ -30,11 +31,12 @@ def check_aggregate(estimator: Any, groups: Any) -> None:
         )
     if isinstance(aggregate, RankWeights):
         if not (isinstance(estimator.m, str) and estimator.m == "auto") and estimator.m != 0:
-            raise ValueError(f"{aggregate!r} says what each rank counts, got m={estimator.m!r} beside it; leave m out")
+            raise ValueError(f"{aggregate!r} already weights the ranks, got m={estimator.m!r} beside it; leave m out")
     elif groups is None:
         raise ValueError(f"aggregate={aggregate!r} needs the group of each row; pass groups to fit")
-    if not 0.0 < estimator.group_share <= 1.0:
-        raise ValueError(f"group_share must be in (0, 1], a share of the groups, got {estimator.group_share!r}")
+    share = estimator.group_share
+    if isinstance(share, bool) or not isinstance(share, numbers.Real) or not 0.0 < float(share) <= 1.0:
+        raise ValueError(f"group_share must be a number in (0, 1], a share of the groups, got {share!r}")
 
 
 def searched(estimator: Any, objective: Objective, groups: Array | None) -> Objective:
@@ -75,18 +77,19 @@ def group_table(
     losses: tuple[Array, Array],
     right: tuple[Array, Array] | None,
 ) -> dict[str, Array]:
-    """One entry per group: its rows, the share dropped, and the mean loss and accuracy before and after.
+    """One entry per group: its rows, the share dropped, and on the rows that are kept the mean loss and accuracy.
 
     `losses` and `right` are pairs: by the ordinary fit, and by the model.
     """
     rows = np.bincount(groups, minlength=len(names))
-    total = np.maximum(np.bincount(groups, weights=mass, minlength=len(names)), 1e-300)
+    kept = mass * ~dropped
 
-    def mean(values: Array) -> Array:
-        return np.bincount(groups, weights=mass * values, minlength=len(names)) / total
+    def mean(values: Array, weight: Array) -> Array:
+        total = np.bincount(groups, weights=weight, minlength=len(names))
+        return np.bincount(groups, weights=weight * values, minlength=len(names)) / np.maximum(total, 1e-300)
 
-    table = {"group": names, "rows": rows, "dropped": mean(dropped), "loss_before": mean(losses[0])}
-    table["loss"] = mean(losses[1])
+    table = {"group": names, "rows": rows, "dropped": mean(dropped, mass)}
+    table["loss_before"], table["loss"] = mean(losses[0], kept), mean(losses[1], kept)
     if right is not None:
-        table["accuracy_before"], table["accuracy"] = mean(right[0]), mean(right[1])
+        table["accuracy_before"], table["accuracy"] = mean(right[0], kept), mean(right[1], kept)
     return table

@@ -9,8 +9,9 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import validate_data
 
+from ..compatibility import check_sample_weight
 from ..core.aggregates import Stratified
 from ..core.arrays import Array
 from ..core.flips import joined, probabilities_of
@@ -141,7 +142,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         Arrays "phase" and "objective", one entry per step.
     groups_ : dict
         With an aggregate over groups: arrays "group", "rows", "dropped" (the share), "loss_before" and "loss" (means
-        over all rows of the group, by the ordinary fit and by this one), "accuracy_before" and
+        over the rows that are kept, by the ordinary fit and by this one), "accuracy_before" and
         "accuracy".
     tuning_ : dict
         Where m or k was chosen: arrays "m" (a share), "path", "score", "gain" over m = 0 and its standard "error", one
@@ -274,16 +275,17 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         del codes  # as long as y; the fit needs the memory
         with threads_for(X):
             self._solve(X, y, given, loss, n_outputs, clean, factor, group_codes(groups, X))
-            self._calibrate(X, y, weight, self.dropped_)
+            self._calibrate(X, y, weight)
             self._compare_groups(X, y, weight, loss, n_outputs, groups)
         return self
 
     def _calibrate_by(self, rows: Array, X: Array, codes: Array, weight: Array | None, share: float) -> None:
         """Calibrate by some of the rows, which have these numbers and this share of the mass of all."""
         factor = None if self.class_weight is None else class_factors(self.class_weight, self.classes_, codes, weight)
-        self._calibrate(X, self._encode(codes, X.dtype), product_of(weight, factor), self.dropped_[rows], share)
+        self._calibrate(X, self._encode(codes, X.dtype), product_of(weight, factor), rows, share)
 
-    def _calibrate(self, X: Any, y: Array, weight: Array | None, dropped: Array, share: float = 1.0) -> None:
+    def _calibrate(self, X: Any, y: Array, weight: Array | None, rows: Array | None = None, share: float = 1.0) -> None:
+        dropped = self.dropped_ if rows is None else self.dropped_[rows]
         self.temperature_ = self._temperature(X, y, weight, dropped)
         self._ask_the_ordinary_line(X, y, weight, dropped, share)
 
@@ -411,7 +413,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         """The weights of the rows and the factors of their classes; None for what is not given."""
         weight = factor = None
         if sample_weight is not None:
-            weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+            weight = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if self.class_weight is not None:
             factor = class_factors(self.class_weight, self.classes_, codes, weight)
         return weight, factor

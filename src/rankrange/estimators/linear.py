@@ -136,11 +136,12 @@ class AoRRLinear(BaseEstimator):
         keep = self._range()
         given_groups = groups
         self._training: Any = (X, y) if weight is None and not sp.issparse(X) else None  # for summaries; never saved
-        rng = np.random.default_rng(_seed(self.random_state))
-        # With one minimum no search depends on the order of the rows, and products are quicker on sparse ones.
-        one_minimum = self.solver == "auto" and n_outputs == 1 and self.m != "auto" and keep.m == 0
+        rng = np.random.default_rng(seed_of(self.random_state))
+        # With one minimum, or no lower cut and so no kinks, products with sparse rows are quicker than dense matrices.
+        no_kinks = self.m != "auto" and (keep.m == 0 or keep.k == 1.0)
+        by_products = self.solver == "auto" and n_outputs == 1 and no_kinks and _many_columns(X)
         if groups is None:
-            rows, targets, mass = canonical_rows(X, y, weight, factor, as_sparse=one_minimum and _many_columns(X))
+            rows, targets, mass = canonical_rows(X, y, weight, factor, as_sparse=by_products)
         else:
             (rows, targets, mass), groups = present_rows(X, y, product_of(weight, factor), groups)
         m, k = keep.masses(len(targets) if mass is None else float(mass.sum()), whole=is_whole(mass))
@@ -159,7 +160,8 @@ class AoRRLinear(BaseEstimator):
         objective = aggregated(self, objective, groups)
         self.C_ = objective.C_of_sum
         result = self._run_chosen(objective, start, None if choice is None else choice.start, rng)
-        if choice is not None and clean is None and loses_a_class(objective, result.w, objective.m):
+        lost = choice is not None and clean is None
+        if lost and loses_a_class(searched(self, objective, groups), result.w, objective.m):
             objective = objective.ranked(0, objective.k)
             result = self._run_chosen(objective, start, None, rng)
         if isinstance(self.k, str) and self.k == "adaptive":
@@ -189,7 +191,7 @@ class AoRRLinear(BaseEstimator):
         self.__dict__.pop("groups_", None)
         if self.aggregate not in GROUPED:
             return
-        names, codes = np.unique(column_or_1d(groups), return_inverse=True)
+        names, codes = np.unique(group_names(groups, X), return_inverse=True)
         total = float(X.shape[0] if weight is None else weight.sum())
         design = Design(X, bool(self.fit_intercept))
         objective = Objective(design, y, loss, self.C_ * total, n_outputs, m=0, k=total, sample_weight=weight)
@@ -373,7 +375,7 @@ def fitted_elsewhere(estimator: AoRRLinear, X: Any, *others: Any) -> bool:
     if not hasattr(X, "__rankrange_fit__"):
         return False
     if estimator.aggregate is not None:
-        raise TypeError(f"aggregate={estimator.aggregate!r} needs arrays in memory, got rows that are read in passes")
+        raise ValueError(f"aggregate={estimator.aggregate!r} needs arrays in memory, got a scan; read the rows first")
     if any(other is not None for other in others):
         raise TypeError(
             "rows larger than memory hold their target and weights themselves, got y, sample_weight, X_val, y_val or "
@@ -422,9 +424,19 @@ def group_codes(groups: Any, X: Any) -> Array | None:
     """The group of each row of X as a number; None if there are no groups."""
     if groups is None:
         return None
-    groups = column_or_1d(groups)
+    return np.unique(group_names(groups, X), return_inverse=True)[1]
+
+
+def group_names(groups: Any, X: Any) -> Array:
+    """The group of each row of X as it is given, checked: one value per row, none missing."""
+    groups = np.asarray(groups)
+    if groups.ndim != 1:
+        raise ValueError(f"groups must have shape (n_samples,), one value per row, got shape {groups.shape}")
     check_consistent_length(X, groups)
-    return np.unique(groups, return_inverse=True)[1]
+    missing = [value is None or value != value for value in groups.tolist()]
+    if any(missing):
+        raise ValueError(f"groups must not be missing, got {sum(missing)} rows without one; name a group for them")
+    return groups.astype(str) if groups.dtype == object else groups
 
 
 def check_C(C: Any, *, most: float = np.finfo(np.float64).max) -> None:
@@ -440,7 +452,7 @@ def _many_columns(X: Any) -> bool:
     return sp.issparse(X) and X.shape[1] >= PRODUCTS_FROM and 10 * X.nnz <= X.shape[0] * X.shape[1]
 
 
-def _seed(random_state: Any) -> int:
+def seed_of(random_state: Any) -> int:
     """A seed of its own for each fit, from whatever scikit-learn takes as `random_state`."""
     if isinstance(random_state, int):
         return _seed_of_int(random_state)

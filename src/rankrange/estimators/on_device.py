@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import Any
 
@@ -33,6 +34,8 @@ def where_they_are_fitted(estimator: Any, X: Any, y: Any, sample_weight: Any, **
     So few rows that the search would see all of them come to the host, which is where the search runs.
     """
     if hasattr(X, "__rankrange_fit__") or hasattr(X, "__dask_graph__"):
+        if getattr(estimator, "device", None) is not None:
+            raise ValueError(f"device={estimator.device!r} needs arrays in memory, got a scan; leave device out")
         return X, y, sample_weight
     if getattr(estimator, "device", None) is None and not on_device(X):
         return X, y, sample_weight
@@ -66,7 +69,7 @@ def _names(X: Any) -> list[str] | None:
 def tensor_scores(estimator: Any, X: Any, W: Array | None = None) -> Any:
     """Scores (n, r) of the rows of X, on its device; by the parameters of the fit, or by W (r, p)."""
     check_is_fitted(estimator, "coef_")
-    torch = sys.modules.get("torch") or __import__("torch")
+    torch = importlib.import_module("torch")
     X = X.detach() if is_tensor(X) else torch.from_dlpack(X)
     if X.dim() != 2 or X.shape[1] != estimator.n_features_in_:
         raise ValueError(

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ..compatibility import check_sample_weight
 from ..core.arrays import Array
 from ..core.losses import Absolute, Huber, Squared
 from ..core.objective import Design
@@ -99,7 +100,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         With reweight or efficiency: those of the trimmed fit, to which `objective_` and `dropped_` belong.
     groups_ : dict
         With an aggregate over groups: arrays "group", "rows", "dropped" (the share), "loss_before" and "loss" (means
-        over all rows of the group, by the ordinary fit and by this one).
+        over the rows that are kept, by the ordinary fit and by this one).
     scale_, raw_scale_ : float
         The robust standard deviation of the errors, and that of the trimmed fit. These and the attributes below need
         loss="squared", k=1.0, dense X and no sample_weight, and are computed when first used.
@@ -227,7 +228,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], y_numeric=True)
         weight = None
         if sample_weight is not None:
-            weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+            weight = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         clean = clean_rows(self, X_val, y_val, X.dtype)
         if clean is not None:
             clean = clean[0], np.asarray(clean[1], dtype=X.dtype)
@@ -305,7 +306,8 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
             if self.loss != "squared" or training is None or self.k_ != len(training[1]):
                 raise AttributeError(
                     "scale and standard errors need the training rows of a fit with loss='squared', k=1.0, dense X and "
-                    "no sample_weight; a loaded model does not hold them: call summary() before saving, or fit again"
+                    "no sample_weight; a loaded model, and one fitted on a device, does not hold them: fit in memory, "
+                    "and call summary() before saving"
                 )
             X, y = training
             rows = Rows(X, y, bool(self.fit_intercept), float(self.C_), np.random.default_rng(0))
@@ -455,7 +457,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         )
         weight = None
         if sample_weight is not None:
-            weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+            weight = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         self._learn(X, y.astype(X.dtype, copy=False), weight, self._loss(), 1)
         return self
 

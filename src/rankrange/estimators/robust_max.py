@@ -147,13 +147,14 @@ class RobustMaxClassifier(AoRRClassifier):
         start = np.zeros((1, n_outputs, design.p))
         ends, values, n_iter = descend(batch, start, metric, max_iter=int(self.max_iter), tol=1e-3 * float(self.tol))
         self._store_weights(ends[0], design)
+        self.dropped_ = np.zeros(design.n, dtype=bool)
         self.objective_, self.n_iter_, self.converged_ = float(values[0]), n_iter, n_iter < self.max_iter
         if not self.converged_:
             warnings.warn(f"stopped after max_iter={self.max_iter} iterations", ConvergenceWarning, stacklevel=3)
 
-    def _temperature(self, X: Any, y: Array, weight: Array | None, dropped: Array) -> float:
+    def _calibrate(self, X: Any, y: Array, weight: Array | None, rows: Array | None = None, share: float = 1.0) -> None:
         """No row is dropped, so the scores are left as they are."""
-        return 1.0
+        self.temperature_, self.ordinary_share_ = 1.0, 0.0
 
     @property
     def partial_fit(self) -> Any:

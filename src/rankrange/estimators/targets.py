@@ -15,8 +15,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.preprocessing import MultiLabelBinarizer
 from sklearn.utils import check_consistent_length, column_or_1d, gen_batches
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ..compatibility import check_sample_weight
 from ..core.arrays import Array
 from ..core.objective import Design
 from ..core.select import ranked_range
@@ -28,7 +29,7 @@ _DENSE_UP_TO = 1 << 26
 
 
 class Targets(NamedTuple):
-    """What `y` says: `true` (n, L) bool, dense or CSR; the names of its columns; "classes" where a row has just one."""
+    """The labels of `y`: `true` (n, L) bool, dense or CSR; its column names; "classes" if rows have just one."""
 
     true: Any
     classes: Array
@@ -122,7 +123,7 @@ def _sparse_indicator(y: Any) -> Any:
     matrix = sp.csr_array(y)
     matrix.sum_duplicates()
     if matrix.ndim != 2 or matrix.shape[1] < 2 or not np.isin(matrix.data, (0, 1)).all():
-        return check_indicator(y, "y")  # says what is wrong
+        return check_indicator(y, "y")  # raises the error
     matrix = matrix.astype(bool)
     matrix.eliminate_zeros()
     return _fitting(matrix)
@@ -149,7 +150,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         targets = read_targets(y, X)
         weight = None
         if sample_weight is not None:
-            weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+            weight = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         self._check_top_k(targets)
         counts = np.asarray(targets.true.sum(axis=1)).ravel()
         present = counts if weight is None else counts[weight > 0]

@@ -49,7 +49,7 @@ class TKMLClassifier(LabelRanker):
     top_k : int, default=1
         How many labels are predicted; below the number of labels.
     m : int, float or RankedRange, default=0
-        How many of the largest losses to drop: a count, or a fraction of the rows. A RankedRange stands for m and k.
+        How many of the largest losses to drop: a count, or a fraction of the rows. A RankedRange defines both m and k.
     k : int or float, default=1.0
         The last rank that is kept, as a count or a fraction.
     C : float or "auto", default="auto"
@@ -394,7 +394,7 @@ class _Judge:
 
 
 def _smoothed(curve: Array) -> Array:
-    """Means over five neighbours, because one good step among bad ones is luck; the start stands for itself."""
+    """Means over five neighbours, because one good step among bad ones is chance; the start is not averaged."""
     padded = np.pad(curve, 2, mode="edge")
     smooth = np.convolve(padded, np.full(5, 0.2), "valid")
     smooth[0] = curve[0]

@@ -45,7 +45,7 @@ def scale_of(weight: Array | None) -> float:
 
 
 def unit_of(weight: Array | None, factor: Array | None = None) -> float:
-    """The mass that stands for one row of evidence: 1 for counts, c for weights that are all c.
+    """The mass of one effective row: 1 for counts, c for weights that are all c.
 
     The mass of all rows in this unit is Kish's effective number of rows, (sum w)^2 / sum w^2, by which a weighted mean
     has the standard error of a plain one.
@@ -132,9 +132,10 @@ def canonical_rows(
     elif weight is not None and (weight == weight[0]).all():
         weight, factor = None, mass
     total = len(y) if weight is None else float(weight.sum())
-    if sp.issparse(X) or not is_whole(weight) or total > _SORTED_UP_TO:
+    if not is_whole(weight) or total > _SORTED_UP_TO:
         return X, y, product_of(weight, factor)
-    rows, targets, counts = _sorted(X, y, weight, int(total))
+    sort = _sorted_sparse if sp.issparse(X) else _sorted
+    rows, targets, counts = sort(X, y, weight, int(total))
     return rows, targets, product_of(counts, None if factor is None else _of_targets(y, factor, targets))
 
 
@@ -170,4 +171,15 @@ def _sorted(X: Array, y: Array, weight: Array | None, total: int) -> tuple[Array
     if len(first) <= total // 2:
         return X[first], y[first], counts
     order = np.repeat(first, counts.astype(np.intp))
+    return X[order], y[order], None
+
+
+def _sorted_sparse(X: Any, y: Array, weight: Array | None, total: int) -> tuple[Any, Array, None]:
+    """Rows in the order of their products with one random vector, which are the same for equal rows; each once."""
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    keys = X @ np.random.default_rng(0).normal(size=X.shape[1]) + y
+    order = np.argsort(keys, kind="stable")
+    order = order if weight is None else np.repeat(order, weight[order].astype(np.intp))
     return X[order], y[order], None

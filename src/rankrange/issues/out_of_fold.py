@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_array, column_or_1d
-from sklearn.utils.validation import _num_samples
 
+from ..compatibility import num_samples
 from ..core.arrays import Array
 from ..core.flips import wrong_labels
 from ..crossfit.folds import Folds
@@ -49,7 +49,7 @@ class Data:
 
     @classmethod
     def checked(cls, X: Any, y: Any, fitted: bool, any_X: bool, learn_from: Any = None) -> Data:
-        """Check X and y as users give them; `fitted` says that probabilities are given and nothing is to be fitted.
+        """Check X and y as users give them; `fitted`: probabilities are given and nothing is to be fitted.
 
         With a model of the user's own (`any_X`), X is what that model takes; what is kept of it are numbers, or None.
         """
@@ -59,7 +59,7 @@ class Data:
         y = _labels("y", y)
         if X is not None:
             X = X if any_X else _as_numbers(X)
-            rows = _num_samples(X)
+            rows = num_samples(X)
             if rows != len(y):
                 raise ValueError(
                     f"X and y must have the same number of rows, got {rows} and {len(y)}; pass one label per row"
@@ -122,7 +122,7 @@ def _too_rare(classes: Array, counts: Array) -> str:
 
 
 def _as_numbers(X: Any) -> Any:
-    """X checked, missing values filled and marked; where it holds texts, the error says what takes them."""
+    """X checked, missing values filled and marked; for texts, the error names functions that accept them."""
     try:
         X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite="allow-nan")
         if sp.issparse(X):

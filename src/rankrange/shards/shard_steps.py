@@ -1,4 +1,4 @@
-"""Steps on all rows, and the proof that no more are needed, from what one look has found.
+"""Steps on all rows and their certificate, from the results of one pass.
 
 Where k takes all, F is smooth around a minimum: a quasi-Newton step in the metric of the sample's Hessian. Where k cuts
 below, a minimum lies on kinks, as many rows tie at the lower cut as there are parameters. Rows near that cut are known
@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from ..core.arrays import Array
 from ..core.objective import Objective
-from ..solvers.descent import Log, Metric, _inverse_hessian, relative
+from ..solvers.descent import Log, Metric, inverse_hessian, relative
 from ..solvers.multistart import hessian
 from .boxqp import best_shares
 from .evaluation import FullData, Look, slopes_of, sums_of, take
@@ -143,7 +143,7 @@ def _band_size(n_parameters: int) -> int:
 
 
 class Local:
-    """F around one look: what the sample says of its curvature, a certificate, and the next step."""
+    """F around one point: its curvature estimated on the sample, a certificate, and the next step."""
 
     def __init__(self, data: FullData, look: Look) -> None:
         self.data, self.look = data, look
@@ -254,7 +254,8 @@ class Local:
 
     def _residual(self, table: Array, W: Array) -> Array:
         """The gradient at W of the mean of the tangents and the penalty, given side sums of the tangents."""
-        total = slopes_of(table.sum(axis=0), *W.shape, self.sample.design.fit_intercept) / self.data.kept
+        r, p = W.shape
+        total = slopes_of(table.sum(axis=0), r, p, self.sample.design.fit_intercept) / self.data.kept
         return total + self.sample.penalty_gradient(W)
 
     def _with_best_weights(self) -> Array:
@@ -307,7 +308,9 @@ class Local:
         shape = (1, 1, self.look.W.size) if isinstance(self.curvature, Curvature) else (1, *self.look.W.shape)
         gradient = self.look.gradient.reshape(shape)
         metric: Any = self.curvature
-        direction = -_inverse_hessian(gradient, [(s.reshape(shape), y.reshape(shape), c) for s, y, c in pairs], metric)
+        direction = -inverse_hessian(
+            gradient, [(s.reshape(shape), y.reshape(shape), c) for s, y, c in pairs], metric.solve
+        )
         slope = float(np.vdot(direction, gradient))
         if not slope < 0:
             direction = -metric.solve(gradient)

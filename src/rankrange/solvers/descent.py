@@ -1,17 +1,19 @@
 """What all solvers share: their results, and steps from several starts at once.
 
-`descend` is L-BFGS. All starts share each product with X, which makes ten starts cost about as much as two. Only the
-Armijo condition is asked of a step: the objective has kinks, where a search for the usual curvature condition would end
-a run early.
+`descend` is L-BFGS. All starts share each product with X, which makes ten starts cost about as much as two. A step only
+has to satisfy the Armijo condition: the objective has kinks, where a line search for the usual curvature condition
+would end a run early.
 """
 
 from __future__ import annotations
 
 import inspect
 import math
+import operator
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -20,14 +22,16 @@ from ..core.arrays import Array
 from ..core.objective import Objective
 
 Batch = Callable[..., tuple[Array, Array]]
-Lazily = Callable[[Array], tuple[float, Callable[[], Array]]]  # (r, p) -> the value, and what gives the gradient
-# What looks for other array libraries around it costs as much as a short inner product, of which a fit takes thousands.
+Lazily = Callable[[Array], tuple[float, Callable[[], Array]]]  # (r, p) -> the value, and a function for the gradient
+# Array API dispatch around it costs as much as a short inner product, of which a fit takes thousands.
 _einsum = inspect.unwrap(np.einsum)
+# Starts are compared every other iteration, and merged if their values differ by at most this share of F.
+_MEETINGS, _SAME = 2, 1e-4
 
 
 @dataclass(frozen=True)
 class Result:
-    """Where a solver ended.
+    """The final point of a solver, with its certificate.
 
     Parameters
     ----------
@@ -38,16 +42,16 @@ class Result:
     n_iter : int
         Steps taken.
     converged : bool
-        Whether the solver did what it promises.
+        Whether the solver met its stopping criterion.
     message : str
         Why it stopped.
     history : list of (str, float)
         The value after each step under the name of its phase.
     certificate : float, default=inf
-        Bounds (value - best) / value, where best is the least value of the convex problem that fixes which rows are
-        cut: the least of all for m = 0, a local minimum of F where s_[m] > s_[m+1]. Infinite where nothing is known.
+        Bounds (value - best) / value, where best is the minimum of the convex problem that fixes which rows are cut:
+        the global minimum for m = 0, a local minimum of F if s_[m] > s_[m+1]. Infinite if nothing is known.
     losses : ndarray of shape (n,), optional
-        Of the rows at w, where the solver has them at hand.
+        Of the rows at w, if the solver has computed them.
     """
 
     w: Array
@@ -82,7 +86,7 @@ class Log:
 
 
 def relative(gap: float, value: float) -> float:
-    """A gap relative to the objective, which is never negative; at an objective of 0 there is nothing left to gain."""
+    """A gap relative to the objective, which is never negative; 0 if the objective is 0, because it cannot be lower."""
     return max(gap, 0.0) / max(abs(value), 1e-9)
 
 
@@ -110,7 +114,7 @@ def finish(
 
 
 def cut_is_clean(objective: Objective, s: Array) -> bool:
-    """Whether s_[m] > s_[m+1], or the rows that tie at the cut are one row repeated: near W the same rows stay cut."""
+    """Whether s_[m] > s_[m+1], or the rows that tie at the cut are copies of one row: near W the same rows stay cut."""
     return all(_one_row_repeated(objective, tied) for tied in objective.partly_cut(s))
 
 
@@ -139,9 +143,14 @@ class Metric:
         if self._factor is None:
             return G / self._scale**2
         flat = (G / self._scale).reshape(-1, G.shape[-1])
-        # LAPACK itself: what SciPy checks around it costs several times as much where there are few columns.
+        # LAPACK itself: SciPy's checks around it cost several times as much if there are few columns.
         solved, _ = scipy.linalg.lapack.dpotrs(self._factor, flat.T)
         return solved.T.reshape(G.shape) / self._scale
+
+    def root(self, W: Array) -> Array:
+        """H^(1/2) applied to the last axis of W: coordinates in which distances are those of the metric."""
+        scaled = W * self._scale
+        return scaled if self._factor is None else scaled @ self._factor.T
 
 
 def _factor(matrix: Array, least: float) -> Array:
@@ -149,7 +158,7 @@ def _factor(matrix: Array, least: float) -> Array:
     for ridge in (least, 1e-7, 1e-4, 1.0):
         raised = matrix.copy()
         np.einsum("ii->i", raised)[:] += ridge
-        factor, failed = scipy.linalg.lapack.dpotrf(raised, clean=False)
+        factor, failed = scipy.linalg.lapack.dpotrf(raised)
         if not failed:
             return factor
     return np.eye(len(matrix))
@@ -177,11 +186,11 @@ def descend(
     numbered: bool = False,
     lazily: Lazily | None = None,
 ) -> tuple[Array, Array, int]:
-    """Minimise from each start (S, r, p); gives the end points, their values, and the iterations of the longest run.
+    """Minimise from each start (S, r, p); returns the end points, their values, and the iterations of the longest run.
 
-    A start rests when a step lowers its value by less than `tol` of it, or no step lowers it. With `numbered` the
-    starts have objectives of their own: the batch is asked for batch(W, which), `which` being their numbers. From one
-    start `lazily` gives the value first and the gradient when it is asked for, to the same last bit as the batch.
+    A start is finished when a step lowers its value by less than `tol` of it, or no step lowers it. With `numbered` the
+    starts have objectives of their own: the batch is called as batch(W, which), `which` being their numbers. For one
+    start `lazily` returns the value first and the gradient on demand, to the same last bit as the batch.
     """
     W = np.array(starts, dtype=np.float64)
     if len(W) == 1 and not numbered:
@@ -191,7 +200,7 @@ def descend(
     pairs: list[tuple[Array, Array, Array]] = []  # (step, change of gradient, 1 / <step, change>), oldest first
     active = np.ones(len(W), dtype=bool)
     for iteration in range(max_iter):
-        direction = -_inverse_hessian(gradients, pairs, metric)
+        direction = -inverse_hessian(gradients, pairs, None if metric is None else metric.solve)
         slope = _inner(direction, gradients)
         uphill = ~((slope < 0) & np.isfinite(slope))
         if uphill.any():  # stale or overflown curvature: fall back to the steepest descent of the metric
@@ -207,40 +216,79 @@ def descend(
         if on_step is not None and active.any():
             on_step(float(values.min()))
         active &= gained > tol * np.abs(values)
+        if metric is not None and not numbered and iteration % _MEETINGS == _MEETINGS - 1:
+            active &= ~have_met(W, values, metric)
         if left is not None:
             active &= left(gradients) > 10 * tol * np.abs(values)
         if not active.any():
             return W, values, iteration + 1
         curvature = _inner(s, y)
-        # The floor keeps the inverse finite where a fit is so exact that the changes themselves underflow.
+        # The floor keeps the inverse finite if a fit is so exact that the changes themselves underflow.
         usable = curvature > np.maximum(1e-12 * np.sqrt(_inner(s, s)) * np.sqrt(_inner(y, y)), 1e-200)
         pairs.append((s, y, np.where(usable, 1.0 / np.where(usable, curvature, 1.0), 0.0)))
         del pairs[:-memory]
     return W, values, max_iter
 
 
+def have_met(W: Array, values: Array, metric: Metric) -> Array:
+    """Which starts (S,) are so near a lower one, in the metric, that both will end in the same minimum."""
+    order = np.argsort(values, kind="stable")
+    roots = metric.root(W[order]).reshape(len(W), -1)
+    squares = _einsum("sp,sp->s", roots, roots)
+    near = 0.5 * (squares[:, None] + squares - 2.0 * roots @ roots.T) <= _SAME * np.abs(values[order])
+    met = np.zeros(len(W), dtype=bool)
+    for place in range(1, len(W)):
+        met[order[place]] = (near[place, :place] & ~met[order[:place]]).any()
+    return met
+
+
 def _inner(a: Array, b: Array) -> Array:
     return _einsum("srp,srp->s", a, b)
 
 
-def _inverse_hessian(G: Array, pairs: list[tuple[Array, Array, Array]], metric: Metric | None) -> Array:
-    """The two-loop recursion, for all starts together; a pair of weight 0 changes nothing."""
+def _dot(a: Array, b: Array) -> float:
+    """As `_inner` adds up, to the last bit; np.dot does not."""
+    return float(_einsum("i,i", a, b))
+
+
+class _Numbers(NamedTuple):
+    """The arithmetic of the recursion: one number per start for arrays (S, r, p), or plain numbers for a vector."""
+
+    inner: Callable[[Array, Array], Any]
+    times: Callable[[Any, Array], Array]
+    inverse: Callable[[Any], Any]  # 1 / x, and 1 if x is not positive
+
+
+def _inverse_each(lengths: Array) -> Array:
+    return np.where(lengths > 0, 1.0 / np.where(lengths > 0, lengths, 1.0), 1.0)
+
+
+_MANY = _Numbers(_inner, lambda a, y: a[:, None, None] * y, _inverse_each)
+_ONE = _Numbers(_dot, operator.mul, lambda length: 1.0 / length if length > 0 else 1.0)
+
+
+def inverse_hessian(
+    G: Array,
+    pairs: Sequence[tuple[Array, Array, Any]],
+    solve: Callable[[Array], Array] | None,
+    numbers: _Numbers = _MANY,
+) -> Array:
+    """The two-loop recursion of L-BFGS on gradients G; `solve` applies the inverse of the metric.
+
+    A pair is a step, the change of the gradient, and 1 / <step, change>; one of weight 0 changes nothing.
+    """
+    inner, times, inverse = numbers
     q = G.copy()
     alphas = []
     for s, y, rho in reversed(pairs):
-        alpha = rho * _inner(s, q)
-        q -= alpha[:, None, None] * y
-        alphas.append(alpha)
-    r = q if metric is None else metric.solve(q)
+        alphas.append(rho * inner(s, q))
+        q -= times(alphas[-1], y)
+    r = q if solve is None else solve(q)
     if pairs:
-        s, y, rho = pairs[-1]
-        scaled = y if metric is None else metric.solve(y)
-        length = _inner(y, scaled) * rho
-        gamma = np.where(length > 0, 1.0 / np.where(length > 0, length, 1.0), 1.0)
-        r = r * gamma[:, None, None]
+        _, y, rho = pairs[-1]
+        r = times(inverse(inner(y, y if solve is None else solve(y)) * rho), r)
     for (s, y, rho), alpha in zip(pairs, reversed(alphas), strict=True):
-        beta = rho * _inner(y, r)
-        r += (alpha - beta)[:, None, None] * s
+        r += times(alpha - rho * inner(y, r), s)
     return r
 
 
@@ -262,7 +310,7 @@ def _descend_from_one(
     left: Callable[[Array], Array] | None,
     on_step: Callable[[float], None] | None,
 ) -> tuple[Array, Array, int]:
-    """`descend` for one start, bit for bit, on vectors and plain numbers: what surrounds a pass costs as much as it."""
+    """`descend` for one start, bit for bit, on vectors and plain numbers: array overhead would double the cost."""
     value, ask = evaluate(W[0])
     gradient, at = ask().ravel(), W.ravel()
     pairs: deque[tuple[Array, Array, float]] = deque(maxlen=memory)
@@ -271,7 +319,7 @@ def _descend_from_one(
         return vector if metric is None else metric.solve(vector.reshape(W.shape)).ravel()
 
     for iteration in range(max_iter):
-        direction = -_quasi_newton(gradient, pairs, solve)
+        direction = -inverse_hessian(gradient, pairs, solve, _ONE)
         slope = _dot(direction, gradient)
         if not (slope < 0 and math.isfinite(slope)):  # as above: stale or overflown curvature
             direction = -solve(gradient)
@@ -301,28 +349,6 @@ def _descend_from_one(
     return at.reshape(W.shape), np.array([value]), max_iter
 
 
-def _dot(a: Array, b: Array) -> float:
-    """As `_inner` adds up, to the last bit; np.dot does not."""
-    return float(_einsum("i,i", a, b))
-
-
-def _quasi_newton(gradient: Array, pairs: deque[tuple[Array, Array, float]], solve: Callable[[Array], Array]) -> Array:
-    """The two-loop recursion for one start."""
-    q = gradient.copy()
-    alphas = []
-    for s, y, rho in reversed(pairs):
-        alphas.append(rho * _dot(s, q))
-        q -= alphas[-1] * y
-    r = solve(q)
-    if pairs:
-        y, rho = pairs[-1][1:]
-        length = _dot(y, solve(y)) * rho
-        r = r * (1.0 / length if length > 0 else 1.0)
-    for (s, y, rho), alpha in zip(pairs, reversed(alphas), strict=True):
-        r += (alpha - rho * _dot(y, r)) * s
-    return r
-
-
 def _backtrack(
     evaluate: Batch,
     W: Array,
@@ -333,14 +359,14 @@ def _backtrack(
     step: Array,
     active: Array,
 ) -> tuple[Array, Array, Array]:
-    """Halve the steps of those starts that have not come down enough; one that never does stays where it is."""
+    """Halve the steps of the starts that have not decreased enough; one that never does stays at its point."""
     moved, new_values, new_gradients = W.copy(), values.copy(), gradients.copy()
     waiting = np.flatnonzero(active)
     for _ in range(25):
         trial = W[waiting] + step[waiting, None, None] * direction[waiting]
         trial_values, trial_gradients = evaluate(trial, waiting)
         done = trial_values <= values[waiting] + 1e-4 * step[waiting] * slope[waiting]
-        if len(done) == len(W) and done.all():  # mostly: nothing to put together
+        if len(done) == len(W) and done.all():  # the usual case: no results to combine
             return trial, trial_values, trial_gradients
         accepted = waiting[done]
         moved[accepted], new_values[accepted] = trial[done], trial_values[done]

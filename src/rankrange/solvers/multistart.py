@@ -1,8 +1,9 @@
 """The solver behind solver="auto": many starts on some of the rows, the best one on all of them, then a certificate.
 
-F has many local minima, and the start decides in which one a run ends, not the method. So most care goes into starts,
-at little cost: they are screened together on a subsample, and all rows are touched only by a few quasi-Newton steps
-from a point that is already close, in the metric of a subsample's Hessian. The polish lowers F further or proves it.
+F has many local minima, and the start, not the method, decides in which one a run ends. So most effort goes into
+starts, at little cost: they are screened together on a subsample, and all rows are used only for a few quasi-Newton
+steps from a point that is already close, in the metric of a subsample's Hessian. The polish lowers F further or proves
+it.
 """
 
 from __future__ import annotations
@@ -11,27 +12,29 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from ..core.arrays import Array
 from ..core.cuts import Ranked
-from ..core.objective import Design, Objective
-from .descent import Log, Metric, Result, add_diagonal, descend, relative
+from ..core.objective import MOST_FACTORED, Design, Objective
+from .descent import Log, Metric, Result, add_diagonal, descend, have_met, relative
 from .inner import convex
 from .majorise import bilevel, by_products
 from .newton import applies, close_enough, newton
 from .samples import hessian_rows, rare_left, rows_that_settle, screen_rows, subsample
-from .trivial import best_constant, constant_is_best, zero_is_best
+from .starts import low_leverage_rows, one_step, rough_metric, simple_and_random_starts
+from .trivial import best_constant, constant_is_best
 
 # Rounds of screening on a subsample: the starts that survive each, and the steps they get in it.
 _ROUNDS = ((4, 4), (2, 8))
-# Far enough for losses next to nothing, and no further than float32 can tell them from nothing.
+# Large enough for losses near zero, and small enough that float32 still represents them.
 _FAR = 80.0
-# Columns of sparse rows from which on products with X are quicker than a factored Hessian, where m = 0.
+# Columns of sparse rows from which on products with X are quicker than a factored Hessian, if m = 0.
 PRODUCTS_FROM = 200
+# Steps by products that may prove the minimum before a Hessian is factored, if there are few enough columns for that.
+_PRODUCT_STEPS = 20
 # If m takes more than the rest of the rare classes, a sample may hold too few of their rows.
 _RARE = 0.5
-# Where all rows are screened, the starts also go along a path of larger m, which flattens the poorest minima.
+# If all rows are screened, the starts also follow a path of larger m, which flattens the poorest minima.
 _INFLATION = (2.0, 1.5, 1.2)
 
 
@@ -50,24 +53,24 @@ def multistart(
     Parameters
     ----------
     objective : Objective
-        What to minimise.
+        The objective to minimise.
     W : ndarray of shape (outputs, p), optional
-        Where to start.
+        The initial coefficients.
     n_starts : int
         Random starts.
     rng : numpy.random.Generator
-        Where random numbers come from.
+        The random number generator.
     tol : float
         The relative gap to reach.
     max_iter : int
         The budget of steps.
     log : Log, optional
-        Where to report.
+        Receives progress messages.
 
     Returns
     -------
     Result
-        Where it ended.
+        The final point and its certificate.
     """
     log = Log() if log is None else log
     if objective.m == 0:
@@ -75,10 +78,12 @@ def multistart(
     trivial = one_class_left(objective, log)
     if trivial is not None:
         return trivial
+    if objective.design.sparse and objective.design.p > PRODUCTS_FROM and objective.n_outputs == 1:
+        objective = replace(objective, design=objective.design.unfactored())
     screen = subsample(objective, screen_rows(objective), rng)
-    near = _not_far(screen)
-    metric = _rough_metric(screen, near[0])
-    starts = _starts(screen, near, metric, n_starts, rng)
+    near = low_leverage_rows(screen)
+    metric = rough_metric(screen, near[0])
+    starts = simple_and_random_starts(screen, near, metric, n_starts, rng)
     if W is not None:
         starts = np.concatenate([W[None], starts])
     if screen is objective:
@@ -87,7 +92,7 @@ def multistart(
     for survivors, steps in _ROUNDS:
         starts, values, _ = descend(screen.batch, starts, metric, max_iter=steps, tol=1e-4)
         starts = starts[np.argsort(values, kind="stable")[:survivors]]
-    # With more parameters than the screened rows can settle, further steps would only fit these rows.
+    # With more parameters than the screened rows can determine, further steps would only fit these rows.
     steps = 100 if rows_that_settle(screen) > 5 * objective.n_outputs * objective.design.p else 5
     ends, values, _ = descend(screen.batch, starts, metric, max_iter=steps, tol=1e-4)
     log("screen", float(values.min()))
@@ -100,8 +105,8 @@ def multistart(
 def _checked(objective: Objective, ends: Array, simple: Array, rng: np.random.Generator) -> Array:
     """The ends of the screening, or the best of the simple starts and these after some steps on all rows.
 
-    If m leaves little of a rare class, a few screened rows can be separated though all rows cannot. What fits them
-    perfectly is worse on all rows than a simple start, and its Hessian, which is next to nothing, is no metric.
+    If m leaves little of a rare class, a few screened rows can be separable though all rows are not. A perfect fit of
+    them is worse on all rows than a simple start, and its Hessian is nearly zero and useless as a metric.
     """
     values = objective.values(np.concatenate([ends, simple]))
     if values[: len(ends)].min() <= values[len(ends) :].min():
@@ -114,7 +119,7 @@ def _checked(objective: Objective, ends: Array, simple: Array, rng: np.random.Ge
 
 
 def one_class_left(objective: Objective, log: Log) -> Result | None:
-    """The minimum where the cut takes all rows of all classes but one; None where it does not.
+    """The minimum if the cut takes all rows of all classes but one; otherwise None.
 
     F falls to zero along the intercept of the class that is left.
     """
@@ -135,7 +140,7 @@ def one_class_left(objective: Objective, log: Log) -> Result | None:
     value = objective.value(W)
     log("trivial", value)
     message = "one class is left after the cut: any other fit is worse"
-    # F is not negative, so its value bounds what is left to gain.
+    # F is not negative, so its value bounds the possible gain.
     return Result(W, value, 0, True, message, log.history, relative(value, value))
 
 
@@ -148,7 +153,7 @@ def _search_all_rows(
     max_iter: int,
     log: Log,
 ) -> Result:
-    """Few rows: every start to its end, from where it is and from the end of a path of falling m."""
+    """Few rows: every start is run to its end, from its own point and from the end of a path of falling m."""
     both = np.concatenate([starts, _eased(objective, starts, metric)])
     ends, values, _ = descend(objective.batch, both, metric, max_iter=min(100, max_iter), tol=1e-6)
     log("screen", float(values.min()))
@@ -158,19 +163,20 @@ def _search_all_rows(
 
 
 def _eased(objective: Objective, starts: Array, metric: Metric) -> Array:
-    """Where the starts lead along a path of falling m."""
+    """The ends of the starts along a path of falling m."""
     for factor in _INFLATION:
         m = min(objective.m * factor, 0.9 * objective.total)
         m = m if objective.sample_weight is not None else round(m)
         eased = replace(objective, m=m, k=min(objective.total, objective.k + m - objective.m))
-        starts = descend(eased.batch, starts, metric, max_iter=10, tol=1e-4)[0]
+        starts, values, _ = descend(eased.batch, starts, metric, max_iter=10, tol=1e-4)
+        starts = starts[~have_met(starts, values, metric)]
     return starts
 
 
 def _best_polished(
     objective: Objective, ends: Array, values: Array, rng: np.random.Generator, tol: float, max_iter: int
 ) -> Result:
-    """The best of the three lowest ends after the polish, without those that it would have to lower unusually much."""
+    """The best of the three lowest ends after the polish, without ends that are much higher than the lowest."""
     ends = _distinct(ends, values)[:3]
     best = _polish(objective, ends[0], rng, tol, max_iter, Log())
     usual = float(values.min()) - best.value
@@ -181,7 +187,7 @@ def _best_polished(
 
 
 def _distinct(ends: Array, values: Array) -> Array:
-    """One of each minimum, and none that is far above the best: a subsample does not rank the others for certain."""
+    """One of each minimum, and none that is far above the best: a subsample does not rank the others reliably."""
     order = np.argsort(values, kind="stable")
     steps = np.diff(values[order], prepend=-np.inf) > 1e-3 * np.abs(values[order])
     return ends[order][steps & (values[order] < 1.2 * values.min() + 1e-12)]
@@ -190,7 +196,7 @@ def _distinct(ends: Array, values: Array) -> Array:
 def _on_all_rows(
     objective: Objective, candidates: Array, rng: np.random.Generator, tol: float, max_iter: int, log: Log
 ) -> Result:
-    """Refine on a larger part, whose Hessian then is the metric for the steps on all rows."""
+    """Refine on a larger subset, whose Hessian is then the metric for the steps on all rows."""
     part = subsample(objective, hessian_rows(objective), rng)
     if len(candidates) > 1:
         candidates = candidates[[int(np.argmin([part.value(W) for W in candidates]))]]
@@ -228,20 +234,30 @@ def _polish(
     metric: Metric | None = None,
     width: int = 0,
 ) -> Result:
-    """Newton steps to the certificate; where they do not apply or do not get there, exact convex problems."""
+    """Newton steps to the certificate; if they do not apply or do not reach it, exact convex problems."""
     n_iter = 0
+    if objective.design.sparse and not objective.design.factored and objective.design.p <= MOST_FACTORED:
+        result = bilevel(
+            objective, W, tol=tol, max_iter=min(_PRODUCT_STEPS, max_iter), log=log, phase="polish", warm=True
+        )
+        if result.converged or result.n_iter >= max_iter:
+            return result
+        W, n_iter, metric = result.w, result.n_iter, None
+        objective = replace(objective, design=Design(objective.design.X, objective.design.fit_intercept))
     if applies(objective):
         result = newton(
             objective,
             W,
             rng=rng,
             tol=tol,
-            max_iter=min(40 if objective.n_outputs == 1 else 20, max_iter),  # with several scores a step costs more
+            # With several scores a step costs more.
+            max_iter=min(40 if objective.n_outputs == 1 else 20, max_iter - n_iter),
             log=log,
             phase="polish",
             near=width == 0,
             width=width,
         )
+        result = replace(result, n_iter=result.n_iter + n_iter)
         if result.converged or result.n_iter >= max_iter:
             return result
         W, n_iter = result.w, result.n_iter
@@ -251,21 +267,21 @@ def _polish(
 
 
 def refine(objective: Objective, W: Array, settings: Any) -> Result:
-    """Go on from W, which is close to a minimum already.
+    """Continue from W, which is close to a minimum already.
 
     Parameters
     ----------
     objective : Objective
-        What to minimise.
+        The objective to minimise.
     W : ndarray of shape (outputs, p)
-        Where to start.
+        The initial coefficients.
     settings : Settings
         Those of the table of solvers.
 
     Returns
     -------
     Result
-        Where it ended.
+        The final point and its certificate.
     """
     return _on_all_rows(objective, W[None], settings.rng, settings.tol, settings.max_iter, settings.log)
 
@@ -296,7 +312,7 @@ def _convex(
 
 
 def _path_from_constant(objective: Objective, W: Array) -> Array:
-    """W, some points on the way to it from the best of all equal scores, and these."""
+    """W, some points on the line to it from the best of all equal scores, and these."""
     constant = np.zeros_like(W)
     if objective.loss.targets == "binary":
         constant[0, objective.design.d :] = best_constant(objective)[1]
@@ -304,8 +320,8 @@ def _path_from_constant(objective: Objective, W: Array) -> Array:
 
 
 def _nothing_beats(objective: Objective, values: Array) -> bool:
-    """Whether no value on that path is below the last one, that of equal scores, by more than little."""
-    # A part of the rows is fitted better than all of them, by about a parameter's worth of each.
+    """Whether no value on that path is below the last one, that of equal scores, by a relevant amount."""
+    # A subset of the rows is fitted better than all of them, by about one parameter's share for each parameter.
     return float(values[:-1].min()) > (0.999 - 2.0 * objective.design.p / objective.design.n) * float(values[-1])
 
 
@@ -317,24 +333,24 @@ def _convex_by_margins(
     screen = subsample(objective, screen_rows(objective), rng)
     if screen is objective:
         if W is None:
-            # At zero all margins tie, which hides how far apart they will be: where little is penalised, Newton steps
-            # from there do not end. One step towards the ordinary fit tells them apart.
+            # At zero all margins tie, which hides their later spread: with a weak penalty, Newton steps from there do
+            # not end. One step towards the ordinary fit breaks the ties.
             everything = np.ones(objective.design.n, dtype=bool)
-            step = _one_step(objective, everything, _rough_metric(objective, everything))
+            step = one_step(objective, everything, rough_metric(objective, everything))
             W = step if objective.value(step) < objective.value(zero) else zero
         return bilevel(objective, W, tol=tol, max_iter=max_iter, log=log, phase="convex")
     steps = 50 if objective.n_outputs == 1 else 15
     W = convex.solve(screen.cutting(np.empty(0)), zero if W is None else W, tol=1e-2, max_iter=steps).W
     if screen.value(W) > 0.999 * screen.value(zero):
-        # Where k is below the number of errors nothing beats zero, and there all losses tie: a start next to it, with
-        # a ranking of its own, would be worse than none.
+        # If k is below the number of errors, zero is optimal and all losses tie there: a start next to it, with an
+        # arbitrary ranking, would be worse than none.
         if objective.n_outputs > 1:
             return _polish(objective, zero, rng, tol, max_iter, log, width=objective.design.n)
         return bilevel(objective, zero, tol=tol, max_iter=max_iter, log=log, phase="convex")
-    # The few rows above are fitted better than all of them, where it may be that nothing beats zero.
+    # The few rows above are fitted better than all of them, for which zero may be optimal.
     several = applies(objective) and objective.n_outputs > 1 and objective.k < objective.total
     if several and min(objective.value(length * W) for length in (1.0, 0.3, 0.1)) > 0.999 * objective.value(zero):
-        trivial = zero_is_best(objective, tol, log)
+        trivial = constant_is_best(objective, rng, tol, log)
         if trivial is not None:
             return trivial
     return _on_all_rows(objective, W[None], rng, tol, max_iter, log)
@@ -351,86 +367,3 @@ def hessian(objective: Objective, W: Array) -> Array:
     else:
         h = np.full(len(q), (1.0 - 1.0 / objective.n_outputs) / objective.n_outputs)
     return add_diagonal(objective.design.spread(q * h) / objective.kept, objective.penalty_diagonal())
-
-
-def _rough_metric(objective: Objective, rows: Array) -> Metric:
-    """The spread of these rows, as the Hessian of a loss would see it at scores of zero."""
-    matrix = objective.design.spread(rows.astype(np.float64)) * (0.25 / max(int(rows.sum()), 1))
-    return Metric(add_diagonal(matrix, objective.penalty_diagonal()))
-
-
-def _not_far(objective: Objective) -> tuple[Array, Array]:
-    """All rows but the m/n that lie farthest out: over all columns, and along the direction of largest spread.
-
-    A cluster that pulls the fit towards itself need not lie far out in any one column, nor in total among many
-    columns, but it stretches the data in its own direction.
-    """
-    centred = _standardised(objective.design)
-    direction = np.ones(objective.design.d)
-    for _ in range(10):  # power iterations; a rough direction is enough
-        direction = centred.T @ (centred @ direction)
-        direction /= max(float(np.linalg.norm(direction)), 1e-300)
-    share = 1.0 - objective.m / objective.total
-    squares = centred.multiply(centred) if objective.design.sparse else centred**2
-    total, along = np.asarray(squares.sum(axis=1)).ravel(), np.abs(centred @ direction)
-    last = int(share * (len(total) - 1))  # np.quantile would cost as much as all that comes before
-    return total <= np.partition(total, last)[last], along <= np.partition(along, last)[last]
-
-
-def _standardised(design: Design) -> Any:
-    """The rows without their medians, in units of their median deviations; sparse rows in units of their spread."""
-    if design.sparse:
-        spread = np.sqrt(np.asarray(design.X.multiply(design.X).mean(axis=0)).ravel())
-        return design.X @ sp.diags_array(1.0 / np.where(spread > 0, spread, 1.0))
-    X = np.asarray(design.X, dtype=np.float64)
-    few = np.ascontiguousarray(X[:: -(-len(X) // 256)].T)  # medians of some 200 rows are good enough
-    centre = np.median(few, axis=1)
-    spread = np.median(np.abs(few - centre[:, None]), axis=1)
-    centred = X - centre
-    centred /= np.where(spread > 0, spread, np.where(centred.any(axis=0), np.abs(centred).mean(axis=0), 1.0))
-    return centred
-
-
-def _starts(
-    objective: Objective, near: tuple[Array, Array], metric: Metric, n_random: int, rng: np.random.Generator
-) -> Array:
-    """The ordinary fit, the fits of the rows that are not far out, and random ones."""
-    everything = np.ones_like(near[0])
-    fits = [_one_step(objective, rows, _rough_metric(objective, rows)) for rows in (everything, near[1])]
-    fits.append(_one_step(objective, near[0], metric))
-    return np.array(fits + [_random_start(objective, metric, rng) for _ in range(n_random)])
-
-
-def _one_step(objective: Objective, rows: Array, metric: Metric) -> Array:
-    """A rough ordinary fit of these rows: one Newton step from zero."""
-    zero = np.zeros((objective.n_outputs, objective.design.p))
-    return -metric.solve(objective.average(rows).at(zero).gradient)
-
-
-def _median(values: Array) -> float:
-    """As np.median, without the checks, which cost more than the search on few rows."""
-    half, low = len(values) // 2, (len(values) - 1) // 2
-    part = np.partition(values, (low, half))
-    return 0.5 * (float(part[low]) + float(part[half]))
-
-
-def _random_start(objective: Objective, metric: Metric, rng: np.random.Generator) -> Array:
-    design = objective.design
-    X = design.X
-    if objective.loss.targets == "binary":
-        pair = rng.choice(design.n, 2)
-        rows = X[pair].toarray() if design.sparse else np.asarray(X[pair], dtype=np.float64)
-        direction = (rows * objective.y[pair, None]).sum(axis=0)
-        W = np.zeros((1, design.p))
-        W[0, : design.d] = direction
-        z = design.scores(W)[0]
-        middle = _median(z)
-        spread = _median(np.abs(z - middle))
-        W *= 2.0 / spread if spread > 0 else 1.0
-        if design.fit_intercept:
-            W[0, -1] = -middle * (2.0 / spread if spread > 0 else 1.0)
-        return W
-    chosen = np.zeros(design.n, dtype=bool)
-    size = design.p + 2 if objective.n_outputs == 1 else 10 * objective.n_outputs
-    chosen[rng.choice(design.n, min(design.n, size), replace=False)] = True
-    return _one_step(objective, chosen, _rough_metric(objective, chosen) if objective.n_outputs == 1 else metric)

@@ -1,16 +1,17 @@
-"""A minimum that needs no search: nothing beats scores that are the same for all rows.
+"""A minimum that needs no search: equal scores for all rows are optimal.
 
-Where m = 0 and k is below about twice the number of errors, equal scores are best: zero, or where one class is so small
-that all of it is kept, the log odds of what is kept. There all losses of a class tie, which makes every other method
-slow. Equal scores are the minimum where weights between 0 and 1 with the mass k balance the gradients of the rows; they
-are found near equal weights, as the projection onto these conditions (semismooth Newton on its dual).
+If m = 0 and k is below about twice the number of errors, equal scores are best: zero or, if one class is so small that
+all of it is kept, the log odds of the kept rows. There all losses of a class tie, which makes every other method slow.
+Equal scores are the minimum if weights between 0 and 1 with the mass k balance the gradients of the rows; these are
+searched near equal weights, as the projection onto these conditions (semismooth Newton on its dual).
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -25,10 +26,10 @@ _CLASS_STEPS, _MOST_ENTRIES = 25, 20_000_000
 
 
 def best_constant(objective: Objective, rare: int | None = None) -> tuple[int, float]:
-    """The sign of the class that is kept whole, 0 where there is none, and the best of all equal scores.
+    """The sign of the class that is kept whole, 0 if there is none, and the best of all equal scores.
 
     Scores of zero leave both classes tied, and mass may move between them until they balance, unless one of them has
-    less than half of what is kept. `rare` says which class that is to be.
+    less than half of the kept mass. `rare` is the sign of that class.
     """
     masses = np.bincount(objective.strata, weights=objective.sample_weight, minlength=2)
     if rare is None:
@@ -41,15 +42,19 @@ def best_constant(objective: Objective, rare: int | None = None) -> tuple[int, f
     level = rare * math.log(mass / (objective.kept - mass))
     slopes = objective.loss.value_and_derivative(np.array([rare, -rare], dtype=np.float64), np.full(2, level))[1]
     pulls = slopes * [mass, objective.kept - mass]
-    # The odds are best for the logistic loss; another one may have its least value elsewhere.
+    # The log odds are best for the logistic loss; the minimum of another loss may lie elsewhere.
     return (rare, level) if abs(pulls.sum()) <= 1e-9 * abs(pulls).sum() else (0, 0.0)
 
 
 def constant_is_best(objective: Objective, rng: np.random.Generator, tol: float, log: Log) -> Result | None:
-    """Equal scores with their certificate, where m = 0 and they are the minimum to `tol`; else None.
+    """Equal scores with their certificate, if m = 0 and they are the minimum to `tol`; otherwise None."""
+    if objective.n_outputs > 1:
+        return _of_several_classes(objective, tol, log)
+    return _of_two_classes(objective, rng, tol, log)
 
-    The balance is found on a part of the rows first and then on larger ones: the dual point hardly depends on which.
-    """
+
+def _of_two_classes(objective: Objective, rng: np.random.Generator, tol: float, log: Log) -> Result | None:
+    """The balance is found on a sample of the rows first and then on larger ones: the dual hardly changes."""
     n, p = objective.design.n, objective.design.p
     dual, (rare, level) = np.zeros(p + 1), best_constant(objective)
     for size in (n // 64, n // 8):
@@ -59,16 +64,37 @@ def constant_is_best(objective: Objective, rng: np.random.Generator, tol: float,
             dual, missed = part.solve(dual, 8, 1e-3)
             if missed > max(0.06, 0.6 * np.sqrt(p / size)):  # more than sampling explains
                 return None
-            if missed > 1e-3:  # this part can not be balanced, and its dual point only leads astray
+            if missed > 1e-3:  # this sample cannot be balanced, and its dual point is misleading
                 dual = np.zeros(p + 1)
     W = np.zeros((1, p))
     W[0, objective.design.d :] = level
     value = objective.value(W)
-    # At zero scores the slopes are 1/2, so that this much leaves a part of the gap that is asked for. What is missed of
-    # the intercept and of the mass is scaled away, at a cost in proportion to it and not to its square.
+    # At zero scores the slopes are 1/2, so this leaves a fraction of the required gap. Residuals of the intercept and
+    # of the mass are scaled away, at a cost proportional to them and not to their square.
     enough = 2.0 * math.sqrt(0.6 * tol * value / objective.C)
-    balance = _Balance(objective, rare, enough / (0.2 * tol))
-    dual, missed = balance.solve(dual, 20, enough)
+    return _proved(W, value, _Balance(objective, rare, enough / (0.2 * tol)), dual, 20, enough, tol, log)
+
+
+def _of_several_classes(objective: Objective, tol: float, log: Log) -> Result | None:
+    """As for two classes, with scores of zero alone, and on all rows at once."""
+    r, p = objective.n_outputs, objective.design.p
+    slopes = objective.loss.value_and_derivative(np.arange(r), np.zeros((r, r)))[1]
+    masses = np.bincount(objective.strata, weights=objective.sample_weight, minlength=r)
+    uneven = objective.design.fit_intercept and float(masses.min()) * r < objective.kept
+    if uneven or objective.design.n * r > _MOST_ENTRIES or not np.allclose(slopes, 1.0 / r - np.eye(r)):
+        return None
+    W = np.zeros((r, p))
+    value = objective.value(W)
+    enough = math.sqrt(0.6 * tol * value / objective.C)
+    balance = _ClassBalance(objective, enough / (0.2 * tol))
+    return _proved(W, value, balance, np.zeros(r * p + 1), _CLASS_STEPS, enough, tol, log)
+
+
+def _proved(
+    W: Array, value: float, balance: _Projection, dual: Array, max_steps: int, enough: float, tol: float, log: Log
+) -> Result | None:
+    """W with its certificate, if weights that balance the gradients there are found from `dual`."""
+    dual, missed = balance.solve(dual, max_steps, enough)
     if missed > enough:
         return None
     certificate = relative(value - balance.lower_bound(dual), value)
@@ -78,40 +104,49 @@ def constant_is_best(objective: Objective, rng: np.random.Generator, tol: float,
     return finish(W, value, 1, certificate, tol, 1, log)
 
 
-class _Balance:
-    """The conditions: the weighted gradients at equal scores add up to zero, and the weights to k."""
+class _Projection(ABC):
+    """Weights nearest to equal ones whose gradients balance: semismooth Newton steps on the dual of the projection."""
 
-    def __init__(self, objective: Objective, rare: int = 0, strictness: float = 1.0) -> None:
+    def __init__(self, objective: Objective, strictness: float = 1.0) -> None:
         self.objective = objective
         self.strictness = strictness  # by how much less may be missed of the intercept and the mass
-        self.rare, self.level = best_constant(objective, rare) if rare else (0, 0.0)
-        self.share = objective.kept / objective.total
-        self.slopes = np.ones(2)  # of the losses of each class, in units of those at zero
-        if self.rare:
-            self.slopes = 2.0 * np.abs(
-                objective.loss.value_and_derivative(np.array([-1.0, 1.0]), np.full(2, self.level))[1]
-            )
-            whole = objective.kept * self.slopes[0 if rare > 0 else 1] / 2.0  # the mass of the rare class
-            self.share = (objective.kept - whole) / (objective.total - whole)
+
+    @abstractmethod
+    def look(self, dual: Array, second: bool) -> tuple[float, Array, Array | None]:
+        """The dual, to be minimised; its gradient, the residual of the conditions; its Hessian if asked for."""
+
+    @abstractmethod
+    def lower_bound(self, dual: Array) -> float:
+        """The bound on the least value that the weights prove, with tangents at the equal scores."""
+
+    def _of_columns(self, residual: Array) -> Array:
+        """Which entries of the residual refer to columns of X, and not to intercepts or the mass."""
+        columns = np.arange(self.objective.design.p) < self.objective.design.d
+        return np.append(np.tile(columns, (len(residual) - 1) // len(columns)), False)
+
+    def _missed(self, residual: Array) -> float:
+        columns = self._of_columns(residual)
+        sizes = np.linalg.norm(residual[columns]), self.strictness * np.linalg.norm(residual[~columns])
+        return float(max(sizes)) / self.objective.kept
 
     def solve(self, dual: Array, max_steps: int, enough: float) -> tuple[Array, float]:
-        """Newton steps from `dual`, whose Hessian is kept while they gain much; the best point, and what it misses."""
-        height, residual, hessian = self._look(dual, True)
+        """Newton steps from `dual`, whose Hessian is reused while they gain much; the best point, and its residual."""
+        height, residual, hessian = self.look(dual, True)
         best, least, waited, fresh = dual, self._missed(residual), 0, True
-        # With few free rows a Hessian has no inverse in some directions, and in others once other rows are free.
+        # With few free rows the Hessian is singular in some directions, which change as other rows become free.
         many = self.objective.design.n >= 40 * self.objective.design.p
         for _ in range(max_steps):
             missed = self._missed(residual)
-            if missed <= enough or waited > 3:  # met; or not to be met: then steps grow without end
+            if missed <= enough or waited > 3:  # satisfied; or not satisfiable: then steps grow without limit
                 break
             if hessian is None:
-                hessian, fresh = self._look(dual, True)[2], True
+                hessian, fresh = self.look(dual, True)[2], True
             if hessian is None or not hessian.any():  # no weight is free to move
                 break
             step = -Metric(hessian).solve(residual)
             for length in 0.5 ** np.arange(8):
-                reached = self._look(dual + length * step, False)
-                if reached[0] <= height + 1e-14 * abs(height):  # as exactly as sums of many rows are known
+                reached = self.look(dual + length * step, False)
+                if reached[0] <= height + 1e-14 * abs(height):  # as exact as sums of many rows are
                     break
             else:
                 if fresh:  # rounding
@@ -126,15 +161,26 @@ class _Balance:
                 best, least = dual, self._missed(residual)
         return best, least
 
-    def _missed(self, residual: Array) -> float:
-        d = self.objective.design.d
-        sizes = np.linalg.norm(residual[:d]), self.strictness * np.linalg.norm(residual[d:])
-        return float(max(sizes)) / self.objective.kept
+
+class _Balance(_Projection):
+    """The conditions for two classes: the weighted gradients at equal scores add up to zero, and the weights to k."""
+
+    def __init__(self, objective: Objective, rare: int = 0, strictness: float = 1.0) -> None:
+        super().__init__(objective, strictness)
+        self.rare, self.level = best_constant(objective, rare) if rare else (0, 0.0)
+        self.share = objective.kept / objective.total
+        self.slopes = np.ones(2)  # of the losses of each class, in units of those at zero
+        if self.rare:
+            self.slopes = 2.0 * np.abs(
+                objective.loss.value_and_derivative(np.array([-1.0, 1.0]), np.full(2, self.level))[1]
+            )
+            whole = objective.kept * self.slopes[0 if rare > 0 else 1] / 2.0  # the mass of the rare class
+            self.share = (objective.kept - whole) / (objective.total - whole)
 
     def lower_bound(self, dual: Array) -> float:
         """The bound on the least value that the weights prove, with tangents at the equal scores.
 
-        Sums are of float64 whatever X is: where little is penalised, the rounding of a product would spoil the bound.
+        Sums are in float64 whatever X is: with a weak penalty, the rounding of a product would spoil the bound.
         """
         objective, start = self.objective, 0
         flows, masses = np.zeros((2, len(dual) - 1)), np.zeros(2)
@@ -154,8 +200,8 @@ class _Balance:
     def _blocks(self, dual: Array) -> Iterator[tuple[Array, Any, Array, Any]]:
         """The gradients of the losses, in units of their slope at zero, with a column of ones; masses; weights.
 
-        Last come the least weights: 0, or 1 in the class that is kept whole. The gradients of the next block stand
-        where those of the last one did.
+        Last come the smallest weights: 0, or 1 in the class that is kept whole. The gradients of the next block
+        overwrite those of the last one.
         """
         objective, d = self.objective, self.objective.design.d
         room = np.empty((min(_BLOCK, objective.design.n), len(dual)))
@@ -173,7 +219,7 @@ class _Balance:
             mass = 1.0 if objective.sample_weight is None else objective.sample_weight[block]
             yield A, mass, self.share + A @ dual, least
 
-    def _look(self, dual: Array, second: bool) -> tuple[float, Array, Array | None]:
+    def look(self, dual: Array, second: bool) -> tuple[float, Array, Array | None]:
         """The dual of the projection, to be minimised; its gradient, the residual of the conditions; its Hessian."""
         height, residual = 0.0, np.zeros(len(dual))
         hessian = np.zeros((len(dual),) * 2) if second else None
@@ -190,90 +236,57 @@ class _Balance:
         return height - float(dual[-1]) * self.objective.kept, residual, hessian
 
 
-def zero_is_best(objective: Objective, tol: float, log: Log) -> Result | None:
-    """Scores of zero for several classes, with their certificate, where m = 0 and they are the minimum; else None."""
-    r, p = objective.n_outputs, objective.design.p
-    slopes = objective.loss.value_and_derivative(np.arange(r), np.zeros((r, r)))[1]
-    masses = np.bincount(objective.strata, weights=objective.sample_weight, minlength=r)
-    uneven = objective.design.fit_intercept and float(masses.min()) * r < objective.kept
-    if uneven or objective.design.n * r > _MOST_ENTRIES or not np.allclose(slopes, 1.0 / r - np.eye(r)):
-        return None
-    zero = np.zeros((r, p))
-    value = objective.value(zero)
-    balance = _ClassBalance(objective)
-    dual, look = np.zeros(r * p + 1), balance.look(np.zeros(r * p + 1))
-    for _ in range(_CLASS_STEPS):
-        certificate = relative(value - balance.lower_bound(look), value)
-        if certificate <= tol:
-            log("trivial", value)
-            return finish(zero, value, 1, certificate, tol, 1, log)
-        hessian = balance.hessian(look)
-        step = -Metric(hessian).solve(look.residual)
-        for length in 0.5 ** np.arange(8):
-            reached = balance.look(dual + length * step)
-            if reached.height <= look.height + 1e-14 * abs(look.height):
-                break
-        else:
-            return None
-        dual, look = dual + length * step, reached
-    return None
-
-
-class _ClassLook(NamedTuple):
-    """The dual of the projection at a point: its value and gradient, the weights, which are free, sums per class."""
-
-    height: float
-    residual: Array
-    q: Array
-    free: Array
-    sums: Array  # (r, p)
-
-
-class _ClassBalance:
+class _ClassBalance(_Projection):
     """The conditions at scores of zero: weighted rows add up to the same in each class, and the weights to k.
 
     A row of class y has the gradient (1/r - [c = y]) x in class c; a dual point D adds (D_y - its mean) x to a weight.
     """
 
-    def __init__(self, objective: Objective) -> None:
-        self.objective = objective
+    def __init__(self, objective: Objective, strictness: float = 1.0) -> None:
+        super().__init__(objective, strictness)
         self.mass = objective.mass.astype(np.float64)
         self.own = np.arange(objective.n_outputs)[:, None] == objective.strata[None, :]
 
-    def look(self, dual: Array) -> _ClassLook:
-        objective, r = self.objective, self.objective.n_outputs
-        Z = objective.design.scores(dual[:-1].reshape(r, -1)).astype(np.float64)
+    def _weights(self, dual: Array) -> tuple[Array, Array]:
+        """The weights at a dual point, in units of the mass, before and after they are clipped."""
+        objective = self.objective
+        Z = objective.design.scores(dual[:-1].reshape(objective.n_outputs, -1)).astype(np.float64)
         line = objective.kept / objective.total + (self.own * Z).sum(axis=0) - Z.mean(axis=0) + dual[-1]
-        inside = np.clip(line, 0.0, 1.0)
+        return line, np.clip(line, 0.0, 1.0)
+
+    def look(self, dual: Array, second: bool) -> tuple[float, Array, Array | None]:
+        objective = self.objective
+        line, inside = self._weights(dual)
         q = self.mass * inside
         height = float((q * (line - 0.5 * inside)).sum()) - float(dual[-1]) * objective.kept
         sums = objective.design.adjoint(self.own * q)
         residual = np.append((sums - sums.mean(axis=0)).ravel(), q.sum() - objective.kept)
-        return _ClassLook(height, residual, q, self.mass * (line == inside), sums)
+        return height, residual, self._hessian(self.mass * (line == inside)) if second else None
 
-    def hessian(self, look: _ClassLook) -> Array:
+    def _hessian(self, free: Array) -> Array:
         objective, r, p = self.objective, self.objective.n_outputs, self.objective.design.p
-        parts = [np.flatnonzero(self.own[c] & (look.free > 0)) for c in range(r)]
-        grams = np.array([objective.design.gram(look.free[rows], rows) for rows in parts])
+        parts = [np.flatnonzero(self.own[c] & (free > 0)) for c in range(r)]
+        grams = np.array([objective.design.gram(free[rows], rows) for rows in parts])
         matrix = np.empty((r * p + 1, r * p + 1))
         blocks = np.broadcast_to(grams.sum(axis=0) / r**2, (r, r, p, p)) - (grams[:, None] + grams[None, :]) / r
         blocks[np.arange(r), np.arange(r)] += grams
         matrix[:-1, :-1] = blocks.transpose(0, 2, 1, 3).reshape(r * p, r * p)
-        pulls = objective.design.adjoint(self.own * look.free)
+        pulls = objective.design.adjoint(self.own * free)
         matrix[-1, :-1] = matrix[:-1, -1] = (pulls - pulls.mean(axis=0)).ravel()
-        matrix[-1, -1] = look.free.sum()
+        matrix[-1, -1] = free.sum()
         matrix[np.diag_indices_from(matrix)] += 1e-12 * float(np.diag(matrix).max())
         return matrix
 
-    def lower_bound(self, look: _ClassLook) -> float:
-        """Of the tangents at zero, classes scaled to one mass, because the intercepts are free."""
+    def lower_bound(self, dual: Array) -> float:
+        """Classes are scaled to one mass, because the intercepts are free."""
         objective, d = self.objective, self.objective.design.d
-        masses = self.own @ look.q
+        q = self.mass * self._weights(dual)[1]
+        masses = self.own @ q
         feasible = min(1.0, objective.kept / float(masses.sum()))
         keep = np.full(len(masses), feasible)
         if objective.design.fit_intercept:
             keep *= np.divide(masses.min(), masses, out=np.zeros_like(masses), where=masses > 0)
-        sums = look.sums[:, :d] * keep[:, None] / objective.kept
+        sums = objective.design.adjoint(self.own * q)[:, :d] * keep[:, None] / objective.kept
         v = sums - sums.mean(axis=0)
         height = math.log(objective.n_outputs) * float(keep @ masses) / objective.kept
         return height - 0.5 * objective.C * float(np.vdot(v, v))

@@ -1,8 +1,9 @@
 """The ranked range for PyTorch: losses that keep the ranks m+1..k, on any device, across processes.
 
 `ranked_range` and `AoRRLoss` rank the losses of samples, `tkml` and `TKMLLoss` the labels of one sample; one inside the
-other is TKML-AoRR. `linear_ranked_range` and `LinearAoRRLoss` rank the tokens or sequences of a language model, its
-last layer included. Eager PyTorch is the definition; on a GPU with Triton the same results come from fused kernels.
+other is TKML-AoRR. `PartialAUCLoss` ranks negatives against positives. `linear_ranked_range` and `LinearAoRRLoss` rank
+the tokens or sequences of a language model, its last layer included. Eager PyTorch is the definition; on a GPU with
+Triton the same results come from fused kernels.
 """
 
 try:
@@ -16,6 +17,7 @@ except ImportError as error:
 from .data import WithIndex
 from .functional import ranked_range, tkml
 from .modules import AccuracySchedule, AoRRLoss, TKMLLoss
+from .pair_loss import PartialAUCLoss
 from .rank_aggregates import rank_weighted_mean, worst_group_mean
 from .schedules import LinearSchedule
 from .token_module import LinearAoRRLoss
@@ -26,6 +28,7 @@ __all__ = [
     "AoRRLoss",
     "LinearAoRRLoss",
     "LinearSchedule",
+    "PartialAUCLoss",
     "TKMLLoss",
     "WithIndex",
     "linear_ranked_range",

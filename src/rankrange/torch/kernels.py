@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .compatibility import transforms_active
 from .launching import (
     INTERPRETED,
     JOINT,
@@ -28,7 +29,6 @@ from .launching import (
 )
 
 _compiling, _grad_enabled = torch.compiler.is_compiling, torch.is_grad_enabled  # looked up once
-_transforms_active: Any = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _MOST = 1 << 30  # of losses: offsets and counts are 32-bit
@@ -54,7 +54,7 @@ class _Ready(NamedTuple):
 
 _PLAIN = (int, float)
 _READY: dict[Any, _Ready] = {}
-_MOST_READY = 1 << 10  # sizes and ranks; where they change all the time, all are forgotten at once
+_MOST_READY = 1 << 10  # sizes and ranks; if they change all the time, all are cleared at once
 
 
 class MemoryBatch(NamedTuple):
@@ -83,7 +83,7 @@ def again(losses: Tensor, m: Any, k: Any, how: str, cuts: list[Tensor] | None = 
     if _compiling() or type(losses) is not Tensor or type_m not in _PLAIN or type_k not in _PLAIN:
         return None
     ready = _READY.get((losses.shape, losses.dtype, losses.get_device(), m, k, type_m, type_k, how))
-    if ready is None or not (losses.requires_grad and _grad_enabled()) or _transforms_active():
+    if ready is None or not (losses.requires_grad and _grad_enabled()) or transforms_active():
         return None
     if losses.data_ptr() % 16 or not losses.is_contiguous() or not (ready.only or ready.device == current_device()):
         return None

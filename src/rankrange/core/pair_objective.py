@@ -1,0 +1,244 @@
+"""Partial AUC as an objective: the pair loss between kept positives and kept negatives of a linear model.
+
+For a decreasing pair loss all positives rank the negatives alike, by score. So the partial AUC between two false
+positive rates is the ranked range over the negatives, m = lo n- and k = hi n-, and a bound on the true positive rate
+is the ranked range over the positives, from their lowest score. Both masses may fall inside a row:
+
+    G(w) = ||w||^2 / 2 + C M (mean of l(u_i - v_j) over the kept pairs, with weights p_i q_j)
+
+with the mass M of the kept positives.
+
+An intercept cancels in every pair. If nothing is dropped from the difficult ends (lo = 0, and tpr up to 1), G is the
+largest of convex functions over the weights p and q. What is dropped is dropped for good in `PairTop`, which is convex,
+lies above G and touches it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from .arrays import Array
+from .cuts import select, top_within
+from .objective import Design
+from .pairs import PairLoss
+
+
+class Masses(NamedTuple):
+    """What is kept of one class, from its difficult end: m to drop, k to keep up to."""
+
+    m: float
+    k: float
+
+    @property
+    def kept(self) -> float:
+        """The mass that is kept."""
+        return self.k - self.m
+
+
+class PairPoint(NamedTuple):
+    """The objective at w with the weights that give it: p of the positives, q of the negatives, each summing to 1."""
+
+    w: Array
+    value: float
+    gradient: Array
+    u: Array
+    v: Array
+    p: Array
+    q: Array
+
+
+@dataclass(frozen=True, eq=False)
+class PairTop:
+    """The convex problem: the difficult ends alone, under caps on the rows.
+
+    Parameters
+    ----------
+    positives, negatives : Design
+        The rows of the two classes, without intercept.
+    loss : PairLoss
+        What a pair costs.
+    scale : float
+        What the mean loss of the kept pairs is multiplied by.
+    kept_positives, kept_negatives : float
+        Masses to keep.
+    positive_caps, negative_caps : ndarray
+        The most that each row may weigh.
+    """
+
+    positives: Design
+    negatives: Design
+    loss: PairLoss
+    scale: float
+    kept_positives: float
+    kept_negatives: float
+    positive_caps: Array
+    negative_caps: Array
+
+    def scores(self, w: Array) -> tuple[Array, Array]:
+        """Scores of the positives and of the negatives, in float64."""
+        u, v = (design.scores(w[None])[0].astype(np.float64) for design in (self.positives, self.negatives))
+        return u, v
+
+    def weights(self, u: Array, v: Array) -> tuple[Array, Array]:
+        """The weights p and q at these scores; ties share equally."""
+        p = _top(-u, self.positive_caps, self.kept_positives)
+        return p, _top(v, self.negative_caps, self.kept_negatives)
+
+    def at(self, w: Array) -> PairPoint:
+        """The objective at w."""
+        return self.at_scores(w, *self.scores(w))
+
+    def at_scores(self, w: Array, u: Array, v: Array, weights: tuple[Array, Array] | None = None) -> PairPoint:
+        """The objective at w, whose scores are u and v, or what these weights make of it: a lower bound."""
+        p, q = self.weights(u, v) if weights is None else weights
+        i, j = _inside(p), _inside(q)
+        losses, pull = self.loss.sums(u[i], v[j], q[j], (0, 1))
+        (push,) = self.loss.sums(-v[j], -u[i], p[i], (1,))
+        gradient = w + self.scale * (
+            _adjoint(self.negatives, j, q[j] * push) - _adjoint(self.positives, i, p[i] * pull)
+        )
+        value = self.scale * float(p[i] @ losses) + 0.5 * float(w @ w)
+        return PairPoint(w, value, gradient, u, v, p, q)
+
+    def hessian(self, point: PairPoint) -> Array:
+        """The (generalised) second derivative with the weights held, (p, p), in O(n p^2)."""
+        i, j = _inside(point.p), _inside(point.q)
+        u, v, p, q = point.u[i], point.v[j], point.p[i], point.q[j]
+        (bend,) = self.loss.sums(u, v, q, (2,))
+        (bend_back,) = self.loss.sums(-v, -u, p, (2,))
+        X, Y = _dense(self.positives, i), _dense(self.negatives, j)
+        matrix = _gram(X, p * bend) + _gram(Y, q * bend_back)
+        if len(X) <= len(Y):  # the sums are over the smaller class
+            (mixed,) = self.loss.sums(-v, -u, p[:, None] * X, (2,))
+            cross = mixed.T @ (q[:, None] * Y)
+        else:
+            (mixed,) = self.loss.sums(u, v, q[:, None] * Y, (2,))
+            cross = (p[:, None] * X).T @ mixed
+        return np.eye(len(point.w)) + self.scale * (matrix - cross - cross.T)
+
+    def hessian_product(self, point: PairPoint, d: Array) -> Array:
+        """The second derivative times d, in O(n log n) and products with the rows."""
+        i, j = _inside(point.p), _inside(point.q)
+        u, v, p, q = point.u[i], point.v[j], point.p[i], point.q[j]
+        du, dv = (design.scores(d[None])[0].astype(np.float64) for design in (self.positives, self.negatives))
+        (own, mixed) = self.loss.sums(u, v, np.column_stack([q, q * dv[j]]), (2,))[0].T
+        change = p * (du[i] * own - mixed)
+        (own, mixed) = self.loss.sums(-v, -u, np.column_stack([p, p * du[i]]), (2,))[0].T
+        back = q * (mixed - dv[j] * own)
+        return d + self.scale * (_adjoint(self.positives, i, change) - _adjoint(self.negatives, j, back))
+
+    def lines(self, point: PairPoint, positive: bool, rows: Array) -> tuple[Array, Array]:
+        """What one unit of weight on each of these rows costs, and its gradient (rows, p), with the others held."""
+        sign = -1.0 if positive else 1.0
+        mine, other = (point.u, point.v) if positive else (point.v, point.u)
+        weights = point.q if positive else point.p
+        design, opposite = (self.positives, self.negatives) if positive else (self.negatives, self.positives)
+        j = _inside(weights)
+        at, others = -sign * mine[rows], -sign * other[j]
+        held = weights[j][:, None] * np.column_stack([np.ones(len(weights[j])), _dense(opposite, j)])
+        (losses,) = self.loss.sums(at, others, held[:, 0], (0,))
+        (pulls,) = self.loss.sums(at, others, held, (1,))
+        gradient = sign * (pulls[:, :1] * _dense(design, rows) - pulls[:, 1:])
+        return self.scale * losses, self.scale * gradient
+
+
+@dataclass(frozen=True, eq=False)
+class PairObjective:
+    """Partial AUC of a linear model: the ranked range over the negatives, and over the positives.
+
+    Parameters
+    ----------
+    positives, negatives : Design
+        The rows of the two classes, without intercept.
+    loss : PairLoss
+        What a pair costs.
+    C : float
+        Inverse strength of the penalty, relative to the sum over the kept positives of their mean loss.
+    positive_mass, negative_mass : ndarray
+        The mass of each row.
+    of_positives, of_negatives : Masses
+        What is kept: of the positives from the lowest score, of the negatives from the highest.
+    """
+
+    positives: Design
+    negatives: Design
+    loss: PairLoss
+    C: float
+    positive_mass: Array
+    negative_mass: Array
+    of_positives: Masses
+    of_negatives: Masses
+
+    @property
+    def convex(self) -> bool:
+        """Whether nothing is dropped from the difficult ends."""
+        return self.of_positives.m == 0 and self.of_negatives.m == 0
+
+    def cutting(self, w: Array) -> PairTop:
+        """The convex problem that is left when what is dropped at w is dropped for good."""
+        top = self._top()
+        u, v = top.scores(w)
+        dropped = _top(-u, self.positive_mass, self.of_positives.m) * self.of_positives.m
+        positive_caps = np.maximum(self.positive_mass - dropped, 0.0)
+        dropped = _top(v, self.negative_mass, self.of_negatives.m) * self.of_negatives.m
+        return replace(top, positive_caps=positive_caps, negative_caps=np.maximum(self.negative_mass - dropped, 0.0))
+
+    def at(self, w: Array) -> PairPoint:
+        """The objective at w with one of its gradients and its weights."""
+        top = self._top()
+        u, v = top.scores(w)
+        p = select(-u, *self.of_positives, self.positive_mass).weights / self.of_positives.kept
+        q = select(v, *self.of_negatives, self.negative_mass).weights / self.of_negatives.kept
+        return top.at_scores(w, u, v, (p, q))
+
+    def value(self, w: Array) -> float:
+        """The objective at w."""
+        return self.at(w).value
+
+    def _top(self) -> PairTop:
+        kept = self.of_positives.kept
+        return PairTop(
+            self.positives,
+            self.negatives,
+            self.loss,
+            self.C * kept,
+            kept,
+            self.of_negatives.kept,
+            self.positive_mass,
+            self.negative_mass,
+        )
+
+
+def _top(s: Array, caps: Array, kept: float) -> Array:
+    """Weights that sum to 1 of the largest s up to the mass `kept`; all zero if that is 0."""
+    if kept <= 0:
+        return np.zeros_like(s)
+    if float(caps.sum()) * (1.0 - 1e-12) <= kept:
+        return caps / caps.sum()
+    return top_within(s, caps, kept) / kept
+
+
+def _inside(weights: Array) -> Array | slice:
+    """The rows that count; a slice if all do, so that nothing is copied."""
+    rows = np.flatnonzero(weights)
+    return slice(None) if len(rows) == len(weights) else rows
+
+
+def _dense(design: Design, rows: Array | slice) -> Array:
+    X = design.X if isinstance(rows, slice) else design.X[rows]
+    return np.asarray(X.toarray() if design.sparse else X, dtype=np.float64)
+
+
+def _gram(X: Array, h: Array) -> Array:
+    """sum_i h_i x_i x_i' for h >= 0."""
+    weighted = X * np.sqrt(h)[:, None]
+    return np.asarray(weighted.T @ weighted)
+
+
+def _adjoint(design: Design, rows: Array | slice, r: Array) -> Array:
+    """sum_i r_i x_i over these rows."""
+    X = design.X if isinstance(rows, slice) else design.X[rows]
+    return np.asarray(X.T @ r, dtype=np.float64)

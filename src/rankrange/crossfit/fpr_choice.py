@@ -1,0 +1,317 @@
+"""Partial AUC on held-out rows: which false positive rates to train on, calibration and thresholds.
+
+The range to train on is not the range that is wanted. A pair loss on the few hardest negatives has little to learn
+from, and if no line lifts the mean positive above them it is least at w = 0. So ranges that are wider than the wanted
+one, and one that leaves out the lowest positives, compete on folds, at several C, with each other and with the logistic
+fit of all rows, which wins unless another is better by more than a standard error. The held-out scores of the winner
+then give probabilities and thresholds.
+
+Equal rows stay in one fold, and folds depend on what the rows are and not on where they stand, so that a weight of 2
+equals the row twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..core.arrays import Array
+from ..core.losses import Logistic
+from ..core.objective import Design, Objective
+from ..core.pair_objective import Masses, PairObjective
+from ..core.pairs import PAIR_LOSSES
+from ..metrics import roc_area
+from ..solvers import Result, Settings, solve
+from ..solvers.pairwise import solve_pairs
+
+Rates = tuple[float, float]
+# Training ranges reach up to these multiples of the wanted rate, and to 1; one of them also with this share of the
+# positives, from the highest: those that a line can lift above the negatives. C is tried at these multiples.
+_WIDER, _REACHED, _OF_C = (1.0, 4.0), 0.5, (0.1, 1.0, 10.0)
+# Folds are drawn twice up to this many rows; beyond the second number one part of about so many rows is fitted and some
+# others are scored in blocks, at the given C alone.
+_TWICE_UP_TO, FOLDS_UP_TO, _PART, _SCORED, _BLOCKS = 4000, 20_000, 6000, 5, 10
+# Below so many negatives in the wanted range, or positives, no difference shows and the logistic fit is taken.
+LEAST_TO_COMPARE = 10
+# Fits that are only compared.
+_ROUGH = 1e-3
+# The least slope of a calibration, per standard deviation of the scores: probabilities rise with scores.
+_LEAST_SLOPE = 1e-3
+
+
+class Candidate(NamedTuple):
+    """One way to fit: on ranges of the two rates, or all rows by logistic loss (`fpr` None), at one C."""
+
+    fpr: Rates | None
+    tpr: Rates
+    C: float
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledRows:
+    """Rows of two classes.
+
+    Parameters
+    ----------
+    X : ndarray or sparse matrix of shape (n, p)
+        The rows.
+    positive : ndarray of bool of shape (n,)
+        Their class.
+    mass : ndarray of shape (n,)
+        Their mass, above 0.
+    """
+
+    X: Any
+    positive: Array
+    mass: Array
+
+    def take(self, rows: Array) -> LabelledRows:
+        """Some of the rows."""
+        return LabelledRows(self.X[rows], self.positive[rows], self.mass[rows])
+
+    def mass_of(self, positive: bool) -> float:
+        """The mass of one class."""
+        return float(self.mass[self.positive == positive].sum())
+
+
+class Task(NamedTuple):
+    """What is wanted: the rates, the pair loss, and the accuracy and budget of a fit."""
+
+    fpr: Rates
+    tpr: Rates
+    loss: str
+    tol: float = 1e-6
+    max_iter: int = 200
+
+
+class HeldOut(NamedTuple):
+    """Scores of rows by fits that have not seen them, in standard deviations of the fit's own training negatives."""
+
+    score: Array
+    positive: Array
+    mass: Array
+
+
+class Chosen(NamedTuple):
+    """The candidate that won, its coefficients on some rows, its held-out scores, and the comparison, if any."""
+
+    candidate: Candidate
+    start: Array
+    held_out: HeldOut
+    table: dict[str, Array] | None
+
+
+def candidates_of(task: Task, train_fpr: Any, C: Any, n: int) -> list[Candidate]:
+    """The candidates, logistic fits first; C given with a given range is one candidate.
+
+    Parameters
+    ----------
+    task : Task
+        What is wanted.
+    train_fpr : "auto" or pair of float
+        The range to train on; "auto" tries several, and logistic fits.
+    C : "auto" or float
+        The penalty; a number is the middle of what is tried if the range is chosen.
+    n : int
+        The number of rows.
+    """
+    middle = 1.0 if C == "auto" else float(C)
+    Cs = [middle * factor for factor in _OF_C] if C == "auto" or n <= FOLDS_UP_TO else [middle]
+    if train_fpr != "auto":
+        return [Candidate(train_fpr, task.tpr, c) for c in (Cs if C == "auto" else [middle])]
+    (lo, hi), (below, above) = task.fpr, task.tpr
+    highest = sorted({min(1.0, hi * factor) for factor in _WIDER} | {1.0})
+    reached = (below, below + _REACHED * (above - below))
+    ranges = [(None, task.tpr), *(((lo, top), task.tpr) for top in highest), ((lo, min(1.0, hi * _WIDER[-1])), reached)]
+    return [Candidate(fpr, tpr, c) for fpr, tpr in ranges for c in Cs]
+
+
+def fit(rows: LabelledRows, candidate: Candidate, task: Task, start: Array | None = None) -> Result:
+    """One fit; its `w` has no intercept."""
+    if candidate.fpr is None:
+        return _logistic(rows, candidate.C, task)
+    objective = pair_objective(rows, candidate, task)
+    if start is None:
+        start = _logistic(rows, candidate.C, task._replace(tol=_ROUGH)).w[0]
+    return solve_pairs(objective, start, tol=task.tol, max_iter=task.max_iter)
+
+
+def pair_objective(rows: LabelledRows, candidate: Candidate, task: Task) -> PairObjective:
+    """The objective of a candidate on these rows; a range may be narrower than one negative."""
+    where = [np.flatnonzero(rows.positive), np.flatnonzero(~rows.positive)]
+    positives, negatives = (Design(rows.X[each], False) for each in where)
+    a, b = (rows.mass[each] for each in where)
+    lo, hi = candidate.fpr or (0.0, 1.0)
+    of_positives = _masses(1.0 - candidate.tpr[1], 1.0 - candidate.tpr[0], float(a.sum()))
+    of_negatives = _masses(lo, hi, float(b.sum()))
+    loss = PAIR_LOSSES[task.loss]
+    return PairObjective(positives, negatives, loss, candidate.C, a, b, of_positives, of_negatives)
+
+
+def _masses(lo: float, hi: float, total: float) -> Masses:
+    return Masses(lo * total, total if hi == 1.0 else hi * total)
+
+
+def _logistic(rows: LabelledRows, C: float, task: Task) -> Result:
+    total = float(rows.mass.sum())
+    y = np.where(rows.positive, 1.0, -1.0).astype(rows.X.dtype)
+    objective = Objective(Design(rows.X, True), y, Logistic(), C * total, 1, m=0, k=total, sample_weight=rows.mass)
+    result = solve("auto", objective, None, Settings(tol=task.tol, max_iter=task.max_iter))
+    return replace(result, w=result.w[:, :-1], value=result.value * C * total)
+
+
+Splits = list[tuple[Array, Array]]
+
+
+def choose(rows: LabelledRows, candidates: list[Candidate], task: Task, splits: Splits) -> Chosen:
+    """The best candidate on held-out rows, in favour of logistic fits, with its held-out scores.
+
+    Candidates without a range are logistic fits: the best of the others must be better than the best of them by more
+    than the standard error of the difference over folds.
+    """
+    if not splits:  # too few rows of a class: the training rows themselves are all there is
+        w = fit(rows, candidates[0], task).w[0]
+        return Chosen(candidates[0], w, _scored(rows, rows, w), None)
+    rough = task if len(candidates) == 1 else task._replace(tol=max(task.tol, _ROUGH))
+    fitted = [_fold(rows, split, candidates, rough) for split in splits]
+    held = [[scored for _, scored in fold] for fold in fitted]
+    table = None if len(candidates) == 1 else _compared(held, candidates, task, splits)
+    best = 0 if table is None else int(table["chosen"].argmax())
+    pooled = HeldOut(*(np.concatenate(parts) for parts in zip(*(fold[best] for fold in held), strict=True)))
+    return Chosen(candidates[best], fitted[0][best][0], pooled, table)
+
+
+def splits_of(rows: LabelledRows, cv: int, seed: int, compare: bool) -> Splits:
+    """Masks of the rows to fit and of those to score, none where a class has fewer than two different rows.
+
+    Folds are drawn twice if few rows are to compare candidates; probabilities and thresholds need them once.
+    """
+    n = len(rows.positive)
+    if n > FOLDS_UP_TO:
+        parts = n // _PART
+        fold, _ = _deal(rows, parts, seed)
+        return [(fold == 0, (fold > 0) & (fold <= _SCORED))]
+    splits = []
+    for repeat in range(2 if compare and n <= _TWICE_UP_TO else 1):
+        fold, least = _deal(rows, cv, seed + repeat)
+        if least < 2:
+            return []
+        splits += [(fold != f, fold == f) for f in range(min(cv, least))]
+    return splits
+
+
+def _deal(rows: LabelledRows, folds: int, seed: int) -> tuple[Array, int]:
+    """A fold for each row, even within classes and equal for equal rows, and the different rows of the rarer class."""
+    key = _keys(rows.X, seed)
+    fold = np.empty(len(key), dtype=np.intp)
+    different = [np.unique(key[rows.positive == side], return_inverse=True) for side in (True, False)]
+    least = min(len(values) for values, _ in different)
+    for side, (_, place) in zip((True, False), different, strict=True):
+        fold[rows.positive == side] = place % max(1, min(folds, least))
+    return fold, least
+
+
+def _keys(X: Any, seed: int) -> Array:
+    """A number for each row that is the same for equal rows: a random sum of its entries, with its bits mixed."""
+    direction = np.random.default_rng(seed).normal(size=X.shape[1])
+    if hasattr(X, "toarray"):
+        sums = np.asarray(X @ direction, dtype=np.float64)
+    else:  # not a matrix product, whose rounding depends on where a row stands
+        sums = np.concatenate([(X[i : i + 4096] * direction).sum(axis=1) for i in range(0, len(X), 4096)])
+    bits = (sums + 0.0).view(np.uint64)
+    return np.asarray((bits ^ (bits >> np.uint64(29))) * np.uint64(0x9E3779B97F4A7C15))
+
+
+def _fold(
+    rows: LabelledRows, split: tuple[Array, Array], candidates: list[Candidate], task: Task
+) -> list[tuple[Array, HeldOut]]:
+    """Coefficients and held-out scores of each candidate; ranges start from the logistic fit of their C."""
+    train, test = (rows.take(np.flatnonzero(mask)) for mask in split)
+    found: list[tuple[Array, HeldOut]] = []
+    logistic: dict[float, Array] = {}
+    for candidate in candidates:
+        w = fit(train, candidate, task, logistic.get(candidate.C)).w[0]
+        if candidate.fpr is None:
+            logistic[candidate.C] = w
+        found.append((w, _scored(train, test, w)))
+    return found
+
+
+def _scored(train: LabelledRows, test: LabelledRows, w: Array) -> HeldOut:
+    centre, spread = negative_scale(train, w)
+    return HeldOut((scores_of(test.X, w) - centre) / spread, test.positive, test.mass)
+
+
+def scores_of(X: Any, w: Array) -> Array:
+    """w . x of each row, in float64."""
+    return np.asarray(X @ w.astype(X.dtype), dtype=np.float64)
+
+
+def negative_scale(rows: LabelledRows, w: Array) -> tuple[float, float]:
+    """Mean and standard deviation of the scores of the negatives; 1 for the latter where all are equal."""
+    z, mass = scores_of(rows.X[np.flatnonzero(~rows.positive)], w), rows.mass[~rows.positive]
+    centre = float(np.average(z, weights=mass))
+    spread = float(np.sqrt(np.average((z - centre) ** 2, weights=mass)))
+    return centre, spread if spread > 1e-12 * max(1.0, abs(centre)) else 1.0
+
+
+def _compared(held: list[list[HeldOut]], candidates: list[Candidate], task: Task, splits: Splits) -> dict[str, Array]:
+    """The comparison: partial AUC of each candidate, its gain over the best logistic fit and the standard error."""
+    units = _blocks(held[0]) if len(held) == 1 else held
+    areas = np.array([[roc_area(*_args(each), task.fpr, task.tpr) for each in unit] for unit in units])
+    score = areas.mean(axis=0)
+    logistic = np.array([candidate.fpr is None for candidate in candidates])
+    base = int(np.where(logistic, score, -np.inf).argmax()) if logistic.any() else int(score.argmax())
+    gain = areas - areas[:, [base]]
+    # Folds that are drawn twice are not twice as many.
+    times = 1 if len(held) == 1 else max(1, int(np.sum([test for _, test in splits], axis=0).max()))
+    independent = len(areas) / times
+    error = gain.std(axis=0, ddof=1) / np.sqrt(independent)
+    best = int(score.argmax())
+    if logistic.any() and gain[:, best].mean() <= error[best]:
+        best = base
+    chosen = np.arange(len(candidates)) == best
+    fpr = np.array([candidate.fpr or (np.nan, np.nan) for candidate in candidates])
+    tpr, C = np.array([candidate.tpr for candidate in candidates]), np.array([each.C for each in candidates])
+    return {"fpr": fpr, "tpr": tpr, "C": C, "score": score, "gain": gain.mean(axis=0), "error": error, "chosen": chosen}
+
+
+def _args(held: HeldOut) -> tuple[Array, Array, Array]:
+    return held.positive, held.score, held.mass
+
+
+def _blocks(held: list[HeldOut]) -> list[list[HeldOut]]:
+    """One set of held-out rows in blocks, each with its share of the positives."""
+    positive = held[0].positive
+    place = np.empty(len(positive), dtype=np.intp)
+    for side in (True, False):
+        place[positive == side] = np.arange(np.count_nonzero(positive == side)) % _BLOCKS
+    return [[HeldOut(*(part[place == b] for part in each)) for each in held] for b in range(_BLOCKS)]
+
+
+def calibrate(held: HeldOut) -> tuple[float, float]:
+    """Slope and intercept of the log odds in the score (Platt), the slope not below a small positive number."""
+    total = float(held.mass.sum())
+    y = np.where(held.positive, 1.0, -1.0)
+    design = Design(held.score[:, None], True)
+    objective = Objective(design, y, Logistic(), total, 1, m=0, k=total, sample_weight=held.mass)
+    slope, intercept = solve("auto", objective, None, Settings()).w[0]
+    if slope < _LEAST_SLOPE:
+        share = float(held.mass[held.positive].sum()) / total
+        return _LEAST_SLOPE, float(np.log(share / (1.0 - share)))
+    return float(slope), float(intercept)
+
+
+def threshold_at(z: Array, mass: Array, rate: float) -> float:
+    """The held-out score that a new negative exceeds at most at this rate; the highest one if there are too few.
+
+    Of n held-out negatives and a new one, each is equally likely to be among the r highest: the r-th highest of the
+    n, r = rate (n + 1), is exceeded with probability r / (n + 1).
+    """
+    order = np.argsort(-z, kind="stable")
+    reached = np.cumsum(mass[order])
+    wanted = max(np.floor(rate * (reached[-1] + 1.0) * (1.0 + 1e-12)), 1.0)
+    place = min(int(np.searchsorted(reached, wanted * (1.0 - 1e-12))), len(z) - 1)
+    return float(z[order[place]])

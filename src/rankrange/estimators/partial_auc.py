@@ -1,0 +1,348 @@
+"""PartialAUCClassifier: a linear classifier for low false positive rates."""
+
+from __future__ import annotations
+
+import numbers
+import warnings
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ..compatibility import check_sample_weight
+from ..core.arrays import Array
+from ..core.pairs import PAIR_LOSSES
+from ..core.ranges import check_rates
+from ..core.row_space import RowSpace
+from ..core.threads import threads_for
+from ..crossfit.fpr_choice import (
+    LEAST_TO_COMPARE,
+    Candidate,
+    Chosen,
+    LabelledRows,
+    Rates,
+    Splits,
+    Task,
+    calibrate,
+    candidates_of,
+    choose,
+    fit,
+    negative_scale,
+    splits_of,
+    threshold_at,
+)
+from .linear import check_C, seed_of
+from .weights import unit_of
+
+
+class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
+    """Linear classifier for a range of false positive rates, for example in screening and fraud detection.
+
+    It ranks positives above the negatives between two false positive rates: the ranked range over the negatives. The
+    objective is C times the sum over the positives of their mean pair loss against these negatives + ||coef||^2 / 2. It
+    is minimised exactly and without a matrix of pairs. A range that starts above 0 leaves out the highest negatives,
+    which may be positives with a wrong label.
+
+    Parameters
+    ----------
+    fpr : pair of float, default=(0.0, 0.05)
+        The range of interest, 0 <= lo < hi <= 1.
+    tpr : pair of float, default=(0.0, 1.0)
+        The true positive rates of interest. (0.5, 1.0) is about the lower half of the positives (two-way partial AUC);
+        an upper end below 1 leaves out the lowest positives.
+    train_fpr : "auto" or pair of float, default="auto"
+        The range to train on. "auto" compares by cross-validation the range of interest, wider ranges, one with the
+        upper half of the positives only, and the logistic fit, at several C. The logistic fit is chosen unless another
+        is better by more than a standard error. A narrow range needs classes that hardly overlap: otherwise all
+        coefficients are 0.
+    loss : {"squared_hinge", "logistic"}, default="squared_hinge"
+        The loss of a pair, as a function of the difference of its scores.
+    C : float or "auto", default=1.0
+        Inverse strength of the penalty. If `train_fpr` is "auto", 0.1 to 10 times this number are tried on up to 20,000
+        rows, and "auto" is the same as 1.0. For a given range, "auto" chooses C.
+    cv : int, splitter or iterable of (train, test), default=5
+        Folds for the choice of the range and C, for the probabilities and for the threshold. With an int, folds are
+        stratified, equal rows are in one fold, and more than 20,000 rows are split only once.
+    max_iter : int, default=200
+        Budget of steps.
+    tol : float, default=1e-6
+        The relative duality gap at which the fit has converged.
+    random_state : int, RandomState or None, default=None
+        A seed for the folds.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (1, n_features)
+        Weights of the features.
+    intercept_ : ndarray of shape (1,)
+        Set so that a decision function of 0 is a probability of 0.5; pair losses do not depend on it.
+    classes_ : ndarray of shape (2,)
+        The classes; the second one is the positive.
+    n_features_in_ : int
+        Number of features.
+    threshold_ : float
+        Value of the decision function at the upper end of `fpr`, estimated on held-out rows.
+    train_fpr_, train_tpr_ : pair of float
+        The ranges that were trained on; `train_fpr_` is None for the logistic fit.
+    C_ : float
+        The C that was used.
+    slope_ : float
+        Log odds per unit of the decision function, estimated on held-out rows.
+    objective_ : float
+        The value of the objective at the solution.
+    certificate_ : float
+        A proved bound on (objective_ - best) / objective_, where best is the global minimum for ranges that start at 0,
+        and otherwise the minimum with the same negatives left out.
+    converged_ : bool
+        Whether `tol` was reached; `n_iter_` counts the steps.
+    tuning_ : dict
+        If something was chosen: "fpr", "tpr", "C", "score" (mean true positive rate in the range), "gain" over the
+        logistic fit with its standard "error", and "chosen", one entry per candidate. Logistic fits have NaN for fpr.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rankrange import PartialAUCClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.random(2000) < 0.1
+    >>> X = rng.normal(size=(2000, 3)) + 2 * y[:, None]
+    >>> model = PartialAUCClassifier(fpr=(0.0, 0.05), random_state=0).fit(X, y)
+    >>> flagged = model.decision_function(X) > model.threshold_
+    >>> bool(flagged[~y].mean() < 0.07), bool(flagged[y].mean() > 0.9)
+    (True, True)
+    """
+
+    def __init__(
+        self,
+        fpr: Any = (0.0, 0.05),
+        *,
+        tpr: Any = (0.0, 1.0),
+        train_fpr: Any = "auto",
+        loss: str = "squared_hinge",
+        C: Any = 1.0,
+        cv: Any = 5,
+        max_iter: int = 200,
+        tol: float = 1e-6,
+        random_state: Any = None,
+    ) -> None:
+        self.fpr = fpr
+        self.tpr = tpr
+        self.train_fpr = train_fpr
+        self.loss = loss
+        self.C = C
+        self.cv = cv
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> PartialAUCClassifier:
+        """Fit the model to training rows.
+
+        Parameters
+        ----------
+        X : array_like or sparse matrix of shape (n_samples, n_features)
+            The rows.
+        y : array_like of shape (n_samples,)
+            Two classes; the larger label is the positive one.
+        sample_weight : array_like of shape (n_samples,), optional
+            A weight is a repetition: weight 2 equals the row twice.
+
+        Returns
+        -------
+        PartialAUCClassifier
+            The fitted model itself.
+        """
+        task = self._task()
+        train_fpr = "auto" if _is_auto(self.train_fpr) else check_rates("train_fpr", self.train_fpr)
+        check_C(self.C)
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
+        rows, unit, present = self._rows(X, y, sample_weight)
+        candidates = self._candidates(rows, task, train_fpr, unit)
+        splits = self._splits(rows, X, y, present, len(candidates) > 1)
+        space = RowSpace.of(rows.X)
+        if space is not None:
+            rows = LabelledRows(space.X, rows.positive, rows.mass)
+        with threads_for(rows.X):
+            chosen = choose(rows, candidates, task, splits)
+            result = fit(rows, chosen.candidate, task, chosen.start)
+        self._store(chosen, result.w[0], rows, task.fpr[1])
+        self.coef_ = result.w if space is None else space.coefficients(result.w)
+        self.coef_ = self.coef_.astype(X.dtype)
+        self.objective_, self.certificate_, self.n_iter_ = result.value, result.certificate, result.n_iter
+        self.converged_ = result.converged
+        if not self.coef_.any():
+            warnings.warn(
+                f"all coefficients are 0: the classes overlap too much for train_fpr={self.train_fpr_}, where no line "
+                "lifts the mean positive above these negatives; widen the range or use train_fpr='auto'",
+                UserWarning,
+                stacklevel=2,
+            )
+        if not result.converged:
+            warnings.warn(
+                f"the fit did not reach tol={self.tol:g}: {result.message}; raise max_iter, scale the features, or "
+                "lower C",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def _task(self) -> Task:
+        if self.loss not in PAIR_LOSSES:
+            raise ValueError(f"loss must be one of {', '.join(PAIR_LOSSES)}, got {self.loss!r}; choose one of them")
+        if isinstance(self.cv, bool) or (isinstance(self.cv, numbers.Real) and not _is_count(self.cv)):
+            raise ValueError(f"cv must be an int of at least 2, a splitter or splits, got {self.cv!r}; use 5")
+        if not (isinstance(self.tol, numbers.Real) and self.tol > 0):
+            raise ValueError(f"tol must be above 0, got {self.tol!r}; 1e-6 is the default")
+        return Task(
+            check_rates("fpr", self.fpr), check_rates("tpr", self.tpr), self.loss, float(self.tol), int(self.max_iter)
+        )
+
+    def _rows(self, X: Any, y: Any, sample_weight: Any) -> tuple[LabelledRows, float, Array]:
+        """Rows with a positive weight, the mass of one row, and which rows these are."""
+        check_classification_targets(y)
+        kind = type_of_target(y, input_name="y")
+        if kind not in ("binary",):
+            raise ValueError(f"Only binary classification is supported. The type of the target is {kind}.")
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        mass = np.ones(X.shape[0])
+        if sample_weight is not None:
+            mass = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        present = np.flatnonzero(mass)
+        if len(present) < len(mass):
+            X, codes, mass = X[present], codes[present], mass[present]
+        if len(np.unique(codes)) < 2:
+            raise ValueError(
+                f"partial AUC needs rows of two classes, got 1 class of {self.classes_.tolist()} with a positive "
+                "weight; pass rows of both classes"
+            )
+        return LabelledRows(X, codes == 1, mass), unit_of(None if sample_weight is None else mass), present
+
+    def _splits(self, rows: LabelledRows, X: Any, y: Any, present: Array, compare: bool) -> Splits:
+        """Masks of the rows to fit and to score: folds of our own, or those that `cv` gives."""
+        if isinstance(self.cv, numbers.Integral):
+            return splits_of(rows, int(self.cv), seed_of(self.random_state), compare)
+        splits = []
+        for pair in self.cv.split(X, y) if hasattr(self.cv, "split") else self.cv:
+            masks = [np.isin(present, np.asarray(part)) for part in pair]
+            if any(len(np.unique(rows.positive[mask])) < 2 for mask in masks):
+                raise ValueError(
+                    "each split of cv must have rows of both classes to fit and to score, got one without; use for "
+                    "example StratifiedKFold"
+                )
+            splits.append((masks[0], masks[1]))
+        return splits
+
+    def _candidates(self, rows: LabelledRows, task: Task, train_fpr: Any, unit: float) -> list[Candidate]:
+        negatives, positives = (rows.mass_of(side) / unit for side in (False, True))
+        if train_fpr == "auto":
+            few = min(negatives * (task.fpr[1] - task.fpr[0]), positives) < LEAST_TO_COMPARE
+            if few:
+                return [Candidate(None, task.tpr, 1.0 if _is_auto(self.C) else float(self.C))]
+        elif negatives * (train_fpr[1] - train_fpr[0]) < 1.0 - 1e-9:
+            raise ValueError(
+                f"the range must hold at least one negative, got train_fpr={train_fpr} of {negatives:.6g} negatives, "
+                f"which is {negatives * (train_fpr[1] - train_fpr[0]):.3g}; widen it or use train_fpr='auto'"
+            )
+        return candidates_of(task, train_fpr, self.C, len(rows.positive))
+
+    def _store(self, chosen: Chosen, w: Array, rows: LabelledRows, rate: float) -> None:
+        """Everything but the coefficients: how scores become decisions, probabilities and a threshold."""
+        self.train_fpr_: Rates | None = chosen.candidate.fpr
+        self.train_tpr_, self.C_ = chosen.candidate.tpr, chosen.candidate.C
+        centre, spread = negative_scale(rows, w)
+        slope, level = calibrate(chosen.held_out)
+        self.slope_ = slope / spread
+        self.intercept_ = np.array([level / self.slope_ - centre])
+        held = chosen.held_out.score[~chosen.held_out.positive]
+        self._held_negatives = (held * spread + level / self.slope_, chosen.held_out.mass[~chosen.held_out.positive])
+        self.threshold_ = self.threshold_for(rate)
+        self.__dict__.pop("tuning_", None)
+        if chosen.table is not None:
+            self.tuning_ = chosen.table
+
+    def threshold_for(self, fpr: float) -> float:
+        """The value of the decision function that negatives exceed at this rate, by held-out rows.
+
+        Parameters
+        ----------
+        fpr : float
+            The wanted false positive rate, between 0 and 1.
+
+        Returns
+        -------
+        float
+            Flag rows with ``decision_function(X) > threshold``. The highest held-out negative if the rate is below
+            one of them.
+        """
+        if isinstance(fpr, bool) or not isinstance(fpr, numbers.Real) or not 0.0 <= float(fpr) <= 1.0:
+            raise ValueError(f"fpr must be a rate between 0 and 1, got {fpr!r}; pass for example 0.01")
+        check_is_fitted(self)
+        return threshold_at(*self._held_negatives, float(fpr))
+
+    def decision_function(self, X: Any) -> Array:
+        """Scores of rows; above 0 the positive class is the more likely.
+
+        Parameters
+        ----------
+        X : array_like or sparse matrix of shape (n_samples, n_features)
+            The rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            One score per row.
+        """
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+        return np.asarray(X @ self.coef_[0] + self.intercept_[0])
+
+    def predict(self, X: Any) -> Array:
+        """The more likely class; for a false positive rate compare `decision_function` with `threshold_`.
+
+        Parameters
+        ----------
+        X : array_like or sparse matrix of shape (n_samples, n_features)
+            The rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            One of `classes_` per row.
+        """
+        above = self.decision_function(X) > 0
+        return np.asarray(self.classes_[above.astype(np.intp)])
+
+    def predict_proba(self, X: Any) -> Array:
+        """Probabilities of the classes, calibrated on held-out rows.
+
+        Parameters
+        ----------
+        X : array_like or sparse matrix of shape (n_samples, n_features)
+            The rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, 2)
+            One column per class.
+        """
+        scores = self.decision_function(X)
+        odds = self.slope_ * scores
+        return np.column_stack([expit(-odds), expit(odds)])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and int(value) >= 2
+
+
+def _is_auto(value: Any) -> bool:
+    return isinstance(value, str) and value == "auto"

@@ -1,0 +1,272 @@
+"""Partial AUC: Newton steps with the rows at the cut free to change sides, and a proved gap.
+
+With the rows dropped from the difficult ends held fixed, the problem is ||w||^2 / 2 plus the largest of convex
+functions over the weights p and q (`PairTop`). Any feasible weights give a lower function whose curvature is at least
+that of ||w||^2 / 2, so its value minus half its squared gradient bounds the minimum from below. Near the minimum rows
+tie at the cut, and a Newton step has to find which of them count: they enter as lines (`solve_band`), one class after
+the other. At a tie the two classes do not interact to first order, because shifting weight among equal scores changes
+no loss.
+
+If something is dropped (fpr from above 0), each round cuts it at the present scores and minimises the rest, which lies
+above the objective and touches it, so no round increases the objective.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import scipy.optimize
+
+from ..core.arrays import Array
+from ..core.objective import Design
+from ..core.pair_objective import PairObjective, PairPoint, PairTop
+from .descent import Log, Metric, Result, descend, relative
+from .inner.band import solve_band
+
+# Rows near a cut that are free to change sides: at first so many more than there are columns, doubled if a step is
+# shortened; and rounds in which the two classes take turns.
+_BAND, _MOST_IN_BAND, _TURNS = 60, 3000, 25
+# Rounds of cutting; a handful is usual.
+_ROUNDS = 30
+# Planes through zero; about three for each column are usual.
+_PLANES = 120
+# Columns up to which Newton steps factor a matrix.
+_MOST_COLUMNS = 1000
+
+
+@dataclass(eq=False)
+class _Lines:
+    """The rows of one class that are near its cut: their lines, caps and present weights."""
+
+    rows: Array
+    values: Array
+    A: Array
+    caps: Array
+    weights: Array
+    positive: bool
+
+
+class _Step(NamedTuple):
+    d: Array
+    gain: float  # of the model
+    weights: tuple[Array, Array] | None  # None if nothing is cut, so that they cannot differ
+
+
+def solve_pairs(
+    objective: PairObjective, w: Array, *, tol: float = 1e-6, max_iter: int = 200, log: Log | None = None
+) -> Result:
+    """Minimise a pair objective from w.
+
+    Parameters
+    ----------
+    objective : PairObjective
+        The objective to minimise.
+    w : ndarray of shape (p,)
+        The initial coefficients.
+    tol : float, default=1e-6
+        The relative gap to reach.
+    max_iter : int, default=200
+        The budget of steps.
+    log : Log or None
+        Receives progress messages.
+
+    Returns
+    -------
+    Result
+        Its certificate refers to the convex problem with the same rows dropped; if none is, to the global minimum.
+    """
+    log = Log() if log is None else log
+    value, steps, gap, message = objective.value(w), 0, np.inf, "reached tol"
+    log("start", value)
+    for _ in range(_ROUNDS):
+        last = value
+        found, gap, used = minimise(objective.cutting(w), w, tol=tol, max_iter=max_iter - steps)
+        steps += used
+        reached = found.value if objective.convex else objective.value(found.w)
+        if reached <= value:
+            w, value = found.w, reached
+        log("pairs", value)
+        gap = relative(gap + max(found.value - value, 0.0), value)
+        if objective.convex or last - value <= tol * abs(value) or steps >= max_iter:
+            break
+    done = bool(gap <= tol)
+    if not done:
+        message = f"stopped after {steps} of {max_iter} steps at a relative gap of {gap:.2g}"
+    return Result(w[None], value, steps, done, message, log.history, gap)
+
+
+def minimise(problem: PairTop, w: Array, *, tol: float, max_iter: int) -> tuple[PairPoint, float, int]:
+    """The convex problem from w to a relative gap of `tol`: the point, its gap, and the steps taken."""
+    point, gap, step = _started(problem, w, tol)
+    if len(w) > _MOST_COLUMNS and relative(gap, point.value) > tol:
+        return _by_gradients(problem, point, tol, max_iter)
+    width, stalled = len(w) + _BAND, 0
+    while relative(gap, point.value) > tol and step < max_iter and stalled < 4:
+        step += 1
+        move = _newton_step(problem, point, width, 0.01 * tol * point.value)
+        length, new = _along(problem, point, move)
+        fallen = point.value - new.value
+        left = 0.5 * float(new.gradient @ new.gradient)
+        if move.weights is not None and left > tol * new.value:
+            bound = problem.at_scores(new.w, new.u, new.v, move.weights)
+            left = min(left, _gap(new, bound))
+        stalled = 0 if fallen > 1e-3 * gap or left < 0.5 * gap else stalled + 1
+        gap = min(gap - fallen, left)
+        if length < 1.0:
+            width = min(2 * width, _MOST_IN_BAND)
+        point = new
+    return point, max(gap, 0.0), step
+
+
+def _started(problem: PairTop, w: Array, tol: float) -> tuple[PairPoint, float, int]:
+    """The start, its gap and its number of steps: w, or a point found from zero if w is no better than zero."""
+    point = problem.at(w)
+    gap = 0.5 * float(point.gradient @ point.gradient)
+    at_zero = problem.scale * float(problem.loss.kernel(np.zeros(1), 0)[0])
+    if point.value < at_zero * (1.0 - tol):
+        return point, gap, 0
+    return _from_zero(problem, tol)
+
+
+def _from_zero(problem: PairTop, tol: float) -> tuple[PairPoint, float, int]:
+    """At zero all rows tie, and each direction has its own weights: planes through zero, one for each direction tried.
+
+    If no linear model ranks the mean of the kept positives above the highest negatives, zero is the minimum, and
+    weights on the planes prove it. Otherwise the minimum over the planes gives a direction away from zero.
+    """
+    d = problem.positives.d
+    zero = problem.at(np.zeros(d))
+    slope = problem.scale * float(problem.loss.kernel(np.zeros(1), 1)[0])
+    planes = [zero.gradient]
+    gap = 0.5 * float(zero.gradient @ zero.gradient)
+    for step in range(1, _PLANES + 1):
+        pull = _least(np.array(planes))
+        gap = min(gap, 0.5 * float(pull @ pull))
+        if gap <= tol * zero.value:
+            return zero, gap, step
+        u, v = problem.scores(-pull)
+        p, q = problem.weights(u, v)
+        plane = slope * (_mean(problem.negatives, q) - _mean(problem.positives, p))
+        if float(plane @ pull) > 0.5 * float(pull @ pull):  # the plane falls along the step: so does the problem
+            break
+        planes.append(plane)
+    point = zero
+    for length in 0.25 ** np.arange(1, 30):
+        trial = problem.at(-length * pull)
+        if trial.value < point.value:
+            point = trial
+        elif point is not zero:
+            break
+    return point, gap, len(planes)
+
+
+def _least(planes: Array) -> Array:
+    """The point of least norm in the convex hull of some points: nonnegative weights, then scaled to sum to 1."""
+    size = float(np.abs(planes).max()) or 1.0
+    matrix = np.vstack([planes.T / size, np.ones(len(planes))])
+    weights, _ = scipy.optimize.nnls(matrix, np.append(np.zeros(planes.shape[1]), 1.0))
+    return np.asarray(weights @ planes / weights.sum())
+
+
+def _mean(design: Design, weights: Array) -> Array:
+    return np.asarray(design.X.T @ weights, dtype=np.float64)
+
+
+def _gap(point: PairPoint, bound: PairPoint) -> float:
+    return point.value - bound.value + 0.5 * float(bound.gradient @ bound.gradient)
+
+
+def _along(problem: PairTop, point: PairPoint, move: _Step) -> tuple[float, PairPoint]:
+    """The longest of the steps 1, 1/2, 1/4, ... that falls enough; none at all if rounding ends them."""
+    length = 1.0
+    du, dv = problem.scores(move.d)
+    for _ in range(30):
+        trial = problem.at_scores(point.w + length * move.d, point.u + length * du, point.v + length * dv)
+        if trial.value <= point.value - 1e-4 * length * max(move.gain, 0.0):
+            return length, trial
+        length *= 0.5
+    return 0.0, point
+
+
+def _newton_step(problem: PairTop, point: PairPoint, width: int, enough: float) -> _Step:
+    hessian = problem.hessian(point)
+    bands = [band for positive in (False, True) if (band := _band(problem, point, positive, width)) is not None]
+    if not bands:
+        d = -Metric(hessian, 1e-13).solve(point.gradient)
+        return _Step(d, -0.5 * float(point.gradient @ d), None)
+    start = [band.weights for band in bands]
+    d, value = np.zeros_like(point.w), np.inf
+    for _ in range(_TURNS if len(bands) > 1 else 1):
+        last = value
+        for band, now in zip(bands, start, strict=True):
+            # The other class holds its weights: its lines are part of the gradient.
+            rest = point.gradient - now @ band.A
+            for other, before in zip(bands, start, strict=True):
+                if other is not band:
+                    rest = rest + (other.weights - before) @ other.A
+            solved = solve_band(rest, hessian, band.A, band.values, band.caps, float(now.sum()), enough)
+            band.weights, d, value = solved.weights, solved.step, solved.value
+        if abs(last - value) <= enough:
+            break
+    return _Step(d, _gain(point, hessian, bands, start, d), _weights_of(point, bands))
+
+
+def _gain(point: PairPoint, hessian: Array, bands: list[_Lines], start: list[Array], d: Array) -> float:
+    """How much the model falls: quadratic, and for each class the largest lines."""
+    model = float(point.gradient @ d) + 0.5 * float(d @ hessian @ d)
+    for band, now in zip(bands, start, strict=True):
+        ahead = band.values + band.A @ d
+        order = np.argsort(-ahead)
+        before = np.cumsum(band.caps[order]) - band.caps[order]
+        best = float(np.clip(now.sum() - before, 0.0, band.caps[order]) @ ahead[order])
+        model += best - float(now @ ahead)
+    return -model
+
+
+def _weights_of(point: PairPoint, bands: list[_Lines]) -> tuple[Array, Array]:
+    """Feasible weights of all rows: those of the bands as they were found."""
+    p, q = point.p.copy(), point.q.copy()
+    for band in bands:
+        weights = p if band.positive else q
+        total = float(weights[band.rows].sum())
+        weights[band.rows] = _with_sum(np.clip(band.weights, 0.0, band.caps), band.caps, total)
+    return p, q
+
+
+def _with_sum(weights: Array, caps: Array, total: float) -> Array:
+    """The weights, with the rounding error of their sum added to weights that are not at a bound."""
+    lost = total - float(weights.sum())
+    room = caps - weights if lost > 0 else weights
+    size = float(room.sum())
+    return weights + lost * room / size if size > 0 else weights
+
+
+def _band(problem: PairTop, point: PairPoint, positive: bool, width: int) -> _Lines | None:
+    """The rows nearest the cut of one class; None if nothing is cut."""
+    caps = problem.positive_caps if positive else problem.negative_caps
+    kept = problem.kept_positives if positive else problem.kept_negatives
+    if float(caps.sum()) * (1.0 - 1e-12) <= kept:
+        return None
+    weights = point.p if positive else point.q
+    scores = -point.u if positive else point.v
+    inside = np.flatnonzero(caps > 0)
+    cut = float(scores[weights > 0].min())
+    distance = np.abs(scores[inside] - cut)
+    place = min(len(distance) - 1, width)
+    rows = inside[distance <= np.partition(distance, place)[place]]
+    values, A = problem.lines(point, positive, rows)
+    return _Lines(rows, values, A, caps[rows] / kept, weights[rows], positive)
+
+
+def _by_gradients(problem: PairTop, point: PairPoint, tol: float, max_iter: int) -> tuple[PairPoint, float, int]:
+    """Quasi-Newton steps for many columns; the gap is that of the plain gradient, which ties at a cut keep large."""
+
+    def batch(Ws: Array) -> tuple[Array, Array]:
+        points = [problem.at(W[0]) for W in Ws]
+        return np.array([each.value for each in points]), np.array([each.gradient[None] for each in points])
+
+    ends, _, steps = descend(batch, point.w[None, None], None, max_iter=max_iter, tol=0.01 * tol)
+    found = problem.at(ends[0, 0])
+    return found, 0.5 * float(found.gradient @ found.gradient), steps
