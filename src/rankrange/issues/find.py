@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 
 from ..core.arrays import Array
 from ..crossfit.distant_rows import far_rows, odd_rows
-from ..crossfit.folds import label_folds
+from ..crossfit.folds import Folds, label_folds
 from ..crossfit.members import MEMBERS, MemberTask
 from ..crossfit.predictions import less_sure
 from ..estimators import AoRRClassifier
@@ -147,8 +147,7 @@ def find_label_issues(
         members = {"model": predictions.member(0)}
     else:
         far = far_rows(data.X, data.learnt) | odd_rows(data.X)
-        data = data.scaled(far) if estimator is None else data  # a C that was given is about X as it is
-        predictions = trimmed_predictions(data, estimator, folds.without(far), report)
+        data, predictions = _linear_predictions(data, estimator, far, folds.without(far), report)
         members = {"ordinary": predictions.member(0), "robust": predictions.member(predictions.best)}
     dense = _written_out(data.X) if trees and data.X is not None else None
     if dense is not None:
@@ -164,6 +163,20 @@ def _refuse(given: dict[str, Any], rule: str) -> None:
     for name, value in given.items():
         if value is not None:
             raise TypeError(f"{rule}, got {name} beside them; leave it out")
+
+
+def _linear_predictions(
+    data: Data, estimator: AoRRClassifier | None, far: Array, folds: Folds, report: Report
+) -> tuple[Data, Predictions]:
+    """Predictions of linear fits, and the data in the units that they were fitted in.
+
+    A C that was given is about X as it is. Otherwise columns are scaled; a sparse X is tried as it is too, because the
+    units of words (TF-IDF) may say how much each of them counts, and what predicts the labels better is kept.
+    """
+    views = [data] if estimator is not None else [data.scaled(far), data][: 1 + sp.issparse(data.X)]
+    found = [(view, trimmed_predictions(view, estimator, folds, report)) for view in views]
+    rows = np.arange(len(data.codes))
+    return max(found, key=lambda pair: float(pair[1].logs[0].mean(axis=0)[rows, data.learnt].mean()))
 
 
 def _written_out(X: Any) -> Array | None:
