@@ -33,6 +33,8 @@ _TOL, _PATH_STARTS = 1e-3, 3
 class _SparseCV(BaseEstimator):
     """What both estimators share."""
 
+    path_: dict[str, Array]
+
     def __init__(
         self,
         m: Any = (0.0, 0.1, 0.2, 0.3),
