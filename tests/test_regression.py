@@ -453,6 +453,10 @@ def test_the_figure_of_the_diagnostics():
     model = mm(X, y, random_state=0)
     axes = regression_diagnostics(model)
     assert axes.shape == (2, 2)
+    assert all(ax.get_title() for ax in axes.flat)
+    marks = [{line.get_marker() for line in ax.get_lines()} - {"None"} for ax in axes.flat]
+    assert all(found == marks[0] for found in marks)
+    assert "residual (in scales)" in str(model.diagnostics())
     ax = plt.subplots()[1]
     assert regression_diagnostics(model, X[:20], y[:20], ax=ax) is ax
     assert any("vertical outlier" in text.get_text() for text in ax.get_legend().get_texts())
@@ -590,7 +594,7 @@ def test_what_robust_fits_need_is_in_the_messages():
         lts(X, y, alpha="x")
     with pytest.raises(ValueError, match="needs loss='squared', got loss='absolute'"):
         AoRRRegressor("half", C=np.inf, loss="absolute").fit(X, y)
-    with pytest.raises(ValueError, match="efficiency and C=inf need k=1.0, got k=0.9"):
+    with pytest.raises(ValueError, match=r"efficiency and C=inf need k=1\.0, got k=0\.9"):
         AoRRRegressor(0.1, 0.9, C=np.inf, efficiency=0.95).fit(X, y)
     with pytest.raises(ValueError, match="without sample_weight, got sample_weight"):
         AoRRRegressor("half", C=np.inf).fit(X, y, np.ones(len(y)))
