@@ -347,7 +347,7 @@ def test_rows_without_a_target_and_rare_classes_are_left_out_and_reported():
     assert audit.n_rows == N
     np.testing.assert_array_equal(audit.target.rows, np.setdiff1d(np.arange(N), [3, 10, 20]))
     assert "2 rows without a target are left out" in audit.notes
-    assert "1 rows of 1 classes with fewer than 5 rows are left out" in audit.notes
+    assert "1 row of 1 class with fewer than 5 rows is left out" in audit.notes
     shown = {suspect.row: suspect.given for suspect in audit.suspects()}
     assert shown
     assert all(label[row] == given for row, given in shown.items())

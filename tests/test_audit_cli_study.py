@@ -282,9 +282,18 @@ def test_plots_of_losses_and_of_tuning_draw_into_the_axis_they_are_given():
     assert len(cut.get_ydata()) == 15
     X = RNG.normal(size=(80, 2))
     model = AoRRClassifier(random_state=0).fit(X, X[:, 0] > 0)
-    assert plots.plot_tuning(model, ax=Figure().subplots()).has_data()
+    ax = plots.plot_tuning(model, ax=Figure().subplots())
+    assert ax.get_ylabel() == "cross-validated gain in score over m = 0"
+    named = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert f"chosen: m / n = {model.m_ / 80:.2g}" in named
+    assert not {"none", "up", "search"} & set(named)
     with pytest.raises(ValueError, match="needs an estimator fitted with m='auto'"):
         plots.plot_tuning(AoRRClassifier(m=0.1, random_state=0).fit(X, X[:, 0] > 0))
+    for draw in (plots.plot_losses, plots.plot_cut, plots.plot_scores, plots.plot_groups):
+        with pytest.raises(TypeError, match="audit_table returns, got AoRRClassifier"):
+            draw(model)
+    with pytest.raises(TypeError, match="fitted AoRRRegressor"):
+        plots.regression_diagnostics(model)
 
 
 @pytest.mark.parametrize("task", ["classes", "labels"])

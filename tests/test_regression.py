@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.stats import norm
+from sklearn.base import clone
 from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.model_selection import KFold, cross_val_score
 
 from rankrange import AoRRRegressor
 from rankrange.inference import bisquare, factors
@@ -451,6 +453,10 @@ def test_the_figure_of_the_diagnostics():
     model = mm(X, y, random_state=0)
     axes = regression_diagnostics(model)
     assert axes.shape == (2, 2)
+    assert all(ax.get_title() for ax in axes.flat)
+    marks = [{line.get_marker() for line in ax.get_lines()} - {"None"} for ax in axes.flat]
+    assert all(found == marks[0] for found in marks)
+    assert "residual (in scales)" in str(model.diagnostics())
     ax = plt.subplots()[1]
     assert regression_diagnostics(model, X[:20], y[:20], ax=ax) is ax
     assert any("vertical outlier" in text.get_text() for text in ax.get_legend().get_texts())
@@ -511,3 +517,84 @@ def test_an_exact_fit_has_no_standard_errors():
     found = lts(X, np.full(100, 5.0)).summary()
     assert "exact fit" in str(found)
     assert np.isnan(found.bse).all()  # zeros would make slopes of rounding size significant
+
+
+def formula_data():
+    pytest.importorskip("formulaic")
+    pd = pytest.importorskip("pandas")
+    X, y = line()
+    return pd.DataFrame({"a": X[:, 0], "b": np.where(X[:, 1] > 0, "up", "down"), "z": np.arange(len(y)), "y": y})
+
+
+@pytest.mark.parametrize("formula", ["y ~ a + C(b)", "y ~ a + b", "y ~ . - z", "y ~ 0 + a"])
+def test_a_clone_of_a_formula_model_fits_the_formula(formula):
+    data = formula_data()
+    model = mm(formula, data, random_state=0)
+    for copy in (
+        clone(model).fit(data.drop(columns="y"), data["y"]),
+        clone(model).fit(data, data["y"].to_numpy()),  # the target is no feature
+        clone(model).fit(data),
+    ):
+        np.testing.assert_allclose(copy.coef_, model.coef_)
+        np.testing.assert_allclose(copy.predict(data.drop(columns="y").head()), model.predict(data.head()))
+    assert model.diagnostics(data.head(), data["y"].head()).fitted.shape == (5,)
+    assert f"formula='{formula}'" in repr(model)
+    assert "n_starts" not in repr(model)  # a default
+
+
+def test_a_formula_model_is_cross_validated_as_fits_of_the_training_rows():
+    data = formula_data()
+    found = cross_val_score(mm("y ~ a + C(b)", data, random_state=0), data.drop(columns="y"), data["y"], cv=2)
+    train, test = next(iter(KFold(2).split(data)))
+    alone = mm("y ~ a + C(b)", data.iloc[train], random_state=0)
+    assert found[0] == pytest.approx(alone.score(data.iloc[test], data["y"].iloc[test]))
+
+
+def test_formulas_refuse_unknown_categories_missing_cells_and_two_intercepts():
+    data = formula_data()
+    model = mm("y ~ a + C(b)", data, random_state=0)
+    with pytest.raises(ValueError, match="column 'b' has the value 'sideways'"):
+        model.predict(data.head(2).assign(b=["up", "sideways"]))
+    derived = mm("y ~ C(b.str.upper())", data, random_state=0)
+    with pytest.raises(ValueError, match="SIDEWAYS"):
+        derived.predict(data.head(2).assign(b=["up", "sideways"]))
+    for name in ("a", "b", "y"):
+        holes = data.assign(**{name: data[name].where(data["z"] > 2)})
+        with pytest.raises(ValueError, match=f"column '{name}' has 3 missing cells.*dropna"):
+            mm("y ~ a + C(b)", holes)
+    with pytest.raises(ValueError, match="column 'a' has 5 missing"):
+        model.predict(data.head().assign(a=np.nan))
+    with pytest.raises(ValueError, match="named a"):
+        model.predict(data[["b"]])
+    with pytest.raises(ValueError, match="formula decides"):
+        mm("y ~ a", data, fit_intercept=False)
+    with pytest.raises(TypeError, match="DataFrame"):
+        clone(model).fit(np.ones((9, 2)), np.ones(9))
+
+
+@pytest.mark.parametrize("alpha", [0.5, 0.75, 1.0])
+@pytest.mark.parametrize("n", [20, 43, 60])
+def test_a_robust_fit_keeps_the_share_that_was_asked_for(alpha, n):
+    X, y = line()
+    X, y = X[:n], y[:n]
+    model = lts(X, y, alpha=alpha, random_state=0)
+    assert model.m == "half" if alpha == 0.5 else isinstance(model.m, float)
+    assert model.m_ == n - factors.kept_rows(alpha, n, X.shape[1] + 1)
+    fewer = clone(model).fit(X[: n // 2], y[: n // 2])
+    assert abs(fewer.m_ - (n // 2 - factors.kept_rows(alpha, n // 2, X.shape[1] + 1))) <= 1
+
+
+def test_what_robust_fits_need_is_in_the_messages():
+    X, y = line()
+    with pytest.raises(ValueError, match="9 coefficients need more than 9 rows, got 5"):
+        mm(np.random.default_rng(0).normal(size=(5, 8)), np.arange(5.0))
+    with pytest.raises(TypeError, match="no sample_weight"):
+        mm(X, y, sample_weight=np.ones(len(y)))
+    with pytest.raises(ValueError, match="alpha is the share"):
+        lts(X, y, alpha="x")
+    with pytest.raises(ValueError, match="needs loss='squared', got loss='absolute'"):
+        AoRRRegressor("half", C=np.inf, loss="absolute").fit(X, y)
+    with pytest.raises(ValueError, match=r"efficiency and C=inf need k=1\.0, got k=0\.9"):
+        AoRRRegressor(0.1, 0.9, C=np.inf, efficiency=0.95).fit(X, y)
+    with pytest.raises(ValueError, match="without sample_weight, got sample_weight"):
+        AoRRRegressor("half", C=np.inf).fit(X, y, np.ones(len(y)))

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -520,6 +521,16 @@ def test_issues_name_rows_by_the_index_and_take_decisions():
         issues.decide(3, "keep")
     with pytest.raises(ValueError, match="one of those in y, got 'sideways'"):
         issues.decide(first, "relabel", "sideways")
+    with pytest.raises(TypeError, match="about one row, got 3 of them"):
+        issues.decide(issues["row"][:3], "keep")
+    twice = replace(issues, index=np.where(issues.index == second, first, issues.index))
+    with pytest.raises(ValueError, match="which 2 rows have; call reset_index"):
+        twice.decide(first, "keep")
+
+
+def test_one_is_singular():
+    (said,) = [line for line in Review({}, wrong=1, right=1).in_words(3) if line.startswith("Decided")]
+    assert said == "Decided so far: 1 suspect was wrong, 1 was right and stays as it is."
 
 
 def test_relabelling_takes_the_label_that_the_table_suggests():

@@ -1,5 +1,6 @@
 """AoRRLoss, TKMLLoss and the schedule: what a training loop sees."""
 
+import inspect
 import io
 import subprocess
 import sys
@@ -52,7 +53,7 @@ def test_tkml_inside_aorr_is_tkml_aorr():
 def test_last_weights_and_cuts_are_those_of_numpy():
     s = torch.tensor([[3.0, 1.0, 2.0], [2.0, 2.0, 9.0]])
     loss = rrt.AoRRLoss(m=1, k=3)
-    with pytest.raises(RuntimeError, match="call the loss first"):
+    with pytest.raises(AttributeError, match="call the loss first"):
         _ = loss.lam
     loss(s)
     assert (loss.lam, loss.lam_hat) == (2.0, 9.0)
@@ -270,3 +271,27 @@ def test_without_torch_the_package_imports_and_the_subpackage_says_what_to_insta
 def test_importing_the_package_does_not_import_torch():
     code = "import sys, rankrange; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("loss", [rrt.AoRRLoss(m=1, k=3), rrt.AoRRLoss(m="auto"), rrt.LinearAoRRLoss(0.2)])
+def test_what_has_no_value_yet_is_no_attribute(loss):
+    names = [name for name, _ in inspect.getmembers(loss)]
+    assert "lam" not in names
+    assert "m" in names
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = loss.nothing
+    for name in ("lam", "lam_hat", "last_weights"):
+        assert not hasattr(loss, name)
+        with pytest.raises(AttributeError, match="call the loss first"):
+            getattr(loss, name)
+    name = "share" if isinstance(loss, rrt.LinearAoRRLoss) else "shares"
+    if loss.m != "auto":
+        with pytest.raises(AttributeError, match=f"{name} is what m='auto' .*pass m='auto'"):
+            getattr(loss, name)
+
+
+def test_the_aggregate_is_shown():
+    assert "aggregate='group-cvar'" in repr(rrt.AoRRLoss(aggregate="group-cvar", group_share=0.25))
+    assert "group_share=0.25" in repr(rrt.AoRRLoss(aggregate="group-cvar", group_share=0.25))
+    assert "RankWeights('extremile', tau=0.5)" in repr(rrt.AoRRLoss(aggregate=rr.RankWeights("extremile", tau=0.5)))
+    assert "aggregate" not in repr(rrt.AoRRLoss())

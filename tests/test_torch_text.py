@@ -187,7 +187,7 @@ def batch(seed=0):
 def test_weights_and_cuts_describe_the_last_batch():
     hidden, weight, target = batch()
     criterion = rrt.LinearAoRRLoss(0.2, 0.8, key="loss")
-    with pytest.raises(RuntimeError, match="call the loss first"):
+    with pytest.raises(AttributeError, match="call the loss first"):
         _ = criterion.last_weights
     value = criterion(hidden, weight, target)
     losses = F.cross_entropy((hidden @ weight.T).reshape(-1, 9), target.reshape(-1), reduction="none")
@@ -323,7 +323,7 @@ def test_ignored_tokens_may_be_taken_out_before():
 
 def test_what_only_auto_knows_is_an_error_without_it():
     criterion = rrt.LinearAoRRLoss(0.1)
-    with pytest.raises(ValueError, match="m='auto'"):
+    with pytest.raises(AttributeError, match="m='auto'"):
         _ = criterion.share
     with pytest.raises(ValueError, match="m='auto'"):
         criterion.suspects()
@@ -361,3 +361,11 @@ def test_ignored_tokens_of_sequences_and_of_nothing():
         rrt.AoRRLoss(base, m="auto", ignore_index=-100)
     with pytest.raises(ValueError, match="second argument"):
         rrt.AoRRLoss(m=0.5, ignore_index=-100)(torch.ones(3))
+
+
+def test_an_index_beyond_the_documents_names_the_argument():
+    criterion = rrt.LinearAoRRLoss("auto", n_documents=2)
+    with pytest.raises(ValueError, match="below n_documents=2, got 0 to 5"):
+        criterion(
+            torch.zeros(2, 3, 4), torch.zeros(5, 4), torch.zeros(2, 3, dtype=torch.long), index=torch.tensor([0, 5])
+        )

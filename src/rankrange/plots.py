@@ -24,7 +24,18 @@ __all__ = [
     "plot_tuning",
     "regression_diagnostics",
 ]
+# How the fits of `tuning_` were found.
+_PATHS = {"none": "nothing dropped", "up": "more dropped step by step", "search": "search from several starts"}
 KEPT, CUT, SOFT = "#2457a6", "#b4400b", "#5a5651"
+
+
+_MARKS = {
+    "regular": (".", KEPT),
+    "vertical outlier": ("x", CUT),
+    "good leverage point": ("^", KEPT),
+    "bad leverage point": ("s", CUT),
+}
+_RESIDUAL = "residual, in robust scales"
 
 
 def plot_ranked(
@@ -71,7 +82,10 @@ def plot_ranked(
 
 
 def plot_tuning(estimator: Any, *, ax: Any = None) -> Any:
-    """Draw the cross-validated score of each m that was tried, with its standard error against m = 0.
+    """Draw the cross-validated gain of each m that was tried over m = 0, with its standard error, and the chosen m.
+
+    Two fits are compared at each m: one that drops more and more rows, step by step from the ordinary fit, and one that
+    searches from several starts.
 
     Parameters
     ----------
@@ -92,7 +106,7 @@ def plot_tuning(estimator: Any, *, ax: Any = None) -> Any:
     >>> from rankrange.plots import plot_tuning
     >>> X, y = make_classification(100, 4, flip_y=0.2, random_state=0)
     >>> plot_tuning(AoRRClassifier(random_state=0).fit(X, y)).get_ylabel()
-    'cross-validated score'
+    'cross-validated gain in score over m = 0'
     """
     table = getattr(estimator, "tuning_", None)
     if not table or "score" not in table:
@@ -100,12 +114,14 @@ def plot_tuning(estimator: Any, *, ax: Any = None) -> Any:
             "plot_tuning needs an estimator fitted with m='auto' on enough rows; it has no table of scores"
         )
     ax = _axis(ax)
-    m, score, error = table["m"], table["score"], table["error"]
     for path in dict.fromkeys(table["path"].tolist()):
         rows = table["path"] == path
-        ax.errorbar(m[rows], score[rows], yerr=error[rows], fmt="o-", ms=4, lw=1, capsize=2, label=str(path))
-    ax.axhline(score[0], color=SOFT, lw=1, ls=":")
-    ax.set(xlabel="share of the rows that is cut, m / n", ylabel="cross-validated score")
+        points = table["m"][rows], table["gain"][rows], table["error"][rows]
+        ax.errorbar(*points, fmt="o-", ms=4, lw=1, capsize=2, label=_PATHS.get(str(path), str(path)))
+    ax.axhline(0.0, color=SOFT, lw=1, ls=":")
+    share = estimator.m_ / (len(estimator.dropped_) if hasattr(estimator, "dropped_") else estimator.k_)
+    ax.axvline(share, color=CUT, lw=1, ls="--", label=f"chosen: m / n = {share:.2g}")
+    ax.set(xlabel="share of the rows that is dropped, m / n", ylabel="cross-validated gain in score over m = 0")
     ax.legend(frameon=False)
     return ax
 
@@ -168,6 +184,7 @@ def plot_losses(audit: Any, *, ax: Any = None) -> Any:
     >>> plot_losses(audit).get_ylabel()
     'rows'
     """
+    _check_audit(audit, "plot_losses")
     ax = _axis(ax)
     bars, j = audit.distribution(), audit.result
     edges = np.array(bars["edges"])
@@ -206,6 +223,7 @@ def plot_cut(audit: Any, *, ax: Any = None) -> Any:
     >>> plot_cut(audit).get_xlabel()
     'rows cut'
     """
+    _check_audit(audit, "plot_cut")
     ax = _axis(ax)
     curve = audit.cut_curve()
     ax.plot(curve["count"], curve["precision"], color=CUT, label="wrong among the rows cut")
@@ -240,6 +258,7 @@ def plot_scores(audit: Any, *, ax: Any = None) -> Any:
     >>> plot_scores(audit).get_xlabel()
     'gain of the model that ignores the worst rows (points)'
     """
+    _check_audit(audit, "plot_scores")
     ax = _axis(ax)
     measures = [m for m in audit.result.measures if m.percent] or audit.result.measures[:1]
     factor = 100.0 if measures[0].percent else 1.0
@@ -278,6 +297,7 @@ def plot_groups(audit: Any, *, ax: Any = None) -> Any:
     >>> [tick.get_text() for tick in plot_groups(audit).get_yticklabels()]
     ['a', 'b']
     """
+    _check_audit(audit, "plot_groups")
     ax = _axis(ax)
     groups = audit.result.groups
     places = np.arange(len(groups))
@@ -320,6 +340,11 @@ def regression_diagnostics(model: Any, X: Any = None, y: Any = None, *, ax: Any 
     >>> regression_diagnostics(model).shape
     (2, 2)
     """
+    if not hasattr(model, "diagnostics"):
+        raise TypeError(
+            f"regression_diagnostics draws a fitted AoRRRegressor, as of rankrange.regression.mm, got "
+            f"{type(model).__name__}"
+        )
     found = model.diagnostics(X, y)
     if ax is not None:
         return _leverage_plot(ax, found)
@@ -331,37 +356,46 @@ def regression_diagnostics(model: Any, X: Any = None, y: Any = None, *, ax: Any 
     r = np.clip(found.residuals, -1e6, 1e6)  # after an exact fit outliers are infinitely many scales away
     n = len(r)
     quantiles = norm.ppf((np.arange(n) + 0.5) / n)
-    off = np.abs(r) > found.residual_cut
     at = np.empty(n)
     at[np.argsort(r, kind="stable")] = quantiles
     axes[0, 1].plot(quantiles[[0, -1]], quantiles[[0, -1]], color=SOFT, lw=1, label="normal")
-    axes[0, 1].set(title="QQ plot")
-    panels = ((axes[0, 1], at, "normal quantile"), (axes[1, 0], found.fitted, "fitted value"))
-    for place, x, name in (*panels, (axes[1, 1], np.arange(n), "row")):
-        place.plot(x[~off], r[~off], ".", color=KEPT)
-        place.plot(x[off], r[off], "x", color=CUT)
+    panels = (
+        (axes[0, 1], at, "normal quantile", "QQ plot"),
+        (axes[1, 0], found.fitted, "fitted value", "residuals by fitted value"),
+        (axes[1, 1], np.arange(n), "row", "residuals by row"),
+    )
+    for place, x, name, title in panels:
+        _draw_kinds(place, x, r, found)
         for cut in (-found.residual_cut, found.residual_cut):
             place.axhline(cut, color=SOFT, lw=1, ls=":")
-        place.set(xlabel=name, ylabel="standardised residual")
+        place.set(xlabel=name, ylabel=_RESIDUAL, title=title)
     return axes
+
+
+def _draw_kinds(ax: Any, x: Any, r: Any, found: Any) -> None:
+    """Points with the mark of their kind, the same in every panel."""
+    kinds = found.kinds
+    for kind, count in found.counts.items():
+        if count:
+            mark, color = _MARKS[kind]
+            ax.plot(x[kinds == kind], r[kinds == kind], mark, color=color, label=f"{kind} ({count})")
 
 
 def _leverage_plot(ax: Any, found: Any) -> Any:
     """Residuals against robust distances; the cuts divide four regions."""
-    marks = {"regular": (".", KEPT), "vertical outlier": ("x", CUT), "good leverage point": ("^", KEPT)}
-    kinds, r = found.kinds, np.clip(found.residuals, -1e6, 1e6)
-    for kind, count in found.counts.items():
-        if count:
-            mark, color = marks.get(kind, ("s", CUT))
-            rows = kinds == kind
-            ax.plot(found.distances[rows], r[rows], mark, color=color, label=f"{kind} ({count})")
+    _draw_kinds(ax, found.distances, np.clip(found.residuals, -1e6, 1e6), found)
     for cut in (-found.residual_cut, found.residual_cut):
         ax.axhline(cut, color=SOFT, lw=1, ls=":")
     if np.isfinite(found.distance_cut):
         ax.axvline(found.distance_cut, color=SOFT, lw=1, ls=":")
-    ax.set(xlabel="robust distance of the features", ylabel="standardised residual", title="outliers and leverage")
+    ax.set(xlabel="robust distance of the features", ylabel=_RESIDUAL, title="outliers and leverage")
     ax.legend(frameon=False, fontsize="small")
     return ax
+
+
+def _check_audit(audit: Any, name: str) -> None:
+    if not hasattr(audit, "result"):
+        raise TypeError(f"{name} draws what rankrange.audit.audit_table returns, got {type(audit).__name__}")
 
 
 def _plain(name: str) -> str:

@@ -6,6 +6,10 @@ Formulas need the package formulaic.
 
 from __future__ import annotations
 
+import inspect
+import numbers
+import warnings
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,14 +23,79 @@ __all__ = ["lts", "mm"]
 
 
 class FormulaRegressor(AoRRRegressor):
-    """A regressor that knows how to make its columns from a frame as it was given."""
+    """A regressor that makes its columns from a frame by the right side of `formula`, in `fit` and `predict` alike.
+
+    Parameters
+    ----------
+    formula : str
+        As "y ~ a + C(b)". The left side names the target, if `fit` is given none.
+    m, k, **settings
+        Of `AoRRRegressor`; `fit_intercept` must agree with the formula.
+    """
+
+    def __init__(self, formula: Any = None, m: Any = "half", k: Any = 1.0, **settings: Any) -> None:
+        super().__init__(m, k, **settings)
+        self.formula = formula
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, X_val: Any = None, **more: Any) -> Any:
+        """Fit the columns that the formula makes of the frame X; without y the formula's left side is the target.
+
+        y is on the scale of the predictions: of "log(y) ~ a" the logarithms.
+        """
+        columns, target, self.formula_ = _by_formula(self.formula, X, with_target=y is None)
+        if self.formula_.intercept != bool(self.fit_intercept):
+            raise ValueError(
+                f"the formula decides whether there is an intercept, got fit_intercept={self.fit_intercept!r} with "
+                f"{self.formula!r}; leave fit_intercept out, and write '0 + ' into a formula without one"
+            )
+        X_val = None if X_val is None else self.formula_.columns_of(X_val)
+        return super().fit(columns, target if y is None else y, sample_weight, X_val=X_val, **more)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Predicted targets of rows as they were given, or of the columns that the formula makes of them."""
-        if hasattr(self, "formula_") and hasattr(X, "columns"):
-            names = list(self.feature_names_in_)
-            X = X[names] if set(names) <= set(X.columns) else _columns(self.formula_.get_model_matrix(X))
-        return super().predict(X, return_std)
+        return super().predict(self._made(X), return_std)
+
+    def diagnostics(self, X: Any = None, y: Any = None) -> Any:
+        """As that of `AoRRRegressor`, of rows as they were given."""
+        return super().diagnostics(self._made(X), y)
+
+    def _made(self, X: Any) -> Any:
+        formula = getattr(self, "formula_", None)
+        if formula is None or not hasattr(X, "columns") or list(X.columns) == list(self.feature_names_in_):
+            return X
+        return formula.columns_of(X)
+
+
+def _with_formula(init: Any) -> inspect.Signature:
+    """The signature of an __init__ and one more parameter; scikit-learn's clone reads parameters from it."""
+    signature = inspect.signature(init)
+    own, *rest = signature.parameters.values()
+    formula = inspect.Parameter("formula", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None)
+    return signature.replace(parameters=[own, formula, *rest])
+
+
+setattr(FormulaRegressor.__init__, "__signature__", _with_formula(AoRRRegressor.__init__))  # noqa: B010
+
+
+@dataclass(frozen=True)
+class MadeColumns:
+    """How a formula made its columns: the specification, and the values of the columns that hold categories."""
+
+    spec: Any
+    levels: dict[str, set[Any]]
+    intercept: bool
+
+    def columns_of(self, data: Any) -> Any:
+        """The columns of other rows."""
+        _check_cells(data, self.spec.required_variables)
+        for name, known in self.levels.items():
+            new = sorted(set(data[name].unique()) - known, key=str)
+            if new:
+                raise ValueError(
+                    f"column {name!r} has the value {_plain(new[0])!r}, which no training row has, got "
+                    f"{int(data[name].isin(new).sum())} such rows; leave these rows out, or fit with rows of it"
+                )
+        return _columns(_without_guessing(self.spec, data))
 
 
 def lts(formula: Any, data: Any, *, alpha: float = 0.5, reweight: bool = True, **settings: Any) -> AoRRRegressor:
@@ -48,7 +117,8 @@ def lts(formula: Any, data: Any, *, alpha: float = 0.5, reweight: bool = True, *
     Returns
     -------
     AoRRRegressor
-        The fitted model.
+        The fitted model. Copies of it (`sklearn.base.clone`, `cross_val_score`) keep the formula and the share: they
+        are fitted to a frame and its targets.
 
     Examples
     --------
@@ -81,7 +151,8 @@ def mm(formula: Any, data: Any, *, efficiency: float = 0.95, **settings: Any) ->
     Returns
     -------
     AoRRRegressor
-        The fitted model.
+        The fitted model. Copies of it (`sklearn.base.clone`, `cross_val_score`) keep the formula and the share: they
+        are fitted to a frame and its targets.
 
     Examples
     --------
@@ -97,39 +168,107 @@ def mm(formula: Any, data: Any, *, efficiency: float = 0.95, **settings: Any) ->
 
 
 def _fit(formula: Any, data: Any, alpha: float, settings: dict[str, Any]) -> AoRRRegressor:
-    if not 0.5 <= alpha <= 1:
-        raise ValueError(f"alpha is the share of the rows that is kept, from 0.5 to 1, got {alpha!r}")
+    if isinstance(alpha, bool) or not isinstance(alpha, numbers.Real) or not 0.5 <= float(alpha) <= 1:
+        raise ValueError(f"alpha is the share of the rows that is kept, a number from 0.5 to 1, got {alpha!r}")
+    if settings.get("sample_weight") is not None:
+        raise TypeError(
+            "lts and mm have no sample_weight: standard errors and breakdown point are those of unweighted rows; "
+            "use AoRRRegressor(m, k=1.0).fit(X, y, sample_weight)"
+        )
     settings = {"C": np.inf, **settings}
-    if not isinstance(formula, str):
-        X, y, spec = formula, data, None
+    if isinstance(formula, str):
+        X, _, made = _by_formula(formula, data, with_target=True)
+        settings = {"fit_intercept": made.intercept, **settings}
     else:
-        X, y, spec, intercept = _by_formula(formula, data)
-        settings["fit_intercept"] = intercept
+        X = formula
     if np.ndim(X) != 2:
         raise ValueError(
             f"features must be a table of shape (rows, columns), got shape {np.shape(X)}; of one column pass x[:, None]"
         )
     n, d = np.shape(X)
-    h = kept_rows(alpha, n, d + bool(settings.get("fit_intercept", True)))
-    if spec is None:
-        return AoRRRegressor(n - h, 1.0, **settings).fit(X, y)
-    model = FormulaRegressor(n - h, 1.0, **settings)
-    model.formula_ = spec
-    return model.fit(X, y)
+    m = _share(float(alpha), n, d + bool(settings.get("fit_intercept", True)))
+    if isinstance(formula, str):
+        return FormulaRegressor(formula, m, 1.0, **settings).fit(data)
+    return AoRRRegressor(m, 1.0, **settings).fit(X, data)
 
 
-def _by_formula(formula: str, data: Any) -> tuple[Any, Array, Any, bool]:
-    """Columns, targets, how the columns are made, and whether there is an intercept."""
+def _share(alpha: float, n: int, p: int) -> str | float:
+    """The parameter m for a share that is kept; it fits any number of rows, so that the model can be fitted to others.
+
+    It is "half" or the share that R's rule drops here, which depends on the number p of coefficients.
+    """
+    if n <= p:
+        raise ValueError(f"{p} coefficients need more than {p} rows, got {n}; add rows or leave out columns")
+    return "half" if alpha == 0.5 else (n - kept_rows(alpha, n, p)) / n
+
+
+def _by_formula(formula: Any, data: Any, *, with_target: bool) -> tuple[Any, Array | None, MadeColumns]:
+    """The columns, the target if it is asked for, and how the columns were made."""
     try:
-        import formulaic
+        from formulaic import Formula
     except ImportError:
         raise ImportError("formulas need the package formulaic; pip install formulaic, or pass arrays") from None
-    made = formulaic.model_matrix(formula, data, na_action="raise")
-    if not hasattr(made, "lhs") or np.shape(made.lhs)[1] != 1:
+    if not hasattr(data, "columns"):
+        raise TypeError(f"a formula needs a DataFrame with its columns, got {type(data).__name__}; pass a DataFrame")
+    parsed = Formula(formula, _context={"__formulaic_variables_available__": list(data.columns)})
+    if not hasattr(parsed, "lhs"):
         raise ValueError(f"a formula needs one target, as 'y ~ a + b', got {formula!r}")
-    intercept = "Intercept" in made.rhs.columns
-    y = check_array(made.lhs, ensure_2d=True, dtype=np.float64)[:, 0]
-    return _columns(made.rhs), y, made.rhs.model_spec, intercept
+    y = _target(formula, parsed, data) if with_target else None
+    _check_cells(data, parsed.rhs.required_variables)
+    made = _without_guessing(parsed.rhs, data)
+    return _columns(made), y, MadeColumns(made.model_spec, _levels(made.model_spec, data), "Intercept" in made.columns)
+
+
+def _target(formula: str, parsed: Any, data: Any) -> Array:
+    _check_cells(data, parsed.lhs.required_variables)
+    made = parsed.lhs.get_model_matrix(data, na_action="raise")
+    if np.shape(made)[1] != 1:
+        raise ValueError(f"a formula needs one target, as 'y ~ a + b', got {formula!r}")
+    return np.asarray(check_array(made, ensure_2d=True, dtype=np.float64)[:, 0])
+
+
+def _check_cells(data: Any, names: Any) -> None:
+    """Raise for columns that are not there and for missing cells."""
+    names = sorted(map(str, names))
+    gone = [name for name in names if name not in data.columns]
+    if gone:
+        raise ValueError(f"the formula needs the columns {', '.join(names)}, got none named {', '.join(gone)}")
+    for name in names:
+        missing = int(data[name].isna().sum())
+        if missing:
+            raise ValueError(
+                f"column {name!r} has {missing} missing cells of {len(data)} (NaN); drop these rows first, as "
+                f"data.dropna(subset=[{name!r}])"
+            )
+
+
+def _levels(spec: Any, data: Any) -> dict[str, set[Any]]:
+    """The training values of the columns that are categories as they stand, such as b of C(b)."""
+    kinds = {factor: state for factor, (kind, state) in spec.encoder_state.items() if kind.value == "categorical"}
+    found = {}
+    for factor, variables in spec.factor_variables.items():
+        own = [str(name) for name in variables if name in data.columns]
+        if str(factor) in kinds and len(own) == 1:
+            values = set(data[own[0]].unique())
+            if values <= set(kinds[str(factor)].get("categories", ())):
+                found[own[0]] = values
+    return found
+
+
+def _without_guessing(maker: Any, data: Any) -> Any:
+    """The matrix of a formula; an unknown category is an error, not the baseline."""
+    from formulaic.errors import DataMismatchWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataMismatchWarning)
+        try:
+            return maker.get_model_matrix(data, na_action="raise")
+        except DataMismatchWarning as told:
+            raise ValueError(f"a category has values that no training row has; leave these rows out: {told}") from None
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _columns(matrix: Any) -> Any:

@@ -29,7 +29,7 @@ KINDS = {
     "far": Kind("row far outside", "rows far outside"),
     "impossible": Kind("row with an impossible value", "rows with impossible values"),
     "placeholder": Kind("row with a number that stands for missing", "rows with numbers that stand for missing"),
-    "duplicate": Kind("repeated row", "repeated rows"),
+    "duplicate": Kind("duplicate row", "duplicate rows"),
     "conflicting duplicate": Kind(
         "row equal to another but for its target", "rows equal to others but for their target"
     ),

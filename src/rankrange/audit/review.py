@@ -60,14 +60,19 @@ class Review:
         """What was decided, what was learnt, and how many rows are left, as sentences."""
         if not (self.wrong or self.right or self.decided):
             return []
-        said = [f"Decided so far: {self.wrong:,} suspects were wrong, {self.right:,} were right and stay as they are."]
+        wrong = "1 suspect was" if self.wrong == 1 else f"{self.wrong:,} suspects were"
+        right = (
+            "1 was right and stays as it is" if self.right == 1 else f"{self.right:,} were right and stay as they are"
+        )
+        said = [f"Decided so far: {wrong} wrong, {right}."]
         if np.isfinite(self.expected) and self.wrong + self.right:
             changed = f"odds of being wrong are multiplied by {np.exp(self.shift):.2g} for the rows that are left"
             said.append(f"The audit had expected {self.expected:.1f} of these to be wrong, so the {changed}.")
         more = f"{left:,} more rows are" if left != 1 else "One more row is"
         said.append(f"{more} worth looking at (likely wrong)." if left else "No other row is likely wrong.")
         if self.lost:
-            said.append(f"{self.lost:,} decisions fit no row of this table and are not used.")
+            lost = "1 decision fits no row of this table and is" if self.lost == 1 else None
+            said.append(f"{lost or f'{self.lost:,} decisions fit no row of this table and are'} not used.")
         return said
 
 

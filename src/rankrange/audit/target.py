@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -253,7 +254,7 @@ def _label_sets(name: str, sets: Sequence[list[str] | None], separator: str) -> 
 
 def _kept(target: Target, keep: Array, note: str, y: Array | None = None, names: list[str] | None = None) -> Target:
     gone = int((~keep).sum())
-    notes = target.notes + ([note.format(gone)] if gone else [])
+    notes = target.notes + ([_in_words(note, gone)] if gone else [])
     return replace(
         target,
         y=(target.y if y is None else y)[keep],
@@ -261,6 +262,12 @@ def _kept(target: Target, keep: Array, note: str, y: Array | None = None, names:
         rows=target.rows[keep],
         notes=notes,
     )
+
+
+def _in_words(note: str, rows: int) -> str:
+    """A note about so many rows, in the singular if it is one."""
+    said = re.sub(r"\b1 classes\b", "1 class", note.format(rows))
+    return said.replace("1 rows", "1 row").replace(" are left out", " is left out") if rows == 1 else said
 
 
 def _without_missing(target: Target, n_rows: int) -> Target:
@@ -423,7 +430,11 @@ class RowNames:
         else:
             fits = np.flatnonzero(self.index == name).tolist()
         if len(fits) != 1:
-            many = f"{len(fits)} rows have that name" if fits else f"rows are named {self.in_words()}"
+            many = (
+                f"{len(fits)} rows have that name: call reset_index() first"
+                if fits
+                else f"rows are named {self.in_words()}"
+            )
             raise UserError(f"a decision needs the name of one row, got {name!r}; {many}")
         return int(fits[0])
 

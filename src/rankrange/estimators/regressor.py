@@ -294,10 +294,19 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         _, k = keep.counts(n) if weight is None else (0, n)
         if not names:
             return
-        if self.loss != "squared" or k != n or weight is not None or sp.issparse(X) or self.solver != "auto":
+        against = {
+            ("loss='squared'", f"loss={self.loss!r}"): self.loss != "squared",
+            ("k=1.0", f"k={self.k!r}"): k != n,
+            ("solver='auto'", f"solver={self.solver!r}"): self.solver != "auto",
+            ("fits without sample_weight", "sample_weight"): weight is not None,
+            ("dense X", "a sparse matrix"): sp.issparse(X),
+        }
+        wrong = [pair for pair, is_wrong in against.items() if is_wrong]
+        if wrong:
+            needed, given = (", ".join(side) for side in zip(*wrong, strict=True))
             raise ValueError(
-                f"{' and '.join(names)} need loss='squared', k=1.0, solver='auto', dense X and no sample_weight, got "
-                f"loss={self.loss!r}, k={self.k!r}, solver={self.solver!r}; use a finite C without these steps"
+                f"{' and '.join(names)} need{'s' * (len(names) == 1)} {needed}, got {given}; use a finite C without "
+                "these steps"
             )
         p = d + bool(self.fit_intercept)
         if np.inf == self.C and n - keep.counts(n)[0] <= p:

@@ -59,14 +59,14 @@ class Diagnostics:
         lines += [f"residuals beyond {self.residual_cut:.2f} scales, robust distances beyond {self.distance_cut:.2f}"]
         worst = [i for i in np.argsort(-size, kind="stable")[:_LISTED] if size[i] > self.residual_cut]
         if worst:
-            lines += ["largest residuals:", "    row  residual  distance  kind"]
-        lines += [f"{i:7d}  {self.residuals[i]:8.2f}  {self.distances[i]:8.2f}  {kinds[i]}" for i in worst]
+            lines += ["largest residuals:", "    row  residual (in scales)  distance  kind"]
+        lines += [f"{i:7d}  {self.residuals[i]:20.2f}  {self.distances[i]:8.2f}  {kinds[i]}" for i in worst]
         return "\n".join([f"{len(kinds):,} rows", *lines])
 
     __repr__ = __str__
 
     def to_frame(self) -> Any:
-        """A pandas DataFrame with the kind, residual, distance and fitted value of each row."""
+        """A pandas DataFrame with the kind, residual (in robust scales), distance and fitted value of each row."""
         import pandas
 
         return pandas.DataFrame(

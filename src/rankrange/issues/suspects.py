@@ -192,9 +192,17 @@ class LabelIssues:
         return table["suggested"][found[0]]
 
     def _place(self, row: Any) -> int:
+        if np.ndim(row) > 0:
+            raise TypeError(
+                f"a decision is about one row, got {len(row)} of them; call decide once for each, as "
+                "for row in rows: issues.decide(row, ...)"
+            )
         fits = np.flatnonzero((np.arange(len(self.given)) if self.index is None else self.index) == row)
         if len(fits) != 1:
-            raise ValueError(f"a decision needs the name of one row, got {plain(row)!r}, which {len(fits)} rows have")
+            remedy = "call reset_index() before the search" if len(fits) else "take names from the table's 'row'"
+            raise ValueError(
+                f"a decision needs the name of one row, got {plain(row)!r}, which {len(fits)} rows have; {remedy}"
+            )
         return int(fits[0])
 
     def __len__(self) -> int:

@@ -70,6 +70,8 @@ class Memory(Resizable):
         Indices are below this; None lets the memory grow with the indices it sees.
     factor : float
         Weight of the past at a visit: new = factor * old + (1 - factor) * current. The first visit is stored as it is.
+    argument : str, default="n_samples"
+        What messages call n_samples.
     """
 
     rows: Tensor
@@ -77,14 +79,14 @@ class Memory(Resizable):
     cuts: Tensor
     given: Tensor
 
-    def __init__(self, n_samples: int | None, factor: float) -> None:
+    def __init__(self, n_samples: int | None, factor: float, argument: str = "n_samples") -> None:
         super().__init__()
         if n_samples is not None and (isinstance(n_samples, bool) or not isinstance(n_samples, int) or n_samples < 1):
             raise ValueError(
-                f"n_samples must be the number of samples that indices point into, got {n_samples!r}; "
-                "pass n_samples=len(dataset), or None to let the memory grow"
+                f"{argument} must be the number of samples that indices point into, got {n_samples!r}; "
+                f"pass {argument}=len(dataset), or None to let the memory grow"
             )
-        self.n_samples, self.factor = n_samples, factor
+        self.n_samples, self.factor, self.argument = n_samples, factor, argument
         self.register_buffer("rows", torch.zeros(1, 0))
         self.register_buffer("visits", torch.zeros(1, dtype=torch.int32))
         self.register_buffer("cuts", torch.zeros(1, dtype=torch.int32))
@@ -149,18 +151,18 @@ class Memory(Resizable):
     def _refuse(self, ends: Tensor) -> None:
         low, high = ends.tolist()
         if low < 0 or (self.n_samples is not None and high >= self.n_samples):
-            below = "" if self.n_samples is None else f" and below n_samples={self.n_samples}"
+            below = "" if self.n_samples is None else f" and below {self.argument}={self.n_samples}"
             raise ValueError(
                 f"indices must be at least 0{below}, got {low} to {high}; pass the place of each sample in the data "
-                "set, and n_samples=len(dataset)"
+                f"set, and {self.argument}=len(dataset)"
             )
 
     def _refusal(self, name: str, buffer: Tensor, saved: Tensor) -> str:
         known = self.n_samples + 1 if self.n_samples is not None else len(saved)
         if saved.dim() != buffer.dim() or len(saved) not in (1, known):
             return (
-                f"a memory for n_samples={self.n_samples} loads states of as many samples, got {name} of "
-                f"{max(len(saved) - 1, 0)}; pass the n_samples of the loss that was saved, or None"
+                f"a memory for {self.argument}={self.n_samples} loads states of as many samples, got {name} of "
+                f"{max(len(saved) - 1, 0)}; pass the {self.argument} of the loss that was saved, or None"
             )
         if name == "rows" and 0 < buffer.shape[1] != saved.shape[1] > 0:
             return (

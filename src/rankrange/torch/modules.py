@@ -28,7 +28,15 @@ if TYPE_CHECKING:
     from ..issues import LabelIssues
 
 
-class AoRRLoss(nn.Module):
+class Explained(nn.Module):
+    """A module whose properties explain why they have no value yet; PyTorch would replace the text by its own."""
+
+    def __getattr__(self, name: str) -> Any:
+        own = getattr(type(self), name, None)
+        return own.fget(self) if isinstance(own, property) and own.fget else super().__getattr__(name)
+
+
+class AoRRLoss(Explained):
     """Average of the losses ranked m+1..k: the m largest, likely outliers, and the n-k smallest are left out.
 
     Parameters
@@ -186,7 +194,9 @@ class AoRRLoss(nn.Module):
     @property
     def shares(self) -> Tensor:
         """For m="auto", the estimated share of wrong labels in each class; one number if there are no classes."""
-        return self._automatic("shares").judge.shares()
+        if self.auto is None:
+            raise AttributeError(f"shares is what m='auto' finds out, got m={self.m!r}; pass m='auto'")
+        return self.auto.judge.shares()
 
     def sample_weights(self) -> Tensor:
         """For m="auto", the weight that each sample of the data set would have now, by its index."""
@@ -212,7 +222,7 @@ class AoRRLoss(nn.Module):
 
     def _last_call(self, what: str) -> Tensor:
         if what not in self._last:
-            raise RuntimeError("lam, lam_hat and last_weights describe the last batch; call the loss first")
+            raise AttributeError("lam, lam_hat and last_weights describe the last batch; call the loss first")
         return self._last[what]
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -315,7 +325,12 @@ class AoRRLoss(nn.Module):
         return value, cut
 
     def extra_repr(self) -> str:
-        return f"m={self.m!r}, k={self.k!r}, ranking={self.ranking!r}, warmup={self.warmup}"
+        shown = {"m": self.m, "k": self.k, "ranking": self.ranking, "warmup": self.warmup}
+        if self.aggregate is not None:
+            shown = {"aggregate": self.aggregate, **shown}
+        if self.aggregate == "group-cvar":
+            shown["group_share"] = self.group_share
+        return ", ".join(f"{name}={value!r}" for name, value in shown.items())
 
 
 def _check_aggregate(

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..core.ranges import Rank, RankedRange
 from .memory import Memory
-from .modules import _batches
+from .modules import Explained, _batches
 from .text_noise import WARMUP, AnswerNoise, DocumentGains, TokenNoise, gains_of, gains_over
 from .token_passes import Kept, Tokens, kept_mean, mean_of_all, score_all
 from .token_range import checked_key, checked_names, keeps_all, prepared, ranked
@@ -32,7 +32,7 @@ class TextSuspect(NamedTuple):
     text: str | None
 
 
-class LinearAoRRLoss(nn.Module):
+class LinearAoRRLoss(Explained):
     """Mean cross-entropy of the tokens or sequences ranked m+1..k, from hidden states. See `linear_ranked_range`.
 
     Parameters
@@ -110,7 +110,7 @@ class LinearAoRRLoss(nn.Module):
         self.gains: DocumentGains | AnswerNoise | None = None
         if self.automatic and per == "sequence":
             self.gains = DocumentGains() if key is None else AnswerNoise()
-        self.memory = Memory(n_documents, _FACTOR) if self.automatic else None
+        self.memory = Memory(n_documents, _FACTOR, "n_documents") if self.automatic else None
         self._keep = self._checked(m, k)
         self._last: dict[str, Any] = {}
 
@@ -162,12 +162,12 @@ class LinearAoRRLoss(nn.Module):
         if self.noise is not None:
             return self.noise.share()
         if self.gains is None:
-            raise ValueError(f"share is what m='auto' estimates, got m={self.m!r}; pass m='auto'")
+            raise AttributeError(f"share is what m='auto' estimates, got m={self.m!r}; pass m='auto'")
         return self.gains.share()
 
     def _last_call(self, what: str) -> Any:
         if what not in self._last:
-            raise RuntimeError(f"{what} of the last batch: call the loss first (cuts exist for a given m only)")
+            raise AttributeError(f"{what} of the last batch: call the loss first (cuts exist for a given m only)")
         return self._last[what]
 
     def forward(
