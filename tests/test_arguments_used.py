@@ -39,6 +39,7 @@ OTHER = {
     "efficiency": 0.95,
     "aggregate": "worst-group",
     "device": "cpu",
+    "l1_ratio": 0.5,
 }
 
 

@@ -170,10 +170,11 @@ def _linear_predictions(
 ) -> tuple[Data, Predictions]:
     """Predictions of linear fits, and the data in the units that they were fitted in.
 
-    A C that was given is about X as it is. Otherwise columns are scaled; a sparse X is tried as it is too, because the
-    units of words (TF-IDF) may say how much each of them counts, and what predicts the labels better is kept.
+    A C that was given is about X as it is. Otherwise columns are scaled; a sparse X that is mostly zeros is tried as it
+    is too, because the units of words (TF-IDF) may say how much each counts. What predicts the labels better is kept.
     """
-    views = [data] if estimator is not None else [data.scaled(far), data][: 1 + sp.issparse(data.X)]
+    words = sp.issparse(data.X) and 2 * data.X.nnz <= data.X.shape[0] * data.X.shape[1]
+    views = [data] if estimator is not None else [data.scaled(far), data][: 1 + words]
     found = [(view, trimmed_predictions(view, estimator, folds, report)) for view in views]
     rows = np.arange(len(data.codes))
     return max(found, key=lambda pair: float(pair[1].logs[0].mean(axis=0)[rows, data.learnt].mean()))
