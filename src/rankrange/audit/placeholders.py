@@ -92,7 +92,12 @@ def _lies_apart(code: float, count: int, others: Array) -> bool:
         return False
     if code == -1:
         whole = bool((others == np.floor(others)).all())
-        return count >= _LEAST_CELLS and whole and float(others.min()) >= 0 and len(np.unique(others[:10_000])) > _LEAST_OTHERS
+        return (
+            count >= _LEAST_CELLS
+            and whole
+            and float(others.min()) >= 0
+            and len(np.unique(others[:10_000])) > _LEAST_OTHERS
+        )
     low, high = quantiles(others, [0.01, 0.99])
     few = count < _LEAST_CELLS
     if few and len(_digits(code)) < _DIGITS:
