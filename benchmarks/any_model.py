@@ -1,10 +1,12 @@
 """RankedRangeClassifier around boosted trees, forests and LightGBM, on tables with planted wrong labels.
 
     RANKRANGE_DATA=... python benchmarks/any_model.py [--seeds 10] [--first 0] [--sets ...] [--base hgb] [--cleanlab]
+    RANKRANGE_DATA=... python benchmarks/any_model.py --tables 4 [--seeds 1] [--first 0]      a random part of the cells
     RANKRANGE_DATA=... python benchmarks/any_model.py --summary [--base hgb] [--seeds 10] [--first 0]
 
 What does not depend on this library (plain, clean, cleanlab) is recorded by itself, once for each cell. A run that was
 cut off goes on where it ended, as long as the commit is the same; in the summary the last measurement of a cell counts.
+`--tables` draws so many of the tables at random for each kind of noise and seed.
 
 60% of the rows train, at most `--rows` of them (1,000; digits 500), the rest tests, at most 3,000 rows; wrong labels
 are planted in the training part alone. Accuracy in percent on the test part:
@@ -321,6 +323,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--sets", nargs="+", default=[*PAPER, *TABLES])
+    parser.add_argument("--tables", type=int, help="so many tables for each kind of noise, drawn at random")
     parser.add_argument("--base", default="hgb", choices=["hgb", "forest", "lightgbm"])
     parser.add_argument("--summary", action="store_true")
     parser.add_argument("--no-record", action="store_true")
@@ -339,12 +342,22 @@ def main() -> None:
         summary(arguments.base, seeds)
 
 
+def drawn_cells(name: str, seed: int, arguments: argparse.Namespace) -> list[tuple[str, float]]:
+    """The kinds of noise that this table is measured with: all, unless a part of the tables is drawn for each."""
+    if arguments.tables is None:
+        return list(CELLS)
+    drawn = [
+        np.random.default_rng([seed, i]).choice(arguments.sets, arguments.tables, False) for i in range(len(CELLS))
+    ]
+    return [cell for cell, names in zip(CELLS, drawn, strict=True) if name in names]
+
+
 def run(name: str, seed: int, arguments: argparse.Namespace) -> None:
     """All kinds of noise on one table: the references where they are not recorded yet, and this library."""
     there = {key_of(row)[:-1] for row in recorded("any_model_references")}
     commit = record.circumstances()["commit"]
     done = {key_of(row)[:-1] for row in recorded("any_model") if row["commit"] == commit}
-    for kind, rate in CELLS:
+    for kind, rate in drawn_cells(name, seed, arguments):
         key = {"base": arguments.base, "set": name, "kind": kind, "rate": rate, "seed": seed}
         this = key_of({**key, "n": 0})[:-1]
         if this in there and (arguments.references or this in done):

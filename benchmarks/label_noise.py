@@ -73,12 +73,20 @@ def scored(y: Any, given: Any, issues: Any, best: Any) -> dict[str, Any]:
     return row
 
 
-def run(names: Any, seeds: Any, most: int, file: str) -> None:
+def chosen(name: str, seed: int, kinds: int | None) -> Any:
+    """No noise and so many other kinds, drawn at random for each table and seed; all of them by default."""
+    if kinds is None:
+        return NOISE
+    some = np.random.default_rng([seed, *name.encode()]).choice(len(NOISE) - 1, kinds, replace=False)
+    return [NOISE[0], *(NOISE[1 + place] for place in sorted(some))]
+
+
+def run(names: Any, seeds: Any, most: int, file: str, kinds: int | None) -> None:
     for seed in seeds:
         for name in names:
             X, y = load(name, seed, most)
             P = predictions(find_label_issues(X, y, random_state=seed))
-            for kind, rate in NOISE:
+            for kind, rate in chosen(name, seed, kinds):
                 given, T = plant(y, P, kind, rate, seed)
                 if np.bincount(given, minlength=len(T)).min() < 5:
                     continue
@@ -130,12 +138,14 @@ def main() -> None:
     options.add_argument("--seeds", type=int, default=1)
     options.add_argument("--first", type=int, default=0)
     options.add_argument("--rows", type=int, default=1000)
+    options.add_argument("--kinds", type=int, help="so many kinds of noise per table, drawn at random")
+    options.add_argument("--record", help="name of the file of results")
     asked = options.parse_args()
-    file = "label_noise_evaluation" if asked.evaluation else "label_noise_development"
+    file = asked.record or ("label_noise_evaluation" if asked.evaluation else "label_noise_development")
     if not asked.summary:
         warnings.simplefilter("ignore")
         names = asked.tables or (EVALUATION if asked.evaluation else DEVELOPMENT)
-        run(names, range(asked.first, asked.first + asked.seeds), asked.rows, file)
+        run(names, range(asked.first, asked.first + asked.seeds), asked.rows, file, asked.kinds)
     summary(file)
 
 

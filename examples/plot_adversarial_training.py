@@ -3,8 +3,8 @@ How do I train against attacks when some labels are wrong?
 ==========================================================
 
 Adversarial training fits the worst small change of every image. A wrong label makes that harmful: the network learns
-to defend it. A ranked range over the adversarial losses leaves out the rows that no network can fit. This recipe follows
-outlier-robust adversarial training (Hu, Wang, Lyu and Hu, ACML 2023); nothing but `AoRRLoss` is needed.
+to defend it. A ranked range over the adversarial losses leaves out the rows that no network can fit. This recipe
+follows outlier-robust adversarial training (Hu and others, ACML 2023); nothing but `AoRRLoss` is needed.
 """
 
 import os

@@ -2,8 +2,8 @@
 Can my boosted trees ignore wrong labels too?
 =============================================
 
-``RankedRangeClassifier`` goes around any model. Copies of it judge rows that they have not seen, rows whose labels
-are probably wrong are dropped, and the model is fitted again without them. Here two moons meet gradient boosting.
+``RankedRangeClassifier`` wraps any model. Out-of-fold predictions show which labels are probably wrong, those rows are
+dropped, and the model is fitted to the others. Here it wraps gradient boosting on two moons.
 """
 
 import os

@@ -30,7 +30,7 @@ loans.loc[::37, "debt"] = np.nan  # empty cells are fine
 loans.head()
 
 # %%
-# One call judges the table. In a notebook the result shows itself as a page.
+# One call audits the table. In a notebook the result is displayed as a page.
 audit = audit_table(loans, "outcome", name="loans")
 suspects = audit.suspects(8)
 for suspect in suspects[:4]:

@@ -2,8 +2,8 @@
 How do I know that the fit is good?
 ===================================
 
-Leaving out rows makes the objective bumpy: it has many local minima, and where a search ends depends on where it
-starts. This example draws that landscape for two parameters, and shows what ``certificate_`` says.
+Leaving out rows makes the objective non-convex: it has many local minima, and the start of a search decides in which
+one it ends. This example draws that landscape for two parameters, and shows what ``certificate_`` proves.
 """
 
 import os

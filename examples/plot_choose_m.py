@@ -2,9 +2,8 @@
 How many rows should I leave out?
 =================================
 
-You do not have to know. ``m="auto"``, the default, fits at several shares of rows left out and scores each fit on
-rows that it has not seen, against the labels as they are. It leaves rows out only where that helps by more than
-chance.
+You do not have to know. ``m="auto"``, the default, tries several shares of dropped rows and scores each fit by
+cross-validation on the labels as they are. It drops rows only if that helps by more than chance.
 """
 
 import os

@@ -2,9 +2,8 @@
 What do noisy labels do to my network?
 ======================================
 
-It learns them by heart, a little later than the rest. With ``AoRRLoss(m="auto")`` the network notices which labels
-it keeps objecting to, gives them less and less weight, and lists them in the end. Nobody tells it how many there
-are.
+It memorises them, a little later than the rest. ``AoRRLoss(m="auto")`` finds the labels that the network contradicts
+repeatedly, reduces their weight, and lists them in the end. The number of wrong labels need not be known.
 """
 
 import os

@@ -32,7 +32,7 @@ def points(share, seed, n=200):
 
 
 def estimators(seed):
-    """Nobody is told the share of moved points; the last one only trusts that it is below 45%."""
+    """No estimator is given the share of moved points; the last one only assumes that it is below 45%."""
     return {
         "least squares": LinearRegression(),
         "Huber": HuberRegressor(max_iter=500),

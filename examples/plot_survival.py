@@ -62,8 +62,8 @@ for name, criterion in criteria.items():
     print(f"{' '.join(name.split()):<22} large group {results[name][0]:.3f}   small group {results[name][1]:.3f}")
 
 # %%
-# The worst share alone follows the broken records, and everybody pays. Trimming alone serves the large group and gives up
-# the small one. The ranked range leaves out the records at the top and the easy patients at the bottom.
+# The worst share alone follows the broken records, and everybody pays. Trimming alone serves the large group and gives
+# up the small one. The ranked range leaves out the records at the top and the easy patients at the bottom.
 figure, axis = plt.subplots(figsize=(6.5, 4), layout="constrained")
 places = np.arange(len(results))
 for shift, label, color in ((-0.2, "large group", "0.6"), (0.2, "small group", "#3b74c4")):

@@ -2,9 +2,8 @@
 Which of my labels are wrong?
 =============================
 
-Eighty of a thousand handwritten digits get a wrong label. ``find_label_issues`` ranks all rows by how likely their
-label is wrong, judging each row by models that have not seen it. We know which labels are wrong; the function does
-not.
+Eighty of a thousand handwritten digits get a wrong label. ``find_label_issues`` ranks all rows by the probability that
+their label is wrong, from out-of-fold predictions. We know which labels are wrong; the function does not.
 """
 
 import os
@@ -21,8 +20,8 @@ images, truth = images[:n], truth[:n]
 given = noise.symmetric(truth, 0.08, random_state=0)
 
 # %%
-# ``trees=False`` leaves out the boosted trees that judge beside linear models and neighbours by default: digits do
-# without them, and it is quick.
+# ``trees=False`` leaves boosted trees out of the ensemble, which by default has them beside linear models and
+# neighbours: digits do not need them, and it is quicker.
 #
 # One call gives the suspects, worst first: the label as given, the label that would fit, and the probability that
 # it is wrong.
@@ -30,7 +29,7 @@ issues = find_label_issues(images / 16, given, trees=False, random_state=0)
 print(issues)
 
 # %%
-# These are the eighteen worst. The frame says whether the label really is one of the planted errors.
+# These are the eighteen worst. The colour of the frame shows whether the label really is one of the planted errors.
 figure, axes = plt.subplots(3, 6, figsize=(10, 5.6), layout="constrained")
 for axis, row in zip(axes.flat, issues["row"], strict=False):
     axis.imshow(images[row].reshape(8, 8), cmap="gray_r")

@@ -14,6 +14,7 @@ REFERENCE = (ROOT / "docs" / "api" / "index.md").read_text(encoding="utf-8")
 MODULES = [
     "rankrange",
     "rankrange.audit",
+    "rankrange.boosting",
     "rankrange.crossfit.grid",
     "rankrange.dask",
     "rankrange.datasets",
@@ -28,9 +29,11 @@ MODULES = [
     "rankrange.shards",
     "rankrange.solvers",
     "rankrange.torch",
+    "rankrange.torch.callbacks",
 ]
 NEEDS = {
     "rankrange.torch": "torch",
+    "rankrange.torch.callbacks": "torch",
     "rankrange.dask": "dask",
     "rankrange.plots": "matplotlib",
     "rankrange.audit": "pyarrow",

@@ -67,8 +67,8 @@ def test_every_page_that_a_file_mentions_exists():
 
 
 DOCS = ROOT / "docs"
-# Their code needs the trainers: tests/test_torch_adapters.py and tests/test_torch_text_trainers.py run it.
-TRAINERS = {"how-to/trainers.md", "how-to/text_models.md"}
+# Their code needs other packages: test_torch_adapters.py, test_torch_text_trainers.py and test_works_with.py run it.
+TRAINERS = {"how-to/trainers.md", "how-to/text_models.md", "how-to/works_with.md"}
 NUMBER = re.compile(r"(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
 
 

@@ -50,7 +50,7 @@ def test_a_value_called_unexpected_lies_outside_of_what_is_expected():
         columns["x3"] = np.minimum(np.round(2000 + 300 * base), 2501.0)
         columns["x0"][rng.integers(0, 500, size=3)] = 2000.0
         for problem in _problems(columns, 500):
-            if "let expect" in problem.sentence:
+            if "is expected given" in problem.sentence:
                 low, high = (float(end.replace(",", "")) for end in problem.usual.split(" to "))
                 assert not low <= float(problem.value.replace(",", "")) <= high, problem.sentence
 

@@ -220,3 +220,27 @@ def test_overconfident_predictions_are_not_taken_for_uninformative_ones():
     posterior = LabelNoiseModel().fit({"network": P}, given_labels)
     assert (posterior.p_wrong[:200] >= 0.5).mean() > 0.9
     assert posterior.share == pytest.approx(0.2, abs=0.03)
+
+
+def words_in_units(informative, others):
+    """300 rows of 2 of 20 words that tell the class and 12 of 600 that do not, each kind in units of its own."""
+    import scipy.sparse as sp
+
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 300)
+    X = sp.lil_matrix((300, 640))
+    for row, c in enumerate(y):
+        X[row, 20 * c + rng.choice(20, 2, replace=False)] = informative
+        X[row, 40 + rng.choice(600, 12, replace=False)] = others
+    return X.tocsr(), y, np.where(np.arange(300) < 30, 1 - y, y)
+
+
+@pytest.mark.parametrize(("informative", "others"), [(1.0, 0.02), (0.02, 1.0)])
+def test_units_of_a_sparse_table_are_kept_if_they_help_and_undone_if_not(informative, others):
+    """Weights of words (TF-IDF) say how much each counts; units that hide what counts are replaced."""
+    losses = []
+    for X, _, given_labels in (words_in_units(informative, others), words_in_units(1.0, 1.0)):
+        issues = find_label_issues(X, given_labels, trees=False, neighbours=False, random_state=0)
+        _, _, P = issues.members[0]
+        losses.append(-np.log(P[np.arange(len(P)), given_labels]).mean())
+    assert losses[0] <= losses[1] + (-0.05 if informative > others else 0.05)

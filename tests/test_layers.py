@@ -21,6 +21,7 @@ ORDER = (
     "metrics",
     "noise",
     "risk",
+    "boosting",
     "datasets",
     "solvers",
     "crossfit",

@@ -244,6 +244,18 @@ def test_trimming_is_within_groups():
     )
 
 
+@pytest.mark.parametrize("aggregate", ["worst-group", "group-cvar"])
+def test_m_is_chosen_with_groups_and_dropped_in_each(aggregate):
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(800, 3)), rng.integers(0, 3, 800)
+    y = X @ [1, 1, 0] > 0
+    given = np.where((rng.random(800) < 0.15) & y, False, y)
+    model = AoRRClassifier(aggregate=aggregate, random_state=0).fit(X, given, groups=groups)
+    assert model.m_ > 0
+    assert np.ptp(model.groups_["dropped"]) < 0.02
+    assert model.score(X, y) > 0.95
+
+
 def test_weights_by_rank_fit_through_the_estimators():
     X, y, _ = grouped_data()
     mean = AoRRClassifier(0).fit(X, y)
@@ -271,6 +283,14 @@ def test_weights_by_rank_fit_through_the_estimators():
         (lambda X, y: RankWeights(lambda u: 1.0), "one weight per share"),
         (lambda X, y: RankWeights("extremile", tau=1.0), r"tau must be in \(0, 1\)"),
         (lambda X, y: RankWeights("trimmed", m=0.5, k=0.4), "m < k"),
+        (lambda X, y: RankWeights("extremile", tau="x"), "tau must be in"),
+        (lambda X, y: RankWeights("trimmed", m=1, k=4), "divide counts by"),
+        (lambda X, y: AoRRClassifier(0, aggregate="worst-group").fit(X, y, groups=[None, *"ab" * 24, "a"]), "missing"),
+        (lambda X, y: AoRRClassifier(0, aggregate="worst-group").fit(X, y, groups=[[1, 2]] * 50), "one value per row"),
+        (
+            lambda X, y: AoRRClassifier(0, aggregate="worst-group", group_share="half").fit(X, y, groups=y),
+            "group_share",
+        ),
         (lambda X, y: RankWeights([1]).mean([1.0, np.nan]), "finite"),
         (lambda X, y: RankWeights([1]).mean([1.0, 2.0], [0, 0]), "not all 0"),
     ],
@@ -282,7 +302,7 @@ def test_what_cannot_be_is_refused(make, message):
 
 
 def test_parameters_of_a_name_are_checked_by_name():
-    with pytest.raises(TypeError, match="'extremile' do not take"):
+    with pytest.raises(TypeError, match="'extremile' take tau, got rate"):
         RankWeights("extremile", rate=2.0)
     with pytest.raises(TypeError, match="go with named weights"):
         RankWeights([1, 2], tau=0.5)

@@ -1,6 +1,7 @@
 """What a release says about itself agrees: versions, minimum versions, files that people look for."""
 
 import ast
+import json
 import re
 import sys
 from pathlib import Path
@@ -97,3 +98,17 @@ def test_users_choose_versions_and_only_our_own_runs_are_pinned():
     assert len(installs) == 3
     assert all(".ci/constraints.txt" in line or "$(CONSTRAINTS)" in line for line in installs)
     assert "CONSTRAINTS := .ci/constraints.txt" in read("Makefile")
+
+
+def test_the_paper_cites_what_its_bibliography_has_and_is_short():
+    text, entries = read("paper.md"), set(re.findall(r"^@\w+\{(\w+),", read("paper.bib"), re.M))
+    assert set(re.findall(r"@(\w+)", text)) == entries
+    assert 750 < len(text.split()) < 1750
+    for picture in re.findall(r"!\[.*?\]\((.*?)\)", text):
+        assert (ROOT / picture).is_file()
+
+
+def test_the_archive_is_described_as_the_citation_is():
+    described = json.loads(read(".zenodo.json"))
+    assert f'title: "{described["title"]}"' in read("CITATION.cff")
+    assert described["license"] == PROJECT["license"]

@@ -192,7 +192,7 @@ def test_a_loss_that_is_not_convex_is_descended_or_refused_and_nothing_is_proved
 def test_a_solver_may_ask_the_aggregate_for_any_method(monkeypatch):
     picky = Solver(SOLVERS["auto"].run, exact=True, aggregate=("blurred",))
     monkeypatch.setitem(SOLVERS, "picky", picky)
-    with pytest.raises(ValueError, match="solver='picky' needs an aggregate that tells `blurred`; the 'soft'"):
+    with pytest.raises(ValueError, match="solver='picky' needs an aggregate that provides `blurred`; the 'soft'"):
         solve("picky", objective_of("logistic", "soft"))
 
 

@@ -10,6 +10,7 @@ QUESTIONS = [
     "plot_class_dependent_noise.py",
     "plot_robust_regression.py",
     "plot_regression_inference.py",
+    "plot_sparse_genes.py",
     "plot_text_and_categories.py",
     "plot_any_model.py",
     "plot_compare_cleanlab.py",

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from .core.select import range_weights, ranked_range, thresholds
     from .estimators import (
         AoRRClassifier,
+        AoRRClassifierCV,
         AoRRRegressor,
+        AoRRRegressorCV,
         PartialAUCClassifier,
         RankedRangeClassifier,
         RankedRangeRegressor,
@@ -36,7 +38,9 @@ _HOME_OF = {
     "range_weights": "core.select",
     "thresholds": "core.select",
     "AoRRClassifier": "estimators",
+    "AoRRClassifierCV": "estimators",
     "AoRRRegressor": "estimators",
+    "AoRRRegressorCV": "estimators",
     "PartialAUCClassifier": "estimators",
     "RankedRangeClassifier": "estimators",
     "RankedRangeRegressor": "estimators",
@@ -65,7 +69,9 @@ _SUBMODULES = (
 
 __all__ = [
     "AoRRClassifier",
+    "AoRRClassifierCV",
     "AoRRRegressor",
+    "AoRRRegressorCV",
     "PartialAUCClassifier",
     "RankWeights",
     "RankedRange",

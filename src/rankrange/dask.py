@@ -36,23 +36,23 @@ __all__ = ["AoRRClassifier", "AoRRRegressor", "LostDataError", "find_label_issue
 
 
 def find_label_issues(X: Any, y: Any, *, client: Any = None, **options: Any) -> Any:
-    """`rankrange.find_label_issues` for Dask arrays and dataframes: data stay where they are.
+    """`rankrange.find_label_issues` for Dask arrays and dataframes; the data stay on the workers.
 
     Parameters
     ----------
     X : dask array or dataframe
         Features.
     y : dask array or series
-        Labels, cut into the same chunks of rows.
+        Labels, in chunks of the same rows.
     client : distributed.Client, optional
-        Where to compute; the default client otherwise.
+        The client to compute with; by default the current one.
     **options
-        estimator, cv (at most 4), trees, random_state, verbose, as of `rankrange.find_label_issues` on a scan.
+        estimator, cv (at most 4), trees, random_state, verbose, as in `rankrange.find_label_issues` with a scan.
 
     Returns
     -------
     LabelIssues
-        Suspects by their number among all rows, worst first.
+        Suspects by row number, worst first.
 
     Examples
     --------
@@ -141,11 +141,10 @@ def _applied(model: Any, method: str, X: Any, width: tuple[int, ...], dtype: Any
 class AoRRClassifier(_OnDask, _local.AoRRClassifier):  # type: ignore[misc] # fit takes no validation rows
     """`rankrange.AoRRClassifier` for Dask arrays and dataframes.
 
-    Parameters and attributes are those of the plain class, `dropped_` being a lazy Dask array and `n_passes_` the
-    number of passes over the data. `solver`, `stratify`, `operations` and loss="hinge" are for data in memory. `client`
-    may be set as an attribute, which `clone` keeps; the default client is used otherwise. The result does not depend on
-    the chunks, the number of workers or the cluster, to the last bit, as long as processors are of one kind and NumPy
-    is the same.
+    Parameters and attributes are those of the plain class, except that `dropped_` is a lazy Dask array and `n_passes_`
+    is the number of passes over the data. `solver`, `stratify`, `operations` and loss="hinge" need data in memory.
+    `client` may be set as an attribute, which `clone` keeps; otherwise the default client is used. The result is the
+    same to the last bit for all chunks, numbers of workers and clusters, if processors and NumPy versions are the same.
 
     Examples
     --------

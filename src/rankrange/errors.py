@@ -14,7 +14,7 @@ _OPTIONS = (
 class UserError(Exception):
     """Something the user can put right: the message states the rule, what was found, and the remedy.
 
-    Options are named as Python has them, `encoding='latin-1'`; the command line says `--encoding latin-1`.
+    Options are named as Python has them, `encoding='latin-1'`; on the command line it is `--encoding latin-1`.
     """
 
     def for_command_line(self) -> str:
@@ -44,5 +44,5 @@ def _word(value: str) -> str:
 
 
 def missing_package(name: str, purpose: str) -> UserError:
-    """The error for an optional package that is not installed; `purpose` says what needs it."""
+    """The error for an optional package that is not installed; `purpose` is what needs it."""
     return UserError(f"{purpose} needs {name}, which is not installed; run: pip install 'rankrange[app]'")

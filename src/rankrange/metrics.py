@@ -157,19 +157,19 @@ def partial_auc_score(
         The higher, the more likely positive.
     fpr : pair of float, default=(0.0, 1.0)
         The range of false positive rates, 0 <= lo < hi <= 1. It is the ranked range of the negatives from rank
-        lo n- to rank hi n-, where a bound may fall inside a row.
+        lo n- to rank hi n-; a bound may fall inside a row.
     tpr : pair of float, default=(0.0, 1.0)
-        The range of true positive rates: the area between these two heights alone (two-way partial AUC).
+        The range of true positive rates: only the area between these two heights counts (two-way partial AUC).
     standardize : bool, default=True
-        Whether chance is 0.5 and the best 1. False is the share of the area of the rectangle that lies under the
-        curve, for tpr=(0, 1) the mean true positive rate.
+        Whether to scale the area so that chance is 0.5 and the maximum 1. If False, the score is the share of the
+        rectangle that lies under the curve; for tpr=(0, 1) this is the mean true positive rate.
     sample_weight : array_like of shape (n,), optional
-        A weight is a repetition.
+        Weights of the rows; weight 2 equals the row twice.
 
     Returns
     -------
     float
-        The score; below 0.5 is worse than chance where it is standardised.
+        The score; a standardised score below 0.5 is worse than chance.
 
     Examples
     --------
@@ -307,7 +307,7 @@ def check_indicator(Y: Any, name: str = "Y") -> NDArray[np.bool_]:
     Raises
     ------
     TypeError, ValueError
-        Where it is anything else; the message says how to make one.
+        If it is anything else; the message contains the conversion.
 
     Examples
     --------

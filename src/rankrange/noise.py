@@ -22,7 +22,7 @@ __all__ = ["asymmetric", "multilabel", "symmetric"]
 
 
 def symmetric(y: ArrayLike, rate: float, random_state: Any = None) -> NDArray[Any]:
-    """Replace the labels of a share of the rows by another class, each of the others being equally likely.
+    """Replace the labels of a share of the rows by another class, chosen uniformly.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def symmetric(y: ArrayLike, rate: float, random_state: Any = None) -> NDArray[An
     Returns
     -------
     ndarray of shape (n,)
-        New labels; y stays as it is.
+        New labels; y is not changed.
 
     Examples
     --------

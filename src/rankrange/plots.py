@@ -50,12 +50,12 @@ def plot_ranked(
     m, k : int or float; m may also be a RankedRange
         The ranks that are kept, m+1 to k; all of them by default.
     ax : matplotlib Axes, optional
-        Where to draw.
+        The axes to draw into.
 
     Returns
     -------
     matplotlib Axes
-        The axis that was drawn into.
+        The axes that were drawn into.
 
     Examples
     --------
@@ -92,12 +92,12 @@ def plot_tuning(estimator: Any, *, ax: Any = None) -> Any:
     estimator : AoRRClassifier or AoRRRegressor
         Fitted with m="auto".
     ax : matplotlib Axes, optional
-        Where to draw.
+        The axes to draw into.
 
     Returns
     -------
     matplotlib Axes
-        The axis that was drawn into.
+        The axes that were drawn into.
 
     Examples
     --------
@@ -126,6 +126,41 @@ def plot_tuning(estimator: Any, *, ax: Any = None) -> Any:
     return ax
 
 
+def path(model: Any, *, ax: Any = None) -> Any:
+    """Draw the coefficients along the path of penalties with the chosen m, and the chosen C.
+
+    Parameters
+    ----------
+    model : AoRRRegressorCV or AoRRClassifierCV
+        The fitted model.
+    ax : matplotlib Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib Axes
+        The axis that was drawn into.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rankrange import AoRRRegressorCV
+    >>> from rankrange.plots import path
+    >>> X = np.random.default_rng(0).normal(size=(40, 10))
+    >>> path(AoRRRegressorCV((0.0,), n_penalties=5).fit(X, X[:, 0])).get_xlabel()
+    'C'
+    """
+    table = getattr(model, "path_", None)
+    if not table:
+        raise ValueError("path needs a fitted AoRRRegressorCV or AoRRClassifierCV, got a model without path_")
+    ax = _axis(ax)
+    lines = table["coef"].reshape(len(table["C"]), -1)
+    ax.semilogx(table["C"], lines[:, lines.any(axis=0)], lw=1)
+    ax.axvline(model.C_, color=SOFT, lw=1, ls=":")
+    ax.set(xlabel="C", ylabel="coefficient", title=f"m = {model.m_:g}")
+    return ax
+
+
 def plot_losses(audit: Any, *, ax: Any = None) -> Any:
     """Draw the distribution of the out-of-fold losses, the estimated wrong ones among them, and the cuts of the model.
 
@@ -134,12 +169,12 @@ def plot_losses(audit: Any, *, ax: Any = None) -> Any:
     audit : Audit
         What `rankrange.audit.audit_table` returns.
     ax : matplotlib Axes, optional
-        Where to draw.
+        The axes to draw into.
 
     Returns
     -------
     matplotlib Axes
-        The axis that was drawn into.
+        The axes that were drawn into.
 
     Examples
     --------
@@ -173,12 +208,12 @@ def plot_cut(audit: Any, *, ax: Any = None) -> Any:
     audit : Audit
         The result of an audit.
     ax : matplotlib Axes, optional
-        Where to draw.
+        The axes to draw into.
 
     Returns
     -------
     matplotlib Axes
-        The axis that was drawn into.
+        The axes that were drawn into.
 
     Examples
     --------
@@ -208,12 +243,12 @@ def plot_scores(audit: Any, *, ax: Any = None) -> Any:
     audit : Audit
         What an audit found.
     ax : matplotlib Axes, optional
-        Where to draw.
+        The axes to draw into.
 
     Returns
     -------
     matplotlib Axes
-        The axis that was drawn into.
+        The axes that were drawn into.
 
     Examples
     --------
@@ -247,12 +282,12 @@ def plot_groups(audit: Any, *, ax: Any = None) -> Any:
     audit : Audit
         An audit of a table.
     ax : matplotlib Axes, optional
-        Where to draw.
+        The axes to draw into.
 
     Returns
     -------
     matplotlib Axes
-        The axis that was drawn into.
+        The axes that were drawn into.
 
     Examples
     --------

@@ -99,20 +99,20 @@ class MadeColumns:
 
 
 def lts(formula: Any, data: Any, *, alpha: float = 0.5, reweight: bool = True, **settings: Any) -> AoRRRegressor:
-    """Least trimmed squares, by default with the reweighted step, as R's ltsReg.
+    """Least trimmed squares, by default followed by reweighted least squares, as in R's ltsReg.
 
     Parameters
     ----------
     formula : str or array_like of shape (n_samples, n_features)
-        A formula, as "y ~ a + C(b)", or the features.
+        A formula such as "y ~ a + C(b)", or the features.
     data : DataFrame or array_like of shape (n_samples,)
         The columns of the formula, or the targets.
     alpha : float, default=0.5
-        The share of the rows that is kept, from 0.5 (withstands the most outliers) to 1.
+        The share of the rows that is kept, from 0.5 (the highest breakdown point) to 1.
     reweight : bool, default=True
-        Whether least squares on the rows that fit follows.
+        Whether to follow with least squares on the rows that are not outliers.
     **settings
-        Of `AoRRRegressor`, as random_state or fit_intercept.
+        Parameters of `AoRRRegressor`, such as random_state or fit_intercept.
 
     Returns
     -------

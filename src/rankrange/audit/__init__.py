@@ -5,10 +5,13 @@ May import: everything above it, from `core` to `tables`; only the command line 
 
 from .applying import apply_decisions
 from .decisions import Decision, Decisions, read_decisions
+from .exchange import read_reviews
 from .export import load_model
 from .findings import Audit, Suspect
 from .from_file import audit_file
 from .problems import RowProblem
+from .recalibration import Recalibration, recalibrate
+from .reviewers import Disagreement, Merged, merge_decisions
 from .study import audit_table
 from .target import TASKS
 
@@ -17,11 +20,17 @@ __all__ = [
     "Audit",
     "Decision",
     "Decisions",
+    "Disagreement",
+    "Merged",
+    "Recalibration",
     "RowProblem",
     "Suspect",
     "apply_decisions",
     "audit_file",
     "audit_table",
     "load_model",
+    "merge_decisions",
     "read_decisions",
+    "read_reviews",
+    "recalibrate",
 ]

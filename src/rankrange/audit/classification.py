@@ -34,7 +34,7 @@ _JUDGES = {
 
 
 def study_classification(X: Array, target: Target, plan: Plan, progress: Progress) -> TaskResult:
-    """Judge a target of classes; arguments as in `study_regression`.
+    """Audit a target of classes; arguments as in `study_regression`.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ def _weights(model: AoRRClassifier, places: list[int]) -> Array:
 
 
 def _others(suggested: Array, codes: Array, mean: Array) -> Array:
-    """The class that is suggested; where that is the given one, the most probable of the others."""
+    """The suggested class; if that is the given one, the most probable of the others."""
     same = np.flatnonzero(suggested == codes)
     other = mean[same].copy()
     other[np.arange(len(same)), codes[same]] = -np.inf

@@ -12,7 +12,7 @@ from .target import Target
 
 # A mean of neighbouring rows is off from this many standard deviations of single rows on.
 _LEAST_OFF = 0.5
-# A column leaks where it takes away this share of the errors, and no other column more than that; or nearly all.
+# A column leaks if it removes this share of the errors, and no other column more than that; or nearly all.
 _LEAK, _NO_LEAK, _SURE_LEAK = 0.95, 0.9, 0.99
 # Bins of a column, and rows that a bin is estimated from.
 _MOST_BINS, _LEAK_ROWS = 200, 100_000
@@ -42,10 +42,10 @@ def find_batches(
 ) -> list[RowProblem]:
     """Neighbouring rows in which a column is off together.
 
-    Signs are far cells one after the other, cells with more digits than the others have, one value again and again, and
-    means of neighbouring rows, of the values, of their distances from the median, and of what the other columns do not
-    tell. Values are compared within their class: a table sorted by its target is no batch. `far` are the far cells of
-    each column, -1 below and 1 above.
+    Signs are consecutive outlying cells, cells with more digits than the others, one value repeated, and unusual means
+    of neighbouring rows: of the values, of their distances from the median, and of what the other columns do not
+    explain. Values are compared within their class: a table sorted by its target is no batch. `far` are the outlying
+    cells of each column, -1 below and 1 above.
     """
     if not numeric or len(numeric) > MOST_COLUMNS:
         return []
@@ -171,14 +171,12 @@ def _without_each_other(z: Array, kinds: list[Array], jobs: int) -> Array:
 def _off_together(x: Array, tests: int) -> list[tuple[int, int]]:
     """Spans of neighbouring rows whose mean lies far from that of other spans of the same length, farthest first.
 
-    The lengths double; for each the means of other spans say what is usual, so an order of the rows does not alarm.
+    The lengths double; for each the means of other spans show what is usual, so an order of the rows raises no alarm.
     """
     sums = np.concatenate([[0.0], np.cumsum(x, dtype=np.float64)])
     n, spans = len(x), []
     centred = x - x.mean()
-    order = max(
-        0.0, float(centred[1:] @ centred[:-1]) / max(float(centred @ centred), 1e-12)
-    )  # 1 where rows are sorted
+    order = max(0.0, float(centred[1:] @ centred[:-1]) / max(float(centred @ centred), 1e-12))  # 1 if rows are sorted
     length, levels, spread = 8, np.array([0.75, 0.9, 0.95]), float(x.std())
     while length <= n // 8:
         step = length // 4
@@ -199,7 +197,7 @@ def _off_together(x: Array, tests: int) -> list[tuple[int, int]]:
 
 
 def _best_of(x: Array, spans: list[tuple[float, float, float, int, int]]) -> list[tuple[int, int]]:
-    """The spans that stand out most, each drawn to its edges; those that touch a better one are left out."""
+    """The most unusual spans, each extended to its edges; those that touch a better one are left out."""
     kept: list[tuple[int, int]] = []
     for _, sign, centre, start, length in sorted(spans, reverse=True):
         if all(start + length <= first or start >= last for first, last in kept):
@@ -209,7 +207,7 @@ def _best_of(x: Array, spans: list[tuple[float, float, float, int, int]]) -> lis
 
 
 def _has_edges(x: Array, start: int, stop: int) -> bool:
-    """Whether the values jump at both ends of a span: where rows have an order, they rise and fall instead."""
+    """Whether the values jump at both ends of a span: if rows have an order, they change gradually instead."""
     reach = max(8, (stop - start) // 4)
     here, usual = float(x[start:stop].mean()), float(np.median(x))
     sides = [side for side in (x[max(0, start - reach) : start], x[stop : stop + reach]) if len(side) >= 4]
@@ -231,7 +229,7 @@ def _refined(x: Array, start: int, stop: int) -> tuple[int, int]:
 
 
 def _apart(spans: list[tuple[int, int]], taken: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Of spans that overlap the first; those that overlap what is taken are left out."""
+    """The first of overlapping spans; those that overlap `taken` are left out."""
     kept: list[tuple[int, int]] = []
     for span in spans:
         if all(span[1] <= other[0] or span[0] >= other[1] for other in [*kept, *taken]):
@@ -240,7 +238,7 @@ def _apart(spans: list[tuple[int, int]], taken: list[tuple[int, int]]) -> list[t
 
 
 def _off(column: Column, run: slice, numbers: Array, reason: str) -> RowProblem:
-    """A batch: its median or its mean beside that of the other rows where they differ, else why it is one."""
+    """A batch: its median or its mean beside that of the other rows if they differ, otherwise the reason."""
     assert column.values is not None
     inside = column.values[run]
     outside = np.concatenate([column.values[: run.start], column.values[run.stop :]])
@@ -304,7 +302,7 @@ def _stuck(column: Column, run: slice, numbers: Array) -> RowProblem:
     value = said_value(column, float(column.values[run.start]))
     said = (
         f"{visible(column.name, 60)} is {value} in the {run.stop - run.start:,} rows {int(numbers[run.start]):,} to "
-        f"{int(numbers[run.stop - 1]):,} one after the other, where neighbouring rows hardly ever agree"
+        f"{int(numbers[run.stop - 1]):,} one after the other, although neighbouring rows hardly ever agree"
     )
     return RowProblem("batch", tuple(numbers[run].tolist()), column.name, value, "different values", said, 0.9)
 

@@ -8,7 +8,6 @@ compared as the file writes them, not as their types are guessed.
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import json
 import os
@@ -21,6 +20,7 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..errors import UserError
+from ..issues.questions import fingerprint
 from ..issues.suspects import CHOICES
 from ..pages.text import csv_safe, visible
 from ..tables.read import rows_as_text
@@ -48,9 +48,9 @@ class Decision(NamedTuple):
     choice : str
         "relabel", "keep", "drop" or "unsure".
     new_label : str
-        The target that it gets, where it is relabelled.
+        The new target, if the row is relabelled.
     p_wrong : float
-        What the audit had said; NaN where it is not known.
+        The estimate of the audit; NaN if it is not known.
     contents : str
         A fingerprint of the other cells.
     """
@@ -65,18 +65,18 @@ class Decision(NamedTuple):
 
 @dataclass(frozen=True)
 class Decisions:
-    """Decisions about one table, and what the table was.
+    """Decisions about one table, with a fingerprint of that table.
 
     Parameters
     ----------
     target : list of str
-        The columns that were judged.
+        The target columns.
     task : str
         "classes", "numbers" or "labels".
     table : str
         A fingerprint of the table.
     made : list of Decision
-        In the order in which they are written.
+        The decisions, in file order.
     """
 
     target: list[str]
@@ -192,7 +192,7 @@ def _one(line: dict[str, Any], where: str) -> Decision:
             f"a decision is one of {', '.join(CHOICES)}, got '{visible(choice, 40)}' in {where}; correct that line"
         )
     if choice == "relabel" and line["new_label"] == "":
-        raise UserError(f"a row that is relabelled needs a new_label, got none in {where}; fill it in, or say drop")
+        raise UserError(f"a row that is relabelled needs a new_label, got none in {where}; fill it in, or write drop")
     try:
         p = float(line["p_wrong"].replace(",", ".") or "nan")
     except ValueError as error:
@@ -220,7 +220,7 @@ def look_at(source: Any, target: Sequence[str], n_rows: int, rows: Sequence[int]
     source : Source or Held
         The table.
     target : sequence of str
-        The columns that are judged.
+        The target columns.
     n_rows : int
         How many rows it has.
     rows : sequence of int
@@ -233,17 +233,13 @@ def look_at(source: Any, target: Sequence[str], n_rows: int, rows: Sequence[int]
         cells[: len(rows)],
         [contents_of_row(row, places) for row in cells[: len(rows)]],
         [given_of(row, places, target) for row in cells[: len(rows)]],
-        _print([source.names, n_rows, cells[len(rows) :]]),
+        fingerprint([source.names, n_rows, cells[len(rows) :]]),
     )
 
 
 def contents_of_row(cells: list[str], target_places: Sequence[int]) -> str:
     """The fingerprint of a row, its target apart."""
-    return _print([cell for place, cell in enumerate(cells) if place not in target_places])
-
-
-def _print(data: Any) -> str:
-    return "r" + hashlib.blake2b(json.dumps(data).encode(), digest_size=7).hexdigest()
+    return fingerprint([cell for place, cell in enumerate(cells) if place not in target_places])
 
 
 def given_of(cells: list[str], places: Sequence[int], target: Sequence[str]) -> str:
@@ -254,7 +250,7 @@ def given_of(cells: list[str], places: Sequence[int], target: Sequence[str]) -> 
 
 
 def says_yes(cell: str) -> bool:
-    """Whether a cell of a column of 0 and 1 says yes."""
+    """Whether a cell of a column of 0 and 1 means yes."""
     return cell.strip().casefold().removesuffix(".0") in ("1", "true", "yes", "y", "t")
 
 
@@ -276,7 +272,7 @@ def split_labels(text: str) -> list[str]:
 
 
 def same_text(cell: str, said: str) -> bool:
-    """Whether a cell of the table is what a decision says, which may have a quote before a formula."""
+    """Whether a cell of the table equals that of a decision, which may have a quote before a formula."""
     return said in (cell, csv_safe(cell))
 
 

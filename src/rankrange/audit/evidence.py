@@ -1,6 +1,6 @@
-"""What a reviewer wants to see beside a suspect, and of the table as a whole: values, what is usual, the nearest rows.
+"""What is shown to a reviewer beside a suspect and for the table as a whole: values, usual values, nearest rows.
 
-Reasons are sentences with values: what stands in the row, and what stands in the other rows with its label. Shares come
+Reasons are sentences with values: the value in the row, and those in the other rows with its label. Shares come
 from at most 20,000 rows with each label, drawn at random. `pictures` has the numbers of the charts.
 """
 
@@ -60,10 +60,10 @@ class Evidence:
     columns : list of ColumnPicture
         The overview.
     labels : list of str
-        What the colours of the pictures stand for.
+        The meaning of the colours of the pictures.
     points : dict
         The map: "x" and "y" from 0 to 1, the "label" of each point, and its "rank" among the suspects (0: none);
-        empty where the model gives no scores.
+        empty if the model gives no scores.
     axes : tuple of str
         What x and y of the map are.
     """
@@ -224,17 +224,17 @@ def gather(
     X : ndarray or sparse matrix
         The same rows, encoded.
     target : Target
-        What is judged.
+        The target of the table.
     result : TaskResult
         What was found.
     owners : sequence of str
-        The column that each feature belongs to.
+        The column from which each feature was made.
     shown : sequence of str
         The columns whose cells are shown.
     seed : int
         Of the samples.
     pixels : callable or None
-        The images of rows, where the columns are pixels.
+        The images of rows, if the columns are pixels.
     """
     rng = np.random.default_rng([seed, 15])
     groups = Groups(target, rng)
@@ -281,7 +281,7 @@ def _comparable(column: Any) -> bool:
 
 
 def _suggested_groups(target: Target, result: TaskResult) -> list[int | None]:
-    """The group of the suggested label of each suspect, where labels are classes."""
+    """The group of the suggested label of each suspect, if labels are classes."""
     if target.task != "classes":
         return [None] * len(result.order)
     place = {name: code for code, name in enumerate(target.names)}
@@ -300,7 +300,7 @@ def _by_column(against: Any, owners: Sequence[str]) -> tuple[list[str], Array]:
 
 
 def _strongest(weight: Array, most: int = 3) -> list[list[int]]:
-    """For each row the columns that say most, and at least a tenth of what the first says."""
+    """For each row the most informative columns, with at least a tenth of the evidence of the first."""
     top = np.argsort(-weight, axis=1, kind="stable")[:, :most]
     return [
         [int(c) for c in best if row[c] > 0 and row[c] > 0.1 * row.max()] for row, best in zip(weight, top, strict=True)
@@ -408,7 +408,7 @@ def _as_array(table: Any, i: int) -> Array:
 
 
 def pixels_of(features: Any, rows: Array, side: int) -> list[bytes]:
-    """The grey values of the images of these rows, as bytes; nothing where rows are no images."""
+    """The grey values of the images of these rows, as bytes; nothing if rows are no images."""
     if not side or not len(rows):
         return []
     chosen = features.take(rows)

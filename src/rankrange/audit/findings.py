@@ -10,16 +10,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..issues.argilla import argilla_records
+from ..issues.label_studio import LabelStudioTasks, label_studio_tasks
 from ..issues.suspects import WIDE
 from ..label_noise import LIKELY, POSSIBLE
 from ..pages.text import share_of
 from ..tables.encode import ColumnReport
 from ..tables.write import write_whole
+from .by_group import GroupRow
 from .decisions import Decision, Decisions, decisions_of, record
 from .evidence import Evidence
+from .exchange import questions_of
 from .pictures import cut_curve, loss_bars
 from .problems import RowProblem, count_problems, problems_in_words
 from .review import Review
+from .schema import pandera_schema
 from .target import RowNames, Target, plain_name, row_said
 from .task_result import TaskResult, show, show_gain, show_range, unit
 
@@ -34,19 +39,20 @@ class Suspect(NamedTuple):
     rank : int
         1 for the most suspect.
     row : int or label
-        Its name: the label in the index of a data frame; in a file its number from 1 below the header; else from 0.
+        Its name: the label in the index of a data frame; in a file its number from 1 below the header; otherwise its
+        number from 0.
     given, suggested : str
         Its target, and the one that fits better.
     p_wrong : float
         The probability that the target is wrong.
     loss : float
-        Out of fold.
+        Its out-of-fold loss.
     action : str
         "relabel", "drop" or "look".
     why : str
         The reasons in words.
     residual : float or None
-        For numbers: given less expected, in the target's unit.
+        For a numeric target: given minus expected, in the target's unit.
     """
 
     rank: int
@@ -62,48 +68,51 @@ class Suspect(NamedTuple):
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit found. In a notebook it shows itself.
+    """The result of an audit. In a notebook it is displayed as a page.
 
     Parameters
     ----------
     name : str
-        Of the table.
+        Name of the table.
     n_rows : int
         Rows of the table, those without a target included.
     target : Target
-        What was to be predicted.
+        The target column and its values.
     result : TaskResult
-        What was found about each row: probabilities, losses, scores of both models, the fitted model.
+        Results for each row: probabilities, losses, scores of both models, the fitted model.
     columns : list of ColumnReport
-        What became of each column.
+        How each column was encoded.
     feature_columns : list of str
-        The column that each feature belongs to.
+        The column from which each feature was made.
     pipeline : sklearn.pipeline.Pipeline
         The robust model, which takes a table.
     settings : dict of str
-        How the audit was run, for the page.
+        The settings of the audit, as shown on the page.
     notes : list of str
-        What else a reader should know.
+        Further remarks for the reader.
     cells : dict of list of str
         The values of the suspects that are shown, by column.
     images : list of bytes
-        Of the suspects that are shown, where the columns are pixels.
+        Images of the suspects that are shown, if the columns are pixels.
     image_side : int
-        Their side in pixels; 0 where there are none.
+        Their side in pixels; 0 if there are none.
     seconds : float
-        How long it took.
+        Run time.
     row_problems : list of RowProblem
-        What is wrong with rows besides the target: far outside, repeated, entered together and off together.
+        Problems of rows apart from the target: outliers, repeated rows, rows entered together that deviate together.
+    by_group : list of GroupRow
+        For each group of the column `group`, the largest mean out-of-fold loss first: rows, the share that the robust
+        model ignores, the expected share of wrong targets, the mean loss.
     source : Source or Held
-        Where the rows are as they are written.
+        The rows as written in the file or table.
     row_names : RowNames
-        How rows are named.
+        The names of the rows.
     review : Review or None
-        Decisions of before, as they fit this table.
+        Earlier decisions, matched to this table.
     evidence : Evidence
-        What there is to see: reasons with values, nearest rows, pictures.
+        What is shown for each suspect: reasons with values, nearest rows, pictures.
     decided : dict of int to Decision
-        What was decided with `decide`, by the place of the row.
+        Decisions made with `decide`, by the position of the row.
 
     Examples
     --------
@@ -132,6 +141,7 @@ class Audit:
     image_side: int = 0
     seconds: float = 0.0
     row_problems: list[RowProblem] = field(default_factory=list)
+    by_group: list[GroupRow] = field(default_factory=list)
     source: Any = None
     row_names: RowNames = field(default_factory=RowNames)
     review: Review | None = None
@@ -168,7 +178,7 @@ class Audit:
 
     @property
     def word(self) -> str:
-        """What is wrong when something is: a label or a value."""
+        """The word for what may be wrong: a label or a value."""
         return _WORDS[self.result.task]
 
     def suspects(self, limit: int | None = None) -> list[Suspect]:
@@ -216,7 +226,7 @@ class Audit:
         decision : {"relabel", "keep", "drop", "unsure"}
             Relabel it, keep it as it is, drop it, or none of these yet.
         label : str, optional
-            What it is relabelled to; by default what is suggested.
+            The new label; by default the suggested one.
 
         Examples
         --------
@@ -265,7 +275,7 @@ class Audit:
     # ---- in words
 
     def sentences(self) -> list[str]:
-        """What was found in words: how much looks wrong, what else is, does ignoring it help, where to look first."""
+        """The result in words: how much looks wrong, other problems, whether ignoring it helps, where to look first."""
         others = problems_in_words(self.row_problems)
         return [self._found(), *([others] if others else []), self._better(), self._next()]
 
@@ -307,7 +317,7 @@ class Audit:
         return [] if self.review is None else self.review.in_words(self.n_likely)
 
     def groups_note(self) -> str:
-        """Say so where the rows that the model ignores and the likely wrong ones are of different classes; else ''."""
+        """A note if the rows that the model ignores and the likely wrong ones differ in class; otherwise ''."""
         groups = self.result.groups
         cut, likely = sum(g.cut for g in groups), sum(g.suspects for g in groups)
         if self.result.task != "classes" or not cut or not likely:
@@ -319,12 +329,12 @@ class Audit:
             f"Most rows that the model ignores are labelled '{most_cut.name}' ({most_cut.cut:,} of {cut:,}), but most "
             f"of the likely wrong ones '{most_wrong.name}' ({most_wrong.suspects:,} of {likely:,}). These are two "
             "questions: the model ignores whatever it cannot explain, which may be a rare or difficult class, while a "
-            "label is called wrong where another fits better and such errors seem to be frequent. Do not drop the "
+            "label is flagged if another fits better and such errors seem to be frequent. Do not drop the "
             f"ignored rows of '{most_cut.name}' without looking at them."
         )
 
     def scores_note(self) -> str:
-        """Say why the scores of both models differ although nothing is cut, where that is so; else an empty text."""
+        """The reason why the scores of both models differ although nothing is cut, if so; otherwise an empty text."""
         j = self.result
         if j.m or not any(j.fold_m):
             return ""
@@ -348,7 +358,7 @@ class Audit:
         return f"Look at row {row_said(first.row)} first: it says {first.given!r}, and {first.suggested!r} {fits}."
 
     def without_suspects(self) -> str:
-        """What to do where no row is a suspect: nothing, or to begin with the rows that fit worst."""
+        """What to do if no row is a suspect: nothing, or to begin with the rows that fit worst."""
         j = self.result
         if j.blind or not self.share_unclear:
             return "There is nothing to look at first."
@@ -405,6 +415,7 @@ class Audit:
                 for m in j.measures
             ],
             "groups": [vars(group) for group in j.groups],
+            "by_group": [vars(group) for group in self.by_group],
             "n_suspects": self.n_suspects,
             "n_likely_wrong": self.n_likely,
             "suspects": [{**s._asdict(), "row": plain_name(s.row)} for s in self.suspects(limit)],
@@ -417,6 +428,79 @@ class Audit:
             "settings": self.settings,
             "seconds": round(self.seconds, 2),
         }
+
+    def to_label_studio(
+        self, limit: int | None = None, *, text: str | None = None, image: str | None = None
+    ) -> LabelStudioTasks:
+        """The suspects as tasks for Label Studio, worst first; `rankrange apply` takes its export.
+
+        Parameters
+        ----------
+        limit : int or None, default=None
+            How many suspects at most.
+        text, image : str, optional
+            The column of texts to read, and that of paths or addresses of images. By default as the cells look.
+
+        Returns
+        -------
+        LabelStudioTasks
+            The tasks, each with the suggested label as a prediction and the score 1 - p_wrong, and the labelling
+            configuration.
+
+        Examples
+        --------
+        >>> from rankrange.audit import audit_table
+        >>> table = {"x": [i % 7 + i // 20 * 9 for i in range(40)], "kind": ["a"] * 20 + ["b"] * 20}
+        >>> table["kind"][3] = "b"  # among the a's
+        >>> task = audit_table(table, "kind").to_label_studio(1).tasks[0]
+        >>> task["predictions"][0]["result"][0]["value"]
+        {'choices': ['a']}
+        """
+        questions = questions_of(self, limit)
+        return label_studio_tasks(questions, self.target.names, self.target.task, text, image)
+
+    def to_argilla(self, limit: int | None = None) -> list[dict[str, Any]]:
+        """The suspects as records for Argilla with suggestions, worst first; `rankrange apply` takes its export.
+
+        Parameters
+        ----------
+        limit : int or None, default=None
+            How many suspects at most.
+
+        Returns
+        -------
+        list of dict
+            Records as `dataset.records.from_json` reads them.
+
+        Examples
+        --------
+        >>> from rankrange.audit import audit_table
+        >>> table = {"x": [i % 7 + i // 20 * 9 for i in range(40)], "kind": ["a"] * 20 + ["b"] * 20}
+        >>> table["kind"][3] = "b"  # among the a's
+        >>> record = audit_table(table, "kind").to_argilla(1)[0]
+        >>> record["suggestions"]["label"]["value"], record["fields"]["given"]
+        ('a', 'b')
+        """
+        return argilla_records(questions_of(self, limit), self.target.task)
+
+    def to_pandera(self) -> Any:
+        """A pandera schema with the types, ranges and levels of the table, without what the audit flagged.
+
+        Returns
+        -------
+        pandera.DataFrameSchema
+            It rejects values outside the ranges and levels of the rows that were not flagged and not dropped, so that
+            a fixed table stays fixed.
+
+        Examples
+        --------
+        >>> from rankrange.audit import audit_table
+        >>> table = {"x": [i % 7 + i // 20 * 9 for i in range(40)], "kind": ["a"] * 20 + ["b"] * 20}
+        >>> audit = audit_table(table, "kind")
+        >>> schema = audit.to_pandera()  # doctest: +SKIP
+        >>> schema.validate(new_frame)  # doctest: +SKIP
+        """
+        return pandera_schema(self)
 
     def report(self) -> str:
         """The whole page as HTML text: what `rankrange audit --report` writes."""

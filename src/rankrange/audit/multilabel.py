@@ -192,7 +192,7 @@ def _measures(Y: Array, scores: Array, top_k: int, kept: Array) -> list[Measure]
 
 
 def _precision(Y: Array, scores: Array) -> Array:
-    """Label ranking average precision of each row: 1 where there is nothing to rank."""
+    """Label ranking average precision of each row: 1 if there is nothing to rank."""
     among_all = rankdata(-scores, "max", axis=1)
     among_true = rankdata(np.where(Y, -scores, np.inf), "max", axis=1)
     n_true = Y.sum(axis=1)

@@ -231,7 +231,7 @@ def _counts_rows(column: Any, numbers: Array) -> bool:
 
 
 def _target_of(column: Any, found: Target) -> Array:
-    """Codes of the names that the sample has, -1 for others; or numbers, NaN where there is none."""
+    """Codes of the names that the sample has, -1 for others; or numbers, NaN if there is none."""
     numbers, kind, _ = numbers_of(column)
     if found.task == "numbers":
         return np.full(len(column), np.nan) if numbers is None else numbers

@@ -23,7 +23,7 @@ _BARS, _VALUES, MOST_COLOURS, _POINTS, _CONFUSED = 16, 8, 4, 1500, 12
 
 @dataclass(frozen=True)
 class ColumnPicture:
-    """How a column is spread, by label: counts (labels, bars) and what the first and the last bar stand for."""
+    """The distribution of a column by label: counts (labels, bars) and the meaning of the first and the last bar."""
 
     name: str
     counts: list[list[int]]
@@ -35,7 +35,7 @@ class ColumnPicture:
 
 
 def cut_curve(result: TaskResult, n_likely: int) -> dict[str, list[float]]:
-    """What moving the cut does; `Audit.cut_curve` says more."""
+    """The effect of moving the cut; see `Audit.cut_curve`."""
     order = np.argsort(-result.losses, kind="stable")
     losses, wrong = result.losses[order], np.cumsum(result.wrong[order])
     n, total = len(order), max(float(wrong[-1]), 1e-12)
@@ -55,14 +55,14 @@ def cut_curve(result: TaskResult, n_likely: int) -> dict[str, list[float]]:
 
 
 def loss_bars(result: TaskResult) -> dict[str, list[float]]:
-    """How the losses are spread; `Audit.distribution` says more."""
+    """The distribution of the losses; see `Audit.distribution`."""
     losses = result.losses
     high = float(losses.max())
     high = high if high > 0 else 1.0
     # Losses of nearly zero would stretch the axis by decades that say nothing: the first bar holds them.
     some = losses[losses > 1e-6 * (float(np.quantile(losses, 0.9)) or high)]
     least, low = map(float, np.quantile(some, [0.005, 0.1])) if len(some) else (0.1, 0.1)
-    # Four decades, or more where outliers are so far out that nearly all rows would be in the first bar.
+    # Four decades, or more if outliers are so extreme that nearly all rows would be in the first bar.
     low = max(least, min(low, 1e-4 * high), 1e-12 * high)
     edges = np.geomspace(low, max(high, 1.01 * low), _LOSS_BARS + 1)
     place = np.clip(np.searchsorted(edges, losses, side="right") - 1, 0, _LOSS_BARS - 1)

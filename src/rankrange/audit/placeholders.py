@@ -1,7 +1,7 @@
 """Numbers that stand for a missing cell: codes such as -999 and 99999, and zeros where nothing can be zero.
 
 A code is a number that people choose for "missing", that comes several times, and that lies apart from the bulk of the
-column, with hardly any other cell near it: single extreme cells elsewhere do not matter. A zero is one where all other
+column, with hardly any other cell near it: single extreme cells elsewhere do not matter. A zero is one if all other
 values are positive and zero is farther from them than their tail reaches, on the scale of logarithms: weights,
 pressures and prices do not come near it, counts and amounts do.
 """
@@ -60,7 +60,7 @@ def find_placeholders(column: Column, numbers: Array) -> tuple[Column, list[RowP
 
 
 def _placeholder(column: Column) -> tuple[float, float] | None:
-    """A number of the column that stands for missing cells, and how sure that is; None where there is none."""
+    """A number of the column that stands for missing cells, and how sure that is; None if there is none."""
     assert column.values is not None
     known = column.values[~np.isnan(column.values)]
     if len(known) < _LEAST_OTHERS:

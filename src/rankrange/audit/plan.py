@@ -33,11 +33,11 @@ class Plan:
     penalty_rows: int
     jobs: int | None
     seed: int
-    models: str = "all"  # which kinds judge labels: "linear", "trees" or "all"
+    models: str = "all"  # kinds of members of the label-noise ensemble: "linear", "trees" or "all"
     folds: Folds | None = None  # drawn once: C, the scores and the suspects are all out of these folds
     together: Array | None = None  # the group, or the part of time, of each row: what no choice may separate
     forward: bool = False  # whether folds train on earlier rows alone
-    estimator: Any = None  # the user's own model, which judges labels
+    estimator: Any = None  # the user's own model, a member of that ensemble
     pred_probs: Array | None = None  # ready-made probabilities, (n, classes)
 
     @classmethod
@@ -102,7 +102,7 @@ class Plan:
 def choose_penalty(objective: Objective, plan: Plan, rows: Array | None = None) -> float:
     """scikit-learn's C of the fit that predicts best, chosen on some of the rows if there are many.
 
-    `rows` says which rows of the table those of the objective are; None is all of them.
+    `rows` are the rows of the table that the objective has; None is all of them.
     """
     rng, rows = plan.rng(1), np.arange(objective.design.n) if rows is None else rows
     if len(rows) > plan.penalty_rows:
@@ -140,8 +140,8 @@ def fit_robust(
     some = np.sort(plan.rng(3, stream).choice(len(y), plan.m_rows, replace=False))
     tuned = kind(C=penalty, random_state=seed).fit(X[some], y[some], groups=None if groups is None else groups[some])
     share = float(tuned.m_) / len(some)
-    # Random starts find the basin where two classes or numbers have far outliers; with more classes they find the same
-    # minimum as the ordinary start, at more than twice the time.
+    # Random starts find the basin if two classes or a numeric target have outliers; with more classes they find the
+    # same minimum as the ordinary start, at more than twice the time.
     starts = 2 if hasattr(tuned, "classes_") and len(tuned.classes_) > 2 else 10
     settings = {"C": penalty, "n_starts": starts, "tol": 1e-3, "random_state": seed}
     fitted = kind(m=share, k=1.0, **settings).fit(X, y)

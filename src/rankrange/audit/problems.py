@@ -68,11 +68,11 @@ class RowProblem:
         The rows it is about, numbered as the audit shows them; of repeated rows the first is the original. Empty for
         "leak" and "drift", which are about a whole column.
     column : str or None
-        The column that shows it; None where it is the row as a whole.
+        The column that shows it; None if it is the row as a whole.
     value : str
-        What stands there.
+        The value in that cell.
     usual : str
-        What usually stands there.
+        Usual values.
     sentence : str
         The evidence in plain English, with values.
     strength : float
@@ -112,7 +112,7 @@ def count_problems(problems: Sequence[RowProblem]) -> dict[str, int]:
 
 
 def problems_in_words(problems: Sequence[RowProblem]) -> str:
-    """One sentence that counts the problems by kind; empty where there are none."""
+    """One sentence that counts the problems by kind; empty if there are none."""
     counts = count_problems(problems)
     parts = [f"{count:,} {KINDS[kind].many if count > 1 else KINDS[kind].one}" for kind, count in counts.items()]
     if not parts:
@@ -253,7 +253,7 @@ def _chance(marks: Array) -> float:
 def _nearly_equal(
     columns: list[Column], identifying: list[int], total: Array, chances: Array, numbers: Array, jobs: int
 ) -> list[RowProblem]:
-    """Rows that are equal in all columns but one, where the others have so many values that chance explains none."""
+    """Rows that are equal in all columns but one, if the others have so many values that chance explains none."""
     n, rare = len(total), chances < _IDENTIFYING
 
     def without(j: int) -> list[Array]:
@@ -296,7 +296,7 @@ def _marks(column: Column, j: int) -> Array:
 
 
 def _groups_of(marks: Array) -> list[Array]:
-    """The rows of equal marks, where there is more than one, in the order of the table."""
+    """The rows of equal marks, if there is more than one, in the order of the table."""
     order = _by_marks(marks)
     ordered = marks[order]
     edges = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
@@ -362,9 +362,9 @@ def _repeat(rows: Array, same: bool, target: Target, numbers: Array) -> RowProbl
 
 
 def _alike(columns: list[Column], chances: Array, taken: set[int], numbers: Array, jobs: int) -> list[RowProblem]:
-    """Rows that differ in few cells, or in all by next to nothing, where neither chance nor nature explains it.
+    """Rows that differ in few cells, or in all by very little, if neither chance nor the kind of data explains it.
 
-    Where wider steps give many more such pairs, the rows of this table are alike by nature: a series of measurements,
+    If wider tolerances give many more such pairs, similar rows are normal in this table: a series of measurements,
     for example.
     """
     identifying = [j for j in np.argsort(chances)[:_COMPARED].tolist() if chances[j] < _IDENTIFYING]

@@ -122,7 +122,7 @@ def regression_result(
     errors : ndarray of shape (2, n)
         Out-of-fold errors of the ordinary and of the robust model.
     residual, wrong : ndarray of shape (n,)
-        How far each number is from what is expected, and the probability that it is wrong.
+        The residual of each row, and the probability that its target is wrong.
     width : ndarray of shape (n,)
         How many times as far as that of others it may be, because a cell is missing for example.
     order : ndarray
@@ -179,7 +179,7 @@ def _best_guess(X: Array, y: Array, linear: Array, plan: Plan) -> Array:
     """Out-of-fold predictions of the robust line, boosted trees and extra trees, combined.
 
     How much each counts is decided by the smaller 70% of the errors, which wrong numbers cannot raise. Errors are not
-    divided by what rows like it usually miss: where wrong numbers are large, trees learn that too.
+    divided by their expected size: if wrong targets are large, trees learn that too.
     """
     target = y.astype(np.float64)
     models: list[Any] = [HistGradientBoostingRegressor(loss="absolute_error", early_stopping=False)]
@@ -200,7 +200,7 @@ def _shares(count: int) -> Array:
 
 
 def _scatter(X: Array, residual: Array, plan: Plan) -> Array:
-    """(n,): how far rows like each scatter, in units of all rows: noise that grows with a column is no error.
+    """(n,): the relative scatter of rows like each: noise that grows with a column is no error.
 
     It only ever lowers p(wrong): if all residuals were divided by it, errors that crowd in one place would look usual.
     """
@@ -231,7 +231,7 @@ def outlying(residual: Array) -> tuple[Array, Interval]:
 
     Right residuals lie within a generalised normal, from the normal itself to tails longer than exponential, and
     outliers in a normal at least three times as wide. Each side of zero has a width and a shape of its own, because
-    amounts are skewed: the width comes from the smaller 70% of its residuals, which outliers cannot move, the wide
+    targets are skewed: the width comes from the smaller 70% of its residuals, which outliers cannot move, the wide
     width and the share from EM, and shapes count with the likelihood that they give to the residuals.
     """
     size, up = np.abs(residual), residual >= 0
@@ -239,7 +239,7 @@ def outlying(residual: Array) -> tuple[Array, Interval]:
     wrong, least = np.zeros(len(size)), max(1e-9 * float(size.max()), 1e-300)
     for side, own, other in zip((up, ~up), usual, usual[::-1], strict=True):
         if side.any():
-            # Outliers may be most of what is far on one side: the other side bounds what is usual.
+            # Outliers may be most of the large residuals on one side: the other side bounds what is usual.
             wrong[side] = _outlying_of_side(size[side], max(min(own, _SKEWED * other), least))
     found = Interval.of_mean(wrong)
     spread = max(found.high - found.value, 3.0 / len(wrong))
@@ -247,7 +247,7 @@ def outlying(residual: Array) -> tuple[Array, Interval]:
 
 
 def _usual(size: Array, side: Array) -> float:
-    """The 70% quantile of the residuals of one side; of all, where that side has next to none."""
+    """The 70% quantile of the residuals of one side; of all, if that side has almost none."""
     return float(np.quantile(size[side] if side.sum() >= _FEW else size, 0.7))
 
 

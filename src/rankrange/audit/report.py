@@ -110,7 +110,7 @@ def _pictures(audit: Audit) -> dict[str, Any]:
 
 
 def _seen(audit: Audit) -> dict[str, Any]:
-    """The curve of errors seen, and what it says at a round number of rows."""
+    """The curve of errors seen, and its value at a round number of rows."""
     curve = found_curve(audit.result)
     rows, shares = curve["rows"], curve["share"]
     last = int(rows[-1])
@@ -124,7 +124,7 @@ def _seen(audit: Audit) -> dict[str, Any]:
 
 
 def _about(count: float) -> str:
-    """An expected count: 28,898, or with its decimals where they matter."""
+    """An expected count: 28,898, or with decimals if they matter."""
     return f"{count:,.0f}" if count >= 100 else number(count, 3)
 
 
@@ -183,7 +183,7 @@ def _set_of(audit: Audit, text: str) -> list[str]:
 
 
 def _start(audit: Audit) -> int:
-    """The place of the slider at first: at the model's own cut, else where as many rows are cut as are likely wrong."""
+    """Initial position of the slider: the model's own cut, otherwise as many rows as are likely wrong."""
     counts = audit.cut_curve()["count"]
     wanted = audit.result.m or audit.n_likely or 1
     return min(range(len(counts)), key=lambda i: abs(counts[i] - wanted))

@@ -46,7 +46,7 @@ class Review:
     expected : float
         How many of these the audit had expected to be wrong.
     shift : float
-        What is added to the log odds of being wrong of all rows that are not decided.
+        Added to the log odds of being wrong of all rows without a decision.
     """
 
     decided: dict[int, Decision]
@@ -86,14 +86,14 @@ def match(decisions: Decisions, source: Any, target: Target, n_rows: int) -> Rev
     source : Source or Held
         The table.
     target : Target
-        What is judged in it.
+        The target of the table.
     n_rows : int
         How many rows it has.
 
     Raises
     ------
     UserError
-        Where the decisions are about another target, or none of their rows is in the table.
+        If the decisions are about another target, or none of their rows is in the table.
     """
     if decisions.target != target.columns:
         raise UserError(
@@ -125,7 +125,7 @@ def match(decisions: Decisions, source: Any, target: Target, n_rows: int) -> Rev
 
 
 def _candidates(made: list[Decision]) -> list[tuple[int, int]]:
-    """Where each row may be: where it was, and where it is when the rows to be dropped are gone. -1 is nowhere."""
+    """The possible places of each row: the original one, and the one after the dropped rows are removed. -1 is none."""
     numbers = np.array([int(one.row) if one.row.isdecimal() and len(one.row) < 18 else 0 for one in made])
     gone = np.sort(numbers[[one.choice == "drop" for one in made]])
     after = numbers - np.searchsorted(gone, numbers)
@@ -188,7 +188,7 @@ def with_decisions(target: Target, review: Review) -> Target:
 
 
 def _coded(target: Target, label: str) -> Any:
-    """The label as y has it; None where the audit does not know it, as for a class that is too rare."""
+    """The label as y has it; None if the audit does not know it, as for a class that is too rare."""
     if target.task == "numbers":
         try:
             return float(label)

@@ -55,7 +55,7 @@ def find_row_problems(
     table : pyarrow.Table
         The columns that are used, without the target; one row per row of `target`.
     target : Target
-        What is to be predicted.
+        The target of the table.
     time : str or None
         The column along which drift is looked for.
     row_numbers : ndarray of int or None
@@ -156,7 +156,8 @@ def beyond(distances: Array, limit: float, gap: float) -> Array:
 def _far_cells(column: Column, tests: int) -> tuple[Array, Array]:
     """Which cells of a column lie far outside: -1 below, 1 above, 0 elsewhere; and the same where they are too many.
 
-    Many far cells are a part of the table, unless they stand together: the second array is for `find_batches`.
+    If many cells are outliers they are part of the distribution, unless they are consecutive: the second array is for
+    `find_batches`.
     """
     values = column.values
     assert values is not None
@@ -176,7 +177,7 @@ def _far_cells(column: Column, tests: int) -> tuple[Array, Array]:
 
 
 def _scales(values: Array, known: Array) -> list[tuple[Array, Array, float]]:
-    """The values as they are where they do not spread over decades, and the logarithms of those above zero.
+    """The values themselves if they do not span decades, and the logarithms of those above zero.
 
     With each comes the heaviest tail to allow for: logarithms of heavy tails are no heavier than an exponential one.
     """
@@ -354,7 +355,7 @@ def _far_rows(residuals: Array, tests: int) -> Array:
 
 
 def _moved_by_one(numeric: list[Column], size: Array, inverse: Array, jobs: int) -> Array:
-    """Rows that fit much better when their numbers move by one column: 1 to the right, -1 to the left, else 0."""
+    """Rows that fit much better if their numbers move by one column: 1 to the right, -1 to the left, otherwise 0."""
     n, p = len(size), len(inverse)
     moved = np.zeros(n, dtype=np.int8)
     if p < 3:
@@ -385,7 +386,7 @@ def _score_on(grid: Array, values: Array) -> Array:
     scores = np.zeros(len(values), dtype=np.float32)
     if not len(grid):
         return scores
-    # A value has the score of its place, or where the grid holds it, of the middle of its places there.
+    # The score of a value is that of its place or, if the grid contains it, of the middle of its places there.
     places = _places_in(grid, values)
     steps, repeats = np.arange(len(grid) + 1), np.searchsorted(grid, grid, "right") - np.arange(len(grid))
     between = ndtri((steps + 0.5) / (len(grid) + 1.0)).astype(np.float32)
@@ -440,7 +441,7 @@ def _far_above(values: Array, tests: int = 1) -> Array:
 def _together(column: Column, i: int, found: tuple[float, float, float], known: Array, row: int) -> RowProblem | None:
     """`found`: the score of the cell, its residual given the other columns, and the precision of that.
 
-    None where the value is among those to expect: ranks between two neighbours of a column may mean nothing.
+    None if the value is among those to expect: ranks between two neighbours of a column may mean nothing.
     """
     score, residual, precision = found
     spread = 1.0 / np.sqrt(precision)
@@ -452,7 +453,7 @@ def _together(column: Column, i: int, found: tuple[float, float, float], known: 
     first, last = (said_value(column, float(known[end])) for end in ends)
     said = column.said(i)
     sentence = (
-        f"{visible(column.name, 60)} is {said} in row {row:,}, where the other columns let expect {first} to {last}: "
-        "these values do not go together"
+        f"{visible(column.name, 60)} is {said} in row {row:,}, but {first} to {last} is expected given the other "
+        "columns: these values do not go together"
     )
     return RowProblem("far", (row,), column.name, said, f"{first} to {last}", sentence, 0.7)

@@ -32,6 +32,7 @@ from ..tables.columns import find_columns, typed
 from ..tables.encode import TableEncoder, as_table
 from ..tables.formats import with_images
 from ..tables.read import Held
+from .by_group import by_group, in_words
 from .classification import study_classification
 from .decisions import Decisions
 from .evidence import SHOWN, SHOWN_COLUMNS, SHOWN_IMAGES, cells_of, gather, image_side, pixels_of
@@ -81,19 +82,19 @@ def audit_table(
 ) -> Audit:
     """Audit a table: find the rows that are probably wrong, and how much better a model is that ignores them.
 
-    An ordinary and a robust (AoRR) linear model are fitted with everything on auto and compared out of fold, and
-    so is every statement about a row.
+    An ordinary and a robust (AoRR) linear model with automatic settings are compared out of fold. All results about
+    single rows are out of fold too.
 
     Parameters
     ----------
     table : pyarrow.Table, data frame or dict of columns
-        Pandas and polars are welcome.
+        A table; pandas and polars data frames are supported.
     target : str or sequence of str
-        The column that is to be predicted, or several columns of 0 and 1; ``"label:*"`` stands for all that match.
+        The column to predict, or several columns of 0 and 1; ``"label:*"`` stands for all that match.
     task : {"auto", "classes", "numbers", "labels"}, default="auto"
-        What the target is; "auto" decides by its values.
+        The kind of target; "auto" decides by its values.
     labels_by : str, optional
-        What stands between the labels of one cell, where a cell holds several.
+        The separator of labels within one cell, if a cell holds several.
     ignore : sequence of str, default=()
         Columns that are left out.
     group : str, optional
@@ -102,34 +103,34 @@ def audit_table(
         A column of dates or numbers: rows are predicted by fits on earlier rows (the first fifth by the second),
         classes by linear fits alone, and columns that drift are reported.
     dates : {"day-first", "month-first"}, optional
-        What 03/04/2025 means, if a column does not show it.
+        The meaning of 03/04/2025, if the values of a column leave it open.
     decimal : {"point", "comma"}, optional
-        What 1,234 means, if a column does not show it.
+        The meaning of 1,234, if the values of a column leave it open.
     models : {"all", "linear", "trees"}, default="all"
         Which kinds of models predict the target; "linear" is the fastest.
     estimator : classifier with predict_proba or str, optional
-        Predicts the labels in the place of the linear models; it gets the encoded columns. A name is that of a
+        Predicts the labels instead of the linear models, from the encoded columns. A name is that of a
         classifier of scikit-learn, such as "RandomForestClassifier", with its default settings.
     pred_probs : array_like of shape (rows, classes) or path of a .npy file, optional
         Ready-made out-of-fold probabilities, in the order of the sorted classes.
     embeddings : array_like of shape (rows, features) or path of a .npy file, optional
-        More columns, for example what a network makes of a text or an image.
+        Further features, for example a network's embeddings of texts or images.
     images : path, optional
-        The folder of the images whose files a column names.
+        The folder of the images that a column names.
     seed : int, default=0
         The same seed gives the same result, whatever the number of jobs.
     jobs : int, optional
-        Parts fitted at a time: one per core by default.
+        Fits that run in parallel: one per core by default.
     calibrate : bool, optional
         Deprecated: it has no effect.
     name : str, default="table"
-        What the table is called on the page and in messages.
+        The name of the table on the page and in messages.
     source : Source, optional
         The file that the table was read from. Its rows count from 1 below the header, so that they can be found in it;
         without it rows are named by the index of a data frame, or counted from 0.
     decisions : Decisions or path, optional
-        What was decided about rows of this table before, or of the table that it was made from by `rankrange apply`:
-        rows that were decided are no suspects, and p(wrong) of the others takes them into account.
+        Earlier decisions about this table, or about the table from which `rankrange apply` made it: decided rows are no
+        longer suspects, and p(wrong) of the others takes the decisions into account.
     check : callable, optional
         Called with the task (one of `TASKS`) before anything is fitted; it may raise an error.
     progress : callable, optional
@@ -140,7 +141,7 @@ def audit_table(
     Returns
     -------
     Audit
-        Everything that was found.
+        The result.
 
     Raises
     ------
@@ -180,6 +181,8 @@ def audit_table(
     plan = replace(plan, **_judged_by(found, models, estimator, pred_probs, n_rows, along_time=plan.forward))
     result, words = _described(*_judged(X, found, plan, progress), found, names)
     result = result if review is None else apply_review(result, found, review)
+    groups = [] if group is None else by_group(table.column(group), result)
+    words = [*words, *in_words(groups, str(group), result.loss_name)]
     progress("looking for other problems of rows")
     looked_at = features if time is None else features.append_column(time, clock.column(0))
     problems = find_row_problems(
@@ -205,6 +208,7 @@ def audit_table(
         image_side=side,
         seconds=perf_counter() - start,
         row_problems=problems,
+        by_group=groups,
         source=held,
         row_names=names,
         review=review,

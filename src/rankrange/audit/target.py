@@ -32,9 +32,9 @@ _NO = {"0", "false", "no", "n", "f"}
 class Target:
     """y for the rows that have one: codes of `names` (classes), floats (numbers), or a mask (rows, labels).
 
-    `rows` are the places in the file of the rows that are kept. `separator` stands between labels of one cell. `given`
-    is y before decisions, where there are some: how many targets are wrong is estimated on it, because those that
-    nobody has looked at are as often wrong as before, however many of the worst were corrected.
+    `rows` are the places in the file of the rows that are kept. `separator` is between labels of one cell. `given` is y
+    before decisions, if there are some: the share of wrong targets is estimated on it, because the rows that nobody has
+    reviewed are as often wrong as before, however many of the worst were corrected.
     """
 
     task: str
@@ -79,7 +79,7 @@ def find_target(
     separator: str | None = None,
     reading: tuple[str | None, str | None] = (None, None),
 ) -> Target:
-    """Find out what is to be learnt.
+    """Determine the learning task.
 
     Parameters
     ----------
@@ -90,9 +90,9 @@ def find_target(
     task : str, default="auto"
         "classes", "numbers" or "labels"; "auto" decides by the values.
     separator : str or None
-        What stands between the labels of one cell.
+        The separator of labels within one cell.
     reading : tuple of str or None
-        How dates and amounts of money are read where that is open: `dates` and `decimal` of `tables.columns.typed`.
+        How ambiguous dates and amounts of money are read: `dates` and `decimal` of `tables.columns.typed`.
 
     Returns
     -------
@@ -102,7 +102,7 @@ def find_target(
     Raises
     ------
     UserError
-        Where nothing can be learnt; the message says what to do.
+        If nothing can be learnt; the message contains the remedy.
     """
     if task not in ("auto", *TASKS):
         raise UserError(f"a task is one of auto, {', '.join(TASKS)}, got {task!r}; leave it out to have it found")
@@ -129,7 +129,7 @@ def find_target(
 
 
 def _many(column: Any) -> bool:
-    """Whether texts have too many values for classes, and no labels between separators: amounts of money, say."""
+    """Whether texts have too many values for classes, and no labels between separators, as amounts of money have."""
     return len(codes_of(column)[1]) > _MOST_CLASSES and _separator_in(column) is None
 
 
@@ -345,7 +345,7 @@ def parts_by_group(column: Any, name: str, target: Target, folds: int, rng: np.r
     name : str
         Of the column.
     target : Target
-        What is to be predicted; each class must be in the fits of all parts.
+        The target; each class must be in the training rows of all folds.
     folds : int
         How many parts there are.
     rng : Generator
@@ -410,7 +410,7 @@ class RowNames:
     Parameters
     ----------
     index : ndarray or None
-        The labels of all rows, where the table has its own.
+        The labels of all rows, if the table has an index.
     first : int
         The number of the first row otherwise: 1 in files, 0 in memory.
     """
@@ -423,7 +423,7 @@ class RowNames:
         return place + self.first if self.index is None else self.index[place]
 
     def place(self, name: Any, n_rows: int) -> int:
-        """The place of the row of that name; an error where there is none, or more than one."""
+        """The place of the row of that name; an error if there is none, or more than one."""
         if self.index is None:
             place = int(name) - self.first if isinstance(name, int | np.integer) else -1
             fits = [place] if 0 <= place < n_rows else []
@@ -439,7 +439,7 @@ class RowNames:
         return int(fits[0])
 
     def numbers(self, rows: Array) -> Array:
-        """The rows' names where these are whole numbers, else their numbers from 0."""
+        """The rows' names if these are integers, otherwise their numbers from 0."""
         if self.index is not None and self.index.dtype.kind in "iu":
             return self.index[rows]
         return rows + self.first

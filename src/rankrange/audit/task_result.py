@@ -29,7 +29,7 @@ class Interval:
         return cls(mean, mean - _NORMAL * error, mean + _NORMAL * error)
 
     def without(self, share: float) -> Interval:
-        """What is left of a share of wrong targets when so many of them were corrected."""
+        """The remaining share of wrong targets after so many of them were corrected."""
         return Interval(*(max(0.0, end - share) for end in (self.value, self.low, self.high)))
 
     def within(self, low: float, high: float) -> Interval:
@@ -140,7 +140,7 @@ def facts_of(model: Any, fold_m: list[int]) -> dict[str, Any]:
 
 
 def blinded(result: TaskResult, chance: float, measure: Measure, judges: Interval | None = None) -> TaskResult:
-    """Take the suspects out of a result where no model predicts better than chance.
+    """Remove the suspects from a result if no model predicts better than chance.
 
     There every row would look wrong.
 
@@ -160,7 +160,7 @@ def blinded(result: TaskResult, chance: float, measure: Measure, judges: Interva
         return result
     best = max(scores, key=lambda score: score.value)
     value, low, high, by_chance = (f"{100 * v:.0f}%" for v in (best.value, best.low, best.high, chance))
-    shares = f"{value}, {low} to {high}, where chance gives {by_chance}"
+    shares = f"{value}, {low} to {high}, against {by_chance} by chance"
     return replace(
         result,
         blind=f"the other columns do not predict the target better than chance ({measure.name}: {shares})",

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
+from typing import Any
 
+from ..pages.text import visible
 from .entry import add_file, add_file_options
 
 HELP = "carry out decisions about the rows of a table"
 DESCRIPTION = """\
-Carry out what was decided about the rows of a table on the page of an audit: relabel rows, drop rows, keep the others.
+Carry out what was decided about the rows of a table, on the page of an audit, in Label Studio or in Argilla: relabel
+rows, drop rows, keep the others.
 
 Each decision is compared with its row first: where the table has changed since, or has no such label, nothing is
 written. FILE is only read. In CSV, rows about which nothing was decided keep their bytes.
@@ -17,6 +21,8 @@ EPILOG = """\
 examples:
   rankrange audit patients.csv --target diagnosis --report report.html   (decide on the page, download decisions.csv)
   rankrange apply patients.csv decisions.csv --out fixed.csv
+  rankrange apply patients.csv label-studio-export.json --out fixed.csv
+  rankrange apply patients.csv --decisions anna.csv ben.csv --conflicts conflicts.csv --out fixed.csv
   rankrange audit fixed.csv --target diagnosis --decisions decisions.csv --report report.html
 
 exit codes: 0 done, 2 bad input, 130 interrupted. The output appears whole or not at all.
@@ -26,7 +32,22 @@ exit codes: 0 done, 2 bad input, 130 interrupted. The output appears whole or no
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `rankrange apply`."""
     add_file(parser, "file", metavar="FILE", help="the table that was audited")
-    add_file(parser, "decisions", metavar="DECISIONS", help="the CSV that the page of the audit gave")
+    add_file(
+        parser,
+        "reviews",
+        metavar="DECISIONS",
+        nargs="*",
+        help="the CSV that the page of the audit gave, or an export of Label Studio or Argilla (.json)",
+    )
+    add_file(
+        parser,
+        "--decisions",
+        metavar="FILE",
+        nargs="+",
+        default=[],
+        help="the decisions of several reviewers: the majority counts, and rows without one stay as they are",
+    )
+    add_file(parser, "--conflicts", metavar="CSV", help="the rows about which reviewers differ, to be decided again")
     add_file(
         parser,
         "--out",
@@ -45,17 +66,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the decisions, say what was done, and return the exit code."""
     from ..audit.applying import changes_of, fixed_contents
-    from ..audit.decisions import read_decisions
+    from ..audit.exchange import read_reviews
+    from ..audit.reviewers import merge_decisions
+    from ..errors import UserError
     from ..tables.read import open_table
     from ..tables.write import check_places, write_whole
 
-    inputs = {"the file that is read": arguments.file, "the decisions": arguments.decisions}
-    check_places({"--out": arguments.out}, inputs)
-    decisions = read_decisions(arguments.decisions)
+    reviews = [*arguments.reviews, *arguments.decisions]
+    if not reviews:
+        raise UserError("apply needs decisions, got none; give the file that the page of the audit gave")
+    names = ["the decisions"] + [f"decisions {i}" for i in range(2, len(reviews) + 1)]
+    outputs = {"--out": arguments.out, "--conflicts": arguments.conflicts}
+    outputs = {option: path for option, path in outputs.items() if path is not None}
+    check_places(outputs, {"the file that is read": arguments.file, **dict(zip(names, reviews, strict=True))})
+    merged = merge_decisions(read_reviews(reviews))
     how = {"delimiter": arguments.delimiter, "encoding": arguments.encoding, "sheet": arguments.sheet}
     source = open_table(arguments.file, **how)
-    changes = changes_of(decisions, source, new_labels=arguments.new_labels)
-    write_whole({arguments.out: fixed_contents(source, changes, arguments.out)})
+    changes = changes_of(merged.decisions, source, new_labels=arguments.new_labels)
+    files: dict[Path, Any] = {arguments.out: fixed_contents(source, changes, arguments.out)}
+    if arguments.conflicts is not None:
+        files[arguments.conflicts] = merged.conflicts_csv()
+    write_whole(files)
     if not arguments.quiet:
+        for sentence in merged.in_words():
+            print(visible(sentence))
         print(f"{changes.in_words()}: {arguments.out}")
     return 0

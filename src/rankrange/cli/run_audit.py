@@ -19,8 +19,8 @@ DESCRIPTION = """\
 Find the rows of a table whose target is probably wrong, and see how much better a model is that ignores them.
 
 An ordinary and a robust (AoRR) linear model are fitted with everything on auto and compared on rows that neither has
-seen; every prediction is out of fold. FILE is CSV, JSON, Excel, Parquet, Arrow or ORC;
-- is standard input. It is only read.
+seen; every prediction is out of fold. FILE is CSV, JSON, Excel, Parquet, Arrow, ORC or a folder that Hugging Face
+datasets saved; - is standard input. It is only read.
 """
 EPILOG = """\
 examples:
@@ -30,6 +30,7 @@ examples:
   rankrange audit songs.csv --target happy --target calm --target sad
   rankrange audit visits.csv --target outcome --group patient --dates day-first
   rankrange audit 2024.csv 2025.csv --target 'label:*' --models linear
+  rankrange audit patients.csv --target diagnosis --export label-studio=tasks.json
   rankrange audit films.csv --target genres --labels-by '|' --json > films.json
 
 exit codes: 0 done, 2 bad input, 130 interrupted. Outputs appear whole or not at all.
@@ -43,7 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "file",
         metavar="FILE",
         nargs="+",
-        help="the table: CSV, JSON, Excel, Parquet, Arrow, ORC; several with the same columns; - is standard input",
+        help="the table: CSV, JSON, Excel, Parquet, Arrow, ORC, a Hugging Face folder; several with the same "
+        "columns; - is standard input",
     )
     parser.add_argument(
         "--target",
@@ -73,15 +75,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_file(outputs, "--model", metavar="SKOPS", help="the robust model, in a format that loads without running code")
     add_file(outputs, "--problems", metavar="CSV", help="what else is wrong with rows: far outside, repeated")
+    outputs.add_argument(
+        "--export",
+        action="append",
+        type=_export,
+        default=[],
+        metavar="TOOL=FILE",
+        help="all suspects for a review tool: label-studio=tasks.json (and tasks.xml, its labelling configuration) or "
+        "argilla=records.json; `rankrange apply` takes the export of that tool",
+    )
     outputs.add_argument("--json", action="store_true", help="print the findings as JSON instead of tables")
     add_file(
         parser.add_argument_group("what was decided before"),
         "--decisions",
         metavar="CSV",
-        help="decisions from the page of an earlier audit: these rows are no suspects, and the others learn from them",
+        help="decisions from the page of an earlier audit, or an export of a review tool (.json): these rows are no "
+        "suspects, and the others learn from them",
     )
     _add_reading(parser.add_argument_group("how to read the file"))
     _add_running(parser.add_argument_group("how to run"))
+
+
+def _export(text: str) -> tuple[str, Path]:
+    """A review tool and the file for it, from the command line."""
+    tool, _, path = text.partition("=")
+    if tool not in ("label-studio", "argilla") or not path.lower().endswith(".json"):
+        raise argparse.ArgumentTypeError(f"must be label-studio=FILE.json or argilla=FILE.json, got {text!r}")
+    return tool, Path(path)
 
 
 def _add_reading(how: Any) -> None:
@@ -141,12 +161,14 @@ def run(arguments: argparse.Namespace) -> int:
     """Audit the file, write what was asked for, print the findings, and return the exit code."""
     outputs, source = _checked(arguments)
     # Imported only now: errors in the file are reported at once.
-    from ..audit.decisions import read_decisions
+    from ..audit.exchange import export_contents, read_reviews
     from ..audit.export import CLEAN_IF, check_relabel, contents_of
     from ..audit.from_file import audit_source, can_be_read_out_of_core
+    from ..audit.reviewers import merge_decisions
     from ..tables.write import write_whole
 
-    decisions = None if arguments.decisions is None else read_decisions(arguments.decisions)
+    reviews = None if arguments.decisions is None else read_reviews([arguments.decisions])
+    decisions = None if reviews is None else merge_decisions(reviews).decisions
     how = {"relabel": arguments.clean_how == "relabel", "clean_if": arguments.clean_if or CLEAN_IF}
     with Progress(quiet=arguments.quiet) as progress:
         options = {
@@ -171,7 +193,11 @@ def run(arguments: argparse.Namespace) -> int:
         audit = audit_source(source, arguments.target, check=check, progress=progress, **options)
         if outputs:
             progress("writing")
-            write_whole(contents_of(audit, source, outputs, **how))
+            exported = {option: path for option, path in outputs.items() if option.startswith("--export")}
+            files = contents_of(audit, source, {key: outputs[key] for key in outputs if key not in exported}, **how)
+            for option, path in exported.items():
+                files.update(export_contents(audit, option.partition(" ")[2], path))
+            write_whole(files)
     if arguments.json:
         json.dump(audit.to_dict(), sys.stdout, ensure_ascii=True, indent=1, allow_nan=False)
         print()
@@ -189,6 +215,10 @@ def _checked(arguments: argparse.Namespace) -> tuple[dict[str, Path], Source]:
 
     places = {f"--{name}": getattr(arguments, name) for name in ("report", "out", "clean", "model", "problems")}
     outputs = {option: path for option, path in places.items() if path is not None}
+    tools = [tool for tool, _ in arguments.export]
+    if len(set(tools)) < len(tools):
+        raise UserError(f"--export names each tool once, got {tools[-1]} again; leave one of them out")
+    outputs.update({f"--export {tool}": path for tool, path in arguments.export})
     read = ["the file that is read"] + [f"file {i} that is read" for i in range(2, len(arguments.file) + 1)]
     inputs = {**dict(zip(read, arguments.file, strict=True)), "the decisions": arguments.decisions}
     check_places(outputs, {name: path for name, path in inputs.items() if path is not None})
@@ -236,6 +266,8 @@ def _written(audit: Audit, outputs: dict[str, Path], how: dict[str, Any]) -> lis
         "--out": f"all {audit.n_listed:,} rows to look at" if audit.n_listed else "no suspects, only the header",
         "--clean": clean_in_words(audit, **how),
         "--model": "the model",
+        "--export label-studio": f"{audit.n_listed:,} tasks for Label Studio, its configuration beside them as .xml",
+        "--export argilla": f"{audit.n_listed:,} records for Argilla, its settings beside them",
         "--problems": f"all {len(audit.row_problems):,} other problems" if audit.row_problems else "no other problems",
     }
     return [(what[option], str(path)) for option, path in outputs.items()]

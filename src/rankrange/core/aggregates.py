@@ -54,7 +54,7 @@ class Aggregate(Protocol):
         Returns
         -------
         Selection
-            Weights, total, and the lower and the upper cut (infinite where the aggregate has none).
+            Weights, total, and the lower and the upper cut (infinite if the aggregate has none).
         """
 
     def take(self, rows: Array) -> Aggregate:
@@ -218,23 +218,23 @@ class WorstGroup:
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class RankWeights:
-    """Any weights by rank: the mean of the losses, the largest first, with the weights that their ranks have.
+    """Weighted mean of the losses with a weight for each rank, rank 1 being the largest loss.
 
     Parameters
     ----------
     weights : str, array_like or callable
         A name: "extremile" (tau), "exponential" (rate), "superquantile" (alphas, weights), "trimmed" (m, k),
         "winsorised" (m, k) or "close-k" (center, width), each with its parameters. Or an array of weights, that of the
-        largest loss first; for another number of rows it is stretched. Or a function of the rank share u in (0, 1),
-        0 being the largest loss, which is integrated over the share of each rank. Weights are finite and >= 0; only
-        their ratios matter.
+        largest loss first; for another number of rows it is stretched to that length. Or a function of the rank share u
+        in (0, 1), 0 being the largest loss, which is integrated over the interval of each rank. Weights are finite and
+        >= 0; only their ratios matter.
     **params
-        The parameters of a name.
+        The parameters of the named weights.
 
     Notes
     -----
-    If no smaller loss weighs more than a larger one the weighted mean is convex, and a fit is certified. Otherwise it
-    is a difference of two convex functions, and a fit descends to a local minimum. m and k play no part.
+    If no smaller loss has a larger weight than a larger loss, the weighted mean is convex, and a fit is certified.
+    Otherwise it is a difference of two convex functions, and a fit descends to a local minimum. m and k are not used.
 
     Examples
     --------
@@ -259,7 +259,8 @@ class RankWeights:
 
     def __repr__(self) -> str:
         weights, params = self.given
-        return f"RankWeights({', '.join([repr(weights), *(f'{name}={value!r}' for name, value in params.items())])})"
+        shown = np.array2string(np.asarray(weights), threshold=10) if isinstance(weights, np.ndarray) else repr(weights)
+        return f"RankWeights({', '.join([shown, *(f'{name}={value!r}' for name, value in params.items())])})"
 
     @property
     def convex(self) -> bool:

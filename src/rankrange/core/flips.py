@@ -42,7 +42,7 @@ _IN_FRONT = 1e-9
 
 @dataclass(frozen=True)
 class WrongLabels:
-    """What the model of wrong labels says of a set of rows.
+    """The flip model fitted to a set of rows.
 
     Attributes
     ----------
@@ -59,7 +59,8 @@ class WrongLabels:
     expected : ndarray of shape (n, classes)
         The probability of each label, given the scores alone.
     slope, shift : float and ndarray of shape (classes,)
-        The true class is drawn from softmax(slope * scores + shift); with `transition` they judge other rows too.
+        The true class is drawn from softmax(slope * scores + shift); with `transition` this gives the posterior of
+        other rows too.
     """
 
     rate: float
@@ -126,7 +127,7 @@ def wrong_labels(scores: Array, codes: Array, mass: Array | None = None, *, prio
 def transition_of(P: Array, codes: Array, wrong: Array, mass: Array) -> Array:
     """(true, given): how often rows of each class have each label, where `wrong` is how likely each label is wrong.
 
-    P (n, classes) says which class a wrong label stands for.
+    P (n, classes) is the probability of each true class of a wrong label.
     """
     rows, K = np.arange(len(codes)), P.shape[1]
     instead = P.copy()
@@ -186,7 +187,7 @@ def normed(Z: Array) -> tuple[Array, float]:
 
 
 def coarse(Z: Array, codes: Array, share: Array, slices: int = _SLICES) -> tuple[Array, Array, Array]:
-    """Fewer rows to fit: with two classes the mean score of each of many slices of each class, else evenly spaced ones.
+    """Fewer rows to fit: with two classes the mean scores of many slices of each class, otherwise evenly spaced rows.
 
     Nothing is lost that the fit would notice: it has a handful of parameters.
     """
@@ -237,7 +238,7 @@ class _Model:
     """Parameters: log a; b (K); how often the labels of each class are wrong (K); and to which class they go (K, K).
 
     A label is right more often than it is any one wrong class, or the classes could be renamed. A weak prior holds the
-    rates of the classes together: a few odd rows shall not make all labels of one class suspect.
+    rates of the classes together: a few unusual rows should not make all labels of one class suspect.
     """
 
     def __init__(self, Z: Array, codes: Array, prior: float = 0.0) -> None:

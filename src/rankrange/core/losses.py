@@ -7,7 +7,7 @@ Conventions:
   derivative is one of its subgradients, for tied maxima the mean of the tied ones.
 - Exact solvers need more, and ask for it by name when they are built (`needs`): see `Smooth`, `SmoothOfClasses` and
   `PiecewiseLinear`.
-- A loss is convex in z; one that is not says `convex = False`.
+- A loss is convex in z; one that is not has `convex = False`.
 - Logarithms are natural; the paper's base-2 logistic loss is this one divided by log(2).
 
 A new loss is one class and one entry in `LOSSES`; the contract tests run over the table.
@@ -38,7 +38,7 @@ class Loss(Protocol):
 
 @runtime_checkable
 class Smooth(Loss, Protocol):
-    """A loss of one score that bends: `curvature` is its second derivative in z, 0 where it is straight."""
+    """A loss of one score that bends: `curvature` is its second derivative in z, 0 if it is straight."""
 
     def curvature(self, y: Array, z: Array) -> Array:
         """The second derivative of each loss in its score (n,)."""
@@ -59,7 +59,7 @@ class SmoothOfClasses(Loss, Protocol):
 class PiecewiseLinear(Loss, Protocol):
     """A loss that is max(0, its margins), or the absolute value of its one margin where `signed_margins` is True.
 
-    With one score per class `margins_change` says what a change of the scores does to the margins.
+    With one score per class `margins_change` is the change of the margins for a change of the scores.
     """
 
     def margins(self, y: Array, z: Array) -> Array:
@@ -84,7 +84,7 @@ def needs(loss: Loss, n_outputs: int, who: str, remedy: str) -> None:
     n_outputs : int
         Scores per row.
     who, remedy : str
-        Who asks, and what to do instead, for the message.
+        The caller and the remedy, for the message.
     """
     if not is_convex(loss):
         raise TypeError(f"{who} needs a convex loss; {type(loss).__name__} is not convex. {remedy}")

@@ -337,7 +337,7 @@ class Objective(_Problem):
         return self.aggregate.blurred(s, self.m, self.sample_weight)
 
     def tilted(self, W: Array) -> TopSum:
-        """phi_k less the tangent of phi_m at W: the paper's convex sub-problem of DCA. It too lies above F."""
+        """phi_k minus the tangent of phi_m at W: the paper's convex sub-problem of DCA. It too bounds F from above."""
         tangent = np.zeros_like(W)
         if self.m > 0:
             s, slope = self.losses_and_slopes(self.design.scores(W))

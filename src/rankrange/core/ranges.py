@@ -86,20 +86,20 @@ def check_rates(name: str, rates: Any) -> tuple[float, float]:
 class RankedRange:
     """The ranks that are kept of a set of values: m+1 to k, rank 1 being the largest value.
 
-    A range says what to keep before it knows how many values there are. The class methods name the usual ranges: the
-    average, the maximum, the median, the average of the top k, the trimmed mean, and a single rank.
+    A range can be defined before the number of values is known. The class methods give the usual ranges: the average,
+    the maximum, the median, the average of the top k, the trimmed mean, and a single rank.
 
     Parameters
     ----------
     m : int or float, default=0
         How many of the largest values are dropped. An int is a count, a float in [0, 1] a fraction of the values.
     k : int or float, default=1.0
-        The last rank that is kept: `k=1` keeps nothing beyond the largest value, `k=1.0` keeps all.
+        The last rank that is kept: `k=1` keeps only the largest value, `k=1.0` keeps all.
 
     Raises
     ------
     TypeError, ValueError
-        Where m or k is neither a count nor a fraction, or where m is not below k.
+        If m or k is neither a count nor a fraction, or if m is not below k.
 
     Examples
     --------

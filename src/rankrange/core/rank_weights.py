@@ -9,6 +9,8 @@ spectrum majorises. Any other W is a difference of two such.
 
 from __future__ import annotations
 
+import inspect
+import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -177,13 +179,14 @@ NAMES: dict[str, Callable[..., Spectrum | Cumulative]] = {
 
 
 def _check(name: str, value: Any, low: float, high: float, *, closed: bool = False) -> None:
-    if isinstance(value, bool) or not low < value or not (value <= high if closed else value < high):
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not number or not low < value or not (value <= high if closed else value < high):
         raise ValueError(f"{name} must be in ({low:g}, {high:g}{']' if closed else ')'}, got {value!r}")
 
 
 def _check_range(m: float, k: float) -> None:
-    if not 0.0 <= m < k <= 1.0:
-        raise ValueError(f"need rank shares 0 <= m < k <= 1, got m={m!r}, k={k!r}")
+    if not all(isinstance(end, numbers.Real) for end in (m, k)) or not 0.0 <= m < k <= 1.0:
+        raise ValueError(f"need rank shares 0 <= m < k <= 1, got m={m!r}, k={k!r}; divide counts by the number of rows")
 
 
 # ---- from what users give --------------------------------------------------------------------------------------------
@@ -194,10 +197,11 @@ def spectrum_source(weights: Any, params: dict[str, Any]) -> Spectrum | Cumulati
     if isinstance(weights, str):
         if weights not in NAMES:
             raise ValueError(f"weights must be one of {', '.join(map(repr, NAMES))}, got {weights!r}")
-        try:
-            return NAMES[weights](**params)
-        except TypeError as error:
-            raise TypeError(f"the weights {weights!r} do not take {sorted(params)}: {error}") from error
+        known = list(inspect.signature(NAMES[weights]).parameters)
+        unknown = [name for name in params if name not in known]
+        if unknown:
+            raise TypeError(f"the weights {weights!r} take {', '.join(known)}, got {', '.join(unknown)}")
+        return NAMES[weights](**params)
     if params:
         raise TypeError(f"parameters go with named weights, got {sorted(params)} beside {type(weights).__name__}")
     return _of_function(weights) if callable(weights) else _of_array(weights)

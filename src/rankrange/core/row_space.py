@@ -53,7 +53,7 @@ class RowSpace:
 
 
 def spanned(X: Any) -> Any:
-    """X in coordinates of the span of its rows where there are fewer rows than columns, else X itself.
+    """X in coordinates of the span of its rows if there are fewer rows than columns, otherwise X itself.
 
     For fits with a squared penalty of which only scores of these rows are asked.
     """

@@ -38,16 +38,16 @@ def ranked_range(
         Losses or any other real numbers; all of them finite.
     m : int, float, RankedRange or ThresholdRange
         How many of the largest values to drop. An int is a count, a float in [0, 1] a fraction of the values. A range
-        object says what to keep on its own, without k.
+        object defines both m and k; k is then left out.
     k : int or float, optional
         The last rank to keep, as a count or a fraction: `k=1` is the largest value alone, `k=1.0` all values.
     axis : int or None, default=-1
         The axis along which values are ranked; None ranks the flattened array.
     reduction : {"mean", "sum"}, default="mean"
-        What to return of the kept values.
+        The statistic of the kept values.
     sample_weight : array_like, optional
         One weight per position along the axis, or one per value. A weight is a repetition: weight 2 equals the value
-        twice, so that ranks become mass and a cut may fall inside a value. The mean is over the mass k - m.
+        twice, so ranks become cumulative weights and a cut may fall inside a value. The mean is over the weight k - m.
 
     Returns
     -------
@@ -58,7 +58,7 @@ def ranked_range(
     Raises
     ------
     ValueError
-        Unless 0 <= m < k <= n, or where a value is NaN or infinite.
+        Unless 0 <= m < k <= n, or if a value is NaN or infinite.
 
     Examples
     --------
@@ -101,15 +101,15 @@ def range_weights(
 ) -> NDArray[Any]:
     """Weight of each value in the sum of the ranks m+1 to k.
 
-    The weights are the derivative of `ranked_range(..., reduction="sum")`. Where values tie at a cut they are a
-    subgradient of the sum of the k largest less one of the sum of the m largest.
+    The weights are the derivative of `ranked_range(..., reduction="sum")`. If values tie at a cut they are the
+    difference of a subgradient of the sum of the k largest and one of the sum of the m largest.
 
     Parameters
     ----------
     values : array_like
         Losses, ranked along `axis` from the largest (rank 1) to the smallest.
     m : int, float, RankedRange or ThresholdRange
-        Ranks to drop: a count, a fraction in [0, 1], or a range that says what to keep on its own.
+        Ranks to drop: a count, a fraction in [0, 1], or a range object that defines both m and k.
     k : int or float, optional
         The last rank to keep, as a count or a fraction.
     axis : int or None, default=-1
@@ -120,8 +120,8 @@ def range_weights(
     Returns
     -------
     ndarray of the shape of `values`
-        Weights in [0, 1] that sum to k - m. Values tied at a cut share what is left of it equally. With `sample_weight`
-        they lie in [0, sample_weight] and sum to the mass k - m.
+        Weights in [0, 1] that sum to k - m. Values tied at a cut share the remaining weight equally. With
+        `sample_weight` they lie in [0, sample_weight] and sum to k - m.
 
     Examples
     --------
@@ -152,14 +152,14 @@ def thresholds(
     axis : int or None, default=-1
         Values are ranked along this axis; None ranks the flattened array.
     sample_weight : array_like, optional
-        How often each position along the axis, or each value, counts.
+        Weights, one per position along the axis or one per value; weight 2 equals the value twice.
 
     Returns
     -------
     lam : float or ndarray
         The lower cut, the smallest value that is kept.
     lam_hat : float or ndarray
-        The upper cut, the smallest value that is dropped from above; infinite where m = 0.
+        The upper cut, the smallest value that is dropped from above; infinite if m = 0.
 
     Examples
     --------

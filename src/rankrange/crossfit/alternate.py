@@ -1,4 +1,4 @@
-"""The ranked range for a model that knows no gradient: rank the out-of-fold losses, fit on the ranks m+1..k, repeat."""
+"""The ranked range for any model: rank the out-of-fold losses, fit to the ranks m+1..k, repeat."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ..core.select import ranked_range
 from .folds import Report, silent
 from .models import FittedFolds
 
-# The value must fall by this share, or the alternation has ended.
+# The value must decrease by this share; otherwise the alternation ends.
 _LEAST_FALL = 1e-4
 
 
 @dataclass(frozen=True)
 class Alternation:
-    """How it ended: `last` was fitted without `dropped`, the m rows of largest `losses`, and `easy`, beyond rank k.
+    """The result: `last` was fitted without `dropped`, the m rows of largest `losses`, and `easy`, beyond rank k.
 
-    `values` holds the ranked range of the out-of-fold losses in each round, falling but for perhaps the last.
+    `values` holds the ranked range of the out-of-fold losses in each round, decreasing except perhaps for the last.
     """
 
     losses: Array
@@ -39,9 +39,9 @@ def alternate(
     rounds: int,
     report: Report = silent,
 ) -> Alternation:
-    """Fit on all rows, then again and again on the ranks m+1..k of the losses that the fits before gave.
+    """Fit to all rows, then repeatedly to the ranks m+1..k of the out-of-fold losses of the last fits.
 
-    Each round must lower the ranked range of the out-of-fold losses, or it is the last. The rows that are dropped are
+    Each round must lower the ranked range of the out-of-fold losses; otherwise it is the last. The dropped rows are
     those of the last round that did, and the models of the round after it were fitted without them.
     """
     last = fit(np.ones(len(mass), dtype=bool))
@@ -65,7 +65,7 @@ def alternate(
 def by_rank(losses: Array, known: Array, m: float, k: float, mass: Array) -> tuple[Array, Array]:
     """Masks of the rows of rank 1..m, and of those beyond rank k; of rows tied at a cut the first are ranked first.
 
-    A row of weight w takes w ranks, and belongs where its middle falls. Rows of unknown loss are in neither.
+    A row of weight w takes w ranks, and its middle decides. Rows of unknown loss are in neither.
     """
     rows = np.flatnonzero(known)
     rows = rows[np.argsort(-losses[rows], kind="stable")]

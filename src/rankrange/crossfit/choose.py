@@ -55,7 +55,7 @@ class Choice:
     m : float
         A mass, or a count where the masses are counts.
     start : ndarray or None
-        A fit at that m from which to go on; None where nothing is cut.
+        A fit at that m from which to go on; None if nothing is cut.
     table : dict of ndarray
         One entry per fit that was compared.
     reason : str
@@ -63,7 +63,7 @@ class Choice:
     noise : tuple of float
         The estimated share of wrong labels, or of outliers, with its interval. It is not m, which is what trains best.
     k, C : float or None
-        None where they stay what they were.
+        None if they stay what they were.
     """
 
     m: float
@@ -387,7 +387,7 @@ def outlier_share(residual: Array, mass: Array) -> tuple[float, float, float]:
 
 
 def _right(objective: Objective, strata: Array, parts: list[tuple[Array, Array]]) -> list[Array]:
-    """1 where the class is predicted, in units that make the mean over rows the mean over classes."""
+    """1 if the class is predicted, in units that make the mean over rows the mean over classes."""
     mass = np.bincount(strata, weights=objective.mass.astype(np.float64))
     present = mass > 0
     worth = np.divide(mass.sum() / present.sum(), mass, out=np.zeros_like(mass), where=present)

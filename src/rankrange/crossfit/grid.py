@@ -1,8 +1,8 @@
 """Grid search over m, k and C by cross-validation, along paths of m.
 
-`RangeSearchCV` is scikit-learn's GridSearchCV, and gives the same tables and attributes. But the m of a grid that share
-their k, C and other parameters are one piece of work: the largest m is searched from many starts, as in a fit of its
-own, and each smaller one from few, one of them the solution before. `paper_grid` is the grid of the paper.
+`RangeSearchCV` is scikit-learn's GridSearchCV, with the same tables and attributes. But all m of a grid that share
+their k, C and other parameters are one task: the largest m is searched from many starts, as in a fit of its own, and
+each smaller one from few, one of them the previous solution. `paper_grid` is the grid of the paper.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ class RangeSearchCV(GridSearchCV):
     Parameters
     ----------
     estimator : AoRRClassifier, AoRRRegressor or PartialAUCClassifier
-        What is fitted.
+        The model to fit.
     param_grid : dict or list of dict
-        Values to try; each grid must name m if the estimator has it. `paper_grid` makes the paper's. A
+        Values to try; each grid must contain m if the estimator has it. `paper_grid` is the paper's. A
         PartialAUCClassifier, whose ranks are `fpr`, `tpr` and `train_fpr`, is searched without paths.
     scoring, n_jobs, refit, cv, verbose, pre_dispatch, error_score, return_train_score : object
         As in GridSearchCV.
@@ -106,8 +106,8 @@ class RangeSearchCV(GridSearchCV):
         y : array_like of shape (n_samples,)
             Their targets.
         **params
-            As GridSearchCV takes them: `groups` for the folds, others for the estimator's `fit`, or with metadata
-            routing for what asks for them.
+            As in GridSearchCV: `groups` for the folds, others for the estimator's `fit` or, with metadata routing, for
+            the objects that request them.
 
         Returns
         -------
@@ -184,7 +184,7 @@ class _Path(BaseEstimator):
 
     def fit(self, X: Any, y: Any, **params: Any) -> _Path:
         with warnings.catch_warnings():
-            # Candidates may cut a class or stop early; the fit that is kept, the last one, says so itself.
+            # Candidates may cut a class or stop early; the refitted model, the last one, warns itself.
             warnings.simplefilter("ignore", UserWarning)
             self.path_ = self._follow(X, y, params)
         return self

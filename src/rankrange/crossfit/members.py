@@ -1,4 +1,4 @@
-"""The models whose out-of-fold predictions judge labels beside the linear fits, in one table."""
+"""The members of the label-noise ensemble beside the linear fits, in one table."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Any model, fitted on some rows and asked about others: classes or numbers, texts, tables of mixed kinds, weights.
+"""Any model, fitted to some rows and predicting others: classes or numeric targets, texts, mixed tables, weights.
 
-X is only ever sliced by rows: what it may hold is the business of the model.
+X is only ever sliced by rows; the model alone has to understand it.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from ..core.arrays import Array
 from ..errors import UserError
 from .folds import Folds
 
-# Whole weights of up to this many rows in all are written out as repetitions, which any model understands alike; up to
-# the second number for models that take no weights.
+# Integer weights of up to this many rows in all become repetitions, which work with any model; up to the second number
+# for models that take no weights.
 _REPEATED_UP_TO, _REPEATED_AT_MOST = 5000, 1_000_000
 
 
 @dataclass(frozen=True)
 class Task:
-    """What models are fitted to: rows of X, targets y, the classes (None for numbers), weights, further arguments.
+    """The data of a fit: rows of X, targets y, the classes (None for a numeric target), weights, further arguments.
 
-    `mass` is a weight per row, or None; `params` go to the `fit` of each model, those of one value per row in part.
+    `mass` is a weight per row, or None; `params` go to the `fit` of each model, sliced if they have one value per row.
     """
 
     X: Any
@@ -44,7 +44,7 @@ class Task:
 
     @property
     def codes(self) -> Array | None:
-        """The number of its class for each row; None for numbers."""
+        """The class code of each row; None for a numeric target."""
         return None if self.classes is None else np.searchsorted(self.classes, self.y)
 
     @property
@@ -53,7 +53,7 @@ class Task:
         return self.classes is not None and np.array_equal(self.classes, np.arange(len(self.classes)))
 
     def repeated_for(self, model: Any) -> bool:
-        """Whether weights become repetitions of the rows: whole ones, if they are few or the model takes none."""
+        """Whether rows are repeated: integer weights, if they are few or the model takes no weights."""
         if self.mass is None or not (self.mass == np.floor(self.mass)).all():
             return False
         total, few = self.mass.sum(), max(len(self.y), _REPEATED_UP_TO)
@@ -62,7 +62,7 @@ class Task:
 
 @dataclass(frozen=True)
 class FittedFolds:
-    """The fitted models, and what each says of the rows it tests: probabilities (rows, classes), or numbers (rows,)."""
+    """The fitted models, and their predictions of their test rows: probabilities (rows, classes), or values (rows,)."""
 
     models: list[Any]
     parts: list[Array]
@@ -83,9 +83,9 @@ def fit_folds(
     seeds: Any = None,
     n_jobs: int | None = None,
 ) -> FittedFolds:
-    """A copy of the model fitted on the training part of each fold, less the rows that are not kept.
+    """A copy of the model fitted to the training rows of each fold, without the rows that are not kept.
 
-    `seeds` gives each copy its own random state, where the model has one.
+    `seeds` gives each copy its own random state, if the model has one.
     """
     seeds = [None] * len(folds) if seeds is None else seeds
     kept = np.ones(len(task.y), dtype=bool) if keep is None else keep
@@ -102,7 +102,7 @@ def _fit_and_ask(model: Any, task: Task, rows: Array, asked: Array, seed: int | 
 
 
 def fit_rows(model: Any, task: Task, rows: Array, seed: int | None = None, *, keep_states: bool = False) -> Any:
-    """A copy of the model fitted to these rows. Where they are all of one class, one that says so.
+    """A copy of the model fitted to these rows; if they are all of one class, a constant classifier.
 
     `keep_states` leaves random states that the model was given as they are.
     """
@@ -132,7 +132,7 @@ def fit_rows(model: Any, task: Task, rows: Array, seed: int | None = None, *, ke
 class Renumbered:
     """A classifier of rows that lack some of the classes 0..K-1, fitted to 0, 1, ... without gaps.
 
-    XGBoost takes no other labels, and a fold may lack a class through no fault of the user.
+    XGBoost takes no other labels, and a fold may lack a class.
     """
 
     def __init__(self, model: Any, classes: Array) -> None:
@@ -144,12 +144,12 @@ class Renumbered:
 
     @available_if(lambda self: hasattr(self.model, "predict_proba"))
     def predict_proba(self, X: Any) -> Array:
-        """As the model says, in the order of `classes_`."""
+        """The model's prediction, in the order of `classes_`."""
         return np.asarray(self.model.predict_proba(X))
 
     @available_if(lambda self: hasattr(self.model, "decision_function"))
     def decision_function(self, X: Any) -> Array:
-        """As the model says, in the order of `classes_`."""
+        """The model's prediction, in the order of `classes_`."""
         return np.asarray(self.model.decision_function(X))
 
 
@@ -172,7 +172,7 @@ def seeded(model: Any, seed: int | None, keep_states: bool = False) -> Any:
 
 
 def weight_name(model: Any) -> str:
-    """What the model calls the argument of `fit` for the weights of rows; in a pipeline that of its last step."""
+    """The name of the model's `fit` argument for sample weights; in a pipeline that of its last step."""
     if not _takes_weights(model):
         raise ValueError(
             "sample_weight needs a model whose fit takes it, unless the weights are whole and at most "
@@ -188,7 +188,7 @@ def _takes_weights(model: Any) -> bool:
 
 
 def _last_step(model: Any) -> tuple[str, Any]:
-    """The last step of a pipeline, of pipelines in it too, with the prefix of its arguments; the model itself else."""
+    """The last step of a (nested) pipeline with the prefix of its arguments; otherwise the model itself."""
     prefix, inner = "", model
     while hasattr(inner, "steps"):
         name, inner = inner.steps[-1]
@@ -197,7 +197,7 @@ def _last_step(model: Any) -> tuple[str, Any]:
 
 
 def ask(fitted: Any, X: Any, classes: Array | None) -> Array:
-    """What a fitted model says of X: probabilities (n, classes) in the order of `classes`, or numbers (n,)."""
+    """Predictions of a fitted model for X: probabilities (n, classes) in the order of `classes`, or values (n,)."""
     if classes is None:
         return np.asarray(fitted.predict(X), dtype=np.float64).reshape(len_of(X))
     known = fitted.classes_ if hasattr(fitted, "classes_") else classes
@@ -207,7 +207,7 @@ def ask(fitted: Any, X: Any, classes: Array | None) -> Array:
 
 
 def _probabilities(fitted: Any, X: Any, known: Array) -> Array:
-    """From predict_proba; where there is none, from the scores as if they were logits; else from the classes alone."""
+    """From predict_proba, or from the decision function as if it were logits, or from the predicted classes."""
     if hasattr(fitted, "predict_proba"):
         P = np.asarray(fitted.predict_proba(X), dtype=np.float64)
         return P / P.sum(axis=1, keepdims=True)
@@ -218,7 +218,7 @@ def _probabilities(fitted: Any, X: Any, known: Array) -> Array:
 
 
 def by_rows(X: Any) -> Any:
-    """X as it is, if its rows can be taken; sparse ones by rows, and what only turns into an array as one."""
+    """X as it is, if it can be indexed by rows; sparse matrices as CSR, and anything else as an array."""
     if sp.issparse(X):
         return X.tocsr()
     return np.asarray(X) if hasattr(X, "__array__") and not hasattr(X, "shape") else X
@@ -230,12 +230,12 @@ def len_of(X: Any) -> int:
 
 
 def with_targets(task: Task, y: Array) -> Task:
-    """The same rows with other numbers to predict."""
+    """The same rows with another numeric target."""
     return replace(task, y=y, classes=None)
 
 
 def classifier_named(name: str) -> Any:
-    """A classifier of scikit-learn with its default settings. No other code can be named, so that none can be run."""
+    """A classifier of scikit-learn with its default settings. No other class can be named, so no other code can run."""
     from sklearn.utils import all_estimators
 
     kinds = {key: kind for key, kind in all_estimators("classifier") if hasattr(kind, "predict_proba")}

@@ -9,19 +9,19 @@ import scipy.sparse as sp
 
 from ..core.arrays import Array
 
-# Levels of a column that become columns of their own; rarer ones share none.
+# Largest number of levels of a column that become indicator columns; rarer levels get none.
 _MOST_LEVELS = 20
-# Numbers of so many distinct values at most may be codes of levels; columns that a table may grow to by theirs.
+# Numbers with at most so many distinct values may be codes of levels; and the largest number of columns that results.
 _MOST_CODES, _WIDEST, _SHOWN = 6, 500, 100
 # Columns of more distinct texts than this share of the rows are names or free text, and uninformative.
 _FREE_TEXT = 0.5
 
 
 def numeric_view(X: Any) -> Any:
-    """X as a float array without NaN, or a CSR matrix; None where it holds texts or objects of other kinds.
+    """X as a float array without NaN, or a CSR matrix; None if it holds free text or objects of other kinds.
 
-    Missing numbers become the median of their column, with a column that marks them; levels become columns of zeros
-    and ones. Numeric arrays without missing values come back as they are.
+    Missing numbers become the median of their column, with an indicator column; levels become indicator columns.
+    Numeric arrays without missing values are returned as they are.
     """
     if sp.issparse(X):
         X = X.tocsr()
@@ -44,7 +44,7 @@ def numeric_view(X: Any) -> Any:
 def with_levels(X: Any) -> Any:
     """X, and a column for each level of the columns that hold 3 to 6 distinct numbers, which may be codes of levels.
 
-    A sparse X stays as it is, and one that would become too wide.
+    A sparse X is returned as it is, and so is one that would become too wide.
     """
     if sp.issparse(X):
         return X
@@ -79,7 +79,7 @@ def _column(column: Any) -> Array | None:
 
 
 def _numbers(column: Any) -> Array | None:
-    """A column of numbers, its missing values NaN; None where it holds anything else."""
+    """A column of numbers, its missing values NaN; None if it holds anything else."""
     kind = str(getattr(column, "dtype", ""))
     if kind.startswith("category"):
         return None

@@ -1,9 +1,9 @@
 """Outliers of a numeric target: out-of-fold residuals in units of a local scale.
 
-The scale is local. The model itself learns how large residuals are (their absolute values, large ones cut back); its
-answers only put the rows into an order, along which the scale is a robust quantile of the residuals nearby, made to
-rise. So noise that grows with a feature or with the target is not taken for outliers, and where the scatter is the
-same everywhere, the scale is too.
+The model itself estimates how large residuals are (their absolute values, clipped). These estimates only order the
+rows; along that order the local scale is a robust quantile of the residuals nearby, made monotone. So noise that grows
+with a feature or with the target is not mistaken for outliers, and if the scatter is the same everywhere, so is the
+scale.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from ..core.arrays import Array
 from .choose import outlier_share
 from .predictions import Side, sides
 
-# The share of residuals that must be small: a half could be fitted exactly where targets repeat.
+# The share of residuals that must be small: with a half, repeated targets could be fitted exactly.
 _MOST = 0.7
-# Rows in each part of the order at least, and parts at most.
+# Smallest number of rows in each bin of the order, and largest number of bins.
 _PART, _PARTS = 40, 20
-# Residuals enter the model of their size cut back to so many robust standard deviations.
+# Residuals are clipped to so many robust standard deviations before their size is modelled.
 _CUT_BACK = 3.0
-# The local scale is at least this part of the overall one.
+# The local scale is at least this fraction of the overall one.
 _LEAST = 0.1
-# Residuals of fewer standard deviations are no errors.
+# Smaller residuals, in standard deviations, are not errors.
 _NEAR = 2.0
-# Rows of one value of a column scatter more than the others where the logarithm of the ratio is so many times its
-# error, which is about this for one row; and at most so many columns are followed.
+# Rows with one value of a column have a larger scatter than the others if the logarithm of the ratio is so many times
+# its standard error, which is about this for one row; and the largest number of such columns.
 _SCATTERS, _ERROR_OF_LOG, _FOLLOWED = 3.5, 1.2, 8
 
 
@@ -38,7 +38,7 @@ _SCATTERS, _ERROR_OF_LOG, _FOLLOWED = 3.5, 1.2, 8
 class Outliers:
     """p_wrong (n,) of each target, the share of outliers with its 95% interval, and the standardised residuals.
 
-    `harm` says whether they harm the fits, so that dropping them pays.
+    `harm`: whether they harm the fits, so that dropping them improves predictions.
     """
 
     p_wrong: Array
@@ -59,16 +59,16 @@ def robust_scale(residual: Array, mass: Array | None = None, share: float = _MOS
 
 
 def _scale_of_part(residual: Array, mass: Array) -> float:
-    """By the 70% or the 50% quantile, whichever gives less: outliers may crowd where a model went astray after them.
+    """By the 70% or the 50% quantile, whichever is smaller: outliers may cluster where they have misled the model.
 
-    Their share of such a part can be above 30%. A median of zero does not identify the scale: targets repeat there.
+    Their share in such a bin can be above 30%. A median of zero does not identify the scale: targets repeat there.
     """
     most, half = robust_scale(residual, mass), robust_scale(residual, mass, 0.5)
     return min(most, half) if half > 0 else most
 
 
 def sizes(residual: Array) -> Array:
-    """Absolute residuals, large ones cut back: what a model of the scatter learns."""
+    """Absolute residuals, clipped: the target of the model of the scatter."""
     size = np.abs(residual)
     limit = _CUT_BACK * robust_scale(residual[np.isfinite(residual)])
     return np.where(np.isfinite(size), np.minimum(size, limit), 0.0)
@@ -89,7 +89,7 @@ def local_scale(residual: Array, expected: Array, mass: Array) -> Array:
 
 @dataclass(frozen=True)
 class Widths:
-    """How much wider residuals scatter where a column of two values has one of them: that a cell is missing, mostly.
+    """How much larger residuals are for one value of a binary column, typically an indicator of a missing cell.
 
     Predictions are less accurate when an informative cell is missing, without the target being wrong.
     """
@@ -99,7 +99,7 @@ class Widths:
 
     @classmethod
     def of(cls, residual: Array, X: Any) -> Widths:
-        """Find the sides one by one, that with the clearest difference first."""
+        """Find the columns one by one, that with the clearest difference first."""
         asked, found = sides(X), cls()
         while asked and len(found.sides) < _FOLLOWED:
             left = residual / found.of_rows(X)
@@ -112,7 +112,7 @@ class Widths:
         return found
 
     def of_rows(self, X: Any) -> Array:
-        """(n,): the width of each row, 1 where it scatters least."""
+        """(n,): the factor of each row, 1 for rows with the smallest scatter."""
         width = np.ones(X.shape[0])
         for side, ratio in zip(self.sides, self.ratios, strict=True):
             width[side.of(X)] *= ratio
@@ -120,7 +120,7 @@ class Widths:
 
 
 def _log_ratio(residual: Array, upper: Array) -> tuple[float, float]:
-    """The logarithm of how much more the rows of one side scatter than the others, and its standard error."""
+    """The log ratio of the scatter of the rows of one value to that of the others, and its standard error."""
     parts = [residual[side] for side in (upper, ~upper)]
     scales = [_scale_of_part(part, np.ones(len(part))) for part in parts]
     error = _ERROR_OF_LOG * float(np.sqrt(sum(1.0 / len(part) for part in parts)))
@@ -130,9 +130,9 @@ def _log_ratio(residual: Array, upper: Array) -> tuple[float, float]:
 def outlier_posterior(residual: Array, expected: Array, mass: Array) -> Outliers:
     """Outliers among the rows whose residual is known (not NaN).
 
-    p_wrong is the share of residuals of about that size that a normal error does not explain; where the share beyond
-    three standard deviations is not above what a normal has by more than its error, no target is called wrong. Nor
-    where it is above 30%: the scale is that of the other 70%, which then are no normal errors either.
+    p_wrong is the share of residuals of about that size that a normal error does not explain. No target is flagged if
+    the share beyond three standard deviations is not significantly above that of a normal, or if it is above 30%: the
+    scale is that of the other 70%, which then are not normal either.
     """
     known = np.isfinite(residual) & np.isfinite(expected) & (mass > 0)
     r, weight = residual[known], mass[known]
@@ -150,11 +150,11 @@ def outlier_posterior(residual: Array, expected: Array, mass: Array) -> Outliers
 
 
 def _beyond_normal(size: Array, mass: Array, right: float) -> Array:
-    """The local share of rows that are more than `right` rows with a normal error explain, rising with the size.
+    """The local share of rows beyond those that `right` rows with a normal error explain, monotone in the size.
 
-    From one size to the next a normal error has so many rows, and there is one: what is left over is the share, made
-    to rise with the size by isotonic regression. Within two standard deviations nothing is an error: residuals that
-    come in lumps there are not normal, but not far either.
+    Between neighbouring sizes a normal error explains a fraction of a row, and there is one row: the excess is the
+    share, made monotone by isotonic regression. Within two standard deviations nothing is an error, even if residuals
+    there are not normal.
     """
     order = np.argsort(-size, kind="stable")
     order = order[size[order] >= _NEAR]

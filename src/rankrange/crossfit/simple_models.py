@@ -1,4 +1,4 @@
-"""Simple out-of-fold models beside any model: linear, nearest rows, kernel ridge, trees with large leaves."""
+"""Simple out-of-fold models beside any model: linear, nearest neighbours, kernel ridge, trees with large leaves."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .numeric import numeric_view, standardised, with_levels
 from .predictions import POOL, label_shares, label_shares_by_fold, linear_predictions
 from .trees import FOREST_ON, all_classes
 
-# No class has a smaller share by a function that is no probability of itself.
+# Lower bound of class shares from regressions, which do not predict probabilities.
 _SHARE = 1e-3
-# Forests of large leaves, which average wrong labels out: trees, on half of the rows each, rows of a leaf of the one
-# and of the other, and columns that are tried at each split: nearly all, or those that count would often be missed.
+# Forests of large leaves, which average wrong labels out: trees, on half of the rows each, minimum leaf sizes of both
+# predictions, and columns tried at each split: nearly all, because informative ones would often be missed otherwise.
 _SMOOTH_TREES, _LEAVES, _COLUMNS = 32, (10, 40), 100
 # Smooth functions: rows that they are made of, widths in units of the median squared distance, and penalties.
 _LANDMARKS, _WIDTHS, _PENALTIES = 150, (0.5, 2.0), (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
@@ -32,11 +32,11 @@ def simple_predictions(
     folds: Folds | None = None,
     mass: Array | None = None,
 ) -> dict[str, Array]:
-    """Out-of-fold probabilities (n, n_classes) of lines, nearest rows, smooth functions and trees.
+    """Out-of-fold probabilities (n, n_classes) of linear models, nearest neighbours, smooth functions and trees.
 
-    There are none if X holds no numbers.
+    There are none if X is not numeric.
 
-    Folds that are given are kept to, by all of them; else each has what suits it.
+    Given folds are used by all of them; otherwise each has the scheme that suits it.
     """
     view, n = numeric_view(X), len(codes)
     if view is None:
@@ -57,27 +57,27 @@ def simple_predictions(
 
 
 def smooth_functions(X: Any, codes: Array, n_classes: int, rng: np.random.Generator, mass: Array | None) -> Array:
-    """Probabilities (n, n_classes) of a ridge regression on bumps around some rows, each row by a fit without it."""
+    """Probabilities (n, n_classes) of a ridge regression on radial basis functions, leave-one-out."""
     P = _smooth(X, np.eye(n_classes)[codes], rng, mass)
     return np.asarray(P / P.sum(axis=1, keepdims=True))
 
 
 def smooth_label_sets(X: Any, Y: Array, rng: np.random.Generator) -> Array:
-    """(n, labels): the same for each label of Y (n, labels) separately: the probability that it is true."""
+    """(n, labels): the probability that each label of Y (n, labels) is true, one regression per label."""
     return np.minimum(_smooth(X, Y.astype(np.float64), rng, None, apart=True), 1.0 - _SHARE)
 
 
 def _smooth(X: Any, Y: Array, rng: np.random.Generator, mass: Array | None, apart: bool = False) -> Array:
-    """What regressions on bumps predict of Y (n, targets), each row by a fit without it, and no less than `_SHARE`.
+    """Leave-one-out predictions of Y (n, targets) by regressions on radial basis functions, at least `_SHARE`.
 
-    Width and penalty are those of least squared error, of all targets together or `apart`. What a fit without the row
-    says follows from the fit of all.
+    Width and penalty are those of least squared error, over all targets together or `apart`. Leave-one-out predictions
+    follow from the fit to all rows.
     """
     worth = np.ones(len(Y)) if mass is None else mass
     some = np.sort(rng.choice(np.flatnonzero(worth > 0), min(_LANDMARKS, int((worth > 0).sum())), replace=False))
     squares = euclidean_distances(X, X[some], squared=True)
     middle = float(np.median(squares)) or 1.0
-    # The fit predicts what differs from the mean of Y over the other rows. It is linear in its targets, so that a
+    # The fit predicts the difference from the mean of Y over the other rows. It is linear in its targets, so a
     # column of ones shows how much of that mean it keeps.
     overall = (worth @ Y - worth[:, None] * Y) / np.maximum(worth.sum() - worth, 1e-300)[:, None]
     targets = np.column_stack([Y, np.ones(len(Y))])
@@ -101,7 +101,7 @@ def _smooth(X: Any, Y: Array, rng: np.random.Generator, mass: Array | None, apar
 
 
 def _whitening(gram: Array) -> Array:
-    """What turns bumps into features whose products are those of the bumps: the inverse root of their Gram matrix."""
+    """The map from basis functions to features with the same inner products: the inverse root of their Gram matrix."""
     values, vectors = np.linalg.eigh(gram)
     kept = values > 1e-6 * values[-1]
     return np.asarray(vectors[:, kept] / np.sqrt(values[kept]))
@@ -112,9 +112,9 @@ def smooth_forests(
 ) -> tuple[Array, ...]:
     """Probabilities (n, n_classes) of extra trees whose leaves hold many rows, out of bag or out of fold.
 
-    Where two labels of five are wrong they still see what is left: each leaf is a vote of ten labels or more, and the
-    trees differ. The second prediction is that of the same trees, where leaves of fewer than forty rows are joined to
-    the branch that they hang from. They are rough, and count little where labels are right.
+    They still work if 40% of the labels are wrong: each leaf is a vote of ten labels or more, and the trees differ. The
+    second prediction is that of the same trees with leaves of fewer than forty rows merged into their parents. They are
+    rough, and get little weight if labels are right.
     """
     rng, n = np.random.default_rng(seed), len(codes)
     usable = np.ones(n, dtype=bool) if mass is None else mass > 0
@@ -139,7 +139,7 @@ def smooth_forests(
 
 
 def _joined_leaves(tree: Any, X: Any) -> list[Array]:
-    """Shares of the classes in the smallest part of the tree around each row that holds enough rows, for each size."""
+    """Class shares in the smallest subtree around each row that holds enough rows, for each size."""
     inner, parent = tree.tree_, np.zeros(tree.tree_.node_count, dtype=np.intp)
     for children in (inner.children_left, inner.children_right):
         parent[children[children >= 0]] = np.flatnonzero(children >= 0)

@@ -14,24 +14,24 @@ from sklearn.tree import DecisionTreeClassifier
 from ..core.arrays import Array
 from .folds import Folds
 
-# Boosting may stop at one of these rounds: early where labels are wrong. If the last is best, a richer kind is asked.
+# Boosting may stop at one of these rounds: early if labels are wrong. If the last is best, a richer model is tried.
 _ROUNDS, _MORE_ROUNDS = (3, 5, 10, 20, 35, 50), (50, 100, 150)
 # Rounds of this size need half as many fits as scikit-learn's of .1 and predict as well; so many leaves do on few rows
 # of two classes, and of more, which have a tree each.
 _STEP, _FEW_LEAVES, _FEWER_LEAVES = 0.2, 15, 8
-# Places among the rounds at which is seen whether more of them are worth it.
+# Indices of the rounds at which it is checked whether more rounds are worthwhile.
 _HALTS = (2, 3)
 # Rows that boosted trees, richer ones, and each tree of a forest are fitted to at most; and rows that settle a stop.
 _BOOSTED_ON, _RICH_ON, FOREST_ON, _STOP_ON = 40_000, 150_000, 5_000, 4_000
 # On fewer rows more rounds and more leaves cost more than they explain.
 _RICH_FROM = 5_000
 _LEAST_GAIN = 0.01
-# Trees of a forest, and the share of the folds that each leaves out and judges.
+# Trees of a forest, and the share of the folds that each leaves out and predicts.
 _TREES, _LEFT_OUT = 60, 0.4
 
 
 def all_classes(fit: Any, P: Array, n_classes: int) -> Array:
-    """P with a column for each class, where the rows of a fit may lack some."""
+    """P with a column for each class, also for classes that the rows of a fit lack."""
     full = np.zeros((len(P), n_classes))
     full[:, fit.classes_] = P
     return full
@@ -39,9 +39,9 @@ def all_classes(fit: Any, P: Array, n_classes: int) -> Array:
 
 @dataclass(frozen=True)
 class TreeSettings:
-    """What was settled on the labels as they are: the round at which boosting stops, and whether it is the richer kind.
+    """Settings chosen on the given labels: the round at which boosting stops, and whether it is the richer model.
 
-    A stop of 0 asks for no boosting; `forest` says whether a forest is asked.
+    A stop of 0 means no boosting; `forest` is whether there is a forest.
     """
 
     stop: int
@@ -54,9 +54,9 @@ def tree_predictions(
 ) -> tuple[dict[str, Array], TreeSettings]:
     """Out-of-fold probabilities (n, n_classes) of boosted trees and of a forest, and the settings of the former.
 
-    Each fit has at most so many rows, and predicts all test rows of its fold. Boosting stops at the round at which the
-    labels left out are most likely: later rounds learn the wrong ones. Where they are still gaining at the last and
-    rows are many, a richer kind takes over, so that what a richer model explains is not flagged.
+    Each fit has a limited number of rows, and predicts all test rows of its fold. Boosting stops at the round at which
+    the held-out labels are most likely: later rounds learn the wrong ones. If they still gain at the last round and
+    there are many rows, a richer model takes over, so that what a richer model explains is not flagged.
 
     Parameters
     ----------
@@ -65,13 +65,13 @@ def tree_predictions(
     codes : ndarray of shape (n,)
         Their labels, 0..n_classes-1.
     n_classes : int
-        How many classes there are.
+        Number of classes.
     folds : Folds
-        Which rows are fitted and which judged.
+        Training and test rows.
     rng : Generator
         Draws samples and seeds.
     settled : TreeSettings, optional
-        The settings of a fit before, to be used again.
+        The settings of an earlier fit, to be reused.
     """
     task = _TreeTask(X, codes, n_classes, folds, int(rng.integers(2**31)))
     if settled is None:
@@ -146,7 +146,7 @@ class _TreeTask:
         return boosted, TreeSettings(boosted.stop)
 
     def boosted(self, rounds: tuple[int, ...], rich: bool) -> Boosted:
-        """Trees up to the best of these rounds; fits go on as long as more rounds make the labels left out likelier."""
+        """Trees up to the best of these rounds; fitting continues while more rounds make held-out labels likelier."""
         leaves = {"max_leaf_nodes": 63, "min_samples_leaf": 10} if rich else {}
         if len(self.codes) < _RICH_FROM:
             leaves = {"max_leaf_nodes": _FEW_LEAVES if self.n_classes == 2 else _FEWER_LEAVES}
@@ -197,12 +197,12 @@ class _TreeTask:
             yield left, tree.fit(X[rows], self.codes[rows])
 
     def log_likelihood(self, P: Array) -> float:
-        """The mean over the rows that are judged."""
+        """The mean over the test rows."""
         known = np.flatnonzero(self.folds.judged)
         return float(np.log(np.maximum(P[known, self.codes[known]], 1e-4)).mean())
 
     def _some_of(self, train: Array, most: int, rng: np.random.Generator | None = None) -> Array:
-        """The rows of a fit; where they are too many, a draw of them."""
+        """The rows of a fit; if there are too many, a sample of them."""
         rows = np.flatnonzero(train)
         if len(rows) <= most:
             return rows

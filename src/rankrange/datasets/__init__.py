@@ -69,7 +69,7 @@ def load(name: str, *, data_home: str | os.PathLike[str] | None = None, download
     Raises
     ------
     DataNotFoundError
-        Where neither the folder nor OpenML has the data; the message says what to do.
+        If neither the folder nor OpenML has the data; the message contains the remedy.
     ValueError
         For an unknown name, or a file that is damaged or another one.
 

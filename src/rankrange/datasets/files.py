@@ -21,7 +21,7 @@ from sklearn.utils import Bunch
 
 
 class DataNotFoundError(FileNotFoundError):
-    """A data set is neither in the folder named nor available from OpenML; the message says what to do."""
+    """A data set is neither in the folder named nor available from OpenML; the message contains the remedy."""
 
 
 def bunch(name: str, data: Any, target: Any, features: Any, labels: Any, source: str, facts: str, **more: Any) -> Bunch:
@@ -65,7 +65,7 @@ class Store:
     download: bool
 
     def find(self, file: str) -> Path | None:
-        """The path of a file in the folder, or None where it is not there."""
+        """The path of a file in the folder, or None if it is not there."""
         path = None if self.folder is None else self.folder / file
         return path if path is not None and path.is_file() else None
 
@@ -103,7 +103,7 @@ class Store:
             raise self.missing(name, files, "", ", or pass download=True to fetch it from OpenML")
         try:
             with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "A network error occurred")  # the error below says it once
+                warnings.filterwarnings("ignore", "A network error occurred")  # the error below reports it once
                 return sklearn.datasets.fetch_openml(
                     data_id=data_id, data_home=self.cache, as_frame=True, parser="pandas", n_retries=1, delay=0.5
                 )

@@ -340,7 +340,12 @@ def rows_on_device(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Device
 
 
 def _device(name: Any) -> torch.device:
-    device = torch.device(name)
+    try:
+        device = torch.device(name)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(
+            f"device must be a device of PyTorch such as 'cuda', 'cuda:1' or 'cpu', got {name!r}"
+        ) from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device={name!r} needs a GPU that PyTorch can use, got none; use device=None on the CPU")
     return device

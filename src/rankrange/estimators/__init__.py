@@ -10,11 +10,14 @@ from .classifier import AoRRClassifier
 from .partial_auc import PartialAUCClassifier
 from .regressor import AoRRRegressor
 from .robust_max import RobustMaxClassifier
+from .sparse_cv import AoRRClassifierCV, AoRRRegressorCV
 from .tkml import TKMLClassifier
 
 __all__ = [
     "AoRRClassifier",
+    "AoRRClassifierCV",
     "AoRRRegressor",
+    "AoRRRegressorCV",
     "LSEPClassifier",
     "LogisticPerLabel",
     "PartialAUCClassifier",

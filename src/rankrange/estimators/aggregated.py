@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from dataclasses import replace
 from typing import Any
 
@@ -30,11 +31,12 @@ def check_aggregate(estimator: Any, groups: Any) -> None:
         )
     if isinstance(aggregate, RankWeights):
         if not (isinstance(estimator.m, str) and estimator.m == "auto") and estimator.m != 0:
-            raise ValueError(f"{aggregate!r} says what each rank counts, got m={estimator.m!r} beside it; leave m out")
+            raise ValueError(f"{aggregate!r} already weights the ranks, got m={estimator.m!r} beside it; leave m out")
     elif groups is None:
         raise ValueError(f"aggregate={aggregate!r} needs the group of each row; pass groups to fit")
-    if not 0.0 < estimator.group_share <= 1.0:
-        raise ValueError(f"group_share must be in (0, 1], a share of the groups, got {estimator.group_share!r}")
+    share = estimator.group_share
+    if isinstance(share, bool) or not isinstance(share, numbers.Real) or not 0.0 < float(share) <= 1.0:
+        raise ValueError(f"group_share must be a number in (0, 1], a share of the groups, got {share!r}")
 
 
 def searched(estimator: Any, objective: Objective, groups: Array | None) -> Objective:

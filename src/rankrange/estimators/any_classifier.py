@@ -20,31 +20,31 @@ from ..label_noise import LabelNoiseModel, LabelNoisePosterior
 from .any_model import Judged, Plan, RankedRangeModel, mass_of_rows
 from .linear import warn_of_lost_class
 
-# Classes of fewer rows lose none: halves hold too few of them to know them by.
+# Classes of fewer rows lose none: half of the rows would hold too few of them to learn from.
 _LEAST_OF_CLASS = 5
-# Of each other class at least so many rows stay, those that are most likely right: a class is never dropped whole.
+# At least so many rows of each other class are kept, the most likely right ones: no class is dropped entirely.
 _LEAST_KEPT = 2
-# Where more than this share of all rows would be dropped none is: nothing would be left to say which labels are wrong.
+# If more than this share of all rows would be dropped, none are: the labels are then too noisy to learn from.
 _MOST_CUT = 0.5
-# Rows, or groups of 25, from which on a quarter of them makes a fit.
+# Rows, or groups of 25, from which on a quarter of them is enough for a fit.
 _LEAST_TO_QUARTER = 600
 
 
 class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
     """Any classifier, trained without the rows whose labels are probably wrong.
 
-    Copies of the model fitted on four fifths of the rows predict the labels of the other fifth; beside them stand a
-    linear fit, one that cuts what seems wrong, the nearest rows, smooth functions and extra trees, where X can be read
-    as numbers. (Where it cannot, copies fitted on a quarter predict the rest.) `LabelNoiseModel` estimates from their
-    predictions how many labels are wrong, class by class, and for each row the probability that its label is wrong.
-    Rows of one half or more are dropped, but never more than half of all rows, nor a whole class, nor rows of a class
-    of fewer than five. The model is fitted again without them.
+    Copies of the model are fitted to four fifths of the rows and predict the labels of the other fifth. If X is
+    numeric, the predictions of simple models are added: a linear fit, a trimmed linear fit, nearest neighbours, smooth
+    functions and extra trees. (If it is not, copies fitted to a quarter of the rows are added.) From these predictions
+    `LabelNoiseModel` estimates how many labels of each class are wrong, and for each row the probability that its label
+    is wrong. Rows with a probability of at least one half are dropped, but never more than half of all rows, never all
+    rows of a class, and never a row of a class of fewer than five. The model is then fitted to the rows that are kept.
 
     Parameters
     ----------
     estimator : classifier, default=HistGradientBoostingClassifier()
         Anything with `fit(X, y)` and one of `predict_proba`, `decision_function` and `predict`: forests, boosting of
-        any package, pipelines, `AoRRClassifier`. X is handed to it as it is. Each fit to a part of the rows has random
+        any package, pipelines, `AoRRClassifier`. X is passed on as it is. Each fit to a subset of the rows has random
         states of its own; the model of all rows keeps those that it was given.
     m : "auto", int or float
         How many rows to drop: an int is a count, a float in [0, 1] a share. "auto" drops those with a probability of at
@@ -52,16 +52,17 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
     k : int or float, default=1.0
         With a given m, the last rank that counts: rows beyond rank k are easy and do not train either.
     refit : "ensemble" or "single"
-        Predict by the mean of the models of the folds (more accurate), or by one model of all rows that are left, at
+        Predict with the mean of the models of the folds (more accurate), or with one model fitted to all kept rows, at
         the speed of the model itself.
     n_repeats : int
-        With a given m, how often the rows are cut into halves (or into `cv` folds). With m="auto", each five repeats
-        are 5 fits of four fifths to judge, and 5 to keep: the same where nothing is dropped, else without the rows that
-        are, and then those that judged count a quarter beside them. Where less than 1% of the rows are dropped, one of
-        all rows is kept beside the latter instead and counts three quarters.
+        With a given m, how often the rows are split into halves (or into `cv` folds). With m="auto", five repeats mean
+        5 fits to four fifths of the rows, whose out-of-fold predictions find the wrong labels, and 5 fits without the
+        dropped rows. The ensemble is the latter with weight 3/4 and the former with weight 1/4. If nothing is dropped,
+        the first 5 fits are used for both. If less than 1% of the rows are dropped, a model of all kept rows has weight
+        3/4 and the latter 5 fits have weight 1/4.
     cv : None, int, splitter, or list of (train, test)
-        None is as described for `n_repeats`. A splitter may leave rows unjudged, as TimeSeriesSplit does; those are
-        never dropped.
+        None is as described for `n_repeats`. A splitter may leave rows without a prediction, as TimeSeriesSplit does;
+        those are never dropped.
     random_state, n_jobs, verbose : object
         As in scikit-learn. The result does not depend on n_jobs.
 
@@ -82,22 +83,22 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         (refit="single")
     temperature_ : float
         m="auto": `predict_proba` raises the probabilities of the models to the power 1 / temperature_ and makes them
-        sum to 1 again, because what is left after a cut looks easier than it is. It is 1 with a given m.
+        sum to 1 again, because trimming makes the remaining rows look easier. It is 1 with a given m.
     classes_, n_features_in_, feature_names_in_
 
     Notes
     -----
-    A given m alternates: the out-of-fold losses of all rows are ranked; the model is fitted on
-    the ranks m+1..k; its out-of-fold losses are ranked again. This goes on while the ranked range of these losses
-    falls, for five rounds at most. Guaranteed are: the values in `tuning_` fall up to perhaps the last; `dropped_` are
-    exactly the m rows of largest `losses_` (of tied rows the first); the models that predict were fitted without them.
-    It is not guaranteed that the value is the least possible one, nor a stationary one: the model minimises its own
-    objective, on some rows, and not the ranked range.
+    A given m alternates: the out-of-fold losses of all rows are ranked; the model is fitted to the ranks m+1..k; its
+    out-of-fold losses are ranked again. This continues while the ranked range of these losses decreases, for at most
+    five rounds. It is guaranteed that the values in `tuning_` decrease, except perhaps the last one; that `dropped_`
+    are exactly the m rows of largest `losses_` (of tied rows the first); and that the models of the ensemble were
+    fitted without them. It is not guaranteed that the value is a minimum or a stationary point: the model minimises its
+    own objective on the kept rows, not the ranked range.
 
-    A whole weight is repetition: weight 2 is the row twice, both in the same fold. Whole weights are written out (up to
-    5,000 rows in all, or up to a million for a model whose `fit` takes no sample_weight). Other weights are handed to
-    the model, whose `fit` must take them. They are relative: with m="auto" multiplying all by a constant changes
-    nothing, because the model gets them scaled to average one.
+    An integer weight is repetition: weight 2 is the row twice, both in the same fold. Rows with integer weights are
+    repeated (up to 5,000 rows in all, or up to a million for a model whose `fit` takes no sample_weight). Other weights
+    are passed to the model, whose `fit` must take them. They are relative: with m="auto" multiplying all by a constant
+    changes nothing, because the model gets them scaled to average one.
 
     Examples
     --------
@@ -145,7 +146,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         folds = None if plan.free else plan.folds
         simple = simple_predictions(task.X, codes, n_classes, plan.rng, folds, weight)
         fits = {name: self._cross_fit(task, part) for name, part in self._judges(task, plan, not simple).items()}
-        self._report(f"{sum(len(fit.models) for fit in fits.values())} fits judged the rows")
+        self._report(f"{sum(len(fit.models) for fit in fits.values())} fits made out-of-fold predictions")
         predictions = {name: fit.out_of_fold for name, fit in fits.items()} | simple
         found: LabelNoisePosterior = LabelNoiseModel().fit(predictions, codes, weight)
         self.tuning_ = {
@@ -159,7 +160,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         return hasattr(self._base(), "predict_proba")
 
     def _calibrate(self, task: Task, predicted: Array, judged: Judged, mass: Array) -> None:
-        """Halfway between two temperatures: that of all labels thought wrong, and of no more than are surely wrong.
+        """The geometric mean of two temperatures: for the estimated share of wrong labels, and for its lower bound.
 
         Rows that were dropped count as well: trimming makes the remaining rows look easier.
         """
@@ -172,9 +173,9 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         self.temperature_ = float(np.sqrt(heats[0] * heats[1]))
 
     def _judges(self, task: Task, plan: Plan, alone: bool) -> dict[str, Plan]:
-        """Fits of four fifths; where they stand alone, quarters too, which overfit wrong labels less.
+        """Fits to four fifths; if there are no simple models, to quarters too, which overfit wrong labels less.
 
-        Without the former, right labels of rare kinds that small parts do not teach would look wrong.
+        Without the larger fits, right labels of rare kinds would look wrong, because a quarter holds too few of them.
         """
         assert task.codes is not None
         if self.cv is not None:

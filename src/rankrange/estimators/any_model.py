@@ -1,7 +1,8 @@
 """What RankedRangeClassifier and RankedRangeRegressor share: the ranked range around any model, without a gradient.
 
-Fits of half of the rows judge the other half, the rows that are probably wrong are cut, and what is left is fitted
-again: bag, judge, cut, bag. How rows are judged is in `label_noise` (classes) and `crossfit.residuals` (numbers).
+Out-of-fold predictions give each row a probability of being wrong, the rows that are probably wrong are dropped, and an
+ensemble is fitted to the others. The probabilities come from `label_noise` (classes) and `crossfit.residuals` (numeric
+targets).
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ _LEAST_ROWS = 20
 # A given m is honoured from this many rows on.
 _LEAST_RANKED = 4
 _ROUNDS = 5
-# Rows, or groups of 25, from which on a half of them makes a fit: boosted trees want 20 rows in a leaf.
+# Rows, or groups of 25, from which on half of them are enough for a fit: boosted trees want 20 rows in a leaf.
 LEAST_TO_HALVE = 200
-# Where no more are dropped there is little noise to average out: larger parts teach more, and all rows most.
+# If no more than this share is dropped there is little noise to average out, so larger training sets are better.
 _FEW = 0.01
-# How much the model of all rows counts there. Half is better for boosted trees, all for forests, which average already.
+# Weight of the model of all rows in that case. Half is best for boosted trees, all for forests, which average already.
 _WHOLE = 0.75
-# How much the models that judged count beside those fitted without the rows that were dropped: some of these rows were
-# hard and not wrong, and probabilities that have never met them are too sure.
+# Weight of the models fitted before rows were dropped, beside those fitted after: some of the dropped rows were hard
+# and not wrong, and models that were never trained on hard rows are overconfident.
 _BEFORE = 0.25
 # What a fit stores under some settings only.
 _STORED = (
@@ -78,30 +79,30 @@ class Plan:
     last_seed: int
     rng: np.random.Generator
     groups: Any = None
-    per_repeat: int = 0  # folds in each repeat, where they were drawn and not given
+    per_repeat: int = 0  # folds in each repeat; 0 if the folds were given
 
     @property
     def free(self) -> bool:
-        """Whether a row may be judged by any other."""
+        """Whether any other row may be used to predict a row."""
         return self.per_repeat > 0 and self.groups is None
 
     def independent(self, n: int) -> int:
-        """How many of n rows say something of their own: all, or 25 for each group."""
+        """The effective number of independent rows among n: all, or 25 for each group."""
         return n if self.groups is None else 25 * len(np.unique(self.groups))
 
     def first(self, repeats: int) -> Plan:
-        """The first so many repeats; all folds where they were given."""
+        """The first `repeats` repeats; all folds if they were given."""
         count = repeats * self.per_repeat or len(self.folds)
         return replace(self, folds=self.folds.first(count), seeds=self.seeds[:count])
 
     def larger(self, task: Task) -> Plan:
-        """Half as many folds, each with four fifths of the rows to learn from."""
+        """Half as many folds, each trained on four fifths of the rows."""
         repeats = max(1, len(self.folds) // 10)
         drawn = draw_folds(len(task.y), self.rng, strata=task.codes, groups=self.groups, n_folds=5, n_repeats=repeats)
         return replace(self, folds=drawn, seeds=self.rng.integers(2**31 - 1, size=len(drawn)).tolist())
 
     def quarters(self, strata: Array, repeats: int) -> Plan:
-        """The other way round: fits of a quarter of the rows judge the other three."""
+        """Training and test rows exchanged: fits to a quarter of the rows predict the other three."""
         drawn = draw_folds(len(strata), self.rng, strata=strata, groups=self.groups, n_folds=4, n_repeats=repeats)
         seeds = self.rng.integers(2**31 - 1, size=len(drawn)).tolist()
         return replace(self, folds=Folds(drawn.test, drawn.train), seeds=seeds)
@@ -133,7 +134,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    # Whether the models that predict are fitted to four fifths of the rows that are left, or to halves of them.
+    # Whether the models of the ensemble are fitted to four fifths of the rows that are kept, or to halves of them.
     _learns_from_fifths = False
 
     def _base(self) -> Any:
@@ -144,7 +145,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         raise NotImplementedError
 
     def _judge(self, task: Task, mass: Array, plan: Plan) -> tuple[Judged, FittedFolds | None]:
-        """Which rows are wrong, and the fits of four fifths."""
+        """The posterior of wrong rows, and the fits to four fifths of the rows."""
         raise NotImplementedError
 
     # ---- fitting
@@ -197,7 +198,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         return routed.pop("sample_weight", None) is not None, routed
 
     def _plan(self, task: Task, groups: Any) -> Plan | None:
-        """None where there are too few rows to judge any by the others."""
+        """None if there are too few rows for out-of-fold predictions."""
         n, rng = len(task.y), np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         if groups is not None:
             check_consistent_length(task.y, groups)
@@ -216,7 +217,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         return fit_folds(self._base(), task, plan.folds, keep=keep, seeds=plan.seeds, n_jobs=self.n_jobs)
 
     def _fit_few(self, task: Task, mass: Array) -> None:
-        """Too few rows to judge any by the others: the model itself, on all of them, or without the m given."""
+        """Too few rows for out-of-fold predictions: the model itself, fitted to all of them; nothing may be dropped."""
         if not isinstance(self.m, str) and self._ranks(mass)[0] > 0:
             raise ValueError(
                 f"dropping rows by their out-of-fold loss needs at least {_LEAST_RANKED} rows, got "
@@ -295,11 +296,11 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         whole: bool = False,
         before: FittedFolds | None = None,
     ) -> None:
-        """Store what predicts: the models of the folds, or one model of all rows that are left.
+        """Store what predicts: the models of the folds, or one model of all rows that are kept.
 
-        `whole` adds that one to the models of the folds, and lets it count most. It keeps the random states that it was
-        given: where nothing is dropped it is the model of the user, to the bit. The models from `before` rows were
-        dropped count a little.
+        `whole` adds the model of all rows to those of the folds, with most of the weight. It keeps the random states
+        that it was given: if nothing is dropped it is the user's model, to the bit. Models fitted `before` rows were
+        dropped get a small weight.
         """
         single = self.refit == "single"
         parts = [] if single or fit is None else list(fit.models)
@@ -325,7 +326,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
     # ---- what scikit-learn asks
 
     def _take(self, X: Any) -> Any:
-        """X as it is, with its number and names of columns noted where it has them."""
+        """X as it is; its number of columns and their names are stored if it has them."""
         X = by_rows(X)
         check_feature_names(self, X, reset=True)
         try:
@@ -368,7 +369,7 @@ def _tags_of(model: Any) -> Any:
 
 
 def mass_of_rows(sample_weight: Any, n: int) -> Array:
-    """The weights of n rows, checked; ones where there are none."""
+    """The weights of n rows, checked; ones if there are none."""
     if sample_weight is None:
         return np.ones(n)
     return np.asarray(check_sample_weight(sample_weight, np.zeros((n, 1)), dtype=np.float64, ensure_non_negative=True))

@@ -17,10 +17,10 @@ from ..crossfit.residuals import outlier_posterior, sizes
 from ..label_noise import LIKELY
 from .any_model import Judged, Plan, RankedRangeModel
 
-# Repeats of the folds in which targets are judged: what comes of it is smoothed, so two are enough.
+# Repeats of the folds for the outlier model: its result is smoothed, so two are enough.
 _REPEATS = 2
-# Where many targets are wrong, fits without the worst of them find more: so often rows are judged again, the second
-# time only where the share of outliers has grown by so much.
+# If many targets are wrong, fits without the worst of them find more: how many further rounds there are, and by how
+# much the share of outliers must have grown for the second of them.
 _AGAIN, _GROWN = 2, 0.02
 # Standard errors by which fits without the outliers must predict the other rows better.
 _BETTER = 2.0
@@ -29,12 +29,13 @@ _BETTER = 2.0
 class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
     """Any regressor, trained without the rows whose targets are probably wrong.
 
-    Copies of the model fitted on one half of the rows predict the other half. Residuals are measured in units of how
-    far rows like it scatter, which the model learns as well, so that noise that grows with the target or with a feature
-    is not taken for errors. Where more residuals are large than a normal error explains, those that it does not explain
-    are dropped; where there are none, nothing is. Then all rows are judged once more, by fits without those, and again
-    where that finds many more. Unless fits without them predict the other rows better, nothing is dropped: rows that a
-    model cannot reach, such as those at the edge of the data for trees, look like outliers and are needed.
+    Copies of the model fitted to one half of the rows predict the other half. Residuals are divided by the expected
+    size of the residuals of similar rows, which the model estimates too, so noise that grows with the target or with a
+    feature is not mistaken for errors. If there are more large residuals than a normal error explains, the excess is
+    dropped; otherwise nothing is. The residuals are then computed again by fits without the dropped rows, and a third
+    time if that finds many more. Finally, nothing is dropped unless the fits without the dropped rows predict the other
+    rows better: rows that a model cannot reach, such as those at the edge of the data for trees, look like outliers but
+    are needed.
 
     Parameters
     ----------
@@ -55,7 +56,7 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
         The share of residuals as large as that of the row which normal noise does not explain.
     noise_estimate_, noise_interval_ : the share of outliers, and its 95% interval
     residuals_ : (n,)
-        The out-of-fold residuals in local robust standard deviations (m="auto"); 0 where a row was not judged.
+        The out-of-fold residuals in local robust standard deviations (m="auto"); 0 for rows without a prediction.
 
     Examples
     --------
@@ -109,7 +110,7 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
         return Judged(found.p_wrong, found.rate, found.interval, found.harm), None
 
     def predict(self, X: Any) -> Array:
-        """The mean of what the models predict."""
+        """The mean of the models' predictions."""
         check_is_fitted(self)
         if self.refit == "single":
             return np.asarray(self.estimator_.predict(X)).ravel()
@@ -117,7 +118,7 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
 
 
 def _better(residual: Array, of_all: Array, mass: Array) -> bool:
-    """Whether residuals of rows with these masses are smaller than those of the fits to all rows, beyond chance."""
+    """Whether residuals of rows with these masses are significantly smaller than those of the fits to all rows."""
     known = np.flatnonzero((mass > 0) & np.isfinite(residual) & np.isfinite(of_all))
     change, weight = np.abs(residual[known]) - np.abs(of_all[known]), mass[known] / mass[known].sum()
     mean = float(weight @ change)

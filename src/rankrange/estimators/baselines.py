@@ -31,7 +31,7 @@ from .weights import canonical_rows
 
 
 class _Baseline(LabelRanker, ABC):
-    """Parameters and `fit`; a kind says what it minimises in `_minimise`."""
+    """Parameters and `fit`; subclasses define the objective in `_minimise`."""
 
     def __init__(
         self,

@@ -31,6 +31,7 @@ from .on_device import (
     where_they_are_fitted,
 )
 from .on_scans import ScoresScans, checked_rows
+from .sparse import follows_a_stream
 from .weights import class_factors, product_of
 
 # Rows among which a temperature is looked for first.
@@ -108,6 +109,10 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         losses is dropped. `RankWeights(...)` weighs losses by rank; m and k are then left out.
     group_share : float, default=0.5
         The share of the groups that "group-cvar" counts, at least one group.
+    l1_ratio : float, default=0.0
+        The share of the l1 penalty: (1 - l1_ratio) / 2 ||coef||^2 + l1_ratio ||coef||_1 is added to C times the kept
+        losses. Above 0 many coefficients are zero (docs/how-to/sparse_models.md). It needs loss="logistic",
+        k=1.0 and numbers for m and C; `AoRRClassifierCV` chooses these. `sparse_coef_` is sparse then.
 
     Attributes
     ----------
@@ -192,6 +197,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         device: Any = None,
         aggregate: Any = None,
         group_share: float = 0.5,
+        l1_ratio: float = 0.0,
     ) -> None:
         super().__init__(
             m,
@@ -211,6 +217,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
             device=device,
             aggregate=aggregate,
             group_share=group_share,
+            l1_ratio=l1_ratio,
         )
         self.class_weight = class_weight
         self.stratify = stratify
@@ -365,7 +372,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
                 "partial_fit follows one pair of cuts for all classes and cannot cut class by class, got "
                 "stratify=True; use fit, or stratify=False"
             )
-        return True
+        return follows_a_stream(self)
 
     @available_if(_follows_a_stream)
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> AoRRClassifier:

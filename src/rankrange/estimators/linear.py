@@ -31,11 +31,12 @@ from ..solvers.multistart import PRODUCTS_FROM
 from .aggregated import GROUPED, aggregated, check_aggregate, cuts_by_group, group_table, searched
 from .on_device import like, on_device, tensor_scores
 from .on_scans import checked_rows
+from .sparse import SparseCoef, check_l1_ratio, fit_sparse
 from .streaming import Stream
 from .weights import as_count, canonical_rows, is_whole, present_rows, product_of, scale_of, unit_of
 
 
-class AoRRLinear(BaseEstimator):
+class AoRRLinear(SparseCoef, BaseEstimator):
     """What classifier and regressor share: their parameters, the fit, and the attributes it leaves."""
 
     lam_hat_: Any
@@ -61,6 +62,7 @@ class AoRRLinear(BaseEstimator):
         device: Any = None,
         aggregate: Any = None,
         group_share: float = 0.5,
+        l1_ratio: float = 0.0,
     ) -> None:
         self.m = m
         self.k = k
@@ -79,6 +81,7 @@ class AoRRLinear(BaseEstimator):
         self.device = device
         self.aggregate = aggregate
         self.group_share = group_share
+        self.l1_ratio = l1_ratio
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the training rows: a saved model holds no data."""
@@ -115,6 +118,7 @@ class AoRRLinear(BaseEstimator):
                 raise ValueError(f"{name} must be an int of at least {least}, got {value!r}")
         if self.solver not in SOLVERS:
             raise ValueError(f"solver must be one of {', '.join(SOLVERS)}, got {self.solver!r}")
+        check_l1_ratio(self)
 
     def _solve(
         self,
@@ -133,6 +137,10 @@ class AoRRLinear(BaseEstimator):
         `groups`, unless the aggregate is about them.
         """
         check_aggregate(self, groups)
+        if self.l1_ratio and np.inf != self.C:  # without a penalty its kind is no matter
+            if clean is not None:
+                raise ValueError("X_val and y_val choose m and k with l1_ratio=0 only; pass m as a number")
+            return fit_sparse(self, X, y, weight, factor, loss, n_outputs, seed_of(self.random_state))
         keep = self._range()
         given_groups = groups
         self._training: Any = (X, y) if weight is None and not sp.issparse(X) else None  # for summaries; never saved
@@ -160,7 +168,8 @@ class AoRRLinear(BaseEstimator):
         objective = aggregated(self, objective, groups)
         self.C_ = objective.C_of_sum
         result = self._run_chosen(objective, start, None if choice is None else choice.start, rng)
-        if choice is not None and clean is None and loses_a_class(objective, result.w, objective.m):
+        lost = choice is not None and clean is None
+        if lost and loses_a_class(searched(self, objective, groups), result.w, objective.m):
             objective = objective.ranked(0, objective.k)
             result = self._run_chosen(objective, start, None, rng)
         if isinstance(self.k, str) and self.k == "adaptive":
@@ -190,7 +199,7 @@ class AoRRLinear(BaseEstimator):
         self.__dict__.pop("groups_", None)
         if self.aggregate not in GROUPED:
             return
-        names, codes = np.unique(column_or_1d(groups), return_inverse=True)
+        names, codes = np.unique(group_names(groups, X), return_inverse=True)
         total = float(X.shape[0] if weight is None else weight.sum())
         design = Design(X, bool(self.fit_intercept))
         objective = Objective(design, y, loss, self.C_ * total, n_outputs, m=0, k=total, sample_weight=weight)
@@ -271,7 +280,7 @@ class AoRRLinear(BaseEstimator):
 
     def _warm(self, design: Design, n_outputs: int) -> Array | None:
         W = np.zeros((n_outputs, design.p))
-        coef = np.atleast_2d(self.coef_)
+        coef = self._dense_coef()
         if coef.shape != (n_outputs, design.d):
             return None
         W[:, : design.d] = coef
@@ -341,7 +350,7 @@ class AoRRLinear(BaseEstimator):
         if on_device(X):
             return like(X, tensor_scores(self, X))
         check_is_fitted(self, "coef_")
-        W = np.atleast_2d(self.coef_).T
+        W = self._dense_coef().T
         return np.concatenate([rows @ W + self.intercept_ for rows in checked_rows(self, X)])
 
     def __sklearn_tags__(self) -> Any:
@@ -375,6 +384,11 @@ def fitted_elsewhere(estimator: AoRRLinear, X: Any, *others: Any) -> bool:
         return False
     if estimator.aggregate is not None:
         raise ValueError(f"aggregate={estimator.aggregate!r} needs arrays in memory, got a scan; read the rows first")
+    if estimator.l1_ratio:
+        raise ValueError(
+            f"l1_ratio={estimator.l1_ratio!r} needs arrays in the host's memory, got a scan or rows on a device; read "
+            "the rows first, or use l1_ratio=0"
+        )
     if any(other is not None for other in others):
         raise TypeError(
             "rows larger than memory hold their target and weights themselves, got y, sample_weight, X_val, y_val or "
@@ -423,9 +437,19 @@ def group_codes(groups: Any, X: Any) -> Array | None:
     """The group of each row of X as a number; None if there are no groups."""
     if groups is None:
         return None
-    groups = column_or_1d(groups)
+    return np.unique(group_names(groups, X), return_inverse=True)[1]
+
+
+def group_names(groups: Any, X: Any) -> Array:
+    """The group of each row of X as it is given, checked: one value per row, none missing."""
+    groups = np.asarray(groups)
+    if groups.ndim != 1:
+        raise ValueError(f"groups must have shape (n_samples,), one value per row, got shape {groups.shape}")
     check_consistent_length(X, groups)
-    return np.unique(groups, return_inverse=True)[1]
+    missing = [value is None or value != value for value in groups.tolist()]
+    if any(missing):
+        raise ValueError(f"groups must not be missing, got {sum(missing)} rows without one; name a group for them")
+    return groups.astype(str) if groups.dtype == object else groups
 
 
 def check_C(C: Any, *, most: float = np.finfo(np.float64).max) -> None:

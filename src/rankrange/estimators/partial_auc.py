@@ -40,32 +40,33 @@ from .weights import unit_of
 
 
 class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
-    """Linear classifier for a range of false positive rates, as screening and fraud detection need it.
+    """Linear classifier for a range of false positive rates, for example in screening and fraud detection.
 
-    It ranks positives above the negatives between two false positive rates: the ranked range over the negatives. C
-    times the sum over the positives of their mean pair loss against these negatives + ||coef||^2 / 2 is minimised,
-    exactly and without a matrix of pairs. A range that starts above 0 leaves out the highest negatives, which may be
-    positives with a wrong label.
+    It ranks positives above the negatives between two false positive rates: the ranked range over the negatives. The
+    objective is C times the sum over the positives of their mean pair loss against these negatives + ||coef||^2 / 2. It
+    is minimised exactly and without a matrix of pairs. A range that starts above 0 leaves out the highest negatives,
+    which may be positives with a wrong label.
 
     Parameters
     ----------
     fpr : pair of float, default=(0.0, 0.05)
-        The wanted range of false positive rates, 0 <= lo < hi <= 1.
+        The range of interest, 0 <= lo < hi <= 1.
     tpr : pair of float, default=(0.0, 1.0)
-        The wanted range of true positive rates. (0.5, 1.0) is about the lower half of the positives (two-way partial
-        AUC); an upper end below 1 leaves out the lowest positives.
+        The true positive rates of interest. (0.5, 1.0) is about the lower half of the positives (two-way partial AUC);
+        an upper end below 1 leaves out the lowest positives.
     train_fpr : "auto" or pair of float, default="auto"
-        The range to train on. "auto" compares the wanted range, wider ones, one with the upper half of the positives
-        alone, and the logistic fit at several C on folds. It takes the logistic fit unless another is better by more
-        than a standard error. A narrow range needs classes that hardly overlap: otherwise all coefficients are 0.
+        The range to train on. "auto" compares by cross-validation the range of interest, wider ranges, one with the
+        upper half of the positives only, and the logistic fit, at several C. The logistic fit is chosen unless another
+        is better by more than a standard error. A narrow range needs classes that hardly overlap: otherwise all
+        coefficients are 0.
     loss : {"squared_hinge", "logistic"}, default="squared_hinge"
-        What a pair costs, as a function of the difference of its scores.
+        The loss of a pair, as a function of the difference of its scores.
     C : float or "auto", default=1.0
         Inverse strength of the penalty. If `train_fpr` is "auto", 0.1 to 10 times this number are tried on up to 20,000
-        rows; "auto" is 1.0 there, and chooses C for a given range.
+        rows, and "auto" is the same as 1.0. For a given range, "auto" chooses C.
     cv : int, splitter or iterable of (train, test), default=5
-        Folds that choose the range and C, the probabilities and the threshold. With an int, rows are dealt out within
-        classes, equal rows into one fold, and more than 20,000 rows are split once.
+        Folds for the choice of the range and C, for the probabilities and for the threshold. With an int, folds are
+        stratified, equal rows are in one fold, and more than 20,000 rows are split only once.
     max_iter : int, default=200
         Budget of steps.
     tol : float, default=1e-6
@@ -84,18 +85,18 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
     n_features_in_ : int
         Number of features.
     threshold_ : float
-        Value of the decision function that negatives exceed at the upper end of `fpr`, by held-out rows.
+        Value of the decision function at the upper end of `fpr`, estimated on held-out rows.
     train_fpr_, train_tpr_ : pair of float
-        The ranges that were trained on; `train_fpr_` is None if it is the logistic fit.
+        The ranges that were trained on; `train_fpr_` is None for the logistic fit.
     C_ : float
         The C that was used.
     slope_ : float
-        Log odds per unit of the decision function, by held-out rows.
+        Log odds per unit of the decision function, estimated on held-out rows.
     objective_ : float
-        The minimum that was found.
+        The value of the objective at the solution.
     certificate_ : float
-        A proved bound on (objective_ - best) / objective_; best is the least of all for ranges that start at 0, and
-        otherwise the least with the same negatives left out.
+        A proved bound on (objective_ - best) / objective_, where best is the global minimum for ranges that start at 0,
+        and otherwise the minimum with the same negatives left out.
     converged_ : bool
         Whether `tol` was reached; `n_iter_` counts the steps.
     tuning_ : dict
@@ -201,7 +202,7 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         )
 
     def _rows(self, X: Any, y: Any, sample_weight: Any) -> tuple[LabelledRows, float, Array]:
-        """Rows with a positive weight, the mass that stands for one row, and which rows these are."""
+        """Rows with a positive weight, the mass of one row, and which rows these are."""
         check_classification_targets(y)
         kind = type_of_target(y, input_name="y")
         if kind not in ("binary",):

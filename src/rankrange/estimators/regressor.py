@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import RegressorMixin
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..compatibility import check_sample_weight
@@ -24,6 +25,7 @@ from .linear import AoRRLinear, check_C, clean_rows, fitted_elsewhere, group_cod
 from .on_device import where_they_are_fitted
 from .on_scans import ScoresScans
 from .robust_line import diagnose, prediction_error, summarise
+from .sparse import follows_a_stream
 
 # Bisquare constants are found between these efficiencies; 0.29 is that of the S-estimate itself.
 _EFFICIENCIES = (0.29, 0.999)
@@ -85,6 +87,10 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         losses is dropped. `RankWeights(...)` weighs losses by rank; m and k are then left out.
     group_share : float, default=0.5
         The share of the groups that "group-cvar" counts, at least one group.
+    l1_ratio : float, default=0.0
+        The share of the l1 penalty: (1 - l1_ratio) / 2 ||coef||^2 + l1_ratio ||coef||_1 is added to C times the kept
+        losses. Above 0 many coefficients are zero (docs/how-to/sparse_models.md). It needs loss="squared" or "huber",
+        k=1.0 and numbers for m and C; `AoRRRegressorCV` chooses these. `sparse_coef_` is sparse then.
 
     Attributes
     ----------
@@ -156,6 +162,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         device: Any = None,
         aggregate: Any = None,
         group_share: float = 0.5,
+        l1_ratio: float = 0.0,
     ) -> None:
         super().__init__(
             m,
@@ -175,6 +182,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
             device=device,
             aggregate=aggregate,
             group_share=group_share,
+            l1_ratio=l1_ratio,
         )
         self.reweight = reweight
         self.efficiency = efficiency
@@ -315,7 +323,8 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
             if self.loss != "squared" or training is None or self.k_ != len(training[1]):
                 raise AttributeError(
                     "scale and standard errors need the training rows of a fit with loss='squared', k=1.0, dense X and "
-                    "no sample_weight; a loaded model does not hold them: call summary() before saving, or fit again"
+                    "no sample_weight; a loaded model, and one fitted on a device, does not hold them: fit in memory, "
+                    "and call summary() before saving"
                 )
             X, y = training
             rows = Rows(X, y, bool(self.fit_intercept), float(self.C_), np.random.default_rng(0))
@@ -434,6 +443,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
             X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         return diagnose(self, X, np.asarray(y, dtype=np.float64))
 
+    @available_if(follows_a_stream)
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> AoRRRegressor:
         """Learn from one more part of a stream; m and k must be fractions, and C is relative to the rows seen so far.
 

@@ -29,7 +29,7 @@ _DENSE_UP_TO = 1 << 26
 
 
 class Targets(NamedTuple):
-    """What `y` says: `true` (n, L) bool, dense or CSR; the names of its columns; "classes" where a row has just one."""
+    """The labels of `y`: `true` (n, L) bool, dense or CSR; its column names; "classes" if rows have just one."""
 
     true: Any
     classes: Array
@@ -123,7 +123,7 @@ def _sparse_indicator(y: Any) -> Any:
     matrix = sp.csr_array(y)
     matrix.sum_duplicates()
     if matrix.ndim != 2 or matrix.shape[1] < 2 or not np.isin(matrix.data, (0, 1)).all():
-        return check_indicator(y, "y")  # says what is wrong
+        return check_indicator(y, "y")  # raises the error
     matrix = matrix.astype(bool)
     matrix.eliminate_zeros()
     return _fitting(matrix)

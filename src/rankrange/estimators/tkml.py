@@ -49,26 +49,26 @@ class TKMLClassifier(LabelRanker):
     top_k : int, default=1
         How many labels are predicted; below the number of labels.
     m : int, float or RankedRange, default=0
-        How many of the largest losses to drop: a count, or a fraction of the rows. A RankedRange stands for m and k.
+        How many of the largest losses to drop: a count, or a fraction of the rows. A RankedRange defines both m and k.
     k : int or float, default=1.0
         The last rank that is kept, as a count or a fraction.
     C : float or "auto", default="auto"
-        Inverse strength of the penalty, as in scikit-learn. "auto" tries 0.001 to 100 and keeps the C whose path does
-        best on the rows held out (`validation`, or a fifth of the rows where that is None).
+        Inverse strength of the penalty, as in scikit-learn. "auto" tries 0.001 to 100 and keeps the C whose path is
+        best on held-out rows (`validation`, or a fifth of the rows if that is None).
     loss : {"two_sided", "paper"}, default="two_sided"
-        "paper" asks that all true labels be in the top_k, also of a row that has more than top_k of them, where it
-        cannot be; "two_sided" asks of such a row that the top_k be true (docs/paper.md, item 10).
+        "paper" requires all true labels to be in the top_k, which is impossible for a row with more than top_k of them;
+        "two_sided" requires of such a row that the top_k are all true (docs/paper.md, item 10).
     fit_intercept : bool, default=True
         Whether each label has an intercept.
     solver : {"auto", "dca", "minmax"}, default="auto"
-        "auto" takes quasi-Newton steps and, where it goes to the end of its path, follows them by the steps of "dca".
-        "dca" fixes which labels of each row are compared and which rows are cut, solves the convex problem that is
-        left to a gap, and looks again; no step raises the objective. "minmax" is the paper's Algorithm 3.
+        "auto" takes quasi-Newton steps and, if it goes to the end of its path, continues with the steps of "dca".
+        "dca" fixes which labels of each row are compared and which rows are cut, solves this convex problem to a gap,
+        and repeats; no step increases the objective. "minmax" is the paper's Algorithm 3.
     validation : float, int or None, default=0.2
-        How to choose where on the solver's path to stop, its start included: a float is the share of the rows held out,
-        an int the number of folds of a cross-validation, None goes to the end of the path. The model is then fitted to
-        all rows with that many steps, and is the mean of the points it came by. The start is left only for a gain in
-        top-k multi-label accuracy that exceeds its standard error.
+        How to choose the number of steps of the solver, 0 included: a float is the share of held-out rows, an int the
+        number of folds of a cross-validation, None runs to the end of the path. The model is then fitted to all rows
+        with that many steps, and its coefficients are the mean over these steps. Steps are taken only if the gain in
+        top-k multi-label accuracy exceeds its standard error.
     max_iter : int, default=200
         Length of the path: quasi-Newton steps, rounds of "dca", or steps of "minmax".
     tol : float, default=1e-3
@@ -76,11 +76,11 @@ class TKMLClassifier(LabelRanker):
     learning_rate : float, default=0.3
         Length of the steps of "minmax".
     batch_size : int or None, default=None
-        Rows in each step of "minmax", None for all; m and k keep their shares of a batch.
+        Rows in each step of "minmax", None for all; m and k are the same shares of a batch.
     ranking : {"stream", "batch"}, default="stream"
-        Whether the thresholds of "minmax" follow the losses of the whole stream of batches or are those of each batch.
+        Whether the thresholds of "minmax" are tracked across batches or computed in each batch.
     random_state : int, RandomState or None, default=None
-        A seed for the rows held out and the batches.
+        A seed for the held-out rows and the batches.
     verbose : int, default=0
         1 prints the steps.
 
@@ -93,17 +93,17 @@ class TKMLClassifier(LabelRanker):
     m_, k_, C_, lam_, lam_hat_, dropped_, objective_, n_iter_, converged_, message_, history_
         As in `AoRRClassifier`.
     certificate_ : float
-        A proved bound on (objective_ - best) / objective_, where best is the least value with the same pairs of labels
-        compared and the same rows cut: a local minimum. Infinite if nothing is proved, as after an early stop.
+        A proved bound on (objective_ - best) / objective_, where best is the minimum with the same pairs of labels
+        compared and the same rows cut: a local minimum. Infinite if nothing is proved, for example after an early stop.
     stopped_at_start_ : bool
-        True if no step from the start, one logistic regression per label, was worth it.
+        True if no step from the start, one logistic regression per label, improved the held-out accuracy.
     stop_scores_ : ndarray or None
-        Top-k multi-label accuracy on the rows held out after 0, 1, 2, ... steps, which the stop was chosen by.
+        Top-k multi-label accuracy on held-out rows after 0, 1, 2, ... steps, from which the stop was chosen.
     stop_score_ : float
         The same at the stop, as a mean over neighbouring steps.
     n_without_labels_, n_with_all_labels_ : int
-        Rows with no true label cost 0 whatever the scores are; rows with all labels true cost 0 in the two-sided form.
-        Both count as right whatever is predicted.
+        Rows with no true label have a loss of 0 for all scores, and so have rows with all labels true in the two-sided
+        form. Both count as right whatever is predicted.
 
     References
     ----------
@@ -394,7 +394,7 @@ class _Judge:
 
 
 def _smoothed(curve: Array) -> Array:
-    """Means over five neighbours, because one good step among bad ones is luck; the start stands for itself."""
+    """Means over five neighbours, because one good step among bad ones is chance; the start is not averaged."""
     padded = np.pad(curve, 2, mode="edge")
     smooth = np.convolve(padded, np.full(5, 0.2), "valid")
     smooth[0] = curve[0]

@@ -45,7 +45,7 @@ def scale_of(weight: Array | None) -> float:
 
 
 def unit_of(weight: Array | None, factor: Array | None = None) -> float:
-    """The mass that stands for one row of evidence: 1 for counts, c for weights that are all c.
+    """The mass of one effective row: 1 for counts, c for weights that are all c.
 
     The mass of all rows in this unit is Kish's effective number of rows, (sum w)^2 / sum w^2, by which a weighted mean
     has the standard error of a plain one.

@@ -21,7 +21,7 @@ _LISTED = 10
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Diagnostics:
-    """What robust regression finds of each row; print it for the counts and the largest outliers.
+    """Residual, robust distance and kind of each row; print it for the counts and the largest outliers.
 
     Parameters
     ----------
@@ -77,8 +77,8 @@ class Diagnostics:
 def robust_distances(X: Array, seed: int = 0) -> tuple[Array, float]:
     """Mahalanobis distances (n,) by the minimum covariance determinant, and the cut that 2.5% of normal rows exceed.
 
-    Columns that hold one value in half of the rows, as dummies of rare levels do, have no robust spread and do not
-    count; neither do columns that depend on others.
+    Columns that hold one value in half of the rows, as dummies of rare levels do, have no robust spread and are left
+    out; so are columns that depend on others.
     """
     X = np.asarray(X, dtype=np.float64)
     rng = np.random.default_rng(seed)
@@ -92,7 +92,7 @@ def robust_distances(X: Array, seed: int = 0) -> tuple[Array, float]:
     _, s, V = np.linalg.svd(near - near.mean(axis=0), full_matrices=False)
     T = V[s > 1e-8 * s.max(initial=0.0)].T
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # on ties and few rows it says what the caller cannot change
+        warnings.simplefilter("ignore")  # its warnings on ties and few rows are nothing that the caller can change
         found = MinCovDet(random_state=seed).fit(some @ T)
     distance = np.sqrt(np.maximum(found.mahalanobis(X @ T), 0.0))
     return distance, float(np.sqrt(chi2.ppf(0.975, T.shape[1])))

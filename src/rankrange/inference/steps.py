@@ -1,4 +1,4 @@
-"""From a trimmed fit to what is reported of it: scale, reweighted or MM coefficients, weights and covariance."""
+"""From a trimmed fit to its reported results: scale, reweighted or MM coefficients, weights and covariance."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class RobustFit:
     rank : int
         Independent columns, with the intercept.
     resample : callable
-        Takes how often each row is drawn (samples, n), gives what the coefficients deviate by (samples, p).
+        Takes how often each row is drawn (samples, n), returns the deviations of the coefficients (samples, p).
     """
 
     method: str
@@ -132,7 +132,7 @@ def _reweighted(
     raw: Array,
     resample_raw: Callable[[Array], Array],
 ) -> RobustFit:
-    """Least squares on the rows within 2.24 raw scales, whose scale then judges all rows once more."""
+    """Least squares on the rows within 2.24 raw scales; the weights of all rows then follow from its scale."""
     b = rows.problem.fit(inside[None])[0]
     r = rows.y - rows.Z @ b
     count = int(np.count_nonzero(inside))

@@ -29,13 +29,13 @@ class Summary:
     df : float
         Degrees of freedom of the t distribution; infinity is the normal.
     facts : dict of str to str
-        What stands above the table.
+        Lines above the table.
     notes : tuple of str
-        What a reader has to know, below the table.
+        Notes below the table.
     level : float, default=0.95
-        The probability of the confidence intervals.
+        The confidence level of the intervals.
     other : ndarray of shape (p,), optional
-        Other values that the coefficients may have; intervals reach over both.
+        Other values that the coefficients may have; intervals cover both.
     """
 
     title: str

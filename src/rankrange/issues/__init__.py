@@ -1,9 +1,10 @@
-"""Which labels are wrong: `find_label_issues` and its result.
+"""Which labels are wrong: `find_label_issues`, its result, and the formats of review tools.
 
 May import: `core`, `solvers`, `crossfit`, `estimators`, and `pages` for notebooks.
 """
 
 from .find import find_label_issues
+from .label_studio import LabelStudioTasks
 from .suspects import LabelIssues
 
-__all__ = ["LabelIssues", "find_label_issues"]
+__all__ = ["LabelIssues", "LabelStudioTasks", "find_label_issues"]

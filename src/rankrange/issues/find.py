@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 
 from ..core.arrays import Array
 from ..crossfit.distant_rows import far_rows, odd_rows
-from ..crossfit.folds import label_folds
+from ..crossfit.folds import Folds, label_folds
 from ..crossfit.members import MEMBERS, MemberTask
 from ..crossfit.predictions import less_sure
 from ..estimators import AoRRClassifier
@@ -59,33 +59,32 @@ def find_label_issues(
     Parameters
     ----------
     X : array_like or sparse matrix of shape (n_samples, n_features), optional
-        The rows, numbers of any units; missing ones (NaN) are filled with the median and marked by a column of their
-        own. Without X rows are ranked by `pred_probs` alone. What `rankrange.scan` gives holds its labels, so
-        that y is left out; the posterior is then computed in a few passes, by linear models of all rows and
-        trees grown on a sample, without the nearest rows. pred_probs, learn_from, n_repeats and n_jobs need X in
-        memory.
+        Numeric features of any units; missing values (NaN) are filled with the median and marked by an indicator
+        column. Without X rows are ranked by `pred_probs` alone. The result of `rankrange.scan` contains the labels, so
+        y is left out; the posterior is then computed out of core, with linear models of all rows and trees of a sample,
+        without nearest neighbours. pred_probs, learn_from, n_repeats and n_jobs need X in memory.
     y : array_like of shape (n_samples,)
         Their labels, of which some may be wrong.
     estimator : None, AoRRClassifier or classifier with predict_proba, default=None
         The model that predicts the labels. None is an AoRRClassifier whose C is chosen by cross-validated log loss,
         with trees as further members of the ensemble. Any other classifier, a pipeline for example, may take any X:
-        texts, tables with categories and missing values. If X can be read as numbers, trees and the nearest rows join
-        the ensemble, so that what they explain is not taken for label errors.
+        texts, tables with categories and missing values. If X can be converted to numbers, trees and nearest neighbours
+        join the ensemble, so that what they explain is not mistaken for label errors.
     cv : int, splitter or iterable of (train, test), default=5
-        Folds. Each must train on the rows that it does not test, and all rows must be left out equally often. On a
-        scan a number of up to 4; the default stands for 4.
+        Folds. The training rows of each must be all rows that it does not test, and all rows must be tested equally
+        often. With a scan an int of at most 4, which is also the default.
     n_repeats : int, optional
-        How often folds are drawn: twice with two classes and up to 4,000 rows, otherwise once.
+        How often folds are drawn. The default is 2 with two classes and up to 4,000 rows, otherwise 1.
     pred_probs : array_like of shape (n_samples, n_classes), optional
-        Out-of-fold probabilities that exist already, columns in the order of the sorted classes. Nothing is fitted
-        then, so estimator must be None.
+        Existing out-of-fold probabilities, with columns in the order of the sorted classes. Nothing is fitted then, so
+        estimator must be None.
     neighbours : bool, default=True
-        Whether the labels of the nearest rows of X may join the ensemble; they do only if they raise the likelihood.
+        Whether nearest neighbours may join the ensemble; they do only if they increase the likelihood.
     trees : bool, default=True
-        Whether boosted trees and a forest join the ensemble; this needs an X that can be read as numbers.
+        Whether boosted trees and a forest join the ensemble; this needs an X that can be converted to numbers.
     learn_from : array_like of shape (n_samples,), optional
-        Labels that models are trained on in the place of y, for example y after a review. p_wrong and the share of
-        wrong labels still refer to y: they cannot be estimated from labels of which the worst were corrected.
+        Labels to train on instead of y, for example y after a review. p_wrong and the share of wrong labels still refer
+        to y: they cannot be estimated from labels whose worst errors were corrected.
     review_cost, drop_cost : float
         What it costs to review a row by hand, and to drop a row whose label is right, in units of training on one wrong
         label. They decide the "action" of a row and nothing else: with the defaults rows from p_wrong = 0.2 on are
@@ -93,16 +92,16 @@ def find_label_issues(
     random_state : int, RandomState or None, default=None
         A seed for the folds.
     n_jobs : int or None, default=None
-        Folds fitted at a time, for estimators of other packages.
+        Number of parallel jobs for the folds, for estimators of other packages.
     verbose : int, default=0
-        1 prints what is being fitted.
+        1 prints progress.
     calibrate : bool, optional
         Deprecated: p_wrong is a posterior probability and is not corrected any more. It has no effect.
 
     Returns
     -------
     LabelIssues
-        The suspects, worst first, and what is known of all rows.
+        The suspects, worst first, and the posterior of all rows.
 
     Examples
     --------
@@ -148,8 +147,7 @@ def find_label_issues(
         members = {"model": predictions.member(0)}
     else:
         far = far_rows(data.X, data.learnt) | odd_rows(data.X)
-        data = data.scaled(far) if estimator is None else data  # a C that was given is about X as it is
-        predictions = trimmed_predictions(data, estimator, folds.without(far), report)
+        data, predictions = _linear_predictions(data, estimator, far, folds.without(far), report)
         members = {"ordinary": predictions.member(0), "robust": predictions.member(predictions.best)}
     dense = _written_out(data.X) if trees and data.X is not None else None
     if dense is not None:
@@ -165,6 +163,20 @@ def _refuse(given: dict[str, Any], rule: str) -> None:
     for name, value in given.items():
         if value is not None:
             raise TypeError(f"{rule}, got {name} beside them; leave it out")
+
+
+def _linear_predictions(
+    data: Data, estimator: AoRRClassifier | None, far: Array, folds: Folds, report: Report
+) -> tuple[Data, Predictions]:
+    """Predictions of linear fits, and the data in the units that they were fitted in.
+
+    A C that was given is about X as it is. Otherwise columns are scaled; a sparse X is tried as it is too, because the
+    units of words (TF-IDF) may say how much each of them counts, and what predicts the labels better is kept.
+    """
+    views = [data] if estimator is not None else [data.scaled(far), data][: 1 + sp.issparse(data.X)]
+    found = [(view, trimmed_predictions(view, estimator, folds, report)) for view in views]
+    rows = np.arange(len(data.codes))
+    return max(found, key=lambda pair: float(pair[1].logs[0].mean(axis=0)[rows, data.learnt].mean()))
 
 
 def _written_out(X: Any) -> Array | None:

@@ -49,7 +49,7 @@ class Data:
 
     @classmethod
     def checked(cls, X: Any, y: Any, fitted: bool, any_X: bool, learn_from: Any = None) -> Data:
-        """Check X and y as users give them; `fitted` says that probabilities are given and nothing is to be fitted.
+        """Check X and y as users give them; `fitted`: probabilities are given and nothing is to be fitted.
 
         With a model of the user's own (`any_X`), X is what that model takes; what is kept of it are numbers, or None.
         """
@@ -122,7 +122,7 @@ def _too_rare(classes: Array, counts: Array) -> str:
 
 
 def _as_numbers(X: Any) -> Any:
-    """X checked, missing values filled and marked; where it holds texts, the error says what takes them."""
+    """X checked, missing values filled and marked; for texts, the error names functions that accept them."""
     try:
         X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite="allow-nan")
         if sp.issparse(X):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,15 +11,19 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import Array
+from ..errors import UserError
 from ..label_noise import LIKELY
+from ..pages.text import visible
+from .label_studio import LabelStudioTasks, label_studio_tasks, read_label_studio
 from .named_rows import NamedRows, lines_of, shown_cell
+from .questions import Answer, Question, fingerprint, majority
 
 CHOICES = ("relabel", "keep", "drop", "unsure")
 
 
 @dataclass(frozen=True)
 class LabelIssues:
-    """The suspects, worst first, and what is known of all rows: what `find_label_issues` returns.
+    """The result of `find_label_issues`: the suspects, worst first, and the posterior of all rows.
 
     Indexing by the name of a column gives that column of the table; `len` is the number of suspects.
 
@@ -26,24 +31,24 @@ class LabelIssues:
     ----------
     table : structured ndarray
         One entry per suspect: "row" (its label in the index of X, or its place, from 0), "given" and "suggested" label,
-        "p_wrong", "loss" (out of sample), "distance" (the loss less the cut lam_hat), "cut" (how often the loss was
-        above the cut, of all fits that had not seen the row), "fdr" (the estimated share of right labels among the
-        suspects up to here) and "action": "relabel" (likely wrong, and one other label fits), "drop" (likely wrong) or
-        "look" (possibly wrong).
+        "p_wrong", "loss" (out of fold), "distance" (the loss minus the cut lam_hat), "cut" (the share of out-of-fold
+        predictions with a loss above the cut), "fdr" (the estimated share of right labels among the suspects up to this
+        one) and "action": "relabel" (likely wrong, and one other label fits), "drop" (likely wrong) or "look" (possibly
+        wrong).
     score : ndarray of shape (n,)
-        The higher, the more suspect; what the table is sorted by.
+        The higher, the more suspect; the table is sorted by it.
     p_wrong : ndarray of shape (n,)
         The probability that each label is wrong.
     given, suggested : ndarray of shape (n,)
-        The label of each row, and the one that fits best, which may be the same; the table suggests the best other.
+        The label of each row, and the one that fits best, which may be the same; the table has the best other label.
     noise_estimate, noise_interval : float and tuple of float
         The estimated share of wrong labels, and its 95% interval.
     neighbour_weight : float
-        How much the labels of the nearest rows count; 0 where they add nothing to the linear model.
+        The weight of nearest neighbours; 0 if they add nothing to the linear model.
     members : tuple
         The ensemble that p_wrong is computed from, as (name, weight, out-of-fold probabilities (n, classes)).
     far : ndarray of shape (n,), optional
-        High-leverage rows: they train no model, and their action is never "relabel", because predictions there
+        High-leverage rows: no model is trained on them, and their action is never "relabel", because predictions there
         extrapolate.
     ranked : structured ndarray, optional
         The table of all rows, most suspect first; `top` shows the first of them.
@@ -51,7 +56,7 @@ class LabelIssues:
         The names of all rows in the order of `score`, if they are not 0 to n - 1: the index of a data frame, or the
         numbers of the samples that a network was trained on.
     decisions : dict
-        What was decided with `decide`, by the name of the row.
+        Decisions made with `decide`, by the name of the row.
     no_error : float
         The probability that no label is wrong.
     transition : ndarray of shape (classes, classes), optional
@@ -167,6 +172,11 @@ class LabelIssues:
         return labels, kept
 
     @cached_property
+    def _table_print(self) -> str:
+        """What tells these labels from others in an export."""
+        return fingerprint([len(self.given), [str(plain(label)) for label in np.asarray(self.given)[:1000]]])
+
+    @cached_property
     def _labels(self) -> Array:
         """The labels in y; those of a scan take one pass, so they are kept."""
         return np.unique(np.asarray(self.given))
@@ -228,6 +238,119 @@ class LabelIssues:
         ['row', 'given', 'suggested']
         """
         return _pandas("to_pandas").DataFrame({name: self.table[name] for name in self.table.dtype.names or ()})
+
+    def to_label_studio(
+        self, data: Any, *, limit: int | None = None, text: str | None = None, image: str | None = None
+    ) -> LabelStudioTasks:
+        """The suspects as tasks for Label Studio, worst first; without suspects the first 20 rows of the ranking.
+
+        Parameters
+        ----------
+        data : sequence or mapping of sequences
+            What to show of each row: texts, paths or addresses of images, or columns (a data frame, a dict).
+        limit : int, optional
+            How many rows; by default all suspects.
+        text, image : str, optional
+            The column of texts to read, and that of images. By default as the cells look.
+
+        Returns
+        -------
+        LabelStudioTasks
+            The tasks and the labelling configuration; `decide_from` takes the export.
+
+        Examples
+        --------
+        >>> from rankrange import find_label_issues
+        >>> issues = find_label_issues(y=[0, 0, 1, 1], pred_probs=[[0.9, 0.1], [0.4, 0.6], [0.2, 0.8], [0.1, 0.9]])
+        >>> task = issues.to_label_studio(["good", "bad", "worse", "worst"], limit=1).tasks[0]
+        >>> task["predictions"][0]["result"][0]["value"]
+        {'choices': ['1']}
+        """
+        columns = data if hasattr(data, "keys") else {"data": data}
+        cells = {str(name): np.asarray(columns[name]) for name in columns.keys()}  # noqa: SIM118 (data frames)
+        short = [name for name, values in cells.items() if len(values) != len(self.given)]
+        if short:
+            raise ValueError(
+                f"data must have one entry per row, {len(self.given)}, got {len(cells[short[0]])} in {short[0]!r}"
+            )
+        rows = self.table[:limit] if len(self) and (limit or 0) <= len(self) else self.top(limit or 20)
+        questions = []
+        for found in rows:
+            shown = {name: str(values[self._place(found["row"])]) for name, values in cells.items()}
+            about = self._about(found["row"], round(float(found["p_wrong"]), 4))
+            suggested = [str(plain(found["suggested"]))]
+            questions.append(Question(about, shown, suggested, round(1.0 - about["p_wrong"], 4)))
+        return label_studio_tasks(questions, [str(plain(name)) for name in self._labels], "classes", text, image)
+
+    def decide_from(self, path: str | os.PathLike[str]) -> list[Any]:
+        """Record what reviewers answered in Label Studio, by majority; `decided` carries it out.
+
+        Parameters
+        ----------
+        path : path-like
+            The project of `to_label_studio`, exported in the format JSON.
+
+        Returns
+        -------
+        list
+            The names of rows about which reviewers differ. Without a majority a row is "unsure".
+
+        Raises
+        ------
+        UserError
+            If the export belongs to other labels, or has a label that is not in y.
+
+        Examples
+        --------
+        >>> import json, tempfile
+        >>> from pathlib import Path
+        >>> from rankrange import find_label_issues
+        >>> issues = find_label_issues(y=[0, 0, 1, 1], pred_probs=[[0.9, 0.1], [0.4, 0.6], [0.2, 0.8], [0.1, 0.9]])
+        >>> task = issues.to_label_studio(["good", "bad", "worse", "worst"], limit=1).tasks[0]
+        >>> chosen = task["predictions"][0]["result"]  # a reviewer who accepts the suggestion
+        >>> task["annotations"] = [{"completed_by": 1, "was_cancelled": False, "result": chosen}]
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "export.json")
+        ...     _ = path.write_text(json.dumps([task]))
+        ...     issues.decide_from(path)
+        []
+        >>> issues.decided()[0].tolist()
+        [0, 1, 1, 1]
+        """
+        names = np.arange(len(self.given)) if self.index is None else self.index
+        rows = {str(plain(name)): plain(name) for name in names}
+        labels = {str(plain(label)): plain(label) for label in self._labels}
+        votes: dict[Any, list[tuple[str, Any]]] = {}
+        for answer in read_label_studio(path):
+            row = rows.get(answer.about["row"])
+            p_wrong = answer.about["p_wrong"]
+            if row is None or any(answer.about[key] != value for key, value in self._about(row, p_wrong).items()):
+                raise UserError(
+                    f"an export must be about these labels, got another row {answer.about['row']} in {path}"
+                )
+            votes.setdefault(row, [])
+            if answer.drop or answer.labels:
+                votes[row].append(self._vote(answer, labels))
+        results = {row: majority(found) for row, found in votes.items()}
+        for row, (most, _) in results.items():
+            self.decide(row, *(most or ("unsure", None)))
+        return [row for row, (_, differ) in results.items() if differ]
+
+    def _vote(self, answer: Answer, labels: dict[str, Any]) -> tuple[str, Any]:
+        if answer.drop:
+            return "drop", None
+        label = (answer.labels or [""])[0]
+        if label not in labels:
+            raise UserError(
+                f"a label must be one of those in y, got '{visible(label, 60)}' for row {answer.about['row']}"
+            )
+        return ("keep", None) if label == answer.about["given"] else ("relabel", labels[label])
+
+    def _about(self, row: Any, p_wrong: float) -> dict[str, Any]:
+        """What identifies a row in an export."""
+        given = str(plain(np.asarray(self.given)[self._place(row)]))
+        about = {"row": str(plain(row)), "given": given, "contents": fingerprint([str(plain(row)), given])}
+        return {**about, "table": self._table_print, "target": ["label"], "task": "classes", "p_wrong": p_wrong}
 
     def to_cleanlab(self) -> Any:
         """All rows as a pandas DataFrame with the columns of cleanlab's `CleanLearning.get_label_issues`.

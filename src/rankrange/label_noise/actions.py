@@ -46,7 +46,7 @@ class Costs:
 
     @property
     def review_from(self) -> float:
-        """p_wrong from which on a look costs less than keeping the row unseen."""
+        """p_wrong from which on a review costs less than keeping the row as it is."""
         return min(self.review, self.flag_from)
 
 
@@ -58,7 +58,7 @@ def actions(p_wrong: Array, p_best: Array, costs: Costs | None = None) -> Array:
     p_wrong : ndarray of shape (n,)
         The probability that each label is wrong.
     p_best : ndarray of shape (n,)
-        The posterior probability of the suggested class, 0 where no class may be suggested.
+        The posterior probability of the suggested class, 0 if no class may be suggested.
     costs : Costs, optional
         What mistakes cost.
 

@@ -20,7 +20,7 @@ EXPERIMENTS = {
 
 
 def experiment(name: str) -> ModuleType:
-    """The module of an experiment, by its name on the command line; `harness.cells` says what it has."""
+    """The module of an experiment, by its name on the command line; see `harness.cells`."""
     if name not in EXPERIMENTS:
         raise ValueError(f"an experiment is one of {', '.join(EXPERIMENTS)}; got {name!r}, choose one of these")
     return importlib.import_module(f".experiments.{EXPERIMENTS[name]}", __name__)

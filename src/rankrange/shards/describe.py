@@ -58,7 +58,7 @@ class Description:
 
     @property
     def dtype(self) -> Any:
-        """float32 where all columns are that small, else float64."""
+        """float32 if that holds all columns, otherwise float64."""
         small = all(np.dtype(name) in (np.dtype(np.float32), np.dtype(np.float16)) for name in self.dtypes)
         return np.float32 if small else np.float64
 

@@ -21,7 +21,7 @@ Kernel = Callable[[Any, Any], Any]
 
 @runtime_checkable
 class Shard(Protocol):
-    """Rows [start, stop) of all the data; `start` is a multiple of BLOCK_ROWS. `batches` can be asked for again."""
+    """Rows [start, stop) of all the data; `start` is a multiple of BLOCK_ROWS. `batches` may be iterated repeatedly."""
 
     @property
     def start(self) -> int:
@@ -51,12 +51,12 @@ class Shards(Protocol):
 
 @dataclass(frozen=True)
 class ArrayShard:
-    """Rows in memory, as parts of the arrays that they came in.
+    """Rows in memory, as slices of the original arrays.
 
     Parameters
     ----------
     start, stop : int
-        The rows of the shard among all rows, from start up to but not including stop.
+        The range of row numbers, without `stop`.
     parts : sequence of (name, X, y, weight)
         The arrays; weight may be None.
     """
@@ -85,7 +85,7 @@ class Task:
 
 
 def merged(results: Iterable[Any]) -> Any:
-    """Results of neighbouring shards as one, in order; None where there are none."""
+    """Results of neighbouring shards as one, in order; None if there are none."""
     total = None
     for result in results:
         if total is None:
@@ -96,7 +96,7 @@ def merged(results: Iterable[Any]) -> Any:
 
 
 def array_shards(Xs: Sequence[Any], ys: Sequence[Any], weights: Sequence[Any] | None = None) -> list[ArrayShard]:
-    """Make shards of chunks of arrays in memory; chunks may have any lengths, also none.
+    """Make shards from chunks of arrays in memory; chunks may have any length, including 0.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def array_shards(Xs: Sequence[Any], ys: Sequence[Any], weights: Sequence[Any] | 
     Returns
     -------
     list of ArrayShard
-        One for each chunk that holds the first row of a block.
+        One for each chunk that contains the first row of a block.
 
     Examples
     --------

@@ -36,7 +36,7 @@ class Look:
     value: float
     gradient: Array
     lower: Cut | None  # None where k takes all
-    upper: Cut | None  # None where m = 0
+    upper: Cut | None  # None if m = 0
     sure: Array  # side sums over the rows outside both brackets
     rows: Rows | None  # the undecided rows, with float64 features
     weights: Array  # the weight of each of them, in [0, its mass]
@@ -303,7 +303,7 @@ def in_float64(rows: Rows) -> Rows:
 def cut_among(values: Array, mass: Array, above: float, target: float) -> Cut | None:
     """The cut at which the mass counted from the top reaches `target`, `above` of it lying over all these values.
 
-    None where the cut is not among the values.
+    None if the cut is not among the values.
     """
     if not len(values) or above >= target:
         return None

@@ -46,7 +46,7 @@ _LOSSES = ("logistic", "hinge", "squared", "huber")
 
 @dataclass(frozen=True)
 class _Data:
-    """What the first pass says, checked."""
+    """The results of the first pass, checked."""
 
     description: Description
     model: Model
@@ -57,7 +57,7 @@ class _Data:
 
     @property
     def unit(self) -> float:
-        """The mass that stands for one row: 1 for counts, by the sample for other weights."""
+        """The mass of one row: 1 for counts, by the sample for other weights."""
         return 1.0 if self.whole else unit_of(self.sample[2])
 
 
@@ -235,7 +235,8 @@ def _mass(estimator: Any, found: Description, model: Model) -> tuple[float, bool
         return total, found.whole
     if found.weighted:
         raise ValueError(
-            "a fit on shards takes class_weight or sample weights, got both; multiply them into one column of weights"
+            "a fit out of core or on a device takes class_weight or sample weights, got both; multiply them into one "
+            "column of weights"
         )
     counts = np.array([found.labels[label][0] for label in estimator.classes_.tolist()])
     return float(counts @ model.class_weight), bool((model.class_weight == np.floor(model.class_weight)).all())

@@ -109,7 +109,7 @@ def fit_folds(
     shards : Shards
         The rows.
     data : _Data
-        What the first pass says.
+        The results of the first pass.
     parts : list of Objective
         The sample without the rows of each fold.
     starts : ndarray of shape (2, folds, r, p)

@@ -67,7 +67,7 @@ def score_unseen(shard: Shard, message: Scoring) -> Scores:
 
 
 def _score(message: Scoring, y: Array, Z: Array) -> Array:
-    """1 where the class is predicted; for numbers 1 less the squared residual, which stops growing at 3 sigma."""
+    """1 if the class is predicted; for a numeric target 1 minus the squared residual, clipped at 3 sigma."""
     if message.model.classes is None:
         return 1.0 - np.minimum(1.0, ((Z[0] - y) / (_OUTLYING * message.sigma)) ** 2)
     return ((Z[0] > 0) == (y > 0) if message.model.n_outputs == 1 else Z.argmax(axis=0) == y).astype(np.float64)

@@ -123,7 +123,7 @@ def _checked(estimator: Any) -> Any:
     if not isinstance(estimator, AoRRClassifier) or estimator.loss != "logistic":
         raise ValueError(
             "find_label_issues on shards needs an AoRRClassifier with loss='logistic', which takes a few passes, got "
-            f"{type(estimator).__name__}; leave estimator out, or judge rows in memory"
+            f"{type(estimator).__name__}; leave estimator out, or load the rows into memory"
         )
     return estimator
 
@@ -181,7 +181,7 @@ class _Sample(NamedTuple):
         return fold_trees(dense(X), self.codes, self.data.model.n_classes, self.folds, rng)
 
     def posterior(self, members: FoldModels) -> LabelNoisePosterior:
-        """The label-noise posterior, without what it says of the sample's rows, so that it travels light."""
+        """The label-noise posterior without the arrays of the sample's rows, so that it is small to send."""
         predictions = members.predictions(self.fold, self.objective.design.X)
         return LabelNoiseModel().fit(predictions, self.codes, self.objective.sample_weight).without_rows()
 
@@ -309,7 +309,7 @@ class ShardIssues:
 
     @property
     def posterior(self) -> LabelNoisePosterior:
-        """The label-noise posterior; what it says of single rows is not in it."""
+        """The label-noise posterior, without arrays of single rows."""
         return self.judging.posterior
 
     @property

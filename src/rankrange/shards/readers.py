@@ -124,7 +124,7 @@ def _put(items: queue.Queue[tuple[str, Any]], item: tuple[str, Any], stopped: th
 
 
 def pyarrow_module(name: str = "") -> Any:
-    """pyarrow or one of its modules, or an error that says how to install it."""
+    """pyarrow or one of its modules; if it is missing, the error contains the command to install it."""
     import importlib
 
     try:

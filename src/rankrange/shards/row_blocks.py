@@ -23,20 +23,20 @@ BLOCK_ROWS = 1 << 13
 
 
 class Batch(NamedTuple):
-    """Some rows as they come.
+    """A batch of consecutive rows.
 
     Parameters
     ----------
     first_row : int
-        The number of the first one among all rows.
+        The row number of the first one in all the data.
     X : array or sparse matrix of shape (n, d)
         Features.
     y : ndarray of shape (n,)
         Targets.
     weight : ndarray of shape (n,) or None
-        Weights where there are any.
+        Weights, if there are any.
     source : str, default=""
-        Where they are from, for error messages.
+        Their origin, for error messages.
     """
 
     first_row: int

@@ -212,7 +212,7 @@ def _files(path: Path) -> tuple[list[Path], str]:
 
 
 def _suffix(file: Path) -> str:
-    """What says the kind of a file: its suffix, or the one before .gz, in which only CSV may be packed."""
+    """The suffix that gives the format of a file, or the one before .gz; only CSV may be compressed."""
     packed = file.suffix.lower() == ".gz" and Path(file.stem).suffix.lower() == ".csv"
     return ".csv" if packed else file.suffix.lower()
 

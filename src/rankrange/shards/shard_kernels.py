@@ -122,7 +122,7 @@ class Interval(NamedTuple):
 class Request:
     """One evaluation at W. Rows inside a bracket are collected, those between the brackets added up.
 
-    `lower` is None where nothing is cut below, `upper` where nothing is cut above. With `edges`, masses between them
+    `lower` is None if nothing is cut below, `upper` if nothing is cut above. With `edges`, masses between them
     are counted and nothing else is done. `limit` is how many rows may be collected over all shards.
     """
 

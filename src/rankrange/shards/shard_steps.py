@@ -1,4 +1,4 @@
-"""Steps on all rows, and the proof that no more are needed, from what one look has found.
+"""Steps on all rows and their certificate, from the results of one pass.
 
 Where k takes all, F is smooth around a minimum: a quasi-Newton step in the metric of the sample's Hessian. Where k cuts
 below, a minimum lies on kinks, as many rows tie at the lower cut as there are parameters. Rows near that cut are known
@@ -143,7 +143,7 @@ def _band_size(n_parameters: int) -> int:
 
 
 class Local:
-    """F around one look: what the sample says of its curvature, a certificate, and the next step."""
+    """F around one point: its curvature estimated on the sample, a certificate, and the next step."""
 
     def __init__(self, data: FullData, look: Look) -> None:
         self.data, self.look = data, look

@@ -1,7 +1,7 @@
 """Solvers of the AoRR objective, one algorithm per file, behind one table: `solve(name, objective, start, settings)`.
 
-Every solver takes an objective and a start, which may be None, and returns a `Result`. `SOLVERS` says what each needs
-of loss and aggregate; that is checked before it runs. May import: `core`.
+Every solver takes an objective and a start, which may be None, and returns a `Result`. `SOLVERS` lists which methods of
+loss and aggregate each needs; that is checked before it runs. May import: `core`.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ __all__ = [
     "subgradient",
 ]
 
-# Columns up to which least trimmed squares has a search of its own, which handles matrices of all pairs of them.
+# Columns up to which least trimmed squares has its own search, which handles matrices of all pairs of columns.
 _MOST_COLUMNS = 200
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What all solvers are given.
+    """The settings of all solvers.
 
     Parameters
     ----------
@@ -62,9 +62,9 @@ class Settings:
     n_starts : int, default=10
         Random starts.
     rng : numpy.random.Generator
-        Where random starts come from.
+        The generator of random starts.
     log : Log
-        Where to report.
+        Receives progress messages.
     """
 
     tol: float = 1e-6
@@ -80,7 +80,7 @@ class Solver(NamedTuple):
     Parameters
     ----------
     run : callable
-        Called as run(objective, start, settings), gives a `Result`.
+        Called as run(objective, start, settings), returns a `Result`.
     exact : bool
         Whether it needs curvature or margins of the loss (`rankrange.core.losses.needs`).
     aggregate : tuple of str
@@ -124,7 +124,7 @@ def _is_least_trimmed(objective: Objective) -> bool:
 
 
 def _nothing_to_prove(objective: Objective) -> bool:
-    """Whether no exact method fits: what an aggregate without `caps` keeps, or a loss that is not convex."""
+    """Whether no exact method applies: the aggregate has no `caps`, or the loss is not convex."""
     return not hasattr(objective.aggregate, "caps") or not is_convex(objective.loss)
 
 
@@ -145,7 +145,7 @@ def _subgradient(objective: Objective, start: Array | None, settings: Settings) 
 
 
 def _ordinary_fit(objective: Objective) -> Array:
-    """At zero all losses tie, and methods that only look at the ranking would stay there."""
+    """At zero all losses tie, and methods that use the ranking alone would stay there."""
     every = replace(objective, m=0, k=objective.total)
     return bilevel(every, np.zeros((objective.n_outputs, objective.design.p)), tol=1e-4).w
 
@@ -158,7 +158,7 @@ SOLVERS: dict[str, Solver] = {
 }
 _WHAT = {
     "upper": "the weights of what it drops (`upper`)",
-    "caps": "what is left of each row once it drops some (`caps`)",
+    "caps": "the weight left to each row once it drops some (`caps`)",
 }
 
 
@@ -170,16 +170,16 @@ def solve(name: str, objective: Objective, start: Array | None = None, settings:
     name : str
         A key of `SOLVERS`.
     objective : Objective
-        What to minimise.
+        The objective to minimise.
     start : ndarray of shape (r, p) or None
-        Where to start; None leaves it to the solver.
+        The initial coefficients; None leaves them to the solver.
     settings : Settings or None
         Tolerance, budget, random starts; None means the defaults.
 
     Returns
     -------
     Result
-        Where it ended, with what is proved about it.
+        The final point and its certificate.
 
     Examples
     --------
@@ -200,7 +200,7 @@ def solve(name: str, objective: Objective, start: Array | None = None, settings:
         if not hasattr(objective.aggregate, method):
             told, given = _WHAT.get(method, f"`{method}`"), objective.aggregate.name
             raise ValueError(
-                f"solver={name!r} needs an aggregate that tells {told}; the {given!r} aggregate does not. "
+                f"solver={name!r} needs an aggregate that provides {told}; the {given!r} aggregate does not. "
                 "Use solver='auto'."
             )
     if solver.exact and not (solver.run is _search and _nothing_to_prove(objective)):

@@ -1,4 +1,4 @@
-"""Rows in blocks, so that at no time more than a block of the n x L score matrix exists."""
+"""Rows in blocks, so that no more than one block of the n x L score matrix exists at a time."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Blocks:
 
     design: Design
     Y: Any
-    whole: bool = False  # all rows in one block, whatever it takes
+    whole: bool = False  # all rows in one block, whatever memory that takes
     _kept: list[Block] = field(default_factory=list)
 
     @property
@@ -71,7 +71,7 @@ class Blocks:
 
 
 def rows_that_fit(n_labels: int) -> int:
-    """Rows of n_labels scores that fit a cache and, with what is computed from them, the working memory; at least 1."""
+    """Rows of n_labels scores that fit in a cache and, with temporary arrays, in the working memory; at least 1."""
     memory = float(get_config()["working_memory"]) * 2**20 / (8 * _ALIVE)
     return max(1, int(min(memory, _CACHED) / n_labels))
 

@@ -1,8 +1,8 @@
 """What all solvers share: their results, and steps from several starts at once.
 
-`descend` is L-BFGS. All starts share each product with X, which makes ten starts cost about as much as two. Only the
-Armijo condition is asked of a step: the objective has kinks, where a search for the usual curvature condition would end
-a run early.
+`descend` is L-BFGS. All starts share each product with X, which makes ten starts cost about as much as two. A step only
+has to satisfy the Armijo condition: the objective has kinks, where a line search for the usual curvature condition
+would end a run early.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from ..core.arrays import Array
 from ..core.objective import Objective
 
 Batch = Callable[..., tuple[Array, Array]]
-Lazily = Callable[[Array], tuple[float, Callable[[], Array]]]  # (r, p) -> the value, and what gives the gradient
-# What looks for other array libraries around it costs as much as a short inner product, of which a fit takes thousands.
+Lazily = Callable[[Array], tuple[float, Callable[[], Array]]]  # (r, p) -> the value, and a function for the gradient
+# Array API dispatch around it costs as much as a short inner product, of which a fit takes thousands.
 _einsum = inspect.unwrap(np.einsum)
-# Starts are compared every other iteration, and are one if at most this part of F lies between them.
+# Starts are compared every other iteration, and merged if their values differ by at most this share of F.
 _MEETINGS, _SAME = 2, 1e-4
 
 
 @dataclass(frozen=True)
 class Result:
-    """Where a solver ended.
+    """The final point of a solver, with its certificate.
 
     Parameters
     ----------
@@ -42,16 +42,16 @@ class Result:
     n_iter : int
         Steps taken.
     converged : bool
-        Whether the solver did what it promises.
+        Whether the solver met its stopping criterion.
     message : str
         Why it stopped.
     history : list of (str, float)
         The value after each step under the name of its phase.
     certificate : float, default=inf
-        Bounds (value - best) / value, where best is the least value of the convex problem that fixes which rows are
-        cut: the least of all for m = 0, a local minimum of F where s_[m] > s_[m+1]. Infinite where nothing is known.
+        Bounds (value - best) / value, where best is the minimum of the convex problem that fixes which rows are cut:
+        the global minimum for m = 0, a local minimum of F if s_[m] > s_[m+1]. Infinite if nothing is known.
     losses : ndarray of shape (n,), optional
-        Of the rows at w, where the solver has them at hand.
+        Of the rows at w, if the solver has computed them.
     """
 
     w: Array
@@ -86,7 +86,7 @@ class Log:
 
 
 def relative(gap: float, value: float) -> float:
-    """A gap relative to the objective, which is never negative; at an objective of 0 there is nothing left to gain."""
+    """A gap relative to the objective, which is never negative; 0 if the objective is 0, because it cannot be lower."""
     return max(gap, 0.0) / max(abs(value), 1e-9)
 
 
@@ -114,7 +114,7 @@ def finish(
 
 
 def cut_is_clean(objective: Objective, s: Array) -> bool:
-    """Whether s_[m] > s_[m+1], or the rows that tie at the cut are one row repeated: near W the same rows stay cut."""
+    """Whether s_[m] > s_[m+1], or the rows that tie at the cut are copies of one row: near W the same rows stay cut."""
     return all(_one_row_repeated(objective, tied) for tied in objective.partly_cut(s))
 
 
@@ -143,7 +143,7 @@ class Metric:
         if self._factor is None:
             return G / self._scale**2
         flat = (G / self._scale).reshape(-1, G.shape[-1])
-        # LAPACK itself: what SciPy checks around it costs several times as much where there are few columns.
+        # LAPACK itself: SciPy's checks around it cost several times as much if there are few columns.
         solved, _ = scipy.linalg.lapack.dpotrs(self._factor, flat.T)
         return solved.T.reshape(G.shape) / self._scale
 
@@ -186,11 +186,11 @@ def descend(
     numbered: bool = False,
     lazily: Lazily | None = None,
 ) -> tuple[Array, Array, int]:
-    """Minimise from each start (S, r, p); gives the end points, their values, and the iterations of the longest run.
+    """Minimise from each start (S, r, p); returns the end points, their values, and the iterations of the longest run.
 
-    A start rests when a step lowers its value by less than `tol` of it, or no step lowers it. With `numbered` the
-    starts have objectives of their own: the batch is asked for batch(W, which), `which` being their numbers. From one
-    start `lazily` gives the value first and the gradient when it is asked for, to the same last bit as the batch.
+    A start is finished when a step lowers its value by less than `tol` of it, or no step lowers it. With `numbered` the
+    starts have objectives of their own: the batch is called as batch(W, which), `which` being their numbers. For one
+    start `lazily` returns the value first and the gradient on demand, to the same last bit as the batch.
     """
     W = np.array(starts, dtype=np.float64)
     if len(W) == 1 and not numbered:
@@ -223,7 +223,7 @@ def descend(
         if not active.any():
             return W, values, iteration + 1
         curvature = _inner(s, y)
-        # The floor keeps the inverse finite where a fit is so exact that the changes themselves underflow.
+        # The floor keeps the inverse finite if a fit is so exact that the changes themselves underflow.
         usable = curvature > np.maximum(1e-12 * np.sqrt(_inner(s, s)) * np.sqrt(_inner(y, y)), 1e-200)
         pairs.append((s, y, np.where(usable, 1.0 / np.where(usable, curvature, 1.0), 0.0)))
         del pairs[:-memory]
@@ -252,11 +252,11 @@ def _dot(a: Array, b: Array) -> float:
 
 
 class _Numbers(NamedTuple):
-    """The arithmetic of the recursion: on one number a start, for arrays (S, r, p), or on plain ones, for a vector."""
+    """The arithmetic of the recursion: one number per start for arrays (S, r, p), or plain numbers for a vector."""
 
     inner: Callable[[Array, Array], Any]
     times: Callable[[Any, Array], Array]
-    inverse: Callable[[Any], Any]  # 1 / x, and 1 where x is not positive
+    inverse: Callable[[Any], Any]  # 1 / x, and 1 if x is not positive
 
 
 def _inverse_each(lengths: Array) -> Array:
@@ -310,7 +310,7 @@ def _descend_from_one(
     left: Callable[[Array], Array] | None,
     on_step: Callable[[float], None] | None,
 ) -> tuple[Array, Array, int]:
-    """`descend` for one start, bit for bit, on vectors and plain numbers: what surrounds a pass costs as much as it."""
+    """`descend` for one start, bit for bit, on vectors and plain numbers: array overhead would double the cost."""
     value, ask = evaluate(W[0])
     gradient, at = ask().ravel(), W.ravel()
     pairs: deque[tuple[Array, Array, float]] = deque(maxlen=memory)
@@ -359,14 +359,14 @@ def _backtrack(
     step: Array,
     active: Array,
 ) -> tuple[Array, Array, Array]:
-    """Halve the steps of those starts that have not come down enough; one that never does stays where it is."""
+    """Halve the steps of the starts that have not decreased enough; one that never does stays at its point."""
     moved, new_values, new_gradients = W.copy(), values.copy(), gradients.copy()
     waiting = np.flatnonzero(active)
     for _ in range(25):
         trial = W[waiting] + step[waiting, None, None] * direction[waiting]
         trial_values, trial_gradients = evaluate(trial, waiting)
         done = trial_values <= values[waiting] + 1e-4 * step[waiting] * slope[waiting]
-        if len(done) == len(W) and done.all():  # mostly: nothing to put together
+        if len(done) == len(W) and done.all():  # the usual case: no results to combine
             return trial, trial_values, trial_gradients
         accepted = waiting[done]
         moved[accepted], new_values[accepted] = trial[done], trial_values[done]

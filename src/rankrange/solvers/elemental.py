@@ -1,9 +1,9 @@
 """Searching least trimmed squares on a few thousand rows: elemental starts, concentration steps and exchanges.
 
 A start is the exact fit of as many rows as there are coefficients. A concentration step keeps the h rows of smallest
-squared residual and fits these; it never raises the objective. Where it stands still, exchanging one kept row for one
-dropped row may still lower the objective, so exchanges follow. All starts move together: the Gram matrices of many sets
-of rows are one product with the outer products of the rows.
+squared residual and fits these; it never raises the objective. When it no longer changes anything, exchanging one kept
+row for one dropped row may still lower the objective, so exchanges follow. All starts move together: the Gram matrices
+of many sets of rows are one product with the outer products of the rows.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _GAIN = 1e-10
 # Kept and dropped rows that are tried against each other in an exchange.
 _TRIED = 100
 _MOST_STEPS = 300
-# Draws of an elemental start beyond those it needs, for each of its rows.
+# Further draws that an elemental start may take, for each of its rows.
 _REDRAWN = 20
-# Rounds of restarts, and fits whose rows restarts come from.
+# Rounds of restarts, and number of fits from whose rows restarts are drawn.
 _ROUNDS, _PARENTS = 3, 4
 
 
@@ -59,7 +59,7 @@ class TrimmedSquares:
     Parameters
     ----------
     Z : ndarray of shape (n, p)
-        The rows, on a scale where their columns have about length one each and are about orthogonal.
+        The rows, scaled so that their columns have about length one each and are about orthogonal.
     y : ndarray of shape (n,)
         Their targets.
     h : int
@@ -74,7 +74,7 @@ class TrimmedSquares:
 
     @cached_property
     def _moments(self) -> tuple[Array, Array, Array]:
-        """Where the entries of a triangle belong, and the upper triangle of z z' and z y of each row (n, pairs + p)."""
+        """The indices of a triangle's entries, and the upper triangle of z z' and z y of each row (n, pairs + p)."""
         i, j = np.triu_indices(self.p)
         return i, j, np.column_stack([self.Z[:, i] * self.Z[:, j], self.Z * self.y[:, None]])
 
@@ -89,7 +89,7 @@ class TrimmedSquares:
             G, b = np.empty((len(weights), self.p, self.p)), sums[:, len(i) :]
             G[:, i, j] = G[:, j, i] = sums[:, : len(i)]
             G += self.P
-        # Sets without any row of some level are singular; a trace of a penalty gives its coefficient some value.
+        # Sets without any row of some level are singular; a tiny penalty makes its coefficient defined.
         G[:, range(self.p), range(self.p)] += 1e-13 * np.trace(G, axis1=1, axis2=2)[:, None] + 1e-300
         return G, b
 
@@ -105,7 +105,7 @@ class TrimmedSquares:
         return Fits(B, kept, value + np.einsum("sp,pq,sq->s", B, self.P, B))
 
     def concentrate(self, fits: Fits, steps: int = _MOST_STEPS) -> Fits:
-        """Concentration steps, until each fit stands still."""
+        """Concentration steps, until no fit changes any more."""
         B, kept, value = (part.copy() for part in fits)
         moving = np.arange(len(B))
         for _ in range(steps):
@@ -163,7 +163,7 @@ def _least(score: Array, rows: Array) -> Array:
 def elemental_fits(problem: TrimmedSquares, count: int, rng: np.random.Generator) -> Array:
     """Exact fits (count, p) of p rows each, drawn at random; a row that depends on those drawn before is drawn again.
 
-    Plain subsets are singular for most draws where columns are dummies of rare levels. A subset that does not find p
+    If columns are dummies of rare levels, plain subsets are singular for most draws. A subset that does not find p
     independent rows in many draws is fitted by the solution of least norm.
     """
     Z, n, p = problem.Z, problem.n, problem.p
@@ -200,7 +200,7 @@ def screen(problem: TrimmedSquares, B: Array, best: int) -> Fits:
 
 
 def improve(problem: TrimmedSquares, fits: Fits, count: int, ends: int, rng: np.random.Generator) -> Fits:
-    """Take the `ends` lowest fits to the end, then `count` restarts from few of the rows they keep, in rounds.
+    """Iterate the `ends` lowest fits to convergence, then `count` restarts from few of the rows they keep, in rounds.
 
     Rows that a good fit keeps are mostly regular, so fits of a few of them are good starts: different local minima of
     one valley. Starts drawn from all rows find the valley.

@@ -1,4 +1,4 @@
-"""Equal rows are one row: columns of few values make few different rows, and a weight is a repetition already."""
+"""Merge equal rows: columns of few values make few different rows, and a weight stands for repetitions."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from ..core.arrays import Array
 from ..core.objective import Objective
 from .descent import Result
 
-# Rows whose repetitions say whether it pays to look for all of them, and how many of these must be repetitions: of half
-# as many different rows as there are rows, a sample of 1,000 repeats more than 5 up to 200,000 rows.
+# Size of the sample that decides whether merging pays, and how many of its rows must be repetitions: if half of all
+# rows are different, a sample of 1,000 contains more than 5 repetitions up to 200,000 rows.
 _LOOKED_AT, _REPEATED = 1000, 5
 _BLOCK = 1 << 14
 
 
 def merged(objective: Objective) -> tuple[Objective, Array | None]:
-    """The objective with equal rows merged to one of their mass, and for each row which it became.
+    """The objective with equal rows merged into one with their total mass, and the merged row of each row.
 
-    None, and the objective as it is, unless at most half of the rows differ.
+    Returns None and the objective itself unless at most half of the rows are different.
     """
     design, rows = objective.design, objective.design.n
     if design.sparse or rows <= 1 or objective.y.ndim > 1:
@@ -51,7 +51,7 @@ def _keys(objective: Objective, rows: Array | None) -> Array:
 
 
 def _are_equal(objective: Objective, first: Array, which: Array) -> bool:
-    """Whether rows of one key are equal indeed; two different ones may have the same by chance."""
+    """Whether rows of one key are really equal; different rows may have the same key by chance."""
     groups = getattr(objective.aggregate, "groups", None)
     if (objective.y[first][which] != objective.y).any():
         return False

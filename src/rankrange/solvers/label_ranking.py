@@ -101,7 +101,7 @@ def _moving_labels(block: Block, Z: Array, loss: TKML) -> tuple[Array, Array, Ar
         rise[many] = np.where(mask, -np.inf, part).argmax(axis=1)
         fall[many] = _label_at(np.where(mask, part, -np.inf), k)
     s = np.maximum(1 + (Z[rows, rise] - Z[rows, fall]), 0)
-    s[(block.n_true == 0) | (crowded & (block.n_true == n_labels))] = 0  # nothing to tell apart
+    s[(block.n_true == 0) | (crowded & (block.n_true == n_labels))] = 0  # no pair to rank
     return s, rise, fall
 
 
@@ -125,7 +125,7 @@ def quasi_newton(
     log: Log | None = None,
     watch: Watch | None = None,
 ) -> Result:
-    """L-BFGS on F itself until a step gains less than tol/100 of it; every step lowers F. `watch` sees each new W."""
+    """L-BFGS on F itself until a step gains less than tol/100 of it; every step lowers F. `watch` gets each new W."""
     log = Log() if log is None else log
     trail = _Trail(objective, log, watch)
     log("start", objective.value(W))
@@ -138,7 +138,7 @@ def quasi_newton(
 
 
 class _Trail:
-    """Tells accepted points from trial points: the accepted one is the last that was evaluated."""
+    """Separates accepted points from trial points: the accepted one is the last that was evaluated."""
 
     def __init__(self, objective: LabelObjective, log: Log, watch: Watch | None) -> None:
         self.objective, self.log, self.watch = objective, log, watch
@@ -164,10 +164,10 @@ def descend_and_polish(
     log: Log | None = None,
     watch: Watch | None = None,
 ) -> Result:
-    """Quasi-Newton steps from W and from other fits; the best end is taken on by `by_separation`.
+    """Quasi-Newton steps from W and from other fits; the best end is continued by `by_separation`.
 
-    The others are a logistic regression a label under a tenth and ten times the C and, where rows are cut, one without
-    the rows cut at W. The history is that of W, then that of the start that did best.
+    The others are one logistic regression per label with a tenth and ten times the C and, if rows are cut, one without
+    the rows cut at W. The history is that of W, then that of the best start.
     """
     log = Log() if log is None else log
     result = quasi_newton(objective, W, tol=tol, max_iter=max_iter, log=log, watch=watch)
@@ -200,7 +200,7 @@ def _other_starts(objective: LabelObjective, W: Array) -> list[Array]:
 
 
 def _n_pairs(objective: LabelObjective) -> int:
-    """At most how many pairs of labels are told apart."""
+    """The largest possible number of label pairs in the exact problem."""
     k, n_labels = objective.loss.top_k, objective.n_outputs
     most = int(np.asarray(objective.y.sum(axis=1)).max())
     return objective.design.n * (n_labels - 1) * (min(k, most) if objective.loss.two_sided else most)
@@ -209,7 +209,7 @@ def _n_pairs(objective: LabelObjective) -> int:
 def _pairs_are_few(objective: LabelObjective) -> bool:
     """Whether an exact solve takes seconds, not minutes.
 
-    Under the paper's loss rows with more than k true labels never cost less than 1 and keep all their pairs at work.
+    Under the paper's loss rows with more than k true labels never cost less than 1, so all their pairs stay active.
     """
     return (
         _n_pairs(objective) <= (160_000 if objective.loss.two_sided else 40_000)
@@ -222,8 +222,8 @@ def separating_sets(true: Array, Z: Array, loss: TKML) -> tuple[Array, Array]:
 
     [1 + max over `down` - min over `up`]_+ lies above the TKML loss for all scores and equals it at Z: the (k+1)-th
     largest score is the least, over sets of k labels, of the largest score outside the set, and the k-th largest true
-    score the greatest, over k true labels, of the least score among them. Rows that cost nothing whatever the scores
-    have empty sets. Of tied labels true ones count as higher.
+    score the greatest, over k true labels, of the least score among them. Rows with a loss of 0 for all scores have
+    empty sets. Of tied labels true ones count as higher.
     """
     n_true = true.sum(axis=1, keepdims=True)
     crowded = (n_true > loss.top_k) if loss.two_sided else np.zeros_like(n_true, dtype=bool)
@@ -253,23 +253,23 @@ def by_separation(
     watch: Watch | None = None,
     phase: str = "dca",
 ) -> Result:
-    """Majorise and minimise: fix the labels of each row and the rows that are cut, solve what is left, look again.
+    """Majorise and minimise: fix the labels of each row and the rows that are cut, solve that convex problem, repeat.
 
     Each bound lies above F and touches it at W, so no step raises F (docs/paper.md). Inner problems are solved to a gap
-    that follows the progress, the last one to `tol`; that gap is the certificate where no tie blurs the sets.
+    that follows the progress, the last one to `tol`; that gap is the certificate if no tie makes the sets ambiguous.
 
     Parameters
     ----------
     objective : LabelObjective
-        What to minimise.
+        The objective to minimise.
     W : ndarray of shape (outputs, p)
-        Where to start.
+        The initial coefficients.
     tol : float
         The relative gap to reach.
     max_iter : int
         The budget of steps.
     log : Log, optional
-        Where to report.
+        Receives progress messages.
     watch : callable, optional
         Called after each step with the step and the coefficients; may stop the run.
     phase : str
@@ -278,7 +278,7 @@ def by_separation(
     Returns
     -------
     Result
-        Where it ended.
+        The final point and its certificate.
     """
     log = Log() if log is None else log
     needed, budget = 6 * 8 * _n_pairs(objective) / 2**20, float(get_config()["working_memory"])
@@ -311,7 +311,7 @@ def by_separation(
 
 
 def _separation(objective: LabelObjective, W: Array) -> tuple[Separation, bool]:
-    """The bound at W, and whether no tie blurs its sets there."""
+    """The bound at W, and whether no tie makes its sets ambiguous there."""
     (block,) = Blocks(objective.design, objective.y, whole=True)
     Z = block.scores(W).astype(np.float64, copy=False)
     down, up = separating_sets(block.true, Z, objective.loss)
@@ -330,7 +330,7 @@ def _is_clean(objective: LabelObjective, s: Array, caps: Array, Z: Array, down: 
             return False
     high = np.where(down, Z, -np.inf).max(axis=1)
     low = np.where(up, Z, np.inf).min(axis=1)
-    active = (caps > 0) & (1 + high - low > -1e-9)  # others cost nothing nearby, whatever their sets
+    active = (caps > 0) & (1 + high - low > -1e-9)  # the loss of other rows is 0 nearby, whatever their sets
     outside = np.where(down, np.inf, Z).min(axis=1)  # rows that are not crowded: the labels kept on top
     left = np.where(true & ~up, Z, -np.inf).max(axis=1)  # crowded rows: true labels below the k best
     crowded = (true & ~up).any(axis=1)

@@ -1,8 +1,8 @@
 """Least trimmed squares with or without a ridge penalty: what solver="auto" does for squared losses with k = n.
 
-Up to a few thousand rows are searched by `elemental`; of more, a random part is searched first and its best ends go on
-to a larger part and then to all rows, where only concentration steps are left. With the rows that are kept fixed the
-problem is a quadratic, so the certificate is what one Newton step would still gain.
+Up to a few thousand rows are searched by `elemental`. With more rows, a random subset is searched first; its best fits
+are continued on a larger subset and then on all rows, with concentration steps only. For a fixed set of kept rows the
+problem is a quadratic, so the certificate is the gain of one more Newton step.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ..core.objective import Objective
 from .descent import Log, Result
 from .elemental import TrimmedSquares, elemental_fits, improve, screen, smallest
 
-# Rows that elemental starts are tried on, and rows that the best of them go on to; more than that only settle.
+# Rows that elemental starts are tried on, and rows that the best of them are continued on.
 _FIRST, _SECOND = 1_000, 10_000
-# Of more rows than that: fewer are tried first, fewer go on, and this relative gain is not worth a step.
+# The same for more rows than that: fewer are tried, fewer are continued, and a smaller relative gain ends the steps.
 _FIRST_OF_MANY, _SECOND_OF_MANY, _GO_ON_OF_MANY, _SETTLED = 300, 4_000, 3, 1e-9
-# Elemental starts for each of n_starts, and how many go on from the first rows.
+# Elemental starts for each of n_starts, and how many are continued after the first rows.
 _ELEMENTAL, _GO_ON = 50, 20
 # Rows that medians and the whitening are computed from.
 _ENOUGH = 5_000
@@ -39,7 +39,7 @@ class Coordinates:
     fit_intercept : bool
         Whether a column of ones comes with them.
     rng : numpy.random.Generator
-        Draws the rows that are looked at where there are very many.
+        Draws the rows for medians and whitening if there are very many.
     """
 
     def __init__(self, X: Array, fit_intercept: bool, rng: np.random.Generator) -> None:
@@ -63,7 +63,7 @@ class Coordinates:
         return self.rows_of(self.X[which])
 
     def _whitening(self, Z: Array) -> Array:
-        """T, from the half of the rows that lies nearest, where it has as many directions as all rows have."""
+        """T, from the half of the rows nearest the centre, if it has as many directions as all rows have."""
         length = np.einsum("ij,ij->i", Z, Z)
         half = _directions(Z[length <= np.median(length)])
         if half.shape[1] == Z.shape[1]:
@@ -74,7 +74,7 @@ class Coordinates:
         return half if half.shape[1] == whole.shape[1] else whole
 
     def _gram(self) -> Array:
-        """The Gram matrix of all rows, which holds levels that a part of the rows may miss."""
+        """The Gram matrix of all rows, which contains levels that a subset of the rows may miss."""
         p = len(self.T)
         total = np.zeros((p, p))
         for start in range(0, len(self.X), _BLOCK):
@@ -120,14 +120,14 @@ def _spread(centred: Array, X: Array, centre: Array) -> Array:
 
 
 def _directions(Z: Array) -> Array:
-    """T (p, r) with Z T of orthogonal columns of mean square 1, for the r directions that are there."""
+    """T (p, r) with Z T of orthogonal columns of mean square 1, for the r directions that the rows span."""
     _, s, V = np.linalg.svd(np.linalg.qr(Z, mode="r") if len(Z) > Z.shape[1] else Z, full_matrices=False)
     good = s > _RANK * s.max(initial=0.0)
     return V[good].T / s[good] * np.sqrt(len(Z))
 
 
 def _directions_of(gram: Array, n: int) -> Array:
-    """The same from the Gram matrix of n rows, which has half of the digits."""
+    """The same from the Gram matrix of n rows, at half of the precision."""
     values, vectors = np.linalg.eigh(gram)
     good = values > 1e-13 * values.max(initial=0.0)
     return vectors[:, good] / np.sqrt(values[good]) * np.sqrt(n)
@@ -165,7 +165,7 @@ def least_trimmed_squares(objective: Objective, start: Array | None, settings: A
 
 
 def _ends(rows: _All, starts: list[Array], settings: Any) -> Array:
-    """The lowest fit (1, p) of a search on all rows, or on two parts of them, one in the other, if there are many."""
+    """The lowest fit (1, p) of a search on all rows or, if there are many, on two nested subsets first."""
     n, rng, tries = len(rows.y), settings.rng, _ELEMENTAL * settings.n_starts
     # A pass over more rows costs more, and minima are closer together.
     ends, restarts = (max(many * _FIRST // max(n, _FIRST), few) for many, few in ((tries // 25, 2), (tries // 2, 10)))
@@ -183,9 +183,9 @@ def _ends(rows: _All, starts: list[Array], settings: Any) -> Array:
 
 
 def _starts(problem: TrimmedSquares, starts: list[Array]) -> Array:
-    """Least squares on all rows of the problem and on the halves of least leverage, and what is given.
+    """Least squares on all rows of the problem and on the halves of least leverage, and the start if one is given.
 
-    With many columns no elemental start is free of outliers; rows far from the others are left out by their length.
+    With many columns no elemental start is free of outliers, so high-leverage rows are left out by their length.
     """
     length = np.einsum("ij,ij->i", problem.Z, problem.Z)
     cuts = [np.inf, *np.quantile(length, (0.5, 0.75))]
@@ -233,10 +233,10 @@ class _All:
         return kept[0], float(value[0] + b @ self.P @ b), 1.0 / max(1.0 - near / self.h, 0.1)
 
     def settle(self, b: Array, tol: float, most: int) -> tuple[Array, int, float]:
-        """Concentration steps from b; where they end, how many, and what is left to gain with the rows kept there.
+        """Concentration steps from b: the end point, the steps, and the possible gain with the rows kept there.
 
-        A step moves by a share of the way to the minimum that the density of residuals at the cut tells, so a longer
-        one is tried beside it if rows are many enough for a density. Only rows that come and go change the sums.
+        The density of residuals at the cut gives the share of the way to the minimum that a step covers, so a longer
+        one is tried too if there are enough rows to estimate a density. Only rows that enter or leave change the sums.
         """
         kept, value, stretch = self.keep(b)
         G, g = self.sums(np.flatnonzero(kept))
@@ -283,7 +283,7 @@ def _result(objective: Objective, rows: _All, b: Array, steps: int, gap: float, 
     losses = objective.losses(objective.design.scores(W))
     value = objective.value_at(W, losses)
     log("polish", value)
-    message = "the kept rows are fitted as least squares fits them"
+    message = "the kept rows are fitted by least squares"
     if value <= _rounding(rows.y):
         message, gap = f"exact fit: the {rows.h} kept rows lie on one hyperplane", 0.0
     certificate = gap / (value * rows.h) if gap > 0 else 0.0

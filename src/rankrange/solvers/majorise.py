@@ -1,7 +1,7 @@
 """Two descent methods for the ranked range: each step minimises a convex function that lies above F and touches it.
 
-`bilevel` (section 3.1 of the paper) cuts the m rows of largest loss, solves what is left, and looks again which rows
-to cut. `dca` (Algorithm 1, with its inner problem solved exactly) replaces phi_m by its tangent. Cutting is the tighter
+`bilevel` (section 3.1 of the paper) cuts the m rows of largest loss, solves the convex problem of the others, and cuts
+again. `dca` (Algorithm 1, with its inner problem solved exactly) replaces phi_m by its tangent. Cutting is the tighter
 of the two bounds: F = min over sets T of size m of the problem that cuts T, and the tangent lies above that.
 """
 
@@ -18,9 +18,9 @@ from .descent import Log, Metric, Result, cut_is_clean, finish, relative
 from .inner import convex
 from .trivial import best_constant, constant_is_best
 
-# Columns up to which equal scores are proved to be best by a factored matrix.
+# Columns up to which a factored matrix proves that equal scores are optimal.
 _MOST_BALANCED = 1000
-# The relative gap that the first round of `bilevel` is solved to; later ones to a tenth of what the last one gained.
+# The relative gap that the first round of `bilevel` is solved to; later ones to a tenth of the last gain.
 _FIRST_ROUND = 1e-4
 
 
@@ -40,15 +40,15 @@ def bilevel(
     Parameters
     ----------
     objective : Objective
-        What to minimise.
+        The objective to minimise.
     W : ndarray of shape (outputs, p)
-        Where to start.
+        The initial coefficients.
     tol : float
         The relative gap to reach.
     max_iter : int
         The budget of steps.
     log : Log, optional
-        Where to report.
+        Receives progress messages.
     phase : str
         The name of these steps in the history.
     metric : Metric, optional
@@ -59,14 +59,14 @@ def bilevel(
     Returns
     -------
     Result
-        Where it ended.
+        The final point and its certificate.
     """
     log = Log() if log is None else log
     Z = objective.design.scores(W)
     s = objective.losses(Z)
     value, n_iter = objective.value_at(W, s), 0
     log(phase, value)
-    enough = max(tol, _FIRST_ROUND) if objective.m > 0 else tol  # while the cut still moves, a rough solution does
+    enough = max(tol, _FIRST_ROUND) if objective.m > 0 else tol  # while the cut still moves, a rough solution is enough
     while True:
         problem = objective.cutting(s)
         left = max(1, max_iter - n_iter)
@@ -94,7 +94,7 @@ def bilevel(
 def by_products(
     objective: Objective, W: Array | None, *, rng: np.random.Generator, tol: float, max_iter: int, log: Log
 ) -> Result:
-    """m = 0 and sparse rows of many columns: the convex problem by products with X alone, from near a rough fit."""
+    """m = 0 and sparse rows of many columns: the convex problem by products with X alone, from a rough fit."""
     objective = replace(objective, design=objective.design.unfactored())
     if W is not None:
         return bilevel(objective, W, tol=tol, max_iter=max_iter, log=log, phase="convex")
@@ -109,7 +109,7 @@ def by_products(
     least = 0.999 * objective.value(constant)
     if binary and design.p <= _MOST_BALANCED and objective.value(W) > least:
         W = convex.solve(objective.cutting(np.empty(0)), W, tol=1e-2, max_iter=20).W
-        # Next to a minimum at equal scores all losses all but tie, and the steps below would not end.
+        # Near a minimum at equal scores nearly all losses tie, and the steps below would not end.
         trivial = constant_is_best(objective, rng, tol, log) if objective.value(W) > least else None
         if trivial is not None:
             return trivial
@@ -122,20 +122,20 @@ def dca(objective: Objective, W: Array, *, tol: float = 1e-6, max_iter: int = 20
     Parameters
     ----------
     objective : Objective
-        What to minimise.
+        The objective to minimise.
     W : ndarray of shape (outputs, p)
-        Where to start.
+        The initial coefficients.
     tol : float
         The relative gap to reach.
     max_iter : int
         The budget of steps.
     log : Log, optional
-        Where to report.
+        Receives progress messages.
 
     Returns
     -------
     Result
-        Where it ended.
+        The final point and its certificate.
     """
     log = Log() if log is None else log
     value, n_iter, settled = objective.value(W), 0, False
@@ -157,14 +157,14 @@ def certify(objective: Objective, W: Array) -> float:
     Parameters
     ----------
     objective : Objective
-        What was minimised.
+        The objective that was minimised.
     W : ndarray of shape (outputs, p)
-        The point to judge.
+        The point in question.
 
     Returns
     -------
     float
-        The relative gap; infinite where ties blur the cut, and for a loss that is not convex.
+        The relative gap; infinite if losses tie at the cut, and for a loss that is not convex.
     """
     if not is_convex(objective.loss):
         return np.inf

@@ -38,9 +38,9 @@ def minmax(
     Parameters
     ----------
     objective : LabelObjective
-        What to minimise.
+        The objective to minimise.
     W : ndarray of shape (outputs, p)
-        Where to start.
+        The initial coefficients.
     rate : float
         The length of a step.
     max_iter : int
@@ -50,16 +50,16 @@ def minmax(
     ranking : {"stream", "batch"}
         Whether thresholds are tracked over batches or taken within each.
     rng : numpy.random.Generator, optional
-        Where random numbers come from.
+        The random number generator.
     log : Log, optional
-        Where to report.
+        Receives progress messages.
     watch : callable, optional
         Called after each step with the step and the coefficients; may stop the run.
 
     Returns
     -------
     Result
-        Where it ended.
+        The final point and its certificate.
     """
     log = Log() if log is None else log
     rng = np.random.default_rng(0) if rng is None else rng

@@ -1,8 +1,9 @@
 """The solver behind solver="auto": many starts on some of the rows, the best one on all of them, then a certificate.
 
-F has many local minima, and the start decides in which one a run ends, not the method. So most care goes into starts,
-at little cost: they are screened together on a subsample, and all rows are touched only by a few quasi-Newton steps
-from a point that is already close, in the metric of a subsample's Hessian. The polish lowers F further or proves it.
+F has many local minima, and the start, not the method, decides in which one a run ends. So most effort goes into
+starts, at little cost: they are screened together on a subsample, and all rows are used only for a few quasi-Newton
+steps from a point that is already close, in the metric of a subsample's Hessian. The polish lowers F further or proves
+it.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from .trivial import best_constant, constant_is_best
 
 # Rounds of screening on a subsample: the starts that survive each, and the steps they get in it.
 _ROUNDS = ((4, 4), (2, 8))
-# Far enough for losses next to nothing, and no further than float32 can tell them from nothing.
+# Large enough for losses near zero, and small enough that float32 still represents them.
 _FAR = 80.0
-# Columns of sparse rows from which on products with X are quicker than a factored Hessian, where m = 0.
+# Columns of sparse rows from which on products with X are quicker than a factored Hessian, if m = 0.
 PRODUCTS_FROM = 200
 # Steps by products that may prove the minimum before a Hessian is factored, if there are few enough columns for that.
 _PRODUCT_STEPS = 20
 # If m takes more than the rest of the rare classes, a sample may hold too few of their rows.
 _RARE = 0.5
-# Where all rows are screened, the starts also go along a path of larger m, which flattens the poorest minima.
+# If all rows are screened, the starts also follow a path of larger m, which flattens the poorest minima.
 _INFLATION = (2.0, 1.5, 1.2)
 
 
@@ -52,24 +53,24 @@ def multistart(
     Parameters
     ----------
     objective : Objective
-        What to minimise.
+        The objective to minimise.
     W : ndarray of shape (outputs, p), optional
-        Where to start.
+        The initial coefficients.
     n_starts : int
         Random starts.
     rng : numpy.random.Generator
-        Where random numbers come from.
+        The random number generator.
     tol : float
         The relative gap to reach.
     max_iter : int
         The budget of steps.
     log : Log, optional
-        Where to report.
+        Receives progress messages.
 
     Returns
     -------
     Result
-        Where it ended.
+        The final point and its certificate.
     """
     log = Log() if log is None else log
     if objective.m == 0:
@@ -91,7 +92,7 @@ def multistart(
     for survivors, steps in _ROUNDS:
         starts, values, _ = descend(screen.batch, starts, metric, max_iter=steps, tol=1e-4)
         starts = starts[np.argsort(values, kind="stable")[:survivors]]
-    # With more parameters than the screened rows can settle, further steps would only fit these rows.
+    # With more parameters than the screened rows can determine, further steps would only fit these rows.
     steps = 100 if rows_that_settle(screen) > 5 * objective.n_outputs * objective.design.p else 5
     ends, values, _ = descend(screen.batch, starts, metric, max_iter=steps, tol=1e-4)
     log("screen", float(values.min()))
@@ -104,8 +105,8 @@ def multistart(
 def _checked(objective: Objective, ends: Array, simple: Array, rng: np.random.Generator) -> Array:
     """The ends of the screening, or the best of the simple starts and these after some steps on all rows.
 
-    If m leaves little of a rare class, a few screened rows can be separated though all rows cannot. What fits them
-    perfectly is worse on all rows than a simple start, and its Hessian, which is next to nothing, is no metric.
+    If m leaves little of a rare class, a few screened rows can be separable though all rows are not. A perfect fit of
+    them is worse on all rows than a simple start, and its Hessian is nearly zero and useless as a metric.
     """
     values = objective.values(np.concatenate([ends, simple]))
     if values[: len(ends)].min() <= values[len(ends) :].min():
@@ -118,7 +119,7 @@ def _checked(objective: Objective, ends: Array, simple: Array, rng: np.random.Ge
 
 
 def one_class_left(objective: Objective, log: Log) -> Result | None:
-    """The minimum where the cut takes all rows of all classes but one; None where it does not.
+    """The minimum if the cut takes all rows of all classes but one; otherwise None.
 
     F falls to zero along the intercept of the class that is left.
     """
@@ -139,7 +140,7 @@ def one_class_left(objective: Objective, log: Log) -> Result | None:
     value = objective.value(W)
     log("trivial", value)
     message = "one class is left after the cut: any other fit is worse"
-    # F is not negative, so its value bounds what is left to gain.
+    # F is not negative, so its value bounds the possible gain.
     return Result(W, value, 0, True, message, log.history, relative(value, value))
 
 
@@ -152,7 +153,7 @@ def _search_all_rows(
     max_iter: int,
     log: Log,
 ) -> Result:
-    """Few rows: every start to its end, from where it is and from the end of a path of falling m."""
+    """Few rows: every start is run to its end, from its own point and from the end of a path of falling m."""
     both = np.concatenate([starts, _eased(objective, starts, metric)])
     ends, values, _ = descend(objective.batch, both, metric, max_iter=min(100, max_iter), tol=1e-6)
     log("screen", float(values.min()))
@@ -162,7 +163,7 @@ def _search_all_rows(
 
 
 def _eased(objective: Objective, starts: Array, metric: Metric) -> Array:
-    """Where the starts lead along a path of falling m."""
+    """The ends of the starts along a path of falling m."""
     for factor in _INFLATION:
         m = min(objective.m * factor, 0.9 * objective.total)
         m = m if objective.sample_weight is not None else round(m)
@@ -175,7 +176,7 @@ def _eased(objective: Objective, starts: Array, metric: Metric) -> Array:
 def _best_polished(
     objective: Objective, ends: Array, values: Array, rng: np.random.Generator, tol: float, max_iter: int
 ) -> Result:
-    """The best of the three lowest ends after the polish, without those that it would have to lower unusually much."""
+    """The best of the three lowest ends after the polish, without ends that are much higher than the lowest."""
     ends = _distinct(ends, values)[:3]
     best = _polish(objective, ends[0], rng, tol, max_iter, Log())
     usual = float(values.min()) - best.value
@@ -186,7 +187,7 @@ def _best_polished(
 
 
 def _distinct(ends: Array, values: Array) -> Array:
-    """One of each minimum, and none that is far above the best: a subsample does not rank the others for certain."""
+    """One of each minimum, and none that is far above the best: a subsample does not rank the others reliably."""
     order = np.argsort(values, kind="stable")
     steps = np.diff(values[order], prepend=-np.inf) > 1e-3 * np.abs(values[order])
     return ends[order][steps & (values[order] < 1.2 * values.min() + 1e-12)]
@@ -195,7 +196,7 @@ def _distinct(ends: Array, values: Array) -> Array:
 def _on_all_rows(
     objective: Objective, candidates: Array, rng: np.random.Generator, tol: float, max_iter: int, log: Log
 ) -> Result:
-    """Refine on a larger part, whose Hessian then is the metric for the steps on all rows."""
+    """Refine on a larger subset, whose Hessian is then the metric for the steps on all rows."""
     part = subsample(objective, hessian_rows(objective), rng)
     if len(candidates) > 1:
         candidates = candidates[[int(np.argmin([part.value(W) for W in candidates]))]]
@@ -233,7 +234,7 @@ def _polish(
     metric: Metric | None = None,
     width: int = 0,
 ) -> Result:
-    """Newton steps to the certificate; where they do not apply or do not get there, exact convex problems."""
+    """Newton steps to the certificate; if they do not apply or do not reach it, exact convex problems."""
     n_iter = 0
     if objective.design.sparse and not objective.design.factored and objective.design.p <= MOST_FACTORED:
         result = bilevel(
@@ -266,21 +267,21 @@ def _polish(
 
 
 def refine(objective: Objective, W: Array, settings: Any) -> Result:
-    """Go on from W, which is close to a minimum already.
+    """Continue from W, which is close to a minimum already.
 
     Parameters
     ----------
     objective : Objective
-        What to minimise.
+        The objective to minimise.
     W : ndarray of shape (outputs, p)
-        Where to start.
+        The initial coefficients.
     settings : Settings
         Those of the table of solvers.
 
     Returns
     -------
     Result
-        Where it ended.
+        The final point and its certificate.
     """
     return _on_all_rows(objective, W[None], settings.rng, settings.tol, settings.max_iter, settings.log)
 
@@ -311,7 +312,7 @@ def _convex(
 
 
 def _path_from_constant(objective: Objective, W: Array) -> Array:
-    """W, some points on the way to it from the best of all equal scores, and these."""
+    """W, some points on the line to it from the best of all equal scores, and these."""
     constant = np.zeros_like(W)
     if objective.loss.targets == "binary":
         constant[0, objective.design.d :] = best_constant(objective)[1]
@@ -319,8 +320,8 @@ def _path_from_constant(objective: Objective, W: Array) -> Array:
 
 
 def _nothing_beats(objective: Objective, values: Array) -> bool:
-    """Whether no value on that path is below the last one, that of equal scores, by more than little."""
-    # A part of the rows is fitted better than all of them, by about a parameter's worth of each.
+    """Whether no value on that path is below the last one, that of equal scores, by a relevant amount."""
+    # A subset of the rows is fitted better than all of them, by about one parameter's share for each parameter.
     return float(values[:-1].min()) > (0.999 - 2.0 * objective.design.p / objective.design.n) * float(values[-1])
 
 
@@ -332,8 +333,8 @@ def _convex_by_margins(
     screen = subsample(objective, screen_rows(objective), rng)
     if screen is objective:
         if W is None:
-            # At zero all margins tie, which hides how far apart they will be: where little is penalised, Newton steps
-            # from there do not end. One step towards the ordinary fit tells them apart.
+            # At zero all margins tie, which hides their later spread: with a weak penalty, Newton steps from there do
+            # not end. One step towards the ordinary fit breaks the ties.
             everything = np.ones(objective.design.n, dtype=bool)
             step = one_step(objective, everything, rough_metric(objective, everything))
             W = step if objective.value(step) < objective.value(zero) else zero
@@ -341,12 +342,12 @@ def _convex_by_margins(
     steps = 50 if objective.n_outputs == 1 else 15
     W = convex.solve(screen.cutting(np.empty(0)), zero if W is None else W, tol=1e-2, max_iter=steps).W
     if screen.value(W) > 0.999 * screen.value(zero):
-        # Where k is below the number of errors nothing beats zero, and there all losses tie: a start next to it, with
-        # a ranking of its own, would be worse than none.
+        # If k is below the number of errors, zero is optimal and all losses tie there: a start next to it, with an
+        # arbitrary ranking, would be worse than none.
         if objective.n_outputs > 1:
             return _polish(objective, zero, rng, tol, max_iter, log, width=objective.design.n)
         return bilevel(objective, zero, tol=tol, max_iter=max_iter, log=log, phase="convex")
-    # The few rows above are fitted better than all of them, where it may be that nothing beats zero.
+    # The few rows above are fitted better than all of them, for which zero may be optimal.
     several = applies(objective) and objective.n_outputs > 1 and objective.k < objective.total
     if several and min(objective.value(length * W) for length in (1.0, 0.3, 0.1)) > 0.999 * objective.value(zero):
         trivial = constant_is_best(objective, rng, tol, log)

@@ -1,12 +1,12 @@
 """Newton steps on F itself: some five to ten passes over X for a fit.
 
-At W the m largest losses are cut. That bounds F from above and touches it, so that cutting anew in each step can only
-help. Of the rest most rows are surely above or below the lower cut; they enter by their gradient and by the Hessian of
-a sample of the rows. Those near the lower cut enter by their tangents and stay free to change sides: a small problem
+At W the m largest losses are cut. That bounds F from above and touches it, so cutting again in each step can only help.
+Most of the other rows are clearly above or below the lower cut; they enter by their gradient and by the Hessian of a
+sample of the rows. Those near the lower cut enter by their tangents and are free to change sides: a small problem
 (`inner/band.py`), whose multipliers are weights for the certificate. One step is one pass over X, forth and back.
 
-A piecewise linear loss (hinge, absolute) does not bend; its rows near the kink at zero are free as those at the cut
-are, and the small problem is the whole one as long as no other row changes sides. With several scores per row (softmax)
+A piecewise linear loss (hinge, absolute) has no curvature; its rows near the kink at zero are free like those at the
+cut, and the small problem is exact as long as no other row changes sides. With several scores per row (softmax)
 the unknowns are the r x p parameters in a row.
 """
 
@@ -27,7 +27,7 @@ from .inner.bounds import Bounds
 _BLOCK = 1 << 15
 # Rows near the cut that are free to change sides at most, and the same times the square of the parameters.
 _WIDEST, _WIDEST_WORK = 200_000, 1.5e9
-# Times that the tangents of the certificate are moved at most.
+# Largest number of times that the tangents of the certificate are moved.
 _TANGENTS = 3
 # By how much the band narrows in a step at most.
 _NARROWER = 4
@@ -38,7 +38,7 @@ _MOST_PARAMETERS = 600
 
 
 class Proposal(NamedTuple):
-    """A step (r, p), what it should gain, the scores at its end where they are known, and the gap at its start."""
+    """A step (r, p), its expected gain, the scores at its end if they are known, and the gap at its start."""
 
     step: Array
     gain: float
@@ -57,10 +57,10 @@ def applies(objective: Objective) -> bool:
 
 
 def close_enough(objective: Objective, tol: float) -> float:
-    """What a quasi-Newton step must gain, in units of the tolerance, for another one to pay.
+    """The gain of a quasi-Newton step, in units of the tolerance, below which Newton steps take over.
 
-    Where nothing is cut above there is one minimum, and Newton steps get there from further away, most of all if the
-    loss is made of lines. Else all steps matter, until they gain far less than the part of one row in the mean.
+    If nothing is cut above there is one minimum, and Newton steps reach it from further away, most of all if the loss
+    is piecewise linear. Otherwise all steps matter, until they gain far less than one row's share of the mean.
     """
     if not applies(objective):
         return 0.05
@@ -85,8 +85,8 @@ def newton(
 ) -> Result:
     """Step until the certificate is at most tol, or no step lowers F.
 
-    `near` says that W is close to a minimum already. With tol = 0 there is no certificate, and the steps end where one
-    would gain less than `stop` of F. `width`: how many rows may change sides in the first step.
+    `near`: W is close to a minimum already. With tol = 0 there is no certificate, and the steps end when one would gain
+    less than `stop` of F. `width`: how many rows may change sides in the first step.
     """
     log = Log() if log is None else log
     loop = _Loop(objective, tol, near, rng, width)
@@ -95,7 +95,7 @@ def newton(
     while True:
         proposal = loop.propose(look)
         gap = proposal.gap
-        # Where rows may still cross the upper cut, what is gained by one step more is not in the gap.
+        # While rows may still cross the upper cut, the gap does not include the gain of a further step.
         if relative(gap, look.value) <= (0.5 * tol if objective.m > 0 else tol):
             end = _end_of(objective, look, proposal)
             if end is None:
@@ -122,7 +122,7 @@ def newton(
 
 
 def _end_of(objective: Objective, look: Look, proposal: Proposal) -> Look | None:
-    """Where the last step leads, if the scores there are known and F is lower."""
+    """The end of the last step, if the scores there are known and F is lower."""
     if proposal.scores is None:
         return None
     end = look_at(objective, look.W + proposal.step, proposal.scores)
@@ -136,7 +136,7 @@ def hessian_rows(objective: Objective) -> int:
 
 
 class _Loop:
-    """What is carried from step to step: how many rows crossed each cut."""
+    """State from step to step: how many rows crossed each cut."""
 
     def __init__(self, objective: Objective, tol: float, near: bool, rng: np.random.Generator, width: int) -> None:
         n, p = objective.design.n, objective.design.p
@@ -144,8 +144,8 @@ class _Loop:
         self.linear = hasattr(objective.loss, "margins")
         self.curvature = Curvature(objective, hessian_rows(objective), rng)
         self.crossed = 0  # rows that crossed the upper cut in the last step
-        # At a minimum about as many rows tie at the cut as there are parameters, and fewer where the penalty is strong.
-        # Nothing but the rows in the band holds a step where a loss does not bend.
+        # At a minimum about as many rows tie at the cut as there are parameters, and fewer if the penalty is strong.
+        # If a loss has no curvature, the rows in the band alone limit a step.
         unknowns = p * objective.n_outputs
         few = max(20 * p, n // 8) if self.linear else min(10 * unknowns, 500)
         if objective.n_outputs > 1 and objective.m == 0:
@@ -160,7 +160,7 @@ class _Loop:
     def learn(self, before: Look, after: Look, length: float) -> None:
         self.crossed = int(np.count_nonzero(before.is_cut != after.is_cut))
         switched = int(np.count_nonzero((before.q > 0) != (after.q > 0))) - self.crossed
-        # With several scores or lines alone a step that had to be shortened asked more rows to change sides than could.
+        # With several scores or piecewise linear losses, a shortened step means that too few rows could change sides.
         several = self.objective.n_outputs > 1
         short = length < 0.5 and (self.linear or several)
         wider = (4 if several else 2) * self.width if short else 2 * switched
@@ -171,7 +171,7 @@ class _Loop:
         self.last_gain = gain
 
     def widen(self, look: Look, proposal: Proposal) -> bool:
-        """Whether a step failed because too few rows were free to change sides, as where most of them all but tie."""
+        """Whether a step failed because too few rows were free to change sides, for example because most nearly tie."""
         before = self.width
         kinked = self.linear or self.objective.k < self.objective.total
         if kinked and proposal.gain > 0.01 * self.tol * look.value > 0:
@@ -193,7 +193,7 @@ class _Loop:
         return self._kinked(look, gradient)
 
     def _smooth(self, look: Look, gradient: Array) -> Proposal:
-        """Nothing is cut below: a plain Newton step. Near the end the gap is measured where the step leads."""
+        """Nothing is cut below: a plain Newton step. Near the end the gap is measured at the end of the step."""
         objective, little = self.objective, self.tol * look.value
         if self.certify and float(objective.gap_left(gradient[None])[0]) <= little:
             gap = look.value - lower_bound(objective, look.Z, look.q)
@@ -207,7 +207,7 @@ class _Loop:
         return self._proved(look, Proposal(step, gain), look.q, metric)
 
     def _kinked(self, look: Look, gradient: Array) -> Proposal:
-        """Rows near the lower cut are free to change sides; where they end tells the weights for the gap."""
+        """Rows near the lower cut are free to change sides; their final position gives the weights for the gap."""
         objective, little = self.objective, self.tol * look.value
         band = near_cut(objective, look, gradient, self.width)
         hessian = self.curvature.hessian(look)
@@ -220,7 +220,7 @@ class _Loop:
         return self._proved(look, proposal, q, Metric(hessian))
 
     def _by_margins(self, look: Look, gradient: Array) -> Proposal:
-        """A loss of one margin: lines alone, so that the weights at the end of the step prove the gap by themselves."""
+        """A loss of one margin: the model is linear, so the weights at the end of the step prove the gap directly."""
         objective = self.objective
         band, lines = near_kink(objective, look, gradient, self.width)
         step, weights, gain = band.solve(self.curvature.hessian(look), self._enough(look))
@@ -235,10 +235,10 @@ class _Loop:
         return 1e-3 * max(self.tol * look.value, 0.0 if self.near else min(self.last_gain, look.value))
 
     def _proved(self, look: Look, proposal: Proposal, q: Array, metric: Metric) -> Proposal:
-        """The proposal with the scores at its end and the gap that weights q prove with tangents near there.
+        """The proposal with the scores at its end, and the gap that weights q prove with tangents near there.
 
-        Tangents at the end of the step leave a residual where the Hessian of the sample is not that of all rows, and
-        the bound loses C times its square. Any tangents give a bound, so they move on by the step that would cancel
+        Tangents at the end of the step leave a residual if the Hessian of the sample differs from that of all rows, and
+        the bound loses C times its square. Any tangents give a bound, so they are moved by the step that would cancel
         the residual; that costs the square of this small step alone, and one pass instead of a step.
         """
         objective, enough = self.objective, self.tol * look.value * (0.5 if self.objective.m > 0 else 1.0)
@@ -278,8 +278,8 @@ def _extrapolated(
 ) -> tuple[Look, float]:
     """Twice, four times ... the step as long as F falls, if rows crossed the upper cut.
 
-    A step is the minimum for the rows that are cut now. Each row that crosses bends F less than it promised, so that
-    with many of them steps are too short, and each costs a pass over X where a longer one costs none.
+    A step is the minimum for the rows that are cut now. Each row that crosses reduces the curvature of F, so with many
+    of them steps are too short, and each costs a pass over X, whereas a longer one costs none.
     """
     length = 1.0
     while np.count_nonzero(reached.is_cut != look.is_cut) > 2 and length < _LONGEST:
@@ -317,11 +317,11 @@ def look_at(objective: Objective, W: Array, Z: Array | None = None) -> Look:
 
 
 class Curvature:
-    """Hessians from some of the rows, drawn so that those that bend F most are among them.
+    """Hessians from some of the rows, drawn so that those with the largest curvature are among them.
 
-    A row is drawn with a probability in proportion to its part of the trace, in units in which all columns are of one
-    size, and counts inversely to that probability. Where a few far rows, or a rare class, carry the curvature, rows
-    drawn evenly would miss them, and steps would be too long.
+    A row is drawn with a probability proportional to its share of the trace, after scaling all columns to one size, and
+    is weighted inversely to that probability. If a few high-leverage rows or a rare class carry the curvature, rows
+    drawn uniformly would miss them, and steps would be too long.
     """
 
     def __init__(self, objective: Objective, size: int, rng: np.random.Generator) -> None:
@@ -349,7 +349,7 @@ class Curvature:
         penalty = np.tile(objective.penalty_diagonal() + 1e-9, objective.n_outputs)
         if hasattr(objective.loss, "margins"):
             return np.diag(penalty)
-        # With several scores the curvature of each row would cost more to know than it is worth.
+        # With several scores the curvature of each row would cost more to compute than it saves.
         h = look.q * (objective.loss.curvature(objective.y, look.Z[0]) if objective.n_outputs == 1 else 1.0)
         rows, scale = np.arange(len(h)), np.ones(1)
         if not self.exact:
@@ -385,9 +385,9 @@ class Curvature:
 
 
 def balancing_shift(objective: Objective, Z: Array, q: Array) -> float:
-    """What to take off all scores so that the slopes with weights q add up to zero, as a free intercept asks.
+    """The shift of all scores after which the slopes with weights q sum to zero, as a free intercept requires.
 
-    With several scores the bound takes care of that itself.
+    With several scores the bound does that itself.
     """
     shift = 0.0
     for _ in range(4 if objective.design.fit_intercept and objective.n_outputs == 1 else 0):
@@ -435,9 +435,9 @@ def tangents_at(objective: Objective, Z: Array, q: Array) -> tuple[float, Array]
 
 
 def balanced(objective: Objective, heights: Array, flows: Array) -> float:
-    """The least value of lines and penalty, from the sums over lines that fall and those that rise.
+    """The minimum of lines plus penalty, from the sums over lines that fall and those that rise.
 
-    The slopes must add up to zero, because the intercept is free; the heavier side is scaled down, which keeps each
+    The slopes must sum to zero, because the intercept is free; the heavier side is scaled down, which keeps each
     line below its loss because losses are not negative.
     """
     keep = np.ones(2)

@@ -1,13 +1,14 @@
 """Partial AUC: Newton steps with the rows at the cut free to change sides, and a proved gap.
 
-With what is dropped from the difficult ends held, the problem is ||w||^2 / 2 plus the largest of convex functions over
-the weights p and q (`PairTop`). Any feasible weights give a function below it that bends at least as ||w||^2 / 2, so
-its value less half its squared gradient bounds the minimum from below. Near the minimum rows tie at the cut, and which
-of them count is what a Newton step has to find: they enter as lines (`solve_band`), one class after the other. At a
-tie the two classes do not interact to first order, because shifts of weight among equal scores change no loss.
+With the rows dropped from the difficult ends held fixed, the problem is ||w||^2 / 2 plus the largest of convex
+functions over the weights p and q (`PairTop`). Any feasible weights give a lower function whose curvature is at least
+that of ||w||^2 / 2, so its value minus half its squared gradient bounds the minimum from below. Near the minimum rows
+tie at the cut, and a Newton step has to find which of them count: they enter as lines (`solve_band`), one class after
+the other. At a tie the two classes do not interact to first order, because shifting weight among equal scores changes
+no loss.
 
 If something is dropped (fpr from above 0), each round cuts it at the present scores and minimises the rest, which lies
-above the objective and touches it, so that no round rises.
+above the objective and touches it, so no round increases the objective.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from ..core.pair_objective import PairObjective, PairPoint, PairTop
 from .descent import Log, Metric, Result, descend, relative
 from .inner.band import solve_band
 
-# Rows near a cut that are free to change sides: so many more than there are columns at first, doubled where a step is
-# cut short, and rounds in which the two classes take turns.
+# Rows near a cut that are free to change sides: at first so many more than there are columns, doubled if a step is
+# shortened; and rounds in which the two classes take turns.
 _BAND, _MOST_IN_BAND, _TURNS = 60, 3000, 25
 # Rounds of cutting; a handful is usual.
 _ROUNDS = 30
@@ -37,7 +38,7 @@ _MOST_COLUMNS = 1000
 
 @dataclass(eq=False)
 class _Lines:
-    """The rows of one class that are near its cut: their lines, caps, and what they weigh now."""
+    """The rows of one class that are near its cut: their lines, caps and present weights."""
 
     rows: Array
     values: Array
@@ -50,7 +51,7 @@ class _Lines:
 class _Step(NamedTuple):
     d: Array
     gain: float  # of the model
-    weights: tuple[Array, Array] | None  # None where nothing is cut, so that they cannot differ
+    weights: tuple[Array, Array] | None  # None if nothing is cut, so that they cannot differ
 
 
 def solve_pairs(
@@ -61,20 +62,20 @@ def solve_pairs(
     Parameters
     ----------
     objective : PairObjective
-        What to minimise.
+        The objective to minimise.
     w : ndarray of shape (p,)
-        Where to start.
+        The initial coefficients.
     tol : float, default=1e-6
         The relative gap to reach.
     max_iter : int, default=200
         The budget of steps.
     log : Log or None
-        Where to report.
+        Receives progress messages.
 
     Returns
     -------
     Result
-        Its certificate is about the convex problem with the same rows dropped: the least value of all where none is.
+        Its certificate refers to the convex problem with the same rows dropped; if none is, to the global minimum.
     """
     log = Log() if log is None else log
     value, steps, gap, message = objective.value(w), 0, np.inf, "reached tol"
@@ -120,7 +121,7 @@ def minimise(problem: PairTop, w: Array, *, tol: float, max_iter: int) -> tuple[
 
 
 def _started(problem: PairTop, w: Array, tol: float) -> tuple[PairPoint, float, int]:
-    """The start, its gap and the steps that it took: w, or what is found from zero where w is no better than that."""
+    """The start, its gap and its number of steps: w, or a point found from zero if w is no better than zero."""
     point = problem.at(w)
     gap = 0.5 * float(point.gradient @ point.gradient)
     at_zero = problem.scale * float(problem.loss.kernel(np.zeros(1), 0)[0])
@@ -130,10 +131,10 @@ def _started(problem: PairTop, w: Array, tol: float) -> tuple[PairPoint, float, 
 
 
 def _from_zero(problem: PairTop, tol: float) -> tuple[PairPoint, float, int]:
-    """At zero all rows tie, and each direction has its own weights: planes through zero, one for each that was met.
+    """At zero all rows tie, and each direction has its own weights: planes through zero, one for each direction tried.
 
-    If no line lifts the mean of the kept positives above the highest negatives, zero is the minimum, and weights on the
-    planes prove it. Otherwise their least point leads away from zero.
+    If no linear model ranks the mean of the kept positives above the highest negatives, zero is the minimum, and
+    weights on the planes prove it. Otherwise the minimum over the planes gives a direction away from zero.
     """
     d = problem.positives.d
     zero = problem.at(np.zeros(d))
@@ -235,7 +236,7 @@ def _weights_of(point: PairPoint, bands: list[_Lines]) -> tuple[Array, Array]:
 
 
 def _with_sum(weights: Array, caps: Array, total: float) -> Array:
-    """The weights with what rounding left out of their sum put where there is room."""
+    """The weights, with the rounding error of their sum added to weights that are not at a bound."""
     lost = total - float(weights.sum())
     room = caps - weights if lost > 0 else weights
     size = float(room.sum())
@@ -243,7 +244,7 @@ def _with_sum(weights: Array, caps: Array, total: float) -> Array:
 
 
 def _band(problem: PairTop, point: PairPoint, positive: bool, width: int) -> _Lines | None:
-    """The rows nearest the cut of one class; None where nothing is cut."""
+    """The rows nearest the cut of one class; None if nothing is cut."""
     caps = problem.positive_caps if positive else problem.negative_caps
     kept = problem.kept_positives if positive else problem.kept_negatives
     if float(caps.sum()) * (1.0 - 1e-12) <= kept:

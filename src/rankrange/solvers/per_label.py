@@ -28,7 +28,7 @@ def logistic_per_label(
 ) -> tuple[Array, float, int]:
     """W (L, p) that minimises the weighted mean over the rows of the sum of the labels' losses + ||coef||^2 / (2 C).
 
-    The sum falls apart into one problem a label. Also the value reached and the iterations it took.
+    The sum separates into one problem per label. Returns also the value and the number of iterations.
     """
     mass = np.full(design.n, 1.0 / design.n) if sample_weight is None else sample_weight / sample_weight.sum()
     ridge = np.full(design.p, 1.0 / C)
@@ -75,7 +75,7 @@ def _prior(blocks: Blocks, mass: Array) -> Array:
 
 
 def shared_metric(design: Design, mass: Array, ridge: Array) -> Metric | None:
-    """A bound on the Hessian of every label's logistic loss; None where X is too wide for it to pay."""
+    """A bound on the Hessian of every label's logistic loss; None if X has too many columns for it to pay."""
     if design.p > _METRIC_COLUMNS:
         return None
     matrix = 0.25 * design.gram(mass)

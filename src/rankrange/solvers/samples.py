@@ -1,4 +1,4 @@
-"""Samples of the rows: how many, with which m and k, and what of a rare class is left in them."""
+"""Samples of the rows: how many, with which m and k, and how much of a rare class they contain."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import numpy as np
 from ..core.arrays import Array
 from ..core.objective import Objective
 
-# From here on a pass costs so much that a better metric pays for itself.
+# From here on a pass is so expensive that a better metric pays for itself.
 _MANY_ROWS = 500_000
 
 
 def screen_rows(objective: Objective) -> int:
-    """Enough rows to tell good starts from bad: twelve a parameter, within limits of number and of work."""
+    """Enough rows to separate good starts from bad: twelve per parameter, within limits of number and of work."""
     p, r = objective.design.p, objective.n_outputs
     return max(min(12 * p, 4000, int(2e7 / (p * r))), 600)
 
 
 def hessian_rows(objective: Objective) -> int:
-    """Enough rows for a Hessian that makes each step on all rows gain a digit or so; less where it would cost more."""
+    """Enough rows for a Hessian with which each step on all rows gains a digit or so; fewer if it would cost more."""
     n, p = objective.design.n, objective.design.p
     few = max(min(80 * p, 20000, int(2e9 / p**2)), 2000)
     return few if n < _MANY_ROWS else max(few, min(n // 50, 100_000, int(1e9 / p**2)))
 
 
 def subsample(objective: Objective, size: int, rng: np.random.Generator, margin: float = 2.5) -> Objective:
-    """`size` rows with the same shares m/n and k/n; all of them where there are not many more.
+    """`size` rows with the same shares m/n and k/n; all rows if there are not many more.
 
     A sample may hold more outliers than its share; both cuts are shifted down by `margin` standard deviations of that
     number, because a sample that cuts too few of them has lost the good minimum.
@@ -46,7 +46,7 @@ def subsample(objective: Objective, size: int, rng: np.random.Generator, margin:
 
 
 def _drawn(objective: Objective, size: int, rng: np.random.Generator) -> tuple[Array, Array | None]:
-    """Rows that together stand for `size` drawn ones, in order, and how often each was drawn; None means once each."""
+    """Distinct rows of a draw of `size`, in order, and how often each was drawn; None means once each."""
     n, mass = objective.design.n, objective.sample_weight
     if mass is None:
         return np.sort(rng.choice(n, size, replace=False)), None
@@ -70,7 +70,7 @@ def _rare_mass(objective: Objective) -> float:
 
 
 def rows_that_settle(objective: Objective) -> float:
-    """The mass of the rows, or of what m leaves of the rare classes: few of these settle few parameters."""
+    """The mass of the rows, or what m leaves of the rare classes: few of these determine few parameters."""
     return min(objective.total, _rare_mass(objective) - objective.m)
 
 

@@ -2,9 +2,9 @@
 
 The risk is the largest q . s over a polytope of weights. Smoothed over a width it has a gradient, and a second
 derivative almost everywhere. Newton's method minimises it for widths that fall until the weights q found there prove
-the gap: no parameters cost less than the least of q . s plus the penalty, which convexity bounds from below at any
-point. An aggregate that is not convex gives a convex function above itself that touches at the current losses; it is
-minimised again and again, so the objective never rises.
+the gap: no parameters have a lower value than the minimum of q . s plus the penalty, which convexity bounds from below
+at any point. An aggregate that is not convex gives a convex function above itself that touches at the current losses;
+minimising it repeatedly never increases the objective.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _ARMIJO = 1e-4
 
 @dataclass(frozen=True)
 class Problem:
-    """One convex problem: a risk of the losses, plus the penalty, less a linear function of the parameters."""
+    """One convex problem: a risk of the losses, plus the penalty, minus a linear function of the parameters."""
 
     objective: Objective
     risk: Any
     tilt: Array | None
 
     def linear(self, W: Array) -> float:
-        """The penalty less the tilt."""
+        """The penalty minus the tilt."""
         return self.objective.penalty(W) - (0.0 if self.tilt is None else float(np.vdot(self.tilt, W)))
 
     def value(self, W: Array) -> float:
@@ -58,14 +58,14 @@ class Problem:
         return self.objective.losses(self.objective.design.scores(W)).astype(np.float64, copy=False)
 
     def bound(self, W: Array, width: float) -> float:
-        """A value that no parameters go below: the weights at W are one choice of q, and convexity does the rest."""
+        """A lower bound on the value: the weights at W are one choice of q, and convexity gives the rest."""
         s, slope = self.objective.losses_and_slopes(self.objective.design.scores(W))
         s = s.astype(np.float64, copy=False)
         q = self.risk.smoothed(s, width).weights
         return float(q @ s) + self.linear(W) - self.left(self.gradient(W, slope, q))
 
     def left(self, gradient: Array) -> float:
-        """How much lower q . s and the penalty can be where the gradient is not 0."""
+        """How much lower q . s plus the penalty can be if the gradient is not 0."""
         return float(self.objective.gap_left(gradient[None])[0])
 
 
@@ -117,7 +117,7 @@ def _average(objective: Objective) -> Objective:
 
 
 def _descend(objective: Objective, W: Array, settings: Any, lowest: float) -> _End:
-    """Convex problems, each touching the objective where the last one ended, until one lowers it no more.
+    """Convex problems, each touching the objective at the minimum of the last one, until one no longer lowers it.
 
     The history has the lowest value so far, which is `lowest` before this descent.
     """
@@ -135,7 +135,7 @@ def _descend(objective: Objective, W: Array, settings: Any, lowest: float) -> _E
             return _End(W, value, gap, max(steps, 1))
         if lowered <= 0.1 * settings.tol * abs(value):
             break
-    # The last problem touched where the descent ended, but for what was gained since.
+    # The last problem touched at the end of the descent, up to the last gain.
     return _End(W, value, gap + max(lowered, 0.0), max(steps, 1))
 
 
@@ -207,7 +207,7 @@ def _newton(problem: Problem, W: Array, width: float, most: int, enough: float) 
 
 
 def _solved(matrix: Array, right: Array) -> Array:
-    """The solution of a positive semidefinite system, a hair of the diagonal being added until it can be factored."""
+    """The solution of a positive semidefinite system; a tiny diagonal is added until it can be factored."""
     scale = max(float(np.trace(matrix)) / len(matrix), 1e-300)
     for power in range(-14, 0, 2):
         try:

@@ -1,4 +1,4 @@
-"""Where a search starts: the ordinary fit, fits without the rows of highest leverage, and random directions."""
+"""Starts of a search: the ordinary fit, fits without the rows of highest leverage, and random directions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..core.arrays import Array
 from ..core.objective import Design, Objective
 from .descent import Metric, add_diagonal
 
-# Rows that a rough metric is made of at most.
+# Largest number of rows for a rough metric.
 _METRIC_ROWS = 20_000
 
 
@@ -24,9 +24,9 @@ def rough_metric(objective: Objective, weight: Array) -> Metric:
 
 
 def low_leverage_rows(objective: Objective) -> tuple[Array, Array]:
-    """All rows but the m/n that lie farthest out: over all columns, and along the direction of largest spread.
+    """All rows but the m/n of highest leverage: over all columns, and along the direction of largest spread.
 
-    A cluster that pulls the fit towards itself need not lie far out in any one column, nor in total among many
+    A cluster that pulls the fit towards itself need not be extreme in any one column, nor in total among many
     columns, but it stretches the data in its own direction.
     """
     centred = _standardised(objective.design)
@@ -58,7 +58,7 @@ def _standardised(design: Design) -> Any:
 def simple_and_random_starts(
     objective: Objective, near: tuple[Array, Array], metric: Metric, n_random: int, rng: np.random.Generator
 ) -> Array:
-    """The ordinary fit, the fits of the rows that are not far out, and random ones."""
+    """The ordinary fit, the fits without high-leverage rows, and random ones."""
     everything = np.ones_like(near[0])
     fits = [one_step(objective, rows, rough_metric(objective, rows)) for rows in (everything, near[1])]
     fits.append(one_step(objective, near[0], metric))

@@ -1,8 +1,8 @@
 """Algorithm 1 as the paper prints it, with the corrections listed in docs/paper.md. For comparison, not for use.
 
-Inner steps: W <- W - rate (mean over all rows of the slopes of those with s > lam, less the tangent of phi_m, divided
-by n) and lam <- lam - rate (k/n - share of the rows with s > lam). The penalty is scaled along, so that the minimum is
-that of F.
+Inner steps: W <- W - rate (mean over all rows of the slopes of those with s > lam, minus the tangent of phi_m, divided
+by n) and lam <- lam - rate (k/n - share of the rows with s > lam). The penalty is scaled accordingly, so that the
+minimum is that of F.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def subgradient(
     Parameters
     ----------
     objective : Objective
-        What to minimise.
+        The objective to minimise.
     W : ndarray of shape (outputs, p)
-        Where to start.
+        The initial coefficients.
     outer, inner : int
         Linearisations, and steps on each.
     rate : float
@@ -42,16 +42,16 @@ def subgradient(
     batch_size : int, optional
         Rows per step; all of them by default.
     rng : numpy.random.Generator, optional
-        Where random numbers come from.
+        The random number generator.
     tol : float
         The relative gap to reach.
     log : Log, optional
-        Where to report.
+        Receives progress messages.
 
     Returns
     -------
     Result
-        Where it ended.
+        The final point and its certificate.
     """
     log = Log() if log is None else log
     rng = np.random.default_rng(0) if rng is None else rng

@@ -1,9 +1,9 @@
-"""A minimum that needs no search: nothing beats scores that are the same for all rows.
+"""A minimum that needs no search: equal scores for all rows are optimal.
 
-Where m = 0 and k is below about twice the number of errors, equal scores are best: zero, or where one class is so small
-that all of it is kept, the log odds of what is kept. There all losses of a class tie, which makes every other method
-slow. Equal scores are the minimum where weights between 0 and 1 with the mass k balance the gradients of the rows; they
-are found near equal weights, as the projection onto these conditions (semismooth Newton on its dual).
+If m = 0 and k is below about twice the number of errors, equal scores are best: zero or, if one class is so small that
+all of it is kept, the log odds of the kept rows. There all losses of a class tie, which makes every other method slow.
+Equal scores are the minimum if weights between 0 and 1 with the mass k balance the gradients of the rows; these are
+searched near equal weights, as the projection onto these conditions (semismooth Newton on its dual).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _CLASS_STEPS, _MOST_ENTRIES = 25, 20_000_000
 
 
 def best_constant(objective: Objective, rare: int | None = None) -> tuple[int, float]:
-    """The sign of the class that is kept whole, 0 where there is none, and the best of all equal scores.
+    """The sign of the class that is kept whole, 0 if there is none, and the best of all equal scores.
 
     Scores of zero leave both classes tied, and mass may move between them until they balance, unless one of them has
-    less than half of what is kept. `rare` says which class that is to be.
+    less than half of the kept mass. `rare` is the sign of that class.
     """
     masses = np.bincount(objective.strata, weights=objective.sample_weight, minlength=2)
     if rare is None:
@@ -42,7 +42,7 @@ def best_constant(objective: Objective, rare: int | None = None) -> tuple[int, f
     level = rare * math.log(mass / (objective.kept - mass))
     slopes = objective.loss.value_and_derivative(np.array([rare, -rare], dtype=np.float64), np.full(2, level))[1]
     pulls = slopes * [mass, objective.kept - mass]
-    # The odds are best for the logistic loss; another one may have its least value elsewhere.
+    # The log odds are best for the logistic loss; the minimum of another loss may lie elsewhere.
     return (rare, level) if abs(pulls.sum()) <= 1e-9 * abs(pulls).sum() else (0, 0.0)
 
 
@@ -54,7 +54,7 @@ def constant_is_best(objective: Objective, rng: np.random.Generator, tol: float,
 
 
 def _of_two_classes(objective: Objective, rng: np.random.Generator, tol: float, log: Log) -> Result | None:
-    """The balance is found on a sample of the rows first and then on larger ones: the dual hardly depends on which."""
+    """The balance is found on a sample of the rows first and then on larger ones: the dual hardly changes."""
     n, p = objective.design.n, objective.design.p
     dual, (rare, level) = np.zeros(p + 1), best_constant(objective)
     for size in (n // 64, n // 8):
@@ -64,13 +64,13 @@ def _of_two_classes(objective: Objective, rng: np.random.Generator, tol: float, 
             dual, missed = part.solve(dual, 8, 1e-3)
             if missed > max(0.06, 0.6 * np.sqrt(p / size)):  # more than sampling explains
                 return None
-            if missed > 1e-3:  # this part can not be balanced, and its dual point only leads astray
+            if missed > 1e-3:  # this sample cannot be balanced, and its dual point is misleading
                 dual = np.zeros(p + 1)
     W = np.zeros((1, p))
     W[0, objective.design.d :] = level
     value = objective.value(W)
-    # At zero scores the slopes are 1/2, so that this much leaves a part of the gap that is asked for. What is missed of
-    # the intercept and of the mass is scaled away, at a cost in proportion to it and not to its square.
+    # At zero scores the slopes are 1/2, so this leaves a fraction of the required gap. Residuals of the intercept and
+    # of the mass are scaled away, at a cost proportional to them and not to their square.
     enough = 2.0 * math.sqrt(0.6 * tol * value / objective.C)
     return _proved(W, value, _Balance(objective, rare, enough / (0.2 * tol)), dual, 20, enough, tol, log)
 
@@ -120,7 +120,7 @@ class _Projection(ABC):
         """The bound on the least value that the weights prove, with tangents at the equal scores."""
 
     def _of_columns(self, residual: Array) -> Array:
-        """Which entries of the residual belong to columns of X, and not to intercepts or the mass."""
+        """Which entries of the residual refer to columns of X, and not to intercepts or the mass."""
         columns = np.arange(self.objective.design.p) < self.objective.design.d
         return np.append(np.tile(columns, (len(residual) - 1) // len(columns)), False)
 
@@ -130,14 +130,14 @@ class _Projection(ABC):
         return float(max(sizes)) / self.objective.kept
 
     def solve(self, dual: Array, max_steps: int, enough: float) -> tuple[Array, float]:
-        """Newton steps from `dual`, whose Hessian is kept while they gain much; the best point, and what it misses."""
+        """Newton steps from `dual`, whose Hessian is reused while they gain much; the best point, and its residual."""
         height, residual, hessian = self.look(dual, True)
         best, least, waited, fresh = dual, self._missed(residual), 0, True
-        # With few free rows a Hessian has no inverse in some directions, and in others once other rows are free.
+        # With few free rows the Hessian is singular in some directions, which change as other rows become free.
         many = self.objective.design.n >= 40 * self.objective.design.p
         for _ in range(max_steps):
             missed = self._missed(residual)
-            if missed <= enough or waited > 3:  # met; or not to be met: then steps grow without end
+            if missed <= enough or waited > 3:  # satisfied; or not satisfiable: then steps grow without limit
                 break
             if hessian is None:
                 hessian, fresh = self.look(dual, True)[2], True
@@ -146,7 +146,7 @@ class _Projection(ABC):
             step = -Metric(hessian).solve(residual)
             for length in 0.5 ** np.arange(8):
                 reached = self.look(dual + length * step, False)
-                if reached[0] <= height + 1e-14 * abs(height):  # as exactly as sums of many rows are known
+                if reached[0] <= height + 1e-14 * abs(height):  # as exact as sums of many rows are
                     break
             else:
                 if fresh:  # rounding
@@ -180,7 +180,7 @@ class _Balance(_Projection):
     def lower_bound(self, dual: Array) -> float:
         """The bound on the least value that the weights prove, with tangents at the equal scores.
 
-        Sums are of float64 whatever X is: where little is penalised, the rounding of a product would spoil the bound.
+        Sums are in float64 whatever X is: with a weak penalty, the rounding of a product would spoil the bound.
         """
         objective, start = self.objective, 0
         flows, masses = np.zeros((2, len(dual) - 1)), np.zeros(2)
@@ -200,8 +200,8 @@ class _Balance(_Projection):
     def _blocks(self, dual: Array) -> Iterator[tuple[Array, Any, Array, Any]]:
         """The gradients of the losses, in units of their slope at zero, with a column of ones; masses; weights.
 
-        Last come the least weights: 0, or 1 in the class that is kept whole. The gradients of the next block stand
-        where those of the last one did.
+        Last come the smallest weights: 0, or 1 in the class that is kept whole. The gradients of the next block
+        overwrite those of the last one.
         """
         objective, d = self.objective, self.objective.design.d
         room = np.empty((min(_BLOCK, objective.design.n), len(dual)))

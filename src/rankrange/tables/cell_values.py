@@ -27,7 +27,7 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:.*)?")
 
 
 def is_mark(text: str) -> bool:
-    """Whether a text stands for a missing cell where its column holds numbers or dates."""
+    """Whether a text stands for a missing cell in a column of numbers or dates."""
     return text.strip().casefold() in _MARKS
 
 
@@ -44,7 +44,7 @@ def numbers_of(column: Any) -> tuple[Array | None, str, int]:
     Returns
     -------
     values : ndarray or None
-        NaN for missing cells; None where the column is text.
+        NaN for missing cells; None if the column is text.
     kind : str
         What the column holds, in words.
     strays : int
@@ -111,7 +111,7 @@ def _numbers_in_text(column: Any) -> tuple[Array | None, str, int]:
 
 
 def _days(levels: list[str]) -> Array | None:
-    """Days since 1970 where all texts are ISO dates, as the reader of CSV takes them for, else None."""
+    """Days since 1970 if all texts are ISO dates, as in the CSV reader, otherwise None."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -135,7 +135,7 @@ def _number(text: str) -> float:
 
 
 def codes_of(column: Any) -> tuple[Array, list[str]]:
-    """The number of its value for each cell (-1 where it is missing), and the values as text."""
+    """The number of its value for each cell (-1 if it is missing), and the values as text."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -225,7 +225,7 @@ def _named_dates(name: str, matches: list[re.Match[str]], dates: str | None) -> 
 
 
 def _milliseconds(text: str, form: str) -> int | None:
-    """Milliseconds since 1970 of a date in words, or None where it is none."""
+    """Milliseconds since 1970 of a date in words, or None if it is none."""
     from datetime import datetime, timezone
 
     if form == "month-named" and (found := _NAMED.fullmatch(text.strip())):
@@ -274,7 +274,7 @@ def _decimal_of(name: str, matches: list[re.Match[str]], decimal: str | None) ->
 
 
 def _says(digits: str) -> str | None:
-    """What a number says of its decimals: 1,234.5 and 12.50 the point, 1.234,5 and 12,5 the comma, 1,234 nothing."""
+    """The decimal separator of a number: a point in 1,234.5 or 12.50, a comma in 1.234,5 or 12,5, unknown in 1,234."""
     marks = [c for c in digits if c in ".,"]
     if not marks:
         return None

@@ -191,7 +191,7 @@ def _learn(name: str, column: Any, y: Any = None) -> tuple[dict[str, Any] | None
 
 
 def _with_marks(report: ColumnReport, column: Any) -> ColumnReport:
-    """The report of a column, which says what stood for missing cells where it was no empty cell."""
+    """The report of a column, with the text that stood for missing cells if it was not an empty cell."""
     if report.kind == "text" or not is_text(column.type):
         return report
     marks = marks_in(column)
@@ -243,7 +243,7 @@ def _learn_numbers(name: str, values: Array, kind: str) -> tuple[dict[str, Any] 
 def _usual_range(known: Array) -> tuple[float, float]:
     """The range into which values are brought: ten spans of the middle 98% beyond these.
 
-    Farther out a value says no more than that it is far out, but it would set the scale.
+    Beyond that the exact value is uninformative, but it would set the scale.
     """
     inner = np.partition(known, (q := [int(np.ceil(0.01 * (len(known) - 1))), int(0.99 * (len(known) - 1))]))[q]
     span = float(inner[1] - inner[0])

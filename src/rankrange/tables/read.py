@@ -31,6 +31,7 @@ from ..pages.text import visible
 from .cell_values import MISSING
 from .columns import DELIMITERS, nearest, shown
 from .columns import find_column as find_column
+from .dataset_folder import load_folder
 from .formats import FORMATS, kind_of, load, saved_input
 from .records import line_count, records
 
@@ -215,7 +216,8 @@ def open_table(
     ----------
     path : path, or sequence of paths
         CSV, JSON lines, a JSON array (all also as gzip), Parquet, Arrow, Feather, ORC or Excel, recognised by content.
-        "-" is standard input. Several files must have the same columns.
+        "-" is standard input. A folder is a saved Hugging Face data set, or one of Parquet files. Several files must
+        have the same columns.
     delimiter : str or None
         What separates columns of CSV; None is the comma, or the tab for .tsv.
     encoding : str
@@ -237,6 +239,9 @@ def open_table(
         parts = [open_table(one, delimiter=delimiter, encoding=encoding, sheet=sheet) for one in path]
         return parts[0] if len(parts) == 1 else _of_one_schema(parts)
     place = saved_input() if str(path) == "-" else Path(path)
+    if place.is_dir():
+        held = load_folder(place)
+        return _checked(Source(place, "folder", list(held.schema.names), n_bytes=held.nbytes, held=held))
     head, zipped, size = _head_of(place)
     kind = kind_of(place, head)
     if kind in ("lines", "json", "excel", *FORMATS):
@@ -279,8 +284,6 @@ def _head_of(path: Path) -> tuple[bytes, bool, int]:
     """(first bytes unpacked, packed or not, size unpacked)."""
     try:
         mode = path.stat().st_mode
-        if stat.S_ISDIR(mode):
-            raise UserError(f"a file is needed, got the folder {path}; name a file in it")
         if not stat.S_ISREG(mode):
             raise UserError(f"a regular file is needed, got {path}, a pipe or device; save it as a file first")
         with path.open("rb") as file:

@@ -85,7 +85,7 @@ def joint(
     The workspace is left as it was found: zero but for TURN, which counts the waits.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
-    if not KEEP_CUT:  # the programs tell it each other all the same
+    if not KEEP_CUT:  # the programs exchange it all the same
         cut_ptr = ws_ptr.to(tl.pointer_type(tl.float32)) + CUT
     turn = tl.load(ws_ptr + TURN, volatile=True)
     k_lo, k_hi, k_shift, m_lo, m_hi, m_shift, shared = brackets(x_ptr, n, m, k, SAMPLE, N_BINS)

@@ -22,7 +22,7 @@ from ._select_kernels import highest_key, key_of, kth_value, lowest_key
 # What backward needs to know of a row.
 RISE = tl.constexpr(0)
 FALL = tl.constexpr(1)
-UP = tl.constexpr(2)  # share of each score tied at `rise`; 0 where the row costs nothing
+UP = tl.constexpr(2)  # share of each score tied at `rise`; 0 if the row costs nothing
 DOWN = tl.constexpr(3)
 CROWDED = tl.constexpr(4)  # 1 where only false labels may be pushed down
 MARKS = tl.constexpr(8)  # words a row
@@ -80,7 +80,7 @@ def short_rows(
 
 @triton.jit
 def scores_of(x_ptr, target_ptr, row, offsets, n_labels, n_entries, sign, want_true, want_false, INDEX: tl.constexpr):
-    """sign * scores at these places of a row, NaN where there is none or its label is not wanted."""
+    """sign * scores at these places of a row, NaN if there is none or its label is not wanted."""
     x = sign * tl.load(x_ptr + offsets, mask=offsets < n_labels, other=float("nan")).to(tl.float32)
     if want_true + want_false < 2:
         true = true_labels(target_ptr, row, offsets, n_labels, n_entries, INDEX).to(tl.int32)

@@ -4,8 +4,8 @@ A sample, then one pass (Floyd and Rivest):
   narrow   every program finds the same pivots around both cuts from the same sample; one pass counts what lies above
            them and, for the few losses between, fills a histogram. The program that finishes last picks the histogram
            bin that holds each cut.
-  finish   one pass sums what is surely kept and collects what lies in the two bins: as a list where they are few, as
-           a finer histogram where they are many (ties). The program that finishes last reads the cuts off.
+  finish   one pass sums what is surely kept and collects what lies in the two bins: as a list if they are few, as
+           a finer histogram if they are many (ties). The program that finishes last reads the cuts off.
 Counts are exact and independent of the order of arrival; sums are made of parts that depend on nothing but the size, or
 in integers: the same losses give the same bits on every run. An unlucky sample (one in some ten thousand) is noticed
 by the counts and costs time, not exactness: the last program then searches the losses alone.
@@ -30,7 +30,7 @@ from ._select_kernels import (
     two_values,
 )
 
-# Layout of the workspace, in 32-bit words, all zero at first. Where there are two entries, that of k comes first.
+# Layout of the workspace, in 32-bit words, all zero at first. If there are two entries, that of k comes first.
 TICKETS = tl.constexpr(0)  # programs that have finished `narrow`, and `finish`
 TURN = tl.constexpr(4)  # how often the programs of `joint` have waited for each other
 COUNTS = tl.constexpr(8)  # losses at or above the low pivot, and above the high one
@@ -263,7 +263,7 @@ def load_bin(ws_ptr, which: tl.constexpr):
 
 @triton.jit
 def to_collect(low, high, inside):
-    """How many losses of a bin must be collected: none where it is a single key, whose losses are all alike."""
+    """How many losses of a bin must be collected: none if it is a single key, whose losses are all equal."""
     return tl.where(high - low > 1, inside, 0)
 
 

@@ -1,4 +1,4 @@
-"""The Triton kernel of `AoRRLoss(m="auto")`: memory, judge and weights of a batch in one launch.
+"""The Triton kernel of `AoRRLoss(m="auto")`: memory, noise model and weights of a batch in one launch.
 
 What it computes is defined by `auto.AutoCut` and `doubts.ClassNoise`. One program does it all, tile by tile, because
 every weight depends on the class sums of the whole batch, and because sums in a fixed order are the same bits on every
@@ -27,7 +27,7 @@ def place_of(index, row, there, size):
 
 @triton.jit
 def belief_of(output, row, one_class, inside, n_classes):
-    """The softmax of each row; 0 where it is NaN."""
+    """The softmax of each row; 0 if it is NaN."""
     scores = tl.load(output + row[:, None] * n_classes + one_class[None, :], inside, -float("inf")).to(tl.float32)
     raised = tl.exp(scores - tl.max(scores, 1)[:, None])
     belief = raised / tl.sum(raised, 1)[:, None]
@@ -100,7 +100,7 @@ def remember(
     FACTOR: tl.constexpr, VISITS: tl.constexpr, HALF_LIFE: tl.constexpr, EDGE: tl.constexpr, WAVERING: tl.constexpr,
     FIRM: tl.constexpr, PRIOR: tl.constexpr, CLASSES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Remember what the network says of n samples, and weigh them by it; `slopes` are the weights over their sum."""
+    """Store the predictions for n samples and compute their weights; `slopes` are the weights over their sum."""
     tile, one_class = tl.arange(0, TILE), tl.arange(0, CLASSES)
     b0, b1 = tl.zeros((CLASSES,), tl.float32), tl.zeros((CLASSES,), tl.float32)
     b2, b3 = tl.zeros((CLASSES,), tl.float32), tl.zeros((CLASSES,), tl.float32)

@@ -60,8 +60,8 @@ def kth_value(x, rank, near, lo, hi):
 def search_two(a, b, rank_a, rank_b, near_a, near_b, lo_a, hi_a, lo_b, hi_b):
     """The search of `kth_value` in two sets of fewer than 2**16 entries at once, both counts in one word.
 
-    Returns keys that end it: for near > 1 one that `rank` entries, or fewer than `near` more, reach; else one with none
-    but the rank-th largest, and its equals, at or below it and not below all others.
+    Returns keys that end it: for near > 1 one that `rank` entries, or fewer than `near` more, reach; otherwise one with
+    none but the rank-th largest, and its equals, at or below it and not below all others.
     """
     lo_a = lo_a.to(tl.int64)
     hi_a = hi_a.to(tl.int64)
@@ -105,7 +105,7 @@ def band_weight(x, lam, lam_hat, at_lam, at_hat):
 
 @triton.jit
 def make_cut(lam, lam_hat, above_k, tied_k, above_m, tied_m, m, k, n_nan):
-    """The columns of the cut from the counts around it, NaN where a loss is."""
+    """The columns of the cut from the counts around it, NaN if a loss is."""
     same = (lam == lam_hat) & (m > 0)
     at_lam = tl.where(same, k - m, k - above_k).to(tl.float32) / tl.maximum(tied_k, 1).to(tl.float32)
     at_hat = tl.where(m > 0, (above_m + tied_m - m).to(tl.float32) / tl.maximum(tied_m, 1).to(tl.float32), 1.0)

@@ -1,10 +1,10 @@
 """Automatic m: the remembered predictions of each sample decide how much of it is cut (`AoRRLoss(base, m="auto")`).
 
-A step costs a softmax of the batch and small operations: the sample's row of the memory moves towards what the network
-says now, the judge turns the row into a weight, and the loss is the weighted mean. On a GPU with Triton one kernel does
-all of it. Without indices there is no memory and the judge sees what the network says now. Over a process group the
-rows of all batches travel once per step, so that every process holds the same memory, that of one process on the
-joined batch.
+A step costs a softmax of the batch and small operations: the sample's row of the memory moves towards the current
+prediction, the noise model (`label_noise`) turns the row into a weight, and the loss is the weighted mean. On a GPU
+with Triton one kernel does all of it. Without indices there is no memory and the weights come from the current
+predictions. Over a process group the rows of all batches are exchanged once per step, so that every process holds the
+same memory, that of one process on the joined batch.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 FACTOR = 0.5
-# Visits of a sample before it may be cut: what an untrained network says of it counts for nothing.
+# Visits of a sample before it may be cut: predictions of an untrained network are uninformative.
 VISITS = 1
-# Up to so many classes the whole softmax is remembered, which `suspects` needs; beyond, three numbers per sample.
+# Up to so many classes the whole softmax is stored, which `suspects` needs; beyond, three numbers per sample.
 SOFTMAX_UP_TO = 128
 
 
 class Batch(NamedTuple):
-    """What is judged: values (B, width), class labels or None, sample indices or None, and which rows are real or None.
+    """Values (B, width), class labels or None, sample indices or None, and which rows are real (not padding) or None.
 
-    With `n_classes` of 0 the values are losses. They are the softmax where it has n_classes columns, and p(label),
-    p(first choice) and the first choice where there are too many classes for that.
+    With `n_classes` of 0 the values are losses. Otherwise they are the softmax if it has n_classes columns, and
+    p(label), p(first choice) and the first choice if there are too many classes for that.
     """
 
     values: Tensor
@@ -96,7 +96,7 @@ class AutoCut(nn.Module):
         return torch.dot(losses, slopes), weights
 
     def _prepare(self, n_classes: int, sample: Tensor | None, device: torch.device, group: ProcessGroup | None) -> None:
-        """Buffers of the right shape and place; nothing to do after the first batches."""
+        """Allocate buffers of the right shape and device; nothing to do after the first batches."""
         if group is not None and sample is not None and self.memory.n_samples is None:
             raise ValueError(
                 "over a group all processes need a memory of one size, got n_samples=None; pass n_samples=len(dataset)"
@@ -105,7 +105,7 @@ class AutoCut(nn.Module):
         if not n_classes and isinstance(judge, ClassNoise):
             judge = self.judge = LossCut().train(self.training)
         if isinstance(judge, LossCut) != (n_classes == 0):
-            raise ValueError("one AoRRLoss(m='auto') judges either classes or losses, got both; use one per task")
+            raise ValueError("one AoRRLoss(m='auto') takes either class targets or losses, got both; use one per task")
         judge.prepare(n_classes, device)
         if sample is not None:
             self.memory.prepare(sample, 1 if not n_classes else n_classes if n_classes <= SOFTMAX_UP_TO else 3, device)
@@ -140,7 +140,7 @@ class AutoCut(nn.Module):
         return torch.where(known, weights, 1.0)
 
     def _judged(self, rows: Tensor, before: tuple[Tensor, Tensor] | None, batch: Batch) -> Tensor:
-        """Weights by these rows; `before` holds the rows as they were, and whether they were anything."""
+        """Weights from these rows; `before` holds the rows before this visit, and whether they had any."""
         if isinstance(self.judge, LossCut) or batch.target is None:
             return self.judge(rows[:, 0], batch.known)
         objected = again = None
@@ -193,7 +193,7 @@ class AutoCut(nn.Module):
 
 
 def values_of(losses: Tensor, args: tuple[Any, ...], n_classes: int) -> tuple[Tensor, Tensor | None]:
-    """What is remembered of a batch, (B, width), and its class labels where there are classes; see `Batch`."""
+    """The values to remember of a batch, (B, width), and its class labels if there are classes; see `Batch`."""
     if not n_classes:
         return losses.reshape(-1, 1).float().nan_to_num(), None
     output, target = args[0].detach(), args[1].long()

@@ -1,8 +1,8 @@
 """The cuts of a ranked range and the weights that they give, in eager PyTorch; label masks.
 
 A cut is a tensor (..., 4):
-  LAM, LAM_HAT        the lower cut s_[k] and the upper cut s_[m] (infinite where m = 0)
-  AT_LAM, AT_LAM_HAT  the weight of a loss equal to that cut; where the cuts coincide the first holds it, the other is 0
+  LAM, LAM_HAT        the lower cut s_[k] and the upper cut s_[m] (infinite if m = 0)
+  AT_LAM, AT_LAM_HAT  the weight of a loss equal to that cut; if the cuts coincide the first holds it, the other is 0
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LAM, LAM_HAT, AT_LAM, AT_LAM_HAT = range(4)
 
 
 def cut_at_ranks(rows: Tensor, m: int, k: int) -> Tensor:
-    """The cut of each row: two order statistics, and how the values tied with them share what is left."""
+    """The cut of each row: two order statistics, and how the values tied with them share the remaining weight."""
     lam = _of_rank(rows, k)
     lam_hat = _of_rank(rows, m) if m else torch.full_like(lam, torch.inf)
     above_k, tied_k = _above_and_tied(rows, lam)
@@ -40,8 +40,8 @@ def open_cut(losses: Tensor) -> Tensor:
 
 
 def counts_in_batch(keep: RankedRange, n: int) -> tuple[int, int]:
-    """(m, k) as counts for a batch of n; where fractions round to nothing the one rank amid them is kept."""
-    if torch.compiler.is_dynamo_compiling():  # where n may be symbolic
+    """(m, k) as counts for a batch of n; if fractions round to an empty range, the one rank between them is kept."""
+    if torch.compiler.is_dynamo_compiling():  # n may be symbolic
         return _counts_in_batch(keep.m, keep.k, n)
     return _remembered_in_batch(keep.m, keep.k, n)
 
@@ -79,7 +79,7 @@ def cut_weights(rows: Tensor, cut: Tensor) -> Tensor:
 
 
 def weighted_sum(rows: Tensor, weights: Tensor, scale: float | Tensor) -> Tensor:
-    """sum of scale * weight * loss in each row; a dropped loss may be infinite and still counts nothing."""
+    """sum of scale * weight * loss in each row; a dropped loss contributes 0 even if it is infinite."""
     kept = torch.where(weights != 0, rows, 0.0).to(weights.dtype)
     return (kept * (weights * scale)).sum(-1).to(rows.dtype)
 
@@ -88,7 +88,7 @@ def label_mask(target: Tensor, n_labels: int) -> Tensor:
     """A bool mask (B, L) of the true labels, from a 0/1 mask or from indices padded with -1."""
     if target.shape[1] == n_labels:
         return target > 0
-    # One more column takes the padding, so that no value has to be looked at on the host.
+    # One more column takes the padding, so that no value has to be checked on the host.
     mask = torch.zeros(len(target), n_labels + 1, dtype=torch.bool, device=target.device)
     index = target.long()
     return mask.scatter(1, torch.where(index < 0, n_labels, index), True)[:, :n_labels]

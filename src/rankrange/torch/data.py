@@ -1,4 +1,4 @@
-"""Data sets that say which sample they return."""
+"""Data sets that return the index of each sample."""
 
 from __future__ import annotations
 

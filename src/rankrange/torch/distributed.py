@@ -3,7 +3,7 @@
 Both cuts are found digit by digit, from the highest digit of the losses' bit patterns down: each process counts how
 many of its losses continue the digits found so far with each next digit, the counts are summed over the group, and
 every process reads the same digit off the sums. That is four rounds of 4 KB for float32 (eight for float64), whatever
-the batch sizes; an empty batch counts nothing. A process that dies makes the others' next round fail with the error of
+the batch sizes; an empty batch counts nothing. If a process dies, the next round of the others fails with the error of
 torch.distributed, at once or after the timeout of the group.
 """
 
@@ -32,10 +32,10 @@ def joint_ranked_range(
     in_batches: bool = False,
     keep_all: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """(value, cut) of the joined batch; 0 where it is empty.
+    """(value, cut) of the joined batch; 0 if it is empty.
 
-    Ranks outside the joined batch are an error on a CPU; on a GPU, where asking would wait for the device, the value
-    is NaN. `in_batches` keeps at least one loss (`counts_in_batch`); where `keep_all` is true all are kept.
+    Ranks outside the joined batch are an error on a CPU; on a GPU the value is NaN, because checking would wait for
+    the device. `in_batches` keeps at least one loss (`counts_in_batch`); if `keep_all` is true all are kept.
     """
     wide = losses.detach().to(sum_dtype(losses))
     keys = _ordered_bits(wide)
@@ -55,7 +55,7 @@ def joint_ranked_range(
 def joint_value(value: Tensor, group: ProcessGroup) -> Tensor:
     """The sum of `value` over the group, in every process.
 
-    The gradient is this process's own, times the number of processes, which the average over processes takes out.
+    The gradient is this process's own, times the number of processes, because averaging over processes divides by it.
     """
     return _Joint.apply(value, sum_over(value.detach().clone(), group), dist.get_world_size(group))
 

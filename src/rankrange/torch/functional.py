@@ -3,9 +3,9 @@
 A ranked range is its two cuts (`cuts`). A loss strictly between the cuts weighs 1, one outside 0. The cuts are found on
 detached losses and nothing is ever differentiated through a sort: the gradient of a kept loss is its weight.
 
-Nothing here waits for the device. What NumPy reports as an error after a look at the values is therefore a
-result here: a NaN among the losses makes the loss and every weight NaN. An infinite loss above the upper cut
-is dropped like any other.
+Nothing here waits for the device. NumPy's functions check values and raise an error; here invalid values show in the
+result: a NaN among the losses makes the loss and every weight NaN. An infinite loss above the upper cut is dropped like
+any other.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ def ranked_range(
     losses : Tensor
         Losses of any shape, float64 to float16. No losses at all give 0.
     m, k : int, float or RankedRange
-        Counts (int) or fractions (float); one `RankedRange` may stand for both.
+        Counts (int) or fractions (float); one `RankedRange` may be passed for both.
     dim : int, optional
         Rank along this dimension; without it all losses are ranked together.
     reduction : {"mean", "sum"}, default="mean"
-        What to take of the kept losses.
+        Mean or sum of the kept losses.
     group : torch.distributed process group, optional
         The losses of all its processes are ranked together, exactly: every process returns the value of the joined
-        batch, with a gradient scaled so that the average over processes (what DistributedDataParallel takes) is the
+        batch, with a gradient scaled so that its average over processes (as in DistributedDataParallel) is the
         gradient of the joined batch.
 
     Returns
     -------
     Tensor
-        The mean or sum. Its gradient is the weight of each loss, ties at a cut sharing what is left of it equally.
+        The mean or sum. Its gradient is the weight of each loss; ties at a cut share the remaining weight equally.
 
     Examples
     --------
@@ -206,7 +206,7 @@ def _check_tkml(scores: Tensor, target: Tensor, top_k: int) -> Tensor:
 
 def _counts(m: Rank | RankedRange, k: Rank | None, n: int) -> tuple[int, int]:
     plain = type(m) in (int, float) and type(k) in (int, float)
-    if not plain or torch.compiler.is_dynamo_compiling():  # where n may be symbolic
+    if not plain or torch.compiler.is_dynamo_compiling():  # n may be symbolic
         return _as_range(m, k).counts(n)
     return _remembered_counts(m, k, n)
 

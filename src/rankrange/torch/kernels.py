@@ -54,7 +54,7 @@ class _Ready(NamedTuple):
 
 _PLAIN = (int, float)
 _READY: dict[Any, _Ready] = {}
-_MOST_READY = 1 << 10  # sizes and ranks; where they change all the time, all are forgotten at once
+_MOST_READY = 1 << 10  # sizes and ranks; if they change all the time, all are cleared at once
 
 
 class MemoryBatch(NamedTuple):

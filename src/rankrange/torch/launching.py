@@ -28,7 +28,7 @@ def _known(text: str) -> bool:
     return (3, 6) <= (int(major), int(minor)) <= (3, 9)
 
 
-# Where the arguments of each kernel hold the size that Triton specializes.
+# The position, among the arguments of each kernel, of the size that Triton specializes.
 _SIZE_AT = {"small": 4, "narrow": 4, "finish": 4, "joint": 5, "weigh": 4, "short_rows": 4, "spread": 5}
 _SIZE_AT |= {"long_rows_by_mask": 5, "long_rows_by_index": 5, "remember": 10}
 _KERNELS: dict[str, Any] = {}
@@ -76,7 +76,7 @@ class Plan(NamedTuple):
 
     @property
     def words(self) -> int:
-        """Of the workspace; `_large_kernels` says what they hold."""
+        """Of the workspace; its layout is in `_large_kernels`."""
         return 64 + 1024 + self.list + 4 * self.replicas * self.bins
 
     def programs(self, n: int, device: torch.device) -> int:

@@ -1,10 +1,10 @@
 """What is remembered of each sample from one visit to the next, by its index in the data set.
 
-A row is a running mean: the softmax of the sample where classes are few, else one or two numbers. Rows live on the
-device of the losses and in the state_dict. Nothing here waits for the device: an index beyond the rows there are goes
-to a spare last row, and where the size of the data set was not given, the rows grow some batches later, from a copy of
-the largest index that has long arrived. Where it was given, an index beyond it is an error: at once where indices are
-on the host, some batches later where they are on a device.
+A row is a running mean: the softmax of the sample if there are few classes, otherwise one or two numbers. Rows live on
+the device of the losses and in the state_dict. Nothing here waits for the device: an index beyond the last row goes to
+a spare row, and if the size of the data set was not given, the memory grows some batches later, when a copy of the
+largest index has arrived on the host. If the size was given, a larger index is an error: at once if indices are on the
+host, some batches later if they are on a device.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LAG = 8  # batches between asking the device for its largest index and reading 
 
 
 def ask(values: Tensor) -> tuple[Tensor, Any]:
-    """A copy on the host of what a device has found, and the event after which it is there; None on a host."""
+    """A copy on the host of a tensor of the device, and the event after which it is complete; None on a host."""
     if values.device.type != "cuda":
         return values.cpu(), None
     answer = torch.empty(values.shape, dtype=values.dtype, pin_memory=True).copy_(values, non_blocking=True)
@@ -34,7 +34,7 @@ def arrived(event: Any) -> bool:
 
 
 class Resizable(nn.Module):
-    """A module whose buffers take the shape that a checkpoint has: what is remembered is not known at the start.
+    """A module whose buffers take the shape of a checkpoint, because their shape is not known at the start.
 
     Once it is known, a checkpoint of another shape is an error.
     """
@@ -52,7 +52,7 @@ class Resizable(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _refusal(self, name: str, buffer: Tensor, saved: Tensor) -> str:
-        """Why a buffer cannot take the shape of a saved one; empty where it can."""
+        """Why a buffer cannot take the shape of a saved one; empty if it can."""
         if 0 in (len(buffer), len(saved)) and saved.dim() == buffer.dim() and saved.shape[1:] == buffer.shape[1:]:
             return ""
         return (
@@ -69,7 +69,7 @@ class Memory(Resizable):
     n_samples : int or None
         Indices are below this; None lets the memory grow with the indices it sees.
     factor : float
-        What a visit leaves of the past: new = factor * old + (1 - factor) * seen. The first visit is taken as it is.
+        Weight of the past at a visit: new = factor * old + (1 - factor) * current. The first visit is stored as it is.
     argument : str, default="n_samples"
         What messages call n_samples.
     """
@@ -99,7 +99,7 @@ class Memory(Resizable):
         return len(self.visits) - 1
 
     def prepare(self, index: Tensor, width: int, device: torch.device) -> None:
-        """Make room for what is about to come: rows of this width on this device, as many as are known to be needed."""
+        """Allocate rows of this width on this device, as many as are known to be needed."""
         if len(index) and not torch.compiler.is_compiling():
             self._check(index)
         rows = self.rows
@@ -134,11 +134,11 @@ class Memory(Resizable):
         if target is not None:
             self.given.index_copy_(0, place, target)
         for buffer in (self.rows, self.visits, self.cuts):
-            buffer[-1].zero_()  # many samples may have met there: what the last of them left is nobody's
+            buffer[-1].zero_()  # several samples may share the spare row: its content is meaningless
         self.given[-1].fill_(-1)
 
     def _check(self, index: Tensor) -> None:
-        """Raise for an index that no sample has; where a device knows, ask now and then, and read the answer later."""
+        """Raise for an index that no sample has; indices on a device are checked now and then, with a delay."""
         if index.device.type == "cpu":
             self._refuse(torch.stack(index.aminmax()))
         elif self.n_samples is not None and not torch.cuda.is_current_stream_capturing():

@@ -42,27 +42,27 @@ class AoRRLoss(Explained):
     Parameters
     ----------
     base : criterion, function or None
-        Anything that returns one loss per sample (reduction="none"); None where the losses themselves are passed in.
+        Anything that returns one loss per sample (reduction="none"); None if the losses themselves are passed in.
         All its losses are ranked together, whatever their shape.
     m, k : int, float or "auto"
-        Counts (int) or fractions (float), as everywhere; they may be reassigned during training. `m="auto"` decides by
-        itself how many samples to cut, and which: call the loss as `criterion(output, target, index)` with the index of
-        each sample in the data set (see `WithIndex`), and what the network says of each sample is remembered from epoch
-        to epoch. Without indices it judges by what the network says at the moment. See `rankrange.torch.auto`.
+        Counts (int) or fractions (float), as everywhere; they may be reassigned during training. `m="auto"` estimates
+        how many samples to cut, and which. Call the loss as `criterion(output, target, index)` with the index of each
+        sample in the data set (see `WithIndex`): a running mean of the predictions of each sample is then kept from
+        epoch to epoch. Without indices only the current predictions are used. See `rankrange.torch.auto`.
     ranking : {"batch", "stream"}
         "batch" ranks within the batch. "stream" tracks the two cuts across batches, so that ranks are ranks in the data
         set and a batch full of outliers loses all of them (fractions only; see `StreamingCuts`).
     group : torch.distributed process group, optional
         Its batches are ranked together (see `ranked_range`); with m="auto" every process holds the same memory.
     warmup : int or float
-        So many training batches at first average all their losses; a float is a fraction of `total_batches`.
+        The first `warmup` training batches average all their losses; a float is a fraction of `total_batches`.
     step : float
-        Of the tracked cuts; the default follows the losses within some twenty batches.
+        Step size of the tracked cuts; the default follows the losses within some twenty batches.
     per_class : bool, optional
-        Where targets are classes and m is given: True ranks inside the classes of the batch, so that each loses the
-        same share; False never does. The default does while a class is being cut away otherwise, and warns.
+        For class targets and a given m: True ranks inside the classes of the batch, so that each loses the same share;
+        False never does. The default ranks inside classes only while a class would otherwise be cut away, and warns.
     total_batches : int, optional
-        How many training batches there will be; needed where `warmup` is a fraction.
+        How many training batches there will be; needed if `warmup` is a fraction.
     n_samples : int, optional
         For m="auto": the size of the data set. Without it the memory grows with the indices.
     ignore_index : int, optional
@@ -71,12 +71,12 @@ class AoRRLoss(Explained):
     aggregate : None, "worst-group", "group-cvar" or RankWeights, default=None
         None is the ranked range. "worst-group" is the largest mean loss over the groups of the batch, "group-cvar" the
         mean over the worst `group_share` of them, after each group has lost the share m of its samples; call the loss
-        with `groups=`, one integer per sample. `RankWeights(...)` weighs losses by rank; m and k are then left out.
+        with `groups=`, one integer per sample. `RankWeights(...)` weights losses by rank; m and k are then left out.
     group_share : float, default=0.5
         The share of the groups that "group-cvar" counts, at least one group.
     groups : Tensor of int of shape (n_samples,), optional
-        The group of each sample of the data set, for calls with `index=` instead of `groups=`; "worst-group" unless
-        `aggregate` says otherwise.
+        The group of each sample of the data set, for calls with `index=` instead of `groups=`. `aggregate` is then
+        "worst-group" by default.
 
     Notes
     -----
@@ -185,7 +185,7 @@ class AoRRLoss(Explained):
 
     @property
     def last_weights(self) -> Tensor:
-        """The weight of each loss of the last batch, in [0, 1] and of the losses' shape; 0 where it was dropped."""
+        """The weight of each loss of the last batch, in [0, 1] and of the losses' shape; 0 if it was dropped."""
         losses = self._last_call("losses")
         if "weights" in self._last:
             return self._last["weights"].reshape(losses.shape).to(losses.dtype)
@@ -193,7 +193,7 @@ class AoRRLoss(Explained):
 
     @property
     def shares(self) -> Tensor:
-        """For m="auto", the estimated share of wrong labels in each class; one number where there are no classes."""
+        """For m="auto", the estimated share of wrong labels in each class; one number if there are no classes."""
         if self.auto is None:
             raise AttributeError(f"shares is what m='auto' finds out, got m={self.m!r}; pass m='auto'")
         return self.auto.judge.shares()
@@ -203,13 +203,13 @@ class AoRRLoss(Explained):
         return self._automatic("sample_weights()").weights_of_all()
 
     def suspects(self) -> LabelIssues:
-        """Which training labels are probably wrong, by what was remembered: the table of `rankrange.find_label_issues`.
+        """Which training labels are probably wrong, from the memory: the table of `rankrange.find_label_issues`.
 
         Returns
         -------
         LabelIssues
-            Rows are sample indices, in `top` and for `decide` too; what it holds of every row is about the samples that
-            were visited, in the order of its `index`. "cut" is the share of a sample's visits at which it was cut.
+            Rows are sample indices, in `top` and for `decide` too. Its arrays hold the samples that were visited, in
+            the order of its `index`. "cut" is the share of a sample's visits at which it was cut.
         """
         from .suspect_table import suspects_of
 
@@ -394,7 +394,7 @@ class TKMLLoss(nn.Module):
     top_k : int
         How many labels will be predicted.
     two_sided : bool, default=True
-        Whether rows with more than top_k true labels ask that the best top_k are all true; False is the paper's loss.
+        Whether rows with more than top_k true labels require the best top_k to be all true; False is the paper's loss.
     reduction : {"mean", "sum", "none"}, default="mean"
         "none" inside `AoRRLoss`.
 
@@ -428,7 +428,7 @@ class AccuracySchedule:
     loss : AoRRLoss
         The loss whose k is set.
     levels : mapping of float to int or float
-        An accuracy, and the k to use from there on. Below the lowest level k is what it was at the start.
+        An accuracy, and the k to use from there on. Below the lowest level k keeps its initial value.
 
     Examples
     --------

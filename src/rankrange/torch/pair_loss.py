@@ -1,8 +1,8 @@
 """Partial AUC as a loss for networks: pairs of positives and the negatives between two false positive rates.
 
-Weights and derivatives are computed on detached scores, the squared hinge by sorting and sums from the top, so that a
-batch of B scores costs O(B log B) and no matrix of pairs is made; the logistic loss makes one. Nothing is
-differentiated through a sort.
+Weights and derivatives are computed on detached scores, and nothing is differentiated through a sort. The squared hinge
+is computed by sorting and cumulative sums: a batch of B scores costs O(B log B) without a matrix of pairs. The logistic
+loss makes that matrix.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ class PartialAUCLoss(nn.Module):
     tpr : pair of float, default=(0.0, 1.0)
         The range of true positive rates: (0.5, 1.0) is about the lower half of the positives.
     loss : {"squared_hinge", "logistic"}, default="squared_hinge"
-        What a pair costs, as a function of the difference of its scores.
+        The loss of a pair, as a function of the difference of its scores.
     ranking : {"batch", "stream"}, default="batch"
         "batch" ranks within the batch, which should hold at least 1 / hi negatives. "stream" tracks the cuts across
-        batches, so that a range of the data set can be narrower than a batch shows.
+        batches, so that the range may be narrower than 1 / (negatives per batch).
     step : float, default=0.1
-        Of the tracked cuts.
+        Step size of the tracked cuts.
 
     Notes
     -----
     A batch without a positive or without a negative gives 0. Tracked cuts change in training mode only and are part of
-    the state_dict. First derivatives alone are exact.
+    the state_dict. Only first derivatives are exact.
 
     Examples
     --------
@@ -88,7 +88,7 @@ class PartialAUCLoss(nn.Module):
         return (value + (slope * (wide - z)).sum() + 0.0 * z.sum()).to(scores.dtype)
 
     def _weights(self, z: Tensor, inside: Tensor, rates: tuple[float, float], cuts: StreamingCuts | None) -> Tensor:
-        """The weight of each score in the mean over its class; those outside the class weigh 0."""
+        """The weight of each score in the mean over its class; scores of the other class have weight 0."""
         if cuts is None:
             return range_shares(z, inside, *rates)
         _, cut = cuts(z[inside], RankedRange(*rates), None, None)

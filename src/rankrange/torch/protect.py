@@ -1,10 +1,10 @@
-"""Ranks that no class can lose: what a given m does to each class, and the ranking inside classes that protects them.
+"""Protect classes from being cut away: what a given m does to each class, and ranking inside classes.
 
-With wrong labels that depend on the class, or at the start of training, the m largest losses of a batch can be most of
-one class; once it is cut the network forgets it, and its losses stay the largest. `ClassGuard` watches which share of
-each class the ranking would keep. Once some class keeps less than LEAST of what it should, ranks are taken inside the
-classes of the batch instead, each of which then loses the same share, until every class would keep ENOUGH of it: to
-switch back sooner lets the class slip away again, and each return is a blow that can kill a network.
+If label noise depends on the class, or at the start of training, the m largest losses of a batch can be most of one
+class; once it is cut the network forgets it, and its losses stay the largest. `ClassGuard` tracks the share of each
+class that the ranking would keep. Once a class keeps less than LEAST of its due share, losses are ranked inside the
+classes of the batch instead, so that each loses the same share, until every class would keep ENOUGH. Switching back
+sooner would lose the class again, and frequent switching can make training diverge.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ClassGuard(Resizable):
             self.on = torch.zeros((), dtype=torch.bool, device=device)
 
     def forward(self, weights: Tensor, target: Tensor, share: float) -> Tensor:
-        """Whether, as of this batch, classes are to be protected; `share` is what the ranking keeps of all samples."""
+        """Whether classes are protected as of this batch; `share` is what the ranking keeps of all samples."""
         if self.training:
             member = target[:, None] == torch.arange(len(self.sums), device=target.device)
             kept = torch.where(member, weights[:, None], 0.0).sum(0)
@@ -56,7 +56,7 @@ class ClassGuard(Resizable):
         return (seen >= _FEW) & (kept < least * share * seen)
 
     def warn(self, share: float) -> None:
-        """Say so once, some batches after it began: the answer is copied while the device works on."""
+        """Warn once, some batches after it began: the flag is copied while the device works on."""
         if self._warned:
             return
         self._looks += 1
@@ -82,7 +82,7 @@ class ClassGuard(Resizable):
 def weights_inside_classes(losses: Tensor, target: Tensor, m: float, k: float) -> Tensor:
     """Weights of the ranks m+1..k inside each class of the batch, m and k as fractions of the class.
 
-    A class whose share is no whole number of samples keeps part of the sample at the cut.
+    If the share of a class is not a whole number of samples, the sample at the cut has a fractional weight.
     """
     n = len(losses)
     order = losses.argsort(descending=True, stable=True)

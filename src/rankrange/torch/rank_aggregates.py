@@ -23,7 +23,7 @@ def rank_weighted_mean(losses: Tensor, weights: RankWeights) -> Tensor:
     losses : Tensor of shape (n,)
         One loss per sample.
     weights : RankWeights
-        What each rank counts.
+        The weight of each rank.
 
     Returns
     -------
@@ -37,6 +37,10 @@ def rank_weighted_mean(losses: Tensor, weights: RankWeights) -> Tensor:
     >>> rank_weighted_mean(torch.tensor([1.0, 5.0]), RankWeights([3, 1]))
     tensor(4.)
     """
+    if not isinstance(weights, RankWeights):
+        raise TypeError(
+            f"weights must be RankWeights(...), got {type(weights).__name__}; wrap it: RankWeights({weights!r})"
+        )
     if losses.dim() != 1:
         raise ValueError(f"losses must have shape (n,), got {tuple(losses.shape)}; reshape them")
     if len(losses) == 0:

@@ -1,4 +1,4 @@
-"""Schedules of m and k: everything at first, then more and more is left out."""
+"""Schedules of m and k: all samples at first, then fewer and fewer."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from ..core.ranges import check_rank
 
 
 class LinearSchedule:
-    """Let a loss's m and k move in a straight line to where they should end: call `step` after each batch.
+    """Move a loss's m and k linearly to their final values: call `step` after each batch.
 
     Parameters
     ----------
     loss : AoRRLoss or LinearAoRRLoss
         The loss whose m and k are set, both fractions.
     m, k : float, optional
-        Where they end. Without one of them that one stays as it is.
+        Final values. One that is not given stays as it is.
     start : int, default=0
-        Batches before they move: a warm-up at what the loss was made with.
+        Batches before they move, at the initial values of the loss.
     steps : int, default=1
-        Batches that they move for.
+        Batches over which they move.
 
     Examples
     --------
@@ -55,11 +55,11 @@ class LinearSchedule:
             setattr(self.loss, name, begin + way * (end - begin))
 
     def state_dict(self) -> dict[str, Any]:
-        """What has to be saved with a checkpoint."""
+        """The state to save with a checkpoint."""
         return {"count": self.count, "ends": {name: list(ends) for name, ends in self.ends.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where a saved schedule was; the loss gets the m and k of that time."""
+        """Continue a saved schedule; the loss gets the m and k of that time."""
         self.count = state["count"]
         self.ends = {name: (ends[0], ends[1]) for name, ends in state["ends"].items()}
         self._set()

@@ -1,8 +1,8 @@
-"""Cuts tracked across batches, so that ranks mean ranks in the data set and not in the batch at hand.
+"""Cuts tracked across batches, so that ranks are ranks in the data set and not in the current batch.
 
 The sum of ranked range is a saddle value (the paper's Algorithm 3 follows its gradients):
     psi_{m,k} = min over lam, max over lam_hat of  k lam - m lam_hat + sum [s_i - lam]_+ - sum [s_i - lam_hat]_+.
-The paper writes lam_hat - lam where this has lam_hat; in these coordinates the two updates separate:
+The paper writes lam_hat - lam for our lam_hat; in these coordinates the two updates separate:
     lam     += step * (share of losses above lam     - k)
     lam_hat += step * (share of losses above lam_hat - m)          m and k as fractions of the data set
 A batch estimates the shares, whatever its size. Steps are in units of the losses' spread (their inter-quartile range,

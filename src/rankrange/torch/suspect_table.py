@@ -1,8 +1,8 @@
-"""Which training labels are wrong: the memory of a training run, judged by the flip model of `find_label_issues`.
+"""Which training labels are wrong: the memory of a training run, passed to the flip model of `find_label_issues`.
 
-The network was trained on the labels it is asked about, so it is surer of itself than it should be, most of all where
-right labels of hard images were cut by mistake. The evidence is how often it repeats its objections: the probability
-that a label is wrong is that of the flip model times the firmness of the objections to its class
+The network was trained on the labels in question, so it is overconfident, most of all if right labels of hard images
+were cut by mistake. The evidence is how often it repeats its disagreements: the probability that a label is wrong is
+that of the flip model times the firmness of the disagreements with its class
 (`ClassNoise.firmness`).
 """
 
@@ -39,7 +39,7 @@ def suspects_of(auto: AutoCut) -> LabelIssues:
     if given.max() >= width:
         raise ValueError(
             f"suspects() needs the whole softmax, remembered for up to {SOFTMAX_UP_TO} classes, got labels up to "
-            f"{given.max()}; judge these samples by criterion.auto.memory.cuts / criterion.auto.memory.visits"
+            f"{given.max()}; use criterion.auto.memory.cuts / criterion.auto.memory.visits for these samples"
         )
     present = np.unique(given)
     belief = belief[:, present] + 1e-12
@@ -52,7 +52,7 @@ def suspects_of(auto: AutoCut) -> LabelIssues:
 
 
 def _discounted(found: LabelIssues, firmness: Array) -> LabelIssues:
-    """The same findings, with each p_wrong multiplied by the firmness of the objections to its class."""
+    """The same findings, with each p_wrong multiplied by the firmness of the disagreements with its class."""
     from ..label_noise import SURE, actions
 
     assert found.ranked is not None

@@ -1,7 +1,7 @@
 """m="auto" for text: which tokens are noise, and which documents are no text, estimated while a language model trains.
 
-**Tokens.** What is read is a mixture: mostly the word that belongs there, sometimes one of all words alike. A token
-weighs its posterior probability of belonging,
+**Tokens.** A text is a mixture: mostly of words that fit their context, sometimes of words drawn uniformly. The weight
+of a token is its posterior probability of fitting,
     w = (1 - share) p(y) / ((1 - share) p(y) + share / words),
 which makes the weighted loss an EM step for the likelihood of the mixture. The likelihood alone does not identify the
 share: a model that has learned to expect noise explains it as well. The order of the words does. Let the rank of a
@@ -9,11 +9,11 @@ token be the share of the words that the model finds less likely. The rank of no
 is uniform on [0, 1]; that of text is near 1 once the model has learned which words there are. So the density of the
 ranks near 0 is the share of noise, whether or not the model has learned to expect noise, and on clean text it is 0.
 (Storey estimates the share of true null hypotheses in this way.) While the model does not yet separate text from noise,
-nothing is taken for noise, and in the first batches (`WARMUP`) all tokens weigh 1: rare words that a young model does
-not know yet look like noise.
+nothing is taken for noise, and in the first batches (`WARMUP`) all tokens have weight 1, because rare words that an
+untrained model does not know yet look like noise.
 
-**Documents.** The gain of a document is the entropy of its own word frequencies minus its mean loss: what the order of
-its words tells the model. Words in random order have no positive gain, whatever the model has learned, because nothing
+**Documents.** The gain of a document is the entropy of its own word frequencies minus its mean loss: how much the order
+of its words helps the model. Words in random order have no positive gain, whatever the model has learned: nothing
 predicts them better than their frequencies. Once most documents have a gain, and the median of theirs is two standard
 deviations above 0, documents without one are left out.
 
@@ -37,15 +37,15 @@ from torch import Tensor, nn
 
 from .token_scores import Scores
 
-WARMUP = 100  # batches, unless the loss is told otherwise
+WARMUP = 100  # batches, unless the loss is given another number
 DECAY = 0.95  # of all sums, per batch: some twenty batches count
 # The density of the ranks near 0 is the smallest of that below each of these but the last, which is the lower half.
 EDGES = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
 MOST = 0.5  # no more than half of a text is taken for noise
-UNTOLD = 0.1  # with more of the text than this in the lower half the model does not yet tell it from noise
+UNSEPARATED = 0.1  # with more of the text than this in the lower half the model does not yet separate it from noise
 RECENT = 1 << 10  # documents whose gains decide what is usual
-PRIOR = 1.0, 10.0  # answers that do not belong, of so many, before any is seen
-NEVER = 0.01  # an answer that belongs with less probability is left out; 1 / NEVER is a gain that is certain
+PRIOR = 1.0, 10.0  # prior counts: mismatched answers, of so many answers
+NEVER = 0.01  # an answer with a smaller probability is left out; 1 / NEVER is a gain that is certain
 FAR = 2.0 / 0.6745  # distances from the median to the upper quartile: two standard deviations of a normal distribution
 
 
@@ -61,11 +61,11 @@ class TokenNoise(nn.Module):
         self.register_buffer("edges", torch.tensor(EDGES), persistent=False)  # on the device: to copy them would wait
 
     def share(self) -> Tensor:
-        """The density of the ranks near 0; 0 while the model does not tell text from noise."""
+        """The density of the ranks near 0; 0 while the model does not separate text from noise."""
         below = self.below[:-1] / self.below[-1].clamp(min=1.0)
         share = (below / self.edges)[:-1].min().clamp(max=MOST)
         text_in_lower_half = (below[-1] - share / 2) / (1 - share)
-        return torch.where((text_in_lower_half < UNTOLD) & (self.below[-1] > 0), share, 0.0)
+        return torch.where((text_in_lower_half < UNSEPARATED) & (self.below[-1] > 0), share, 0.0)
 
     def log_noise(self, n_words: int) -> Tensor:
         """The logarithm of how often any one word is read as noise for once that it is read as text."""
@@ -95,8 +95,8 @@ class DocumentGains(nn.Module):
     def limit(self) -> Tensor:
         """0 if most documents have a gain and these lie well above 0, otherwise minus infinity.
 
-        Documents below are left out. What is usual is judged by the documents with a gain, so that those without
-        one, however many there are, do not put off the time when they are recognised.
+        Documents below are left out. The typical gain is that of documents with a positive gain, so that the others,
+        however many there are, do not delay the time when they are recognised.
         """
         falling = self.recent.nan_to_num(nan=-torch.inf).sort(descending=True).values
         n_gains = (falling > 0).sum()
@@ -119,21 +119,21 @@ class DocumentGains(nn.Module):
 
 
 class AnswerNoise(nn.Module):
-    """The share of answers that do not belong to their prompts, from decayed sums over the batches."""
+    """The share of answers that do not match their prompts, from decayed sums over the batches."""
 
     sums: Tensor
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("sums", torch.zeros(3))  # answers that do not belong, that do for certain, and all
+        self.register_buffer("sums", torch.zeros(3))  # answers that do not match, that match for certain, and all
 
     def share(self) -> Tensor:
-        """The mean of the posterior probabilities of not belonging; 0 while prompts say little of their answers."""
+        """The mean posterior probability of a mismatch; 0 while prompts hardly predict their answers."""
         noise, certain, known = self.sums.unbind()
         return torch.where(2 * certain > known, (noise + PRIOR[0]) / (known + PRIOR[1]), 0.0)
 
     def weights(self, gains: Tensor) -> Tensor:
-        """The posterior probability that an answer of this gain belongs to its prompt; 0 if it is very small."""
+        """The posterior probability that an answer of this gain matches its prompt; 0 if it is very small."""
         share = self.share().to(gains.dtype)
         weights = torch.sigmoid(gains.nan_to_num() + torch.log1p(-share) - share.log())
         return torch.where(weights < NEVER, 0.0, weights)

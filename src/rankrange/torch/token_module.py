@@ -19,7 +19,7 @@ from .token_scores import Head, Scores
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-_FACTOR = 0.5  # what a visit leaves of what was remembered of a document
+_FACTOR = 0.5  # weight of the past in the running mean of a document
 
 
 class TextSuspect(NamedTuple):
@@ -39,13 +39,13 @@ class LinearAoRRLoss(Explained):
     ----------
     m, k : int, float or "auto"
         Ranks to drop and the last rank to keep; they may be reassigned during training. `m="auto"` estimates how much
-        of the text is noise, by token or by sequence, and weighs it down; see `rankrange.torch.text_noise`.
+        of the text is noise, by token or by sequence, and down-weights it; see `rankrange.torch.text_noise`.
     key : {"excess", "loss", "reference"}, optional
         What is ranked; see `linear_ranked_range`. m="auto" has rules of its own and takes only "reference", by
         sequence: `reference` are then the losses of the same answers without their prompts, and answers that do not
-        belong to their prompts are weighed down.
+        match their prompts are down-weighted.
     per : {"token", "sequence"}, default="token"
-        What is ranked, or for m="auto" what may be noise: single tokens, or whole documents.
+        The unit that is ranked, or for m="auto" the unit that may be noise: single tokens, or whole documents.
     ignore_index : int, default=-100
         Tokens with this target are neither ranked nor counted.
     softcap : float, optional
@@ -55,7 +55,7 @@ class LinearAoRRLoss(Explained):
     group : torch.distributed process group, optional
         Its batches are ranked together.
     warmup : int or float, optional
-        So many training batches at first average all tokens; a float is a fraction of `total_batches`. The default is
+        The first `warmup` training batches average all tokens; a float is a fraction of `total_batches`. The default is
         100 for m="auto" by token, otherwise 0.
     total_batches : int, optional
         How many training batches there will be; needed if `warmup` is a fraction.
@@ -64,9 +64,8 @@ class LinearAoRRLoss(Explained):
 
     Notes
     -----
-    After a call `last_weights` has the weight of every token, `lam` and `lam_hat` the cuts (not for m="auto"). What
-    was estimated and remembered and the count of warm-up batches change in training mode only and are part of the
-    state_dict.
+    After a call `last_weights` has the weight of every token, `lam` and `lam_hat` the cuts (not for m="auto"). The
+    estimates, the memory and the count of warm-up batches change in training mode only and are part of the state_dict.
 
     Examples
     --------
@@ -189,10 +188,10 @@ class LinearAoRRLoss(Explained):
         hidden, weight, target, bias, reference
             As in `linear_ranked_range`.
         index : Tensor of shape (sequences,), optional
-            For m="auto", the place of each sequence in the data set; what was found of it is remembered.
+            For m="auto", the index of each sequence in the data set; its running means are stored under it.
         n_items : int or Tensor, optional
-            Tokens in all batches that gradients are accumulated over. The mean then counts as much as this batch's
-            tokens are of these; the trainer of transformers passes it as `num_items_in_batch`.
+            Tokens in all batches that gradients are accumulated over. The mean is then multiplied by the share of these
+            that are in this batch; the trainer of transformers passes it as `num_items_in_batch`.
         """
         tokens, head = prepared(hidden, weight, target, bias, self.ignore_index, self.softcap, self.label_smoothing)
         key = checked_key(self.key, self.per, reference, target)
@@ -315,11 +314,11 @@ class LinearAoRRLoss(Explained):
         Parameters
         ----------
         n : int, default=20
-            How many to list at most. Documents of which nothing was cut are not listed.
+            How many to list at most. Documents without a cut token are not listed.
         tokens : sequence or function, optional
             The tokens of a document, by its index.
         tokenizer : optional
-            Its `decode` makes text of these tokens.
+            Its `decode` converts these tokens to text.
 
         Returns
         -------

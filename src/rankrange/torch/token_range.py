@@ -6,10 +6,10 @@ A first pass over blocks of tokens finds the loss and the rank of every token, a
 computes logits and gradients of the kept tokens only. For a kept share s that is 1 + 3 s products of matrices, the
 mean of all losses takes 3. If everything is kept one pass does it all.
 
-How many tokens are kept follows from m and k and the number of tokens, so that nothing waits for the device. With
-`ignore_index` only the device knows that number; then the second pass has room for the most there can be, and the
-places left over have weight 0. Ties at a cut are broken by position: of equal keys the first in the batch (of the first
-process) has the higher rank, so that weights are 0 or 1.
+How many tokens are kept follows from m, k and the number of tokens, so nothing waits for the device. With
+`ignore_index` only the device knows that number; then the second pass has room for the largest possible number, and the
+unused places have weight 0. Ties at a cut are broken by position: of equal keys the first in the batch (of the first
+process) has the higher rank, so weights are 0 or 1.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ def linear_ranked_range(
     Parameters
     ----------
     hidden : Tensor of shape (..., features)
-        What the last layer of the model takes, float64 to float16.
+        The input of the model's last layer, float64 to float16.
     weight : Tensor of shape (words, features)
         Its matrix: logits are `hidden @ weight.T + bias`.
     target : Tensor of shape (...)
-        The word of each token, already shifted.
+        The index of the true word of each token, already shifted.
     m, k : int, float or RankedRange
-        Ranks to drop and the last rank to keep, counts or fractions of what is ranked. A batch too small for its
-        fractions keeps one.
+        Ranks to drop and the last rank to keep, counts or fractions of the tokens (or sequences). A batch too small for
+        its fractions keeps one.
     key : {"excess", "loss", "reference"}, optional
-        What is ranked. "excess", the default for tokens, is the loss minus the entropy of the prediction: how much
-        more surprised the model is than it expected to be. "loss" is the default for sequences. "reference" is the
+        The value that is ranked. "excess", the default for tokens, is the loss minus the entropy of the prediction: how
+        much more surprised the model is than it expected to be. "loss" is the default for sequences. "reference" is the
         loss minus `reference`. The key decides what is kept; the loss is always the cross-entropy.
     bias : Tensor of shape (words,), optional
         Of the last layer.

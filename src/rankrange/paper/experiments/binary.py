@@ -86,7 +86,7 @@ TABLES = (
     ),
 )
 SPLITS = {"full": 10, "quick": 2, "smoke": 1}
-# Where ten splits left a claim open and their spread says that thirty would decide it in four of five runs.
+# For claims that ten splits left open and that thirty would decide in four of five runs, by their spread.
 MORE = {("australian", "hinge"): 30, ("splice", "hinge"): 30}
 PAPER_SPLITS = {"full": 10, "quick": 1, "smoke": 1}
 GRIDS = {
@@ -207,7 +207,7 @@ _AGAINST_AVERAGE = {("monk", "logistic"): -7.0, ("monk", "hinge"): -5.0, ("phone
 
 
 def claims(results: Results) -> list[Claim]:
-    """What the paper says of Table 3, tested over paired splits."""
+    """The paper's claims about Table 3, tested over paired splits."""
     return [
         *_as_printed(results),
         *_as_printed(results, GIVEN, "At the printed k, m and C, minimised, AoRR's error"),
@@ -299,7 +299,7 @@ def _named_gains(results: Results) -> list[Claim]:
 
 
 def _against_lr(results: Results) -> list[Claim]:
-    """Ours: where the method does not beat an ordinary model that was tuned."""
+    """Our claim: cases in which the method does not beat a tuned ordinary model."""
     lines = [_line(results, dataset, "AoRR", LR, loss) for dataset, loss in _pairs(results) if loss == "logistic"]
     lines = [line for line in lines if np.isfinite(line[1])]
     if not lines:

@@ -100,7 +100,7 @@ def cost(cell: Cell) -> float:
 
 @dataclass(frozen=True)
 class Descent:
-    """One run of Algorithm 1: the range or the slack, where it starts, and whether each outer step starts there too."""
+    """One run of Algorithm 1: the range or the slack, its start, and whether each outer step starts there too."""
 
     m: int
     k: int
@@ -110,7 +110,7 @@ class Descent:
     C: float = _C
 
     def first(self, d: int) -> Array:
-        """Where the steps start."""
+        """The start of the steps."""
         return np.zeros(d) if self.start == "zero" else np.random.default_rng(0).normal(size=d)
 
     def shares(self, losses: Array) -> Array:

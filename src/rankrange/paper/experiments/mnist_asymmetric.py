@@ -136,7 +136,7 @@ def _tkml(C: Any, cell: Cell) -> TKMLClassifier:
 
 
 def claims(results: Results) -> list[Claim]:
-    """What the paper says of Table 9 and Figure 8, tested over paired splits."""
+    """The paper's claims about Table 9 and Figure 8, tested over paired splits."""
     settings = [("mnist", f"noise={rate:g}") for rate in NOISE]
     found = []
     for other in (SVM, LR):

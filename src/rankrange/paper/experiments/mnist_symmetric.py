@@ -87,7 +87,7 @@ def setting(rate: float) -> str:
 
 
 class Split(NamedTuple):
-    """Images in [0, 1]; `given` are the labels to train on, `wrong` says which of them are wrong."""
+    """Images in [0, 1]; `given` are the labels to train on, `wrong` marks those that are wrong."""
 
     X: Array
     given: Array
@@ -150,7 +150,7 @@ def run(cell: Cell) -> Outcome:
 
 def _fit(split: Split, C: float, clean: dict[str, Array] | None = None, **settings: Any) -> AoRRClassifier:
     with warnings.catch_warnings():
-        # Of a gap above 1e-4 of the objective, and of a class that loses many rows: `_extra` says which rows are cut.
+        # About a gap above 1e-4 of the objective, and a class that loses many rows: `_extra` records the cut rows.
         warnings.simplefilter("ignore", UserWarning)
         return AoRRClassifier(**settings, C=C, tol=_TOL, random_state=0).fit(split.X, split.given, **(clean or {}))
 
@@ -204,7 +204,7 @@ def _rates(results: Results) -> list[float]:
 
 
 def claims(results: Results) -> list[Claim]:
-    """What the paper says of Tables 4 and 5, tested over paired splits."""
+    """The paper's claims about Tables 4 and 5, tested over paired splits."""
     there = {measure.method for _, outcome in results.outcomes for measure in outcome.measures}
     sentences = {
         ("AoRR", "Average"): "AoRR is more accurate than Average at every rate of noise.",

@@ -3,7 +3,7 @@
 Protocol "honest": half and a quarter of the rows choose by 5-fold cross-validation and then train; the last quarter is
 read once. All methods choose from the same three values of C: LR and LSEP by their own loss, TKML by the accuracy at
 the step where it stops, one C for all k. TKML is the two-sided loss; "TKML, paper's loss" goes through the same choice.
-Where no row has more than k true labels the two losses are the same, and so are the fits.
+If no row has more than k true labels the two losses are the same, and so are the fits.
 
 Emotions, whose numbers move most with the splits, and Yeast have thirty splits, and Scene ten. In the first ten the
 paper's loss goes through the same choice and, on Yeast, is also taken to the end of its path, where no choice of a step
@@ -223,7 +223,7 @@ def _papers_model(name: str, k: int, C: float, size: str) -> Any:
 
 
 def claims(results: Results) -> list[Claim]:
-    """What the paper says of Tables 7 and 8, tested over paired splits, and what we say of the two-sided loss."""
+    """The paper's claims about Tables 7 and 8, tested over paired splits, and ours about the two-sided loss."""
     found = _papers_claims(results)
     if any(cell.protocol == "honest" for cell, _ in results.outcomes):
         found += [*_against_lr(results), *_against_the_papers_loss(results)]

@@ -167,7 +167,7 @@ def _pairs() -> list[tuple[str, str]]:
 
 
 def claims(results: Results) -> list[Claim]:
-    """What the paper says of Table 10 and Figure 9, tested over paired splits."""
+    """The paper's claims about Table 10 and Figure 9, tested over paired splits."""
     return [
         *_beats(results, AVERAGE, "TKML-AoRR beats TKML-Average at all noise levels and all k'."),
         *_beats(results, TOP, "TKML-AoRR beats TKML-AT_k at all noise levels and all k'."),
@@ -179,7 +179,7 @@ def claims(results: Results) -> list[Claim]:
 
 
 def _as_printed(results: Results) -> list[Claim]:
-    """Whether TKML-AoRR reaches what is printed, and what clean labels or another C give where it does not."""
+    """Whether TKML-AoRR reaches what is printed, and if not, the results with clean labels or another C."""
     missed, n = [], 0
     for _, setting in _pairs():
         mean, deviation = printed(NAME, METRIC, "yeast", setting, AORR)

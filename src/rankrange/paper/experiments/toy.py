@@ -1,8 +1,8 @@
 """Figures 5 and 6: two sets of points in the plane with 1 to 20 outliers, and the lines that aggregates draw.
 
-The paper shows one draw of each set. Here each case is drawn several times, so that a difference can be told from luck;
-the figures show the paper's own points where the data folder has them. The error is that on 20,000 fresh points of the
-same mixture without outliers, which the best rule (Bayes) gets wrong by 0.02%.
+The paper shows one draw of each set. Here each case is drawn several times, so that a difference can be separated from
+chance; the figures show the paper's own points where the data folder has them. The error is that on 20,000 fresh points
+of the same mixture without outliers, which the best rule (Bayes) gets wrong by 0.02%.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _against_k(data: Any, fresh: Any, loss: str, size: str) -> dict[str, list[fl
 
 
 def _papers_points(cell: Cell) -> Outcome:
-    """Lines through the paper's own points, or where they are missing through a draw of ours. No measures."""
+    """Lines through the paper's own points or, if they are missing, through a draw of ours. No measures."""
     try:
         wanted = {"source": "paper"} if cell.size != "smoke" else {"n_samples": _ROWS[cell.size], "random_state": 0}
         data = load(cell.dataset, download=False, **wanted)
@@ -150,7 +150,7 @@ def _papers_points(cell: Cell) -> Outcome:
 
 
 def claims(results: Results) -> list[Claim]:
-    """What the paper says of Figures 5 and 6, tested over paired draws."""
+    """The paper's claims about Figures 5 and 6, tested over paired draws."""
     found = [_better_than(results, other) for other in METHODS[:-1]]
     return [*found, *_over_k(results), *_logistic_average(results)]
 

@@ -3,7 +3,7 @@
 Every aggregate gets the same six values of C and the same values of k where it has one, so that those with more
 settings have more candidates. Convex ones are solved to the end; AoRR stops at 20 steps or a tolerance of 1e-2.
 
-A model whose objective is not below that of the zero model says nothing about the data; it counts as predicting the
+A model whose objective is not below that of the zero model is uninformative; it counts as predicting the
 larger class. The average of fewer of the largest losses is larger, and so is a heavier penalty: where nothing beats
 zero at (m, k, C), nothing does at smaller m, k or C, and these fits are left out.
 """
@@ -99,7 +99,7 @@ class Bench:
         """All (m, k) of the grid, or those given, in that order: largest k and m first."""
         if pairs is None:
             pairs = [(m, k) for k in self.grid.ks(self.n) for m in self.grid.ms(k)]
-        # The ordinary fit, two that leave out far rows, two random ones, and the solution for the m before.
+        # The ordinary fit, two without high-leverage rows, two random ones, and the solution for the previous m.
         search = AoRRClassifier(loss=self.loss, n_starts=2, warm_start=True, random_state=0, **_ENOUGH)
         found = []
         for place, (m, k) in enumerate(pairs):
@@ -125,7 +125,7 @@ class Bench:
         return found
 
     def _follow(self, found: AoRRClassifier, m: int, k: int, Cs: tuple[float, ...]) -> list[Candidate]:
-        """From one C to the next, each from where the last one ended."""
+        """From one C to the next, each started at the last solution."""
         model = AoRRClassifier(int(m), int(k), loss=self.loss, solver="bilevel", warm_start=True, **_ENOUGH)
         if hasattr(found, "coef_"):
             model.coef_, model.intercept_ = found.coef_, found.intercept_

@@ -1,7 +1,7 @@
 """What an experiment of the paper is: cells of work, and what is read off their outcomes.
 
 A cell is one piece of work whose outcome depends on nothing but the cell itself, so that it can run in any process, in
-any order, and a run that was killed goes on where it stopped. An outcome holds measures (one number per method, setting
+any order, and a run that was killed can be resumed. An outcome holds measures (one number per method, setting
 and metric) and whatever the figures need. Measures of several splits become the rows of the results, each beside
 the number the paper prints.
 
@@ -12,7 +12,7 @@ An experiment is a module of this package, listed in `EXPERIMENTS` (`__init__`),
     TABLES                          tuple[TableSpec, ...]: how its rows stand on the page
     cells(plan) -> list[Cell]       all of its work
     run(cell) -> Outcome            one piece; loads its data through `rankrange.datasets`, seeds by `cell.seed`
-    claims(results) -> list[Claim]  what the paper says of this experiment, tested over paired splits
+    claims(results) -> list[Claim]  the paper's claims about this experiment, tested over paired splits
     figures(results) -> dict[str, Figure]     matplotlib figures by file name without ending
 
 Modules use the public API of rankrange alone and import matplotlib inside `figures` only.
@@ -48,7 +48,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Cell:
-    """One piece of work. `part` says which, where an experiment has several for one data set and split."""
+    """One task. `part` names it if an experiment has several for one data set and split."""
 
     experiment: str
     dataset: str
@@ -216,7 +216,7 @@ def splits_to_decide(difference: float, error: float, n: int, bar: float = 0.0) 
     Returns
     -------
     float
-        A whole number, at least n; infinite where nothing but the bar itself was seen.
+        A whole number, at least n; infinite if nothing but the bar itself was seen.
 
     Examples
     --------

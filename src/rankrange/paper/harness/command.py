@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--quick", action="store_true", help="fewer splits and grid points: minutes for everything")
     parser.add_argument("--smoke", action="store_true", help=argparse.SUPPRESS)  # seconds: for tests
-    parser.add_argument("--resume", action="store_true", help="go on with the run that is in --out")
+    parser.add_argument("--resume", action="store_true", help="resume the run in --out")
     parser.add_argument(
         "--out", type=Path, default=Path(_DEFAULT_OUT), metavar="FOLDER", help=f"run folder (default: {_DEFAULT_OUT})"
     )

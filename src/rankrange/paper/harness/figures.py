@@ -1,4 +1,4 @@
-"""What the figures share: one colour per method (told apart by all eyes), quiet axes, shaded errors."""
+"""What the figures share: one colour per method (safe for colour blindness), quiet axes, shaded errors."""
 
 from __future__ import annotations
 

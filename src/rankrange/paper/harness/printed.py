@@ -45,12 +45,12 @@ class Row:
 
     @property
     def units(self) -> float | None:
-        """Ours - paper in combined deviations; None where nothing is printed or nothing varies."""
+        """Ours - paper in combined deviations; None if nothing is printed or nothing varies."""
         spread = math.hypot(self.sd or 0.0, self.paper_sd or 0.0)
         return None if self.paper_mean is None or spread == 0.0 else (self.mean - self.paper_mean) / spread
 
     def reached(self, higher_is_better: bool) -> bool:
-        """Within one of the paper's deviations (ours, where it prints none) of its mean, or better."""
+        """Within one of the paper's deviations (ours, if it prints none) of its mean, or better."""
         sign = 1.0 if higher_is_better else -1.0
         slack = self.paper_sd if self.paper_sd is not None else self.sd or 0.0
         return self.paper_mean is not None and sign * (self.mean - self.paper_mean) >= -slack
@@ -83,7 +83,7 @@ def printed(name: str, metric: str, dataset: str, setting: str, method: str) -> 
 
 
 def higher_is_better(name: str, metric: str) -> bool | None:
-    """Which way a metric of an experiment is good; None where no table shows it."""
+    """Which way a metric of an experiment is good; None if no table shows it."""
     return next((table.higher_is_better for table in experiment(name).TABLES if table.metric == metric), None)
 
 
@@ -98,7 +98,7 @@ def rows_of(outcomes: Iterable[tuple[Cell, Outcome]]) -> list[Row]:
 
 
 def _place(cell: Cell) -> tuple[int, int, str]:
-    """Where a cell stands in the plan of its experiment: tables are in that order."""
+    """The position of a cell in the plan of its experiment, which orders the tables."""
     order = _order(cell.experiment, Plan(cell.protocol, cell.size))
     return list(EXPERIMENTS).index(cell.experiment), order.get(cell.key, len(order)), cell.key
 
@@ -127,7 +127,7 @@ def _verdict(row: Row) -> str:
 
 @dataclass(frozen=True)
 class Move:
-    """A number that two runs do not have alike: its place, both means (None where a run lacks it), and the noise."""
+    """A number that two runs do not have alike: its place, both means (None if a run lacks it), and the noise."""
 
     key: tuple[str, ...]
     before: float | None

@@ -19,7 +19,7 @@ def write_pages(store: Store, folder: Path, readme: Path | None = None, keep: Pa
     store : Store
         The run folder.
     folder : Path
-        Where the pages go.
+        The folder for the pages.
     readme : Path or None
         A README whose block of results is made anew.
     keep : Path or None

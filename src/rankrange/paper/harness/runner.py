@@ -1,7 +1,7 @@
 """Runs cells in processes, one thread each, longest first, and writes each as it ends.
 
 What a cell gives depends on the cell alone, so neither the number of processes nor the order changes a number. Workers
-ignore Ctrl-C, which is for the parent to handle, and end by themselves where the parent was killed.
+ignore Ctrl-C, which is for the parent to handle, and end if the parent was killed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def run_cells(cells: Sequence[Cell], store: Store, *, jobs: int = 1, tell: Calla
     jobs : int, default=1
         Processes.
     tell : callable
-        Is told of the progress.
+        Receives progress messages.
 
     Returns
     -------
@@ -157,7 +157,7 @@ def _one_thread_per_process() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _progress(todo: Sequence[Cell], tell: Callable[[str], None]) -> Iterator[Callable[[Cell, float, str], None]]:
-    """A function to call as cells end: a bar where there is a terminal and rich, else a line every few seconds."""
+    """A function to call as cells end: a progress bar in a terminal with rich, otherwise a line every few seconds."""
     if sys.stderr.isatty():
         with contextlib.suppress(ImportError):
             from rich.console import Console

@@ -2,7 +2,7 @@
 
 A run folder holds `run.json` (size, versions and the passes that worked on it) and `cells/KEY.json`. A file is
 written beside its place, flushed to the disk and then moved, so that a process killed at any moment loses at most the
-cells it was working on. Nothing else is kept: a run that goes on reads what is finished and does the rest.
+cells it was working on. Nothing else is kept: a resumed run reads what is finished and does the rest.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Store:
         return self.folder / "cells"
 
     def path(self, cell: Cell) -> Path:
-        """Where a finished cell lies."""
+        """The path of a finished cell."""
         return self.cells / f"{cell.key}.json"
 
     def open(self, size: str, *, resume: bool) -> None:
@@ -92,7 +92,7 @@ class Store:
                 )
 
     def manifest(self) -> dict[str, Any] | None:
-        """What is known of the run; None where there is no run."""
+        """What is known of the run; None if there is no run."""
         try:
             return json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
         except (FileNotFoundError, json.JSONDecodeError):
@@ -132,7 +132,7 @@ class Store:
         self._write(self.path(cell), content)
 
     def read(self, cell: Cell) -> Outcome | None:
-        """The outcome of a finished cell; None where it is not finished."""
+        """The outcome of a finished cell; None if it is not finished."""
         found = self._load(self.path(cell))
         if found is None or found.get("cell") != asdict(cell):
             return None

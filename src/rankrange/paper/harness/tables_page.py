@@ -110,7 +110,7 @@ def onto(kept: Report, new: Report, store: Store) -> Report:
     order = list(EXPERIMENTS)
     commits = joined(kept.about["commits"], new.about["commits"], {_of(*key) for key in whole})
     about = {**new.about, "commits": commits, "work": joined(kept.about["work"], new.about["work"], whole)}
-    about["passes"] = []  # no single run: wall time says nothing
+    about["passes"] = []  # no single run: wall time is meaningless
     pictures = joined(kept.pictures, new.pictures, whole)
     return Report(taken(kept.rows, new.rows), taken(kept.findings, new.findings), pictures, about)
 
@@ -209,7 +209,7 @@ class Table:
 
 
 def table_of(spec: TableSpec, rows: Iterable[Row]) -> Table | None:
-    """The rows of one experiment and protocol as the table that `spec` says; None where it has none of them."""
+    """The rows of one experiment and protocol as the table that `spec` defines; None if it has none of them."""
     mine = [r for r in rows if r.metric == spec.metric and (not spec.methods or r.method in spec.methods)]
     if not mine:
         return None
@@ -299,7 +299,7 @@ def about(report: Report) -> list[str]:
 
 
 def _made_by(commits: dict[str, list[str]]) -> str:
-    """The commits behind the numbers: one for all, or one list per experiment where they differ."""
+    """The commits behind the numbers: one for all, or one list per experiment if they differ."""
     found = sorted({commit for made_by in commits.values() for commit in made_by})
     if len(found) == 1:
         return f"Commit: {found[0]}."
@@ -307,7 +307,7 @@ def _made_by(commits: dict[str, list[str]]) -> str:
 
 
 def _left_out(report: Report) -> list[str]:
-    """Data sets that an experiment has and this run has not: a claim about every data set says nothing of them."""
+    """Data sets of an experiment that are not in this run: a claim about every data set does not cover them."""
     there: dict[str, set[str]] = {}
     for row in report.rows:
         there.setdefault(row.experiment, set()).add(row.dataset)

@@ -1,4 +1,4 @@
-"""The rows near the lower cut, or near a kink, that are free to change sides, and the small problem that they make.
+"""The rows near the lower cut, or near a kink, that are free to change sides, and their small problem.
 
 It is a quadratic plus the sum of the K largest of a few lines, solved by interior points (`solve_band`).
 """
@@ -33,8 +33,8 @@ def rows_of(design: Design, rows: Array) -> Array:
 class Band(NamedTuple):
     """The rows near the lower cut, or near a kink; in units of F their lines are `values` + `A` d.
 
-    `rest` is the gradient of all that is not a line; `idle` is the mass that rests on no row now, where it may,
-    which costs nothing: margins may be negative, losses are not.
+    `rest` is the gradient of everything that is not a line; `idle` is mass that may be on no row at all, at no cost:
+    margins may be negative, losses are not.
     """
 
     rows: Array
@@ -46,7 +46,7 @@ class Band(NamedTuple):
     idle: float | None = None
 
     def solve(self, hessian: Array, enough: float) -> tuple[Array, Array, float]:
-        """The step, the weights of the lines at its end, and what it gains."""
+        """The step, the weights of the lines at its end, and its gain."""
         A, values, caps = self.A, self.values, self.caps
         K = float(self.weights.sum()) + (self.idle or 0.0)
         if self.idle is not None:
@@ -78,7 +78,7 @@ def near_cut(objective: Objective, look: Look, gradient: Array, width: int) -> B
 class Lines(NamedTuple):
     """Losses of one margin as weights on their margins: those of all rows now, and of the rows in a band.
 
-    A row of the band weighs `base` + `factor` times what the small problem says.
+    The weight of a row of the band is `base` + `factor` times the solution of the small problem.
     """
 
     margins: Array
@@ -88,7 +88,7 @@ class Lines(NamedTuple):
     factor: Array
 
     def sums(self, objective: Objective, look: Look, rows: Array, found: Array) -> tuple[Array, Array]:
-        """Heights and slopes of lines below the losses, those that fall and those that rise summed apart."""
+        """Heights and slopes of lines below the losses, summed separately for falling and rising lines."""
         weights = self.weights.copy()
         weights[rows] = self.base + self.factor * found
         pull = weights * self.slopes
@@ -100,7 +100,7 @@ class Lines(NamedTuple):
 
 
 def near_kink(objective: Objective, look: Look, gradient: Array, width: int) -> tuple[Band, Lines]:
-    """The rows near the lower cut, or near zero where nothing that costs is cut below."""
+    """The rows near the lower cut, or near zero if no positive loss is cut below."""
     loss, y, Z = objective.loss, objective.y, look.Z[0]
     margins = loss.margins(y, Z)[:, 0].astype(np.float64)
     slopes = loss.margins_adjoint(y, np.ones((len(y), 1))).astype(np.float64)
@@ -112,7 +112,7 @@ def near_kink(objective: Objective, look: Look, gradient: Array, width: int) -> 
     rows = _nearest(np.abs(heights - (0.0 if whole else max(look.lam, 0.0))), width)
     caps = objective.caps_at(look.s, rows)
     rows, caps = rows[caps > 0], caps[caps > 0]
-    # |r| is -r plus the larger of 2 r and nothing; away from zero it is a line.
+    # |r| is -r plus the larger of 2 r and 0; away from zero it is a line.
     factor = np.full(len(rows), 2.0) if whole else np.sign(margins[rows]) if signed else np.ones(len(rows))
     base = -caps if whole else np.zeros(len(rows))
     now = np.where(margins[rows] > 0, caps, 0.0) if whole else np.abs(weights[rows])
@@ -164,10 +164,10 @@ def solve_band(g: Array, H: Array, A: Array, values: Array, caps: Array, K: floa
     The maximum equals the least of K t + caps . xi over t and xi >= 0, xi >= values + A d - t, so this is a quadratic
     program with one constraint pair per line, for interior points: predictor and corrector steps (Mehrotra), each a
     p x p factorisation, until the products of slacks and multipliers add up to at most `enough`. The multipliers are
-    the weights q, the share of each row near the cut: what a certificate needs.
+    the weights q, the share of each row near the cut, from which the certificate is computed.
     """
     whole = float(caps.sum())
-    if 1e-12 * whole >= K or whole * (1.0 - 1e-12) <= K:  # no row is free to change sides, or there is none
+    if 1e-12 * whole >= K or whole * (1.0 - 1e-12) <= K:  # no row, or no weight, is free to move
         fixed = np.zeros_like(caps) if 1e-12 * whole >= K else caps
         step = -Metric(H, 1e-13).solve(g + fixed @ A)
         return BandStep(step, fixed, _value(step, g, H, A, values, caps, K))
@@ -183,7 +183,7 @@ def solve_band(g: Array, H: Array, A: Array, values: Array, caps: Array, K: floa
 
 
 def _followed(point: _Point, g: Array, H: Array, A: Array, enough: float) -> _Point:
-    """Steps along the central path until the products are small enough, or rounding ends them."""
+    """Steps along the central path until the products are small enough, or rounding stops progress."""
     for _ in range(_BAND_STEPS):
         total = point.complementarity()
         pull = g + H @ point.d + point.q @ A
@@ -224,7 +224,7 @@ class _Newton:
         self.metric = Metric(matrix, 1e-13)
 
     def direction(self, point: _Point, centre: float, first: _Point | None = None) -> _Point:
-        """The step to products of `centre`; with `first`, the predictor, its second-order part is taken off."""
+        """The step to products of `centre`; with `first`, the predictor, its second-order part is subtracted."""
         low = centre / point.q - point.below
         high = centre / point.room - point.over
         if first is not None:

@@ -1,7 +1,7 @@
-"""Lower bounds on the least value of the convex problem, and so its gap: rigorous for every feasible weights.
+"""Lower bounds on the minimum of the convex problem, and so its gap: rigorous for all feasible weights.
 
-Each loss is at least its tangent, so W may minimise the weighted tangents and the penalty instead. The slopes must add
-up to zero, because the intercept is free.
+Each loss is at least its tangent, so W may minimise the weighted tangents and the penalty instead. The slopes must sum
+to zero, because the intercept is free.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Answer(NamedTuple):
     value: float
     rho: Array  # (n, J), each row in the simplex {rho >= 0, sum <= 1}
     slope: Array | None  # (r, n) of a smooth loss
-    free: Array  # (n,) True where the sum of rho moves with the loss
-    full: Array  # (n,) True where that sum is 1, and rho can only shift between margins
+    free: Array  # (n,) True if the sum of rho moves with the loss
+    full: Array  # (n,) True if that sum is 1, and rho can only shift between margins
     level_moves: bool  # lam > 0, so the free weights move against each other
 
 
@@ -48,7 +48,7 @@ class Bounds:
         self.mu = 1.0
 
     def answer(self, Z: Array) -> Answer:
-        """The weights at the scores Z; what smooths the problem knows them."""
+        """The weights at the scores Z, as the smoothed problem defines them."""
         raise NotImplementedError
 
     def _pieces(self, Z: Array) -> tuple[Array, Array | None]:
@@ -92,7 +92,7 @@ class Bounds:
     def _blockwise_bound(self, Z: Array, rho: Array | None = None) -> float:
         """`_lower_bound` of a loss of one piece, block by block, so that no vector of length n is made.
 
-        Where all rows count whole (rho is None) the slopes are taken at scores shifted so that they add up to zero, as
+        If all rows have full weight (rho is None) the slopes are taken at scores shifted so that they sum to zero, as
         they must at the best intercept.
         """
         problem, design = self.problem, self.problem.design
@@ -129,7 +129,7 @@ class Bounds:
         problem, r = self.problem, self.problem.n_outputs
         shift = np.zeros(r)
         if r > 1:
-            # A class of which nothing is left pulls its intercept down without end. Without it each loss is smaller.
+            # The intercept of a class without any kept row has no minimum. Without that class each loss is smaller.
             absent = np.bincount(problem.y, weights=self.caps, minlength=r) <= 0
             shift[absent] = float(Z.max()) - float(Z.min()) + _FAR_BELOW
         for _ in range(10):
@@ -142,13 +142,13 @@ class Bounds:
                     curvature += h @ problem.loss.curvature(problem.y[block], z[0])
                 else:
                     curvature += problem.loss.curvature_sum(problem.y[block], z.T, h)
-            if np.abs(residual).max() <= 1e-10 * size or not curvature.any():  # `_balance` takes care of the rest
+            if np.abs(residual).max() <= 1e-10 * size or not curvature.any():  # `_balance` corrects the remainder
                 break
             shift = shift + np.linalg.lstsq(curvature, residual, rcond=1e-12)[0]
         return shift
 
     def _side(self, rows: slice, pulled: Array) -> Array:
-        """Which factor of `_balance` a row takes: by the sign of its slope, or by its class."""
+        """Which factor of `_balance` applies to a row: by the sign of its slope, or by its class."""
         return (pulled[0] > 0).astype(np.intp) if self.problem.n_outputs == 1 else self.problem.y[rows]
 
     def _lower_bound(self, Z: Array, answer: Answer) -> float:
@@ -172,10 +172,10 @@ class Bounds:
         return float(offsets.sum()) - 0.5 * problem.C * float(np.vdot(v, v))
 
     def gap_near_cut(self, W: Array, Z: Array, value: float) -> float:
-        """The gap with the best weights for the rows near the cut, all others being surely in or out.
+        """The gap with the best weights for the rows near the cut, all others being clearly kept or cut.
 
-        Close to a solution only those rows are undecided, some per parameter, so the weights come from a small
-        problem: these rows' tangents, the pull of all rows that are in, and the penalty.
+        Close to a solution only those rows are undecided, a few per parameter, so the weights come from a small
+        problem: the tangents of these rows, the gradient of all kept rows, and the penalty.
         """
         problem, design = self.problem, self.problem.design
         values, slope = self._pieces(Z)
@@ -192,7 +192,7 @@ class Bounds:
         unit = self._unit_slope(Answer(0.0, np.broadcast_to(1.0, (design.n, 1)), slope, sure, sure, False))
         pull = (unit * sure * self.caps)[None, :]
         rest = design.adjoint(pull)[0] / problem.scale + problem.penalty_gradient(W)[0]
-        # One line more at zero, for mass that no loss takes: margins may be negative, losses are not.
+        # One more line at zero, for mass on no loss: margins may be negative, losses are not.
         lines = np.vstack([rows_of(design, band) * unit[band][:, None], np.zeros(design.p)])
         caps = np.append(self.caps[band], problem.K) / problem.scale
         left = (problem.K - float(self.caps @ sure)) / problem.scale
@@ -210,7 +210,7 @@ class Bounds:
         return value - self._blockwise_bound(Z, rho)
 
     def _balance(self, flow: Array) -> Array:
-        """Factors in [0, 1], one a side, that make the slopes add up to zero exactly.
+        """Factors in [0, 1], one per side, that make the slopes sum to zero exactly.
 
         A slope times such a factor is still the slope of a line below the loss, because losses are not negative. With
         one score the heavier side is scaled down; with several, one factor a class: the stationary distribution of
@@ -225,8 +225,8 @@ class Bounds:
         _, _, basis = np.linalg.svd(flow[:, present])
         factor[present] = np.abs(basis[-1])
         if np.abs(flow @ factor).max() > 1e-9 * np.abs(flow).sum():
-            # Slopes that do not add up to zero within a row, as those of one loss per class, have no such factors: no
-            # bound but zero is proved.
+            # Slopes that do not sum to zero within a row, as those of one loss per class, have no such factors: only
+            # the trivial bound, zero, is proved.
             return np.zeros_like(factor)
         return factor / factor.max()
 

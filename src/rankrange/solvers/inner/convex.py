@@ -25,10 +25,11 @@ from .bounds import Answer, Bounds, level_of_mass, onto_simplex, weighted
 # Newton steps factor a p x p Hessian built from all rows; beyond this much work, quasi-Newton steps are quicker.
 _NEWTON_WORK = 1e10
 _SHRINK = 0.2
-# Where Newton steps are made by products with X their number counts: the smoothing shrinks more slowly, which leaves
-# each of them less to do, and a round ends when what it leaves is a part of the gap, which smoothing makes anyway.
+# If Newton steps are made by products with X, their number matters: the smoothing shrinks more slowly, which makes each
+# of them easier, and a round ends when its remaining gain is a fraction of the gap, which smoothing causes anyway.
 _SHRINK_BY_PRODUCTS, _PART_OF_GAP = 0.5, 0.3
-# With fewer steps left, as where many kinks have used up the budget, cheap ones gain more than some by products.
+# With fewer steps left, for example because many kinks used up the budget, cheap steps gain more than steps by
+# products.
 _FEW_STEPS = 10
 # Conjugate gradients of one Newton step: how many at most, and how much of the residual they may leave.
 _CG_STEPS, _CG_TOL = 200, 0.1
@@ -52,10 +53,10 @@ def solve(
     metric: Metric | None = None,
     warm: bool = False,
 ) -> Solution:
-    """Minimise `problem` from W until the relative gap is at most `tol`; what is returned is never above the start.
+    """Minimise `problem` from W until the relative gap is at most `tol`; the result is never above the start.
 
-    Products with X are what costs: `scores`, those of W, are carried along wherever they are known. `warm` says that W
-    is close to a solution, so that little smoothing is needed.
+    Products with X dominate the cost: `scores`, those of W, are passed along if they are known. `warm`: W is close to a
+    solution, so little smoothing is needed.
     """
     Z = problem.design.scores(W) if scores is None else scores
     saddle = Saddle(problem)
@@ -112,7 +113,7 @@ class Saddle(Bounds):
             top = (values == values.max(axis=1, keepdims=True)) & (values > 0)
             self.centre = self.centre * top / np.maximum(top.sum(axis=1, keepdims=True), 1)
         inside = s[self.caps > 0]
-        # Margins keep their spread where the losses, which are cut off at zero, have none left.
+        # Margins keep their spread even if the losses, which are cut off at zero, have none left.
         spread = values.max(axis=1)[self.caps > 0] if self.linear else inside
         self.mu = max(float(np.abs(spread - spread.mean()).mean()), 0.1 * float(inside.mean()), 1e-12)
         self.least_mu = 1e-4 * self.mu
@@ -133,7 +134,7 @@ class Saddle(Bounds):
 
     @property
     def sharp(self) -> bool:
-        """Whether mu is as small as it gets, so that a further round changes the centre alone."""
+        """Whether mu has reached its minimum, so that a further round changes the centre alone."""
         return self.exact or self.mu <= self.least_mu
 
     @property
@@ -188,7 +189,7 @@ class Saddle(Bounds):
     def newton(
         self, W: Array, Z: Array, max_steps: int, enough: float, metric: Metric | None
     ) -> tuple[Array, Array, int]:
-        """Newton steps until what is left to gain, and what the gradient adds to the gap, are below `enough`."""
+        """Newton steps until the remaining gain, and the gradient's contribution to the gap, are below `enough`."""
         design = self.problem.design
         answer = self.answer(Z)
         value = self._total(answer, W)
@@ -199,7 +200,7 @@ class Saddle(Bounds):
             if (decrement <= enough and self._slack(gradient) <= enough) or decrement <= 1e-17 * abs(value):
                 return W, Z, step
             dZ = design.scores(direction)
-            # Where nothing bends the problem, as where no row is free, a Newton step has no length of its own.
+            # If the problem has no curvature, as when no row is free, a Newton step has no natural length.
             length = min(1.0, 10.0 * (1.0 + float(np.abs(Z).max())) / max(float(np.abs(dZ).max()), 1e-300))
             for _ in range(40):
                 trial = self.answer(Z + length * dZ)
@@ -213,7 +214,7 @@ class Saddle(Bounds):
         return W, Z, max_steps
 
     def _slack(self, gradient: Array) -> float:
-        """About what this gradient of the smoothed problem adds to the gap: the intercept's part only once."""
+        """About what this gradient of the smoothed problem adds to the gap; the intercept is counted only once."""
         d = self.problem.design.d
         return 0.5 * self.problem.C * float(np.vdot(gradient[:, :d], gradient[:, :d])) + 10 * float(
             np.abs(gradient[:, d:]).sum()
@@ -266,7 +267,7 @@ class Saddle(Bounds):
         return slope * move[:, 0] + bend(dZ.T).T * (self.caps * answer.rho[:, 0] / problem.scale)
 
     def _bend(self, Z: Array, answer: Answer) -> tuple[Array, Array | None, float]:
-        """The Hessian of one score in parts: X' diag(h) X, less v v' / size for a vector v, where there is one."""
+        """The Hessian of one score in parts: X' diag(h) X, minus v v' / size for a vector v, if there is one."""
         problem = self.problem
         rho = np.abs(answer.rho).sum(axis=1)
         slope = self._unit_slope(answer)
@@ -277,7 +278,7 @@ class Saddle(Bounds):
         return h, problem.design.adjoint((moving * slope)[None, :])[0], self.mu * moving.sum()
 
     def _by_products(self, Z: Array, answer: Answer, gradient: Array) -> Array:
-        """The Newton step by conjugate gradients: where rows are sparse, products cost less than a Hessian."""
+        """The Newton step by conjugate gradients: if rows are sparse, products cost less than a Hessian."""
         design, scale = self.problem.design, self.problem.scale
         h, pulled, size = self._bend(Z, answer)
         ridge = self.problem.penalty_diagonal() + 1e-9
@@ -299,7 +300,7 @@ class Saddle(Bounds):
             hessian -= np.outer(pulled, pulled) / size
         hessian /= problem.scale
         hessian[np.diag_indices_from(hessian)] += problem.penalty_diagonal()
-        # Where no row is free the intercept has no curvature at all.
+        # If no row is free the intercept has no curvature at all.
         hessian[-1, -1] += 1e-9
         return hessian
 
@@ -319,7 +320,7 @@ class Saddle(Bounds):
 
 
 def _conjugate_gradients(product: Callable[[Array], Array], right: Array, metric: Metric) -> Array:
-    """About the solution of product(V) = right, from zero; each step of it descends where the matrix is positive."""
+    """About the solution of product(V) = right, from zero; each of its steps descends if the matrix is positive."""
     V, residual = np.zeros_like(right), right.copy()
     scaled = metric.solve(residual)
     direction = scaled

@@ -1,11 +1,11 @@
-"""The convex problem that is left of TKML-AoRR when every row's labels are told apart for good, solved to a gap.
+"""The convex problem of TKML-AoRR with the label pairs of every row fixed, solved to a duality gap.
 
 Each row has labels to push down, A, and labels to pull up, B, and costs [1 + max over A of f - min over B of f]_+. That
 is the largest of its margins 1 + f_a - f_b and 0, one margin a pair (a, b). With the rows of largest loss cut (caps),
 what remains is a sum of the K largest of convex losses. It is minimised as in `convex`: weights on the margins, kept
 near a centre by a quadratic, make it smooth; Newton steps by conjugate gradients; the centre follows, mu shrinks.
 
-The gap is rigorous: weights are scaled row by row until the pulls on each intercept cancel, and then bound from below.
+The gap is rigorous: weights are scaled row by row until the gradient of each intercept is zero, and then give a bound.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Pairs:
         self._offset = np.where(here_down[:, :, None] & here_up[:, None, :], 1.0, -np.inf)
 
     def margins(self, Z: Array) -> Array:
-        """(n, nA nB) of scores (n, L); minus infinity where there is no pair."""
+        """(n, nA nB) of scores (n, L); minus infinity if there is no pair."""
         high, low = np.take_along_axis(Z, self.down, 1), np.take_along_axis(Z, self.up, 1)
         return (self._offset + high[:, :, None] - low[:, None, :]).reshape(self.n, -1)
 
@@ -59,7 +59,7 @@ class Pairs:
         return down, up
 
     def spread(self, down: Array, up: Array) -> Array:
-        """Weights on the pairs with these marginals, as far as the pairs are there."""
+        """Weights on the pairs with these marginals, as far as the pairs exist."""
         total = np.maximum(down.sum(axis=1), 1e-300)[:, None, None]
         high, low = np.take_along_axis(down, self.down, 1), np.take_along_axis(up, self.up, 1)
         cube = np.where(np.isfinite(self._offset), high[:, :, None] * (low[:, None, :] / total), 0.0)
@@ -82,7 +82,7 @@ class Solution(NamedTuple):
     value: float
     gap: float  # relative
     n_iter: int
-    marginals: tuple[Array, Array]  # of the weights at the end, from where a similar problem may start
+    marginals: tuple[Array, Array]  # of the weights at the end, a start for a similar problem
 
 
 class Answer(NamedTuple):
@@ -133,10 +133,10 @@ def solve(
     max_iter: int = 200,
     marginals: tuple[Array, Array] | None = None,
 ) -> Solution:
-    """Minimise from W until the relative gap is at most `tol`; what is returned is never above the start.
+    """Minimise from W until the relative gap is at most `tol`; the result is never above the start.
 
     `max_iter` counts Newton steps. The first round is one of quasi-Newton steps, which need no curvature, unless
-    `marginals` of a similar problem tell where the weights are.
+    `marginals` of a similar problem give approximate weights.
     """
     saddle = _Saddle(problem, W, marginals)
     value, best = problem.value(W), W
@@ -208,7 +208,7 @@ class _Saddle:
         return ends[0], 1
 
     def newton(self, W: Array, max_steps: int, tol: float) -> tuple[Array, int]:
-        """Newton steps until what is left to gain, and what the gradient adds to the gap, are far below `tol`."""
+        """Newton steps until the remaining gain, and the gradient's contribution to the gap, are far below `tol`."""
         penalty = self.problem.objective.penalty
         Z = self.problem.scores(W)
         answer = self.answer(Z)
@@ -253,14 +253,14 @@ class _Saddle:
         self.mu = max(self.mu * _SHRINK, _LEAST_MU)
 
     def gap(self, W: Array, value: float) -> float:
-        """value - a lower bound on the least value; infinite where the pulls on an intercept do not cancel."""
+        """value - a lower bound on the minimum; infinite if the gradient of an intercept cannot be made zero."""
         objective = self.problem.objective
         rho = self._balanced(W).rho
         pulled = self._pull(rho)
         keep: Any = 1.0
         if objective.design.fit_intercept:
-            # The least change of the rows' weights after which the pulls on each intercept add up to zero; scaled
-            # into [0, 1], where a line below a loss stays below it because losses are not negative.
+            # The smallest change of the rows' weights after which the gradient of each intercept is zero, scaled into
+            # [0, 1]: a line below a loss stays below it, because losses are not negative.
             change = pulled.T @ (np.linalg.pinv(pulled @ pulled.T, rcond=1e-12, hermitian=True) @ pulled.sum(axis=1))
             keep = (1.0 - change) / max(1.0, float((1.0 - change).max()))
             if keep.min() < 0:
@@ -270,7 +270,7 @@ class _Saddle:
         return value - (float((keep * offsets).sum()) - 0.5 * objective.C * float(np.vdot(v, v)))
 
     def _balanced(self, W: Array) -> Answer:
-        """The answer at the best intercepts, where the pulls on each add up to zero."""
+        """The answer at the best intercepts, at which the gradient of each is zero."""
         Z = self.problem.scores(W)
         answer = self.answer(Z)
         for _ in range(30 if self.problem.objective.design.fit_intercept else 0):
@@ -340,7 +340,7 @@ class _Curvature:
         return out.ravel()
 
     def of_intercepts(self) -> Array:
-        """The part of the second derivative that concerns the intercepts alone, (L, L)."""
+        """The block of the second derivative for the intercepts alone, (L, L)."""
         out = np.zeros((self.n_labels, self.n_labels))
         for a, b, sign in ((self.down, self.down, 1), (self.up, self.up, 1), (self.down, self.up, -1)):
             np.add.at(out, (a, b), sign * self.weight)

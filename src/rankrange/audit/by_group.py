@@ -1,0 +1,56 @@
+"""What the audit finds in each group of rows that `group` names: which one is served worst, and its wrong rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..pages.text import number, visible
+from .target import group_numbers
+from .task_result import TaskResult
+
+# Groups with fewer rows are listed, but none of them is called the worst: its mean loss is luck.
+_LEAST_ROWS = 20
+
+
+@dataclass(frozen=True)
+class GroupRow:
+    """One group: its rows, the share that the robust model ignores, the expected share of wrong targets, its loss."""
+
+    name: str
+    rows: int
+    ignored: float
+    wrong: float
+    loss: float
+
+
+def by_group(column: Any, result: TaskResult) -> list[GroupRow]:
+    """The groups of a column (pyarrow), those with the largest mean out-of-fold loss first."""
+    codes, texts = group_numbers(column), [str(value) for value in column.to_pylist()]
+    rows = np.bincount(codes)
+    ignored, wrong, loss = (
+        np.bincount(codes, weights=np.asarray(values, dtype=np.float64)) / np.maximum(rows, 1)
+        for values in (result.dropped, result.wrong, result.losses)
+    )
+    first = np.unique(codes, return_index=True)[1]
+    found = [
+        GroupRow(texts[place], int(rows[c]), float(ignored[c]), float(wrong[c]), float(loss[c]))
+        for c, place in zip(np.unique(codes).tolist(), first.tolist(), strict=True)
+    ]
+    return sorted(found, key=lambda group: -group.loss)
+
+
+def in_words(groups: list[GroupRow], name: str, loss_name: str) -> list[str]:
+    """One sentence about the group that is served worst; none if no two groups are large enough to be compared."""
+    large = [group for group in groups if group.rows >= _LEAST_ROWS]
+    if len(large) < 2:
+        return []
+    worst, total = large[0], sum(group.rows for group in groups)
+    mean = sum(group.rows * group.loss for group in groups) / total
+    return [
+        f"By {visible(name, 60)}, models serve '{visible(worst.name, 40)}' worst ({worst.rows:,} rows): out-of-fold "
+        f"{loss_name} {number(worst.loss, 3)}, {number(mean, 3)} over all rows; {worst.ignored:.0%} of its rows are "
+        f"ignored, about {worst.wrong:.0%} have a wrong target."
+    ]

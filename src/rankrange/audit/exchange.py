@@ -1,0 +1,156 @@
+"""An audit's suspects for Label Studio and Argilla, and whatever reviewers return as decisions.
+
+Every reader returns decisions by reviewer, so that `reviewers.merge_decisions` is the one place where several votes on
+a row become one decision.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UserError
+from ..issues import argilla, label_studio
+from ..issues.questions import NONE_OF_THEM, Answer, Question, read_json, safe_json
+from ..pages.text import visible
+from .decisions import Decision, Decisions, join_labels, look_at, read_decisions, same_number, same_text, split_labels
+from .target import plain_name
+
+if TYPE_CHECKING:
+    from .findings import Audit
+
+
+def questions_of(audit: Audit, limit: int | None) -> list[Question]:
+    """The suspects of an audit as questions, worst first."""
+    suspects, target = audit.suspects(limit), audit.target
+    places = target.rows[audit.result.order[: len(suspects)]]
+    looked = look_at(audit.source, target.columns, audit.n_rows, places)
+    about = {"table": looked.table, "target": target.columns, "task": target.task, "separator": target.separator}
+    apart = set(target.columns)
+    questions = []
+    for i, suspect in enumerate(suspects):
+        cells = zip(audit.source.names, looked.cells[i], strict=True)
+        p = round(suspect.p_wrong, 4)
+        row = {"row": str(plain_name(suspect.row)), "given": looked.given[i], "contents": looked.contents[i]}
+        shown = {name: cell for name, cell in cells if name not in apart}
+        suggested = _suggested(suspect.suggested, audit)
+        questions.append(Question({**row, **about, "p_wrong": p}, shown, suggested, round(1.0 - p, 4), suspect.why))
+    return questions
+
+
+def _suggested(text: str, audit: Audit) -> list[str]:
+    if audit.target.task != "labels":
+        return [text]
+    found = set(text.split(audit.target.separator or ", "))
+    return [name for name in audit.target.names if name in found]
+
+
+def export_contents(audit: Audit, format: str, path: Path) -> dict[Path, bytes]:
+    """What goes into the files of an export: the tasks or records, and beside them how they are shown."""
+    if format == "label-studio":
+        return audit.to_label_studio().contents(path)
+    settings = argilla.argilla_settings(audit.target.names, audit.target.task)
+    return {path: safe_json(audit.to_argilla()), path.with_suffix(".settings.json"): safe_json(settings)}
+
+
+# ---- reading ---------------------------------------------------------------------------------------------------------
+
+
+def read_reviews(paths: Sequence[str | os.PathLike[str]]) -> dict[str, Decisions]:
+    """Read what reviewers decided, from decisions (CSV) and from exports of Label Studio and Argilla (JSON).
+
+    Parameters
+    ----------
+    paths : sequence of path-like
+        A CSV has the decisions of one reviewer, who is named after the file; an export those of all its annotators.
+
+    Returns
+    -------
+    dict of str to Decisions
+        By reviewer; `merge_decisions` makes one of them.
+
+    Raises
+    ------
+    UserError
+        If a file is neither, or a record in it does not carry what the export wrote into it.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from rankrange.audit import Decision, Decisions, read_reviews
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "anna.csv")
+    ...     _ = path.write_bytes(Decisions(["kind"], "classes", "0123", [Decision("3", "b", "drop")]).as_csv())
+    ...     list(read_reviews([path]))
+    ['anna']
+    """
+    found: dict[str, Decisions] = {}
+    for path in map(Path, paths):
+        if path.suffix.lower() in (".json", ".jsonl", ".ndjson"):
+            new = _of_export(path)
+        else:
+            new = {path.stem: read_decisions(path)}
+        for name, decisions in new.items():
+            unique = name if name not in found else f"{name} ({path.name})"
+            if unique in found:
+                raise UserError(f"every reviewer has one file, got two files named {path.name}; rename one of them")
+            found[unique] = decisions
+    return found
+
+
+def _of_export(path: Path) -> dict[str, Decisions]:
+    records = read_json(path)
+    kind = next((kind for kind in (argilla, label_studio) if kind.is_export(records)), None)
+    if kind is None:
+        raise UserError(
+            f"an export must come from Label Studio (JSON) or Argilla (to_json), got another kind of records in {path}"
+        )
+    answers = kind.answers_of(records, str(path))
+    if not answers:
+        raise UserError(f"an export needs at least one answer, got none in {path}; review a row first")
+    return decisions_by_reviewer(answers, str(path))
+
+
+def decisions_by_reviewer(answers: Sequence[Answer], path: str) -> dict[str, Decisions]:
+    """The answers of each reviewer as decisions."""
+    about = {json.dumps([answer.about[name] for name in ("table", "target", "task")]) for answer in answers}
+    if len(about) > 1:
+        raise UserError(f"an export must be about one table and one target, got several in {path}; export them apart")
+    first = answers[0].about
+    found: dict[str, Decisions] = {}
+    seen: set[tuple[str, str]] = set()
+    for answer in answers:
+        mine = found.setdefault(answer.reviewer, Decisions(first["target"], first["task"], first["table"]))
+        made = _decision(answer)
+        if (answer.reviewer, made.row) in seen:
+            raise UserError(f"a reviewer answers once per row, got two tasks of row {visible(made.row, 40)} in {path}")
+        seen.add((answer.reviewer, made.row))
+        mine.made.append(made)
+    return found
+
+
+def _decision(answer: Answer) -> Decision:
+    about = answer.about
+    row = Decision(about["row"], about["given"], "unsure", "", about["p_wrong"], about["contents"])
+    if answer.drop:
+        return row._replace(choice="drop")
+    if answer.labels is None:
+        return row
+    if _is_given(answer.labels, about):
+        return row._replace(choice="keep")
+    separator = about["separator"]
+    several = separator.join(answer.labels) or NONE_OF_THEM if separator else join_labels(answer.labels)
+    return row._replace(choice="relabel", new_label=several if about["task"] == "labels" else answer.labels[0])
+
+
+def _is_given(labels: list[str], about: dict[str, Any]) -> bool:
+    """Whether the labels are those that the row has, as a review tool shows them."""
+    given = about["given"]
+    if about["task"] == "labels":
+        parts = given.split(about["separator"]) if about["separator"] else split_labels(given)
+        return set(labels) == {part.strip() for part in parts if part.strip()} - {NONE_OF_THEM}
+    return same_text(given, labels[0]) or visible(given) == labels[0] or same_number(given, labels[0])

@@ -1,0 +1,168 @@
+"""What reviewed rows say about p_wrong: a recalibrated probability, and a cut with a guarantee.
+
+The guarantee is conformal risk control by fixed-sequence testing: cuts are tested from the highest downwards, each by
+the exact binomial test of "more than `share` of the rows above it are right", until one is not rejected. The
+family-wise error of such a sequence is that of a single test.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import binom
+
+from ..core.arrays import Array
+from ..errors import UserError
+from .decisions import Decisions
+
+# Cuts that are tested, and how many rows the first has, in units of the fewest that could pass.
+_CUTS, _FIRST = 20, 2
+
+
+@dataclass(frozen=True)
+class Recalibration:
+    """What reviewed rows say about p_wrong.
+
+    Parameters
+    ----------
+    p_wrong, fitted : ndarray
+        Knots of the isotonic regression of "was wrong" on p_wrong; `predict` interpolates.
+    threshold : float
+        Rows with at least this p_wrong meet the guarantee; inf if no cut does.
+    share, confidence : float
+        At most this share of them is right, with this confidence.
+    next_rows : int or None
+        Whether the guarantee is about the next rows (how many) or about all rows above the threshold (None).
+    n : int
+        Reviewed rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rankrange.audit import recalibrate
+    >>> rng = np.random.default_rng(0)
+    >>> p = rng.uniform(0.3, 1.0, 400)
+    >>> found = recalibrate(p, rng.random(400) < p**2, share=0.2)  # p_wrong was too high
+    >>> bool(found.predict([0.6])[0] < 0.5), bool(0.6 < found.threshold < 1.0)
+    (True, True)
+    """
+
+    p_wrong: Array
+    fitted: Array
+    threshold: float
+    share: float
+    confidence: float
+    next_rows: int | None
+    n: int
+
+    def predict(self, p_wrong: Any) -> Array:
+        """The recalibrated probabilities.
+
+        Parameters
+        ----------
+        p_wrong : array_like
+            What an audit estimated.
+
+        Returns
+        -------
+        ndarray
+            The share of rows like these that reviewers found wrong; in the order of `p_wrong`.
+        """
+        return np.interp(_checked(p_wrong, "p_wrong"), self.p_wrong, self.fitted)
+
+    def in_words(self) -> str:
+        """The guarantee as one sentence."""
+        rows = "the rows" if self.next_rows is None else f"the next {self.next_rows:,} rows"
+        sure = f"with {self.confidence:.0%} confidence"
+        if np.isinf(self.threshold):
+            return f"{self.n:,} reviewed rows do not show a cut above which at most {self.share:.0%} are right, {sure}."
+        return f"Of {rows} with p_wrong of at least {self.threshold:.3f}, at most {self.share:.0%} are right, {sure}."
+
+
+def recalibrate(
+    p_wrong: Any, wrong: Any = None, *, share: float = 0.1, confidence: float = 0.9, next_rows: int | None = None
+) -> Recalibration:
+    """Recalibrate p_wrong by rows that reviewers decided, and choose a cut with a guarantee.
+
+    Parameters
+    ----------
+    p_wrong : Decisions or array_like
+        Decisions ("relabel" and "drop" mean wrong, "keep" right), or what was estimated for each reviewed row. The
+        guarantee holds for rows that were drawn at random from those to be decided: a review of the worst rows alone
+        says nothing about the others.
+    wrong : array_like of bool, optional
+        Whether reviewers found each row wrong; not with decisions.
+    share : float, default=0.1
+        The largest share of right rows that is accepted above the cut.
+    confidence : float, default=0.9
+        How surely.
+    next_rows : int, optional
+        Make the guarantee about so many further rows above the cut, instead of the share among all of them. That needs
+        more reviewed rows, because the number of right rows among the next 100 varies.
+
+    Returns
+    -------
+    Recalibration
+        The recalibrated probabilities and the cut.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rankrange.audit import recalibrate
+    >>> found = recalibrate(np.linspace(0.5, 1.0, 60), np.ones(60, dtype=bool), next_rows=100)
+    >>> print(found.in_words())
+    Of the next 100 rows with p_wrong of at least 0.500, at most 10% are right, with 90% confidence.
+    """
+    if isinstance(p_wrong, Decisions):
+        made = [d for d in p_wrong.made if d.choice != "unsure" and np.isfinite(d.p_wrong)]
+        p_wrong, wrong = [d.p_wrong for d in made], [d.choice != "keep" for d in made]
+    p, found = _checked(p_wrong, "p_wrong"), np.asarray(wrong, dtype=bool)
+    if p.ndim != 1 or p.shape != found.shape or not len(p):
+        raise UserError(f"recalibration needs p_wrong and a decision for each row, got shapes {p.shape}, {found.shape}")
+    if not (0.0 < share < 1.0 and 0.0 < confidence < 1.0):
+        raise UserError(f"share and confidence must be between 0 and 1, got {share} and {confidence}; try 0.1 and 0.9")
+    from sklearn.isotonic import IsotonicRegression
+
+    fit = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(p, found)
+    threshold = _cut(p, ~found, *_limit(share, 1.0 - confidence, next_rows))
+    return Recalibration(fit.X_thresholds_, fit.y_thresholds_, threshold, share, confidence, next_rows, len(p))
+
+
+def _checked(values: Any, name: str) -> Array:
+    array = np.asarray(values, dtype=float)
+    if not ((array >= 0.0) & (array <= 1.0)).all():
+        raise UserError(f"{name} must be from 0 to 1 and never NaN, got other values; leave these rows out")
+    return array
+
+
+def _limit(share: float, risk: float, next_rows: int | None) -> tuple[float, float]:
+    """The share and the risk to test at. For the next rows half of the risk is for their own variation."""
+    if next_rows is None:
+        return share, risk
+    if next_rows < 1 or next_rows * share < 1.0:
+        raise UserError(f"share * next_rows must be at least one row, got {share} of {next_rows}; raise one of them")
+    allowed = np.floor(share * next_rows + 1e-9)
+    low, high = 0.0, share
+    for _ in range(60):  # the largest share whose binomial exceeds what is allowed with half of the risk
+        middle = (low + high) / 2
+        low, high = (middle, high) if binom.sf(allowed, next_rows, middle) <= risk / 2 else (low, middle)
+    return low, risk / 2
+
+
+def _cut(p: Array, right: Array, share: float, risk: float) -> float:
+    """The lowest cut down to which every test rejects "more than `share` of the rows above are right"."""
+    order = np.argsort(-p, kind="stable")
+    ordered, n_right = p[order], np.cumsum(right[order])
+    fewest = int(np.ceil(np.log(risk) / np.log1p(-share)))
+    first = min(_FIRST * fewest, len(p))
+    sizes = np.unique(np.linspace(first, len(p), _CUTS).astype(int))
+    cut = float("inf")
+    for size in sizes:
+        # All rows tied with the last one are above the cut too.
+        rows = int(np.searchsorted(-ordered, -ordered[size - 1], side="right"))
+        if binom.cdf(n_right[rows - 1], rows, share) > risk:
+            break
+        cut = float(ordered[rows - 1])
+    return cut

@@ -1,0 +1,189 @@
+"""Several reviewers: their decisions as one, how far they agree, and the rows on which they do not.
+
+The majority of those who decided counts; "unsure" is an abstention. A tie settles nothing: its row is a conflict, keeps
+its target, and is listed for another look.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+
+from ..errors import UserError
+from ..issues.questions import majority
+from ..pages.text import csv_safe, visible
+from .decisions import COLUMNS, Decision, Decisions
+
+
+class Disagreement(NamedTuple):
+    """A row about which reviewers decided differently.
+
+    Parameters
+    ----------
+    row : str
+        Its name.
+    votes : dict of str
+        What each reviewer decided, in words.
+    settled : bool
+        Whether there is a majority.
+
+    Examples
+    --------
+    >>> from rankrange.audit import Decision, Decisions, merge_decisions
+    >>> one, other = (Decisions(["kind"], "classes", "0123", [Decision("3", "b", c)]) for c in ("keep", "drop"))
+    >>> merge_decisions({"anna": one, "ben": other}).disagreements[0].votes
+    {'anna': 'keep', 'ben': 'drop'}
+    """
+
+    row: str
+    votes: dict[str, str]
+    settled: bool
+
+
+@dataclass(frozen=True)
+class Merged:
+    """The decisions of several reviewers as one.
+
+    Parameters
+    ----------
+    decisions : Decisions
+        What the majority decided; rows with a tie are "unsure".
+    kappa : dict
+        Cohen's kappa of each pair of reviewers and the number of rows that both decided; NaN if chance alone explains
+        every agreement (both always decided the same).
+    disagreements : list of Disagreement
+        The rows about which reviewers differ.
+
+    Examples
+    --------
+    >>> from rankrange.audit import Decision, Decisions, merge_decisions
+    >>> one, other = (Decisions(["kind"], "classes", "0123", [Decision("3", "b", c)]) for c in ("keep", "drop"))
+    >>> len(merge_decisions({"anna": one, "ben": other}).conflicts)
+    1
+    """
+
+    decisions: Decisions
+    kappa: dict[tuple[str, str], tuple[float, int]] = field(default_factory=dict)
+    disagreements: list[Disagreement] = field(default_factory=list)
+
+    @property
+    def conflicts(self) -> list[Disagreement]:
+        """The disagreements without a majority."""
+        return [found for found in self.disagreements if not found.settled]
+
+    def in_words(self) -> list[str]:
+        """How far reviewers agree, as sentences."""
+        said = []
+        for (one, other), (kappa, n) in self.kappa.items():
+            value = "not defined, both decided always the same" if np.isnan(kappa) else f"{kappa:.2f}"
+            said.append(f"Agreement of {one} and {other} on {n:,} rows: Cohen's kappa {value}.")
+        if self.disagreements:
+            n, open_ones = len(self.disagreements), len(self.conflicts)
+            said.append(f"Reviewers differ on {n:,} rows; {open_ones:,} of them have no majority and stay as they are.")
+        return said
+
+    def conflicts_csv(self) -> bytes:
+        """All disagreements as a list of decisions to be made again, with a column "votes" and who has the majority."""
+        made = {decision.row: decision for decision in self.decisions.made}
+        again = [made[found.row]._replace(choice="unsure", new_label="") for found in self.disagreements]
+        plain = list(csv.reader(io.StringIO(replace(self.decisions, made=again).as_csv().decode(), newline="")))
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow([*COLUMNS, "votes", "settled"])
+        for cells, found in zip(plain[1:], self.disagreements, strict=True):
+            votes = "; ".join(f"{name}: {vote}" for name, vote in found.votes.items())
+            writer.writerow([*cells, csv_safe(visible(votes)), "yes" if found.settled else "no"])
+        return text.getvalue().encode("utf-8", "replace")
+
+
+def merge_decisions(reviews: Mapping[str, Decisions]) -> Merged:
+    """Make one list of the decisions of several reviewers.
+
+    Parameters
+    ----------
+    reviews : mapping of str to Decisions
+        By reviewer; all about the same table and target.
+
+    Returns
+    -------
+    Merged
+        What the majority decided, Cohen's kappa of each pair, and the disagreements.
+
+    Raises
+    ------
+    UserError
+        If the decisions are about different tables, targets or rows.
+
+    Examples
+    --------
+    >>> from rankrange.audit import Decision, Decisions, merge_decisions
+    >>> def review(*choices):
+    ...     made = [Decision(str(i), "b", choice) for i, choice in enumerate(choices)]
+    ...     return Decisions(["kind"], "classes", "0123", made)
+    >>> merged = merge_decisions({"anna": review("keep", "drop", "keep"), "ben": review("keep", "drop", "drop")})
+    >>> [made.choice for made in merged.decisions.made]
+    ['keep', 'drop', 'unsure']
+    >>> round(merged.kappa["anna", "ben"][0], 2)
+    0.4
+    """
+    if not reviews:
+        raise UserError("merging needs the decisions of at least one reviewer, got none; give a file")
+    first = next(iter(reviews.values()))
+    for name, decisions in reviews.items():
+        if (decisions.table, decisions.target, decisions.task) != (first.table, first.target, first.task):
+            raise UserError(
+                f"reviewers must have decided about the same table and target, got another one from "
+                f"{visible(name, 60)}; give decisions that were made on one audit"
+            )
+    by_row: dict[str, dict[str, Decision]] = {}
+    for name, decisions in reviews.items():
+        for made in decisions.made:
+            by_row.setdefault(made.row, {})[name] = made
+    merged, differing = [], []
+    for row, votes in by_row.items():
+        decision, different = _majority(row, votes)
+        merged.append(decision)
+        differing += [different] if different else []
+    pairs = {pair: _kappa(by_row, *pair) for pair in combinations(reviews, 2)}
+    kappa = {pair: found for pair, found in pairs.items() if found[1]}
+    return Merged(replace(first, made=merged), kappa, differing)
+
+
+def _majority(row: str, votes: dict[str, Decision]) -> tuple[Decision, Disagreement | None]:
+    """What most of those who decided want; without a majority the row stays undecided."""
+    one = next(iter(votes.values()))
+    if any((made.given, made.contents) != (one.given, one.contents) for made in votes.values()):
+        raise UserError(f"reviewers must have seen the same row {visible(row, 40)}, got different cells; audit again")
+    most, differ = majority((made.choice, made.new_label) for made in votes.values() if made.choice != "unsure")
+    choice, label = most or ("unsure", "")
+    decision = one._replace(choice=choice, new_label=label)
+    words = {name: _in_words(made) for name, made in votes.items()}
+    return decision, Disagreement(row, words, most is not None) if differ else None
+
+
+def _in_words(made: Decision) -> str:
+    return f"relabel to {made.new_label}" if made.choice == "relabel" else made.choice
+
+
+def _kappa(by_row: dict[str, dict[str, Decision]], one: str, other: str) -> tuple[float, int]:
+    """Cohen's kappa of two reviewers over the rows that both decided, and how many these are."""
+    both = [(votes[one], votes[other]) for votes in by_row.values() if one in votes and other in votes]
+    pairs = [(a[2:4], b[2:4]) for a, b in both if "unsure" not in (a.choice, b.choice)]
+    return cohens_kappa(pairs), len(pairs)
+
+
+def cohens_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> float:
+    """(observed - expected agreement) / (1 - expected agreement); NaN without pairs or if chance explains all."""
+    n = len(pairs)
+    left, right = Counter(a for a, _ in pairs), Counter(b for _, b in pairs)
+    expected = sum(left[key] * right[key] for key in left)
+    if n * n == expected:
+        return float("nan")
+    return (n * sum(a == b for a, b in pairs) - expected) / (n * n - expected)

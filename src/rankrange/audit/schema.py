@@ -1,0 +1,110 @@
+"""What a table must satisfy, as the audit found it: types, ranges and levels, for pandera.
+
+Values that the audit flagged (rows far outside, impossible values, placeholders, likely wrong targets) and rows that
+were dropped do not widen a range, so that a fixed table stays fixed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ..core.arrays import Array
+from ..label_noise import LIKELY
+
+if TYPE_CHECKING:
+    from .findings import Audit
+
+# Texts with more levels are free text, whose levels are no rule.
+_MOST_LEVELS = 50
+_FLAGGED = ("far", "impossible", "placeholder")
+
+
+class ColumnRule(NamedTuple):
+    """What the cells of a column must satisfy; None where there is no such rule."""
+
+    name: str
+    kind: str  # "int", "float", "bool", "text", "date" or "any"
+    nullable: bool
+    low: Any = None
+    high: Any = None
+    levels: list[str] | None = None
+
+
+def column_rules(audit: Audit) -> list[ColumnRule]:
+    """The rules that all cells satisfy which the audit did not flag."""
+    source = audit.source
+    table = source.table if hasattr(source, "table") else source.read()
+    return [_rule(name, table.column(name), ~_flagged(audit, name)) for name in table.schema.names]
+
+
+def _flagged(audit: Audit, column: str) -> Array:
+    """Rows whose cell in this column does not count."""
+    flagged = np.zeros(audit.n_rows, dtype=bool)
+    for problem in audit.row_problems:
+        if problem.kind in _FLAGGED and problem.column in (None, column):
+            flagged[[audit.row_names.place(row, audit.n_rows) for row in problem.rows]] = True
+    if column in audit.target.columns:
+        flagged[audit.target.rows[audit.result.wrong >= LIKELY]] = True
+    for place, made in audit.decided.items():
+        flagged[place] = made.choice in ("drop", "relabel")
+    return flagged
+
+
+def _rule(name: str, column: Any, kept: Array) -> ColumnRule:
+    import pyarrow
+    import pyarrow.compute as compute
+
+    kind, nullable = _kind(column.type), column.null_count > 0
+    cells = column.filter(pyarrow.array(kept)).drop_null()
+    if kind in ("int", "float", "date") and len(cells):
+        ends = compute.min_max(cells).as_py()
+        return ColumnRule(name, kind, nullable, ends["min"], ends["max"])
+    if kind == "text":
+        levels = compute.unique(cells.cast(pyarrow.string())).to_pylist()
+        known = sorted(levels) if 0 < len(levels) <= min(_MOST_LEVELS, len(cells) / 2) else None
+        return ColumnRule(name, kind, nullable, levels=known)
+    return ColumnRule(name, kind, nullable)
+
+
+def _kind(kind: Any) -> str:
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    tests = (
+        ("bool", types.is_boolean),
+        ("int", types.is_integer),
+        ("float", types.is_floating),
+        ("date", types.is_temporal),
+        ("text", lambda kind: types.is_string(kind) or types.is_large_string(kind)),
+    )
+    return next((name for name, fits in tests if fits(kind)), "any")
+
+
+def pandera_schema(audit: Audit) -> Any:
+    """The rules as a pandera schema; arguments as in `Audit.to_pandera`."""
+    try:
+        import pandera.pandas as pandera
+    except ImportError as error:
+        raise ImportError("to_pandera() needs pandera, which is not installed; run: pip install pandera") from error
+    columns = {rule.name: _pandera_column(rule, pandera) for rule in column_rules(audit)}
+    return pandera.DataFrameSchema(columns, name=str(audit.name), strict=False)
+
+
+def _pandera_column(rule: ColumnRule, pandera: Any) -> Any:
+    checks = []
+    if rule.low is not None:
+        checks.append(pandera.Check.in_range(rule.low, rule.high))
+    if rule.levels is not None:
+        checks.append(pandera.Check.isin(rule.levels))
+    # pandas writes whole numbers with gaps as floats, and dates in several units: their type is not a rule.
+    kinds = {
+        "int": float if rule.nullable else int,
+        "float": float,
+        "bool": None if rule.nullable else bool,
+        "text": str,
+    }
+    kind = kinds.get(rule.kind)
+    return pandera.Column(kind, checks, nullable=rule.nullable, coerce=kind in (int, float), required=True)

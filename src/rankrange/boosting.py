@@ -1,0 +1,314 @@
+"""The ranked range as the objective of one boosting run, for XGBoost, LightGBM and CatBoost.
+
+Every round ranks all losses anew and boosts the rows of the ranks m+1 to k alone: gradients and second derivatives are
+those of the log loss, times the weights of `range_weights`. Ties at a cut share it equally. The first rounds use all
+rows, because losses say nothing before the model has learnt something. None of the libraries is imported here.
+May import: `core`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, log_softmax
+
+from .core.arrays import Array
+from .core.ranges import Rank, RankedRange
+from .core.select import range_weights, ranked_range, thresholds
+
+__all__ = [
+    "BoostingObjective",
+    "catboost_objective",
+    "lightgbm_metric",
+    "lightgbm_objective",
+    "xgboost_metric",
+    "xgboost_objective",
+]
+
+# Second derivatives below this would let a leaf divide by nothing.
+_LEAST_HESSIAN = 1e-16
+WARM_UP = 10
+
+
+class BoostingObjective:
+    """Gradient and second derivative of the ranked range of log losses, at the raw scores of a boosting round.
+
+    Parameters
+    ----------
+    m, k : int or float
+        Ranks to drop and the last rank to keep: a count, or a fraction in [0, 1] of the rows (of their weight, if rows
+        have weights).
+    warm_up : int, default=10
+        The first rounds, which use all rows. A new run starts counting anew: it starts with equal scores of all rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rankrange.boosting import BoostingObjective
+    >>> objective = BoostingObjective(1, 1.0, warm_up=0)
+    >>> gradient, hessian = objective.derivatives(np.array([2.0, -1.0, 3.0]), np.array([1, 0, 0]))
+    >>> gradient.round(2)  # the third row has the largest loss and does not count
+    array([-0.12,  0.27,  0.  ])
+    """
+
+    def __init__(self, m: Rank, k: Rank = 1.0, *, warm_up: int = WARM_UP) -> None:
+        if isinstance(warm_up, bool) or not isinstance(warm_up, int) or warm_up < 0:
+            raise ValueError(f"warm_up must be a number of rounds from 0 on, got {warm_up!r}; try warm_up=10")
+        self.range = RankedRange(m, k)
+        self.warm_up = warm_up
+        self.round = 0
+
+    def derivatives(self, scores: Array, y: Array, sample_weight: Array | None = None) -> tuple[Array, Array]:
+        """First and second derivatives of the sum of the kept losses by the scores, for one round.
+
+        Parameters
+        ----------
+        scores : ndarray of shape (n,) or (n, classes)
+            Raw scores: log odds of class 1, or one score per class.
+        y : ndarray of shape (n,)
+            Labels 0 and 1, or 0 to classes - 1.
+        sample_weight : ndarray of shape (n,), optional
+            A weight is a repetition.
+
+        Returns
+        -------
+        gradient, hessian : ndarray of the shape of `scores`
+            Zero for rows outside the ranks.
+        """
+        self.round = 0 if (scores == scores[:1]).all() else self.round + 1
+        losses, gradient, hessian = log_loss_derivatives(scores, y)
+        if self.round < self.warm_up:
+            weights = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
+        else:
+            weights = range_weights(losses, self.range, sample_weight=sample_weight)
+        weights = weights if scores.ndim == 1 else weights[:, None]
+        return weights * gradient, np.maximum(weights * hessian, _LEAST_HESSIAN)
+
+    def value(self, scores: Array, y: Array, sample_weight: Array | None = None) -> float:
+        """The mean of the kept losses: the matching metric."""
+        return float(ranked_range(log_loss_derivatives(scores, y)[0], self.range, sample_weight=sample_weight))
+
+
+def log_loss_derivatives(scores: Array, y: Array) -> tuple[Array, Array, Array]:
+    """Log losses of all rows, and their first and second derivatives by the scores."""
+    scores, y = np.asarray(scores, dtype=float), np.asarray(y)
+    classes = 2 if scores.ndim == 1 else scores.shape[1]
+    codes = y.astype(np.int64)
+    if not np.isfinite(scores).all():
+        raise ValueError("scores must be finite, got NaN or infinity; lower the learning rate")
+    if (codes != y).any() or codes.min() < 0 or codes.max() >= classes:
+        raise ValueError(
+            f"labels must be 0 to {classes - 1} for scores of shape {scores.shape}, got {y.min()} to {y.max()}; encode "
+            "them, or set the number of classes"
+        )
+    if scores.ndim == 1:
+        p = expit(scores)
+        return np.logaddexp(0.0, scores) - codes * scores, p - codes, p * (1.0 - p)
+    logs = log_softmax(scores, axis=1)
+    p = np.exp(logs)
+    gradient = p.copy()
+    rows = np.arange(len(codes))
+    gradient[rows, codes] -= 1.0
+    # The diagonal of the Hessian, scaled so that steps are as cautious as those of the libraries' own softmax.
+    return -logs[rows, codes], gradient, classes / (classes - 1.0) * p * (1.0 - p)
+
+
+class _OfData(BoostingObjective):
+    """The calls of XGBoost and LightGBM: (scores, data set) natively, (y, scores[, weight]) by their estimators."""
+
+    def __call__(self, first: Any, second: Any, sample_weight: Any = None) -> tuple[Array, Array]:
+        scores, y, weight = _arguments(first, second, sample_weight)
+        return self.derivatives(scores, y, weight)
+
+
+def _arguments(first: Any, second: Any, sample_weight: Any) -> tuple[Array, Array, Array | None]:
+    if not hasattr(second, "get_label"):
+        return np.asarray(second), np.asarray(first), sample_weight
+    weight = second.get_weight()
+    return np.asarray(first), np.asarray(second.get_label()), None if weight is None or not len(weight) else weight
+
+
+def xgboost_objective(m: Rank, k: Rank = 1.0, *, warm_up: int = WARM_UP) -> BoostingObjective:
+    """The ranked range as the objective of XGBoost.
+
+    Parameters
+    ----------
+    m, k : int or float
+        Ranks to drop and the last rank to keep, as counts or fractions.
+    warm_up : int, default=10
+        The first rounds, which use all rows.
+
+    Returns
+    -------
+    callable
+        For `xgboost.train(params, data, obj=...)` or `XGBClassifier(objective=...)`. Predictions are raw scores: log
+        odds, or one score per class with `num_class` in the parameters.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rankrange.boosting import xgboost_objective
+    >>> gradient, hessian = xgboost_objective(1, warm_up=0)(np.array([1, 0, 0]), np.array([2.0, -1.0, 3.0]))
+    >>> gradient.round(2)
+    array([-0.12,  0.27,  0.  ])
+    """
+    return _OfData(m, k, warm_up=warm_up)
+
+
+def lightgbm_objective(m: Rank, k: Rank = 1.0, *, warm_up: int = WARM_UP) -> BoostingObjective:
+    """The ranked range as the objective of LightGBM.
+
+    Parameters
+    ----------
+    m, k : int or float
+        Ranks to drop and the last rank to keep, as counts or fractions.
+    warm_up : int, default=10
+        The first rounds, which use all rows.
+
+    Returns
+    -------
+    callable
+        For `lightgbm.train({"objective": ...}, data)` or `LGBMClassifier(objective=...)`. Predictions are raw scores:
+        log odds, or one score per class with `num_class` in the parameters. Bagging and GOSS stay as they are: ranks
+        are over all rows, and those that a round samples are boosted with their weights.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rankrange.boosting import lightgbm_objective
+    >>> gradient, hessian = lightgbm_objective(1, warm_up=0)(np.array([1, 0, 0]), np.array([2.0, -1.0, 3.0]))
+    >>> gradient.round(2)
+    array([-0.12,  0.27,  0.  ])
+    """
+    return _OfData(m, k, warm_up=warm_up)
+
+
+def catboost_objective(m: Rank, k: Rank = 1.0, *, n_rows: int, warm_up: int = WARM_UP) -> BoostingObjective:
+    """The ranked range as the objective of CatBoost, for two classes.
+
+    CatBoost asks for derivatives of blocks of 500 to 1,000 rows, so a call cannot rank all of them. The losses of a
+    pass over all rows are gathered, and its cuts hold for the next pass: those of the leaves are the ones of this
+    round, those of the splits the ones of the round before.
+
+    Parameters
+    ----------
+    m, k : int or float
+        Ranks to drop and the last rank to keep, as counts or fractions.
+    n_rows : int
+        The number of rows that are fitted.
+    warm_up : int, default=10
+        The first rounds, which use all rows.
+
+    Returns
+    -------
+    object
+        For `CatBoostClassifier(loss_function=..., eval_metric="Logloss", boosting_type="Plain",
+        leaf_estimation_iterations=1)`, with these settings: otherwise a round has other passes. For more than two
+        classes CatBoost asks row by row, and this objective does not apply.
+
+    Examples
+    --------
+    >>> from rankrange.boosting import catboost_objective
+    >>> objective = catboost_objective(1, n_rows=3, warm_up=0)
+    >>> _ = objective.calc_ders_range([2.0, -1.0, 3.0], [1, 0, 0], None)  # the pass that finds the cut
+    >>> derivatives = objective.calc_ders_range([2.0, -1.0, 3.0], [1, 0, 0], None)
+    >>> [round(first, 2) for first, second in derivatives]
+    [0.12, -0.27, -0.0]
+    """
+    return _OfCatBoost(m, k, n_rows=n_rows, warm_up=warm_up)
+
+
+class _OfCatBoost(BoostingObjective):
+    """Derivatives of what is to be made large, so that both have the other sign, for one block of rows at a time."""
+
+    def __init__(self, m: Rank, k: Rank, *, n_rows: int, warm_up: int) -> None:
+        super().__init__(m, k, warm_up=warm_up)
+        self.n_rows = n_rows
+        self._forget()
+
+    def _forget(self) -> None:
+        self.passes, self.cuts = 0, (-np.inf, np.inf)
+        self._losses: list[Array] = []
+        self._weights: list[Array] = []
+
+    def calc_ders_range(self, approxes: Any, targets: Any, weights: Any) -> list[tuple[float, float]]:
+        """First and second derivatives of a block, as CatBoost asks for them."""
+        scores, y = (np.array([values[i] for i in range(len(values))]) for values in (approxes, targets))
+        weight = np.ones(len(y)) if weights is None else np.array([weights[i] for i in range(len(weights))])
+        if not self._losses and (scores == 0.0).all():
+            self._forget()  # a new run
+        losses, gradient, hessian = log_loss_derivatives(scores, y)
+        lam, lam_hat = self.cuts if self.passes >= 2 * self.warm_up else (-np.inf, np.inf)
+        kept = weight * ((losses >= lam) & (losses < lam_hat))
+        self._gather(losses, weight)
+        return list(zip((-kept * gradient).tolist(), (-kept * hessian).tolist(), strict=True))
+
+    def _gather(self, losses: Array, weight: Array) -> None:
+        """Add a block; the last one of a pass gives the cuts of the next."""
+        self._losses.append(losses)
+        self._weights.append(weight)
+        if sum(map(len, self._losses)) >= self.n_rows:
+            values, mass = np.concatenate(self._losses), np.concatenate(self._weights)
+            lam, lam_hat = thresholds(values, self.range, sample_weight=mass)
+            self.cuts = (float(lam), float(lam_hat))
+            self.passes += 1
+            self._losses, self._weights = [], []
+
+
+# ---- the matching metric ---------------------------------------------------------------------------------------------
+
+
+def xgboost_metric(m: Rank, k: Rank = 1.0) -> Any:
+    """The mean of the log losses ranked m+1 to k, for `xgboost.train(custom_metric=...)`.
+
+    Parameters
+    ----------
+    m, k : int or float
+        Ranks to drop and the last rank to keep, as counts or fractions.
+
+    Returns
+    -------
+    callable
+        It returns ("ranked_range", value); smaller is better.
+
+    Examples
+    --------
+    >>> from rankrange.boosting import xgboost_metric
+    >>> class Data:  # like xgboost.DMatrix
+    ...     get_label = staticmethod(lambda: [1, 0, 0])
+    ...     get_weight = staticmethod(lambda: [])
+    >>> name, value = xgboost_metric(1)([2.0, -1.0, 3.0], Data)
+    >>> name, round(value, 2)
+    ('ranked_range', 0.22)
+    """
+    objective = BoostingObjective(m, k)
+    return lambda scores, data: ("ranked_range", objective.value(*_arguments(scores, data, None)))
+
+
+def lightgbm_metric(m: Rank, k: Rank = 1.0) -> Any:
+    """The mean of the log losses ranked m+1 to k, for `lightgbm.train(feval=...)` and `eval_metric=` of its estimators.
+
+    Parameters
+    ----------
+    m, k : int or float
+        Ranks to drop and the last rank to keep, as counts or fractions.
+
+    Returns
+    -------
+    callable
+        It returns ("ranked_range", value, False): smaller is better.
+
+    Examples
+    --------
+    >>> from rankrange.boosting import lightgbm_metric
+    >>> name, value, larger_is_better = lightgbm_metric(1)([1, 0, 0], [2.0, -1.0, 3.0])
+    >>> name, round(value, 2), larger_is_better
+    ('ranked_range', 0.22, False)
+    """
+    objective = BoostingObjective(m, k)
+
+    def metric(first: Any, second: Any, sample_weight: Any = None) -> tuple[str, float, bool]:
+        return "ranked_range", objective.value(*_arguments(first, second, sample_weight)), False
+
+    return metric

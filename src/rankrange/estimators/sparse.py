@@ -1,0 +1,168 @@
+"""Fits with an l1 penalty (`l1_ratio` above 0): what they support, and what is stored of them."""
+
+from __future__ import annotations
+
+import numbers
+import warnings
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import is_classifier
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from ..core.arrays import Array
+from ..core.losses import Huber, Logistic, Softmax, Squared
+from ..core.objective import Design, Objective
+from ..core.ranges import RankedRange
+from ..solvers.descent import Log, finish, relative
+from ..solvers.sparse import Cut, ElasticNet, trimmed_net
+from .weights import as_count, canonical_rows, is_whole, product_of
+
+_LOSSES = (Logistic, Softmax, Squared, Huber)
+
+
+def check_l1_ratio(estimator: Any) -> None:
+    """Raise an error if l1_ratio is no share, or if it is above 0 beside a parameter that it does not support."""
+    ratio = estimator.l1_ratio
+    if isinstance(ratio, bool) or not isinstance(ratio, numbers.Real) or not 0.0 <= float(ratio) <= 1.0:
+        raise ValueError(f"l1_ratio must be a number in [0, 1], got {ratio!r}; 0 is the l2 penalty, 1 the l1 penalty")
+    if ratio == 0:
+        return
+    for name, only in (("solver", "auto"), ("aggregate", None), ("device", None), ("operations", None)):
+        if getattr(estimator, name) != only:
+            _refuse(estimator, name, f"leave {name} out")
+    for name in ("stratify", "reweight", "efficiency"):
+        if getattr(estimator, name, None) not in (None, False):
+            _refuse(estimator, name, f"leave {name} out")
+    of_class = "AoRRClassifierCV" if hasattr(estimator, "stratify") else "AoRRRegressorCV"
+    for name in ("m", "C"):
+        if isinstance(getattr(estimator, name), str) and getattr(estimator, name) == "auto":
+            _refuse(estimator, name, f"pass a number, or use {of_class}, which chooses m and C together")
+
+
+def _refuse(estimator: Any, name: str, remedy: str) -> None:
+    raise ValueError(
+        f"l1_ratio={estimator.l1_ratio!r} does not support {name}={getattr(estimator, name)!r}; {remedy}, or use "
+        "l1_ratio=0"
+    )
+
+
+def follows_a_stream(estimator: Any) -> bool:
+    """Not with an l1 penalty: asking for `partial_fit` is then an AttributeError, as scikit-learn expects."""
+    if estimator.l1_ratio:
+        raise AttributeError(f"partial_fit has an l2 penalty only, got l1_ratio={estimator.l1_ratio!r}; use fit")
+    return True
+
+
+def fit_sparse(
+    estimator: Any, X: Any, y: Array, weight: Array | None, factor: Array | None, loss: Any, n_outputs: int, seed: int
+) -> None:
+    """Search, and store the result under the documented names."""
+    if not isinstance(loss, _LOSSES):
+        raise ValueError(
+            f"l1_ratio={estimator.l1_ratio!r} needs the loss 'logistic', 'squared' or 'huber', got "
+            f"loss={estimator.loss!r}; use one of these, or l1_ratio=0"
+        )
+    estimator._forget()
+    estimator._training = None
+    rows, targets, mass = canonical_rows(X, y, weight, factor)
+    m, k = _masses(estimator._range(), targets, mass, estimator.k)
+    C = float(estimator.C)
+    intercept = bool(estimator.fit_intercept)
+    net = ElasticNet(
+        as_float64(rows), _plain(targets, n_outputs), loss, n_outputs, float(estimator.l1_ratio), intercept
+    )
+    start = (
+        estimator._warm(Design(X, True), n_outputs) if estimator.warm_start and hasattr(estimator, "coef_") else None
+    )
+    log = Log(print if estimator.verbose else None)
+    unit = C * (k - m)  # solvers know the objective relative to the mean of the kept losses
+    found = trimmed_net(
+        net,
+        Cut(m, mass, C),
+        None if start is None else (start[:, :-1], start[:, -1] * intercept),
+        n_starts=int(estimator.n_starts),
+        rng=np.random.default_rng(seed),
+        tol=float(estimator.tol),
+        max_iter=int(estimator.max_iter),
+        report=lambda phase, value: log(phase, value / unit),
+    )
+    W = np.column_stack([found.coef, found.intercept]) if intercept else found.coef
+    certificate = relative(found.gap, found.value)
+    budget = found.rounds, certificate, float(estimator.tol), int(estimator.max_iter)
+    result = finish(W, found.value / unit, *budget, log)
+    given = Design(X, intercept)
+    objective = Objective(given, y, loss, unit, n_outputs, m=m, k=k, sample_weight=product_of(weight, factor))
+    estimator.C_, estimator.m_, estimator.k_ = C, as_count(m), as_count(k)
+    estimator._store(result, objective)
+    estimator._store_cuts(objective.losses(given.scores(W)), objective)
+    if not result.converged:
+        warnings.warn(
+            f"the elastic net did not reach tol={estimator.tol:g}: the relative duality gap is {certificate:.1e}; "
+            "raise max_iter, scale the features, or lower C",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+
+
+def _masses(keep: RankedRange, targets: Array, mass: Array | None, k_given: Any) -> tuple[float, float]:
+    """The masses m and k; all ranks below m must be kept."""
+    total = len(targets) if mass is None else float(mass.sum())
+    m, k = keep.masses(total, whole=is_whole(mass))
+    if k < total:
+        raise ValueError(
+            f"an l1 penalty needs all ranks below m (k=1.0), got k={k_given!r}: the concentration steps lower the sum "
+            "of the smallest losses only; leave k out, or use l1_ratio=0"
+        )
+    return m, k
+
+
+class SparseCoef:
+    """`sparsify()` and `densify()`, as scikit-learn's linear classifiers have them, and `sparse_coef_` of its Lasso."""
+
+    coef_: Any
+
+    def sparsify(self) -> Any:
+        """Hold `coef_` as a sparse matrix (outputs, n_features); it saves memory if most coefficients are zero.
+
+        Returns
+        -------
+        object
+            The model itself.
+        """
+        self.coef_ = self.sparse_coef_
+        return self
+
+    def densify(self) -> Any:
+        """Undo `sparsify`.
+
+        Returns
+        -------
+        object
+            The model itself.
+        """
+        coef = self._dense_coef()
+        self.coef_ = coef if is_classifier(self) else coef[0]
+        return self
+
+    @property
+    def sparse_coef_(self) -> Any:
+        """The coefficients (outputs, n_features) as a sparse matrix, whatever `coef_` is."""
+        check_is_fitted(self, "coef_")
+        return sp.csr_matrix(self.coef_)
+
+    def _dense_coef(self) -> Array:
+        """The coefficients (outputs, n_features)."""
+        check_is_fitted(self, "coef_")
+        return np.atleast_2d(self.coef_.toarray() if sp.issparse(self.coef_) else self.coef_)
+
+
+def as_float64(X: Any) -> Any:
+    """The rows in float64, sparse ones by columns."""
+    return sp.csc_matrix(X, dtype=np.float64) if sp.issparse(X) else np.asarray(X, dtype=np.float64)
+
+
+def _plain(y: Array, n_outputs: int) -> Array:
+    return np.asarray(y, dtype=np.float64 if n_outputs == 1 else np.intp)

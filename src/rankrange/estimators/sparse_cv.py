@@ -1,0 +1,402 @@
+"""AoRRRegressorCV and AoRRClassifierCV: the l1 or elastic net penalty and m, chosen together by cross-validation.
+
+For each m a path of penalties is fitted on the training rows of each fold, from the largest penalty to the smallest,
+each fit starting from the last. Rows of the test fold are scored by a trimmed mean of their losses, so that outliers
+among them do not decide. The one-standard-error rule takes the largest penalty whose score is within one standard
+error of the best.
+"""
+
+from __future__ import annotations
+
+import numbers
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, is_classifier
+from sklearn.model_selection import KFold, StratifiedKFold
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ..core.arrays import Array
+from ..core.cuts import select
+from ..core.losses import Huber, Logistic, Softmax, Squared
+from ..solvers.sparse import Cut, ElasticNet, follow, inner_rows, trimmed_net
+from .classifier import AoRRClassifier
+from .regressor import AoRRRegressor
+from .sparse import as_float64
+
+# Tolerances of fits that are only compared, and random starts of the first fit of a path.
+_TOL, _PATH_STARTS = 1e-3, 3
+
+
+class _SparseCV(BaseEstimator):
+    """What both estimators share."""
+
+    path_: dict[str, Array]
+
+    def __init__(
+        self,
+        m: Any = (0.0, 0.1, 0.2, 0.3),
+        *,
+        loss: str = "squared",
+        l1_ratio: float = 1.0,
+        n_penalties: int = 50,
+        eps: float = 0.02,
+        cv: int = 5,
+        score_trim: float = 0.3,
+        rule: str = "one-se",
+        fit_intercept: bool = True,
+        n_starts: int = 10,
+        random_state: Any = None,
+    ) -> None:
+        self.m = m
+        self.loss = loss
+        self.l1_ratio = l1_ratio
+        self.n_penalties = n_penalties
+        self.eps = eps
+        self.cv = cv
+        self.score_trim = score_trim
+        self.rule = rule
+        self.fit_intercept = fit_intercept
+        self.n_starts = n_starts
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> Any:
+        """Choose m and C, and fit the model with them to all rows.
+
+        Parameters
+        ----------
+        X : array_like or sparse matrix of shape (n_samples, n_features)
+            The rows.
+        y : array_like of shape (n_samples,)
+            Their targets.
+
+        Returns
+        -------
+        object
+            The fitted model itself.
+        """
+        self._check()
+        X, y = validate_data(
+            self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=not is_classifier(self), ensure_min_samples=2
+        )
+        net = self._net(as_float64(X), y)
+        shares = np.unique(np.atleast_1d(np.asarray(self.m, dtype=np.float64)))
+        scores, Cs = self._scores(net, shares)
+        self._choose(scores, Cs, shares)
+        coefs = [coef for coef, _ in self._path_fits(net, self.m_, Cs)]
+        self.path_ = {**self.path_, "coef": np.stack(coefs)}
+        model = AoRRClassifier if is_classifier(self) else AoRRRegressor
+        self.best_estimator_ = model(
+            self.m_,
+            loss=self.loss,
+            C=self.C_,
+            l1_ratio=self.l1_ratio,
+            fit_intercept=self.fit_intercept,
+            n_starts=self.n_starts,
+            random_state=self.random_state,
+        ).fit(X, y)
+        self.coef_, self.intercept_ = self.best_estimator_.coef_, self.best_estimator_.intercept_
+        self.dropped_ = self.best_estimator_.dropped_
+        return self
+
+    def _check(self) -> None:
+        shares = np.atleast_1d(np.asarray(self.m, dtype=np.float64))
+        if not len(shares) or not ((shares >= 0) & (shares < 1)).all():
+            raise ValueError(
+                f"m must hold fractions of the rows in [0, 1), got {self.m!r}; pass for example (0.0, 0.2)"
+            )
+        for name, low in (("n_penalties", 1), ("cv", 2)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < low:
+                raise ValueError(f"{name} must be an int of at least {low}, got {value!r}")
+        if not 0 < float(self.l1_ratio) <= 1:
+            raise ValueError(f"l1_ratio must be in (0, 1], got {self.l1_ratio!r}; without an l1 penalty use m='auto'")
+        if not 0 < float(self.eps) < 1:
+            raise ValueError(f"eps must be in (0, 1), got {self.eps!r}; 0.02 is the default")
+        if not 0 <= float(self.score_trim) < 1:
+            raise ValueError(f"score_trim must be in [0, 1), got {self.score_trim!r}; 0.3 is the default")
+        if self.rule not in ("one-se", "best"):
+            raise ValueError(f"rule must be 'one-se' or 'best', got {self.rule!r}")
+
+    def _net(self, X: Any, y: Array) -> ElasticNet:
+        raise NotImplementedError
+
+    def _choose(self, scores: Array, Cs: Array, shares: Array) -> None:
+        """m by the best score of any penalty; of its penalties the largest within one standard error of the best."""
+        mean = scores.mean(axis=2)
+        error = scores.std(axis=2, ddof=1) / np.sqrt(scores.shape[2])
+        i, j = np.unravel_index(int(mean.argmin()), mean.shape)
+        within = np.flatnonzero(mean[i] <= mean[i, j] + (error[i, j] if self.rule == "one-se" else 0.0))
+        self.m_, self.C_ = float(shares[i]), float(Cs[within[0]])
+        self.path_ = {"m": shares, "C": Cs, "score": mean, "error": error}
+
+    def _scores(self, net: ElasticNet, shares: Array) -> tuple[Array, Array]:
+        """Scores (shares, penalties, folds) and the Cs."""
+        n = len(net.y)
+        inner = net.take(inner_rows(net, max(float(shares.max()), float(self.score_trim))))
+        if not is_classifier(self):
+            inner = replace(inner, y=_near_the_median(inner.y))
+        Cs = _grid(inner, int(self.n_penalties), float(self.eps)) * len(inner.y) / n
+        scores = np.empty((len(shares), len(Cs), int(self.cv)))
+        for fold, (train, test) in enumerate(self._folds(net)):
+            part = net.take(train)
+            held_out = net.take(test)
+            # C is relative to a sum over rows: fewer rows need a larger one for the same penalty.
+            factor = n / len(train)
+            for i, share in enumerate(shares):
+                fits = self._path_fits(part, float(share), Cs * factor)
+                for j, (coef, intercept) in enumerate(fits):
+                    losses = held_out.losses(held_out.scores(coef, intercept))
+                    scores[i, j, fold] = _trimmed_mean(losses, float(self.score_trim))
+        return scores, Cs
+
+    def _folds(self, net: ElasticNet) -> Any:
+        seed = self.random_state if isinstance(self.random_state, int) else 0
+        kind = StratifiedKFold if is_classifier(self) else KFold
+        return kind(int(self.cv), shuffle=True, random_state=seed).split(np.zeros(len(net.y)), net.y)
+
+    def _path_fits(self, net: ElasticNet, share: float, Cs: Array) -> list[tuple[Array, Array]]:
+        """Coefficients and intercepts for each C, from the largest penalty to the smallest, each from the last."""
+        rng = np.random.default_rng(self.random_state if isinstance(self.random_state, int) else 0)
+        fits: list[tuple[Array, Array]] = []
+        start = None
+        for j, C in enumerate(Cs):
+            cut = Cut(round(share * len(net.y)), None, float(C))
+            # Random starts belong to a few places of the path; between them the last fit is followed.
+            often = j % max(1, len(Cs) // 3) == 0
+            if start is None or often:
+                found = trimmed_net(net, cut, start, n_starts=_PATH_STARTS, rng=rng, tol=_TOL, max_iter=20)
+            else:
+                found = follow(net, cut, start)
+            start = found.coef, found.intercept
+            fits.append(start)
+        return fits
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+class AoRRRegressorCV(RegressorMixin, _SparseCV):
+    """`AoRRRegressor` with an l1 penalty that chooses m and C together by cross-validation.
+
+    Fits for each share m follow a path of penalties on the training rows of each fold. A trimmed mean of the losses
+    scores the test rows, so that outliers among these do not decide.
+
+    Parameters
+    ----------
+    m : float or tuple of float, default=(0.0, 0.1, 0.2, 0.3)
+        The fractions of rows to drop that are compared.
+    loss : {"squared", "huber"}, default="squared"
+        What one row costs.
+    l1_ratio : float, default=1.0
+        The share of the l1 penalty, above 0; see `AoRRRegressor`.
+    n_penalties : int, default=50
+        How many values of C are compared.
+    eps : float, default=0.02
+        The smallest penalty divided by the largest one, at which all coefficients are zero.
+    cv : int, default=5
+        Folds.
+    score_trim : float, default=0.3
+        The share of the largest losses of each test fold that its score leaves out. It must exceed the share of
+        outliers.
+    rule : {"one-se", "best"}, default="one-se"
+        Whether to take the largest penalty within one standard error of the best score, or the best one.
+    fit_intercept : bool, default=True
+        Whether the model has an intercept.
+    n_starts : int, default=10
+        Random starts of the last fit.
+    random_state : int or None, default=None
+        A seed for folds and starts; None is 0.
+
+    Attributes
+    ----------
+    m_, C_ : float
+        The choice; `m_` is a fraction.
+    best_estimator_ : AoRRRegressor
+        The model with that choice, fitted to all rows.
+    coef_, intercept_, dropped_ : ndarray
+        Those of `best_estimator_`.
+    n_features_in_ : int
+        Number of features.
+    path_ : dict
+        Arrays "m" (M,), "C" (P,), "score" and its standard "error" (M, P), the lower the better, and "coef"
+        (P, outputs, n_features): the coefficients along the path with `m_`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rankrange import AoRRRegressorCV
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(60, 100))
+    >>> y = 3 * X[:, 0] - 3 * X[:, 1] + 0.1 * rng.normal(size=60)
+    >>> y[:6] = 50.0
+    >>> model = AoRRRegressorCV((0.0, 0.1), n_penalties=10, random_state=0).fit(X, y)
+    >>> model.m_, int(model.dropped_[:6].sum())
+    (0.1, 6)
+    """
+
+    def _net(self, X: Any, y: Array) -> ElasticNet:
+        losses = {"squared": Squared, "huber": Huber}
+        if self.loss not in losses:
+            raise ValueError(f"loss must be 'squared' or 'huber', got {self.loss!r}")
+        return ElasticNet(
+            X, np.asarray(y, dtype=np.float64), losses[self.loss](), 1, float(self.l1_ratio), bool(self.fit_intercept)
+        )
+
+    def predict(self, X: Any) -> Array:
+        """Predicted targets (n,) of the rows of X."""
+        check_is_fitted(self, "best_estimator_")
+        return np.asarray(self.best_estimator_.predict(_same_columns(self, X)))
+
+
+class AoRRClassifierCV(ClassifierMixin, _SparseCV):
+    """`AoRRClassifier` with an l1 penalty that chooses m and C together by cross-validation.
+
+    Fits for each share m follow a path of penalties on the training rows of each fold. A trimmed mean of the losses
+    scores the test rows, so that wrong labels among these do not decide.
+
+    Parameters
+    ----------
+    m : float or tuple of float, default=(0.0, 0.1, 0.2, 0.3)
+        The fractions of rows to drop that are compared.
+    loss : {"logistic"}, default="logistic"
+        What one row costs.
+    l1_ratio : float, default=1.0
+        The share of the l1 penalty, above 0; see `AoRRClassifier`.
+    n_penalties : int, default=50
+        How many values of C are compared.
+    eps : float, default=0.02
+        The smallest penalty divided by the largest one, at which all coefficients are zero.
+    cv : int, default=5
+        Folds.
+    score_trim : float, default=0.3
+        The share of the largest losses of each test fold that its score leaves out. It must exceed the share of
+        outliers.
+    rule : {"one-se", "best"}, default="one-se"
+        Whether to take the largest penalty within one standard error of the best score, or the best one.
+    fit_intercept : bool, default=True
+        Whether the model has an intercept.
+    n_starts : int, default=10
+        Random starts of the last fit.
+    random_state : int or None, default=None
+        A seed for folds and starts; None is 0.
+
+    Attributes
+    ----------
+    m_, C_ : float
+        The choice; `m_` is a fraction.
+    best_estimator_ : AoRRClassifier
+        The model with that choice, fitted to all rows.
+    coef_, intercept_, dropped_ : ndarray
+        Those of `best_estimator_`.
+    n_features_in_ : int
+        Number of features.
+    classes_ : ndarray of shape (n_classes,)
+        The classes in order.
+    path_ : dict
+        Arrays "m" (M,), "C" (P,), "score" and its standard "error" (M, P), the lower the better, and "coef"
+        (P, outputs, n_features): the coefficients along the path with `m_`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rankrange import AoRRClassifierCV
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(80, 60))
+    >>> y = X[:, 0] + X[:, 1] > 0
+    >>> model = AoRRClassifierCV((0.0,), n_penalties=10, random_state=0).fit(X, y)
+    >>> {0, 1} <= set(np.flatnonzero(model.coef_[0]))
+    True
+    """
+
+    classes_: Array
+
+    def __init__(
+        self,
+        m: Any = (0.0, 0.1, 0.2, 0.3),
+        *,
+        loss: str = "logistic",
+        l1_ratio: float = 1.0,
+        n_penalties: int = 50,
+        eps: float = 0.02,
+        cv: int = 5,
+        score_trim: float = 0.3,
+        rule: str = "one-se",
+        fit_intercept: bool = True,
+        n_starts: int = 10,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            m,
+            loss=loss,
+            l1_ratio=l1_ratio,
+            n_penalties=n_penalties,
+            eps=eps,
+            cv=cv,
+            score_trim=score_trim,
+            rule=rule,
+            fit_intercept=fit_intercept,
+            n_starts=n_starts,
+            random_state=random_state,
+        )
+
+    def _net(self, X: Any, y: Array) -> ElasticNet:
+        if self.loss != "logistic":
+            raise ValueError(f"loss must be 'logistic', got {self.loss!r}")
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"AoRRClassifierCV needs at least two classes, got one class: {self.classes_}; check y")
+        settings = float(self.l1_ratio), bool(self.fit_intercept)
+        if len(self.classes_) == 2:
+            return ElasticNet(X, 2.0 * codes - 1.0, Logistic(), 1, *settings)
+        return ElasticNet(X, codes, Softmax(), len(self.classes_), *settings)
+
+    def decision_function(self, X: Any) -> Array:
+        """Scores of the rows of X: (n,) for two classes, else (n, n_classes)."""
+        check_is_fitted(self, "best_estimator_")
+        return np.asarray(self.best_estimator_.decision_function(_same_columns(self, X)))
+
+    def predict(self, X: Any) -> Array:
+        """The most likely class of each row of X."""
+        check_is_fitted(self, "best_estimator_")
+        return np.asarray(self.best_estimator_.predict(_same_columns(self, X)))
+
+    def predict_proba(self, X: Any) -> Array:
+        """Probabilities of the classes, (n, n_classes)."""
+        check_is_fitted(self, "best_estimator_")
+        return np.asarray(self.best_estimator_.predict_proba(_same_columns(self, X)))
+
+
+def _same_columns(estimator: Any, X: Any) -> Any:
+    """X checked, without the names of its columns, which the model inside does not know."""
+    return validate_data(estimator, X, accept_sparse="csr", dtype=np.float64, reset=False)
+
+
+def _grid(net: ElasticNet, count: int, eps: float) -> Array:
+    """Values of C from the one below which no coefficient differs from zero to 1 / eps times it.
+
+    One outlier would move them by its size: `net` holds rows of low leverage, with numeric targets near their median.
+    """
+    first = net.largest_penalty(np.ones(len(net.y)))
+    if not np.isfinite(first):  # no column explains anything
+        first = 1.0
+    return np.asarray(first * np.geomspace(1.0, 1.0 / eps, count))
+
+
+def _near_the_median(y: Array) -> Array:
+    """Targets brought within three robust standard deviations of their median."""
+    center = np.median(y)
+    reach = 3 * 1.4826 * np.median(np.abs(y - center))
+    return np.clip(y, center - reach, center + reach) if reach > 0 else y
+
+
+def _trimmed_mean(losses: Array, trim: float) -> float:
+    """The mean of the losses without the share `trim` of the largest."""
+    n = len(losses)
+    m = min(n - 1, int(np.ceil(trim * n)))
+    return float(select(losses, m, n).total) / (n - m)

@@ -1,0 +1,117 @@
+"""Records for Argilla with suggestions, and its export read back.
+
+The format is that of `Dataset.records.to_json` and `from_json` of Argilla 2: a list of records with `fields`,
+`metadata`, `suggestions` and `responses` by question.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import UserError
+from ..pages.text import visible
+from .questions import NONE_OF_THEM, Answer, Question, about_of, need, read_json, shown_cell_text
+
+_QUESTION, _KEY = "label", "rankrange"
+_DROP = "drop this row"
+
+
+def argilla_records(questions: Sequence[Question], task: str) -> list[dict[str, Any]]:
+    """Questions as records; arguments as in `Audit.to_argilla`."""
+    return [_record(question, task) for question in questions]
+
+
+def _record(question: Question, task: str) -> dict[str, Any]:
+    about = question.about
+    shown = "\n".join(f"{shown_cell_text(name)}: {shown_cell_text(cell)}" for name, cell in question.shown.items())
+    labels = [visible(label) for label in question.suggested]
+    value: Any = (labels or [NONE_OF_THEM]) if task == "labels" else "".join(labels[:1])
+    suggestion = {"value": value, "score": question.score, "agent": _KEY}
+    return {
+        "id": f"{about['contents']}-{shown_cell_text(about['row'])}",
+        "fields": {"row": shown, "given": visible(about["given"]), "why": visible(question.why)},
+        "metadata": {"p_wrong": about["p_wrong"], "contents": about["contents"], _KEY: json.dumps(about)},
+        "suggestions": {_QUESTION: suggestion} if value else {},
+        "responses": {},
+        "vectors": {},
+    }
+
+
+def is_export(records: list[Any]) -> bool:
+    """Whether the records look like those of Argilla."""
+    return isinstance(records[0], dict) and "fields" in records[0] and "metadata" in records[0]
+
+
+def read_argilla(path: str | os.PathLike[str]) -> list[Answer]:
+    """The answers of an export of Argilla, one for each reviewer and record.
+
+    Parameters
+    ----------
+    path : path-like
+        The file that `dataset.records(with_responses=True).to_json(path)` wrote.
+
+    Returns
+    -------
+    list of Answer
+        Discarded records are answers without labels; drafts do not count.
+    """
+    return answers_of(read_json(path), str(path))
+
+
+def answers_of(records: list[Any], path: str) -> list[Answer]:
+    """The answers of exported records."""
+    answers = []
+    for number, record in enumerate(records, 1):
+        where = f"record {number} of {path}"
+        metadata = need(need(record, dict, "a record", where).get("metadata"), dict, "metadata", where)
+        try:
+            about = about_of(json.loads(metadata.get(_KEY) or "null"), where)
+        except (TypeError, ValueError, RecursionError) as error:
+            if isinstance(error, UserError):
+                raise
+            raise UserError(
+                f"the metadata '{_KEY}' must be what rankrange wrote, got another text in {where}"
+            ) from error
+        responses = need(record.get("responses") or {}, dict, "responses", where).get(_QUESTION) or []
+        answers += [
+            _answer(need(response, dict, "a response", where), about, where)
+            for response in need(responses, list, "the responses to a question", where)
+            if response.get("status") != "draft"
+        ]
+    return answers
+
+
+def _answer(response: dict[str, Any], about: dict[str, Any], where: str) -> Answer:
+    reviewer = visible(response.get("user_id") or "reviewer", 60)
+    value = response.get("value")
+    if response.get("status") == "discarded" or value is None:
+        return Answer(about, reviewer)
+    if value == _DROP or value == [_DROP]:
+        return Answer(about, reviewer, drop=True)
+    if about["task"] == "labels":
+        texts = [need(text, str, "a label", where) for text in need(value, list, "a multi-label response", where)]
+        return Answer(about, reviewer, [text for text in texts if text != NONE_OF_THEM])
+    return Answer(about, reviewer, [need(value, str, "a response", where)])
+
+
+def argilla_settings(names: Sequence[str], task: str) -> dict[str, Any]:
+    """What the data set in Argilla needs: its fields, its question with the labels, its metadata.
+
+    Each entry has the arguments of the class of Argilla that its key "type" names.
+    """
+    question: dict[str, Any] = {"type": "TextQuestion", "name": _QUESTION}
+    if task != "numbers":
+        kind = "MultiLabelQuestion" if task == "labels" else "LabelQuestion"
+        labels = [*map(visible, names), *([NONE_OF_THEM] if task == "labels" else []), _DROP]
+        question = {"type": kind, "name": _QUESTION, "labels": labels}
+    return {
+        "fields": [{"type": "TextField", "name": name} for name in ("row", "given", "why")],
+        "questions": [question],
+        "metadata": [
+            {"type": "FloatMetadataProperty", "name": "p_wrong"},
+            *({"type": "TermsMetadataProperty", "name": name} for name in ("contents", _KEY)),
+        ],
+    }

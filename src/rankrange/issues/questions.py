@@ -1,0 +1,170 @@
+"""Suspects as questions for a review tool, and the answers that its export has.
+
+A question carries what identifies its row (number, given target, fingerprint), and every review tool gives that back
+unchanged. `label_studio` and `argilla` are the formats; what is common to them is here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..errors import UserError
+from ..pages.text import visible
+
+# What a question knows of its row; a review tool returns it as it was.
+ABOUT = ("row", "given", "contents", "table", "target", "task", "p_wrong")
+NONE_OF_THEM = "(none)"
+_MOST_BYTES = 500_000_000
+# Longer cells are cut short where they are shown; whole texts have a field of their own.
+_LONGEST_CELL = 500
+_IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff")
+# Cells that are longer than this on average are texts to read.
+_TEXT = 60
+
+
+class Question(NamedTuple):
+    """One suspect as a review tool asks about it.
+
+    Attributes
+    ----------
+    about : dict
+        What identifies the row: the keys of `ABOUT`.
+    shown : dict of str
+        The cells to show, by column.
+    suggested : list of str
+        The labels that fit better; one, or several of a multi-label target.
+    score : float
+        1 - p_wrong: review tools show low scores first.
+    why : str
+        The reasons in words.
+    """
+
+    about: dict[str, Any]
+    shown: dict[str, str]
+    suggested: list[str]
+    score: float
+    why: str = ""
+
+
+class Answer(NamedTuple):
+    """What one reviewer answered: the labels of the row, or that it goes; neither if the question was skipped."""
+
+    about: dict[str, Any]
+    reviewer: str
+    labels: list[str] | None = None
+    drop: bool = False
+
+
+def fingerprint(data: Any) -> str:
+    """A short fingerprint of what JSON can write."""
+    return "r" + hashlib.blake2b(json.dumps(data).encode(), digest_size=7).hexdigest()
+
+
+def majority(votes: Iterable[Hashable]) -> tuple[Any, bool]:
+    """What most votes are for, None if there is none or a tie; and whether votes differ."""
+    ranked = Counter(votes).most_common(2)
+    tie = len(ranked) == 2 and ranked[0][1] == ranked[1][1]
+    return (None if tie or not ranked else ranked[0][0]), len(ranked) == 2
+
+
+def shown_cell_text(value: Any) -> str:
+    """A cell as a review tool may show it: no hidden characters, and not too long."""
+    return visible(value, _LONGEST_CELL)
+
+
+def media_columns(questions: Sequence[Question], text: str | None, image: str | None) -> tuple[str | None, str | None]:
+    """The column of texts to read and that of images, either of them as named or as the cells look."""
+    names = list(questions[0].shown) if questions else []
+    for given in (text, image):
+        if given is not None and given not in names:
+            raise UserError(
+                f"a column to show must be in the table, got '{visible(given, 60)}'; choose one of "
+                f"{', '.join(visible(name, 30) for name in names[:5])}"
+            )
+    cells = {name: [question.shown[name] for question in questions if question.shown[name]] for name in names}
+    if image is None:
+        image = next((name for name in names if cells[name] and all(map(_is_image, cells[name]))), None)
+    if text is None:
+        means = {name: sum(map(len, cells[name])) / len(cells[name]) for name in names if cells[name] and name != image}
+        text = max((name for name in means if means[name] > _TEXT), key=lambda name: means[name], default=None)
+    return text, image
+
+
+def _is_image(cell: str) -> bool:
+    """Whether a cell is a path or an address of an image; no other scheme than http is one."""
+    scheme, sign, _ = cell.partition(":")
+    plain = not sign or scheme.lower() in ("http", "https", "s3", "gs") or len(scheme) == 1
+    return plain and cell.partition("?")[0].lower().endswith(_IMAGES)
+
+
+def safe_json(data: Any) -> bytes:
+    """JSON in ASCII in which nothing can end a script or open a tag, should a page include it."""
+    text = json.dumps(data, ensure_ascii=True, allow_nan=False, indent=1)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026").encode()
+
+
+# ---- reading ---------------------------------------------------------------------------------------------------------
+
+
+def read_json(path: str | os.PathLike[str]) -> list[Any]:
+    """The records of an export: a list, or one object per line."""
+    path = Path(path)
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise UserError(f"an export of a review is a small file, got {path.stat().st_size:,} bytes in {path}")
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise UserError(f"cannot read {path} ({error.strerror}); check its name") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"an export must be JSON in UTF-8, got other bytes in {path}; export it again") from error
+    try:
+        lines = path.suffix.lower() in (".jsonl", ".ndjson")
+        records = [json.loads(line) for line in text.splitlines() if line.strip()] if lines else json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"cannot read {path} as JSON ({visible(str(error), 80)}); export it again") from error
+    if not isinstance(records, list) or not records:
+        raise UserError(f"an export is a list of at least one record, got {_kind(records)} in {path}; export it again")
+    return records
+
+
+def about_of(found: Any, where: str) -> dict[str, Any]:
+    """What a record says of its row, checked; numbers and texts only."""
+    absent = [name for name in ABOUT if name not in found] if isinstance(found, dict) else list(ABOUT)
+    if absent:
+        raise UserError(
+            f"a record must carry what rankrange wrote into it, got none named '{absent[0]}' in {where}; export the "
+            "project that was made from an export of rankrange, with all its data"
+        )
+    texts = {name: found[name] for name in ("row", "given", "contents", "table", "task")}
+    target = found["target"]
+    if not all(isinstance(value, str) for value in [*texts.values(), *(target if isinstance(target, list) else [0])]):
+        raise UserError(f"row, given, contents, table, task and target must be texts, got another kind in {where}")
+    p = found["p_wrong"]
+    if isinstance(p, bool) or not isinstance(p, int | float) or not 0.0 <= p <= 1.0 or math.isnan(p):
+        raise UserError(f"p_wrong must be from 0 to 1, got {visible(p, 40)} in {where}; export the project again")
+    separator = found.get("separator", "")
+    return {**texts, "target": list(target), "p_wrong": float(p), "separator": str(separator)}
+
+
+def need(value: Any, kind: type, what: str, where: str) -> Any:
+    """The value, if it is of that kind; an error otherwise."""
+    if not isinstance(value, kind):
+        raise UserError(
+            f"{what} must be a JSON {_NAMES[kind]}, got {_kind(value)} in {where}; export the project again"
+        )
+    return value
+
+
+_NAMES: dict[type, str] = {dict: "object", list: "list", str: "text"}
+
+
+def _kind(value: Any) -> str:
+    names = {"dict": "an object", "list": "a list" if value else "an empty list", "str": "a text", "NoneType": "null"}
+    return names.get(type(value).__name__, "a number")

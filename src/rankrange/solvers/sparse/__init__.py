@@ -1,0 +1,10 @@
+"""Elastic nets under a ranked range: the convex problem of kept rows, and the search over rows.
+
+The objective is that of scikit-learn's LogisticRegression(C, l1_ratio) on the rows that are kept:
+C * sum of losses + (1 - l1_ratio)/2 ||coef||^2 + l1_ratio ||coef||_1, with intercepts that are not penalised.
+"""
+
+from .elastic_net import ElasticNet, Net
+from .search import Cut, follow, inner_rows, trimmed_net
+
+__all__ = ["Cut", "ElasticNet", "Net", "follow", "inner_rows", "trimmed_net"]

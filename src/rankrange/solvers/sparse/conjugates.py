@@ -1,0 +1,104 @@
+"""Convex conjugates of losses, and slopes that satisfy the intercept's condition: what a duality gap needs.
+
+Slopes (r, n) are derivatives of losses in the scores. `balanced` moves them a little, within the domain of the
+conjugate, until their weighted sums vanish, as the slopes at the best intercept do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy.special import xlogy
+
+from ...core.arrays import Array
+from ...core.losses import Absolute, Huber, Logistic, Softmax, Squared
+
+
+def conjugate(loss: Any, y: Array, slopes: Array) -> Array:
+    """The convex conjugate of each row's loss at its slopes (r, n)."""
+    return _CONJUGATES[type(loss)](loss, y, slopes)
+
+
+def balanced(loss: Any, y: Array, slopes: Array, h: Array) -> Array:
+    """Slopes near the given ones whose sums, weighted by h, are zero; exactly zero slopes if there are none nearby."""
+    return _BALANCES[type(loss)](loss, y, slopes, h)
+
+
+def _of_squared(loss: Squared, y: Array, a: Array) -> Array:
+    return a[0] ** 2 / 4 + a[0] * y
+
+
+def _of_huber(loss: Huber, y: Array, a: Array) -> Array:
+    return a[0] ** 2 / 2 + a[0] * y
+
+
+def _of_absolute(loss: Absolute, y: Array, a: Array) -> Array:
+    return a[0] * y
+
+
+def _of_logistic(loss: Logistic, y: Array, a: Array) -> Array:
+    p = np.clip(-y * a[0], 0.0, 1.0)
+    return np.asarray(xlogy(p, p) + xlogy(1 - p, 1 - p))
+
+
+def _of_softmax(loss: Softmax, y: Array, a: Array) -> Array:
+    p = a.copy()
+    p[y, np.arange(len(y))] += 1
+    p = np.clip(p, 0.0, 1.0)
+    return np.asarray(xlogy(p, p).sum(axis=0))
+
+
+def _shifted(loss: Any, y: Array, a: Array, h: Array) -> Array:
+    """Squares: any slope is in the domain."""
+    return a - (a @ h / h.sum())[:, None]
+
+
+def _two_sided(loss: Any, y: Array, a: Array, h: Array) -> Array:
+    """Losses whose slopes may shrink: the side with the larger sum does, positive slopes or negative ones."""
+    up, down = float(np.maximum(a[0], 0) @ h), float(np.maximum(-a[0], 0) @ h)
+    least = min(up, down)
+    factor = np.where(a[0] > 0, least / up if up else 0.0, least / down if down else 0.0)
+    return a * factor
+
+
+def _mixed(loss: Softmax, y: Array, a: Array, h: Array) -> Array:
+    """Probabilities are mixed with constant ones, whose sums by class make up what is wrong with the first.
+
+    A class without rows gets none: its best intercept is minus infinity.
+    """
+    total = np.bincount(y, weights=h, minlength=len(a))
+    empty = total <= 0
+    if empty.any():
+        rows = np.arange(len(y))
+        p = a.copy()
+        p[y, rows] += 1
+        p[empty] = 0
+        a = p / p.sum(axis=0)
+        a[y, rows] -= 1
+    wrong = a @ h
+    odds = float(np.max(wrong / np.maximum(total, 1e-300), initial=0.0))
+    theta = odds / (1 + odds)
+    if theta == 0.0:
+        return a
+    constant = (total - wrong * (1 - theta) / theta) / h.sum()
+    slopes = np.repeat(constant[:, None], len(y), axis=1)
+    slopes[y, np.arange(len(y))] -= 1
+    return (1 - theta) * a + theta * slopes
+
+
+_CONJUGATES: dict[type, Callable[..., Array]] = {
+    Squared: _of_squared,
+    Huber: _of_huber,
+    Absolute: _of_absolute,
+    Logistic: _of_logistic,
+    Softmax: _of_softmax,
+}
+_BALANCES: dict[type, Callable[..., Array]] = {
+    Squared: _shifted,
+    Huber: _two_sided,
+    Absolute: _two_sided,
+    Logistic: _two_sided,
+    Softmax: _mixed,
+}

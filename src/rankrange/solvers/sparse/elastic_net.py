@@ -1,0 +1,411 @@
+"""The elastic net of weighted rows: proximal Newton steps on working sets of columns, with a duality gap.
+
+F(W) = sum_i h_i loss(y_i, z_i) + (1 - l1_ratio)/2 ||coef||^2 + l1_ratio ||coef||_1, where h holds C and the weights of
+the rows. A step minimises a quadratic model of the losses over the working set with scikit-learn's compiled coordinate
+descent. Once the signs of the coefficients are known, Newton's method finishes, and columns that violate their
+optimality condition join. Only the gradient is computed for all columns.
+
+Coefficients are the entries (output, column) of `coef` (r, d), which have one flat number: output * d + column.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import enet_path
+
+from ...core.arrays import Array
+from ...core.losses import Huber, Softmax
+from .conjugates import balanced, conjugate
+
+# Coefficients that a working set starts with, and by which factor it may grow in a round.
+_FIRST, _GROWTH = 64, 2
+# Proximal steps and Newton steps on one working set.
+_STEPS, _POLISH = 4, 12
+# Curvatures and probabilities are at least this in the quadratic model, which must be bounded.
+_FLAT, _UNLIKELY = 1e-6, 1e-12
+
+
+class Net(NamedTuple):
+    """A fit: coefficients (r, d), intercepts (r,), the objective, a proved bound on what it exceeds the least by, and
+    the rounds that it took."""
+
+    coef: Array
+    intercept: Array
+    value: float
+    gap: float
+    rounds: int
+
+
+class _Model(NamedTuple):
+    """A quadratic model of the losses: 1/2 ||roots * (scores) - response||^2, with one root (r, r) for each row.
+
+    For one output `roots` has the shape (n,).
+    """
+
+    roots: Array
+    response: Array
+
+
+@dataclass(frozen=True, eq=False)
+class ElasticNet:
+    """The problem without the weights of its rows.
+
+    Parameters
+    ----------
+    X : ndarray or sparse matrix of shape (n, d)
+        The rows, float64.
+    y : ndarray of shape (n,)
+        Their targets.
+    loss : Squared, Huber, Logistic or Softmax
+        What one row costs.
+    n_outputs : int
+        The r scores of a row; 1 unless the loss is Softmax.
+    l1_ratio : float
+        The share of the l1 penalty, in (0, 1].
+    fit_intercept : bool
+        Whether there are intercepts.
+    """
+
+    X: Any
+    y: Array
+    loss: Any
+    n_outputs: int
+    l1_ratio: float
+    fit_intercept: bool = True
+
+    @cached_property
+    def columns(self) -> Any:
+        """X by columns."""
+        return sp.csc_matrix(self.X) if sp.issparse(self.X) else np.asfortranarray(self.X, dtype=np.float64)
+
+    @cached_property
+    def _transposed(self) -> Any:
+        return self.columns.T
+
+    def zero(self) -> tuple[Array, Array]:
+        """No coefficient and no intercept."""
+        return np.zeros((self.n_outputs, self.X.shape[1])), np.zeros(self.n_outputs)
+
+    def scores(self, coef: Array, intercept: Array) -> Array:
+        """Scores (r, n), from the columns that have a coefficient."""
+        used = np.flatnonzero(coef.any(axis=0))
+        return np.asarray((self.columns[:, used] @ coef[:, used].T).T) + intercept[:, None]
+
+    def losses(self, Z: Array) -> Array:
+        """The losses (n,) of scores (r, n)."""
+        return np.asarray(self.loss.value(self.y, Z[0] if self.n_outputs == 1 else Z.T))
+
+    def slopes(self, Z: Array) -> Array:
+        """Derivatives (r, n) of the losses in the scores."""
+        slopes = self.loss.value_and_derivative(self.y, Z[0] if self.n_outputs == 1 else Z.T)[1]
+        return slopes[None, :] if self.n_outputs == 1 else slopes.T
+
+    def penalty(self, coef: Array) -> float:
+        """What coefficients cost."""
+        used = coef[coef != 0]
+        return float((1 - self.l1_ratio) / 2 * (used @ used) + self.l1_ratio * np.abs(used).sum())
+
+    def value(self, coef: Array, Z: Array, h: Array) -> float:
+        """The objective at coefficients whose scores are Z."""
+        return float(h @ self.losses(Z)) + self.penalty(coef)
+
+    def largest_penalty(self, h: Array) -> float:
+        """The factor on h above which some coefficient is not zero: 1 / alpha_max in scikit-learn's terms."""
+        _coef, intercept = self.zero()
+        intercept, Z = self._best_intercept(intercept, h)
+        steepest = float(np.abs(self.gradient(self.slopes(Z) * h)).max(initial=0.0))
+        return np.inf if steepest == 0 else self.l1_ratio / steepest
+
+    def gradient(self, weighted: Array) -> Array:
+        """Derivatives (r, d) of the weighted losses in the coefficients."""
+        return np.asarray((self._transposed @ weighted.T).T)
+
+    def gap(self, value: float, Z: Array, h: Array) -> tuple[float, Array]:
+        """A bound on the objective minus the least one, and the gradient of the losses."""
+        slopes = self.slopes(Z)
+        fair = balanced(self.loss, self.y, slopes, h) if self.fit_intercept else slopes
+        gradient = self.gradient(slopes * h)
+        # The correction is a handful of digits at the solution, and a second product where it is not.
+        exact = gradient if fair is slopes else self.gradient(fair * h)
+        steepest = float(np.abs(exact).max(initial=0.0))
+        best = -np.inf
+        for factor in {1.0, min(1.0, self.l1_ratio / steepest) if steepest else 1.0}:
+            beyond = np.maximum(np.abs(factor * exact) - self.l1_ratio, 0.0)
+            cost = _share(float((beyond**2).sum()), 2 * (1 - self.l1_ratio))
+            best = max(best, -float(h @ conjugate(self.loss, self.y, factor * fair)) - cost)
+        return max(0.0, value - best), gradient
+
+    def fit(
+        self, h: Array, start: tuple[Array, Array] | None = None, *, tol: float = 1e-6, max_rounds: int = 50
+    ) -> Net:
+        """Minimise with these weights of the rows, to a gap of `tol` times the objective.
+
+        Parameters
+        ----------
+        h : ndarray of shape (n,)
+            C times the weight of each row, 0 for rows that are cut.
+        start : pair of ndarray or None
+            Coefficients and intercepts to start from.
+        tol : float, default=1e-6
+            The relative gap to reach.
+        max_rounds : int, default=50
+            Working sets at most.
+        """
+        kept = np.flatnonzero(h)
+        part = self if len(kept) == len(h) else self.take(kept)
+        return part._minimise(h[kept], self.zero() if start is None else start, tol, max_rounds)
+
+    def take(self, rows: Array) -> ElasticNet:
+        """The problem of some of the rows."""
+        return ElasticNet(
+            self.columns[rows], self.y[rows], self.loss, self.n_outputs, self.l1_ratio, self.fit_intercept
+        )
+
+    def _minimise(self, h: Array, start: tuple[Array, Array], tol: float, max_rounds: int) -> Net:
+        coef, intercept = start[0].copy(), start[1].copy()
+        if not coef.any():
+            intercept, Z = self._best_intercept(intercept, h)
+        else:
+            Z = self.scores(coef, intercept)
+        value = self.value(coef, Z, h)
+        size, rounds, gap = _FIRST, 0, np.inf
+        while rounds < max_rounds:
+            rounds += 1
+            gap, gradient = self.gap(value, Z, h)
+            if gap <= tol * max(value, 1e-9):
+                break
+            working = self._working_set(coef, gradient, size)
+            size *= _GROWTH
+            before = value
+            coef, intercept, Z, value = self._descend(_Columns(self, working), coef, intercept, Z, value, h, tol)
+            if rounds == max_rounds or (value >= before and len(working) == coef.size):
+                gap, _ = self.gap(value, Z, h)
+                break
+        return Net(coef, intercept, value, gap, rounds)
+
+    def _working_set(self, coef: Array, gradient: Array, size: int) -> Array:
+        """All coefficients that are not zero, and of the others those that violate their condition most."""
+        flat, slope = coef.ravel(), np.abs(gradient.ravel())
+        used = np.flatnonzero(flat)
+        room = max(size, 2 * len(used)) - len(used)
+        slope[used] = 0.0
+        open_ = np.flatnonzero(slope > self.l1_ratio)
+        if len(open_) > room:
+            open_ = open_[np.argpartition(-slope[open_], room)[:room]]
+        return np.union1d(used, open_)
+
+    def _descend(
+        self, part: _Columns, coef: Array, intercept: Array, Z: Array, value: float, h: Array, tol: float
+    ) -> tuple[Array, Array, Array, float]:
+        """Proximal Newton steps over some of the coefficients, and Newton steps once their signs are known."""
+        at = part.start(coef, intercept, Z, value, h)
+        for _ in range(_STEPS):
+            before = at.value
+            at = part.proximal_step(at, h, 0.1 * tol)
+            at, settled = part.polished(at, h)
+            if settled or before - at.value <= 0.1 * tol * at.value:
+                break
+        flat = coef.copy().ravel()
+        flat[part.numbers] = at.theta
+        return flat.reshape(coef.shape), at.intercept, at.Z, at.value
+
+    def _best_intercept(self, intercept: Array, h: Array) -> tuple[Array, Array]:
+        """The best intercepts without any coefficient."""
+        Z = np.repeat(intercept[:, None], len(self.y), axis=1)
+        if not self.fit_intercept:
+            return intercept, Z
+        part = _Columns(self, np.zeros(0, dtype=np.intp))
+        at = part.start(self.zero()[0], intercept, Z, float(h @ self.losses(Z)), h)
+        at, _ = part.polished(at, h, steps=100)
+        return at.intercept, at.Z
+
+    def model(self, Z: Array, h: Array) -> _Model:
+        """The quadratic model of the weighted losses at the scores Z."""
+        if isinstance(self.loss, Softmax):
+            return self._softmax_model(Z, h)
+        slope = self.slopes(Z)[0]
+        if isinstance(self.loss, Huber):  # a parabola above the loss that touches it at Z
+            bend = self.loss.delta / np.maximum(np.abs(Z[0] - self.y), self.loss.delta)
+        else:
+            bend = np.maximum(self.loss.curvature(self.y, Z[0]), _FLAT)
+        root = np.sqrt(bend * h)
+        return _Model(root, root * (Z[0] - slope / bend))
+
+    def _softmax_model(self, Z: Array, h: Array) -> _Model:
+        """diag(p) - p p' = B B' with B = diag(sqrt p) - p sqrt(p)', and B (e_y / sqrt(p_y)) is minus the slope."""
+        p = np.maximum(self.loss.probabilities(Z.T), _UNLIKELY)
+        root = np.sqrt(p)
+        B = -p[:, :, None] * root[:, None, :]
+        B[:, np.arange(p.shape[1]), np.arange(p.shape[1])] += root
+        B *= np.sqrt(h)[:, None, None]
+        response = np.einsum("nca,cn->na", B, Z)
+        rows = np.arange(len(self.y))
+        response[rows, self.y] += np.sqrt(h) / root[rows, self.y]
+        return _Model(B, response.ravel())
+
+    def curvature_roots(self, Z: Array, h: Array) -> Array:
+        """Roots of the second derivatives; those of the model, but for Huber's loss, whose model is wider."""
+        if isinstance(self.loss, Huber):
+            return np.sqrt(self.loss.curvature(self.y, Z[0]) * h)
+        return self.model(Z, h).roots
+
+
+class _Point(NamedTuple):
+    """Where a descent over some coefficients is: these, the intercepts, the scores and the objective."""
+
+    theta: Array
+    intercept: Array
+    Z: Array
+    value: float
+
+
+class _Columns:
+    """A problem over some of the coefficients; all others are zero."""
+
+    def __init__(self, net: ElasticNet, numbers: Array) -> None:
+        self.net, self.numbers = net, numbers
+        self.output, column = np.divmod(numbers, max(net.X.shape[1], 1))
+        block = net.columns[:, column]
+        self.block = np.asarray(block.toarray() if sp.issparse(block) else block, order="F")
+
+    def start(self, coef: Array, intercept: Array, Z: Array, value: float, h: Array) -> _Point:
+        """The point at these coefficients."""
+        return _Point(coef.ravel()[self.numbers], intercept, Z, value)
+
+    def _change(self, theta: Array, intercept: Array) -> Array:
+        """Scores (r, n) of a change of the coefficients."""
+        if self.net.n_outputs == 1:
+            return (self.block @ theta + intercept[0])[None, :]
+        Z = np.repeat(intercept[:, None], len(self.block), axis=1)
+        for output in range(self.net.n_outputs):
+            mine = self.output == output
+            Z[output] += self.block[:, mine] @ theta[mine]
+        return Z
+
+    def _designs(self, roots: Array, chosen: Any = slice(None)) -> tuple[Array, Array]:
+        """Roots times the columns (n r, q), and times the intercepts (n r, r)."""
+        block, output = self.block[:, chosen], self.output[chosen]
+        if roots.ndim == 1:
+            return roots[:, None] * block, roots[:, None]
+        n, r = roots.shape[:2]
+        M = np.einsum("nqa,nq->naq", roots[:, output, :], block).reshape(n * r, -1)
+        return M, roots.transpose(0, 2, 1).reshape(n * r, r)
+
+    def proximal_step(self, at: _Point, h: Array, tol: float) -> _Point:
+        """Minimise the quadratic model and the penalty, and search along the line to that point."""
+        net = self.net
+        model = net.model(at.Z, h)
+        M, E = self._designs(model.roots)
+        response = model.response
+        if net.fit_intercept:
+            back = np.linalg.pinv(E)
+            of_columns, of_response = back @ M, back @ response
+            M, response = M - E @ of_columns, response - E @ of_response
+        theta = _coordinate_descent(M, response, net.l1_ratio, at.theta, tol)
+        intercept = of_response - of_columns @ theta if net.fit_intercept else at.intercept
+        return self._search(at, theta, intercept, h)
+
+    def polished(self, at: _Point, h: Array, steps: int = _POLISH) -> tuple[_Point, bool]:
+        """Newton's method with the signs as they are; a coefficient that would change its sign becomes zero.
+
+        Also returns whether the optimality conditions of these coefficients hold to the last digits.
+        """
+        for _ in range(steps):
+            support = np.flatnonzero(at.theta)
+            gradient, largest = self._gradient(at, support, h)
+            if np.abs(gradient).max(initial=0.0) <= 1e-14 * largest:
+                return at, True
+            step = self._newton_step(at, support, gradient, h)
+            if step is None:
+                return at, False
+            theta, intercept = at.theta.copy(), at.intercept.copy()
+            theta[support] += step[: len(support)]
+            if self.net.fit_intercept:
+                intercept += step[len(support) :]
+            crossed = np.sign(theta) != np.sign(at.theta)
+            theta[crossed] = 0.0
+            after = self._search(at, theta, intercept, h)
+            if after.value >= at.value:
+                return at, False
+            at = after
+        return at, False
+
+    def _gradient(self, at: _Point, support: Array, h: Array) -> tuple[Array, float]:
+        """Derivatives in the support and the intercepts, with the scale of the terms that they are sums of."""
+        slopes = self.net.slopes(at.Z) * h
+        mine = self.block[:, support]
+        losses = np.einsum("nq,qn->q", mine, slopes[self.output[support]])
+        theta = at.theta[support]
+        ratio = self.net.l1_ratio
+        in_theta = losses + (1 - ratio) * theta + ratio * np.sign(theta)
+        in_intercept = slopes.sum(axis=1) if self.net.fit_intercept else np.zeros(0)
+        largest = max(ratio, float(np.abs(slopes).sum()) if self.net.fit_intercept else 0.0)
+        return np.concatenate([in_theta, in_intercept]), largest
+
+    def _newton_step(self, at: _Point, support: Array, gradient: Array, h: Array) -> Array | None:
+        M, E = self._designs(self.net.curvature_roots(at.Z, h), support)
+        A = np.hstack([M, E]) if self.net.fit_intercept else M
+        H = A.T @ A
+        H[np.arange(len(support)), np.arange(len(support))] += 1 - self.net.l1_ratio
+        H[np.diag_indices_from(H)] += 1e-12 * max(float(np.trace(H)) / max(len(H), 1), 1e-12)
+        try:
+            return np.asarray(-cho_solve(cho_factor(H, check_finite=False), gradient, check_finite=False))
+        except LinAlgError:
+            return None
+
+    def _search(self, at: _Point, theta: Array, intercept: Array, h: Array) -> _Point:
+        """The first point of halved steps that lowers the objective; `at` itself if none does."""
+        if self.net.n_outputs > 1:  # what is added to all scores changes no loss
+            intercept = intercept - intercept.mean()
+        change = theta - at.theta, intercept - at.intercept
+        dZ = self._change(*change)
+        for share in _halves(30):
+            here = at.theta + share * change[0] if share < 1 else theta
+            Z = at.Z + share * dZ
+            value = self.net.value(here, Z, h)
+            if value < at.value:
+                return _Point(here, at.intercept + share * change[1], Z, value)
+        return at
+
+
+def _halves(count: int) -> Iterator[float]:
+    return (0.5**i for i in range(count))
+
+
+def _share(squares: float, room: float) -> float:
+    """squares / room: infinite where there is no room, but for rounding."""
+    if squares == 0.0:
+        return 0.0
+    return squares / room if room else np.inf
+
+
+def _coordinate_descent(M: Array, response: Array, l1_ratio: float, start: Array, tol: float) -> Array:
+    """min 1/2 ||response - M theta||^2 + the elastic net penalty, by scikit-learn."""
+    n, q = M.shape
+    if q == 0:
+        return start
+    M = np.asfortranarray(M)
+    gram = M.T @ M if q <= n else False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the line search and the gap judge the step
+        _, coefs, _ = enet_path(
+            M,
+            response,
+            alphas=[1.0 / n],
+            l1_ratio=l1_ratio,
+            precompute=gram,
+            Xy=None if gram is False else M.T @ response,
+            coef_init=start.copy(),  # it is written to
+            tol=min(max(tol, 1e-10), 1e-3),
+            max_iter=1000,
+        )
+    return np.asarray(coefs[:, 0])

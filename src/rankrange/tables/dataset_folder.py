@@ -1,0 +1,112 @@
+"""Folders that Hugging Face `datasets` saved, and folders of Parquet files, as one table; nothing is downloaded.
+
+`Dataset.save_to_disk` leaves Arrow streams, `state.json` (which files, in which order) and `dataset_info.json` (what
+the columns mean). Class labels become their names, and pictures and sounds the paths of their files.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError
+from ..pages.text import visible
+
+
+def load_folder(folder: Path) -> Any:
+    """Read a saved data set, or the Parquet files of a folder, as one pyarrow Table.
+
+    Parameters
+    ----------
+    folder : Path
+        What `Dataset.save_to_disk` left, or a folder of Parquet files.
+
+    Returns
+    -------
+    pyarrow.Table
+        All rows; columns of class labels as texts.
+
+    Raises
+    ------
+    UserError
+        If the folder is neither, holds several splits, or a file of it is missing or damaged.
+    """
+    if (folder / "dataset_dict.json").is_file():
+        splits = _facts(folder / "dataset_dict.json").get("splits")
+        names = [str(name) for name in splits] if isinstance(splits, list) else []
+        raise UserError(
+            f"one split is audited at a time, got {visible(', '.join(names), 80)} in {folder}; name one, such as "
+            f"{folder / (names[0] if names else 'train')}"
+        )
+    if (folder / "state.json").is_file():
+        return _saved(folder)
+    files = sorted(folder.glob("*.parquet")) or sorted((folder / "data").glob("*.parquet"))
+    if not files:
+        raise UserError(
+            "a table is a file, or a folder with state.json (a saved data set) or Parquet files, got the folder "
+            f"{folder}; name a file in it"
+        )
+    import pyarrow
+    import pyarrow.parquet
+
+    return _joined(folder, [lambda path=path: pyarrow.parquet.read_table(path) for path in files])
+
+
+def _saved(folder: Path) -> Any:
+    files = _facts(folder / "state.json").get("_data_files")
+    names = [entry.get("filename") for entry in files if isinstance(entry, dict)] if isinstance(files, list) else []
+    # A name with a folder in it could lead anywhere.
+    odd = [name for name in names if not isinstance(name, str) or Path(name).name != name or name in (".", "..")]
+    if odd or not names:
+        raise UserError(f"state.json must name Arrow files of its folder, got other names in {folder}; save it again")
+    table = _joined(folder, [lambda name=name: _stream(folder / name) for name in names])
+    info = folder / "dataset_info.json"
+    features = _facts(info).get("features") if info.is_file() else None
+    return _decoded(table, features if isinstance(features, dict) else {}, folder)
+
+
+def _stream(path: Path) -> Any:
+    import pyarrow
+
+    return pyarrow.ipc.open_stream(pyarrow.memory_map(str(path))).read_all()
+
+
+def _joined(folder: Path, readers: list[Any]) -> Any:
+    import pyarrow
+
+    try:
+        return pyarrow.concat_tables([read() for read in readers], promote_options="permissive")
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError(f"cannot read the data set in {folder} ({visible(str(error), 100)}); save it again") from error
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"cannot read {path} ({visible(str(error), 80)}); save the data set again") from error
+    return facts if isinstance(facts, dict) else {}
+
+
+def _decoded(table: Any, features: dict[str, Any], folder: Path) -> Any:
+    """Class labels as their names, pictures and sounds as the paths of their files."""
+    import pyarrow
+
+    for place, name in enumerate(table.schema.names):
+        feature, column = features.get(name), table.column(place)
+        feature = feature if isinstance(feature, dict) else {}
+        kind = feature.get("_type")
+        if kind == "ClassLabel" and pyarrow.types.is_integer(column.type):
+            labels = [str(label) for label in feature.get("names") or []]
+            codes = column.to_pylist()
+            if any(code is not None and code >= len(labels) for code in codes):
+                raise UserError(
+                    f"class labels must have names, got a code without one in '{visible(name, 60)}', {folder}"
+                )
+            texts = [None if code is None or code < 0 else labels[code] for code in codes]
+            table = table.set_column(place, name, pyarrow.array(texts, type=pyarrow.string()))
+        elif kind in ("Image", "Audio") and pyarrow.types.is_struct(column.type):
+            paths = [None if cell is None else cell.get("path") for cell in column.to_pylist()]
+            table = table.set_column(place, name, pyarrow.array(paths, type=pyarrow.string()))
+    return table

@@ -1,0 +1,203 @@
+"""The ranked range as an objective of boosting: derivatives by definition, and the libraries where installed."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rankrange import ranked_range
+from rankrange.boosting import (
+    BoostingObjective,
+    catboost_objective,
+    lightgbm_metric,
+    lightgbm_objective,
+    xgboost_metric,
+    xgboost_objective,
+)
+
+
+def losses_of(scores, y):
+    """The definition: minus the log of the probability of the label."""
+    if scores.ndim == 1:
+        scores = np.stack([np.zeros_like(scores), scores], axis=1)
+    p = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return -np.log(p[np.arange(len(y)), y] / p.sum(axis=1))
+
+
+def drawn(seed, n, classes):
+    rng = np.random.default_rng(seed)
+    scores = rng.normal(size=(n, classes)) if classes > 2 else rng.normal(size=n)
+    return scores, rng.integers(0, classes, n)
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 10**6), st.integers(4, 12), st.sampled_from([2, 3, 5]), st.integers(0, 2))
+def test_the_gradient_is_that_of_the_sum_of_kept_losses(seed, n, classes, m):
+    scores, y = drawn(seed, n, classes)
+    k = n - 1
+    gradient, hessian = BoostingObjective(m, k, warm_up=0).derivatives(scores, y)
+    assert (hessian > 0).all()
+    step = 1e-6
+    for place in np.ndindex(scores.shape):
+        ends = []
+        for sign in (1, -1):
+            moved = scores.copy()
+            moved[place] += sign * step
+            ends.append(sum(sorted(losses_of(moved, y), reverse=True)[m:k]))
+        assert gradient[place] == pytest.approx((ends[0] - ends[1]) / (2 * step), abs=1e-5)
+
+
+def test_the_second_derivative_is_that_of_the_log_loss():
+    scores, y = drawn(0, 8, 2)
+    _, hessian = BoostingObjective(0, 1.0, warm_up=0).derivatives(scores, y)
+    ends = [BoostingObjective(0, 1.0, warm_up=0).derivatives(scores + e, y)[0] for e in (1e-5, -1e-5)]
+    assert hessian == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-6)
+
+
+def test_ties_at_a_cut_share_it():
+    gradient, _ = BoostingObjective(1, 4, warm_up=0).derivatives(
+        np.array([3.0, 3.0, 1.0, -2.0]), np.zeros(4, dtype=int)
+    )
+    assert gradient[0] == gradient[1] == pytest.approx(0.5 / (1 + np.exp(-3.0)))
+
+
+def test_a_weight_is_a_repetition():
+    scores, y = drawn(1, 6, 2)
+    weight = np.array([1, 2, 3, 1, 2, 1])
+    once, _ = BoostingObjective(3, 8, warm_up=0).derivatives(scores, y, weight.astype(float))
+    rows = np.repeat(np.arange(6), weight)
+    repeated, _ = BoostingObjective(3, 8, warm_up=0).derivatives(scores[rows], y[rows])
+    assert once == pytest.approx(np.bincount(rows, repeated))
+
+
+def test_the_first_rounds_use_all_rows_and_a_new_run_counts_anew():
+    objective = BoostingObjective(2, warm_up=2)
+    y = np.array([0, 0, 1, 1, 0])
+    equal, scores = np.zeros(5), np.array([-1.0, 2.0, 1.0, -3.0, 0.5])
+    for _ in range(2):
+        kept = [(objective.derivatives(s, y)[0] != 0).sum() for s in (equal, scores, scores)]
+        assert kept == [5, 5, 3]
+
+
+def test_the_metric_is_the_mean_of_kept_losses():
+    scores, y = drawn(2, 20, 3)
+    expected = np.mean(sorted(losses_of(scores, y), reverse=True)[2:15])
+    assert lightgbm_metric(2, 15)(y, scores)[1] == pytest.approx(expected)
+    assert float(ranked_range(losses_of(scores, y), 2, 15)) == pytest.approx(expected)
+
+
+def test_what_cannot_be_boosted_is_refused():
+    with pytest.raises(ValueError, match="labels must be 0 to 1"):
+        BoostingObjective(1).derivatives(np.zeros(3), np.array([0, 1, 2]))
+    with pytest.raises(ValueError, match="finite"):
+        BoostingObjective(1).derivatives(np.array([0.0, np.nan]), np.array([0, 1]))
+    with pytest.raises(ValueError, match="warm_up"):
+        BoostingObjective(1, warm_up=-1)
+
+
+# ---- the libraries ---------------------------------------------------------------------------------------------------
+
+
+def noisy(classes=2, n=600, rate=0.25):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 4))
+    y = np.digitize(X[:, 0], [0.0] if classes == 2 else [-0.5, 0.5])
+    wrong = rng.random(n) < rate
+    return X, y, np.where(wrong, (y + 1) % classes, y), wrong
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_lightgbm_boosts_the_ranked_range(classes):
+    lightgbm = pytest.importorskip("lightgbm")
+    X, y, given_y, wrong = noisy(classes)
+    more = {"num_class": classes} if classes > 2 else {}
+    params = {"verbose": -1, "num_threads": 1, "seed": 0, "num_leaves": 8, **more}
+    history = {}
+
+    def run(m):
+        objective = lightgbm_objective(m)
+        data = lightgbm.Dataset(X, given_y)
+        booster = lightgbm.train(
+            {**params, "objective": objective},
+            data,
+            60,
+            valid_sets=[data],
+            feval=lightgbm_metric(m),
+            callbacks=[lightgbm.record_evaluation(history)],
+        )
+        return booster.predict(X)
+
+    plain, ours = run(0), run(0.25)
+    decide = (lambda s: s > 0) if classes == 2 else (lambda s: s.argmax(axis=1))
+    assert (decide(ours) == y).mean() > (decide(plain) == y).mean()
+    assert history["training"]["ranked_range"][-1] < history["training"]["ranked_range"][0]
+    worst = np.argsort(-losses_of(np.asarray(ours, dtype=float), given_y))[: int(0.2 * len(y))]
+    assert wrong[worst].mean() > 0.8
+
+
+def test_without_a_cut_lightgbm_boosts_its_own_log_loss():
+    lightgbm = pytest.importorskip("lightgbm")
+    X, _, y, _ = noisy()
+    params = {"verbose": -1, "num_threads": 1, "num_leaves": 8, "boost_from_average": False}
+    own = lightgbm.train({**params, "objective": "binary"}, lightgbm.Dataset(X, y), 20).predict(X, raw_score=True)
+    ours = lightgbm.train({**params, "objective": lightgbm_objective(0)}, lightgbm.Dataset(X, y), 20).predict(X)
+    assert ours == pytest.approx(own, abs=1e-4)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_xgboost_boosts_the_ranked_range(classes):
+    xgboost = pytest.importorskip("xgboost")
+    X, y, given_y, _ = noisy(classes)
+    data = xgboost.DMatrix(X, given_y)
+    more = {"num_class": classes} if classes > 2 else {}
+    params = {"nthread": 1, "max_depth": 3, "base_score": 0.0, "disable_default_eval_metric": 1, **more}
+    history = {}
+
+    def run(m):
+        booster = xgboost.train(
+            params,
+            data,
+            60,
+            obj=xgboost_objective(m),
+            custom_metric=xgboost_metric(m),
+            evals=[(data, "train")],
+            evals_result=history,
+            verbose_eval=False,
+        )
+        return booster.predict(data, output_margin=True)
+
+    plain, ours = run(0), run(0.25)
+    decide = (lambda s: s > 0) if classes == 2 else (lambda s: s.argmax(axis=1))
+    assert (decide(ours) == y).mean() > (decide(plain) == y).mean()
+    assert history["train"]["ranked_range"][-1] < history["train"]["ranked_range"][0]
+
+
+def test_blocks_of_rows_are_cut_where_the_pass_before_was():
+    scores, y = drawn(3, 40, 2)
+    objective = catboost_objective(4, 30, n_rows=40, warm_up=0)
+    for _ in range(2):
+        parts = [objective.calc_ders_range(scores[i : i + 7], y[i : i + 7], None) for i in range(0, 40, 7)]
+    ours = np.array([first for part in parts for first, _ in part])
+    assert ours == pytest.approx(-BoostingObjective(4, 30, warm_up=0).derivatives(scores, y)[0])
+
+
+@pytest.mark.filterwarnings("ignore:Failed to import numba")
+def test_catboost_boosts_the_ranked_range_of_all_rows():
+    catboost = pytest.importorskip("catboost")
+    X, y, given_y, _ = noisy()
+    scores = {}
+    for m in (0, 0.25):
+        model = catboost.CatBoostClassifier(
+            loss_function=catboost_objective(m, n_rows=len(y)),
+            eval_metric="Logloss",
+            boosting_type="Plain",
+            leaf_estimation_iterations=1,
+            iterations=60,
+            depth=4,
+            learning_rate=0.3,
+            thread_count=1,
+            allow_writing_files=False,
+            verbose=0,
+        ).fit(X, given_y)
+        scores[m] = model.predict(X, prediction_type="RawFormulaVal")
+    assert ((scores[0.25] > 0) == y).mean() > ((scores[0] > 0) == y).mean()

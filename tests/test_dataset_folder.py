@@ -1,0 +1,157 @@
+"""Saved Hugging Face data sets as tables, and schemas of audited tables for pandera."""
+
+import json
+
+import numpy as np
+import pytest
+
+from rankrange import cli
+from rankrange.errors import UserError
+
+pa = pytest.importorskip("pyarrow")
+pytest.importorskip("jinja2")
+
+from rankrange.audit import audit_table  # noqa: E402
+from rankrange.audit.schema import column_rules  # noqa: E402
+from rankrange.tables.dataset_folder import load_folder  # noqa: E402
+from rankrange.tables.read import open_table  # noqa: E402
+
+
+def columns(n=120):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=n)
+    label = ((x > 0) ^ (rng.random(n) < 0.1)).astype(int)
+    return {"x": x.tolist(), "note": [f"n{i}" for i in range(n)], "label": label.tolist()}
+
+
+def saved(folder, table, features, parts=2):
+    """What `Dataset.save_to_disk` leaves, written by hand so that the test needs no `datasets`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    n = -(-table.num_rows // parts)
+    names = [f"data-{i:05d}-of-{parts:05d}.arrow" for i in range(parts)]
+    for i, name in enumerate(names):
+        with pa.OSFile(str(folder / name), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+            writer.write_table(table.slice(i * n, n))
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name} for name in names]}))
+    (folder / "dataset_info.json").write_text(json.dumps({"features": features}))
+    return folder
+
+
+FEATURES = {
+    "x": {"dtype": "float64", "_type": "Value"},
+    "label": {"names": ["no", "yes"], "_type": "ClassLabel"},
+    "image": {"_type": "Image"},
+}
+
+
+def test_a_saved_data_set_is_audited_with_the_names_of_its_classes(tmp_path, capsys):
+    given = columns()
+    folder = saved(tmp_path / "set", pa.table(given), FEATURES)
+    assert load_folder(folder).column("label").to_pylist() == [["no", "yes"][code] for code in given["label"]]
+    assert cli.main(["audit", str(folder), "--target", "label", "--models", "linear", "--quiet", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["classes"] == ["no", "yes"]
+    assert found["rows"] == 120
+
+
+def test_the_real_library_saves_what_is_read(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    given = columns()
+    features = datasets.Features(
+        x=datasets.Value("float64"), note=datasets.Value("string"), label=datasets.ClassLabel(names=["no", "yes"])
+    )
+    datasets.disable_progress_bars()
+    whole = datasets.Dataset.from_dict(given, features=features)
+    whole.save_to_disk(tmp_path / "set", num_shards=3)
+    table = load_folder(tmp_path / "set")
+    assert table.column("x").to_pylist() == given["x"]
+    assert set(table.column("label").to_pylist()) == {"no", "yes"}
+    datasets.DatasetDict(train=whole, test=whole).save_to_disk(tmp_path / "splits")
+    with pytest.raises(UserError, match="train, test"):
+        load_folder(tmp_path / "splits")
+    assert load_folder(tmp_path / "splits" / "train").num_rows == 120
+
+
+def test_pictures_are_paths_and_unlabelled_rows_are_missing(tmp_path):
+    image = [{"bytes": b"123", "path": "a.png"}, {"bytes": None, "path": "b.png"}]
+    table = load_folder(saved(tmp_path / "set", pa.table({"image": image, "label": [1, -1]}), FEATURES))
+    assert table.to_pydict() == {"image": ["a.png", "b.png"], "label": ["yes", None]}
+
+
+def test_parquet_files_of_a_folder_are_one_table(tmp_path):
+    import pyarrow.parquet
+
+    for name, x in (("b", [3]), ("a", [1, 2])):
+        pyarrow.parquet.write_table(pa.table({"x": x, "y": x}), tmp_path / f"{name}.parquet")
+    assert open_table(tmp_path).read().column("x").to_pylist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("kind", ["escape", "no files", "damaged", "absent", "no json", "code", "empty"])
+def test_a_hostile_folder_is_a_clear_error(tmp_path, kind):
+    folder = saved(tmp_path / "set", pa.table(columns()), FEATURES)
+    state = folder / "state.json"
+    if kind == "escape":
+        state.write_text(json.dumps({"_data_files": [{"filename": "../../secret.arrow"}]}))
+    elif kind == "no files":
+        state.write_text("[]")
+    elif kind == "damaged":
+        (folder / "data-00000-of-00002.arrow").write_bytes(b"x" * 100)
+    elif kind == "absent":
+        (folder / "data-00001-of-00002.arrow").unlink()
+    elif kind == "no json":
+        state.write_text("{")
+    elif kind == "code":
+        saved(folder, pa.table({"x": [1.0, 2.0], "label": [0, 7]}), FEATURES)
+    elif kind == "empty":
+        folder = tmp_path / "empty"
+        folder.mkdir()
+    with pytest.raises(UserError):
+        open_table(folder)
+
+
+# ---- schemas ---------------------------------------------------------------------------------------------------------
+
+
+def audited():
+    rng = np.random.default_rng(0)
+    n = 300
+    x = rng.normal(size=n).round(3)
+    colour = rng.choice(["red", "blue"], n)
+    kind = np.where((x > 0) ^ (rng.random(n) < 0.05), "a", "b")
+    age = rng.integers(18, 80, n).astype(float)
+    age[7] = 1e6
+    table = {"x": x.tolist(), "colour": colour.tolist(), "age": age.tolist(), "kind": kind.tolist()}
+    return table, audit_table(table, "kind", models="linear")
+
+
+def test_rules_are_what_all_unflagged_cells_satisfy():
+    table, audit = audited()
+    rules = {rule.name: rule for rule in column_rules(audit)}
+    assert any(7 in problem.rows and problem.column == "age" for problem in audit.row_problems)
+    assert rules["age"].high < 80
+    assert rules["colour"].levels == ["blue", "red"]
+    assert (rules["x"].low, rules["x"].high) == (min(table["x"]), max(table["x"]))
+    assert not rules["x"].nullable
+
+
+def test_rows_that_were_dropped_do_not_widen_a_range():
+    table, audit = audited()
+    largest = int(np.argmax(table["x"]))
+    audit.decide(largest, "drop")
+    rules = {rule.name: rule for rule in column_rules(audit)}
+    assert rules["x"].high == sorted(table["x"])[-2]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_pandera_accepts_the_fixed_table_and_rejects_what_was_wrong():
+    pandas = pytest.importorskip("pandas")
+    pandera = pytest.importorskip("pandera.pandas")
+    table, audit = audited()
+    schema = audit.to_pandera()
+    frame = pandas.DataFrame(table)
+    schema.validate(frame.drop(index=7))
+    for name, value in (("age", 1e6), ("colour", "green"), ("kind", "c")):
+        broken = frame.drop(index=7).reset_index(drop=True)
+        broken.loc[0, name] = value
+        with pytest.raises(pandera.errors.SchemaError):
+            schema.validate(broken)

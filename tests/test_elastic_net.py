@@ -1,0 +1,255 @@
+"""Elastic nets of weighted rows and under a ranked range: scikit-learn, optimality conditions, hostile data."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import ElasticNet as SkElasticNet
+from sklearn.linear_model import LogisticRegression
+from sklearn.utils.estimator_checks import check_estimator
+
+from rankrange import AoRRClassifier, AoRRRegressor
+from rankrange.core.losses import Huber, Logistic, Softmax, Squared
+from rankrange.solvers.sparse import Cut, ElasticNet, trimmed_net
+
+
+def drawn(seed, n=60, d=30, loss="squared"):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) * rng.uniform(0.3, 3, size=d) + rng.normal(size=d)
+    w = np.where(rng.uniform(size=d) < 0.2, rng.normal(size=d), 0)
+    t = X @ w + rng.normal(size=n)
+    y = {"squared": t, "huber": t, "logistic": np.where(t > np.median(t), 1.0, -1.0)}.get(loss)
+    return X, np.digitize(t, np.quantile(t, [0.3, 0.6])) if y is None else y
+
+
+def net_of(X, y, loss, l1_ratio, fit_intercept=True):
+    made = {"squared": Squared, "huber": Huber, "logistic": Logistic, "softmax": Softmax}[loss]()
+    return ElasticNet(X, y, made, 3 if loss == "softmax" else 1, l1_ratio, fit_intercept)
+
+
+LOSSES = ["squared", "huber", "logistic", "softmax"]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("l1_ratio", [0.1, 0.5, 1.0])
+@pytest.mark.parametrize("shape", [(60, 30), (30, 120)])
+def test_the_optimality_conditions_hold(loss, l1_ratio, shape):
+    for seed in range(3):
+        X, y = drawn(seed, *shape, loss)
+        net = net_of(X, y, loss, l1_ratio)
+        h = np.random.default_rng(seed).uniform(0, 0.2, size=len(y)) * (np.arange(len(y)) % 5 > 0)
+        fit = net.fit(h, tol=1e-9)
+        Z = X @ fit.coef.T + fit.intercept
+        slopes = (
+            net.loss.value_and_derivative(y, Z[:, 0] if loss != "softmax" else Z)[1].reshape(len(y), -1) * h[:, None]
+        )
+        gradient = (X.T @ slopes).T + (1 - l1_ratio) * fit.coef
+        used = fit.coef != 0
+        np.testing.assert_allclose(gradient[used], -l1_ratio * np.sign(fit.coef[used]), atol=1e-4)
+        assert (np.abs(gradient[~used]) <= l1_ratio + 1e-4).all()
+        np.testing.assert_allclose(slopes.sum(axis=0), 0, atol=1e-5)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("l1_ratio", [0.3, 1.0])
+def test_the_gap_bounds_what_is_left_anywhere(loss, l1_ratio):
+    X, y = drawn(4, 40, 15, loss)
+    net = net_of(X, y, loss, l1_ratio)
+    h = np.full(len(y), 0.1)
+    best = net.fit(h, tol=1e-9).value
+    rng = np.random.default_rng(0)
+    for scale in (0.0, 0.01, 0.1, 1.0):
+        coef, intercept = scale * rng.normal(size=(net.n_outputs, 15)), scale * rng.normal(size=net.n_outputs)
+        Z = net.scores(coef, intercept)
+        value = net.value(coef, Z, h)
+        assert value - net.gap(value, Z, h)[0] <= best + 1e-9 * best
+
+
+@pytest.mark.parametrize("l1_ratio", [0.2, 1.0])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_m_0_is_the_elastic_net_of_scikit_learn(l1_ratio, fit_intercept):
+    X, y = drawn(1, 50, 80)
+    C = 0.03
+    model = AoRRRegressor(0, l1_ratio=l1_ratio, C=C, fit_intercept=fit_intercept, tol=1e-9).fit(X, y)
+    theirs = SkElasticNet(
+        alpha=1 / (2 * C * len(y)), l1_ratio=l1_ratio, fit_intercept=fit_intercept, tol=1e-12, max_iter=100_000
+    ).fit(X, y)
+    # Their objective is ours divided by 2 C n.
+    penalty = l1_ratio * np.abs(theirs.coef_).sum() + (1 - l1_ratio) / 2 * (theirs.coef_**2).sum()
+    value = C * ((y - theirs.predict(X)) ** 2).sum() + penalty
+    assert model.objective_ == pytest.approx(value, rel=1e-8)
+    np.testing.assert_allclose(model.coef_, theirs.coef_, atol=1e-5)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("l1_ratio", [0.5, 1.0])
+def test_m_0_is_the_logistic_regression_of_scikit_learn(classes, l1_ratio):
+    X, y = drawn(2, 80, 10, "logistic" if classes == 2 else "softmax")
+    model = AoRRClassifier(0, l1_ratio=l1_ratio, C=0.5, tol=1e-9).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # older versions want penalty="elasticnet" beside it
+        theirs = LogisticRegression(solver="saga", l1_ratio=l1_ratio, C=0.5, tol=1e-9, max_iter=50_000)
+        if "penalty" in theirs.get_params() and theirs.penalty == "l2":
+            theirs.set_params(penalty="elasticnet")
+        theirs.fit(X, y)
+    p = theirs.predict_proba(X)[np.arange(len(y)), np.searchsorted(theirs.classes_, y)]
+    penalty = l1_ratio * np.abs(theirs.coef_).sum() + (1 - l1_ratio) / 2 * (theirs.coef_**2).sum()
+    assert model.objective_ == pytest.approx(-0.5 * np.log(p).sum() + penalty, rel=1e-8)
+
+
+def test_sparse_rows_give_the_same_model():
+    rng = np.random.default_rng(0)
+    X = sp.random(300, 4000, density=0.02, random_state=0, format="csr")  # large enough to stay sparse
+    y = X[:, :10] @ np.full(10, 5.0) + 0.1 * rng.normal(size=300)
+    models = [
+        AoRRRegressor(0.1, l1_ratio=0.8, C=1.0, n_starts=0, random_state=0).fit(rows, y) for rows in (X, X.toarray())
+    ]
+    assert models[0].objective_ <= models[1].objective_ * 1.01
+    assert models[0].certificate_ <= 1e-6
+
+
+def test_the_certificate_and_the_objective_are_those_of_the_kept_rows():
+    X, y = drawn(3, 80, 20)
+    y[:8] += 50
+    model = AoRRRegressor(10, l1_ratio=0.7, C=0.1, random_state=0).fit(X, y)
+    assert model.dropped_[:8].all()
+    assert model.dropped_.sum() == 10
+    kept = ~model.dropped_
+    alone = AoRRRegressor(0, l1_ratio=0.7, C=0.1, tol=1e-9).fit(X[kept], y[kept])
+    assert model.objective_ == pytest.approx(alone.objective_, rel=1e-6)
+    np.testing.assert_allclose(model.coef_, alone.coef_, atol=1e-3)
+    steps = model.history_["objective"][model.history_["phase"] == "step"]
+    assert (np.diff(steps) <= 1e-9).all()
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_concentration_never_raises_the_objective(loss):
+    X, y = drawn(5, 60, 100, loss)
+    seen = []
+    found = trimmed_net(
+        net_of(X, y, loss, 0.6),
+        Cut(9, None, 0.3),
+        n_starts=4,
+        rng=np.random.default_rng(0),
+        report=lambda phase, value: seen.append(value) if phase == "step" else None,
+    )
+    assert (np.diff(seen) <= 1e-9).all()
+    assert found.gap <= 1e-6 * found.value
+
+
+def test_outliers_and_flipped_labels_in_a_wide_table_are_dropped():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 500))
+    t = X[:, :4] @ np.array([3.0, -3.0, 2.0, 2.0])
+    y = t + 0.3 * rng.normal(size=120)
+    X[:12], y[:12] = rng.normal(10, 1, size=(12, 500)), -100.0  # bad leverage
+    model = AoRRRegressor(0.15, l1_ratio=1.0, C=0.1, random_state=0).fit(X, y)
+    assert model.dropped_[:12].all()
+    assert set(range(4)) <= set(np.flatnonzero(model.coef_))
+
+
+def test_flipped_labels_in_a_wide_table_are_dropped():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(250, 300))
+    t = X[:, :3] @ np.array([3.0, -3.0, 3.0])
+    labels = t > 0
+    flipped = np.argsort(-np.abs(t))[20:40]
+    labels[flipped] = ~labels[flipped]
+    model = AoRRClassifier(0.1, l1_ratio=1.0, C=0.1, random_state=0).fit(X, labels)
+    assert model.dropped_[flipped].mean() > 0.8
+    assert set(range(3)) <= set(np.flatnonzero(model.coef_[0]))
+
+
+@pytest.mark.parametrize("l1_ratio", [0.5, 1.0])
+def test_duplicated_and_constant_columns_are_no_trouble(l1_ratio):
+    X, y = drawn(6, 50, 12)
+    wide = np.column_stack([X, X, np.ones((50, 2)), np.zeros((50, 2))])
+    models = [AoRRRegressor(5, l1_ratio=l1_ratio, C=0.1, random_state=0).fit(rows, y) for rows in (X, wide)]
+    assert (models[1].coef_[24:] == 0).all()
+    if l1_ratio == 1.0:  # two equal columns share a coefficient at no cost
+        assert models[1].objective_ <= models[0].objective_ * (1 + 1e-2)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_penalty_above_the_largest_leaves_no_coefficient(loss):
+    X, y = drawn(7, 40, 25, loss)
+    net = net_of(X, y, loss, 0.5)
+    most = net.largest_penalty(np.ones(40))
+    above, below = net.fit(np.full(40, 0.99 * most), tol=1e-9), net.fit(np.full(40, 1.05 * most), tol=1e-9)
+    assert not above.coef.any()
+    assert above.gap <= 1e-9 * above.value
+    assert below.coef.any()
+
+
+def test_constant_columns_only_and_constant_targets():
+    X, y = np.ones((20, 3)), np.arange(20.0)
+    model = AoRRRegressor(2, l1_ratio=0.5).fit(X, y)
+    assert not model.coef_.any()
+    assert model.converged_
+    flat = AoRRRegressor(2, l1_ratio=0.5).fit(np.arange(20.0)[:, None], np.ones(20))
+    assert flat.objective_ == pytest.approx(0, abs=1e-12)
+    assert flat.intercept_ == pytest.approx(1)
+
+
+def test_whole_weights_are_repetitions():
+    X, y = drawn(8, 40, 15)
+    weight = np.random.default_rng(0).integers(0, 3, size=40)
+    settings = {"m": 0.1, "l1_ratio": 0.5, "C": 0.1, "random_state": 0}
+    weighted = AoRRRegressor(**settings).fit(X, y, sample_weight=weight)
+    repeated = AoRRRegressor(**settings).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=1e-8)
+
+
+def test_few_coefficients_can_be_held_sparsely():
+    X, y = drawn(9, 50, 40)
+    model = AoRRRegressor(5, l1_ratio=1.0, C=0.02).fit(X, y)
+    predicted, coef = model.predict(X), model.coef_
+    assert sp.issparse(model.sparse_coef_)
+    assert model.sparse_coef_.nnz == np.count_nonzero(coef)
+    np.testing.assert_array_equal(model.sparsify().predict(X), predicted)
+    np.testing.assert_array_equal(model.densify().coef_, coef)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"l1_ratio": 1.5}, r"l1_ratio must be a number in \[0, 1\]"),
+        ({"m": "auto", "l1_ratio": 0.5}, "AoRRRegressorCV"),
+        ({"C": "auto", "l1_ratio": 0.5}, "AoRRRegressorCV"),
+        ({"k": 0.5, "l1_ratio": 0.5}, "all ranks below m"),
+        ({"solver": "dca", "l1_ratio": 0.5}, "does not support solver"),
+        ({"aggregate": "worst-group", "l1_ratio": 0.5}, "does not support aggregate"),
+        ({"reweight": True, "l1_ratio": 0.5}, "does not support reweight"),
+        ({"loss": "absolute", "l1_ratio": 0.5}, "needs the loss"),
+    ],
+)
+def test_what_an_l1_penalty_does_not_support_is_an_error(settings, message):
+    X, y = drawn(0)
+    with pytest.raises(ValueError, match=message):
+        AoRRRegressor(**{"m": 0.1, **settings}).fit(X, y)
+
+
+def test_too_few_rounds_are_reported():
+    X, y = drawn(0, 100, 400)
+    with pytest.warns(ConvergenceWarning, match="did not reach tol"):
+        AoRRRegressor(0, l1_ratio=0.9, C=10.0, max_iter=1, tol=1e-12).fit(X, y)
+
+
+def test_a_class_that_is_cut_altogether_still_has_a_gap():
+    X, y = drawn(1, 40, 10, "softmax")
+    h = np.where(y == 1, 0.0, 0.2)
+    fit = net_of(X, y, "softmax", 0.5).fit(h, tol=1e-6)
+    two = net_of(X, np.where(y == 0, -1.0, 1.0), "logistic", 0.5).fit(h, tol=1e-8)
+    assert fit.gap <= 1e-6 * fit.value
+    assert fit.value <= two.value * (1 + 1e-6)  # two rows of coefficients cost no more than one
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "model", [AoRRClassifier(0.1, l1_ratio=0.5, n_starts=2), AoRRRegressor(0.1, l1_ratio=0.5, n_starts=2)]
+)
+@pytest.mark.filterwarnings("ignore")
+def test_scikit_learn_accepts_the_estimators_with_an_l1_penalty(model):
+    check_estimator(model)

@@ -1,0 +1,460 @@
+"""Suspects go to Label Studio and Argilla and come back as decisions, whatever an export holds."""
+
+import copy
+import json
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from rankrange import cli, find_label_issues
+from rankrange.errors import UserError
+from rankrange.issues import argilla, label_studio
+from rankrange.issues.questions import Question, media_columns
+
+pa = pytest.importorskip("pyarrow")
+for package in ("jinja2", "rich"):
+    pytest.importorskip(package)
+
+from rankrange.audit import audit_file, audit_table, read_reviews  # noqa: E402
+
+YES, NO = "=yes()", '<b>no</b> & "quoted"'
+# The import format as Label Studio's documentation describes it: data, predictions with results of named controls.
+RESULT = {
+    "type": "object",
+    "required": ["from_name", "to_name", "type", "value"],
+    "properties": {
+        "id": {"type": "string"},
+        "from_name": {"type": "string"},
+        "to_name": {"type": "string"},
+        "type": {"enum": ["choices", "number"]},
+        "value": {
+            "type": "object",
+            "minProperties": 1,
+            "properties": {
+                "choices": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+                "number": {"type": "number"},
+            },
+            "additionalProperties": False,
+        },
+    },
+    "additionalProperties": False,
+}
+TASKS = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "required": ["data", "predictions"],
+        "properties": {
+            "data": {"type": "object", "required": ["title", "cells", "rankrange"]},
+            "predictions": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "required": ["result", "score", "model_version"],
+                    "properties": {
+                        "result": {"type": "array", "items": RESULT},
+                        "score": {"type": "number", "minimum": 0, "maximum": 1},
+                        "model_version": {"type": "string"},
+                    },
+                    "additionalProperties": False,
+                },
+            },
+        },
+        "additionalProperties": False,
+    },
+}
+# A record of Argilla 2: `Record.to_dict`.
+RECORDS = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "required": ["id", "fields", "metadata", "suggestions", "responses", "vectors"],
+        "properties": {
+            "id": {"type": "string"},
+            "fields": {"type": "object", "additionalProperties": {"type": "string"}},
+            "metadata": {"type": "object", "additionalProperties": {"type": ["string", "number"]}},
+            "suggestions": {
+                "type": "object",
+                "additionalProperties": {
+                    "type": "object",
+                    "required": ["value", "score", "agent"],
+                    "properties": {
+                        "score": {"type": "number", "minimum": 0, "maximum": 1},
+                        "agent": {"type": "string"},
+                    },
+                },
+            },
+            "responses": {"type": "object"},
+            "vectors": {"type": "object"},
+        },
+        "additionalProperties": False,
+    },
+}
+
+
+def matches(data, schema):
+    """Whether data fit a JSON schema, by the few keywords that are used here."""
+    kinds = {"object": dict, "array": list, "string": str, "number": (int, float)}
+    if "enum" in schema:
+        return data in schema["enum"]
+    wanted = schema.get("type")
+    if wanted and not any(isinstance(data, kinds[k]) for k in (wanted if isinstance(wanted, list) else [wanted])):
+        return False
+    if isinstance(data, list):
+        return len(data) >= schema.get("minItems", 0) and all(matches(x, schema.get("items", {})) for x in data)
+    if isinstance(data, dict):
+        known, more = schema.get("properties", {}), schema.get("additionalProperties", True)
+        fit = all(
+            matches(v, known[k]) if k in known else more is True or (more and matches(v, more)) for k, v in data.items()
+        )
+        return fit and set(schema.get("required", ())) <= set(data) and len(data) >= schema.get("minProperties", 0)
+    if isinstance(data, int | float):
+        return schema.get("minimum", data) <= data <= schema.get("maximum", data)
+    return True
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory):
+    path = tmp_path_factory.mktemp("tools") / "table.csv"
+    rng = np.random.default_rng(0)
+    x, z = rng.normal(size=(2, 200))
+    true = x + 0.5 * z > 0
+    label = np.where(true ^ (rng.random(200) < 0.1), YES, NO)
+    quoted = [text.replace('"', '""') for text in label]
+    rows = enumerate(zip(x, z, quoted, strict=True))
+    lines = [f'{a:.3f},{b:.3f},<script>alert(1)</script> {i},"{c}"' for i, (a, b, c) in rows]
+    path.write_text("\n".join(["x,z,note,label", *lines, ""]))
+    return path, audit_file(path, "label", models="linear")
+
+
+def annotated(tasks, choose):
+    """An export: `choose` gives for each task a list of (reviewer, label or None for skipped or "drop")."""
+    tasks = copy.deepcopy(tasks)
+    for i, task in enumerate(tasks):
+        task["id"], task["annotations"] = i + 1, []
+        for reviewer, label in choose(task):
+            name, value = ("row", "drop this row") if label == "drop" else ("label", label)
+            result = {"from_name": name, "to_name": "cells", "type": "choices", "value": {"choices": [value]}}
+            task["annotations"].append(
+                {"completed_by": reviewer, "was_cancelled": label is None, "result": [] if label is None else [result]}
+            )
+    return tasks
+
+
+def other(task):
+    return YES if task["data"]["rankrange"]["given"] == NO else NO
+
+
+def write(path, records):
+    path.write_text(json.dumps(records))
+    return path
+
+
+def test_tasks_fit_the_published_format_and_low_scores_are_the_worst(audited):
+    _, audit = audited
+    made = audit.to_label_studio()
+    assert matches(made.tasks, TASKS)
+    jsonschema = pytest.importorskip("jsonschema")
+    jsonschema.validate(made.tasks, TASKS)
+    jsonschema.validate(audit.to_argilla(), RECORDS)
+
+
+def test_scores_are_one_less_p_wrong_and_results_name_controls_of_the_configuration(audited):
+    _, audit = audited
+    made = audit.to_label_studio(5)
+    root = ElementTree.fromstring(made.config)
+    objects = {tag.get("name") for tag in root.iter() if tag.tag in ("Text", "Image", "Table")}
+    choices = {tag.get("value") for tag in root.find("Choices[@name='label']")}
+    assert choices == {YES, NO}
+    for task, suspect in zip(made.tasks, audit.suspects(5), strict=True):
+        prediction = task["predictions"][0]
+        assert prediction["score"] == pytest.approx(1 - suspect.p_wrong, abs=1e-4)
+        assert prediction["result"][0]["value"]["choices"] == [suspect.suggested]
+        assert prediction["result"][0]["to_name"] in objects
+        assert {tag.get("toName") for tag in root.iter("Choices")} <= objects
+
+
+def test_nothing_of_the_table_is_markup_in_the_files(audited, tmp_path):
+    _, audit = audited
+    files = audit.to_label_studio().contents(tmp_path / "tasks.json")
+    assert b"<script" not in files[tmp_path / "tasks.json"]
+    assert b"<b>" not in files[tmp_path / "tasks.xml"]
+    assert "<script" in json.loads(files[tmp_path / "tasks.json"])[0]["data"]["cells"]["note"]
+
+
+def test_a_table_goes_to_label_studio_and_comes_back_fixed(audited, tmp_path, capsys):
+    path, audit = audited
+    made = audit.to_label_studio(4)
+    kinds = iter(["suggested", "given", "drop", None])
+
+    def choose(task):
+        kind, about = next(kinds), task["data"]["rankrange"]
+        label = {"suggested": YES if about["given"] == NO else NO, "given": about["given"]}.get(kind, kind)
+        return [({"id": 7, "email": "anna@example.org"}, label)]
+
+    export = write(tmp_path / "export.json", annotated(made.tasks, choose))
+    reviews = read_reviews([export])
+    assert [made.choice for made in reviews["anna@example.org"].made] == ["relabel", "keep", "drop", "unsure"]
+    assert cli.main(["apply", str(path), str(export), "--out", str(tmp_path / "fixed.csv")]) == 0
+    assert "1 rows relabelled, 1 dropped, 1 kept" in capsys.readouterr().out
+    before, after = path.read_text().splitlines(), (tmp_path / "fixed.csv").read_text().splitlines()
+    first, dropped = (audit.suspects(4)[i].row for i in (0, 2))
+    assert len(after) == len(before) - 1
+    changed = set(before) - set(after)
+    assert changed == {before[first], before[dropped]}
+
+
+def test_the_majority_of_annotators_counts_and_disagreement_is_listed(audited, tmp_path, capsys):
+    path, audit = audited
+    tasks = audit.to_label_studio(3).tasks
+
+    def choose(task):
+        given = task["data"]["rankrange"]["given"]
+        other = YES if given == NO else NO
+        return {
+            tasks[0]["data"]["title"]: [(1, other), (2, other), (3, given)],
+            tasks[1]["data"]["title"]: [(1, other), (2, given)],
+            tasks[2]["data"]["title"]: [(1, given), (2, given), (3, None)],
+        }[task["data"]["title"]]
+
+    export = write(tmp_path / "export.json", annotated(tasks, choose))
+    out, conflicts = tmp_path / "fixed.csv", tmp_path / "conflicts.csv"
+    assert cli.main(["apply", str(path), str(export), "--out", str(out), "--conflicts", str(conflicts)]) == 0
+    said = capsys.readouterr().out
+    assert "differ on 2 rows; 1 of them" in said
+    assert "1 rows relabelled, 0 dropped, 1 kept as they are, 1 left because of doubt" in said
+    assert [made.row for made in read_reviews([conflicts])["conflicts"].made] == [
+        str(suspect.row) for suspect in audit.suspects(2)
+    ]
+
+
+def test_the_newest_annotation_of_one_reviewer_counts(audited, tmp_path):
+    _, audit = audited
+    (task,) = annotated(audit.to_label_studio(1).tasks, lambda task: [(1, YES), (1, NO)])
+    task["annotations"][0]["updated_at"], task["annotations"][1]["updated_at"] = "2026-02-01", "2026-01-01"
+    (answer,) = label_studio.read_label_studio(write(tmp_path / "export.json", [task]))
+    assert answer.labels == [YES]
+
+
+def broken(kind, tasks):
+    task = tasks[0]
+    about, annotation = task["data"]["rankrange"], task["annotations"][0]
+    if kind == "unknown row":
+        about["row"] = "100000"
+    elif kind == "other cells":
+        about["contents"] = "r0"
+    elif kind == "unknown label":
+        annotation["result"][0]["value"]["choices"] = ["<img src=x onerror=alert(1)>"]
+    elif kind == "formula":
+        annotation["result"][0]["value"]["choices"] = ["=cmd|' /C calc'!A0"]
+    elif kind == "two labels":
+        annotation["result"][0]["value"]["choices"] = [YES, NO]
+    elif kind == "no annotations":
+        del task["annotations"]
+    elif kind == "no fingerprint":
+        del task["data"]["rankrange"]
+    elif kind == "two tables":
+        tasks[1]["data"]["rankrange"]["table"] = "r1"
+    elif kind == "result":
+        annotation["result"] = "drop table"
+    elif kind == "p_wrong":
+        about["p_wrong"] = float("nan")
+    elif kind == "target":
+        about["target"] = ["x"]
+        tasks[1]["data"]["rankrange"]["target"] = ["x"]
+    elif kind == "twice":
+        tasks.append(task)
+    return tasks
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("unknown row", "must be about rows of the table"),
+        ("other cells", "has other cells"),
+        ("unknown label", "must be one that the table has"),
+        ("formula", "must be one that the table has"),
+        ("two labels", "one label, got 2"),
+        ("no annotations", "export the project"),
+        ("no fingerprint", "what rankrange wrote"),
+        ("two tables", "one table"),
+        ("result", "JSON list, got a text"),
+        ("p_wrong", "from 0 to 1"),
+        ("target", "other cells"),
+        ("twice", "two tasks of row"),
+    ],
+)
+def test_a_hostile_export_is_a_clear_error_and_nothing_is_written(audited, tmp_path, capsys, kind, message):
+    path, audit = audited
+    tasks = annotated(
+        audit.to_label_studio(2).tasks, lambda task: [(1, YES if task["data"]["rankrange"]["given"] == NO else NO)]
+    )
+    export = write(tmp_path / "export.json", broken(kind, tasks))
+    assert cli.main(["apply", str(path), str(export), "--out", str(tmp_path / "fixed.csv")]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert len(said.splitlines()) == 1
+    assert not (tmp_path / "fixed.csv").exists()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "{}", "[1]", "[[]]", "[" * 100_000, '[{"a": 1}]', '[{"data": 3}]', "\ufffe"]
+)
+def test_what_is_no_export_is_a_clear_error(tmp_path, text):
+    path = tmp_path / "export.json"
+    path.write_bytes(text.encode("utf-16" if text == "\ufffe" else "utf-8"))
+    with pytest.raises(UserError):
+        read_reviews([path])
+
+
+def test_json_min_is_named(audited, tmp_path):
+    _, audit = audited
+    flat = [{**task["data"], "id": 1, "label": YES} for task in audit.to_label_studio(1).tasks]
+    with pytest.raises(UserError, match="JSON-MIN"):
+        read_reviews([write(tmp_path / "export.json", flat)])
+
+
+def test_the_command_writes_tasks_and_configuration(audited, tmp_path, capsys):
+    path, _ = audited
+    words = ["audit", str(path), "--target", "label", "--models", "linear", "-q", "--export"]
+    assert (
+        cli.main([*words, f"label-studio={tmp_path}/tasks.json", "--export", f"argilla={tmp_path}/records.json"]) == 0
+    )
+    assert matches(json.loads((tmp_path / "tasks.json").read_text()), TASKS)
+    assert matches(json.loads((tmp_path / "records.json").read_text()), RECORDS)
+    ElementTree.parse(tmp_path / "tasks.xml")
+    with pytest.raises(SystemExit):
+        cli.main([*words, "label-studio"])
+
+
+# ---- other targets and media -----------------------------------------------------------------------------------------
+
+
+def test_numbers_come_back_as_numbers(tmp_path):
+    x = np.arange(60.0)
+    table = {"x": x.tolist(), "y": (2 * x + np.random.default_rng(0).normal(size=60)).round(2).tolist()}
+    table["y"][30] = 500.0
+    audit = audit_table(table, "y", task="numbers", models="linear")
+    (task,) = audit.to_label_studio(1).tasks
+    assert ElementTree.fromstring(audit.to_label_studio(1).config).find("Number").get("name") == "label"
+    task["annotations"] = [{"completed_by": 1, "result": copy.deepcopy(task["predictions"][0]["result"])}]
+    task["annotations"][0]["result"][0]["value"]["number"] = 60.5
+    made = read_reviews([write(tmp_path / "e.json", [task])])["1"].made[0]
+    assert (made.row, made.choice, made.new_label) == ("30", "relabel", "60.5")
+
+
+def test_several_labels_come_back_as_labels(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 2))
+    table = {"u": x[:, 0], "v": x[:, 1], "a": (x[:, 0] > 0).astype(int), "b": (x[:, 1] > 0).astype(int)}
+    table = {name: values.tolist() for name, values in table.items()}
+    for i in range(8):
+        table["a"][i] = 1 - table["a"][i]
+    audit = audit_table(table, ["a", "b"], models="linear")
+    tasks = audit.to_label_studio(2).tasks
+    assert matches(tasks, TASKS)
+    for labels, choice in ((["a", "b"], {"keep", "relabel"}), (["(none)"], {"keep", "relabel"})):
+        task = copy.deepcopy(tasks[0])
+        result = {"from_name": "label", "to_name": "cells", "type": "choices", "value": {"choices": labels}}
+        task["annotations"] = [{"completed_by": 1, "result": [result]}]
+        made = read_reviews([write(tmp_path / "e.json", [task])])["1"].made[0]
+        given = made.given
+        assert made.choice in choice
+        assert (made.choice == "keep") == (given == ", ".join(labels))
+
+
+def asked(**columns):
+    return [
+        Question({}, dict(zip(columns, cells, strict=True)), [], 0.5) for cells in zip(*columns.values(), strict=True)
+    ]
+
+
+def test_texts_and_images_are_found_by_their_cells_and_no_script_is_an_image():
+    long = ["a text " * 20] * 2
+    assert media_columns(asked(n=["1", "2"], t=long, p=["a.png", "https://x.org/b.JPG?s=1"]), None, None) == ("t", "p")
+    assert media_columns(asked(p=["javascript:alert(1)//a.png", "b.png"]), None, None) == (None, None)
+    with pytest.raises(UserError, match="must be in the table"):
+        media_columns(asked(p=["a.png"]), "q", None)
+
+
+def test_label_issues_go_to_label_studio_and_come_back(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(150, 2))
+    y = (x[:, 0] > 0).astype(int)
+    y[:8] = 1 - y[:8]
+    issues = find_label_issues(x, y, random_state=0)
+    texts = [f"text {i}" for i in range(150)]
+    tasks = annotated(issues.to_label_studio(texts).tasks, lambda task: [(1, "1"), (2, "1")])
+    assert issues.decide_from(write(tmp_path / "e.json", tasks)) == []
+    rows = issues["row"].astype(int)
+    assert (issues.decided()[0][rows] == 1).all()
+    tasks[0]["data"]["rankrange"]["given"] = "7"
+    with pytest.raises(UserError, match="about these labels"):
+        issues.decide_from(write(tmp_path / "e.json", tasks))
+    with pytest.raises(ValueError, match="one entry per row"):
+        issues.to_label_studio(texts[1:])
+
+
+# ---- Argilla ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_goes_to_argilla_and_comes_back(audited, tmp_path, capsys):
+    path, audit = audited
+    records = audit.to_argilla(4)
+    assert matches(records, RECORDS)
+    other = records[0]["suggestions"]["label"]["value"]
+    answers = [other, records[1]["fields"]["given"], "drop this row", None]
+    for record, value in zip(records, answers, strict=True):
+        record["_server_id"] = None
+        record["responses"] = {"label": [{"value": value, "user_id": "u-1"}]}
+    records[3]["responses"]["label"][0].update(value=other, status="discarded")
+    records[2]["responses"]["label"].append({"value": other, "user_id": "u-2", "status": "draft"})
+    export = write(tmp_path / "records.json", records)
+    assert [made.choice for made in read_reviews([export])["u-1"].made] == ["relabel", "keep", "drop", "unsure"]
+    assert cli.main(["apply", str(path), str(export), "--out", str(tmp_path / "fixed.csv")]) == 0
+    assert "1 rows relabelled, 1 dropped" in capsys.readouterr().out
+
+
+def test_hostile_records_are_clear_errors(audited, tmp_path):
+    _, audit = audited
+    for change in (
+        {"metadata": {}},
+        {"metadata": {"rankrange": "{"}},
+        {"metadata": {"rankrange": 3}},
+        {"responses": [1]},
+    ):
+        record = {**audit.to_argilla(1)[0], **change}
+        with pytest.raises(UserError):
+            argilla.read_argilla(write(tmp_path / "records.json", [record]))
+
+
+def test_settings_name_every_label_and_field(audited):
+    _, audit = audited
+    settings = argilla.argilla_settings(audit.target.names, "classes")
+    assert settings["questions"][0]["labels"] == [*audit.target.names, "drop this row"]
+    assert {field["name"] for field in settings["fields"]} == set(audit.to_argilla(1)[0]["fields"])
+
+
+def test_an_audit_learns_from_an_export(audited, tmp_path, capsys):
+    path, audit = audited
+    tasks = annotated(audit.to_label_studio(3).tasks, lambda task: [(1, other(task))])
+    export = write(tmp_path / "export.json", tasks)
+    words = ["audit", str(path), "--target", "label", "--models", "linear", "--quiet", "--json", "--decisions"]
+    assert cli.main([*words, str(export)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert "3 suspects were wrong, 0 were right" in found["review"][0]
+    assert not {suspect.row for suspect in audit.suspects(3)} & {suspect["row"] for suspect in found["suspects"]}
+
+
+@pytest.mark.parametrize("words", [["label-studio=a.xml"], ["prodigy=a.json"], ["argilla="]])
+def test_a_tool_needs_a_file_of_json(audited, words, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["audit", str(audited[0]), "--target", "label", "--export", *words])
+    assert "label-studio=FILE.json" in capsys.readouterr().err
+
+
+def test_a_tool_is_named_once(audited, tmp_path, capsys):
+    twice = [word for name in "ab" for word in ("--export", f"argilla={tmp_path / name}.json")]
+    assert cli.main(["audit", str(audited[0]), "--target", "label", *twice]) == 2
+    assert "once" in capsys.readouterr().err

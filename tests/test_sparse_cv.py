@@ -1,0 +1,97 @@
+"""The choice of a penalty and m together: outliers in test folds do not decide, and the path is what it is called."""
+
+import matplotlib
+import numpy as np
+import pytest
+from sklearn.utils.estimator_checks import check_estimator
+
+from rankrange import AoRRClassifierCV, AoRRRegressorCV
+from rankrange.plots import path
+
+matplotlib.use("Agg")
+
+
+def wide(seed, share, n=80, d=100):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    y = X[:, :3] @ np.array([2.0, -2.0, 2.0]) + 0.5 * rng.normal(size=n)
+    bad = rng.choice(n, size=int(share * n), replace=False)
+    y[bad] += 40.0
+    return X, y, bad
+
+
+def test_m_and_the_penalty_are_chosen_in_spite_of_outliers():
+    X, y, bad = wide(0, 0.15)
+    model = AoRRRegressorCV((0.0, 0.2), n_penalties=8, cv=3, n_starts=2, random_state=0).fit(X, y)
+    assert model.m_ == 0.2
+    assert model.dropped_[bad].all()
+    assert set(range(3)) <= set(np.flatnonzero(model.coef_))
+    clean = np.setdiff1d(np.arange(80), bad)
+    assert np.mean((model.predict(X[clean]) - y[clean]) ** 2) < 2.0
+
+
+def test_one_outlier_in_a_test_fold_changes_no_score_by_its_size():
+    X, y, _ = wide(1, 0.0, d=40)
+    tables = []
+    for size in (1e3, 1e6):
+        y[5] = size
+        tables.append(AoRRRegressorCV((0.1,), n_penalties=6, cv=3, n_starts=0, random_state=0).fit(X, y))
+    assert tables[0].path_["score"].min() == pytest.approx(tables[1].path_["score"].min(), rel=0.5)
+    assert tables[0].path_["score"].min() < 2.0
+
+
+def test_the_one_standard_error_rule_takes_the_larger_penalty():
+    X, y, _ = wide(2, 0.0)
+    models = {
+        rule: AoRRRegressorCV((0.0,), rule=rule, n_penalties=12, random_state=0).fit(X, y)
+        for rule in ("one-se", "best")
+    }
+    assert models["one-se"].C_ <= models["best"].C_
+    table = models["one-se"].path_
+    best = table["score"].argmin()
+    chosen = np.flatnonzero(table["C"] == models["one-se"].C_)[0]
+    assert table["score"][0, chosen] <= table["score"][0, best] + table["error"][0, best]
+    assert (table["score"][0, :chosen] > table["score"][0, best] + table["error"][0, best]).all()
+
+
+def test_the_path_starts_with_few_coefficients_and_is_drawn():
+    X, y, _ = wide(3, 0.0)
+    model = AoRRRegressorCV((0.0,), n_penalties=8, random_state=0).fit(X, y)
+    coef = model.path_["coef"]
+    assert coef.shape == (8, 1, 100)
+    assert np.count_nonzero(coef[0]) <= 3 < np.count_nonzero(coef[-1])
+    assert len(path(model).get_lines()) == 1 + np.count_nonzero(coef.any(axis=(0, 1)))
+    with pytest.raises(ValueError, match="path needs"):
+        path(AoRRRegressorCV())
+
+
+def test_classes_of_two_and_three_kinds():
+    X, t, _ = wide(4, 0.0, n=100, d=20)
+    for labels in (t > 0, np.digitize(t, [-2, 2])):
+        model = AoRRClassifierCV((0.1,), n_penalties=3, cv=2, n_starts=1, random_state=0).fit(X, labels)
+        assert model.score(X, labels) > 0.8
+        np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"m": (1.5,)}, "fractions of the rows"),
+        ({"cv": 1}, "cv must be an int"),
+        ({"l1_ratio": 0.0}, "l1_ratio must be in"),
+        ({"rule": "worst"}, "rule must be"),
+        ({"score_trim": 1.0}, "score_trim must be"),
+        ({"loss": "absolute"}, "loss must be"),
+    ],
+)
+def test_settings_that_make_no_sense_are_errors(settings, message):
+    X, y, _ = wide(0, 0.0)
+    with pytest.raises(ValueError, match=message):
+        AoRRRegressorCV(**settings).fit(X, y)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [AoRRRegressorCV, AoRRClassifierCV])
+@pytest.mark.filterwarnings("ignore")
+def test_scikit_learn_accepts_the_estimators(kind):
+    check_estimator(kind((0.0, 0.1), n_penalties=3, cv=2, n_starts=1))

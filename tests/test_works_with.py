@@ -1,0 +1,45 @@
+"""The recipes of docs/how-to/works_with.md against the real packages, each by itself; skipped where one is missing."""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parent.parent / "docs" / "how-to" / "works_with.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+SECTIONS = {
+    section.partition("\n")[0]: re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    for section in re.split(r"^## ", TEXT, flags=re.MULTILINE)[1:]
+}
+NUMBER = re.compile(r"\d+\.\d+")
+
+
+# What other packages warn of is not ours to fix.
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("title", "code"), [(title, code) for title, blocks in SECTIONS.items() for code in blocks], ids=lambda v: v[:20]
+)
+def test_a_recipe_runs_and_prints_what_the_page_says(title, code, tmp_path, monkeypatch):
+    for package in set(re.findall(r"^(?:from|import) (\w+)", code, re.MULTILINE)):
+        pytest.importorskip(package)
+    if title == "pandera":
+        pytest.importorskip("pandera")
+    if title == "Hugging Face":
+        pytest.importorskip("transformers")
+    monkeypatch.chdir(tmp_path)
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(compile(code, title, "exec"), {"__name__": "page"})
+    promised = re.findall(r"# [-~]> (.*)$", code, re.MULTILINE)
+    for line, expected in zip(output.getvalue().splitlines(), promised, strict=True):
+        assert NUMBER.sub("0", line) == NUMBER.sub("0", expected)
+        near = [float(number) for number in NUMBER.findall(expected)]
+        assert [float(number) for number in NUMBER.findall(line)] == pytest.approx(near, abs=0.03)
+
+
+def test_every_tool_of_the_table_has_a_recipe():
+    tools = re.findall(r"^\| ([^|]+) \|", TEXT, re.MULTILINE)[2:]
+    for tool in ", ".join(tools).split(", "):
+        assert tool.split()[0] in TEXT.partition("\n## ")[2], tool
