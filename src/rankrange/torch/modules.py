@@ -325,7 +325,7 @@ class AoRRLoss(Explained):
         return value, cut
 
     def extra_repr(self) -> str:
-        shown = {"m": self.m, "k": self.k, "ranking": self.ranking, "warmup": self.warmup}
+        shown: dict[str, Any] = {"m": self.m, "k": self.k, "ranking": self.ranking, "warmup": self.warmup}
         if self.aggregate is not None:
             shown = {"aggregate": self.aggregate, **shown}
         if self.aggregate == "group-cvar":
