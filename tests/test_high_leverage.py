@@ -5,6 +5,7 @@ import pytest
 from sklearn.model_selection import KFold
 
 from rankrange import find_label_issues
+from rankrange.crossfit.distant_rows import far_rows
 from rankrange.issues.out_of_fold import Data
 
 N, FAR = 200, [5, 60, 111, 180]
@@ -113,3 +114,13 @@ def test_the_order_of_rows_changes_no_prediction_of_linear_fits(as_given):
     np.testing.assert_array_equal(found.far[place], as_given[1].far)
     for name in ("ordinary", "robust", "boosting"):
         np.testing.assert_allclose(after[name], as_given[0][name], atol=5e-3, err_msg=name)
+
+
+def test_two_cells_of_one_code_are_two_outliers_and_a_rare_level_is_none():
+    rng = np.random.default_rng(0)
+    X, codes = rng.normal(50.0, 10.0, size=(500, 4)), np.arange(500) % 2
+    X[[20, 300], 0] = -999.0
+    assert np.flatnonzero(far_rows(X, codes)).tolist() == [20, 300]
+    X[[20, 300], 0], X[:, 1] = 50.0, 0.0
+    X[[20, 300], 1] = 1.0  # a level that two rows have
+    assert not far_rows(X, codes).any()

@@ -130,3 +130,22 @@ def test_a_block_of_codes_is_one_finding():
     values[200:260] = -999.0
     assert len(_problems(values)) == 1
     assert not _problems(values, "batch")
+
+
+@pytest.mark.parametrize("code", [-999.0, 9999.0])
+def test_two_cells_of_a_code_are_found_if_nothing_lies_near(code):
+    values = np.random.default_rng(0).normal(3.0, 1.0, size=500).round(3)
+    values[[20, 300]] = code
+    (problem,) = _problems(values)
+    assert problem.rows == (21, 301)
+    assert not _problems(values, "far")
+
+
+def test_two_equal_extremes_are_no_code():
+    rng = np.random.default_rng(0)
+    values = rng.normal(3.0, 1.0, size=500).round(3)
+    for pair in ((-99.0, -99.0), (-998.0, -998.0), (-999.0, -20_000.0), (-999.0, -1000.0)):
+        assert not _problems(np.concatenate([values[2:], pair]))
+    tail = rng.lognormal(4.0, 1.5, size=500).round()
+    tail[:2] = 999.0  # one of many large values
+    assert not _problems(tail)

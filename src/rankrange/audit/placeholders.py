@@ -22,6 +22,9 @@ _LEAST_CELLS, _LEAST_OTHERS, _LEAST_VALUES = 3, 20, 5
 # A code lies beyond the bulk, and the cells near it are at most this share of its own; near means within so much of
 # what 98% of the other cells span.
 _APART, _NEARBY = 0.5, 1 / 3
+# A code of so many digits may stand in two cells, if no other cell lies within so many spans of it: two equal extremes
+# of a heavy tail are hardly ever such a number.
+_DIGITS, _ALONE = 3, 2.0
 # More zeros are the usual value of the column; a tail must end so many steps above zero, and no value may come nearer
 # to zero than this part of the median.
 _MOST_ZEROS, _STEPS, _NEAR = 0.5, 3.0, 0.1
@@ -63,8 +66,9 @@ def _placeholder(column: Column) -> tuple[float, float] | None:
     if len(known) < _LEAST_OTHERS:
         return None
     values, counts = np.unique(known, return_counts=True)
-    often = (counts >= _LEAST_CELLS) & (len(known) - counts >= _LEAST_OTHERS)
-    for value, count in zip(values[often].tolist(), counts[often].tolist(), strict=True):
+    enough = len(known) - counts >= _LEAST_OTHERS
+    often, twice = enough & (counts >= _LEAST_CELLS), enough & (counts >= 2)
+    for value, count in zip(values[twice].tolist(), counts[twice].tolist(), strict=True):
         if _is_code(value) and _lies_apart(value, count, known[known != value]):
             return value, 0.85
     if values[0] == 0 and often[0] and counts[0] <= _MOST_ZEROS * len(known) and _never_near_zero(known[known != 0]):
@@ -74,8 +78,12 @@ def _placeholder(column: Column) -> tuple[float, float] | None:
 
 def _is_code(value: float) -> bool:
     """-1, and numbers of two or more nines, of either sign: 99, -999, 99999, -99.9."""
-    digits = f"{abs(value):.10g}".replace(".", "")
+    digits = _digits(value)
     return value == -1 or (len(digits) > 1 and set(digits) == {"9"})
+
+
+def _digits(value: float) -> str:
+    return f"{abs(value):.10g}".replace(".", "")
 
 
 def _lies_apart(code: float, count: int, others: Array) -> bool:
@@ -84,9 +92,17 @@ def _lies_apart(code: float, count: int, others: Array) -> bool:
         return False
     if code == -1:
         whole = bool((others == np.floor(others)).all())
-        return whole and float(others.min()) >= 0 and len(np.unique(others[:10_000])) > _LEAST_OTHERS
+        return (
+            count >= _LEAST_CELLS
+            and whole
+            and float(others.min()) >= 0
+            and len(np.unique(others[:10_000])) > _LEAST_OTHERS
+        )
     low, high = quantiles(others, [0.01, 0.99])
-    near = np.abs(others - code) <= _APART * max(float(high - low), 1e-300)
+    few = count < _LEAST_CELLS
+    if few and len(_digits(code)) < _DIGITS:
+        return False
+    near = np.abs(others - code) <= (_ALONE if few else _APART) * max(float(high - low), 1e-300)
     return int(near.sum()) <= _NEARBY * count and abs(code) > max(abs(float(low)), abs(float(high)))
 
 

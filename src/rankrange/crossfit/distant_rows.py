@@ -15,8 +15,9 @@ _FAR, _FEW_FAR = 2.5, 0.25
 # A row is not far, wherever it lies, if its neighbour of this rank is at most so many times as far away as that of
 # three quarters of the rows; it is looked for among so many rows, and so many pairs of rows are compared at most.
 _NEXT, _AS_NEAR, _LOOKED_AMONG, _COMPARED = 5, 3.0, 20_000, 2e8
-# A value that so many rows have is not extreme in its column.
-_COMMON_ROWS = 2
+# A value that so many rows have is not extreme in its column: a level, if most rows of the column share one value, and
+# a measurement. Two cells with the same code for "missing" are two outliers.
+_COMMON_LEVEL, _COMMON_VALUE = 2, _NEXT
 # Columns of at most so many levels; in how many of them an odd row has a level of its own; and rows that show whether a
 # column may be one of these.
 _LEVELS, _ODD_LEVELS, _SHOWN = 20, 3, 2000
@@ -55,7 +56,8 @@ def far_rows(X: Any, codes: Array) -> Array:
     low, high = np.quantile(X, [0.1, 0.9], axis=0)
     width = np.maximum(1.4826 * np.median(np.abs(X - centre), axis=0), (high - low) / 2.56)
     spread = X.std(axis=0)
-    width = np.where(width > 1e-9 * spread, width, spread)
+    measured = width > 1e-9 * spread
+    width = np.where(measured, width, spread)
     Z = (X - centre) / np.where(width > 0, width, 1.0)
     radius = np.sqrt((Z**2).mean(axis=1))
     limit = _FAR * float(np.quantile(radius, 0.75))
@@ -65,7 +67,8 @@ def far_rows(X: Any, codes: Array) -> Array:
     own = Z[asked]
     for column in range(X.shape[1]):
         values, counts = np.unique(X[:, column], return_counts=True)
-        own[np.isin(X[asked, column], values[counts >= _COMMON_ROWS]), column] = 0.0
+        common = counts >= (_COMMON_VALUE if measured[column] else _COMMON_LEVEL)
+        own[np.isin(X[asked, column], values[common]), column] = 0.0
     far = nowhere
     far[asked] = np.sqrt((own**2).mean(axis=1)) > limit
     if far.mean() > _FEW_FAR:
