@@ -323,8 +323,8 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
             if self.loss != "squared" or training is None or self.k_ != len(training[1]):
                 raise AttributeError(
                     "scale and standard errors need the training rows of a fit with loss='squared', k=1.0, dense X and "
-                    "no sample_weight; a loaded model, and one fitted on a device, does not hold them: fit in memory, "
-                    "and call summary() before saving"
+                    "no sample_weight; a loaded model does not hold them, nor one fitted on a device: fit in memory, "
+                    "and call summary() before saving, or fit again"
                 )
             X, y = training
             rows = Rows(X, y, bool(self.fit_intercept), float(self.C_), np.random.default_rng(0))
