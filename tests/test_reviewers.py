@@ -141,3 +141,13 @@ def test_decisions_are_taken_as_they_are_and_nonsense_is_refused():
     for bad in ({"share": 0.0}, {"confidence": 1.0}, {"next_rows": 5}):
         with pytest.raises(UserError):
             recalibrate([0.5] * 30, [True] * 30, **bad)
+
+
+def test_recalibration_refuses_decisions_in_words_and_files_count_once(tmp_path):
+    from rankrange.audit import read_reviews
+
+    with pytest.raises(UserError, match="True or False for each row"):
+        recalibrate([0.9] * 60, ["keep"] * 60)
+    path = tmp_path / "anna.csv"
+    with pytest.raises(UserError, match="counts once"):
+        read_reviews([path, path])

@@ -88,6 +88,9 @@ def read_reviews(paths: Sequence[str | os.PathLike[str]]) -> dict[str, Decisions
     ...     list(read_reviews([path]))
     ['anna']
     """
+    once = {Path(path).resolve() for path in paths}
+    if len(once) < len(paths):
+        raise UserError("each file of decisions counts once, got one of them twice; name it once")
     found: dict[str, Decisions] = {}
     for path in map(Path, paths):
         if path.suffix.lower() in (".json", ".jsonl", ".ndjson"):

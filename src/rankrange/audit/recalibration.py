@@ -118,7 +118,13 @@ def recalibrate(
     if isinstance(p_wrong, Decisions):
         made = [d for d in p_wrong.made if d.choice != "unsure" and np.isfinite(d.p_wrong)]
         p_wrong, wrong = [d.p_wrong for d in made], [d.choice != "keep" for d in made]
-    p, found = _checked(p_wrong, "p_wrong"), np.asarray(wrong, dtype=bool)
+    given = np.asarray(wrong)
+    if given.dtype.kind not in "bui" or not np.isin(given, (0, 1)).all():
+        raise UserError(
+            f"wrong must be True or False for each row, got values of type {given.dtype}; compare decisions first, as "
+            "in wrong = decision != 'keep'"
+        )
+    p, found = _checked(p_wrong, "p_wrong"), given.astype(bool)
     if p.ndim != 1 or p.shape != found.shape or not len(p):
         raise UserError(f"recalibration needs p_wrong and a decision for each row, got shapes {p.shape}, {found.shape}")
     if not (0.0 < share < 1.0 and 0.0 < confidence < 1.0):

@@ -107,4 +107,13 @@ def _pandera_column(rule: ColumnRule, pandera: Any) -> Any:
         "text": str,
     }
     kind = kinds.get(rule.kind)
-    return pandera.Column(kind, checks, nullable=rule.nullable, coerce=kind in (int, float), required=True)
+    # Whole numbers may be read as floats; they are never truncated to fit.
+    if kind is int:
+        kind = None
+        checks.append(pandera.Check(_whole, element_wise=False, error="whole numbers"))
+    return pandera.Column(kind, checks, nullable=rule.nullable, coerce=kind is float, required=True)
+
+
+def _whole(values: Any) -> Any:
+    """Whether each value is a whole number."""
+    return values % 1 == 0
