@@ -1,6 +1,6 @@
 """
-How do I predict survival well for everybody, without knowing the groups?
-=========================================================================
+How do I predict survival well for all, without knowing the groups?
+===================================================================
 
 The mean loss of a survival model may hide patients who are predicted badly. Hu and Chen (2022) minimise the mean of the
 worst share of the losses instead, which needs no groups. That is a ranked range with m = 0, and with m > 0 the records
