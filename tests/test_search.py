@@ -129,3 +129,19 @@ def test_what_it_cannot_search_is_refused():
         RangeSearchCV(AoRRClassifier(), {"C": [1.0]}).fit(X, y)
     with pytest.raises(ValueError, match="one metric"):
         RangeSearchCV(AoRRClassifier(), {"m": [0]}, scoring=["accuracy", "f1"]).fit(X, y)
+
+
+def test_groups_and_weights_by_rank_are_searched():
+    from sklearn import config_context
+
+    from rankrange import RankWeights
+
+    X, y = far_and_wrong()
+    weights = {"m": [0], "aggregate": [RankWeights("extremile", tau=tau) for tau in (0.6, 0.8)]}
+    found = RangeSearchCV(AoRRClassifier(), weights, cv=3).fit(X, y)
+    assert found.best_estimator_.aggregate is not None
+    with config_context(enable_metadata_routing=True):
+        model = AoRRClassifier(aggregate="worst-group", random_state=0).set_fit_request(groups=True)
+        groups = np.arange(len(y)) % 2
+        found = RangeSearchCV(model, {"m": [0, 0.1]}, cv=3).fit(X, y, groups=groups)
+    assert found.best_estimator_.groups_["group"].tolist() == [0, 1]
