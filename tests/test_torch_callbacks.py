@@ -115,10 +115,22 @@ def test_the_trainer_takes_the_step_of_the_ranked_range(tmp_path):
         torch.testing.assert_close(new.detach(), old - 0.5 * g, rtol=1e-4, atol=1e-5)
 
 
+def test_accumulated_batches_take_the_step_of_one_batch(tmp_path):
+    found = []
+    for batch in (N, N // 4):
+        trainer = hugging_face(tmp_path / str(batch), max_steps=2, learning_rate=0.5, optim="sgd",
+                               lr_scheduler_type="constant", max_grad_norm=0.0, per_device_train_batch_size=batch,
+                               gradient_accumulation_steps=N // batch)  # fmt: skip
+        hugging_face_callback(rrt.AoRRLoss(cross_entropy(), m=0)).attach(trainer)
+        trainer.train()
+        found.append([parameter.detach().clone() for parameter in trainer.model.parameters()])
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
+
+
 def test_a_trainer_that_removes_the_index_is_refused(tmp_path):
     trainer = hugging_face(tmp_path, remove_unused_columns=True)
     with pytest.raises(ValueError, match="remove_unused_columns=False"):
-        hugging_face_callback(rrt.AoRRLoss(cross_entropy(), m=1)).attach(trainer)
+        hugging_face_callback(rrt.AoRRLoss(cross_entropy(), m="auto")).attach(trainer)
 
 
 def test_lightning_logs_what_the_loss_does(tmp_path):

@@ -2,14 +2,20 @@
 
 Both log through the trainer's own logger, so that TensorBoard, MLflow and Weights & Biases show the same figures: the
 cut, the kept share, the estimated shares of wrong labels, and the number of suspects. The trainers are imported when a
-callback is made, not before.
+callback is made, not before. The trainers of `trl` are trainers of Hugging Face, and its SFTTrainer takes the same
+callback.
 """
 
 from __future__ import annotations
 
+import inspect
+import warnings
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .modules import AoRRLoss
@@ -31,9 +37,10 @@ def loss_figures(criterion: Any, *, suspects: bool = False) -> dict[str, float]:
     Returns
     -------
     dict of str to float
-        "kept" (share of the last batch); with a given m "cut" (losses above it were dropped; left out if infinite);
-        with m="auto" "share" (estimated share of wrong labels, the mean over classes), "share_0" and so on (of each
-        class), and "suspects".
+        "kept" (share of the last batch; ignored tokens are not counted); with a given m "cut" (losses above it were
+        dropped; left out if infinite); with m="auto" "share" (estimated share of wrong labels, the mean over classes;
+        of noise among tokens or documents), "share_0" and so on (of each class), and "suspects" (samples that are
+        probably wrong; documents of which more than half was dropped).
 
     Examples
     --------
@@ -50,7 +57,9 @@ def loss_figures(criterion: Any, *, suspects: bool = False) -> dict[str, float]:
     if not last:
         return {}
     with torch.no_grad():
-        found = {"kept": float(criterion.last_weights.float().mean())}
+        weights = criterion.last_weights.float()
+        counted = last["tokens"].counted.sum() if "tokens" in last else weights.numel()
+        found = {"kept": float(weights.sum() / counted)}
         if "cut" in last:
             found["cut"] = float(criterion.lam_hat)
         if criterion.m == "auto":
@@ -59,13 +68,21 @@ def loss_figures(criterion: Any, *, suspects: bool = False) -> dict[str, float]:
             if len(shares) > 1:
                 found.update({f"share_{i}": value for i, value in enumerate(shares.tolist())})
             if suspects:
-                found["suspects"] = float(len(criterion.suspects()))
+                found.update(_suspects(criterion))
     return {name: value for name, value in found.items() if value - value == 0.0}  # loggers take finite numbers
 
 
 def _shares(criterion: Any) -> Tensor:
     shares = criterion.shares if isinstance(criterion, AoRRLoss) else criterion.share
     return shares.detach().float().reshape(-1).cpu()
+
+
+def _suspects(criterion: Any) -> dict[str, float]:
+    if isinstance(criterion, AoRRLoss):
+        return {"suspects": float(len(criterion.suspects()))}
+    if criterion.memory.rows.shape[1] == 0:  # no document came with an index
+        return {}
+    return {"suspects": float(sum(found.dropped > 0.5 for found in criterion.suspects(len(criterion.memory.visits))))}
 
 
 def find_criterion(module: nn.Module) -> nn.Module:
@@ -79,22 +96,30 @@ def find_criterion(module: nn.Module) -> nn.Module:
     return found[0]
 
 
-def hugging_face_callback(criterion: AoRRLoss, *, prefix: str = "rankrange/") -> Any:
-    """A callback with which `transformers.Trainer` trains with a robust loss and logs what it does.
+# ---- Hugging Face and trl --------------------------------------------------------------------------------------------
+
+
+def hugging_face_callback(criterion: AoRRLoss | LinearAoRRLoss, *, prefix: str = "rankrange/") -> Any:
+    """A callback with which `transformers.Trainer` or `trl.SFTTrainer` trains with a robust loss and logs what it does.
 
     Parameters
     ----------
-    criterion : AoRRLoss
-        The loss of logits and labels.
+    criterion : AoRRLoss or LinearAoRRLoss
+        The loss: `AoRRLoss` of logits and labels for a classifier, `LinearAoRRLoss` for a language model.
     prefix : str, default="rankrange/"
         What the names of the logged figures start with.
 
     Returns
     -------
     transformers.TrainerCallback
-        Its method `attach(trainer)` makes the trainer use the loss, passes the key "index" of the batches (from
-        `rankrange.torch.WithIndex`) to it and not to the model, and logs with the trainer's own logger at every logging
-        step; suspects are counted at the end of an epoch. Needs `remove_unused_columns=False`.
+        Its method `attach(trainer)` makes the trainer use the loss and passes the key "index" of the samples to it and
+        not to the model: from `rankrange.torch.WithIndex`, or from a column of that name. It logs with the trainer's
+        own logger at every logging step, counts suspects at the end of an epoch, and saves what the loss has
+        estimated with each checkpoint. m="auto" needs `remove_unused_columns=False`.
+
+    Notes
+    -----
+    A language model is evaluated with the trainer's own loss, the mean of all tokens.
 
     Examples
     --------
@@ -108,34 +133,16 @@ def hugging_face_callback(criterion: AoRRLoss, *, prefix: str = "rankrange/") ->
     class RankedRangeCallback(transformers.TrainerCallback):
         def __init__(self) -> None:
             self.criterion, self.trainer = criterion, None
-            self.index: Tensor | None = None
 
         def attach(self, trainer: Any) -> Any:
             """Make the trainer use the loss, and follow it; returns the callback."""
-            if trainer.args.remove_unused_columns:
-                raise ValueError(
-                    "the key 'index' must reach the loss, got remove_unused_columns=True, which removes it; set "
-                    "remove_unused_columns=False in the trainer's arguments"
-                )
+            _check_trainer(trainer, criterion)
             self.trainer = trainer
-            trainer.compute_loss_func = self.loss
-            trainer.model.register_forward_pre_hook(self._take_index, with_kwargs=True)
+            trainer.data_collator = _IndexCollator(trainer.data_collator)
+            use = _use_classes if isinstance(criterion, AoRRLoss) else _use_tokens
+            use(trainer, criterion)
             trainer.add_callback(self)
             return self
-
-        def _take_index(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-            """The index goes to the loss, because the model does not know it."""
-            self.index = kwargs.pop("index", None)
-            return args, kwargs
-
-        def loss(self, outputs: Any, labels: Tensor, num_items_in_batch: Any = None) -> Tensor:
-            """What `compute_loss_func` of the trainer calls."""
-            logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
-            self.criterion.train(torch.is_grad_enabled())
-            self.criterion.to(logits.device)
-            index = self.index if self.criterion.auto is not None and torch.is_grad_enabled() else None
-            more = [] if index is None else [index.to(logits.device)]
-            return self.criterion(logits, labels.to(logits.device), *more)
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if control.should_log:
@@ -144,12 +151,137 @@ def hugging_face_callback(criterion: AoRRLoss, *, prefix: str = "rankrange/") ->
         def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             self._log(suspects=True)
 
+        def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if state.is_world_process_zero:
+                torch.save(criterion.state_dict(), _estimates(args, state))
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if not state.global_step:
+                return
+            path = _estimates(args, state)
+            if path.is_file():
+                criterion.load_state_dict(torch.load(path, weights_only=True))
+            else:
+                warnings.warn(f"{path} is missing, so what the loss had estimated starts anew", stacklevel=2)
+
         def _log(self, suspects: bool) -> None:
-            figures = loss_figures(self.criterion, suspects=suspects)
+            figures = loss_figures(criterion, suspects=suspects)
             if figures and self.trainer is not None:
                 self.trainer.log({prefix + name: value for name, value in figures.items()})
 
     return RankedRangeCallback()
+
+
+def _estimates(args: Any, state: Any) -> Path:
+    return Path(args.output_dir, f"checkpoint-{state.global_step}", "rankrange.pt")
+
+
+def _check_trainer(trainer: Any, criterion: Any) -> None:
+    """Raise an error for a trainer whose loss is another one, or that loses the index."""
+    kinds = [kind.__name__ for kind in type(trainer).__mro__ if kind.__module__.startswith("trl.")]
+    tokens = isinstance(criterion, LinearAoRRLoss)
+    if kinds and not (tokens and "SFTTrainer" in kinds):
+        raise ValueError(
+            f"of trl the SFTTrainer trains with LinearAoRRLoss, got {kinds[0]} with {type(criterion).__name__}; use "
+            "these two"
+        )
+    if criterion.m == "auto" and trainer.args.remove_unused_columns:
+        raise ValueError(
+            "the key 'index' must reach the loss, got remove_unused_columns=True, which removes it; set "
+            "remove_unused_columns=False in the trainer's arguments"
+        )
+    merged = [name for name in ("packing", "padding_free") if getattr(trainer.args, name, False)]
+    if merged and criterion.m == "auto":
+        raise ValueError(f"m='auto' remembers documents, got {merged[0]}=True, which joins them; set it to False")
+    if merged and criterion.per == "sequence":
+        raise ValueError(f"per='sequence' ranks documents, got {merged[0]}=True, which joins them; set it to False")
+
+
+class _IndexCollator:
+    """A collator that passes on the key "index" of the samples, which the one inside may not know."""
+
+    def __init__(self, inner: Callable[[list[Any]], dict[str, Any]]) -> None:
+        self.inner = inner
+
+    def __call__(self, samples: list[Any]) -> dict[str, Any]:
+        if not all(isinstance(sample, dict) and "index" in sample for sample in samples):
+            return self.inner(samples)
+        batch = self.inner([{key: value for key, value in sample.items() if key != "index"} for sample in samples])
+        return {**batch, "index": torch.tensor([int(sample["index"]) for sample in samples])}
+
+
+def _use_classes(trainer: Any, criterion: AoRRLoss) -> None:
+    """Logits and labels go to the loss; a hook takes the index from what the model gets."""
+    given: dict[str, Tensor | None] = {}
+
+    def take_index(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        given["index"] = kwargs.pop("index", None)
+        return args, kwargs
+
+    def loss(outputs: Any, labels: Tensor, num_items_in_batch: Any = None) -> Tensor:
+        logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
+        learning = torch.is_grad_enabled()
+        criterion.train(learning)
+        criterion.to(logits.device)
+        index = given.get("index") if criterion.auto is not None and learning else None
+        more = [] if index is None else [index.to(logits.device)]
+        value = criterion(logits, labels.to(logits.device), *more)
+        # The trainer takes this for the part of an accumulated batch, which has so many labels in all.
+        return value if num_items_in_batch is None else value * ((labels != -100).sum() / num_items_in_batch)
+
+    trainer.compute_loss_func = loss
+    trainer.model.register_forward_pre_hook(take_index, with_kwargs=True)
+
+
+def _use_tokens(trainer: Any, criterion: LinearAoRRLoss) -> None:
+    """Hidden states and the last layer go to the loss, in the place of the trainer's own; evaluation stays as it is."""
+    own = trainer.compute_loss
+    few = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(trainer.model.forward).parameters else {}
+    if criterion.group is None and torch.distributed.is_available() and torch.distributed.is_initialized():
+        criterion.group = torch.distributed.group.WORLD
+    checked = False
+
+    def compute_loss(
+        model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        nonlocal checked
+        index = inputs.pop("index", None)
+        if not model.training:
+            return own(model, inputs, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch)
+        labels = inputs["labels"]
+        rest = {name: value for name, value in inputs.items() if name != "labels"}
+        outputs = model(**rest, output_hidden_states=True, use_cache=False, **few)
+        hidden, head = outputs.hidden_states[-1], trainer.model.get_output_embeddings()
+        if not checked:
+            _check_head(hidden, head, outputs.logits, criterion.softcap)
+            checked = True
+        criterion.train().to(hidden.device)
+        value = criterion(
+            hidden[:, :-1],
+            head.weight,
+            labels[:, 1:],
+            getattr(head, "bias", None),
+            index=index if criterion.automatic else None,
+            n_items=num_items_in_batch,
+        )
+        if num_items_in_batch is not None and trainer.args.average_tokens_across_devices:
+            value = value * trainer.accelerator.num_processes  # the items are those of all processes
+        return (value, outputs) if return_outputs else value
+
+    trainer.compute_loss = compute_loss
+
+
+def _check_head(hidden: Tensor, head: Any, logits: Tensor, softcap: float | None) -> None:
+    """Raise an error if the model does more between its hidden states and its logits than the loss knows of."""
+    with torch.no_grad():
+        ours = F.linear(hidden[:, -1:], head.weight, getattr(head, "bias", None)).float()
+        ours = ours if softcap is None else softcap * torch.tanh(ours / softcap)
+        theirs = logits[:, -1:].float()
+        if not torch.allclose(ours, theirs, rtol=0.05, atol=0.05 * float(theirs.abs().max()) + 1e-6):
+            raise ValueError(
+                "the logits must be those of the last layer at the last hidden states, got others: this model scales or "
+                "caps them; pass softcap= to LinearAoRRLoss if it caps them"
+            )
 
 
 def lightning_callback(criterion: nn.Module | None = None, *, prefix: str = "rankrange/") -> Any:
