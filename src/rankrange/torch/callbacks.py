@@ -139,8 +139,10 @@ def hugging_face_callback(criterion: AoRRLoss | LinearAoRRLoss, *, prefix: str =
             _check_trainer(trainer, criterion)
             self.trainer = trainer
             trainer.data_collator = _IndexCollator(trainer.data_collator)
-            use = _use_classes if isinstance(criterion, AoRRLoss) else _use_tokens
-            use(trainer, criterion)
+            if isinstance(criterion, AoRRLoss):
+                _use_classes(trainer, criterion)
+            else:
+                _use_tokens(trainer, criterion)
             trainer.add_callback(self)
             return self
 
@@ -279,8 +281,8 @@ def _check_head(hidden: Tensor, head: Any, logits: Tensor, softcap: float | None
         theirs = logits[:, -1:].float()
         if not torch.allclose(ours, theirs, rtol=0.05, atol=0.05 * float(theirs.abs().max()) + 1e-6):
             raise ValueError(
-                "the logits must be those of the last layer at the last hidden states, got others: this model scales or "
-                "caps them; pass softcap= to LinearAoRRLoss if it caps them"
+                "the logits must be those of the last layer at the last hidden states, got others: this model scales "
+                "or caps them; pass softcap= to LinearAoRRLoss if it caps them"
             )
 
 
