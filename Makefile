@@ -12,7 +12,7 @@ PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/pyth
 CONSTRAINTS := .ci/constraints.txt
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-warn-script-location -c $(CONSTRAINTS)
 
-.PHONY: demo test test-slow test-oldest lint types check docs docs-check release-check clean help
+.PHONY: demo test test-slow test-oldest lint types check docs docs-check release-check works-with clean help
 
 help:  ## say what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -29,6 +29,13 @@ $(VENV)/.test: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
 	@echo "installing what the tests need into $(VENV) (some minutes) ..."
 	@$(PIP) -e ".[all]"
 	@touch $@ $(VENV)/.demo
+
+$(VENV)/.works-with: $(VENV)/.test
+	@echo "installing the packages that rankrange works with into $(VENV) (a minute) ..."
+	@$(PIP) -e ".[works-with]"
+	@touch $@
+
+works-with: $(VENV)/.works-with  ## install other packages whose recipes the tests then run; without them these are skipped
 
 demo: $(VENV)/.demo  ## audit digits with planted errors; writes a report to look at
 	@$(BIN)/python -m rankrange demo

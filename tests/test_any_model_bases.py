@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.datasets import load_diabetes, load_wine
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import Ridge
+from sklearn.metrics import roc_auc_score
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
@@ -95,8 +96,9 @@ def test_boosting_of_other_packages_takes_weights_missing_values_and_categories(
     table = frame.astype({"shop": "category"})
     weight = np.random.default_rng(0).uniform(0.5, 2.0, len(y))
     model = RankedRangeClassifier(base, n_repeats=1, random_state=0).fit(table, codes, sample_weight=weight)
-    assert model.dropped_[given != y].mean() > 0.5
-    assert model.dropped_[given == y].mean() < 0.1
+    assert roc_auc_score(given != y, model.p_wrong_) > 0.95  # how many are dropped differs from draw to draw
+    assert model.dropped_[given == y].mean() < 0.02
+    assert model.dropped_.any()
     if kind is not xgboost:  # which takes codes alone, by itself as well
         named = RankedRangeClassifier(base, refit="single", n_repeats=1, random_state=0).fit(table, given)
         assert (named.predict(table) == y).mean() > 0.85
