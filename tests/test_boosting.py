@@ -8,9 +8,12 @@ from hypothesis import strategies as st
 from rankrange import ranked_range
 from rankrange.boosting import (
     BoostingObjective,
+    catboost_metric,
     catboost_objective,
+    labels_of_scores,
     lightgbm_metric,
     lightgbm_objective,
+    probabilities_of_scores,
     xgboost_metric,
     xgboost_objective,
 )
@@ -84,6 +87,33 @@ def test_the_metric_is_the_mean_of_kept_losses():
     expected = np.mean(sorted(losses_of(scores, y), reverse=True)[2:15])
     assert lightgbm_metric(2, 15)(y, scores)[1] == pytest.approx(expected)
     assert float(ranked_range(losses_of(scores, y), 2, 15)) == pytest.approx(expected)
+    metric = catboost_metric(2, 15)
+    assert metric.get_final_error(*metric.evaluate(list(scores.T), y, None)) == pytest.approx(expected)
+    assert not metric.is_max_optimal()
+
+
+def test_objectives_are_printed_as_they_are_made():
+    made = "lightgbm_objective(m=0.2, k=1.0, warm_up=10)"
+    assert repr(lightgbm_objective(0.2)) == made == repr(eval(made))
+    assert repr(xgboost_objective(3, 9)) == "xgboost_objective(m=3, k=9, warm_up=10)"
+    assert repr(catboost_objective(1, n_rows=5)) == "catboost_objective(m=1, k=1.0, warm_up=10, n_rows=5)"
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_scores_become_the_probabilities_whose_log_is_the_loss(classes):
+    scores, y = drawn(4, 30, classes)
+    p = probabilities_of_scores(scores)
+    assert p.sum(axis=1) == pytest.approx(np.ones(30))
+    assert -np.log(p[np.arange(30), y]) == pytest.approx(losses_of(scores, y))
+    names = np.array(["x", "y", "z"])[:classes]
+    assert labels_of_scores(scores, names).tolist() == names[p.argmax(axis=1)].tolist()
+
+
+def test_scores_without_meaning_are_refused():
+    with pytest.raises(ValueError, match="finite"):
+        probabilities_of_scores([0.0, np.inf])
+    with pytest.raises(ValueError, match="got 3 names"):
+        labels_of_scores([0.0, 1.0], ["a", "b", "c"])
 
 
 def test_what_cannot_be_boosted_is_refused():
@@ -145,6 +175,20 @@ def test_without_a_cut_lightgbm_boosts_its_own_log_loss():
 
 
 @pytest.mark.parametrize("classes", [2, 3])
+def test_scores_of_the_estimator_of_lightgbm_become_its_labels(classes):
+    lightgbm = pytest.importorskip("lightgbm")
+    X, y, _, _ = noisy(classes)
+    names = np.array(["x", "y", "z"])[y]
+    more = {"num_class": classes} if classes > 2 else {}
+    model = lightgbm.LGBMClassifier(objective=lightgbm_objective(0.05), n_estimators=30, verbose=-1, n_jobs=1, **more)
+    scores = model.fit(X, names).predict(X, raw_score=True)
+    with pytest.warns(UserWarning, match="raw scores"):
+        assert np.array_equal(scores, model.predict_proba(X))
+    assert (labels_of_scores(scores, model.classes_) == names).mean() > 0.95
+    assert probabilities_of_scores(scores).shape == (len(y), classes)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
 def test_xgboost_boosts_the_ranked_range(classes):
     xgboost = pytest.importorskip("xgboost")
     X, y, given_y, _ = noisy(classes)
@@ -201,3 +245,17 @@ def test_catboost_boosts_the_ranked_range_of_all_rows():
         ).fit(X, given_y)
         scores[m] = model.predict(X, prediction_type="RawFormulaVal")
     assert ((scores[0.25] > 0) == y).mean() > ((scores[0] > 0) == y).mean()
+
+
+@pytest.mark.filterwarnings("ignore:Failed to import numba")
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_metric_of_catboost_ranks_all_rows(classes):
+    catboost = pytest.importorskip("catboost")
+    X, _, y, _ = noisy(classes, n=1_500)
+    model = catboost.CatBoostClassifier(
+        loss_function="Logloss" if classes == 2 else "MultiClass", eval_metric=catboost_metric(0.25), iterations=10,
+        depth=3, learning_rate=0.3, thread_count=1, allow_writing_files=False, verbose=0,
+    ).fit(X, y)  # fmt: skip
+    scores = model.predict(X, prediction_type="RawFormulaVal")
+    expected = np.mean(sorted(losses_of(scores, y), reverse=True)[375:])
+    assert model.get_evals_result()["learn"]["RankedRangeMetric"][-1] == pytest.approx(expected, rel=1e-4)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, log_softmax
+from scipy.special import expit, log_softmax, softmax
 
 from .core.arrays import Array
 from .core.ranges import Rank, RankedRange
@@ -19,9 +19,12 @@ from .core.select import range_weights, ranked_range, thresholds
 
 __all__ = [
     "BoostingObjective",
+    "catboost_metric",
     "catboost_objective",
+    "labels_of_scores",
     "lightgbm_metric",
     "lightgbm_objective",
+    "probabilities_of_scores",
     "xgboost_metric",
     "xgboost_objective",
 ]
@@ -52,12 +55,17 @@ class BoostingObjective:
     array([-0.12,  0.27,  0.  ])
     """
 
+    name = "BoostingObjective"
+
     def __init__(self, m: Rank, k: Rank = 1.0, *, warm_up: int = WARM_UP) -> None:
         if isinstance(warm_up, bool) or not isinstance(warm_up, int) or warm_up < 0:
             raise ValueError(f"warm_up must be a number of rounds from 0 on, got {warm_up!r}; try warm_up=10")
         self.range = RankedRange(m, k)
         self.warm_up = warm_up
         self.round = 0
+
+    def __repr__(self) -> str:
+        return f"{self.name}(m={self.range.m}, k={self.range.k}, warm_up={self.warm_up})"
 
     def derivatives(self, scores: Array, y: Array, sample_weight: Array | None = None) -> tuple[Array, Array]:
         """First and second derivatives of the sum of the kept losses by the scores, for one round.
@@ -122,6 +130,14 @@ class _OfData(BoostingObjective):
         return self.derivatives(scores, y, weight)
 
 
+class _OfXGBoost(_OfData):
+    name = "xgboost_objective"
+
+
+class _OfLightGBM(_OfData):
+    name = "lightgbm_objective"
+
+
 def _arguments(first: Any, second: Any, sample_weight: Any) -> tuple[Array, Array, Array | None]:
     if not hasattr(second, "get_label"):
         return np.asarray(second), np.asarray(first), sample_weight
@@ -142,8 +158,8 @@ def xgboost_objective(m: Rank, k: Rank = 1.0, *, warm_up: int = WARM_UP) -> Boos
     Returns
     -------
     callable
-        For `xgboost.train(params, data, obj=...)` or `XGBClassifier(objective=...)`. Predictions are raw scores: log
-        odds, or one score per class with `num_class` in the parameters.
+        For `xgboost.train(params, data, obj=...)`, whose predictions are then raw scores: log odds, or one score per
+        class with `num_class` in the parameters. `XGBClassifier(objective=...)` returns labels and probabilities.
 
     Examples
     --------
@@ -153,7 +169,7 @@ def xgboost_objective(m: Rank, k: Rank = 1.0, *, warm_up: int = WARM_UP) -> Boos
     >>> gradient.round(2)
     array([-0.12,  0.27,  0.  ])
     """
-    return _OfData(m, k, warm_up=warm_up)
+    return _OfXGBoost(m, k, warm_up=warm_up)
 
 
 def lightgbm_objective(m: Rank, k: Rank = 1.0, *, warm_up: int = WARM_UP) -> BoostingObjective:
@@ -169,9 +185,10 @@ def lightgbm_objective(m: Rank, k: Rank = 1.0, *, warm_up: int = WARM_UP) -> Boo
     Returns
     -------
     callable
-        For `lightgbm.train({"objective": ...}, data)` or `LGBMClassifier(objective=...)`. Predictions are raw scores:
-        log odds, or one score per class with `num_class` in the parameters. Bagging and GOSS stay as they are: ranks
-        are over all rows, and those that a round samples are boosted with their weights.
+        For `lightgbm.train({"objective": ...}, data)` or `LGBMClassifier(objective=...)`. Of both, `predict` and
+        `predict_proba` return raw scores: log odds, or one score per class with `num_class` in the parameters. See
+        `labels_of_scores` and `probabilities_of_scores`. Bagging and GOSS stay as they are: ranks are over all rows,
+        and those that a round samples are boosted with their weights.
 
     Examples
     --------
@@ -181,7 +198,7 @@ def lightgbm_objective(m: Rank, k: Rank = 1.0, *, warm_up: int = WARM_UP) -> Boo
     >>> gradient.round(2)
     array([-0.12,  0.27,  0.  ])
     """
-    return _OfData(m, k, warm_up=warm_up)
+    return _OfLightGBM(m, k, warm_up=warm_up)
 
 
 def catboost_objective(m: Rank, k: Rank = 1.0, *, n_rows: int, warm_up: int = WARM_UP) -> BoostingObjective:
@@ -222,10 +239,15 @@ def catboost_objective(m: Rank, k: Rank = 1.0, *, n_rows: int, warm_up: int = WA
 class _OfCatBoost(BoostingObjective):
     """Derivatives of what is to be made large, so that both have the other sign, for one block of rows at a time."""
 
+    name = "catboost_objective"
+
     def __init__(self, m: Rank, k: Rank, *, n_rows: int, warm_up: int) -> None:
         super().__init__(m, k, warm_up=warm_up)
         self.n_rows = n_rows
         self._forget()
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()[:-1]}, n_rows={self.n_rows})"
 
     def _forget(self) -> None:
         self.passes, self.cuts = 0, (-np.inf, np.inf)
@@ -312,3 +334,115 @@ def lightgbm_metric(m: Rank, k: Rank = 1.0) -> Any:
         return "ranked_range", objective.value(*_arguments(first, second, sample_weight)), False
 
     return metric
+
+
+def catboost_metric(m: Rank, k: Rank = 1.0) -> Any:
+    """The mean of the log losses ranked m+1 to k, for `CatBoostClassifier(eval_metric=...)`.
+
+    Parameters
+    ----------
+    m, k : int or float
+        Ranks to drop and the last rank to keep, as counts or fractions.
+
+    Returns
+    -------
+    object
+        Smaller is better. CatBoost evaluates all rows of a data set in one call, so that these are the ranks of all;
+        for two classes or more, with an objective of its own too.
+
+    Examples
+    --------
+    >>> from rankrange.boosting import catboost_metric
+    >>> metric = catboost_metric(1)
+    >>> total, weight = metric.evaluate([[2.0, -1.0, 3.0]], [1, 0, 0], None)
+    >>> round(metric.get_final_error(total, weight), 2)
+    0.22
+    """
+    return RankedRangeMetric(BoostingObjective(m, k))
+
+
+class RankedRangeMetric:
+    """The three methods that CatBoost calls."""
+
+    def __init__(self, objective: BoostingObjective) -> None:
+        self.objective = objective
+
+    def __repr__(self) -> str:
+        return f"catboost_metric(m={self.objective.range.m}, k={self.objective.range.k})"
+
+    def is_max_optimal(self) -> bool:
+        return False
+
+    def evaluate(self, approxes: Any, target: Any, weight: Any) -> tuple[float, float]:
+        scores = np.asarray(approxes[0]) if len(approxes) == 1 else np.stack(approxes, axis=1)
+        mass = None if weight is None or not len(weight) else np.asarray(weight, dtype=float)
+        return self.objective.value(scores, np.asarray(target), mass), 1.0
+
+    def get_final_error(self, error: float, weight: float) -> float:
+        return error / weight
+
+
+# ---- from scores to predictions --------------------------------------------------------------------------------------
+
+
+def probabilities_of_scores(scores: Any) -> Array:
+    """Probabilities of the classes from raw scores, which LightGBM returns for an objective of one's own.
+
+    Parameters
+    ----------
+    scores : array_like of shape (n,) or (n, classes)
+        Log odds of the second class, or one score per class: `model.predict(X, raw_score=True)`.
+
+    Returns
+    -------
+    ndarray of shape (n, classes)
+        Rows sum to 1. The rows that were not boosted did not pull them towards the middle: they are more extreme than
+        those of a plain fit.
+
+    Examples
+    --------
+    >>> from rankrange.boosting import probabilities_of_scores
+    >>> probabilities_of_scores([0.0, 2.0]).round(2)
+    array([[0.5 , 0.5 ],
+           [0.12, 0.88]])
+    """
+    scores = _checked_scores(scores)
+    return softmax(scores, axis=1) if scores.ndim == 2 else np.stack([expit(-scores), expit(scores)], axis=1)
+
+
+def labels_of_scores(scores: Any, classes: Any = None) -> Array:
+    """The most probable class of each row from raw scores, which LightGBM returns for an objective of one's own.
+
+    Parameters
+    ----------
+    scores : array_like of shape (n,) or (n, classes)
+        Log odds of the second class, or one score per class: `model.predict(X, raw_score=True)`.
+    classes : array_like, optional
+        The classes in order, `model.classes_`; by default 0, 1, ...
+
+    Returns
+    -------
+    ndarray of shape (n,)
+        Of log odds of exactly 0 the first class, as of equal scores.
+
+    Examples
+    --------
+    >>> from rankrange.boosting import labels_of_scores
+    >>> labels_of_scores([-0.3, 2.0], ["no", "yes"]).tolist()
+    ['no', 'yes']
+    """
+    scores = _checked_scores(scores)
+    codes = scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
+    if classes is None:
+        return codes
+    n_classes = scores.shape[1] if scores.ndim == 2 else 2
+    if len(classes) != n_classes:
+        raise ValueError(f"scores of shape {scores.shape} are of {n_classes} classes, got {len(classes)} names")
+    return np.asarray(classes)[codes]
+
+
+def _checked_scores(scores: Any) -> Array:
+    array = np.asarray(scores, dtype=float)
+    if array.ndim not in (1, 2) or not np.isfinite(array).all():
+        raise ValueError(f"scores must be finite and of shape (n,) or (n, classes), got shape {array.shape}")
+    return array
