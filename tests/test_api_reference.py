@@ -23,6 +23,7 @@ MODULES = [
     "rankrange.label_noise",
     "rankrange.metrics",
     "rankrange.noise",
+    "rankrange.onnx",
     "rankrange.plots",
     "rankrange.regression",
     "rankrange.risk",

@@ -28,6 +28,7 @@ ORDER = (
     "inference",
     "estimators",
     "regression",
+    "onnx",
     "pages",
     "issues",
     "shards",

@@ -362,7 +362,7 @@ def catboost_metric(m: Rank, k: Rank = 1.0) -> Any:
 
 
 class RankedRangeMetric:
-    """The three methods that CatBoost calls."""
+    """The three methods that CatBoost calls; it shows the name of the class."""
 
     def __init__(self, objective: BoostingObjective) -> None:
         self.objective = objective
@@ -371,14 +371,17 @@ class RankedRangeMetric:
         return f"catboost_metric(m={self.objective.range.m}, k={self.objective.range.k})"
 
     def is_max_optimal(self) -> bool:
+        """Smaller is better."""
         return False
 
     def evaluate(self, approxes: Any, target: Any, weight: Any) -> tuple[float, float]:
+        """The mean of the kept losses, and 1 as its weight."""
         scores = np.asarray(approxes[0]) if len(approxes) == 1 else np.stack(approxes, axis=1)
         mass = None if weight is None or not len(weight) else np.asarray(weight, dtype=float)
         return self.objective.value(scores, np.asarray(target), mass), 1.0
 
     def get_final_error(self, error: float, weight: float) -> float:
+        """The error itself."""
         return error / weight
 
 

@@ -33,11 +33,11 @@ _SLICES = 250
 _MOST_ROWS = 10_000
 WIDTH = 1.96
 # Probabilities below this are not distinguished; and how far from 1 a temperature is at first thought to be.
-_LEAST, _LOG_TEMPERATURE = 1e-4, 0.5
+LEAST, _LOG_TEMPERATURE = 1e-4, 0.5
 # Parameters that differ by less are one point.
 _ONE_POINT = 1e-3
 # By how much the class that a decision names stays in front of one that is as likely.
-_IN_FRONT = 1e-9
+IN_FRONT = 1e-9
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def temperature(P: Array, codes: Array, transition: Array, mass: Array) -> float
 
 def tempered(P: Array, heat: float) -> Array:
     """Probabilities (n, classes) raised to 1 / heat: nearer to even ones where that is above 1."""
-    return _softmax(np.log(np.clip(P, _LEAST, 1.0)) / heat)
+    return _softmax(np.log(np.clip(P, LEAST, 1.0)) / heat)
 
 
 def probabilities_of(scores: Array) -> Array:
@@ -174,8 +174,8 @@ def joined(robust: Array, ordinary: Array, share: float) -> Array:
     before = P[rows, first][:, None] <= P
     mean = (P * before).sum(axis=1) / before.sum(axis=1)
     P = np.where(before, mean[:, None], P)
-    P[rows, first] += _IN_FRONT
-    return np.asarray(P / (1.0 + _IN_FRONT))
+    P[rows, first] += IN_FRONT
+    return np.asarray(P / (1.0 + IN_FRONT))
 
 
 def normed(Z: Array) -> tuple[Array, float]:

@@ -1,0 +1,138 @@
+"""Models as ONNX graphs predict what they predict themselves, by onnxruntime."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
+from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier, RandomForestRegressor
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+
+from rankrange import (
+    AoRRClassifier,
+    AoRRRegressor,
+    RankedRangeClassifier,
+    RankedRangeRegressor,
+    TKMLClassifier,
+    noise,
+)
+from rankrange.onnx import register_converters, to_onnx
+
+# What skl2onnx and onnx warn of inside is not ours to fix.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def run(graph, X):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    session = onnxruntime.InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, {"X": X})
+
+
+def flowers(n_classes=3, names=False):
+    X, y = load_iris(return_X_y=True)
+    X, y = X[y >= 3 - n_classes].astype(np.float32), y[y >= 3 - n_classes]
+    y = noise.symmetric(y, 0.1, 0)
+    return X, np.array(["a", "b", "c"])[y] if names else y
+
+
+def assert_same(model, X, tolerance=1e-5):
+    pytest.importorskip("skl2onnx")
+    label, *more = run(to_onnx(model, X), X)
+    assert label.tolist() == model.predict(X).tolist()
+    assert bool(more) == hasattr(model, "predict_proba")
+    for P in more:
+        assert pytest.approx(model.predict_proba(X), abs=tolerance) == P
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("settings", [{"m": 5}, {"m": "auto"}, {"m": 5, "loss": "hinge"}, {"m": 0, "C": 0.1}])
+def test_linear_classifiers(n_classes, settings):
+    X, y = flowers(n_classes, names=n_classes == 2)
+    assert_same(AoRRClassifier(**settings, n_starts=1, random_state=0).fit(X, y), X)
+
+
+def test_probabilities_that_are_joined_with_those_of_all_rows():
+    """The classifier's own mixture, for every share, whichever it had chosen."""
+    X, y = load_iris(return_X_y=True)
+    X = X.astype(np.float32)
+    model = AoRRClassifier("auto", n_starts=1, random_state=0).fit(X, noise.symmetric(y, 0.2, 1))
+    assert model.m_ > 0
+    for model.ordinary_share_ in (0.0, 0.3, 0.9):
+        assert_same(model, X)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_linear_regressors(dtype):
+    X, y = load_diabetes(return_X_y=True)
+    model = AoRRRegressor(m=20, n_starts=1).fit(X.astype(dtype), y)
+    pytest.importorskip("skl2onnx")
+    found = run(to_onnx(model, X.astype(dtype)), X.astype(dtype))[0]
+    assert found.ravel() == pytest.approx(model.predict(X), rel=1e-4 if dtype == np.float32 else 1e-10)
+
+
+BASES = {
+    "logistic": LogisticRegression(max_iter=1_000),
+    "scaled": make_pipeline(StandardScaler(), LogisticRegression()),
+    "forest": RandomForestClassifier(5, max_depth=3, random_state=0),
+    "boosting": GradientBoostingClassifier(n_estimators=3, random_state=0),
+    "bayes": GaussianNB(),
+    "robust": AoRRClassifier(m=2, n_starts=0),
+}
+
+
+@pytest.mark.parametrize("refit", ["ensemble", "single"])
+@pytest.mark.parametrize("name", BASES)
+def test_ensembles_around_models(name, refit):
+    X, y = flowers(names=name == "forest")
+    assert_same(RankedRangeClassifier(BASES[name], refit=refit, n_repeats=1, random_state=0).fit(X, y), X, 1e-4)
+
+
+def test_a_member_that_lacks_a_class_and_a_temperature():
+    X, y = flowers()
+    model = RankedRangeClassifier(GaussianNB(), n_repeats=1, random_state=0).fit(X, y)
+    model.estimators_[0] = GaussianNB().fit(X[y != 1], y[y != 1])
+    model.temperature_ = 1.7
+    assert_same(model, X, 1e-4)
+
+
+def test_regressors_around_models():
+    X, y = load_diabetes(return_X_y=True)
+    X = X[:150].astype(np.float32)
+    for base in (LinearRegression(), RandomForestRegressor(4, max_depth=3, random_state=0)):
+        model = RankedRangeRegressor(base, n_repeats=1, random_state=0).fit(X, y[:150])
+        pytest.importorskip("skl2onnx")
+        assert run(to_onnx(model, X), X)[0].ravel() == pytest.approx(model.predict(X), rel=1e-4)
+
+
+def test_pipelines_also_by_skl2onnx_itself():
+    skl2onnx = pytest.importorskip("skl2onnx")
+    X, y = load_breast_cancer(return_X_y=True)
+    X = X[:200, :4].astype(np.float32)
+    model = make_pipeline(StandardScaler(), AoRRClassifier(m=10, n_starts=0)).fit(X, y[:200])
+    assert_same(model, X)
+    register_converters()
+    assert run(skl2onnx.to_onnx(model, X[:1]), X)[0].tolist() == model.predict(X).tolist()
+
+
+class Unknown(GaussianNB):
+    """A model that skl2onnx has no converter for."""
+
+
+def test_what_cannot_be_converted_is_said():
+    X, y = flowers()
+    with pytest.raises(ValueError, match="got TKMLClassifier"):
+        to_onnx(TKMLClassifier(), X)
+    with pytest.raises(ValueError, match="predict_proba, got LinearSVC"):
+        to_onnx(RankedRangeClassifier(LinearSVC(), n_repeats=1, random_state=0).fit(X, y), X)
+    with pytest.raises(ValueError, match="float32 or float64, got int64"):
+        to_onnx(AoRRClassifier(m=1, n_starts=0).fit(X, y), X.astype(np.int64))
+    with pytest.raises(NotFittedError):
+        to_onnx(AoRRClassifier(m=1), X)
+    pytest.importorskip("skl2onnx")
+    with pytest.raises(ValueError, match=r"inside RankedRangeClassifier\(Unknown\)"):
+        to_onnx(RankedRangeClassifier(Unknown(), n_repeats=1, random_state=0).fit(X, y), X)
+    with pytest.raises(ValueError, match="whole numbers or texts"):
+        to_onnx(AoRRClassifier(m=1, n_starts=0).fit(X, y.astype(float)), X)
