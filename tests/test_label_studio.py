@@ -2,6 +2,8 @@
 
 import copy
 import json
+from unittest.mock import MagicMock
+from uuid import UUID
 from xml.etree import ElementTree
 
 import numpy as np
@@ -18,6 +20,7 @@ for package in ("jinja2", "rich"):
 
 from rankrange.audit import audit_file, audit_table, read_reviews  # noqa: E402
 
+ABOUT = {"row": "1", "given": "a", "contents": "r1", "table": "t", "target": ["y"], "p_wrong": 0.7, "separator": ""}
 YES, NO = "=yes()", '<b>no</b> & "quoted"'
 # The import format as Label Studio's documentation describes it: data, predictions with results of named controls.
 RESULT = {
@@ -197,7 +200,7 @@ def test_a_table_goes_to_label_studio_and_comes_back_fixed(audited, tmp_path, ca
     reviews = read_reviews([export])
     assert [made.choice for made in reviews["anna@example.org"].made] == ["relabel", "keep", "drop", "unsure"]
     assert cli.main(["apply", str(path), str(export), "--out", str(tmp_path / "fixed.csv")]) == 0
-    assert "1 rows relabelled, 1 dropped, 1 kept" in capsys.readouterr().out
+    assert "1 row relabelled, 1 dropped, 1 kept" in capsys.readouterr().out
     before, after = path.read_text().splitlines(), (tmp_path / "fixed.csv").read_text().splitlines()
     first, dropped = (audit.suspects(4)[i].row for i in (0, 2))
     assert len(after) == len(before) - 1
@@ -223,7 +226,7 @@ def test_the_majority_of_annotators_counts_and_disagreement_is_listed(audited, t
     assert cli.main(["apply", str(path), str(export), "--out", str(out), "--conflicts", str(conflicts)]) == 0
     said = capsys.readouterr().out
     assert "differ on 2 rows; 1 of them" in said
-    assert "1 rows relabelled, 0 dropped, 1 kept as they are, 1 left because of doubt" in said
+    assert "1 row relabelled, 0 dropped, 1 kept as it is, 1 left because of doubt" in said
     assert [made.row for made in read_reviews([conflicts])["conflicts"].made] == [
         str(suspect.row) for suspect in audit.suspects(2)
     ]
@@ -413,7 +416,7 @@ def test_a_table_goes_to_argilla_and_comes_back(audited, tmp_path, capsys):
     export = write(tmp_path / "records.json", records)
     assert [made.choice for made in read_reviews([export])["u-1"].made] == ["relabel", "keep", "drop", "unsure"]
     assert cli.main(["apply", str(path), str(export), "--out", str(tmp_path / "fixed.csv")]) == 0
-    assert "1 rows relabelled, 1 dropped" in capsys.readouterr().out
+    assert "1 row relabelled, 1 dropped" in capsys.readouterr().out
 
 
 def test_hostile_records_are_clear_errors(audited, tmp_path):
@@ -432,8 +435,136 @@ def test_hostile_records_are_clear_errors(audited, tmp_path):
 def test_settings_name_every_label_and_field(audited):
     _, audit = audited
     settings = argilla.argilla_settings(audit.target.names, "classes")
-    assert settings["questions"][0]["labels"] == [*audit.target.names, "drop this row"]
+    options = [option["value"] for option in settings["questions"][0]["settings"]["options"]]
+    assert options == [*audit.target.names, "drop this row"]
     assert {field["name"] for field in settings["fields"]} == set(audit.to_argilla(1)[0]["fields"])
+
+
+@pytest.mark.filterwarnings("ignore")  # argilla's and its models' own
+@pytest.mark.parametrize("task", ["classes", "labels", "numbers"])
+def test_argilla_itself_reads_the_settings_and_the_records(audited, tmp_path, monkeypatch, task):
+    rg = pytest.importorskip("argilla")
+    monkeypatch.setattr(rg.Argilla, "_default_client", MagicMock())  # no server is asked
+    _, audit = audited
+    settings = rg.Settings.from_json(
+        write(tmp_path / "records.settings.json", argilla.argilla_settings(audit.target.names, task))
+    )
+    settings.validate()
+    kinds = {"classes": rg.LabelQuestion, "labels": rg.MultiLabelQuestion, "numbers": rg.TextQuestion}
+    (question,) = settings.questions
+    assert type(question) is kinds[task]
+    assert question.name == "label"
+    if task != "numbers":
+        assert question.labels[:2] == audit.target.names
+    assert [field.name for field in settings.fields] == ["row", "given", "why"]
+    assert settings.serialize()["allow_extra_metadata"]
+    made = audit.to_argilla(3)
+    read = [rg.Record.from_dict(record).to_dict() for record in made]
+    for ours, theirs in zip(made, read, strict=True):
+        assert {name: theirs[name] for name in ("id", "fields", "metadata", "vectors")} == {
+            name: ours[name] for name in ("id", "fields", "metadata", "vectors")
+        }
+        assert theirs["suggestions"]["label"]["value"] == ours["suggestions"]["label"]["value"]
+    answered = rg.Record.from_dict(made[0] | {"responses": {"label": [{"value": YES, "user_id": str(UUID(int=7))}]}})
+    answers = argilla.answers_of(json.loads(json.dumps([answered.to_dict()])), "export.json")
+    assert (answers[0].labels, answers[0].reviewer) == ([YES], str(UUID(int=7)))
+
+
+@pytest.mark.filterwarnings("ignore")  # those of the kit and of what it imports
+def test_label_studio_itself_accepts_configurations_and_predictions(audited):
+    interface = pytest.importorskip("label_studio_sdk.label_interface").LabelInterface
+    _, audit = audited
+    several = [Question({**ABOUT, "task": "labels"}, {"x": "1"}, ["b", "c"], 0.3)]
+    value = [Question({**ABOUT, "task": "numbers"}, {"x": "1"}, ["2.5"], 0.3)]
+    for made in (
+        audit.to_label_studio(3),
+        label_studio.label_studio_tasks(several, ["a", "b", "c"], "labels"),
+        label_studio.label_studio_tasks(value, [], "numbers"),
+    ):
+        checked = interface(made.config)
+        checked.validate()
+        for task in made.tasks:
+            assert checked.validate_prediction(task["predictions"][0], return_errors=True) == []
+            annotation = {"result": task["predictions"][0]["result"], "was_cancelled": False, "completed_by": 1}
+            assert checked.validate_annotation(annotation)
+            assert {tag.value_name for tag in checked.objects} <= set(task["data"])
+
+
+def both(task, label):
+    """An annotation with a label and "drop"."""
+    results = [("label", label), ("row", "drop this row")]
+    return [
+        {"from_name": name, "to_name": "cells", "type": "choices", "value": {"choices": [value]}}
+        for name, value in results
+    ]
+
+
+def test_a_label_and_drop_together_are_a_drop_only_if_the_label_was_filled_in(audited, tmp_path):
+    _, audit = audited
+    (task,) = annotated(audit.to_label_studio(1).tasks, lambda task: [(1, "drop")])
+    suggested = task["predictions"][0]["result"][0]["value"]["choices"][0]
+    task["annotations"][0]["result"] = both(task, suggested)
+    (answer,) = label_studio.read_label_studio(write(tmp_path / "a.json", [task]))
+    assert answer.drop
+    assert answer.labels is None
+    task["annotations"][0]["result"] = both(task, YES if suggested == NO else NO)
+    with pytest.raises(UserError, match="got both from 1 for row"):
+        label_studio.read_label_studio(write(tmp_path / "b.json", [task]))
+
+
+def test_labels_and_drop_together_in_argilla(tmp_path):
+    question = Question({**ABOUT, "task": "labels"}, {"x": "1"}, ["b", "c"], 0.3)
+    (record,) = argilla.argilla_records([question], "labels")
+    for labels in (["b", "c"], ["a"]):
+        record["responses"] = {"label": [{"value": [*labels, "drop this row"], "user_id": "u"}]}
+        path = write(tmp_path / "records.json", [record])
+        if labels == ["a"]:
+            with pytest.raises(UserError, match="got both from u"):
+                argilla.read_argilla(path)
+        else:
+            assert argilla.read_argilla(path)[0].drop
+
+
+def test_answers_to_other_questions_alone_are_named(audited, tmp_path):
+    _, audit = audited
+    tasks = annotated(audit.to_label_studio(2).tasks, lambda task: [(1, other(task))])
+    for task in tasks:
+        task["annotations"][0]["result"][0]["from_name"] = "sentiment"
+    with pytest.raises(UserError, match="question 'label', got answers to sentiment alone"):
+        label_studio.read_label_studio(write(tmp_path / "a.json", tasks))
+    tasks[0]["annotations"][0]["result"][0]["from_name"] = "label"
+    assert len(label_studio.read_label_studio(write(tmp_path / "b.json", tasks))) == 2
+    record = audit.to_argilla(1)[0] | {"responses": {"quality": [{"value": "good", "user_id": "u"}]}}
+    with pytest.raises(UserError, match="got answers to quality alone"):
+        argilla.read_argilla(write(tmp_path / "c.json", [record]))
+
+
+def test_rows_are_named_as_in_the_table(audited, tmp_path, capsys):
+    """A task, a record, the list of suspects and decisions name a row by the same number; so does the file's line."""
+    path, audit = audited
+    lines = path.read_text().splitlines()
+    for task, record, suspect in zip(
+        audit.to_label_studio(5).tasks, audit.to_argilla(5), audit.suspects(5), strict=True
+    ):
+        about = task["data"]["rankrange"]
+        assert task["data"]["title"].startswith(f"Row {suspect.row}: ")
+        assert about["row"] == str(suspect.row) == json.loads(record["metadata"]["rankrange"])["row"]
+        assert lines[suspect.row].split(",")[2] == task["data"]["cells"]["note"]  # line 0 is the header
+
+
+def test_lists_say_how_many_of_their_rows_are_suspects(audited, tmp_path, capsys):
+    path, audit = audited
+    out, tasks = tmp_path / "rows.csv", tmp_path / "tasks.json"
+    words = ["audit", str(path), "--target", "label", "--models", "linear", "--json", "--quiet", "--out", str(out)]
+    assert cli.main([*words, "--export", f"label-studio={tasks}"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    listed = found["n_listed"]
+    assert listed == len(json.loads(tasks.read_text())) == len(out.read_text().splitlines()) - 1
+    assert found["n_suspects"] <= listed
+    said = audit.listed_in_words()
+    assert said.startswith(f"{audit.n_suspects} suspect")
+    more = audit.n_listed - audit.n_suspects
+    assert (f"the {more} row" in said) == bool(more)
 
 
 def test_an_audit_learns_from_an_export(audited, tmp_path, capsys):

@@ -73,11 +73,39 @@ def test_the_command_merges_files_and_lists_conflicts(tmp_path, capsys):
     assert cli.main(words) == 0
     said = capsys.readouterr().out
     assert "Cohen's kappa" in said
-    assert "1 rows relabelled" in said
+    assert "1 row relabelled" in said
     (again,) = read_decisions(conflicts).made
     assert (again.row, again.choice) == (str(second), "unsure")
     assert "relabel to" in conflicts.read_text()
     assert cli.main(["apply", str(table), "--out", str(out)]) == 2
+    # The list of conflicts, filled in, is the arbiter's file.
+    filled = tmp_path / "filled.csv"
+    filled.write_text(conflicts.read_text().replace(",unsure,", ",drop,"))
+    assert cli.main(["apply", str(table), "--decisions", *files, "--arbiter", str(filled), "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "The arbiter decided 1 row." in said
+    assert "1 row relabelled, 1 dropped" in said
+    assert len(out.read_text().splitlines()) == 150
+
+
+def test_an_arbiter_overrules_the_majority_unless_unsure():
+    reviews = {"a": review(["keep", "keep", "keep", None]), "b": review(["keep", "keep", "drop", None])}
+    merged = merge_decisions(reviews, arbiter=review(["drop", "unsure", "relabel", "drop"]))
+    assert [made.choice for made in merged.decisions.made] == ["drop", "keep", "relabel", "drop"]
+    assert merged.arbitrated == 3
+    (found,) = merged.disagreements
+    assert found.settled
+    assert found.votes["the arbiter"] == "relabel to a"
+    assert not merged.conflicts
+    with pytest.raises(UserError, match="another one from the arbiter"):
+        merge_decisions(reviews, arbiter=review(["keep"], table="u"))
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_sentences_count_one_row_and_many(n):
+    several = {"a": review(["keep"] * n), "b": review(["drop"] * n)}
+    said = " ".join(merge_decisions(several).in_words()) + recalibrate([0.5] * n, [True] * n).in_words()
+    assert ("1 rows" in said, "2 row " in said, "1 row" in said) == (False, False, n == 1)
 
 
 # ---- the guarantee ---------------------------------------------------------------------------------------------------

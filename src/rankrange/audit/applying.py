@@ -17,7 +17,7 @@ import numpy as np
 from ..core.arrays import Array
 from ..errors import UserError
 from ..issues.out_of_fold import index_of
-from ..pages.text import csv_safe, visible
+from ..pages.text import counted, csv_safe, visible
 from ..tables.columns import find_column
 from ..tables.encode import as_table
 from ..tables.read import Held, Source
@@ -52,8 +52,10 @@ class Changes:
         relabelled, dropped, kept, unsure = (
             self.counts.get(choice, 0) for choice in ("relabel", "drop", "keep", "unsure")
         )
-        stay = f"{kept:,} kept as they are" + (f", {unsure:,} left because of doubt" if unsure else "")
-        return f"{relabelled:,} rows relabelled, {dropped:,} dropped, {stay}"
+        stay = f"{kept:,} kept as {'it is' if kept == 1 else 'they are'}" + (
+            f", {unsure:,} left because of doubt" if unsure else ""
+        )
+        return f"{counted(relabelled, 'row')} relabelled, {dropped:,} dropped, {stay}"
 
 
 def apply_decisions(table: Any, decisions: Decisions, *, new_labels: bool = False) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..errors import UserError
-from ..pages.text import csv_safe, visible
+from ..pages.text import counted, csv_safe, visible
 from ..tables.formats import batches
 from ..tables.read import Source, rows_as_text
 from ..tables.write import Writer, csv_lines, packed
@@ -191,11 +191,15 @@ def clean_in_words(audit: Audit, relabel: bool, clean_if: float = CLEAN_IF) -> s
     """What the cleaned table is: how many rows were given another label, how many are gone, and how many could be."""
     relabelled, dropped = (int(mask.sum()) for mask in _relabelled_and_dropped(audit, relabel, clean_if))
     limit = f"wrong with {clean_if:.0%} or more"
-    said = f"the table without the {dropped:,} rows that are {limit}" if dropped else f"the table: no row is {limit}"
+    said = f"the table without {_that_are(dropped, limit)}" if dropped else f"the table: no row is {limit}"
     if relabel:
-        said = f"the table with {relabelled:,} rows relabelled and {dropped:,} dropped that are {limit}"
+        said = f"the table with {counted(relabelled, 'row')} relabelled and {dropped:,} dropped that are {limit}"
     left = audit.n_likely - relabelled - dropped
-    return f"{said}; {left:,} likely wrong ones stay" if left > 0 else said
+    return f"{said}; {counted(left, 'likely wrong one')} {'stays' if left == 1 else 'stay'}" if left > 0 else said
+
+
+def _that_are(n: int, limit: str) -> str:
+    return f"the row that is {limit}" if n == 1 else f"the {n:,} rows that are {limit}"
 
 
 def _clean_csv(audit: Audit, source: Source, file: BinaryIO, gone: Array, labels: dict[int, str]) -> None:

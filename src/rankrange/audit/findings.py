@@ -14,7 +14,7 @@ from ..issues.argilla import argilla_records
 from ..issues.label_studio import LabelStudioTasks, label_studio_tasks
 from ..issues.suspects import WIDE
 from ..label_noise import LIKELY, POSSIBLE
-from ..pages.text import share_of
+from ..pages.text import counted, share_of
 from ..tables.encode import ColumnReport
 from ..tables.write import write_whole
 from .by_group import GroupRow
@@ -165,6 +165,15 @@ class Audit:
     def n_listed(self) -> int:
         """How many rows are listed: the suspects, and at least the first rows of the ranking."""
         return len(self.result.order)
+
+    def listed_in_words(self) -> str:
+        """What the list of rows is: the suspects, and the rows that are most worth a look after them."""
+        more = self.n_listed - self.n_suspects
+        if not more:
+            return counted(self.n_suspects, "suspect")
+        if not self.n_suspects:
+            return f"no suspects, but the {counted(more, 'row')} most worth a look"
+        return f"{counted(self.n_suspects, 'suspect')} and the {counted(more, 'row')} most worth a look after them"
 
     @property
     def n_likely(self) -> int:
@@ -417,6 +426,7 @@ class Audit:
             "groups": [vars(group) for group in j.groups],
             "by_group": [vars(group) for group in self.by_group],
             "n_suspects": self.n_suspects,
+            "n_listed": self.n_listed,
             "n_likely_wrong": self.n_likely,
             "suspects": [{**s._asdict(), "row": plain_name(s.row)} for s in self.suspects(limit)],
             "row_problems": {

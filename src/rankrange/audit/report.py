@@ -119,7 +119,7 @@ def _seen(audit: Audit) -> dict[str, Any]:
     wrong = audit.result.wrong
     seen = float(wrong[audit.result.order[:stop]].sum() / max(float(wrong.sum()), 1e-12))
     says = f"After {stop:,} rows you have seen {seen:.0%} of the {_about(float(wrong.sum()))} errors that are expected"
-    rest = f"; after all {last:,} suspects, {shares[-1]:.0%}." if stop < last else "."
+    rest = f"; after all {last:,} listed, {shares[-1]:.0%}." if stop < last else "."
     return {**rising(rows, shares), "says": says + rest}
 
 
@@ -133,7 +133,7 @@ def _mapped(audit: Audit) -> dict[str, Any]:
     crosses, dots = sum(rank > 0 for rank in points["rank"]), sum(rank == 0 for rank in points["rank"])
     n_others = len(audit.result.wrong) - audit.n_listed
     some = [f"{dots:,} of {n_others:,} rows"] if dots < n_others else []
-    some += [f"the first {crosses:,} of {audit.n_listed:,} suspects"] if crosses < audit.n_listed else []
+    some += [f"the first {crosses:,} of {audit.n_listed:,} listed"] if crosses < audit.n_listed else []
     return {
         **scatter(points, len(audit.evidence.labels)),
         "left_out": "drawn are " + " and ".join(some) if some else "",

@@ -1,7 +1,7 @@
 """Several reviewers: their decisions as one, how far they agree, and the rows on which they do not.
 
 The majority of those who decided counts; "unsure" is an abstention. A tie settles nothing: its row is a conflict, keeps
-its target, and is listed for another look.
+its target, and is listed for another look. An arbiter overrules the majority.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from ..errors import UserError
 from ..issues.questions import majority
-from ..pages.text import csv_safe, visible
+from ..pages.text import counted, csv_safe, visible
 from .decisions import COLUMNS, Decision, Decisions
 
 
@@ -32,7 +32,7 @@ class Disagreement(NamedTuple):
     votes : dict of str
         What each reviewer decided, in words.
     settled : bool
-        Whether there is a majority.
+        Whether there is a majority, or an arbiter decided.
 
     Examples
     --------
@@ -54,12 +54,14 @@ class Merged:
     Parameters
     ----------
     decisions : Decisions
-        What the majority decided; rows with a tie are "unsure".
+        What the majority or the arbiter decided; rows with a tie are "unsure".
     kappa : dict
         Cohen's kappa of each pair of reviewers and the number of rows that both decided; NaN if chance alone explains
         every agreement (both always decided the same).
     disagreements : list of Disagreement
         The rows about which reviewers differ.
+    arbitrated : int
+        How many rows the arbiter decided.
 
     Examples
     --------
@@ -72,10 +74,11 @@ class Merged:
     decisions: Decisions
     kappa: dict[tuple[str, str], tuple[float, int]] = field(default_factory=dict)
     disagreements: list[Disagreement] = field(default_factory=list)
+    arbitrated: int = 0
 
     @property
     def conflicts(self) -> list[Disagreement]:
-        """The disagreements without a majority."""
+        """The disagreements that neither a majority nor the arbiter settled."""
         return [found for found in self.disagreements if not found.settled]
 
     def in_words(self) -> list[str]:
@@ -83,11 +86,18 @@ class Merged:
         said = []
         for (one, other), (kappa, n) in self.kappa.items():
             value = "not defined, both decided always the same" if np.isnan(kappa) else f"{kappa:.2f}"
-            said.append(f"Agreement of {one} and {other} on {n:,} rows: Cohen's kappa {value}.")
+            said.append(f"Agreement of {one} and {other} on {counted(n, 'row')}: Cohen's kappa {value}.")
         if self.disagreements:
-            n, open_ones = len(self.disagreements), len(self.conflicts)
-            said.append(f"Reviewers differ on {n:,} rows; {open_ones:,} of them have no majority and stay as they are.")
+            said.append(f"Reviewers differ on {counted(len(self.disagreements), 'row')}; {self._open_in_words()}.")
+        if self.arbitrated:
+            said.append(f"The arbiter decided {counted(self.arbitrated, 'row')}.")
         return said
+
+    def _open_in_words(self) -> str:
+        n = len(self.conflicts)
+        if n == len(self.disagreements) == 1:
+            return "it has no majority and stays as it is"
+        return f"{n:,} of them {'has no majority and stays as it is' if n == 1 else 'have no majority and stay as they are'}"
 
     def conflicts_csv(self) -> bytes:
         """All disagreements as a list of decisions to be made again, with a column "votes" and who has the majority."""
@@ -103,13 +113,15 @@ class Merged:
         return text.getvalue().encode("utf-8", "replace")
 
 
-def merge_decisions(reviews: Mapping[str, Decisions]) -> Merged:
+def merge_decisions(reviews: Mapping[str, Decisions], *, arbiter: Decisions | None = None) -> Merged:
     """Make one list of the decisions of several reviewers.
 
     Parameters
     ----------
     reviews : mapping of str to Decisions
         By reviewer; all about the same table and target.
+    arbiter : Decisions, optional
+        Decisions that overrule those of the reviewers, except "unsure": `conflicts_csv` filled in, for example.
 
     Returns
     -------
@@ -136,7 +148,8 @@ def merge_decisions(reviews: Mapping[str, Decisions]) -> Merged:
     if not reviews:
         raise UserError("merging needs the decisions of at least one reviewer, got none; give a file")
     first = next(iter(reviews.values()))
-    for name, decisions in reviews.items():
+    last = {} if arbiter is None else {made.row: made for made in arbiter.made if made.choice != "unsure"}
+    for name, decisions in [*reviews.items(), *([("the arbiter", arbiter)] if arbiter is not None else [])]:
         if (decisions.table, decisions.target, decisions.task) != (first.table, first.target, first.task):
             raise UserError(
                 f"reviewers must have decided about the same table and target, got another one from "
@@ -147,24 +160,28 @@ def merge_decisions(reviews: Mapping[str, Decisions]) -> Merged:
         for made in decisions.made:
             by_row.setdefault(made.row, {})[name] = made
     merged, differing = [], []
-    for row, votes in by_row.items():
-        decision, different = _majority(row, votes)
+    for row in [*by_row, *(row for row in last if row not in by_row)]:
+        decision, different = _settled(row, by_row.get(row, {}), last.get(row))
         merged.append(decision)
         differing += [different] if different else []
     pairs = {pair: _kappa(by_row, *pair) for pair in combinations(reviews, 2)}
     kappa = {pair: found for pair, found in pairs.items() if found[1]}
-    return Merged(replace(first, made=merged), kappa, differing)
+    return Merged(replace(first, made=merged), kappa, differing, len(last))
 
 
-def _majority(row: str, votes: dict[str, Decision]) -> tuple[Decision, Disagreement | None]:
-    """What most of those who decided want; without a majority the row stays undecided."""
-    one = next(iter(votes.values()))
-    if any((made.given, made.contents) != (one.given, one.contents) for made in votes.values()):
+def _settled(row: str, votes: dict[str, Decision], last: Decision | None) -> tuple[Decision, Disagreement | None]:
+    """What the arbiter wants, or most of those who decided; otherwise the row stays undecided."""
+    looked = [*votes.values(), *([last] if last is not None else [])]
+    one = looked[0]
+    if any((made.given, made.contents) != (one.given, one.contents) for made in looked):
         raise UserError(f"reviewers must have seen the same row {visible(row, 40)}, got different cells; audit again")
     most, differ = majority((made.choice, made.new_label) for made in votes.values() if made.choice != "unsure")
+    words = {name: _in_words(made) for name, made in votes.items()}
+    if last is not None:
+        most = last.choice, last.new_label
+        words["the arbiter"] = _in_words(last)
     choice, label = most or ("unsure", "")
     decision = one._replace(choice=choice, new_label=label)
-    words = {name: _in_words(made) for name, made in votes.items()}
     return decision, Disagreement(row, words, most is not None) if differ else None
 
 

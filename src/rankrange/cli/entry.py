@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..errors import UserError, missing_package
-from ..pages.text import number, visible
+from ..pages.text import counted, number, visible
 
 if TYPE_CHECKING:
     from ..audit.findings import Audit
@@ -388,7 +388,7 @@ def _suspects(audit: Audit, top: int) -> Any:
     from rich.text import Text
 
     count = min(top, audit.n_listed)
-    title = f"\nThe {count} most suspect of {audit.n_listed:,} rows"
+    title = f"\nThe first {count:,} of {counted(audit.n_listed, 'row')}: {audit.listed_in_words()}"
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     from ..audit.target import row_said
 

@@ -23,6 +23,7 @@ examples:
   rankrange apply patients.csv decisions.csv --out fixed.csv
   rankrange apply patients.csv label-studio-export.json --out fixed.csv
   rankrange apply patients.csv --decisions anna.csv ben.csv --conflicts conflicts.csv --out fixed.csv
+  rankrange apply patients.csv --decisions anna.csv ben.csv --arbiter conflicts.csv --out fixed.csv   (after filling it in)
   rankrange audit fixed.csv --target diagnosis --decisions decisions.csv --report report.html
 
 exit codes: 0 done, 2 bad input, 130 interrupted. The output appears whole or not at all.
@@ -46,6 +47,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         help="the decisions of several reviewers: the majority counts, and rows without one stay as they are",
+    )
+    add_file(
+        parser,
+        "--arbiter",
+        metavar="FILE",
+        help="decisions that overrule the others, except 'unsure': the file of --conflicts, filled in",
     )
     add_file(parser, "--conflicts", metavar="CSV", help="the rows about which reviewers differ, to be decided again")
     add_file(
@@ -78,8 +85,10 @@ def run(arguments: argparse.Namespace) -> int:
     names = ["the decisions"] + [f"decisions {i}" for i in range(2, len(reviews) + 1)]
     outputs = {"--out": arguments.out, "--conflicts": arguments.conflicts}
     outputs = {option: path for option, path in outputs.items() if path is not None}
-    check_places(outputs, {"the file that is read": arguments.file, **dict(zip(names, reviews, strict=True))})
-    merged = merge_decisions(read_reviews(reviews))
+    read = {"the file that is read": arguments.file, **dict(zip(names, reviews, strict=True))}
+    check_places(outputs, read | ({} if arguments.arbiter is None else {"the arbiter's file": arguments.arbiter}))
+    arbiter = None if arguments.arbiter is None else merge_decisions(read_reviews([arguments.arbiter])).decisions
+    merged = merge_decisions(read_reviews(reviews), arbiter=arbiter)
     how = {"delimiter": arguments.delimiter, "encoding": arguments.encoding, "sheet": arguments.sheet}
     source = open_table(arguments.file, **how)
     changes = changes_of(merged.decisions, source, new_labels=arguments.new_labels)

@@ -261,13 +261,14 @@ def _up_front(source: Source, in_passes: bool) -> str:
 def _written(audit: Audit, outputs: dict[str, Path], how: dict[str, Any]) -> list[tuple[str, str]]:
     from ..audit.export import clean_in_words
 
+    listed = audit.listed_in_words()
     what = {
         "--report": "the report",
-        "--out": f"all {audit.n_listed:,} rows to look at" if audit.n_listed else "no suspects, only the header",
+        "--out": audit.listed_in_words() if audit.n_listed else "no suspects, only the header",
         "--clean": clean_in_words(audit, **how),
         "--model": "the model",
-        "--export label-studio": f"{audit.n_listed:,} tasks for Label Studio, its configuration beside them as .xml",
-        "--export argilla": f"{audit.n_listed:,} records for Argilla, its settings beside them",
+        "--export label-studio": f"{listed} as tasks for Label Studio, its configuration beside them as .xml",
+        "--export argilla": f"{listed} as records for Argilla, its settings beside them",
         "--problems": f"all {len(audit.row_problems):,} other problems" if audit.row_problems else "no other problems",
     }
     return [(what[option], str(path)) for option, path in outputs.items()]

@@ -13,7 +13,17 @@ from typing import Any
 
 from ..errors import UserError
 from ..pages.text import visible
-from .questions import NONE_OF_THEM, Answer, Question, about_of, need, read_json, shown_cell_text
+from .questions import (
+    NONE_OF_THEM,
+    Answer,
+    Question,
+    about_of,
+    check_questions,
+    drop_or_labels,
+    need,
+    read_json,
+    shown_cell_text,
+)
 
 _QUESTION, _KEY = "label", "rankrange"
 _DROP = "drop this row"
@@ -33,7 +43,11 @@ def _record(question: Question, task: str) -> dict[str, Any]:
     return {
         "id": f"{about['contents']}-{shown_cell_text(about['row'])}",
         "fields": {"row": shown, "given": visible(about["given"]), "why": visible(question.why)},
-        "metadata": {"p_wrong": about["p_wrong"], "contents": about["contents"], _KEY: json.dumps(about)},
+        "metadata": {
+            "p_wrong": about["p_wrong"],
+            "contents": about["contents"],
+            _KEY: json.dumps({**about, "suggested": list(question.suggested)}),
+        },
         "suggestions": {_QUESTION: suggestion} if value else {},
         "responses": {},
         "vectors": {},
@@ -75,12 +89,15 @@ def answers_of(records: list[Any], path: str) -> list[Answer]:
             raise UserError(
                 f"the metadata '{_KEY}' must be what rankrange wrote, got another text in {where}"
             ) from error
-        responses = need(record.get("responses") or {}, dict, "responses", where).get(_QUESTION) or []
+        given = need(record.get("responses") or {}, dict, "responses", where)
         answers += [
-            _answer(need(response, dict, "a response", where), about, where)
-            for response in need(responses, list, "the responses to a question", where)
+            drop_or_labels(_answer(need(response, dict, "a response", where), about, where))
+            for response in need(given.get(_QUESTION) or [], list, "the responses to a question", where)
             if response.get("status") != "draft"
         ]
+        others = tuple(str(name) for name, made in given.items() if name != _QUESTION and made)
+        answers += [Answer(about, "reviewer", others=others)] if others and not given.get(_QUESTION) else []
+    check_questions(answers, path)
     return answers
 
 
@@ -93,25 +110,35 @@ def _answer(response: dict[str, Any], about: dict[str, Any], where: str) -> Answ
         return Answer(about, reviewer, drop=True)
     if about["task"] == "labels":
         texts = [need(text, str, "a label", where) for text in need(value, list, "a multi-label response", where)]
-        return Answer(about, reviewer, [text for text in texts if text != NONE_OF_THEM])
+        labels = [text for text in texts if text not in (NONE_OF_THEM, _DROP)]
+        return Answer(about, reviewer, labels, _DROP in texts)
     return Answer(about, reviewer, [need(value, str, "a response", where)])
 
 
 def argilla_settings(names: Sequence[str], task: str) -> dict[str, Any]:
-    """What the data set in Argilla needs: its fields, its question with the labels, its metadata.
-
-    Each entry has the arguments of the class of Argilla that its key "type" names.
-    """
-    question: dict[str, Any] = {"type": "TextQuestion", "name": _QUESTION}
+    """The settings of the data set as `argilla.Settings.from_json` reads them: fields, the question, metadata."""
+    question: dict[str, Any] = {"type": "text", "use_markdown": False}
     if task != "numbers":
-        kind = "MultiLabelQuestion" if task == "labels" else "LabelQuestion"
-        labels = [*map(visible, names), *([NONE_OF_THEM] if task == "labels" else []), _DROP]
-        question = {"type": kind, "name": _QUESTION, "labels": labels}
+        shown = [*map(visible, names), *([NONE_OF_THEM] if task == "labels" else []), _DROP]
+        options = [{"text": name, "value": name} for name in shown]
+        question = {"type": "multi_label_selection" if task == "labels" else "label_selection", "options": options}
+        question["visible_options"] = min(len(options), 20) if len(options) >= 3 else None
+    fields = [_setting(name, {"type": "text", "use_markdown": False}) for name in ("row", "given", "why")]
     return {
-        "fields": [{"type": "TextField", "name": name} for name in ("row", "given", "why")],
-        "questions": [question],
+        "guidelines": "Choose the label that fits the row. The suggestion is that of the models. Discard if unsure.",
+        "fields": [*fields[:2], {**fields[2], "required": False}],
+        "questions": [{**_setting(_QUESTION, question), "description": None}],
         "metadata": [
-            {"type": "FloatMetadataProperty", "name": "p_wrong"},
-            *({"type": "TermsMetadataProperty", "name": name} for name in ("contents", _KEY)),
+            _setting("p_wrong", {"type": "float", "min": None, "max": None}, visible_for_annotators=True),
+            _setting("contents", {"type": "terms", "values": None}, visible_for_annotators=False),
         ],
+        "vectors": [],
+        # The key that identifies a row is one more, which is stored and not indexed.
+        "allow_extra_metadata": True,
+        "distribution": {"strategy": "overlap", "min_submitted": 1},
+        "mapping": None,
     }
+
+
+def _setting(name: str, settings: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"name": name, "title": name, "required": True, "type": settings["type"], "settings": settings, **more}

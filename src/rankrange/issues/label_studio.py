@@ -19,6 +19,8 @@ from .questions import (
     Answer,
     Question,
     about_of,
+    check_questions,
+    drop_or_labels,
     media_columns,
     need,
     read_json,
@@ -77,7 +79,7 @@ def _task(question: Question, task: str, first: str, text: str | None, image: st
     data: dict[str, Any] = {
         "title": shown_cell_text(f"Row {about['row']}: given {about['given']}. {question.why}"),
         "cells": {shown_cell_text(name): shown_cell_text(cell) for name, cell in question.shown.items()},
-        _KEY: about,
+        _KEY: {**about, "suggested": list(question.suggested)},
     }
     if text is not None:
         data["text"] = visible(question.shown[text])
@@ -164,7 +166,8 @@ def answers_of(records: list[Any], path: str) -> list[Answer]:
             answer = _answer(annotation, about, where)
             if answer.reviewer not in newest or time >= newest[answer.reviewer][0]:
                 newest[answer.reviewer] = (time, answer)
-        answers += [answer for _, answer in newest.values()]
+        answers += [drop_or_labels(answer) for _, answer in newest.values()]
+    check_questions(answers, path)
     return answers
 
 
@@ -173,18 +176,19 @@ def _answer(annotation: dict[str, Any], about: dict[str, Any], where: str) -> An
     if annotation.get("was_cancelled"):
         return Answer(about, reviewer)
     labels: list[str] | None = None
-    drop = False
+    drop, others = False, []
     for item in need(annotation.get("result"), list, "the result of an annotation", where):
         need(item, dict, "a result", where)
         name, kind = item.get("from_name"), item.get("type")
         if name not in (_LABEL, _ROW):
-            continue  # a control that somebody added to the configuration
+            others.append(str(name))  # a control that somebody added to the configuration
+            continue
         value = need(item.get("value"), dict, "the value of a result", where).get(str(kind))
         if name == _ROW:
             drop = drop or value == [_DROP]
         else:
             labels = _labels(value, str(kind), about["task"], where)
-    return Answer(about, reviewer, labels, drop)
+    return Answer(about, reviewer, labels, drop, tuple(others))
 
 
 def _labels(value: Any, kind: str, task: str, where: str) -> list[str]:

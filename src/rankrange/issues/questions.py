@@ -54,12 +54,39 @@ class Question(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What one reviewer answered: the labels of the row, or that it goes; neither if the question was skipped."""
+    """What one reviewer answered: the labels of the row, or that it goes; neither if the question was skipped.
+
+    `others` are the names of questions that rankrange did not ask, and to which there are answers.
+    """
 
     about: dict[str, Any]
     reviewer: str
     labels: list[str] | None = None
     drop: bool = False
+    others: tuple[str, ...] = ()
+
+
+def drop_or_labels(answer: Answer) -> Answer:
+    """The answer, if it is a label or "drop": with both, the label must be the suggestion, which tools fill in."""
+    if not answer.drop or answer.labels is None:
+        return answer
+    if sorted(answer.labels) == sorted(visible(label) for label in answer.about["suggested"]):
+        return answer._replace(labels=None)
+    chosen = ", ".join(visible(label, 40) for label in answer.labels) or NONE_OF_THEM
+    raise UserError(
+        f"a row is dropped or gets a label, got both from {answer.reviewer} for row {visible(answer.about['row'], 40)} "
+        f"('{chosen}' and drop); choose one of them in the review tool and export again"
+    )
+
+
+def check_questions(answers: Sequence[Answer], path: str) -> None:
+    """Raise an error if nothing was answered but questions of other names."""
+    others = sorted({name for answer in answers for name in answer.others})
+    if others and not any(answer.drop or answer.labels is not None for answer in answers):
+        raise UserError(
+            f"an answer must be to the question 'label', got answers to {', '.join(visible(n, 40) for n in others[:3])} "
+            f"alone in {path}; use the configuration that rankrange wrote, or name the question 'label'"
+        )
 
 
 def fingerprint(data: Any) -> str:
@@ -150,7 +177,11 @@ def about_of(found: Any, where: str) -> dict[str, Any]:
     if isinstance(p, bool) or not isinstance(p, int | float) or not 0.0 <= p <= 1.0 or math.isnan(p):
         raise UserError(f"p_wrong must be from 0 to 1, got {visible(p, 40)} in {where}; export the project again")
     separator = found.get("separator", "")
-    return {**texts, "target": list(target), "p_wrong": float(p), "separator": str(separator)}
+    suggested = found.get("suggested", [])
+    if not isinstance(suggested, list) or not all(isinstance(label, str) for label in suggested):
+        raise UserError(f"suggested must be a list of texts, got another kind in {where}; export the project again")
+    more = {"separator": str(separator), "suggested": list(suggested)}
+    return {**texts, "target": list(target), "p_wrong": float(p), **more}
 
 
 def need(value: Any, kind: type, what: str, where: str) -> Any:

@@ -30,6 +30,11 @@ def number(value: float, digits: int = 6) -> str:
     return f"{value:.0f}" if "e+" in text and abs(value) < 1e9 else text
 
 
+def counted(n: int, one: str, many: str | None = None) -> str:
+    """A number of things: "1 row", "2 rows"; `many` if it does not end with s."""
+    return f"{n:,} {one if n == 1 else many or one + 's'}"
+
+
 def share_of(value: float) -> str:
     """A share as it is written, in percent."""
     return f"{100 * value:.1f}%" if value < 0.995 else f"{100 * value:.0f}%"
