@@ -97,7 +97,8 @@ class Merged:
         n = len(self.conflicts)
         if n == len(self.disagreements) == 1:
             return "it has no majority and stays as it is"
-        return f"{n:,} of them {'has no majority and stays as it is' if n == 1 else 'have no majority and stay as they are'}"
+        stay = "has no majority and stays as it is" if n == 1 else "have no majority and stay as they are"
+        return f"{n:,} of them {stay}"
 
     def conflicts_csv(self) -> bytes:
         """All disagreements as a list of decisions to be made again, with a column "votes" and who has the majority."""

@@ -23,7 +23,7 @@ examples:
   rankrange apply patients.csv decisions.csv --out fixed.csv
   rankrange apply patients.csv label-studio-export.json --out fixed.csv
   rankrange apply patients.csv --decisions anna.csv ben.csv --conflicts conflicts.csv --out fixed.csv
-  rankrange apply patients.csv --decisions anna.csv ben.csv --arbiter conflicts.csv --out fixed.csv   (after filling it in)
+  rankrange apply patients.csv --decisions anna.csv ben.csv --arbiter conflicts.csv --out fixed.csv   (filled in)
   rankrange audit fixed.csv --target diagnosis --decisions decisions.csv --report report.html
 
 exit codes: 0 done, 2 bad input, 130 interrupted. The output appears whole or not at all.

@@ -83,9 +83,10 @@ def check_questions(answers: Sequence[Answer], path: str) -> None:
     """Raise an error if nothing was answered but questions of other names."""
     others = sorted({name for answer in answers for name in answer.others})
     if others and not any(answer.drop or answer.labels is not None for answer in answers):
+        named = ", ".join(visible(name, 40) for name in others[:3])
         raise UserError(
-            f"an answer must be to the question 'label', got answers to {', '.join(visible(n, 40) for n in others[:3])} "
-            f"alone in {path}; use the configuration that rankrange wrote, or name the question 'label'"
+            f"an answer must be to the question 'label', got answers to {named} alone in {path}; use the "
+            "configuration that rankrange wrote, or name the question 'label'"
         )
 
 
