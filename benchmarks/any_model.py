@@ -90,8 +90,8 @@ def plant(X: Any, y: Any, kind: str, rate: float, seed: int) -> Any:
     if kind == "symmetric":
         return noise.symmetric(y, rate, seed)
     if kind == "one class":
-        flips = {1: 0} if K == 2 else {c: (c + 1) % K for c in range(0, K, 2)}
-        return noise.asymmetric(y, flips, rate, seed)
+        mapping = {1: 0} if K == 2 else {c: (c + 1) % K for c in range(0, K, 2)}
+        return noise.asymmetric(y, mapping, rate, seed)
     forest = RandomForestClassifier(100, min_samples_leaf=3, random_state=0)
     P = cross_val_predict(forest, numbers(X), y, method="predict_proba")
     ordered = np.sort(P, axis=1)

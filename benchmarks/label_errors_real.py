@@ -160,8 +160,8 @@ def aqua(sets: Sets) -> None:
             scores, nothing = [], []
             for rate in (0.1, 0.4):
                 K = int(y.max()) + 1
-                flips = {c: (c + 1) % K for c in range(K)}
-                given = noise.symmetric(y, rate, 42) if kind == "uniform" else noise.asymmetric(y, flips, rate, 42)
+                mapping = {c: (c + 1) % K for c in range(K)}
+                given = noise.symmetric(y, rate, 42) if kind == "uniform" else noise.asymmetric(y, mapping, rate, 42)
                 flags = find_label_issues(X, given, random_state=0).p_wrong >= 0.5
                 scores.append(100 * f1_score(given != y, flags, average="weighted"))
                 nothing.append(100 * f1_score(given != y, np.zeros(len(y), dtype=bool), average="weighted"))

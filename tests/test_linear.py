@@ -208,7 +208,7 @@ def test_a_stream_after_a_fit_goes_on_from_that_fit_and_not_from_an_older_stream
 def test_a_stream_needs_fractions_and_classes():
     with pytest.raises(ValueError, match="must name all classes"):
         AoRRClassifier(**FIXED).partial_fit(X, Y)
-    with pytest.raises(ValueError, match="as fractions"):
+    with pytest.raises(ValueError, match="must be fractions"):
         AoRRClassifier(m=5, k=50).partial_fit(X, Y, classes=["no", "yes"])
     with pytest.raises(AttributeError, match="has no attribute 'partial_fit'") as error:
         AoRRClassifier(m=0.1, k=1.0, stratify=True).partial_fit(X, Y, classes=["no", "yes"])

@@ -219,7 +219,7 @@ def _remembered_counts(m: Rank, k: Rank, n: int) -> tuple[int, int]:
 def _as_range(m: Rank | RankedRange, k: Rank | None) -> RankedRange:
     if isinstance(m, RankedRange):
         if k is not None:
-            raise TypeError(f"{m!r} already says what to keep, got k={k!r} beside it; leave k out")
+            raise TypeError(f"{m!r} already defines k, got k={k!r} as well; leave k out")
         return m
     if k is None:
         raise TypeError(f"k is missing beside m={m!r}; pass m and k, or one RankedRange")
