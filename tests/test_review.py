@@ -246,7 +246,7 @@ def test_relabel_and_drop_are_carried_out_and_the_rest_stays(tmp_path, capsys):
     made = [(1, "a", "relabel", "b"), (2, "b", "drop", ""), (3, "a", "keep", ""), (4, "b", "unsure", "")]
     assert applied(tmp_path, *made) == 0
     assert (tmp_path / "fixed.csv").read_text() == "x,label\n1,b\n3,a\n4,b\n"
-    said = "1 rows relabelled, 1 dropped, 1 kept as they are, 1 left because of doubt"
+    said = "1 row relabelled, 1 dropped, 1 kept as they are, 1 left undecided"
     assert said in capsys.readouterr().out
 
 
