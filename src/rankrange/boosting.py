@@ -40,8 +40,7 @@ class BoostingObjective:
         Ranks to drop and the last rank to keep: a count, or a fraction in [0, 1] of the rows (of their weight, if rows
         have weights).
     warm_up : int, default=10
-        The number of first rounds that use all rows. It applies to each run; a new run is recognised by scores that are
-        equal for all rows.
+        The first rounds, which use all rows. A new run starts counting anew: it starts with equal scores of all rows.
 
     Examples
     --------
@@ -61,7 +60,7 @@ class BoostingObjective:
         self.round = 0
 
     def derivatives(self, scores: Array, y: Array, sample_weight: Array | None = None) -> tuple[Array, Array]:
-        """First and second derivatives of the sum of the kept losses with respect to the scores, for one round.
+        """First and second derivatives of the sum of the kept losses by the scores, for one round.
 
         Parameters
         ----------
@@ -70,12 +69,12 @@ class BoostingObjective:
         y : ndarray of shape (n,)
             Labels 0 and 1, or 0 to classes - 1.
         sample_weight : ndarray of shape (n,), optional
-            Weights of the rows; weight 2 equals the row twice.
+            A weight is a repetition.
 
         Returns
         -------
         gradient, hessian : ndarray of the shape of `scores`
-            The derivatives; zero for dropped rows.
+            Zero for rows outside the ranks.
         """
         self.round = 0 if (scores == scores[:1]).all() else self.round + 1
         losses, gradient, hessian = log_loss_derivatives(scores, y)
@@ -138,7 +137,7 @@ def xgboost_objective(m: Rank, k: Rank = 1.0, *, warm_up: int = WARM_UP) -> Boos
     m, k : int or float
         Ranks to drop and the last rank to keep, as counts or fractions.
     warm_up : int, default=10
-        The number of first rounds that use all rows.
+        The first rounds, which use all rows.
 
     Returns
     -------
@@ -165,7 +164,7 @@ def lightgbm_objective(m: Rank, k: Rank = 1.0, *, warm_up: int = WARM_UP) -> Boo
     m, k : int or float
         Ranks to drop and the last rank to keep, as counts or fractions.
     warm_up : int, default=10
-        The number of first rounds that use all rows.
+        The first rounds, which use all rows.
 
     Returns
     -------
@@ -188,9 +187,9 @@ def lightgbm_objective(m: Rank, k: Rank = 1.0, *, warm_up: int = WARM_UP) -> Boo
 def catboost_objective(m: Rank, k: Rank = 1.0, *, n_rows: int, warm_up: int = WARM_UP) -> BoostingObjective:
     """The ranked range as the objective of CatBoost, for two classes.
 
-    CatBoost requests derivatives for blocks of 500 to 1,000 rows, so a call cannot rank all rows. The losses of one
-    pass over all rows are collected, and the cuts computed from them are used in the next pass: leaf values use the
-    cuts of the same round, splits those of the round before.
+    CatBoost asks for derivatives of blocks of 500 to 1,000 rows, so a call cannot rank all of them. The losses of a
+    pass over all rows are gathered, and its cuts hold for the next pass: those of the leaves are the ones of this
+    round, those of the splits the ones of the round before.
 
     Parameters
     ----------
@@ -199,7 +198,7 @@ def catboost_objective(m: Rank, k: Rank = 1.0, *, n_rows: int, warm_up: int = WA
     n_rows : int
         The number of rows that are fitted.
     warm_up : int, default=10
-        The number of first rounds that use all rows.
+        The first rounds, which use all rows.
 
     Returns
     -------

@@ -230,9 +230,9 @@ def _checked(arguments: argparse.Namespace) -> tuple[dict[str, Path], Source]:
     inputs = {**dict(zip(read, arguments.file, strict=True)), "the decisions": arguments.decisions}
     check_places(outputs, {name: path for name, path in inputs.items() if path is not None})
     if arguments.clean is None and arguments.clean_if is not None:
-        raise UserError("--clean-if needs --clean, got it without; add --clean clean.csv")
+        raise UserError("--clean-if needs --clean, got it without --clean; add --clean clean.csv")
     if arguments.clean is None and arguments.clean_how == "relabel":
-        raise UserError("--clean-how needs --clean, got it without; add --clean clean.csv")
+        raise UserError("--clean-how needs --clean, got it without --clean; add --clean clean.csv")
     if arguments.estimator is not None and arguments.pred_probs is not None:
         raise UserError("--estimator and --pred-probs exclude each other, got both; leave one of them out")
     source = open_table(

@@ -19,21 +19,21 @@ __all__ = ["hugging_face_callback", "lightning_callback", "loss_figures"]
 
 
 def loss_figures(criterion: Any, *, suspects: bool = False) -> dict[str, float]:
-    """Statistics of a loss in the last batch, as numbers for a logger.
+    """What a loss did in the last batch, as numbers for a logger.
 
     Parameters
     ----------
     criterion : AoRRLoss or LinearAoRRLoss
-        The loss; before its first call the result is empty.
+        The loss; without a call so far there is nothing to report.
     suspects : bool, default=False
-        Whether to count the suspects as well, which takes a pass over all samples.
+        Whether to count the suspects too, which looks at all remembered samples.
 
     Returns
     -------
     dict of str to float
-        "kept" (the share of the last batch); with a given m "cut" (losses above it were dropped; only if it is finite);
-        with m="auto" "share" (the estimated share of wrong labels, averaged over the classes), "share_0", "share_1" and
-        so on (for each class), and "suspects".
+        "kept" (share of the last batch); with a given m "cut" (losses above it were dropped; left out if infinite);
+        with m="auto" "share" (estimated share of wrong labels, the mean over classes), "share_0" and so on (of each
+        class), and "suspects".
 
     Examples
     --------
@@ -69,18 +69,18 @@ def _shares(criterion: Any) -> Tensor:
 
 
 def find_criterion(module: nn.Module) -> nn.Module:
-    """The only robust loss among the submodules of a module."""
+    """The one robust loss among the submodules of a module."""
     found = [part for part in module.modules() if isinstance(part, AoRRLoss | LinearAoRRLoss)]
     if len(found) != 1:
         raise ValueError(
-            f"without criterion the module must have exactly one AoRRLoss or LinearAoRRLoss, got {len(found)} in "
+            f"a module with one AoRRLoss or LinearAoRRLoss is followed by itself, got {len(found)} in "
             f"{type(module).__name__}; pass criterion=..."
         )
     return found[0]
 
 
 def hugging_face_callback(criterion: AoRRLoss, *, prefix: str = "rankrange/") -> Any:
-    """A callback for `transformers.Trainer` that trains with a robust loss and logs its statistics.
+    """A callback with which `transformers.Trainer` trains with a robust loss and logs what it does.
 
     Parameters
     ----------
@@ -92,10 +92,9 @@ def hugging_face_callback(criterion: AoRRLoss, *, prefix: str = "rankrange/") ->
     Returns
     -------
     transformers.TrainerCallback
-        The callback. Its method `attach(trainer)` makes the trainer use the loss. The key "index" of the batches (from
-        `rankrange.torch.WithIndex`) is passed to the loss and not to the model. Statistics are logged by the logger of
-        the trainer at every logging step; suspects are counted at the end of an epoch. It needs
-        `remove_unused_columns=False`.
+        Its method `attach(trainer)` makes the trainer use the loss, passes the key "index" of the batches (from
+        `rankrange.torch.WithIndex`) to it and not to the model, and logs with the trainer's own logger at every logging
+        step; suspects are counted at the end of an epoch. Needs `remove_unused_columns=False`.
 
     Examples
     --------
@@ -112,7 +111,7 @@ def hugging_face_callback(criterion: AoRRLoss, *, prefix: str = "rankrange/") ->
             self.index: Tensor | None = None
 
         def attach(self, trainer: Any) -> Any:
-            """Make the trainer use the loss, add the callback to it, and return the callback."""
+            """Make the trainer use the loss, and follow it; returns the callback."""
             if trainer.args.remove_unused_columns:
                 raise ValueError(
                     "the key 'index' must reach the loss, got remove_unused_columns=True, which removes it; set "
@@ -125,12 +124,12 @@ def hugging_face_callback(criterion: AoRRLoss, *, prefix: str = "rankrange/") ->
             return self
 
         def _take_index(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-            """Remove the index from the inputs of the model, and store it for the loss."""
+            """The index goes to the loss, because the model does not know it."""
             self.index = kwargs.pop("index", None)
             return args, kwargs
 
         def loss(self, outputs: Any, labels: Tensor, num_items_in_batch: Any = None) -> Tensor:
-            """The loss function that the trainer calls (`compute_loss_func`)."""
+            """What `compute_loss_func` of the trainer calls."""
             logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
             self.criterion.train(torch.is_grad_enabled())
             self.criterion.to(logits.device)
@@ -154,20 +153,20 @@ def hugging_face_callback(criterion: AoRRLoss, *, prefix: str = "rankrange/") ->
 
 
 def lightning_callback(criterion: nn.Module | None = None, *, prefix: str = "rankrange/") -> Any:
-    """A Lightning callback that logs the statistics of a robust loss.
+    """A Lightning callback that logs what a robust loss does.
 
     Parameters
     ----------
     criterion : AoRRLoss or LinearAoRRLoss, optional
-        The loss; by default the only one among the submodules of the Lightning module.
+        The loss; by default the one among the submodules of the Lightning module.
     prefix : str, default="rankrange/"
         What the names of the logged figures start with.
 
     Returns
     -------
     lightning.Callback
-        The callback. It logs by `log_dict` of the module every `log_every_n_steps` steps, and counts suspects at the
-        end of an epoch. The module itself passes the index: `self.criterion(self.model(x), y, index)`.
+        It logs with the module's own `log_dict` every `log_every_n_steps` steps, and counts suspects at the end of an
+        epoch. The module passes the index itself: `self.criterion(self.model(x), y, index)`.
 
     Examples
     --------

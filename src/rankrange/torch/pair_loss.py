@@ -35,8 +35,10 @@ class PartialAUCLoss(nn.Module):
     step : float, default=0.1
         Step size of the tracked cuts.
 
-    Notes ----- The loss of a batch without positives or without negatives is 0. Tracked cuts change in training mode
-    only and are part of the state_dict. Only first derivatives are exact.
+    Notes
+    -----
+    The loss of a batch without positives or without negatives is 0. Tracked cuts change in training mode only and are
+    part of the state_dict. Only first derivatives are exact.
 
     Examples
     --------
