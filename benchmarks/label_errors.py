@@ -224,7 +224,7 @@ def summary(file: str) -> None:
     planted = [row for row in rows if row["kind"] != "none"]
     print(f"{len(rows)} cells, seeds {sorted({int(row['seed']) for row in rows})}")
     print(
-        "\np_wrong minus share planted among flagged rows, cells of ten rows or more: mean size, signed mean, share within .15"
+        "\np_wrong minus share planted among flagged rows, cells of 10+ rows: mean size, signed mean, share within .15"
     )
     _claims("all kinds of noise", planted)
     _claims("all but boundary", [row for row in planted if row["kind"] != "boundary"])
