@@ -29,8 +29,8 @@ def test_demo_finds_nearly_all_planted_errors_and_writes_the_report_into_the_cur
     )
     planted, hits, flagged = (int(group) for group in found.groups())
     assert planted == 40
-    assert hits >= 0.85 * planted
-    assert flagged <= 1.2 * planted
+    assert hits >= 0.85 * planted  # the others look like the digit that they are labelled as
+    assert hits >= 0.9 * flagged
     decided, kept, left = map(int, re.search(r"(\d+) relabelled, (\d+) kept\. (\d+) of the 40", result.stdout).groups())
     assert decided + kept == 15
     assert left == planted - decided
