@@ -10,8 +10,8 @@ import pytest
 
 from rankrange import find_label_issues
 from rankrange.audit import audit_file, from_file, memory, out_of_core, out_of_core_models
-from rankrange.audit.regression import outlying
 from rankrange.cli.entry import main
+from rankrange.outliers import outlier_posterior
 from rankrange.shards import fit
 from shaped_tables import shaped
 
@@ -167,7 +167,7 @@ def test_beyond_memory_each_side_of_a_skewed_number_has_its_own_width(monkeypatc
     residual[:20] = -4.0
     monkeypatch.setattr(out_of_core_models, "_SOME_ROWS", 5_000)
     wrong, _ = out_of_core_models._outlying_of_all(residual)
-    inside = outlying(residual)[0]
+    inside = outlier_posterior(residual, clean="skewed").p_wrong
     assert wrong[:20].min() > 0.9
     assert np.abs(wrong - inside).mean() < 0.01
     assert (wrong[residual > 0] > 0.5).mean() < 0.01

@@ -10,15 +10,15 @@ from sklearn.preprocessing import RobustScaler
 
 from ..core.arrays import Array
 from ..core.flips import POSSIBLE
-from ..crossfit.residuals import Widths
 from ..estimators import AoRRClassifier, AoRRRegressor
 from ..label_noise import actions
+from ..outliers import Widths, outlier_posterior
 from ..shards.fit import fit_on_shards
 from ..shards.fold_fits import regress_folds
 from ..shards.label_issues import ShardIssues, issues_in_shards
 from ..shards.shard_kernels import fold_numbers
 from .classification import _LISTED, _gives, _weights
-from .regression import outlying, regression_result
+from .regression import regression_result
 from .target import Target
 from .task_result import Group, Interval, Measure, TaskResult, blinded, facts_of, listed_actions, lost_groups
 
@@ -188,16 +188,16 @@ def _widths(residual: Array, X: Path) -> Array:
 
 
 def _outlying_of_all(residual: Array) -> tuple[Array, Interval]:
-    """`outlying` of some of the residuals, and in between for the others: each side has a width of its own."""
+    """`outlier_posterior` of some of the residuals, interpolated for the others on each side of zero."""
     some = residual[:: 1 + len(residual) // _SOME_ROWS].astype(np.float64)
-    of_some, noise = outlying(some)
+    found = outlier_posterior(some, clean="skewed")
     wrong = np.zeros(len(residual), dtype=np.float32)
     for side, known in ((residual >= 0, some >= 0), (residual < 0, some < 0)):
         if known.any():
             sizes, order = np.abs(some[known]), np.argsort(np.abs(some[known]))
-            farther = np.maximum.accumulate(of_some[known][order])
+            farther = np.maximum.accumulate(found.p_wrong[known][order])
             wrong[side] = np.interp(np.abs(residual[side]), sizes[order], farther)
-    return wrong, noise
+    return wrong, Interval(found.rate, *found.interval)
 
 
 def _unseen_guesses(X: Path, ends: Array, seed: int) -> Array:

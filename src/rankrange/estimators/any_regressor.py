@@ -13,8 +13,8 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from ..compatibility import check_y
 from ..core.arrays import Array
 from ..crossfit.models import FittedFolds, Task, with_targets
-from ..crossfit.residuals import outlier_posterior, sizes
 from ..label_noise import LIKELY
+from ..outliers import outlier_posterior, sizes
 from .any_model import Judged, Plan, RankedRangeModel
 
 # Repeats of the folds for the outlier model: its result is smoothed, so two are enough.
@@ -53,7 +53,7 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
         As in `RankedRangeClassifier`; the loss is the absolute residual. With m="auto" `tuning_` holds for each "round"
         the share of outliers ("rate").
     p_wrong_ : (n,)
-        The share of residuals as large as that of the row which normal noise does not explain.
+        The probability that the residual of the row is that of an outlier and not of normal noise.
     noise_estimate_, noise_interval_ : the share of outliers, and its 95% interval
     residuals_ : (n,)
         The out-of-fold residuals in local robust standard deviations (m="auto"); 0 for rows without a prediction.
@@ -94,13 +94,13 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
         judges = plan.first(_REPEATS)
         residual = of_all = task.y - self._cross_fit(task, judges).out_of_fold
         expected = self._cross_fit(with_targets(task, sizes(residual)), judges).out_of_fold
-        found = outlier_posterior(residual, expected, mass)
+        found = outlier_posterior(residual, mass, expected=expected)
         rates = [found.rate]
         for _ in range(_AGAIN):
             if not (found.p_wrong >= LIKELY).any() or (len(rates) > 1 and rates[-1] < rates[-2] + _GROWN):
                 break
             residual = task.y - self._cross_fit(task, judges, found.p_wrong < LIKELY).out_of_fold
-            found = outlier_posterior(residual, expected, mass)
+            found = outlier_posterior(residual, mass, expected=expected)
             rates.append(found.rate)
         if len(rates) > 1 and not _better(residual, of_all, np.where(found.p_wrong < LIKELY, mass, 0.0)):
             found = replace(found, harm=False, interval=(0.0, found.interval[1]))
