@@ -226,7 +226,7 @@ def test_the_majority_of_annotators_counts_and_disagreement_is_listed(audited, t
     assert cli.main(["apply", str(path), str(export), "--out", str(out), "--conflicts", str(conflicts)]) == 0
     said = capsys.readouterr().out
     assert "differ on 2 rows; 1 of them" in said
-    assert "1 row relabelled, 0 dropped, 1 kept as it is, 1 left because of doubt" in said
+    assert "1 row relabelled, 0 dropped, 1 kept as it is, 1 left undecided" in said
     assert [made.row for made in read_reviews([conflicts])["conflicts"].made] == [
         str(suspect.row) for suspect in audit.suspects(2)
     ]

@@ -15,7 +15,7 @@ from scipy.stats import binom
 
 from ..core.arrays import Array
 from ..errors import UserError
-from ..pages.text import counted
+from ..pages.text import plural
 from .decisions import Decisions
 
 # Cuts that are tested, and how many rows the first has, in units of the fewest that could pass.
@@ -75,10 +75,10 @@ class Recalibration:
 
     def in_words(self) -> str:
         """The guarantee as one sentence."""
-        rows = "the rows" if self.next_rows is None else f"the next {counted(self.next_rows, 'row')}"
+        rows = "the rows" if self.next_rows is None else f"the next {plural(self.next_rows, 'row')}"
         sure = f"with {self.confidence:.0%} confidence"
         if np.isinf(self.threshold):
-            rows = f"{counted(self.n, 'reviewed row')} {'does' if self.n == 1 else 'do'}"
+            rows = f"{plural(self.n, 'reviewed row')} {'does' if self.n == 1 else 'do'}"
             return f"{rows} not show a cut above which at most {self.share:.0%} are right, {sure}."
         return f"Of {rows} with p_wrong of at least {self.threshold:.3f}, at most {self.share:.0%} are right, {sure}."
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..errors import UserError
 from ..issues.questions import majority
-from ..pages.text import counted, csv_safe, visible
+from ..pages.text import csv_safe, plural, visible
 from .decisions import COLUMNS, Decision, Decisions
 
 
@@ -86,11 +86,11 @@ class Merged:
         said = []
         for (one, other), (kappa, n) in self.kappa.items():
             value = "not defined, both decided always the same" if np.isnan(kappa) else f"{kappa:.2f}"
-            said.append(f"Agreement of {one} and {other} on {counted(n, 'row')}: Cohen's kappa {value}.")
+            said.append(f"Agreement of {one} and {other} on {plural(n, 'row')}: Cohen's kappa {value}.")
         if self.disagreements:
-            said.append(f"Reviewers differ on {counted(len(self.disagreements), 'row')}; {self._open_in_words()}.")
+            said.append(f"Reviewers differ on {plural(len(self.disagreements), 'row')}; {self._open_in_words()}.")
         if self.arbitrated:
-            said.append(f"The arbiter decided {counted(self.arbitrated, 'row')}.")
+            said.append(f"The arbiter decided {plural(self.arbitrated, 'row')}.")
         return said
 
     def _open_in_words(self) -> str:
