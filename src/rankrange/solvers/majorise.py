@@ -34,6 +34,7 @@ def bilevel(
     phase: str = "bilevel",
     metric: Metric | None = None,
     warm: bool = False,
+    each_step: bool = False,
 ) -> Result:
     """Cut, solve, and cut again until the cut rows stay the same; the value never rises.
 
@@ -55,6 +56,8 @@ def bilevel(
         The metric of the inner solves.
     warm : bool
         Whether the inner solves start near their solution.
+    each_step : bool
+        Whether rows are cut again in each step of an inner solve, not only at its end.
 
     Returns
     -------
@@ -66,18 +69,23 @@ def bilevel(
     s = objective.losses(Z)
     value, n_iter = objective.value_at(W, s), 0
     log(phase, value)
+    last: convex.Saddle | None = None
+    again = (lambda Z: objective.cutting(objective.losses(Z))) if each_step and objective.m > 0 else None
     enough = max(tol, _FIRST_ROUND) if objective.m > 0 else tol  # while the cut still moves, a rough solution is enough
     while True:
         problem = objective.cutting(s)
         left = max(1, max_iter - n_iter)
-        solution = convex.solve(problem, W, Z, tol=enough, max_iter=left, metric=metric, warm=warm)
+        solution = convex.solve(
+            problem, W, Z, tol=enough, max_iter=left, metric=metric, warm=warm, last=last, cutting=again
+        )
+        last, problem = solution.last, solution.problem
         n_iter += solution.n_iter
         moved = solution.W is not W
         s = objective.losses(solution.scores) if moved else s
         reached = objective.value_at(solution.W, s)
         gained = relative(value - reached, value)
         if reached < value:
-            W, Z, value = solution.W, solution.scores, reached
+            W, Z, s, value = _extrapolated(objective, (W, Z), (solution.W, solution.scores), s, reached)
             log(phase, value)
         best = objective.losses(Z) if moved and W is not solution.W else s
         if objective.m == 0:
@@ -172,6 +180,26 @@ def certify(objective: Objective, W: Array) -> float:
     if objective.m > 0 and not cut_is_clean(objective, s):
         return np.inf
     return convex.solve(objective.cutting(s), W, max_iter=0).gap
+
+
+def _extrapolated(
+    objective: Objective, start: tuple[Array, Array], end: tuple[Array, Array], s: Array, value: float
+) -> tuple[Array, Array, Array, float]:
+    """Twice, four times ... the way from `start` to `end`, each W with its scores, as long as F falls.
+
+    A round ends at the minimum for the rows that were cut at its start. Each row that crosses the cut moves that minimum
+    further on, and scores on this line cost no product with X.
+    """
+    (W, Z), length = end, 2.0
+    while objective.m > 0:
+        far = start[1] + length * (end[1] - start[1])
+        losses = objective.losses(far)
+        there = start[0] + length * (end[0] - start[0])
+        reached = objective.value_at(there, losses)
+        if not reached < value:
+            break
+        W, Z, s, value, length = there, far, losses, reached, 2.0 * length
+    return W, Z, s, value
 
 
 def _same_rows(a: Array | None, b: Array | None) -> bool:

@@ -235,10 +235,17 @@ def _polish(
     width: int = 0,
 ) -> Result:
     """Newton steps to the certificate; if they do not apply or do not reach it, exact convex problems."""
-    n_iter = 0
-    if objective.design.sparse and not objective.design.factored and objective.design.p <= MOST_FACTORED:
+    n_iter, by_products = 0, objective.design.sparse and not objective.design.factored
+    if by_products and objective.design.p <= MOST_FACTORED:
         result = bilevel(
-            objective, W, tol=tol, max_iter=min(_PRODUCT_STEPS, max_iter), log=log, phase="polish", warm=True
+            objective,
+            W,
+            tol=tol,
+            max_iter=min(_PRODUCT_STEPS, max_iter),
+            log=log,
+            phase="polish",
+            warm=True,
+            each_step=True,
         )
         if result.converged or result.n_iter >= max_iter:
             return result
@@ -262,7 +269,9 @@ def _polish(
             return result
         W, n_iter = result.w, result.n_iter
     left = max_iter - n_iter
-    result = bilevel(objective, W, tol=tol, max_iter=left, log=log, phase="polish", metric=metric, warm=True)
+    result = bilevel(
+        objective, W, tol=tol, max_iter=left, log=log, phase="polish", metric=metric, warm=True, each_step=by_products
+    )
     return replace(result, n_iter=result.n_iter + n_iter)
 
 
