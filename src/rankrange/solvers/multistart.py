@@ -31,7 +31,7 @@ _FAR = 80.0
 # Columns of sparse rows from which on products with X are quicker than a factored Hessian, if m = 0.
 PRODUCTS_FROM = 200
 # Steps by products that may prove the minimum before a Hessian is factored, if there are few enough columns for that.
-_PRODUCT_STEPS = 20
+_PRODUCT_STEPS = 60
 # If m takes more than the rest of the rare classes, a sample may hold too few of their rows.
 _RARE = 0.5
 # If all rows are screened, the starts also follow a path of larger m, which flattens the poorest minima.
