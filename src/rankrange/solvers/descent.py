@@ -27,6 +27,8 @@ Lazily = Callable[[Array], tuple[float, Callable[[], Array]]]  # (r, p) -> the v
 _einsum = inspect.unwrap(np.einsum)
 # Starts are compared every other iteration, and merged if their values differ by at most this share of F.
 _MEETINGS, _SAME = 2, 1e-4
+# Every so many iterations, starts that could not become one of the lowest few at several times their pace are finished.
+_PACE, _FASTER, _LOWEST = 10, 2.0, 3
 
 
 @dataclass(frozen=True)
@@ -198,7 +200,7 @@ def descend(
     evaluate = batch if numbered else lambda W, which: batch(W)
     live = np.arange(len(W))  # the numbers of the starts that are not finished
     values, gradients = evaluate(W, live)
-    ends, lows = W.copy(), values.copy()
+    ends, lows, before = W.copy(), values.copy(), values.copy()
     pairs: list[tuple[Array, Array, Array]] = []  # (step, change of gradient, 1 / <step, change>), oldest first
     for iteration in range(max_iter):
         direction = -inverse_hessian(gradients, pairs, None if metric is None else metric.solve)
@@ -220,6 +222,10 @@ def descend(
         active = gained > tol * np.abs(values)
         if metric is not None and not numbered and iteration % _MEETINGS == _MEETINGS - 1:
             active &= ~have_met(ends, lows, metric)[live]
+        if not numbered and iteration % _PACE == _PACE - 1 and len(lows) > _LOWEST:
+            reachable = values - _FASTER * (max_iter - iteration - 1) / _PACE * (before[live] - values)
+            active &= reachable <= np.partition(lows, _LOWEST - 1)[_LOWEST - 1]
+            before = lows.copy()
         if left is not None:
             active &= left(gradients) > 10 * tol * np.abs(values)
         if not active.any():
