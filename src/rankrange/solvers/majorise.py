@@ -16,10 +16,8 @@ from ..core.losses import is_convex
 from ..core.objective import Objective
 from .descent import Log, Metric, Result, cut_is_clean, finish, relative
 from .inner import convex
-from .trivial import best_constant, constant_is_best
+from .trivial import best_constant
 
-# Columns up to which a factored matrix proves that equal scores are optimal.
-_MOST_BALANCED = 1000
 # The relative gap that the first round of `bilevel` is solved to; later ones to a tenth of the last gain.
 _FIRST_ROUND = 1e-4
 
@@ -85,7 +83,7 @@ def bilevel(
         reached = objective.value_at(solution.W, s)
         gained = relative(value - reached, value)
         if reached < value:
-            W, Z, s, value = _extrapolated(objective, (W, Z), (solution.W, solution.scores), s, reached)
+            W, Z, value = solution.W, solution.scores, reached
             log(phase, value)
         best = objective.losses(Z) if moved and W is not solution.W else s
         if objective.m == 0:
@@ -99,28 +97,19 @@ def bilevel(
         enough = tol if settled else max(tol, min(enough, 0.1 * gained))
 
 
-def by_products(
-    objective: Objective, W: Array | None, *, rng: np.random.Generator, tol: float, max_iter: int, log: Log
-) -> Result:
+def by_products(objective: Objective, W: Array | None, *, tol: float, max_iter: int, log: Log) -> Result:
     """m = 0 and sparse rows of many columns: the convex problem by products with X alone, from a rough fit."""
     objective = replace(objective, design=objective.design.unfactored())
     if W is not None:
         return bilevel(objective, W, tol=tol, max_iter=max_iter, log=log, phase="convex")
-    design, binary = objective.design, objective.loss.targets == "binary"
+    design = objective.design
     constant = np.zeros((1, design.p))
     metric = Metric(design.squares(np.full(design.n, 0.25 / design.n)) + objective.penalty_diagonal())
     step = -metric.solve(objective.average().at(constant).gradient)
-    if binary:
+    if objective.loss.targets == "binary":
         constant[0, design.d :] = best_constant(objective)[1]
     path = [constant, *(constant + length * (step - constant) for length in (1.0, 0.3, 0.1, 0.03))]
     W = min(path, key=objective.value)
-    least = 0.999 * objective.value(constant)
-    if binary and design.p <= _MOST_BALANCED and objective.value(W) > least:
-        W = convex.solve(objective.cutting(np.empty(0)), W, tol=1e-2, max_iter=20).W
-        # Near a minimum at equal scores nearly all losses tie, and the steps below would not end.
-        trivial = constant_is_best(objective, rng, tol, log) if objective.value(W) > least else None
-        if trivial is not None:
-            return trivial
     return bilevel(objective, W, tol=tol, max_iter=max_iter, log=log, phase="convex")
 
 
@@ -180,26 +169,6 @@ def certify(objective: Objective, W: Array) -> float:
     if objective.m > 0 and not cut_is_clean(objective, s):
         return np.inf
     return convex.solve(objective.cutting(s), W, max_iter=0).gap
-
-
-def _extrapolated(
-    objective: Objective, start: tuple[Array, Array], end: tuple[Array, Array], s: Array, value: float
-) -> tuple[Array, Array, Array, float]:
-    """Twice, four times ... the way from `start` to `end`, each W with its scores, as long as F falls.
-
-    A round ends at the minimum for the rows that were cut at its start. Each row that crosses the cut moves that minimum
-    further on, and scores on this line cost no product with X.
-    """
-    (W, Z), length = end, 2.0
-    while objective.m > 0:
-        far = start[1] + length * (end[1] - start[1])
-        losses = objective.losses(far)
-        there = start[0] + length * (end[0] - start[0])
-        reached = objective.value_at(there, losses)
-        if not reached < value:
-            break
-        W, Z, s, value, length = there, far, losses, reached, 2.0 * length
-    return W, Z, s, value
 
 
 def _same_rows(a: Array | None, b: Array | None) -> bool:
