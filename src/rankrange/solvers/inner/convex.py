@@ -28,6 +28,8 @@ _SHRINK = 0.2
 # If Newton steps are made by products with X, their number matters: the smoothing shrinks more slowly, which makes each
 # of them easier, and a round ends when its remaining gain is a fraction of the gap, which smoothing causes anyway.
 _SHRINK_BY_PRODUCTS, _PART_OF_GAP = 0.5, 0.3
+# The least smoothing to begin with, as a part of the value.
+_PART_OF_VALUE = 0.01
 # How much wider the smoothing of a similar problem begins than it ended before.
 _RESUMED = 4.0
 # With fewer steps left, for example because many kinks used up the budget, cheap steps gain more than steps by
@@ -76,7 +78,7 @@ def solve(
         gap = saddle.gap_near_cut(W, Z, value)
     if relative(gap, value) > tol:
         if not saddle.exact:
-            saddle.start_smoothing(Z, warm, last)
+            saddle.start_smoothing(Z, value, warm, last)
             last = saddle
         gap = min(gap, saddle.gap(Z, value))
     while relative(gap, value) > tol and n_iter < max_iter and stalled < 5:
@@ -114,7 +116,7 @@ def _newton_pays(problem: TopSum, max_iter: int) -> bool:
 class Saddle(Bounds):
     """The smoothed problem, its centre and its mu."""
 
-    def start_smoothing(self, Z: Array, warm: bool, last: Saddle | None = None) -> None:
+    def start_smoothing(self, Z: Array, value: float, warm: bool, last: Saddle | None = None) -> None:
         """The centre at the exact weights, mu at the spread of the losses; or both where `last` ended."""
         values, _ = self._pieces(Z)
         s = np.abs(values[:, 0]) if self.signed else np.maximum(values.max(axis=1), 0.0)
@@ -127,7 +129,9 @@ class Saddle(Bounds):
         inside = s[self.caps > 0]
         # Margins keep their spread even if the losses, which are cut off at zero, have none left.
         spread = values.max(axis=1)[self.caps > 0] if self.linear else inside
-        self.mu = max(float(np.abs(spread - spread.mean()).mean()), 0.1 * float(inside.mean()), 1e-12)
+        # Where all rows are fitted exactly and tie, neither has a spread, and the penalty alone has a size.
+        size = max(0.1 * float(inside.mean()), _PART_OF_VALUE * value)
+        self.mu = max(float(np.abs(spread - spread.mean()).mean()), size, 1e-12)
         self.least_mu = 1e-4 * self.mu
         self.lam = 0.0
         near = 2 * self.problem.design.p
