@@ -264,7 +264,7 @@ class Softmax:
         # p_y - 1 as minus the sum of the others keeps its digits where p_y is nearly 1.
         ratios[y, rows] = 0
         ratios[y, rows] = -ratios.sum(axis=0)
-        return s, ratios.T
+        return s, np.ascontiguousarray(ratios.T)
 
     def probabilities(self, z: Array) -> Array:
         """The softmax probabilities (n, C) of the classes."""

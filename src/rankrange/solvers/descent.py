@@ -102,14 +102,16 @@ def finish(
     log: Log,
     settled: bool | None = None,
     losses: Array | None = None,
+    reason: str = "losses tie at the upper cut",
 ) -> Result:
+    """The result with its message; `reason` is why there is no certificate, if there is none."""
     converged = certificate <= tol if settled is None else settled
     if certificate <= tol:
         message = f"the gap is at most {tol:g} of the objective"
     elif converged:
         message = "no step lowers the objective"
     elif not np.isfinite(certificate):
-        message = "losses tie at the upper cut, or the cut rows still change: no certificate"
+        message = f"no certificate after {n_iter} of {max_iter} iterations: {reason}"
     else:
         message = f"stopped after {n_iter} of {max_iter} iterations with a relative gap of {certificate:.2g}"
     return Result(W, value, n_iter, converged, message, log.history, certificate, losses)

@@ -93,7 +93,8 @@ def bilevel(
             certificate = solution.gap if cut_is_clean(objective, s) else np.inf
             return finish(W, value, n_iter, certificate, tol, max_iter, log, losses=best)
         if n_iter >= max_iter:
-            return finish(W, value, n_iter, np.inf, tol, max_iter, log, losses=best)
+            reason = "the cut rows still change"
+            return finish(W, value, n_iter, np.inf, tol, max_iter, log, losses=best, reason=reason)
         enough = tol if settled else max(tol, min(enough, 0.1 * gained))
 
 
