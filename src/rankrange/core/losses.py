@@ -259,11 +259,11 @@ class Softmax:
         """The losses, and the softmax probabilities minus 1 for class y."""
         s, ratios = self._value_and_ratios(y, z)
         rows = np.arange(len(y))
-        ratios /= ratios.sum(axis=1, keepdims=True)
+        ratios /= ratios.sum(axis=0)
         # p_y - 1 is computed as minus the sum of the others, which is accurate if p_y is close to 1.
-        ratios[rows, y] = 0
-        ratios[rows, y] = -ratios.sum(axis=1)
-        return s, ratios
+        ratios[y, rows] = 0
+        ratios[y, rows] = -ratios.sum(axis=0)
+        return s, np.ascontiguousarray(ratios.T)
 
     def probabilities(self, z: Array) -> Array:
         """The softmax probabilities (n, C) of the classes."""
@@ -283,16 +283,20 @@ class Softmax:
         return np.diag(h @ p) - (p * h[:, None]).T @ p
 
     def _value_and_ratios(self, y: Array, z: Array) -> tuple[Array, Array]:
-        """The loss, and exp(z - max z). log1p over all but the largest is accurate for small losses."""
-        rows = np.arange(len(y))
-        top = z.argmax(axis=1)
-        peak = z[rows, top]
-        d = z - peak[:, None]  # one subtraction: a second would round again, and exp turns that into lost digits
+        """The loss, and exp(z - max z) (C, n). log1p over all but the largest is accurate for small losses.
+
+        Classes are summed one after the other, because NumPy sums short rows slowly.
+        """
+        z = np.ascontiguousarray(z.T)
+        peak = z.max(axis=0)
+        d = z - peak  # one subtraction: a second would round again, and exp turns that into lost digits
         np.exp(d, out=d)
-        d[rows, top] = 0
-        s = (peak - z[rows, y]) + np.log1p(d.sum(axis=1))
-        d[rows, top] = 1
-        return s, d
+        others, found = np.zeros_like(peak), np.zeros(len(peak), dtype=bool)
+        for scores, ratios in zip(z, d, strict=True):
+            first = (scores == peak) & ~found  # of classes that tie for the highest score one is the largest
+            found |= first
+            others += np.where(first, 0, ratios)
+        return (peak - z[y, np.arange(len(y))]) + np.log1p(others), d
 
 
 class CrammerSinger:

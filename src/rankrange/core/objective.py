@@ -294,15 +294,32 @@ class Objective(_Problem):
         if len(Ws) == 1:
             value, gradient = self.value_and_gradient(Ws[0])
             return np.array([value]), gradient[None]
-        if self.n_outputs > 1 or not isinstance(self.aggregate, Ranked):
+        if not isinstance(self.aggregate, Ranked):
             points = [self.value_and_gradient(W) for W in Ws]
             return np.array([value for value, _ in points]), np.array([gradient for _, gradient in points])
+        if self.n_outputs > 1:
+            return self._batch_of_several(Ws)
         W = Ws[:, 0]
         s, slope = self.loss.value_and_derivative(self.y, np.ascontiguousarray(self.design.scores(W)))
         chosen = select_rows(s, self.m, self.k, self.sample_weight)
         slope *= chosen.weights
         values = chosen.total / self.kept + (W[:, : self.design.d] ** 2).sum(axis=1) / (2.0 * self.C)
         return values, (self.design.adjoint(slope) / self.kept + self.penalty_gradient(W))[:, None]
+
+    def _batch_of_several(self, Ws: Array) -> tuple[Array, Array]:
+        """`batch` for r > 1: losses and cuts of all sets at once, products with X one by one."""
+        Z = np.concatenate([self.design.scores(W).T for W in Ws])
+        s, slope = self.loss.value_and_derivative(np.tile(self.y, len(Ws)), Z)
+        chosen = select_rows(s.reshape(len(Ws), -1), self.m, self.k, self.sample_weight)
+        slope *= chosen.weights.reshape(-1, 1)
+        parts = slope.reshape(len(Ws), self.design.n, -1)
+        values = chosen.total / self.kept + np.array([self.penalty(W) for W in Ws])
+        return values, np.array(
+            [
+                self.design.adjoint(part.T) / self.kept + self.penalty_gradient(W)
+                for part, W in zip(parts, Ws, strict=True)
+            ]
+        )
 
     def values(self, Ws: Array) -> Array:
         """The values (S,) for S sets of parameters; one product with X."""

@@ -145,9 +145,7 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         given_groups = groups
         self._training: Any = (X, y) if weight is None and not sp.issparse(X) else None  # for summaries; never saved
         rng = np.random.default_rng(seed_of(self.random_state))
-        # With one minimum, or no lower cut and so no kinks, products with sparse rows are quicker than dense matrices.
-        no_kinks = self.m != "auto" and (keep.m == 0 or keep.k == 1.0)
-        by_products = self.solver == "auto" and n_outputs == 1 and no_kinks and _many_columns(X)
+        by_products = self.solver == "auto" and n_outputs == 1 and self.m != "auto" and _many_columns(X)
         if groups is None:
             rows, targets, mass = canonical_rows(X, y, weight, factor, as_sparse=by_products)
         else:

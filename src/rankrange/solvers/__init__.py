@@ -17,6 +17,7 @@ from ..core.cuts import Ranked
 from ..core.losses import Squared, is_convex, needs
 from ..core.objective import Objective
 from .descent import Log, Result
+from .empty_columns import with_empty_columns, without_empty_columns
 from .equal_rows import merged, undone
 from .label_ranking import by_separation
 from .least_trimmed import least_trimmed_squares
@@ -205,5 +206,9 @@ def solve(name: str, objective: Objective, start: Array | None = None, settings:
             )
     if solver.exact and not (solver.run is _search and _nothing_to_prove(objective)):
         needs(objective.loss, objective.n_outputs, f"solver={name!r}", f"Try one of {others}.")
+    p = objective.design.p
+    objective, columns = without_empty_columns(objective)
     objective, which = merged(objective)
-    return undone(solver.run(objective, start, Settings() if settings is None else settings), which)
+    start = start if start is None or columns is None else start[:, columns]
+    result = solver.run(objective, start, Settings() if settings is None else settings)
+    return with_empty_columns(undone(result, which), columns, p)

@@ -27,6 +27,8 @@ Lazily = Callable[[Array], tuple[float, Callable[[], Array]]]  # (r, p) -> the v
 _einsum = inspect.unwrap(np.einsum)
 # Starts are compared every other iteration, and merged if their values differ by at most this share of F.
 _MEETINGS, _SAME = 2, 1e-4
+# Every so many iterations, starts that could not become one of the lowest few at several times their pace are finished.
+_PACE, _FASTER, _LOWEST = 10, 2.0, 3
 
 
 @dataclass(frozen=True)
@@ -100,14 +102,16 @@ def finish(
     log: Log,
     settled: bool | None = None,
     losses: Array | None = None,
+    reason: str = "losses tie at the upper cut",
 ) -> Result:
+    """The result with its message; `reason` is why there is no certificate, if there is none."""
     converged = certificate <= tol if settled is None else settled
     if certificate <= tol:
         message = f"the gap is at most {tol:g} of the objective"
     elif converged:
         message = "no step lowers the objective"
     elif not np.isfinite(certificate):
-        message = "losses tie at the upper cut, or the cut rows still change: no certificate"
+        message = f"no certificate after {n_iter} of {max_iter} iterations: {reason}"
     else:
         message = f"stopped after {n_iter} of {max_iter} iterations with a relative gap of {certificate:.2g}"
     return Result(W, value, n_iter, converged, message, log.history, certificate, losses)
@@ -196,9 +200,10 @@ def descend(
     if len(W) == 1 and not numbered:
         return _descend_from_one(lazily or _at_once(batch), W, metric, max_iter, memory, tol, left, on_step)
     evaluate = batch if numbered else lambda W, which: batch(W)
-    values, gradients = evaluate(W, np.arange(len(W)))
+    live = np.arange(len(W))  # the numbers of the starts that are not finished
+    values, gradients = evaluate(W, live)
+    ends, lows, before = W.copy(), values.copy(), values.copy()
     pairs: list[tuple[Array, Array, Array]] = []  # (step, change of gradient, 1 / <step, change>), oldest first
-    active = np.ones(len(W), dtype=bool)
     for iteration in range(max_iter):
         direction = -inverse_hessian(gradients, pairs, None if metric is None else metric.solve)
         slope = _inner(direction, gradients)
@@ -209,25 +214,33 @@ def descend(
         step = np.ones(len(W))
         if metric is None and not pairs:
             step /= np.maximum(1.0, np.sqrt(_inner(gradients, gradients)))
-        moved, new_values, new_gradients = _backtrack(evaluate, W, values, gradients, direction, slope, step, active)
+        moved, new_values, new_gradients = _backtrack(evaluate, W, values, gradients, direction, slope, step, live)
         gained = values - new_values
         s, y = moved - W, new_gradients - gradients
         W, values, gradients = moved, new_values, new_gradients
-        if on_step is not None and active.any():
-            on_step(float(values.min()))
-        active &= gained > tol * np.abs(values)
+        ends[live], lows[live] = W, values
+        if on_step is not None:
+            on_step(float(lows.min()))
+        active = gained > tol * np.abs(values)
         if metric is not None and not numbered and iteration % _MEETINGS == _MEETINGS - 1:
-            active &= ~have_met(W, values, metric)
+            active &= ~have_met(ends, lows, metric)[live]
+        if not numbered and iteration % _PACE == _PACE - 1 and len(lows) > _LOWEST:
+            reachable = values - _FASTER * (max_iter - iteration - 1) / _PACE * (before[live] - values)
+            active &= reachable <= np.partition(lows, _LOWEST - 1)[_LOWEST - 1]
+            before = lows.copy()
         if left is not None:
             active &= left(gradients) > 10 * tol * np.abs(values)
         if not active.any():
-            return W, values, iteration + 1
+            return ends, lows, iteration + 1
         curvature = _inner(s, y)
         # The floor keeps the inverse finite if a fit is so exact that the changes themselves underflow.
         usable = curvature > np.maximum(1e-12 * np.sqrt(_inner(s, s)) * np.sqrt(_inner(y, y)), 1e-200)
         pairs.append((s, y, np.where(usable, 1.0 / np.where(usable, curvature, 1.0), 0.0)))
         del pairs[:-memory]
-    return W, values, max_iter
+        if not active.all():
+            live, W, values, gradients = live[active], W[active], values[active], gradients[active]
+            pairs = [(s[active], y[active], rho[active]) for s, y, rho in pairs]
+    return ends, lows, max_iter
 
 
 def have_met(W: Array, values: Array, metric: Metric) -> Array:
@@ -357,14 +370,14 @@ def _backtrack(
     direction: Array,
     slope: Array,
     step: Array,
-    active: Array,
+    numbers: Array,
 ) -> tuple[Array, Array, Array]:
     """Halve the steps of the starts that have not decreased enough; one that never does stays at its point."""
     moved, new_values, new_gradients = W.copy(), values.copy(), gradients.copy()
-    waiting = np.flatnonzero(active)
+    waiting = np.arange(len(W))
     for _ in range(25):
         trial = W[waiting] + step[waiting, None, None] * direction[waiting]
-        trial_values, trial_gradients = evaluate(trial, waiting)
+        trial_values, trial_gradients = evaluate(trial, numbers[waiting])
         done = trial_values <= values[waiting] + 1e-4 * step[waiting] * slope[waiting]
         if len(done) == len(W) and done.all():  # the usual case: no results to combine
             return trial, trial_values, trial_gradients

@@ -16,10 +16,8 @@ from ..core.losses import is_convex
 from ..core.objective import Objective
 from .descent import Log, Metric, Result, cut_is_clean, finish, relative
 from .inner import convex
-from .trivial import best_constant, constant_is_best
+from .trivial import best_constant
 
-# Columns up to which a factored matrix proves that equal scores are optimal.
-_MOST_BALANCED = 1000
 # The relative gap that the first round of `bilevel` is solved to; later ones to a tenth of the last gain.
 _FIRST_ROUND = 1e-4
 
@@ -34,6 +32,7 @@ def bilevel(
     phase: str = "bilevel",
     metric: Metric | None = None,
     warm: bool = False,
+    each_step: bool = False,
 ) -> Result:
     """Drop the m largest losses, minimise the rest, and repeat until the same rows are dropped.
 
@@ -57,6 +56,8 @@ def bilevel(
         The metric of the inner solves.
     warm : bool
         Whether the inner solves start near their solution.
+    each_step : bool
+        Whether rows are cut again in each step of an inner solve, not only at its end.
 
     Returns
     -------
@@ -68,11 +69,16 @@ def bilevel(
     s = objective.losses(Z)
     value, n_iter = objective.value_at(W, s), 0
     log(phase, value)
+    last: convex.Saddle | None = None
+    again = (lambda Z: objective.cutting(objective.losses(Z))) if each_step and objective.m > 0 else None
     enough = max(tol, _FIRST_ROUND) if objective.m > 0 else tol  # while the cut still moves, a rough solution is enough
     while True:
         problem = objective.cutting(s)
         left = max(1, max_iter - n_iter)
-        solution = convex.solve(problem, W, Z, tol=enough, max_iter=left, metric=metric, warm=warm)
+        solution = convex.solve(
+            problem, W, Z, tol=enough, max_iter=left, metric=metric, warm=warm, last=last, cutting=again
+        )
+        last, problem = solution.last, solution.problem
         n_iter += solution.n_iter
         moved = solution.W is not W
         s = objective.losses(solution.scores) if moved else s
@@ -89,32 +95,24 @@ def bilevel(
             certificate = solution.gap if cut_is_clean(objective, s) else np.inf
             return finish(W, value, n_iter, certificate, tol, max_iter, log, losses=best)
         if n_iter >= max_iter:
-            return finish(W, value, n_iter, np.inf, tol, max_iter, log, losses=best)
+            reason = "the cut rows still change"
+            return finish(W, value, n_iter, np.inf, tol, max_iter, log, losses=best, reason=reason)
         enough = tol if settled else max(tol, min(enough, 0.1 * gained))
 
 
-def by_products(
-    objective: Objective, W: Array | None, *, rng: np.random.Generator, tol: float, max_iter: int, log: Log
-) -> Result:
+def by_products(objective: Objective, W: Array | None, *, tol: float, max_iter: int, log: Log) -> Result:
     """m = 0 and sparse rows of many columns: the convex problem by products with X alone, from a rough fit."""
     objective = replace(objective, design=objective.design.unfactored())
     if W is not None:
         return bilevel(objective, W, tol=tol, max_iter=max_iter, log=log, phase="convex")
-    design, binary = objective.design, objective.loss.targets == "binary"
+    design = objective.design
     constant = np.zeros((1, design.p))
     metric = Metric(design.squares(np.full(design.n, 0.25 / design.n)) + objective.penalty_diagonal())
     step = -metric.solve(objective.average().at(constant).gradient)
-    if binary:
+    if objective.loss.targets == "binary":
         constant[0, design.d :] = best_constant(objective)[1]
     path = [constant, *(constant + length * (step - constant) for length in (1.0, 0.3, 0.1, 0.03))]
     W = min(path, key=objective.value)
-    least = 0.999 * objective.value(constant)
-    if binary and design.p <= _MOST_BALANCED and objective.value(W) > least:
-        W = convex.solve(objective.cutting(np.empty(0)), W, tol=1e-2, max_iter=20).W
-        # Near a minimum at equal scores nearly all losses tie, and the steps below would not end.
-        trivial = constant_is_best(objective, rng, tol, log) if objective.value(W) > least else None
-        if trivial is not None:
-            return trivial
     return bilevel(objective, W, tol=tol, max_iter=max_iter, log=log, phase="convex")
 
 

@@ -30,8 +30,8 @@ _ROUNDS = ((4, 4), (2, 8))
 _FAR = 80.0
 # Columns of sparse rows from which on products with X are quicker than a factored Hessian, if m = 0.
 PRODUCTS_FROM = 200
-# Steps by products that may prove the minimum before a Hessian is factored, if there are few enough columns for that.
-_PRODUCT_STEPS = 20
+# Products with sparse rows in a Newton step, and how many of their operations take as long as one of a dense Hessian.
+_PRODUCTS, _SLOWER = 40, 5
 # If m takes more than the rest of the rare classes, a sample may hold too few of their rows.
 _RARE = 0.5
 # If all rows are screened, the starts also follow a path of larger m, which flattens the poorest minima.
@@ -235,10 +235,17 @@ def _polish(
     width: int = 0,
 ) -> Result:
     """Newton steps to the certificate; if they do not apply or do not reach it, exact convex problems."""
-    n_iter = 0
-    if objective.design.sparse and not objective.design.factored and objective.design.p <= MOST_FACTORED:
+    n_iter, by_products = 0, objective.design.sparse and not objective.design.factored
+    if by_products and objective.design.p <= MOST_FACTORED:
         result = bilevel(
-            objective, W, tol=tol, max_iter=min(_PRODUCT_STEPS, max_iter), log=log, phase="polish", warm=True
+            objective,
+            W,
+            tol=tol,
+            max_iter=min(_product_steps(objective.design), max_iter),
+            log=log,
+            phase="polish",
+            warm=True,
+            each_step=True,
         )
         if result.converged or result.n_iter >= max_iter:
             return result
@@ -262,8 +269,15 @@ def _polish(
             return result
         W, n_iter = result.w, result.n_iter
     left = max_iter - n_iter
-    result = bilevel(objective, W, tol=tol, max_iter=left, log=log, phase="polish", metric=metric, warm=True)
+    result = bilevel(
+        objective, W, tol=tol, max_iter=left, log=log, phase="polish", metric=metric, warm=True, each_step=by_products
+    )
     return replace(result, n_iter=result.n_iter + n_iter)
+
+
+def _product_steps(design: Design) -> int:
+    """Steps by products that cost as much as one factored Hessian, which does the rest if they do not end."""
+    return max(10, int(design.n * design.p**2 / (_PRODUCTS * _SLOWER * design.X.nnz)))
 
 
 def refine(objective: Objective, W: Array, settings: Any) -> Result:
@@ -292,7 +306,7 @@ def _convex(
     """m = 0: one minimum, so one start: the ordinary fit of some rows, then their solution."""
     if objective.design.sparse and objective.design.p > PRODUCTS_FROM and objective.n_outputs == 1:
         budget = max(1, max_iter // 2) if objective.design.factored else max_iter
-        result = by_products(objective, W, rng=rng, tol=tol, max_iter=budget, log=log)
+        result = by_products(objective, W, tol=tol, max_iter=budget, log=log)
         if result.converged or not objective.design.factored:
             return result
         W, max_iter = result.w, max(1, max_iter - result.n_iter)

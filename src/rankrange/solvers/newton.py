@@ -118,7 +118,8 @@ def newton(
     certificate = np.inf
     if np.isfinite(gap) and (objective.m == 0 or cut_is_clean(objective, look.s)):
         certificate = relative(gap, look.value)
-    return finish(look.W, look.value, n_iter, certificate, tol, max_iter, log, losses=look.s)
+    reason = "losses tie at the upper cut" if np.isfinite(gap) else "the steps are still too long for one"
+    return finish(look.W, look.value, n_iter, certificate, tol, max_iter, log, losses=look.s, reason=reason)
 
 
 def _end_of(objective: Objective, look: Look, proposal: Proposal) -> Look | None:

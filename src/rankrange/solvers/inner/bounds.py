@@ -20,6 +20,8 @@ from .band import rows_of, solve_band
 _BLOCK = 1 << 15
 # A score so far below the others of its row that its exponential is zero.
 _FAR_BELOW = 1e3
+# A level is as exact as its rounding allows if the mass it leaves is this times the mass that moves with it.
+_ROUNDING = 4.0 * float(np.finfo(np.float64).eps)
 
 
 class Answer(NamedTuple):
@@ -260,7 +262,7 @@ def level_of_mass(pushed: Array, caps: Array, K: float, guess: float = 0.0) -> f
         if not low < level < high:
             level = 0.5 * (low + high)
         excess, moving = _excess(pushed, caps, K, level)
-        if abs(excess) <= 1e-14 * K or high - low <= 1e-15 * high:
+        if abs(excess) <= max(1e-14 * K, _ROUNDING * level * moving) or high - low <= 1e-15 * high:
             break
         low, high = (level, high) if excess > 0 else (low, level)
         level += excess / moving if moving > 0 else np.inf

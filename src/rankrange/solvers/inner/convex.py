@@ -28,6 +28,10 @@ _SHRINK = 0.2
 # If Newton steps are made by products with X, their number matters: the smoothing shrinks more slowly, which makes each
 # of them easier, and a round ends when its remaining gain is a fraction of the gap, which smoothing causes anyway.
 _SHRINK_BY_PRODUCTS, _PART_OF_GAP = 0.5, 0.3
+# The least smoothing to begin with, as a part of the value.
+_PART_OF_VALUE = 0.01
+# How much wider the smoothing of a similar problem begins than it ended before.
+_RESUMED = 4.0
 # With fewer steps left, for example because many kinks used up the budget, cheap steps gain more than steps by
 # products.
 _FEW_STEPS = 10
@@ -41,6 +45,8 @@ class Solution(NamedTuple):
     value: float
     gap: float  # relative
     n_iter: int
+    problem: TopSum  # the one that is solved
+    last: Saddle | None = None  # the last weights and their smoothing, from which a similar problem goes on
 
 
 def solve(
@@ -52,42 +58,50 @@ def solve(
     max_iter: int = 100,
     metric: Metric | None = None,
     warm: bool = False,
+    last: Saddle | None = None,
+    cutting: Callable[[Array], TopSum] | None = None,
 ) -> Solution:
     """Minimise `problem` from W until the relative gap is at most `tol`; the result is never above the start.
 
     Products with X dominate the cost: `scores`, those of W, are passed along if they are known. `warm`: W is close to a
-    solution, so little smoothing is needed.
+    solution, so little smoothing is needed. `last`: that of a similar problem, whose solution is W: its weights and its
+    smoothing are the first ones here. `cutting`: the problem that cuts the largest losses at some scores. It takes the
+    place of `problem` in each step, and the gap is that of the problem at the solution.
     """
     Z = problem.design.scores(W) if scores is None else scores
     saddle = Saddle(problem)
     newton = _newton_pays(problem, max_iter)
     value = problem.value_at(W, Z)
     best, gap, n_iter, stalled = (W, Z), np.inf, 0, 0
+    gained = False  # while the smoothing is wider than W is far from its minimum, rows would be cut at other points
     if warm and saddle.cut_matters:
         gap = saddle.gap_near_cut(W, Z, value)
-    if relative(gap, value) > tol and not saddle.exact:
-        saddle.start_smoothing(Z, warm)
-    while relative(gap, value) > tol:
-        bound = saddle.gap(Z, value)
-        stalled = 0 if bound < 0.9 * gap or not saddle.sharp else stalled + 1
-        gap = min(gap, bound)
-        if relative(gap, value) <= tol or n_iter >= max_iter or stalled >= 5:
-            break
+    if relative(gap, value) > tol:
+        if not saddle.exact:
+            saddle.start_smoothing(Z, value, warm, last)
+            last = saddle
+        gap = min(gap, saddle.gap(Z, value))
+    while relative(gap, value) > tol and n_iter < max_iter and stalled < 5:
         if newton:
             enough = max(0.1 * tol * abs(value), _PART_OF_GAP * gap if saddle.by_products and gap < value else 0.0)
-            W, Z, steps = saddle.newton(W, Z, min(25, max_iter - n_iter), enough, metric)
+            W, Z, steps = saddle.newton(W, Z, min(25, max_iter - n_iter), enough, metric, cutting if gained else None)
         else:
             W, Z, steps = saddle.quasi_newton(W, min(50, max_iter - n_iter), 1e-3 * tol, metric)
         n_iter += max(1, steps)
-        reached = problem.value_at(W, Z)
-        if reached < value:
-            gap -= value - reached
-            best, value, stalled = (W, Z), reached, 0
+        reached = saddle.problem.value_at(W, Z)
+        gained = reached < value
+        if gained:
+            gap = gap - (value - reached) if saddle.problem is problem else np.inf
+            best, value, stalled, problem = (W, Z), reached, 0, saddle.problem
+        # The weights of this round, whose gradient is small: with less smoothing they are not those of Z.
+        bound = saddle.gap(Z, value) if saddle.problem is problem else np.inf
+        stalled = 0 if bound < 0.9 * gap or not saddle.sharp else stalled + 1
+        gap = min(gap, bound)
         saddle.advance(Z)
     if warm and relative(gap, value) > tol and n_iter < max_iter:  # not so close after all: smooth more
         cold = solve(problem, *best, tol=tol, max_iter=max_iter - n_iter, metric=metric)
         return cold._replace(gap=min(cold.gap, relative(gap, value)), n_iter=n_iter + cold.n_iter)
-    return Solution(*best, value, relative(gap, value), n_iter)
+    return Solution(*best, value, relative(gap, value), n_iter, problem, last)
 
 
 def _newton_pays(problem: TopSum, max_iter: int) -> bool:
@@ -102,8 +116,8 @@ def _newton_pays(problem: TopSum, max_iter: int) -> bool:
 class Saddle(Bounds):
     """The smoothed problem, its centre and its mu."""
 
-    def start_smoothing(self, Z: Array, warm: bool) -> None:
-        """The centre at the exact weights, mu at the spread of the losses."""
+    def start_smoothing(self, Z: Array, value: float, warm: bool, last: Saddle | None = None) -> None:
+        """The centre at the exact weights, mu at the spread of the losses; or both where `last` ended."""
         values, _ = self._pieces(Z)
         s = np.abs(values[:, 0]) if self.signed else np.maximum(values.max(axis=1), 0.0)
         self.centre = self._shares(s)[:, None]
@@ -115,7 +129,9 @@ class Saddle(Bounds):
         inside = s[self.caps > 0]
         # Margins keep their spread even if the losses, which are cut off at zero, have none left.
         spread = values.max(axis=1)[self.caps > 0] if self.linear else inside
-        self.mu = max(float(np.abs(spread - spread.mean()).mean()), 0.1 * float(inside.mean()), 1e-12)
+        # Where all rows are fitted exactly and tie, neither has a spread, and the penalty alone has a size.
+        size = max(0.1 * float(inside.mean()), _PART_OF_VALUE * value)
+        self.mu = max(float(np.abs(spread - spread.mean()).mean()), size, 1e-12)
         self.least_mu = 1e-4 * self.mu
         self.lam = 0.0
         near = 2 * self.problem.design.p
@@ -124,6 +140,10 @@ class Saddle(Bounds):
             cut = self.problem.lower_cut(s)
             width = float(np.partition(np.abs(inside - cut), near)[near])
             self.mu = min(self.mu, max(width, self.least_mu))
+        if last is not None:
+            # Rows that were cut there have no weight to go on from; their losses are above the cut.
+            self.centre = np.where(last.caps[:, None] > 0, last.centre, self.centre)
+            self.mu, self.lam = min(self.mu, max(_RESUMED * last.mu, self.least_mu)), last.lam
 
     @property
     def cut_matters(self) -> bool:
@@ -187,7 +207,13 @@ class Saddle(Bounds):
         return gradient if self.problem.tilt is None else gradient - self.problem.tilt
 
     def newton(
-        self, W: Array, Z: Array, max_steps: int, enough: float, metric: Metric | None
+        self,
+        W: Array,
+        Z: Array,
+        max_steps: int,
+        enough: float,
+        metric: Metric | None,
+        cutting: Callable[[Array], TopSum] | None = None,
     ) -> tuple[Array, Array, int]:
         """Newton steps until the remaining gain, and the gradient's contribution to the gap, are below `enough`."""
         design = self.problem.design
@@ -211,7 +237,20 @@ class Saddle(Bounds):
             else:
                 return W, Z, step  # rounding: no step lowers the value any more
             W, Z, answer, value = W + length * direction, Z + length * dZ, trial, trial_value
+            if cutting is not None and self._now(cutting(Z)):
+                answer = self.answer(Z)
+                value = self._total(answer, W)
         return W, Z, max_steps
+
+    def _now(self, problem: TopSum) -> bool:
+        """Go on with a problem that cuts other rows; whether it does. Rows that come back have their full weight."""
+        caps = np.ones(problem.design.n) if problem.caps is None else problem.caps.astype(np.float64, copy=False)
+        if np.array_equal(caps, self.caps):
+            return False
+        if not self.exact:
+            self.centre = np.where(self.caps[:, None] > 0, self.centre, 1.0)
+        self.problem, self.caps = problem, caps
+        return True
 
     def _slack(self, gradient: Array) -> float:
         """About what this gradient of the smoothed problem adds to the gap; the intercept is counted only once."""
