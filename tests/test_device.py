@@ -12,7 +12,7 @@ from rankrange import AoRRClassifier, AoRRRegressor
 from rankrange.estimators import on_device
 
 torch = pytest.importorskip("torch")
-from rankrange.device import device_rows, passes  # noqa: E402
+from rankrange.device import device_objective, device_rows, passes  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +20,9 @@ def few_rows_on_the_host(monkeypatch):
     """Small samples, brackets and chunks, so that a few thousand rows take every path of many."""
     monkeypatch.setattr(device_rows, "SEARCH_ROWS", 600)
     monkeypatch.setattr(device_rows, "CHOICE_ROWS", 1500)
-    monkeypatch.setattr(device_rows, "METRIC_NUMBERS", 9_000)
+    monkeypatch.setattr(device_objective, "METRIC_NUMBERS", 9_000)
+    monkeypatch.setattr(device_objective, "BRACKET_ROWS", 1_000)
+    monkeypatch.setattr(device_objective, "_CHUNK_NUMBERS", 900)
     monkeypatch.setattr(passes, "_CHUNK_NUMBERS", 9_000)
 
 

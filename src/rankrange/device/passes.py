@@ -165,7 +165,7 @@ class EagerPass:
         mass = data.mass(rows)
         kept, undecided, masses = _sorted_out(Limits.of(request), s, mass)
         weight = mass * kept
-        table = _side_sums(data.model, x, data.y[rows], s, slope * weight, Z, weight)
+        table = side_sums(data.model, x, data.y[rows], s, slope * weight, Z, weight)
         chosen = (undecided & (mass > 0)).nonzero()[:, 0]
         least = torch.where(mass > 0, s, math.inf).min()
         return masses, least, table, chosen + start, s[chosen], Z[:, chosen]
@@ -180,7 +180,7 @@ def _sorted_out(at: Limits, s: Tensor, mass: Tensor) -> tuple[Tensor, Tensor, Te
     return kept, in_low | in_high, masks.to(torch.float64) @ mass
 
 
-def _side_sums(model: Model, x: Tensor, y: Tensor, s: Tensor, weighted: Tensor, Z: Tensor, weight: Tensor) -> Tensor:
+def side_sums(model: Model, x: Tensor, y: Tensor, s: Tensor, weighted: Tensor, Z: Tensor, weight: Tensor) -> Tensor:
     """The table of `shard_kernels.side_sums`: rows are put together by the sign of their slope, or by their class."""
     lost = s * weight
     columns = torch.stack([weight, lost, lost - (weighted * Z).sum(0), *weighted])

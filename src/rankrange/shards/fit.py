@@ -96,7 +96,8 @@ def fit_on_shards(shards: Shards, estimator: Any) -> Any:
                 m, sample = 0, replace(sample, m=0, C=estimator.C_ * k)
                 start = _search(sample, m, k, data.total, estimator, rng, search_rows)
         start = np.zeros_like(start) if _all_tie(sample, start) else start
-        full = FullData(shards, data.model, sample, data.description.n, data.total, m, k, passes)
+        kind = getattr(shards, "full_data", FullData)
+        full = kind(shards, data.model, sample, data.description.n, data.total, m, k, passes)
         log = Log(print if estimator.verbose else None)
         further = getattr(shards, "further_steps", 0)
         descent = Descent(full, tol=float(estimator.tol), max_iter=int(estimator.max_iter), log=log, further=further)
