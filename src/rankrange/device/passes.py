@@ -36,7 +36,7 @@ _MOST_COLUMNS = 1024
 _PROGRAMS_PER_PROCESSOR = 12
 # Tiles a program where losses are written.
 _TILES = 16
-_KERNEL_LOSSES = {"logistic": 0, "squared": 1, "huber": 2}
+KERNEL_LOSSES = {"logistic": 0, "squared": 1, "huber": 2}
 
 
 class Found(NamedTuple):
@@ -216,7 +216,7 @@ class FusedPass(EagerPass):
     def takes(data: Data) -> bool:
         """Whether the kernel computes a pass over these rows."""
         X, model = data.X, data.model
-        if triton is None or not (X.is_cuda or INTERPRETED) or model.loss not in _KERNEL_LOSSES:
+        if triton is None or not (X.is_cuda or INTERPRETED) or model.loss not in KERNEL_LOSSES:
             return False
         return X.shape[1] + model.fit_intercept <= _MOST_COLUMNS
 
@@ -237,7 +237,7 @@ class FusedPass(EagerPass):
             X, data.y, X if data.weight is None else data.weight, given[6:], given, self.sums_of,
             self.none if losses is None else losses, self.list, self.pairs, self.count, self.scratch,
             first, stop, X.stride(0), X.shape[1], self.noted, 0 if losses is None else 1, tiles,
-            LOSS=_KERNEL_LOSSES[model.loss], WEIGHTED=data.weight is not None, INTERCEPT=model.fit_intercept,
+            LOSS=KERNEL_LOSSES[model.loss], WEIGHTED=data.weight is not None, INTERCEPT=model.fit_intercept,
             PARTS=self.parts, WIDTH=WIDTH, BLOCK=BLOCK, num_warps=WARPS,
         )  # fmt: skip
 

@@ -22,7 +22,7 @@ from ..solvers.descent import Log, Metric, inverse_hessian, relative
 from ..solvers.multistart import hessian
 from .boxqp import best_shares
 from .evaluation import FullData, Look, slopes_of, sums_of, take
-from .shard_kernels import Rows, Sides, side_sums
+from .shard_kernels import Rows, Sides
 
 # Up to this many parameters the whole Hessian of the sample is built and factored.
 MOST_PARAMETERS = 1500
@@ -230,8 +230,9 @@ class Local:
         table = self._with_best_weights() if self.kinked else self.look.table()
         bounds = [_lower_bound(self.data, table)]
         if self.look.W.size <= MOST_PARAMETERS and not self.data.model.by_margin:
-            moved = self._with_all_tangents_moved(table) if self.data.smooth else None
-            bounds.append(_lower_bound(self.data, self._with_moved_tangents(*(moved or (table, self.look.W)))))
+            moved = self._with_all_tangents_moved(table) if self.data.smooth else (table, self.look.W)
+            if moved is not None:
+                bounds.append(_lower_bound(self.data, self._with_moved_tangents(*moved)))
         return relative(self.look.value - max(bounds), self.look.value)
 
     def _with_all_tangents_moved(self, table: Array) -> tuple[Array, Array] | None:
