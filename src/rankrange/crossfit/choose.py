@@ -84,6 +84,7 @@ def choose_m(
     n_jobs: int = 1,
     groups: Array | None = None,
     largest: float = _LARGEST,
+    total: float | None = None,
 ) -> Choice:
     """Choose m, and C where it is left open, by cross-validation against the targets as they are.
 
@@ -105,6 +106,8 @@ def choose_m(
         The group of each row; no group is on both sides of a fold.
     largest : float
         Numbers in X times scores: a larger set chooses m on some of its rows.
+    total : float or None
+        The mass of all rows, where these are a sample of them: C is about all rows.
 
     Returns
     -------
@@ -119,20 +122,20 @@ def choose_m(
         return Choice(0, None, {}, reason, (0.0, 0.0, 1.0), C=1.0 if C is None else C)
     part, groups = _some_rows(objective, rng, groups, largest)
     strata = part.strata
+    total = objective.total if total is None else total
     # Where m is chosen on some of the rows, they are penalised as all of them are.
-    known = None if C is None else C * objective.total / part.total
-    cross = CrossFit(part, split(part, strata, rng, plan_of(part), groups), known, n_jobs=n_jobs)
+    cross = CrossFit(part, split(part, strata, rng, plan_of(part), groups), C, n_jobs=n_jobs, total=total)
     candidates = cross.candidates(shares, k_share, rng, _RANDOM_STARTS, report)
     most = np.inf
     while True:
         fits, chosen, table, reason, noise = _best(cross, strata, candidates, k_share, rng, report, most)
         if C is None and chosen:
             fits = weaker_penalty(cross, fits, chosen, k_share)
-        found = fits.sets.C / part.total if C is None else C
+        found = fits.sets.C / total if C is None else C
         if chosen == 0:
             return Choice(0, None, table, reason, noise, C=found)
         start = fits.W[chosen, 0] if len(cross.tests) == 1 else None  # a hold-out leaves enough rows for the minimum
-        m, start = on_all_rows(objective, fits, chosen, shares, k_share, start, found * objective.total, rng)
+        m, start = on_all_rows(objective, fits, chosen, shares, k_share, start, found * total, rng)
         if not loses_a_class(objective, start, m):
             return Choice(m, start, table, reason, noise, C=found)
         most = 0.99 * float(fits.shares[chosen])
@@ -205,17 +208,24 @@ def _lost(model: Objective, s: Array, mass: Array, m: Array) -> Array:
     return np.any([cut[:, rows].sum(axis=1) > _MOST_OF_CLASS * mass[:, rows].sum(axis=1) for rows in classes], axis=0)
 
 
-def choose_C(objective: Objective, rng: np.random.Generator, n_jobs: int = 1, groups: Array | None = None) -> float:
+def choose_C(
+    objective: Objective,
+    rng: np.random.Generator,
+    n_jobs: int = 1,
+    groups: Array | None = None,
+    total: float | None = None,
+) -> float:
     """Choose scikit-learn's C for an objective at its own m and k; its own C does not matter. See `choose_m`."""
     if objective.total < _LEAST_ROWS or _one_group(groups):
         return 1.0
     part, groups = _some_rows(objective, rng, groups)
-    cross = CrossFit(part, split(part, part.strata, rng, plan_of(part), groups), n_jobs=n_jobs)
+    total = objective.total if total is None else total
+    cross = CrossFit(part, split(part, part.strata, rng, plan_of(part), groups), n_jobs=n_jobs, total=total)
     share = objective.m / objective.total
     if share == 0:
         return cross.C
     fits = cross.trimmed(np.array([0.5 * share, share]))
-    return weaker_penalty(cross, fits, 2, objective.k / objective.total).sets.C / part.total
+    return weaker_penalty(cross, fits, 2, objective.k / objective.total).sets.C / total
 
 
 def weaker_penalty(cross: CrossFit, fits: Fits, chosen: int, k_share: float) -> Fits:
@@ -243,8 +253,8 @@ def weaker_penalty(cross: CrossFit, fits: Fits, chosen: int, k_share: float) -> 
     objective, strata = cross.objective, cross.objective.strata
     m, k = paths.masses_of(fits.sets, fits.shares[[chosen]], k_share)
     every, found, W = np.arange(len(fits.sets.masses)), [(fits.sets, fits.W[chosen])], fits.W[chosen]
-    for C in [C for C in PENALTIES if 1.01 * fits.sets.C / objective.total < C]:
-        sets = replace(fits.sets, C=C * objective.total)
+    for C in [C for C in PENALTIES if 1.01 * fits.sets.C / cross.total < C]:
+        sets = replace(fits.sets, C=C * cross.total)
         W, _ = sets.fit(W, every, m[0], k, max_iter=40)
         found.append((sets, W))
     both = Fits(fits.sets, np.zeros(len(found)), ["C"] * len(found), np.stack([W for _, W in found]))

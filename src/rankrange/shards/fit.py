@@ -257,8 +257,8 @@ def _chosen(estimator: Any, data: _Data, rng: np.random.Generator) -> tuple[floa
     estimator._forget()
     if auto:
         uncut = replace(sample, m=0, k=_rank(k * share, sample)).in_units(unit)
-        # The sample stands for all rows, and is penalised as they are.
-        choice = choose_m(uncut, rng, print if estimator.verbose else silent, C=None if C is None else C * unit / share)
+        report = print if estimator.verbose else silent
+        choice = choose_m(uncut, rng, report, C=None if C is None else C * unit, total=data.total / unit)
         m = choice.m * unit / share
         m = round(m) if data.whole else m
         if C is None and choice.C is not None:
@@ -267,7 +267,9 @@ def _chosen(estimator: Any, data: _Data, rng: np.random.Generator) -> tuple[floa
         estimator.noise_estimate_, *interval = map(float, choice.noise)
         estimator.noise_interval_ = tuple(interval)
     ranked = replace(sample, m=_rank(m * share, sample), k=_rank(k * share, sample))
-    estimator.C_ = choose_C(ranked.in_units(unit), rng) / unit if C is None else C
+    if C is None:
+        C = choose_C(ranked.in_units(unit), rng, total=data.total / unit) / unit
+    estimator.C_ = C
     return m, k, replace(ranked, C=estimator.C_ * (k - m))
 
 
