@@ -80,5 +80,6 @@ def check_newton(case, device="cpu", seed=0):
         np.max(np.abs(found.hessian - right.hessian) / np.outer(root, root), initial=0.0),
         np.max(np.abs(found.gradient - right.gradient) / np.abs(right.gradient).max(initial=1e-9), initial=0.0),
     ]
-    assert max(errors) < 1e-5, errors
+    assert errors[0] < 1e-4, errors
+    assert errors[1] < 1e-5, errors
     return float(max(errors))

@@ -19,6 +19,7 @@ from ..core.arrays import Array
 from ..core.objective import Objective
 from .fits import Fits, Sets, masses_of, ordinary, upward
 from .fits import Report as Report
+from .held_out import RowScores, Scored, row_scores
 
 # One score per row: five folds twice up to this many rows; then, and with many scores, five folds; then one hold-out.
 TWICE_UP_TO = 4000
@@ -397,6 +398,11 @@ class CrossFit:
     def scores(self, fits: Fits) -> list[tuple[Array, Array]]:
         """For each test part its rows, and their out-of-fold scores (candidates, r, rows)."""
         return fits.out_of_fold(self.objective, self.tests)
+
+    def scored(self, fits: Fits) -> Scored:
+        """How well each candidate does on the rows left out."""
+        model = self.objective
+        return RowScores(row_scores(model, model.strata, self.scores(fits), self.tests), model.mass)
 
     def _fits(self, sets: Sets, W: Array) -> Fits:
         return Fits(sets, np.zeros(1), ["none"], W[None])

@@ -163,12 +163,12 @@ def curvature(z, y, LOSS: tl.constexpr):
 def newton_pass(
     x_ptr, y_ptr, mass_ptr, w_ptr, request_ptr, gram_ptr, sums_ptr, scratch_ptr, n, stride, d, tiles,
     LOSS: tl.constexpr, WEIGHTED: tl.constexpr, INTERCEPT: tl.constexpr,
-    WIDTH: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
+    WIDTH: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr, INTERPRETED: tl.constexpr,
 ):  # fmt: skip
     """Score, loss, weight between two cuts, gradient and Hessian in one read of X, up to WIDTH columns.
 
-    The Hessian is a float32 product on tensor cores; scores, losses and sums are float64. Sums of a program: mass,
-    loss, and from 2 on the gradient.
+    The Hessian is a product on tensor cores, less precise than float32 and to be made symmetric; scores, losses and
+    sums are float64. Sums of a program: mass, loss, and from 2 on the gradient.
     """
     program = tl.program_id(0).to(tl.int64)
     lanes = tl.arange(0, WIDTH)
@@ -195,8 +195,18 @@ def newton_pass(
         masses += weight
         lost += weight * s
         gradient += tl.sum(x * (weight * slope).to(x.dtype)[:, None], 0).to(tl.float64)
-        bent = x * (weight * curvature(z, y, LOSS)).to(x.dtype)[:, None]
-        gram = tl.dot(tl.trans(x), bent, gram, input_precision=PRECISION)
+        bent = x * tl.sqrt(weight * curvature(z, y, LOSS)).to(x.dtype)[:, None]
+        if PRECISION == "bf16x2":
+            # Two halves of each number: the product of the larger ones, and twice one of the mixed products, which is
+            # both of them once the sum is made symmetric. Tensor cores take 16-bit tiles in either order.
+            large = bent.to(tl.bfloat16)
+            small = ((bent - large.to(tl.float32)) * 2.0).to(tl.bfloat16)
+            if INTERPRETED:  # which has no products of this dtype
+                large, small = large.to(tl.float32), small.to(tl.float32)
+            gram = tl.dot(tl.trans(large), large, gram)
+            gram = tl.dot(tl.trans(large), small, gram)
+        else:
+            gram = tl.dot(tl.trans(bent), bent, gram, input_precision=PRECISION)
     out = sums_ptr + program * (2 + WIDTH)
     tl.store(out, tl.sum(masses, 0))
     tl.store(out + 1, tl.sum(lost, 0))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,13 +25,10 @@ from ..shards.shard_steps import band_size
 from .newton_pass import newton_pass
 from .passes import Data, EagerPass, Found, loss_and_slope, pass_over, side_sums
 
-if TYPE_CHECKING:
-    from .device_rows import DeviceRows
-
 # Rows whose losses show where the cuts lie, and numbers in those whose Hessian is the metric of the steps.
 BRACKET_ROWS, METRIC_NUMBERS = 1 << 19, 1 << 26
 # Rows on both sides of a cut, per parameter, by which F bends there; but no more than this share of all rows.
-_CROSSING_ROWS, _CROSSING_SHARE = 2000, 0.02
+_CROSSING_ROWS, _CROSSING_SHARE = 500, 0.02
 # Numbers of X that are float64 at a time.
 _CHUNK_NUMBERS = 1 << 25
 
@@ -123,7 +120,7 @@ class _Near(NamedTuple):
 class DeviceData(FullData):
     """F over all rows of a device. Hinges and several scores are looked at as rows elsewhere are."""
 
-    def __init__(self, shards: DeviceRows, *arguments: Any) -> None:
+    def __init__(self, shards: Any, *arguments: Any) -> None:
         super().__init__(shards, *arguments)
         self.there = shards
         self.smooth = self.model.n_outputs == 1 and not self.model.by_margin
@@ -213,7 +210,7 @@ class DeviceData(FullData):
         most = max(min(lower.value - request.lower.low, high - lower.value), 0.0)
         distance = (near.losses - lower.value).abs()
         size = min(band_size(self.sample.design.p), len(distance))
-        return min(most, float(distance.kthvalue(size).values))
+        return min(most, float(distance.topk(size, largest=False).values.max()))
 
     def _sums_near(self, near: _Near, sure: Tensor, request: Request) -> tuple[Array, Array]:
         """Side sums of the noted rows that are `sure`, and how much less F bends because rows cross the cuts."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from ..shards.shard_kernels import (
     evaluate,
 )
 from ..shards.shard_kernels import dropped as dropped_rows
+from .device_folds import DeviceCrossFit
 from .device_objective import DeviceData
 from .passes import Data, EagerPass, loss_and_slope, pass_over
 from .tensors import Labels, as_column, as_labels, as_matrix
@@ -122,6 +124,11 @@ class DeviceRows:
                 y = 2 * y - 1  # int8: signs
             self._last = model, pass_over(Data(self.X, y, self.weight, model))
         return self._last[1]
+
+    def cross_fit(self, model: Model, unit: float) -> Any:
+        """What fits folds on the host and scores them on all rows here."""
+        assert self._sampled is not None
+        return partial(DeviceCrossFit, self.pass_of(model).data, self._sampled, unit)
 
     def _losses(self, model: Model, W: Array) -> Iterator[tuple[slice, Tensor]]:
         """The losses of all rows, some at a time, in the bits of every other pass."""

@@ -18,10 +18,10 @@ except ImportError:
 
 # Of the kernel: rows a tile, warps, programs a processor, and the most columns, with the intercept.
 BLOCK, WARPS, PROGRAMS_PER_PROCESSOR, MOST_COLUMNS = 64, 8, 2, 128
-# Three products of tensor cores, which together are as precise as float32.
-PRECISION = "tf32x3"
-# A product in float32 is a metric as long as no pivot of the scaled matrix is smaller: nearly dependent columns are.
-LEAST_PIVOT = 1e-4
+# Two products of halves of each number, good to about 1e-5.
+PRECISION = "bf16x2"
+# Such a product is a metric as long as no pivot of the scaled matrix is smaller; of nearly dependent columns one is.
+LEAST_PIVOT = 1e-2
 
 
 class Newton(NamedTuple):
@@ -88,7 +88,7 @@ def by_kernel(data: Data, W: Array, low: float, high: float) -> Newton:
         X, data.y, X if data.weight is None else data.weight, at[4:], at, gram, sums, scratch,
         data.n, X.stride(0), X.shape[1], per_program,
         LOSS=KERNEL_LOSSES[model.loss], WEIGHTED=data.weight is not None, INTERCEPT=model.fit_intercept,
-        WIDTH=width, BLOCK=BLOCK, PRECISION=PRECISION, num_warps=WARPS,
+        WIDTH=width, BLOCK=BLOCK, PRECISION=PRECISION, INTERPRETED=INTERPRETED, num_warps=WARPS,
     )  # fmt: skip
     total = sums.sum(0)
     hessian = _summed(gram)[:p, :p]
