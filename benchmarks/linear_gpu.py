@@ -179,7 +179,7 @@ def timed_fit(kind: str, X, y, repeats: int, **settings) -> dict:
     return {
         "what": kind, "n": X.shape[0], "d": X.shape[1], "seconds": statistics.median(t for t, _ in times),
         "host": whole - clock.inside, "steps": model.n_passes_, "certificate": model.certificate_,
-        "objective": model.objective_, "note": f"m_={model.m_} {clock}",
+        "objective": model.objective_, "note": f"m_={model.m_} C_={model.C_:g} {clock}",
     }  # fmt: skip
 
 
@@ -354,6 +354,7 @@ def automatic(n: int, d: int, device: str, seed: int, own: dict, add) -> None:
     X, y = draw(n, d, device, seed)
     add(timed_fit("AoRR m=auto", X, y, 1, m="auto", **own))
     add(timed_fit("AoRR m=auto C=auto", X, y, 1, m="auto", C="auto", **own))
+    add(timed_fit("AoRR m=0.1 C=auto", X, y, 1, m=0.1, k=1.0, C="auto", **own))
 
 
 def attempt(run) -> None:

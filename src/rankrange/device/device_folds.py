@@ -78,8 +78,8 @@ class DeviceCrossFit(CrossFit):
             right = torch.cat([right, torch.ones_like(right[:1])])
             total += (right * mass) @ right.T
         sums = total.cpu().numpy()
-        mass = float(sums[-1, -1])
-        return MomentScores(mass, sums[-1, :-1] / mass, sums[:-1, :-1] / mass)
+        means = sums / sums[-1, -1]
+        return MomentScores(float(sums[-1, -1]), means[-1, :-1], means[:-1, :-1])
 
     def _chunks(self, numbers: int) -> Any:
         size = max(1, _CHUNK_NUMBERS // (self.data.X.shape[1] + 3 * numbers))

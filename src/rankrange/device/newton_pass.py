@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..core.arrays import Array
-from .passes import INTERPRETED, KERNEL_LOSSES, Data, curvature, loss_and_slope, triton
+from .passes import INTERPRETED, KERNEL_LOSSES, Data, curvature, has_kernels, loss_and_slope
 
 try:
     from . import _pass_kernels
@@ -44,10 +44,8 @@ def newton_pass(data: Data, W: Array, low: float, high: float) -> Newton:
 
 def takes(data: Data) -> bool:
     """Whether the kernel computes this pass."""
-    X, model = data.X, data.model
-    if triton is None or not (X.is_cuda or INTERPRETED) or model.loss not in KERNEL_LOSSES:
-        return False
-    return X.dtype == torch.float32 and X.shape[1] + model.fit_intercept <= MOST_COLUMNS
+    narrow = data.X.shape[1] + data.model.fit_intercept <= MOST_COLUMNS
+    return has_kernels(data) and data.X.dtype == torch.float32 and narrow
 
 
 def eager(data: Data, W: Array, low: float, high: float) -> Newton:

@@ -109,6 +109,11 @@ def curvature(model: Model, y: Tensor, z: Tensor) -> Tensor:
     return torch.full_like(r, 2.0) if model.loss == "squared" else (r.abs() <= 1.0).to(torch.float64)
 
 
+def has_kernels(data: Data) -> bool:
+    """Whether kernels run where these rows are, and know the loss."""
+    return triton is not None and (data.X.is_cuda or INTERPRETED) and data.model.loss in KERNEL_LOSSES
+
+
 class Limits(NamedTuple):
     """The brackets of a request as four numbers; a cut that does not exist has one at infinity.
 
@@ -215,10 +220,7 @@ class FusedPass(EagerPass):
     @staticmethod
     def takes(data: Data) -> bool:
         """Whether the kernel computes a pass over these rows."""
-        X, model = data.X, data.model
-        if triton is None or not (X.is_cuda or INTERPRETED) or model.loss not in KERNEL_LOSSES:
-            return False
-        return X.shape[1] + model.fit_intercept <= _MOST_COLUMNS
+        return has_kernels(data) and data.X.shape[1] + data.model.fit_intercept <= _MOST_COLUMNS
 
     def _launch(self, W: Array, at: Limits, rows: tuple[int, int], losses: Tensor | None) -> None:
         """Losses of the rows into `losses`, in tiles one a program; or the sums over all of them."""
