@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 
-from rankrange import AoRRClassifier, AoRRRegressor
+from rankrange import AoRRClassifier, AoRRRegressor, TKMLClassifier
 from rankrange.estimators import on_device
 
 torch = pytest.importorskip("torch")
@@ -230,6 +230,20 @@ def test_a_regressor_says_what_it_does_not_take_there():
         AoRRRegressor(m=0.1, k=1.0, reweight=True, device="cpu").fit(X, y)
     with pytest.raises(ValueError, match="needs one of the losses"):
         AoRRRegressor(m=0.1, loss="absolute", device="cpu").fit(X, y)
+
+
+class OnDevice:
+    """Rows of CuPy as far as they are looked at."""
+
+    __cuda_array_interface__ = None
+
+
+@pytest.mark.parametrize("method", ["fit", "predict"])
+def test_a_model_of_labels_names_the_host(method):
+    model = TKMLClassifier(m=0).fit(X_SMALL, Y_SMALL)
+    arguments = (OnDevice(), Y_SMALL)[: 2 if method == "fit" else 1]
+    with pytest.raises(TypeError, match=r"TKMLClassifier needs rows in the host's memory.*X\.cpu\(\)\.numpy\(\)"):
+        getattr(model, method)(*arguments)
 
 
 def test_half_of_the_rows_is_known_on_a_device():
