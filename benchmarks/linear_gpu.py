@@ -265,7 +265,7 @@ def tune(n: int, d: int, device: str) -> None:
         print(f"  {n:.0e} x {d}: tile {block:3} warps {warps} programs {programs:2}: sums {1e3 * both[0]:6.2f} ms, "
               f"{size / both[0]:5.0f} GB/s; losses of {min(n, run.chunk)} {1e3 * both[1]:6.2f} ms")  # fmt: skip
     passes.BLOCK, passes.WARPS, passes._PROGRAMS_PER_PROCESSOR = usual
-    if d < newton_pass.MOST_COLUMNS:
+    if d < 128:
         tune_hessian(data, W)
 
 
@@ -274,27 +274,32 @@ def tune_hessian(data, W) -> None:
     step = -(-data.X.numel() // device_objective.METRIC_NUMBERS)
     some = passes.Data(data.X[::step], data.y[::step].contiguous(), None, data.model)
     right = newton_pass.eager(some, W, -np.inf, 3.0)
-    names = "BLOCK", "WARPS", "PROGRAMS_PER_PROCESSOR", "PRECISION"
-    usual = [getattr(newton_pass, name) for name in names]
     print(f"  eager, {some.n} rows: {least(lambda: newton_pass.eager(some, W, -np.inf, 3.0)):6.2f} ms")
-    for setting in (
-        (64, 8, 2, "bf16x2"), (64, 4, 2, "bf16x2"), (128, 8, 2, "bf16x2"), (128, 8, 1, "bf16x2"), (32, 4, 4, "bf16x2"),
-        (64, 4, 4, "bf16x2"), (32, 8, 2, "tf32x3"), (32, 8, 2, "tf32"),
-    ):  # fmt: skip
-        for name, value in zip(names, setting, strict=True):
-            setattr(newton_pass, name, value)
+    usual = newton_pass.PRECISION
+    for tile in (
+        (128, 8, 2),
+        (128, 4, 2),
+        (64, 8, 4),
+        (64, 4, 4),
+        (64, 2, 8),
+        (32, 4, 4),
+        (32, 2, 8),
+        (32, 8, 2, "tf32x3"),
+    ):
+        newton_pass.PRECISION = "tf32x3" if len(tile) > 3 else usual
+
+        def run(part, tile=tile):
+            return newton_pass.by_kernel(part, W, -np.inf, 3.0, newton_pass.Tile(*tile[:3]))
+
         try:
-            found = newton_pass.by_kernel(some, W, -np.inf, 3.0)
-            both = [least(lambda part=part: newton_pass.by_kernel(part, W, -np.inf, 3.0)) for part in (some, data)]
+            found = run(some)
+            both = [least(lambda part=part, run=run: run(part)) for part in (some, data)]
         except Exception as error:
-            print(f"  fused {setting}: {type(error).__name__} {str(error)[:80]}")
+            print(f"  fused {tile}: {type(error).__name__} {str(error)[:80]}")
             continue
         error = np.abs(found.hessian - right.hessian).max() / np.abs(right.hessian).max()
-        print(
-            f"  fused {setting}: {both[0]:6.2f} ms, all {data.n} rows {both[1]:6.2f} ms, error {error:.1e}", flush=True
-        )
-    for name, value in zip(names, usual, strict=True):
-        setattr(newton_pass, name, value)
+        print(f"  fused {tile}: {both[0]:6.2f} ms, all {data.n} rows {both[1]:6.2f} ms, error {error:.1e}", flush=True)
+    newton_pass.PRECISION = usual
 
 
 def least(call) -> float:

@@ -73,7 +73,11 @@ def check_newton(case, device="cpu", seed=0):
     data, request = problem(case, device, seed)
     low = -np.inf if request.lower is None else request.lower.low
     high = np.inf if request.upper is None else request.upper.high
-    found, right = newton_pass.by_kernel(data, request.W, low, high), newton_pass.eager(data, request.W, low, high)
+    tile = newton_pass.Tile(32, 4, 2)
+    found, right = (
+        newton_pass.by_kernel(data, request.W, low, high, tile),
+        newton_pass.eager(data, request.W, low, high),
+    )
     np.testing.assert_allclose([found.mass, found.loss], [right.mass, right.loss], rtol=1e-9)
     root = np.sqrt(np.maximum(np.diag(right.hessian), 1e-30))
     errors = [

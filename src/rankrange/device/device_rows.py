@@ -43,7 +43,7 @@ from .tensors import Labels, as_column, as_labels, as_matrix
 # Rows of the sample for the search, and for choosing m or C.
 SEARCH_ROWS, CHOICE_ROWS = 1 << 14, 1 << 17
 # Rows that calibrate probabilities.
-SOME_ROWS = 1 << 16
+SOME_ROWS = 1 << 15
 # Undecided rows that travel to the host: more are narrowed down by a pass that counts, which costs less.
 COLLECTED_ROWS = 1 << 15
 
@@ -75,6 +75,7 @@ class DeviceRows:
         self.n_rows, self.n_columns = int(X.shape[0]), int(X.shape[1])
         self.sample_rows = CHOICE_ROWS if choosing else max(SEARCH_ROWS, 40 * self.n_columns)
         self.search_rows = self.sample_rows // 4
+        self.search_dtype = np.float32 if X.dtype == torch.float32 else np.float64
         self.collected_rows = COLLECTED_ROWS
         self._sampled: Tensor | None = None
         self._last: tuple[Model, EagerPass] | None = None

@@ -16,8 +16,17 @@ try:
 except ImportError:
     _pass_kernels = None  # type: ignore[assignment]
 
-# Of the kernel: rows a tile, warps, programs a processor, and the most columns, with the intercept.
-BLOCK, WARPS, PROGRAMS_PER_PROCESSOR, MOST_COLUMNS = 64, 8, 2, 128
+
+class Tile(NamedTuple):
+    """How the kernel is launched: rows a tile, warps, programs a processor."""
+
+    rows: int
+    warps: int
+    programs: int
+
+
+# By the number of columns, with the intercept, as the next power of two; other tiles take up to ten times as long.
+TILES = {16: Tile(32, 4, 4), 32: Tile(32, 4, 4), 128: Tile(128, 8, 2)}
 # Two products of halves of each number, good to about 1e-5.
 PRECISION = "bf16x2"
 # Such a product is a metric as long as no pivot of the scaled matrix is smaller; of nearly dependent columns one is.
@@ -44,8 +53,12 @@ def newton_pass(data: Data, W: Array, low: float, high: float) -> Newton:
 
 def takes(data: Data) -> bool:
     """Whether the kernel computes this pass."""
-    narrow = data.X.shape[1] + data.model.fit_intercept <= MOST_COLUMNS
-    return has_kernels(data) and data.X.dtype == torch.float32 and narrow
+    return has_kernels(data) and data.X.dtype == torch.float32 and width_of(data) in TILES
+
+
+def width_of(data: Data) -> int:
+    """The number of columns, with the intercept, as the next power of two."""
+    return max(16, 1 << (data.X.shape[1] + data.model.fit_intercept - 1).bit_length())
 
 
 def eager(data: Data, W: Array, low: float, high: float) -> Newton:
@@ -66,14 +79,14 @@ def eager(data: Data, W: Array, low: float, high: float) -> Newton:
     return Newton(mass, loss, table[:, p], table[:, :p])
 
 
-def by_kernel(data: Data, W: Array, low: float, high: float) -> Newton:
+def by_kernel(data: Data, W: Array, low: float, high: float, tile: Tile | None = None) -> Newton:
     """By the kernel."""
-    X, model = data.X, data.model
+    X, model, width = data.X, data.model, width_of(data)
+    tile = TILES[width] if tile is None else tile
     p = X.shape[1] + model.fit_intercept
-    width = max(16, 1 << (p - 1).bit_length())
-    tiles = -(-data.n // BLOCK)
+    tiles = -(-data.n // tile.rows)
     processors = torch.cuda.get_device_properties(X.device).multi_processor_count if X.is_cuda else 1
-    per_program = -(-tiles // (processors * PROGRAMS_PER_PROCESSOR))
+    per_program = -(-tiles // (processors * tile.programs))
     programs = -(-tiles // per_program)
     factors = (1.0, 1.0) if model.class_weight is None else model.class_weight
     given = np.zeros(4 + width)
@@ -81,12 +94,12 @@ def by_kernel(data: Data, W: Array, low: float, high: float) -> Newton:
     at = torch.as_tensor(given, device=X.device)
     gram = X.new_empty((programs, width, width))
     sums = X.new_empty((programs, 2 + width), dtype=torch.float64)
-    scratch = X.new_empty(programs * BLOCK, dtype=torch.float64)
+    scratch = X.new_empty(programs * tile.rows, dtype=torch.float64)
     _pass_kernels.newton_pass[(programs,)](
         X, data.y, X if data.weight is None else data.weight, at[4:], at, gram, sums, scratch,
         data.n, X.stride(0), X.shape[1], per_program,
         LOSS=KERNEL_LOSSES[model.loss], WEIGHTED=data.weight is not None, INTERCEPT=model.fit_intercept,
-        WIDTH=width, BLOCK=BLOCK, PRECISION=PRECISION, INTERPRETED=INTERPRETED, num_warps=WARPS,
+        WIDTH=width, BLOCK=tile.rows, PRECISION=PRECISION, INTERPRETED=INTERPRETED, num_warps=tile.warps,
     )  # fmt: skip
     total = sums.sum(0)
     hessian = _summed(gram)[:p, :p]

@@ -88,14 +88,15 @@ def fit_on_shards(shards: Shards, estimator: Any) -> Any:
             estimator.feature_names_in_ = np.asarray(shards.columns, dtype=object)
         m, k, sample = _chosen(estimator, data, rng, _cross_fit(shards, data))
         search_rows = getattr(shards, "search_rows", _SEARCH_ROWS)
+        dtype = getattr(shards, "search_dtype", data.model.dtype)
         with np.errstate(over="ignore", invalid="ignore"):  # a start that overflows is a poor start, and loses
-            start = _search(sample, m, k, data.total, estimator, rng, search_rows)
+            start = _search(sample, m, k, data.total, estimator, rng, search_rows, dtype)
         if m > 0 and hasattr(estimator, "tuning_"):
             start = _closer(sample, start, search_rows)
             m, sample, start = _confirmed(shards, estimator, data, m, k, sample, start, passes)
             if loses_a_class(sample, start, sample.m):
                 m, sample = 0, replace(sample, m=0, C=estimator.C_ * k)
-                start = _search(sample, m, k, data.total, estimator, rng, search_rows)
+                start = _search(sample, m, k, data.total, estimator, rng, search_rows, dtype)
         kind = getattr(shards, "full_data", FullData)
         full = kind(shards, data.model, sample, data.description.n, data.total, m, k, passes)
         log = Log(print if estimator.verbose else None)
@@ -329,11 +330,18 @@ def _rank(mass: float, sample: Objective) -> float:
 
 
 def _search(
-    sample: Objective, m: float, k: float, total: float, estimator: Any, rng: np.random.Generator, rows: int
+    sample: Objective,
+    m: float,
+    k: float,
+    total: float,
+    estimator: Any,
+    rng: np.random.Generator,
+    rows: int,
+    dtype: Any,
 ) -> Array:
     """The best of many starts on the sample, its cuts lowered so that they hold the outliers that it may have more.
 
-    They see about so many rows of it, if there are more than twice as many.
+    They see about so many rows of it, if there are more than twice as many, as numbers of this dtype.
     """
     share = m / total
     size = sample.design.n
@@ -349,9 +357,18 @@ def _search(
     settings: Any = {"n_starts": int(estimator.n_starts), "rng": rng, "tol": 1e-3, "max_iter": 100}
     if m == 0:
         return multistart(wide, warm, **settings).w
-    part = wide if size <= 2 * rows else _every(wide, size // rows)
+    part = _as_dtype(wide if size <= 2 * rows else _every(wide, size // rows), dtype)
     ends = [multistart(part, warm, **settings) for _ in range(_SEARCHES)]
-    return min(ends, key=lambda end: end.value).w
+    return np.asarray(min(ends, key=lambda end: end.value).w, dtype=np.float64)
+
+
+def _as_dtype(objective: Objective, dtype: Any) -> Objective:
+    """The same rows in a dtype that has all of their digits; numeric targets may have more, and stay."""
+    design = objective.design
+    if design.X.dtype == dtype or objective.loss.targets == "numbers":
+        return objective
+    y = objective.y.astype(dtype) if objective.y.dtype.kind == "f" else objective.y
+    return replace(objective, design=Design(design.X.astype(dtype), design.fit_intercept), y=y)
 
 
 def _closer(sample: Objective, W: Array, rows: int) -> Array:
