@@ -199,7 +199,7 @@ X_SMALL, Y_SMALL = flipped(n=50)
     [
         ({"solver": "bilevel"}, {}, "a fit on a device needs solver='auto'"),
         ({"stratify": True}, {}, "a fit on a device needs stratify=False"),
-        ({"aggregate": "group-cvar"}, {}, "got aggregate beside them"),
+        ({"aggregate": "group-cvar"}, {}, "got aggregate as well"),
         ({"loss": "squared_hinge"}, {}, "a fit on a device needs one of the losses"),
         ({"k": "adaptive"}, {}, "needs k as a number"),
         ({}, {"X": sp.csr_array(X_SMALL)}, "needs dense rows"),
@@ -211,8 +211,8 @@ X_SMALL, Y_SMALL = flipped(n=50)
         ({}, {"y": np.full(50, np.inf)}, "y must be finite"),
         ({}, {"sample_weight": -np.ones(50)}, "must not be negative"),
         ({}, {"sample_weight": np.full(50, np.nan)}, "sample_weight must be finite"),
-        ({}, {"groups": np.arange(50)}, "got groups beside them"),
-        ({}, {"X_val": X_SMALL, "y_val": Y_SMALL}, "got X_val and y_val beside them"),
+        ({}, {"groups": np.arange(50)}, "got groups as well"),
+        ({}, {"X_val": X_SMALL, "y_val": Y_SMALL}, "got X_val and y_val as well"),
         ({"device": "cuda"}, {}, "needs a GPU"),
     ],
 )
