@@ -1,16 +1,22 @@
 """Fits of rows on a GPU: seconds, certificates, and the objective against the fit on the CPU.
 
     python benchmarks/linear_gpu.py [--check] [--tune 1e8x30] [--record] [--sizes 1e8x30 1e7x100] [--auto 1e7x30]
+                                    [--seed 0] [--random 20]
 
-Rows are drawn on the device: normal columns, labels by a logistic model with slopes of norm 2, and 8% of the rows three
-times as far out with their label flipped. Each time is the median of `--repeats` fits after one that is not counted,
-between two calls of torch.cuda.synchronize, X and y on the device; "host" is what is left of it outside of passes.
+Rows are drawn on the device, from a seed: normal columns, labels by a logistic model whose scores have standard
+deviation 2, and 8% of the rows three times as far out with their label flipped. `--random` draws problems instead: n
+from 10^6 to 10^7, d from 5 to 100, five kinds of columns (`columns`), 0 to 20% of the labels flipped, m from 0 to .3, k
+from .7 to 1; it reports seconds over those of Newton's method on all rows, median, 90% and worst. Each time is the
+median of `--repeats` fits after one that is not counted, between two calls of torch.cuda.synchronize, X and y on the
+device; "host" is what is left of it outside of passes.
   AoRR          m=0.1, k=1.0 and m=0.1, k=0.9
   ordinary      m=0, k=1.0 by the same code
   Newton        twelve lines of eager PyTorch, float64 sums of float32 rows, from zero to a step of 1e-6
   scikit-learn  LogisticRegression, lbfgs, array API dispatch, where the installed version takes tensors
   CPU           the fit on the CPU in float64, and the objective on the device over it, less 1, at two tolerances
---check compares the kernel with eager float64 on random odd shapes first; --tune times one pass with several tiles.
+--check compares the kernels with eager float64 on random odd shapes first; --tune times one pass with several tiles,
+and the Hessian fused with score, loss, weight and gradient beside eager float64. RANKRANGE_COMMIT names the commit
+where there is no git.
 """
 
 from __future__ import annotations
@@ -33,24 +39,46 @@ from sklearn.linear_model import LogisticRegression
 
 import record
 from rankrange import AoRRClassifier
-from rankrange.device import device_rows, passes
+from rankrange.device import device_objective, device_rows, newton_pass, passes
 from rankrange.shards.shard_kernels import Interval, Model, Request
 
+KINDS = ("normal", "heavy-tailed", "correlated", "binary", "unscaled")
 
-def draw(n: int, d: int, device: str, seed: int = 0):
+
+def columns(rows: int, d: int, kind: str, generator, device: str):
+    """Rows of one kind: normal; t with 3 degrees; neighbours correlated by .9; 0 or 1; scales from 1e-3 to 1e3."""
+    x = torch.empty(rows, d, device=device).normal_(generator=generator)
+    if kind == "heavy-tailed":
+        x /= torch.empty(rows, 3, device=device).normal_(generator=generator).pow_(2).mean(1, keepdim=True).sqrt_()
+    elif kind == "correlated":
+        for j in range(1, d):
+            x[:, j] = 0.9 * x[:, j - 1] + 0.19**0.5 * x[:, j]
+    elif kind == "binary":
+        x = (x > torch.linspace(-1, 1.5, d, device=device)).to(x.dtype)
+    elif kind == "unscaled":
+        x *= torch.logspace(-3, 3, d, device=device)
+    return x
+
+
+def draw(n: int, d: int, device: str, seed: int = 0, kind: str = "normal", flips: float = 0.08):
     """X (n, d) float32 and y (n,) bool, some rows at a time."""
     generator = torch.Generator(device).manual_seed(seed)
     w = torch.randn(d, generator=generator, device=device)
-    w *= 2.0 / w.norm()
+    first = columns(min(n, 10_000), d, kind, generator, device)
+    w /= first.std(0) + 1e-9
+    score = first @ w
+    w, centre = w * (2.0 / score.std()), score.mean() * (2.0 / score.std())
     X = torch.empty(n, d, device=device)
     y = torch.empty(n, dtype=torch.bool, device=device)
     for start in range(0, n, 1 << 22):
         rows = slice(start, min(start + (1 << 22), n))
-        x = X[rows].normal_(generator=generator)
+        x = X[rows]
+        x.copy_(columns(len(x), d, kind, generator, device))
         u, v = torch.rand(2, len(x), generator=generator, device=device)
-        bad = v < 0.08
-        y[rows] = (x @ w + torch.logit(u) > 0) ^ bad
-        x[bad] *= 3.0
+        bad = v < flips
+        y[rows] = (x @ w - centre + torch.logit(u) > 0) ^ bad
+        if kind != "binary":
+            x[bad] *= 3.0
     return X, y
 
 
@@ -68,31 +96,47 @@ def seconds(run) -> tuple[float, object]:
 
 
 class Clock:
-    """Seconds inside of the engine, counted while a fit runs."""
+    """Seconds inside of the engine, counted while a fit runs; what is called from inside counts once."""
+
+    PLACES = (
+        (device_rows.DeviceRows, ("reduce", "lazy_rows", "sure_at", "some")),
+        (device_objective.DeviceData, ("__init__", "look", "hessians", "movable")),
+        (passes.EagerPass, ("sums",)),
+        (passes.FusedPass, ("sums",)),
+    )
 
     def __init__(self) -> None:
-        self.inside, self.parts = 0.0, {}
+        self.inside, self.parts, self.calls, self.busy = 0.0, {}, {}, False
 
     def __enter__(self):
-        names = "reduce", "lazy_rows", "hessian", "sure_at", "some"
-        self._kept = {name: getattr(device_rows.DeviceRows, name) for name in names}
-        for name, method in self._kept.items():
-            setattr(device_rows.DeviceRows, name, self._timed(name, method))
+        self._kept = [(kind, name, getattr(kind, name)) for kind, names in self.PLACES for name in names]
+        for kind, name, method in self._kept:
+            setattr(kind, name, self._timed(name, method))
         return self
 
     def _timed(self, name, method):
         def timed(rows, *arguments):
-            spent, result = seconds(lambda: method(rows, *arguments))
+            if self.busy:
+                return method(rows, *arguments)
+            self.busy = True
+            try:
+                spent, result = seconds(lambda: method(rows, *arguments))
+            finally:
+                self.busy = False
             kind = getattr(arguments[0], "__name__", name) if arguments and name == "reduce" else name
             self.inside += spent
             self.parts[kind] = self.parts.get(kind, 0.0) + spent
+            self.calls[kind] = self.calls.get(kind, 0) + 1
             return result
 
         return timed
 
     def __exit__(self, *exception):
-        for name, method in self._kept.items():
-            setattr(device_rows.DeviceRows, name, method)
+        for kind, name, method in self._kept:
+            setattr(kind, name, method)
+
+    def __str__(self):
+        return " ".join(f"{name}={spent:.3f}/{self.calls[name]}" for name, spent in self.parts.items())
 
 
 def newton(X, y, C: float = 1.0):
@@ -132,11 +176,10 @@ def timed_fit(kind: str, X, y, repeats: int, **settings) -> dict:
     model = times[-1][1]
     with Clock() as clock:
         whole, _ = seconds(fit)
-    parts = " ".join(f"{name}={spent:.3f}" for name, spent in clock.parts.items())
     return {
         "what": kind, "n": X.shape[0], "d": X.shape[1], "seconds": statistics.median(t for t, _ in times),
         "host": whole - clock.inside, "steps": model.n_passes_, "certificate": model.certificate_,
-        "objective": model.objective_, "note": f"m_={model.m_} {parts}",
+        "objective": model.objective_, "note": f"m_={model.m_} C_={model.C_:g} {clock}",
     }  # fmt: skip
 
 
@@ -155,21 +198,23 @@ def by_scikit_learn(X, y):
         return LogisticRegression(C=1.0, solver="lbfgs").fit(X, y.to(X.dtype))
 
 
-def against_cpu(n: int, d: int, device: str) -> list[dict]:
+def against_cpu(n: int, d: int, device: str, seed: int) -> list[dict]:
     """The same rows on the CPU and on the device: the relative difference of the objectives."""
-    X, y = draw(n, d, device, seed=1)
+    X, y = draw(n, d, device, seed)
     rows = []
     for m, k in ((0.1, 1.0), (0.1, 0.9), (0, 1.0)):
         settings = {"m": m, "k": k, "tol": 1e-9, "random_state": 0}
         spent, cpu = seconds(lambda s=settings: AoRRClassifier(**s).fit(X.cpu().double().numpy(), y.cpu().numpy()))
         there = AoRRClassifier(**settings, device=device).fit(X, y)
         usual = AoRRClassifier(m=m, k=k, random_state=0, device=device).fit(X, y)
+        default = AoRRClassifier(m=m, k=k, random_state=0).fit(X.cpu().double().numpy(), y.cpu().numpy())
         apart = int((cpu.dropped_ != there.dropped_).sum())
-        differences = there.objective_ / cpu.objective_ - 1.0, usual.objective_ / cpu.objective_ - 1.0
+        differences = [one.objective_ / cpu.objective_ - 1.0 for one in (there, usual, default)]
         rows.append({
             "what": f"CPU m={m} k={k}", "n": n, "d": d, "seconds": spent, "host": np.nan, "steps": cpu.n_iter_,
             "certificate": there.certificate_, "objective": there.objective_,
-            "note": "tol=1e-9: {:.1e} tol=1e-6: {:.1e}".format(*differences) + f" dropped by one alone: {apart}",
+            "note": "tol=1e-9: {:.1e} tol=1e-6: {:.1e} CPU at tol=1e-6: {:.1e}".format(*differences)
+            + f" dropped by one alone: {apart}",
         })  # fmt: skip
     return rows
 
@@ -190,9 +235,10 @@ def check(device: str) -> None:
         cases.append((n, d, loss, rng.random() < 0.8, rng.random() < 0.5, loss == "logistic" and rng.random() < 0.3,
                       dtype, (low, high)))  # fmt: skip
     worst = max((checks.check_pass(case, device, seed), case[:3]) for seed, case in enumerate(cases))
-    print(
-        f"kernel against eager float64: {len(cases)} shapes, largest relative error of a sum {worst[0]:.1e} {worst[1]}"
-    )
+    print(f"kernel against eager float64: {len(cases)} shapes, largest error of a sum {worst[0]:.1e} {worst[1]}")
+    cases = [case for case in cases if case[6] == torch.float32 and case[0] > 1 and case[1] < 127]
+    worst = max((checks.check_newton(case, device, seed), case[:3]) for seed, case in enumerate(cases))
+    print(f"with the Hessian: {len(cases)} shapes, largest error of an entry {worst[0]:.1e} {worst[1]}")
 
 
 def tune(n: int, d: int, device: str) -> None:
@@ -219,14 +265,84 @@ def tune(n: int, d: int, device: str) -> None:
         print(f"  {n:.0e} x {d}: tile {block:3} warps {warps} programs {programs:2}: sums {1e3 * both[0]:6.2f} ms, "
               f"{size / both[0]:5.0f} GB/s; losses of {min(n, run.chunk)} {1e3 * both[1]:6.2f} ms")  # fmt: skip
     passes.BLOCK, passes.WARPS, passes._PROGRAMS_PER_PROCESSOR = usual
+    if d < 128:
+        tune_hessian(data, W)
+
+
+def tune_hessian(data, W) -> None:
+    """Milliseconds of value, gradient and Hessian: fused on all rows, and on those of the metric beside eager."""
+    step = -(-data.X.numel() // device_objective.METRIC_NUMBERS)
+    some = passes.Data(data.X[::step], data.y[::step].contiguous(), None, data.model)
+    right = newton_pass.eager(some, W, -np.inf, 3.0)
+    print(f"  eager, {some.n} rows: {least(lambda: newton_pass.eager(some, W, -np.inf, 3.0)):6.2f} ms")
+    usual = newton_pass.PRECISION
+    for tile in (
+        (128, 8, 2),
+        (128, 4, 2),
+        (64, 8, 4),
+        (64, 4, 4),
+        (64, 2, 8),
+        (32, 4, 4),
+        (32, 2, 8),
+        (32, 8, 2, "tf32x3"),
+    ):
+        newton_pass.PRECISION = "tf32x3" if len(tile) > 3 else usual
+
+        def run(part, tile=tile):
+            return newton_pass.by_kernel(part, W, -np.inf, 3.0, newton_pass.Tile(*tile[:3]))
+
+        try:
+            found = run(some)
+            both = [least(lambda part=part, run=run: run(part)) for part in (some, data)]
+        except Exception as error:
+            print(f"  fused {tile}: {type(error).__name__} {str(error)[:80]}")
+            continue
+        error = np.abs(found.hessian - right.hessian).max() / np.abs(right.hessian).max()
+        print(f"  fused {tile}: {both[0]:6.2f} ms, all {data.n} rows {both[1]:6.2f} ms, error {error:.1e}", flush=True)
+    newton_pass.PRECISION = usual
+
+
+def least(call) -> float:
+    """Milliseconds: the least of five calls after one."""
+    call()
+    return 1e3 * min(seconds(call)[0] for _ in range(5))
+
+
+def random_problem(seed: int) -> dict:
+    """Sizes, kind of data and settings from a seed."""
+    rng = np.random.default_rng([29, seed])
+    n, d = int(10 ** rng.uniform(6, 7)), int(5 * 20 ** rng.uniform())
+    flips = float(rng.choice([0.0, 0.02, 0.08, 0.2]))
+    m, k = float(rng.choice([0.0, flips, flips + 0.02, 0.3])), float(rng.choice([1.0, 1.0, 0.9, 0.7]))
+    return {"n": n, "d": d, "kind": str(rng.choice(KINDS)), "flips": flips, "m": round(m, 2), "k": k, "seed": seed}
+
+
+def random_fits(seed: int, count: int, device: str, own: dict, add) -> None:
+    """Problems drawn from a seed: seconds of the second fit, over those of Newton's method."""
+    ratios = []
+    for number in range(count):
+        at = random_problem(1000 * seed + number)
+        X, y = draw(at["n"], at["d"], device, at["seed"], at["kind"], at["flips"])
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            row = timed_fit("random", X, y, 1, m=at["m"], k=at["k"], **own)
+        newton(X, y)
+        ratio = row["seconds"] / seconds(lambda X=X, y=y: newton(X, y))[0]
+        ratios.append((ratio, number))
+        about = " ".join(f"{name}={at[name]}" for name in ("kind", "flips", "m", "k", "seed"))
+        warned = "".join(" warned: " + str(one.message)[:60] for one in said[:1])
+        add({**row, "note": f"{about} over Newton {ratio:.1f} {row['note']}{warned}"})
+    values = np.array([ratio for ratio, _ in ratios])
+    print(f"random: {count} problems, seconds over Newton's: median {np.median(values):.1f}, 90% "
+          f"{np.quantile(values, 0.9):.1f}, worst {max(ratios)[0]:.1f} (number {max(ratios)[1]})")  # fmt: skip
 
 
 def shapes(texts: list[str]) -> list[tuple[int, int]]:
     return [(int(float(n)), int(d)) for n, d in (text.split("x") for text in texts)]
 
 
-def fits(n: int, d: int, device: str, repeats: int, own: dict, add) -> None:
-    X, y = draw(n, d, device)
+def fits(n: int, d: int, device: str, seed: int, repeats: int, own: dict, add) -> None:
+    X, y = draw(n, d, device, seed)
     add(timed_fit("AoRR m=0.1 k=1.0", X, y, repeats, m=0.1, k=1.0, **own))
     add(timed_fit("AoRR m=0.1 k=0.9", X, y, repeats, m=0.1, k=0.9, **own))
     add(timed_fit("ordinary m=0 k=1.0", X, y, repeats, m=0, k=1.0, **own))
@@ -239,10 +355,11 @@ def fits(n: int, d: int, device: str, repeats: int, own: dict, add) -> None:
         )
 
 
-def automatic(n: int, d: int, device: str, own: dict, add) -> None:
-    X, y = draw(n, d, device)
+def automatic(n: int, d: int, device: str, seed: int, own: dict, add) -> None:
+    X, y = draw(n, d, device, seed)
     add(timed_fit("AoRR m=auto", X, y, 1, m="auto", **own))
     add(timed_fit("AoRR m=auto C=auto", X, y, 1, m="auto", C="auto", **own))
+    add(timed_fit("AoRR m=0.1 C=auto", X, y, 1, m=0.1, k=1.0, C="auto", **own))
 
 
 def attempt(run) -> None:
@@ -259,6 +376,8 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="*", default=["1e6x30", "1e7x30", "1e7x100", "1e8x30"])
     parser.add_argument("--auto", nargs="*", default=["1e7x30"])
     parser.add_argument("--cpu", nargs="*", default=["1e6x30"])
+    parser.add_argument("--random", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--tune", nargs="*", default=[])
@@ -278,13 +397,15 @@ def main() -> None:
     if given.check:
         attempt(lambda: check(given.device))
     for n, d in shapes(given.sizes):
-        attempt(lambda n=n, d=d: fits(n, d, given.device, given.repeats, own, add))
+        attempt(lambda n=n, d=d: fits(n, d, given.device, given.seed, given.repeats, own, add))
     for n, d in shapes(given.auto):
-        attempt(lambda n=n, d=d: automatic(n, d, given.device, own, add))
+        attempt(lambda n=n, d=d: automatic(n, d, given.device, given.seed, own, add))
+    if given.random:
+        attempt(lambda: random_fits(given.seed, given.random, given.device, own, add))
     for n, d in shapes(given.tune):
         attempt(lambda n=n, d=d: tune(n, d, given.device))
     for n, d in shapes(given.cpu):
-        attempt(lambda n=n, d=d: add(*against_cpu(n, d, given.device)))
+        attempt(lambda n=n, d=d: add(*against_cpu(n, d, given.device, given.seed + 1)))
     if given.record:
         versions = {"torch": torch.__version__, "scikit-learn": sklearn.__version__}
         print(record.append("linear_gpu", [{**versions, **row} for row in rows], name))

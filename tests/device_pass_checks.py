@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+from rankrange.device import newton_pass
 from rankrange.device.passes import Data, EagerPass, FusedPass
 from rankrange.shards.shard_kernels import Interval, Model, Request
 
@@ -65,3 +66,24 @@ def check_pass(case, device="cpu", seed=0):
         error = float(np.max(np.abs(np.delete(found.table - right.table, 3, axis=1))) / scale.max())
     assert error < (3e-6 if data.X.dtype == torch.float32 else 1e-11), error
     return error
+
+
+def check_newton(case, device="cpu", seed=0):
+    """The kernel of value, gradient and Hessian against eager float64; the largest relative error of an entry."""
+    data, request = problem(case, device, seed)
+    low = -np.inf if request.lower is None else request.lower.low
+    high = np.inf if request.upper is None else request.upper.high
+    tile = newton_pass.Tile(32, 4, 2)
+    found, right = (
+        newton_pass.by_kernel(data, request.W, low, high, tile),
+        newton_pass.eager(data, request.W, low, high),
+    )
+    np.testing.assert_allclose([found.mass, found.loss], [right.mass, right.loss], rtol=1e-9)
+    root = np.sqrt(np.maximum(np.diag(right.hessian), 1e-30))
+    errors = [
+        np.max(np.abs(found.hessian - right.hessian) / np.outer(root, root), initial=0.0),
+        np.max(np.abs(found.gradient - right.gradient) / np.abs(right.gradient).max(initial=1e-9), initial=0.0),
+    ]
+    assert errors[0] < 1e-4, errors
+    assert errors[1] < 1e-5, errors
+    return float(max(errors))

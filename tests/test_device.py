@@ -8,11 +8,11 @@ import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 
-from rankrange import AoRRClassifier, AoRRRegressor
+from rankrange import AoRRClassifier, AoRRRegressor, TKMLClassifier
 from rankrange.estimators import on_device
 
 torch = pytest.importorskip("torch")
-from rankrange.device import device_rows, passes  # noqa: E402
+from rankrange.device import device_objective, device_rows, passes  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +20,9 @@ def few_rows_on_the_host(monkeypatch):
     """Small samples, brackets and chunks, so that a few thousand rows take every path of many."""
     monkeypatch.setattr(device_rows, "SEARCH_ROWS", 600)
     monkeypatch.setattr(device_rows, "CHOICE_ROWS", 1500)
-    monkeypatch.setattr(device_rows, "METRIC_NUMBERS", 9_000)
+    monkeypatch.setattr(device_objective, "METRIC_NUMBERS", 9_000)
+    monkeypatch.setattr(device_objective, "BRACKET_ROWS", 1_000)
+    monkeypatch.setattr(device_objective, "_CHUNK_NUMBERS", 900)
     monkeypatch.setattr(passes, "_CHUNK_NUMBERS", 9_000)
 
 
@@ -197,7 +199,7 @@ X_SMALL, Y_SMALL = flipped(n=50)
     [
         ({"solver": "bilevel"}, {}, "a fit on a device needs solver='auto'"),
         ({"stratify": True}, {}, "a fit on a device needs stratify=False"),
-        ({"aggregate": "group-cvar"}, {}, "got aggregate beside them"),
+        ({"aggregate": "group-cvar"}, {}, "got aggregate as well"),
         ({"loss": "squared_hinge"}, {}, "a fit on a device needs one of the losses"),
         ({"k": "adaptive"}, {}, "needs k as a number"),
         ({}, {"X": sp.csr_array(X_SMALL)}, "needs dense rows"),
@@ -209,8 +211,8 @@ X_SMALL, Y_SMALL = flipped(n=50)
         ({}, {"y": np.full(50, np.inf)}, "y must be finite"),
         ({}, {"sample_weight": -np.ones(50)}, "must not be negative"),
         ({}, {"sample_weight": np.full(50, np.nan)}, "sample_weight must be finite"),
-        ({}, {"groups": np.arange(50)}, "got groups beside them"),
-        ({}, {"X_val": X_SMALL, "y_val": Y_SMALL}, "got X_val and y_val beside them"),
+        ({}, {"groups": np.arange(50)}, "got groups as well"),
+        ({}, {"X_val": X_SMALL, "y_val": Y_SMALL}, "got X_val and y_val as well"),
         ({"device": "cuda"}, {}, "needs a GPU"),
     ],
 )
@@ -228,6 +230,20 @@ def test_a_regressor_says_what_it_does_not_take_there():
         AoRRRegressor(m=0.1, k=1.0, reweight=True, device="cpu").fit(X, y)
     with pytest.raises(ValueError, match="needs one of the losses"):
         AoRRRegressor(m=0.1, loss="absolute", device="cpu").fit(X, y)
+
+
+class OnDevice:
+    """Rows of CuPy as far as they are looked at."""
+
+    __cuda_array_interface__ = None
+
+
+@pytest.mark.parametrize("method", ["fit", "predict"])
+def test_a_model_of_labels_names_the_host(method):
+    model = TKMLClassifier(m=0).fit(X_SMALL, Y_SMALL)
+    arguments = (OnDevice(), Y_SMALL)[: 2 if method == "fit" else 1]
+    with pytest.raises(TypeError, match=r"TKMLClassifier needs rows in the host's memory.*X\.cpu\(\)\.numpy\(\)"):
+        getattr(model, method)(*arguments)
 
 
 def test_half_of_the_rows_is_known_on_a_device():

@@ -19,6 +19,8 @@ from triton_interpreter import patch_once_per_launch
 patch_once_per_launch()
 for case in checks.CASES:
     checks.check_pass(case)
+    if case[6] == checks.torch.float32 and case[0] > 1:
+        checks.check_newton(case)
 print("checked", len(checks.CASES))
 """
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join([str(here), *sys.path])}

@@ -13,6 +13,7 @@ from rankrange.core.objective import Design, Objective
 from rankrange.crossfit import choose as tuning
 from rankrange.crossfit import fits as paths
 from rankrange.crossfit import folds
+from rankrange.crossfit.held_out import RowScores
 
 
 def overlapping(n=200, seed=0, flipped=0.0, far=0.0):
@@ -238,9 +239,9 @@ def test_a_share_that_scores_worse_is_not_taken_for_being_preferred():
     scores = np.zeros((3, 100))
     scores[1, :60], scores[2, :30] = 1.0, 1.0  # candidate 1 is the best by far
     fits = tuning.Fits(None, np.array([0.0, 0.1, 0.2]), ["none", "up", "up"], np.zeros((3, 1, 1, 1)))
-    assert tuning._gate(scores, model, fits, preferred=2)[0] == 1
+    assert tuning._gate(RowScores(scores, model.mass), model, fits, preferred=2)[0] == 1
     scores[2, :59] = 1.0
-    assert tuning._gate(scores, model, fits, preferred=2)[0] == 2
+    assert tuning._gate(RowScores(scores, model.mass), model, fits, preferred=2)[0] == 2
 
 
 def test_progress_of_the_choice_is_shown(capsys):

@@ -25,6 +25,7 @@ from ..solvers import Result
 from . import fits as paths
 from .fits import Fits
 from .folds import FOLDS_UP_TO, PART_FROM, PENALTIES, TWICE_UP_TO, CrossFit, Report, plan_of, silent, split
+from .held_out import OUTLYING, Scored
 from .label_share import share_of_wrong_labels
 
 # Shares that are tried. More than half of the labels can be wrong only where there are more than two.
@@ -36,7 +37,6 @@ _LEAST_ROWS = 20
 # Numbers in X times scores: a larger set chooses m on some of its rows.
 _LARGEST = 6e8
 _RANDOM_STARTS = 6
-_OUTLYING = 3.0
 # The best of many scores is the luckier the fewer rows there are: with n rows it must gain 1 + 40/n standard errors.
 _CAUTION = 40.0
 # The share of a class that may be cut.
@@ -84,6 +84,8 @@ def choose_m(
     n_jobs: int = 1,
     groups: Array | None = None,
     largest: float = _LARGEST,
+    total: float | None = None,
+    cross_fit: type[CrossFit] | Callable[..., CrossFit] = CrossFit,
 ) -> Choice:
     """Choose m, and C where it is left open, by cross-validation against the targets as they are.
 
@@ -105,6 +107,10 @@ def choose_m(
         The group of each row; no group is on both sides of a fold.
     largest : float
         Numbers in X times scores: a larger set chooses m on some of its rows.
+    total : float or None
+        The mass of all rows, where these are a sample of them: C is about all rows.
+    cross_fit : callable
+        Makes the folds' fits and scores; an engine may have a kind that scores rows elsewhere.
 
     Returns
     -------
@@ -119,20 +125,20 @@ def choose_m(
         return Choice(0, None, {}, reason, (0.0, 0.0, 1.0), C=1.0 if C is None else C)
     part, groups = _some_rows(objective, rng, groups, largest)
     strata = part.strata
+    total = objective.total if total is None else total
     # Where m is chosen on some of the rows, they are penalised as all of them are.
-    known = None if C is None else C * objective.total / part.total
-    cross = CrossFit(part, split(part, strata, rng, plan_of(part), groups), known, n_jobs=n_jobs)
+    cross = cross_fit(part, split(part, strata, rng, plan_of(part), groups), C, n_jobs=n_jobs, total=total)
     candidates = cross.candidates(shares, k_share, rng, _RANDOM_STARTS, report)
     most = np.inf
     while True:
         fits, chosen, table, reason, noise = _best(cross, strata, candidates, k_share, rng, report, most)
         if C is None and chosen:
             fits = weaker_penalty(cross, fits, chosen, k_share)
-        found = fits.sets.C / part.total if C is None else C
+        found = fits.sets.C / total if C is None else C
         if chosen == 0:
             return Choice(0, None, table, reason, noise, C=found)
         start = fits.W[chosen, 0] if len(cross.tests) == 1 else None  # a hold-out leaves enough rows for the minimum
-        m, start = on_all_rows(objective, fits, chosen, shares, k_share, start, found * objective.total, rng)
+        m, start = on_all_rows(objective, fits, chosen, shares, k_share, start, found * total, rng)
         if not loses_a_class(objective, start, m):
             return Choice(m, start, table, reason, noise, C=found)
         most = 0.99 * float(fits.shares[chosen])
@@ -154,24 +160,22 @@ def _best(
     part, tests = cross.objective, cross.tests
     parts = cross.scores(fits)
     allowed = (fits.shares < most) & ~_lose_a_class(fits)
-    scores = row_scores(part, strata, parts, tests)
-    scores = np.where(allowed[:, None], scores, scores[0])
-    chosen, table, reason = _gate(scores, part, fits)
+    scores = cross.scored(fits)
+    chosen, table, reason = _gate(scores.only(allowed), part, fits)
     noise = _noise(part, strata, parts, tests, chosen, rng)
     # The least share that is tried stays: a few outliers far out are worth it, however few they are.
     most = max(_NO_MORE * noise[2], float(SHARES[0]))
     if part.loss.targets == "numbers" and fits.shares[chosen] > most:
-        few = fits.shares <= most
-        chosen, _, reason = _gate(np.where(few[:, None], scores, scores[0]), part, fits)
+        chosen, _, reason = _gate(scores.only(allowed & (fits.shares <= most)), part, fits)
         noise = _noise(part, strata, parts, tests, chosen, rng)
     # On fewer rows the estimate is too rough to follow, and one below the least share that is tried is no candidate.
     if chosen and part.design.n > TWICE_UP_TO and noise[0] >= SHARES[0]:
         more = fits.beside(chosen, min(noise[0], 0.9 * k_share), k_share)
         report(f"{len(tests)} more fits, at the estimated share of errors, m = {more.shares[-1]:.3f} n")
         if more.shares[-1] < most and not _lose_a_class(more)[-1]:
-            last = row_scores(part, strata, cross.scores(more), tests)[-1:]
             fits = more
-            chosen, table, reason = _gate(np.concatenate([scores, last]), part, fits, len(fits.shares) - 1)
+            scores = cross.scored(more).only(np.append(allowed, True))
+            chosen, table, reason = _gate(scores, part, fits, len(fits.shares) - 1)
     return fits, chosen, table, reason, noise
 
 
@@ -205,17 +209,25 @@ def _lost(model: Objective, s: Array, mass: Array, m: Array) -> Array:
     return np.any([cut[:, rows].sum(axis=1) > _MOST_OF_CLASS * mass[:, rows].sum(axis=1) for rows in classes], axis=0)
 
 
-def choose_C(objective: Objective, rng: np.random.Generator, n_jobs: int = 1, groups: Array | None = None) -> float:
+def choose_C(
+    objective: Objective,
+    rng: np.random.Generator,
+    n_jobs: int = 1,
+    groups: Array | None = None,
+    total: float | None = None,
+    cross_fit: type[CrossFit] | Callable[..., CrossFit] = CrossFit,
+) -> float:
     """Choose scikit-learn's C for an objective at its own m and k; its own C does not matter. See `choose_m`."""
     if objective.total < _LEAST_ROWS or _one_group(groups):
         return 1.0
     part, groups = _some_rows(objective, rng, groups)
-    cross = CrossFit(part, split(part, part.strata, rng, plan_of(part), groups), n_jobs=n_jobs)
+    total = objective.total if total is None else total
+    cross = cross_fit(part, split(part, part.strata, rng, plan_of(part), groups), n_jobs=n_jobs, total=total)
     share = objective.m / objective.total
     if share == 0:
         return cross.C
     fits = cross.trimmed(np.array([0.5 * share, share]))
-    return weaker_penalty(cross, fits, 2, objective.k / objective.total).sets.C / part.total
+    return weaker_penalty(cross, fits, 2, objective.k / objective.total).sets.C / total
 
 
 def weaker_penalty(cross: CrossFit, fits: Fits, chosen: int, k_share: float) -> Fits:
@@ -240,16 +252,15 @@ def weaker_penalty(cross: CrossFit, fits: Fits, chosen: int, k_share: float) -> 
     Fits
         The same fits, with the chosen one under its best penalty.
     """
-    objective, strata = cross.objective, cross.objective.strata
+    objective = cross.objective
     m, k = paths.masses_of(fits.sets, fits.shares[[chosen]], k_share)
     every, found, W = np.arange(len(fits.sets.masses)), [(fits.sets, fits.W[chosen])], fits.W[chosen]
-    for C in [C for C in PENALTIES if 1.01 * fits.sets.C / objective.total < C]:
-        sets = replace(fits.sets, C=C * objective.total)
+    for C in [C for C in PENALTIES if 1.01 * fits.sets.C / cross.total < C]:
+        sets = replace(fits.sets, C=C * cross.total)
         W, _ = sets.fit(W, every, m[0], k, max_iter=40)
         found.append((sets, W))
     both = Fits(fits.sets, np.zeros(len(found)), ["C"] * len(found), np.stack([W for _, W in found]))
-    scores = row_scores(objective, strata, cross.scores(both), cross.tests)
-    best, _, _ = _gate(scores, objective, both)
+    best, _, _ = _gate(cross.scored(both), objective, both)
     moved = fits.W.copy()
     moved[chosen] = found[best][1]
     return replace(fits, sets=found[best][0], W=moved)
@@ -321,34 +332,6 @@ def _one_group(groups: Array | None) -> bool:
     return groups is not None and len(np.unique(groups)) < 2
 
 
-def row_scores(objective: Objective, strata: Array, parts: list[tuple[Array, Array]], tests: Array) -> Array:
-    """What each row adds to the score of each candidate, averaged over the folds that left it out.
-
-    Parameters
-    ----------
-    objective : Objective
-        The model and its rows.
-    strata : ndarray of shape (n,)
-        The class of each row.
-    parts : list of tuple
-        For each fold the rows it left out and their scores (candidates, r, rows).
-    tests : ndarray of shape (F, n)
-        Masses of the rows that each fold leaves out.
-
-    Returns
-    -------
-    ndarray of shape (candidates, n)
-        The score of a candidate is the mean of its row; NaN for rows that no fold left out.
-    """
-    gains = _right if objective.loss.targets != "numbers" else _close
-    total = np.zeros((len(parts[0][1]), objective.design.n))
-    seen = np.zeros(objective.design.n)
-    for (rows, _), value, test in zip(parts, gains(objective, strata, parts), tests, strict=True):
-        total[:, rows] += value * test[rows]
-        seen[rows] += test[rows]
-    return np.divide(total, seen, out=np.full_like(total, np.nan), where=seen > 0)
-
-
 def _noise(
     objective: Objective,
     strata: Array,
@@ -379,64 +362,34 @@ def outlier_share(residual: Array, mass: Array) -> tuple[float, float, float]:
     order = np.argsort(np.abs(residual), kind="stable")
     middle = order[np.searchsorted(np.cumsum(mass[order]), 0.7 * n)]
     sigma = abs(float(residual[middle])) / ndtri(0.85)
-    beyond = 2.0 * ndtr(-_OUTLYING)
-    share = float(mass[np.abs(residual) > _OUTLYING * sigma].sum()) / n
+    beyond = 2.0 * ndtr(-OUTLYING)
+    share = float(mass[np.abs(residual) > OUTLYING * sigma].sum()) / n
     spread = 1.96 * np.sqrt(share * (1.0 - share) / n)
     low, mid, high = ((s - beyond) / (1.0 - beyond) for s in (share - spread, share, share + max(spread, 3.0 / n)))
     return max(0.0, mid), max(0.0, low), min(1.0, max(0.0, high))
 
 
-def _right(objective: Objective, strata: Array, parts: list[tuple[Array, Array]]) -> list[Array]:
-    """1 if the class is predicted, in units that make the mean over rows the mean over classes."""
-    mass = np.bincount(strata, weights=objective.mass.astype(np.float64))
-    present = mass > 0
-    worth = np.divide(mass.sum() / present.sum(), mass, out=np.zeros_like(mass), where=present)
-    found = []
-    for rows, Z in parts:
-        guess = (Z[:, 0] > 0).astype(np.intp) if objective.n_outputs == 1 else Z.argmax(axis=1)
-        found.append((guess == strata[rows]) * worth[strata[rows]])
-    return found
-
-
-def _close(objective: Objective, strata: Array, parts: list[tuple[Array, Array]]) -> list[Array]:
-    """1 - min(1, (residual / 3 sigma)^2), sigma from the candidate that has most of its residuals small.
-
-    "Most" is 70%: a half could be fitted exactly where targets repeat, as in counts with many zeros.
-    """
-    residuals = [np.abs(Z[:, 0] - objective.y[rows]) for rows, Z in parts]
-    spread = np.quantile(np.concatenate(residuals, axis=1), 0.7, axis=1).min()
-    sigma = max(float(spread) / ndtri(0.85), 1e-9 * float(np.abs(objective.y).max()), 1e-300)
-    return [1.0 - np.minimum(1.0, (residual / (_OUTLYING * sigma)) ** 2) for residual in residuals]
-
-
 def _gate(
-    scores: Array, objective: Objective, fits: Fits, preferred: int | None = None
+    scores: Scored, objective: Objective, fits: Fits, preferred: int | None = None
 ) -> tuple[int, dict[str, Array], str]:
     """The best candidate if it beats the ordinary fit by a standard error, otherwise the ordinary fit.
 
     For numbers that is, of all that score as well as the best within a standard error, the one that cuts least.
     A candidate that is `preferred` counts as best where it scores worse by less than two standard errors.
     """
-    seen = ~np.isnan(scores[0])
-    mass = objective.mass[seen].astype(np.float64)
-    value = scores[:, seen]
     # Rounded: sums of the same terms may differ in their last digit, and where nothing changes the error is 0.
-    mean = np.round(value @ mass / mass.sum(), 12)
-
-    def error(gain: Array) -> Array:
-        return np.sqrt(((gain - gain @ mass[:, None] / mass.sum()) ** 2) @ mass) / mass.sum()
-
+    mean = np.round(scores.mean, 12)
     best = int(mean.argmax())
     if objective.loss.targets == "numbers" and fits.shares.any():
         # Once all outliers are cut the scores are flat in m, and the highest is the luckiest: cut no more than needed.
-        as_good = mean[best] - mean <= error(value[[best]] - value)
+        as_good = mean[best] - mean <= scores.errors(best)
         as_good[0] = best == 0
         best = min(np.flatnonzero(as_good).tolist(), key=lambda i: (fits.shares[i], -mean[i]))
-    if preferred is not None and mean[best] - mean[preferred] <= 2.0 * error(value[[best]] - value[preferred])[0]:
+    if preferred is not None and mean[best] - mean[preferred] <= 2.0 * scores.errors(best)[preferred]:
         best = preferred
-    errors = error(value - value[0])
+    errors = scores.errors(0)
     table = {"m": fits.shares, "path": np.array(fits.names), "score": mean, "gain": mean - mean[0], "error": errors}
-    if mean[best] - mean[0] > errors[best] * (1.0 + _CAUTION / mass.sum()):
+    if mean[best] - mean[0] > errors[best] * (1.0 + _CAUTION / scores.mass):
         how = "is the estimated share of errors and scores as well as the best" if best == preferred else "scores best"
         return best, table, f"m = {fits.shares[best]:.3g} n {how}"
     return 0, table, "no m scores better than m = 0 by one standard error"

@@ -19,6 +19,7 @@ from ..core.arrays import Array
 from ..core.objective import Objective
 from .fits import Fits, Sets, masses_of, ordinary, upward
 from .fits import Report as Report
+from .held_out import RowScores, Scored, row_scores
 
 # One score per row: five folds twice up to this many rows; then, and with many scores, five folds; then one hold-out.
 TWICE_UP_TO = 4000
@@ -331,6 +332,8 @@ class CrossFit:
         Masses of the rows that each fold is fitted to, where that is not all that it does not test.
     n_jobs : int
         Threads that the fits are shared among; the result does not depend on it.
+    total : float or None
+        The mass that C is about, where these rows are a sample of more: the sample is penalised as all of them are.
     """
 
     def __init__(
@@ -340,8 +343,10 @@ class CrossFit:
         C: float | None = None,
         train: Array | None = None,
         n_jobs: int = 1,
+        total: float | None = None,
     ) -> None:
         self.objective = objective
+        self.total = objective.total if total is None else total
         self.tests = tests
         self._given = C
         self._train = train
@@ -352,9 +357,9 @@ class CrossFit:
         """The training sets, under the penalty given or the weakest that is tried."""
         C = PENALTIES[-1] if self._given is None else self._given
         if self._train is None:
-            sets = training_sets(self.objective, self.tests, C * self.objective.total)
+            sets = training_sets(self.objective, self.tests, C * self.total)
         else:
-            sets = Sets.of(self.objective, self._train, C * self.objective.total)
+            sets = Sets.of(self.objective, self._train, C * self.total)
         return replace(sets, n_jobs=self._n_jobs)
 
     @cached_property
@@ -366,7 +371,7 @@ class CrossFit:
         found: list[tuple[float, int, Fits]] = []
         for C in PENALTIES:
             # The metric stays: steps are scaled by the spread of the rows, whatever the penalty.
-            sets = replace(self.sets, C=C * self.objective.total)
+            sets = replace(self.sets, C=C * self.total)
             W = ordinary(sets, W, tol=_ENOUGH)
             fits = self._fits(sets, W)
             found.append((self._cost(fits), len(found), fits))
@@ -377,7 +382,7 @@ class CrossFit:
     @property
     def C(self) -> float:
         """scikit-learn's C of all fits."""
-        return self._given if self._given is not None else self.ordinary.sets.C / self.objective.total
+        return self._given if self._given is not None else self.ordinary.sets.C / self.total
 
     def trimmed(self, shares: Array) -> Fits:
         """The ordinary fits, and fits that drop these growing shares of the rows, each from the one before."""
@@ -387,12 +392,17 @@ class CrossFit:
         self, shares: Array, k_share: float, rng: np.random.Generator, n_random: int, report: Report = silent
     ) -> Fits:
         """All fits that a choice of m compares, as `Fits.on` makes them: paths that cut more and more, and searches."""
-        sets = replace(self.sets, C=self.C * self.objective.total)
+        sets = replace(self.sets, C=self.C * self.total)
         return Fits.on(sets, shares, k_share, rng, n_random, report)
 
     def scores(self, fits: Fits) -> list[tuple[Array, Array]]:
         """For each test part its rows, and their out-of-fold scores (candidates, r, rows)."""
         return fits.out_of_fold(self.objective, self.tests)
+
+    def scored(self, fits: Fits) -> Scored:
+        """How well each candidate does on the rows left out."""
+        model = self.objective
+        return RowScores(row_scores(model, model.strata, self.scores(fits), self.tests), model.mass)
 
     def _fits(self, sets: Sets, W: Array) -> Fits:
         return Fits(sets, np.zeros(1), ["none"], W[None])

@@ -145,3 +145,71 @@ def one_pass(
         places = parts[:, None] * WIDTH + lanes[None, :]
         tl.store(out + HEAD + places, falling)
         tl.store(out + HEAD + PARTS * WIDTH + places, rising)
+
+
+@triton.jit
+def curvature(z, y, LOSS: tl.constexpr):
+    """The second derivative of a loss at a score z, float64."""
+    if LOSS == LOGISTIC:
+        e = tl.exp(-tl.abs(z))
+        return e / ((1.0 + e) * (1.0 + e))
+    elif LOSS == SQUARED:
+        return tl.zeros_like(z) + 2.0
+    else:
+        return tl.where(tl.abs(z - y) <= 1.0, 1.0, 0.0)
+
+
+@triton.jit(do_not_specialize=["n", "tiles"])
+def newton_pass(
+    x_ptr, y_ptr, mass_ptr, w_ptr, request_ptr, gram_ptr, sums_ptr, scratch_ptr, n, stride, d, tiles,
+    LOSS: tl.constexpr, WEIGHTED: tl.constexpr, INTERCEPT: tl.constexpr,
+    WIDTH: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr, INTERPRETED: tl.constexpr,
+):  # fmt: skip
+    """Score, loss, weight between two cuts, gradient and Hessian in one read of X, up to WIDTH columns.
+
+    The Hessian is a product on tensor cores, less precise than float32 and to be made symmetric; scores, losses and
+    sums are float64. Sums of a program: mass, loss, and from 2 on the gradient.
+    """
+    program = tl.program_id(0).to(tl.int64)
+    lanes = tl.arange(0, WIDTH)
+    w = tl.load(w_ptr + lanes)
+    low, high = tl.load(request_ptr), tl.load(request_ptr + 1)
+    factor_0, factor_1 = tl.load(request_ptr + 2), tl.load(request_ptr + 3)
+    gram = tl.zeros((WIDTH, WIDTH), tl.float32)
+    gradient = tl.zeros((WIDTH,), tl.float64)
+    masses, lost = tl.zeros((BLOCK,), tl.float64), tl.zeros((BLOCK,), tl.float64)
+    scratch = scratch_ptr + program * BLOCK + tl.arange(0, BLOCK)
+    for tile in range(tiles):
+        rows = (program * tiles + tile) * BLOCK + tl.arange(0, BLOCK)
+        valid = rows < n
+        y = tl.load(y_ptr + rows, mask=valid, other=1).to(tl.float64)
+        x = load_columns(x_ptr, rows, valid, lanes, stride, d, INTERCEPT)
+        tl.store(scratch, tl.sum(x.to(tl.float64) * w[None, :], 1))
+        tl.debug_barrier()
+        z = tl.load(scratch)
+        tl.debug_barrier()
+        s, slope = loss_and_slope(y, z, LOSS)
+        weight = tl.where(valid & (s >= low) & (s <= high), tl.where(y > 0, factor_1, factor_0), 0.0)
+        if WEIGHTED:
+            weight *= tl.load(mass_ptr + rows, mask=valid, other=0.0).to(tl.float64)
+        masses += weight
+        lost += weight * s
+        gradient += tl.sum(x * (weight * slope).to(x.dtype)[:, None], 0).to(tl.float64)
+        bent = x * tl.sqrt(weight * curvature(z, y, LOSS)).to(x.dtype)[:, None]
+        if PRECISION == "bf16x2":
+            # Two halves of each number: the product of the larger ones, and twice one of the mixed products, which is
+            # both of them once the sum is made symmetric. Tensor cores take 16-bit tiles in either order.
+            large = bent.to(tl.bfloat16)
+            small = ((bent - large.to(tl.float32)) * 2.0).to(tl.bfloat16)
+            if INTERPRETED:  # which has no products of this dtype
+                large, small = large.to(tl.float32), small.to(tl.float32)
+            gram = tl.dot(tl.trans(large), large, gram)
+            gram = tl.dot(tl.trans(large), small, gram)
+        else:
+            gram = tl.dot(tl.trans(bent), bent, gram, input_precision=PRECISION)
+    out = sums_ptr + program * (2 + WIDTH)
+    tl.store(out, tl.sum(masses, 0))
+    tl.store(out + 1, tl.sum(lost, 0))
+    tl.store(out + 2 + lanes, gradient)
+    places = lanes[:, None] * WIDTH + lanes[None, :]
+    tl.store(gram_ptr + program * WIDTH * WIDTH + places, gram)

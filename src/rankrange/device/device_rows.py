@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ from sklearn.base import is_classifier
 from torch import Tensor
 
 from ..core.arrays import Array
-from ..core.cuts import Cut
 from ..shards.describe import Description, describe
 from ..shards.engine import Kernel
 from ..shards.fit import check_supported, fit_on_shards
@@ -35,13 +35,15 @@ from ..shards.shard_kernels import (
     evaluate,
 )
 from ..shards.shard_kernels import dropped as dropped_rows
-from .passes import Data, EagerPass, curvature, loss_and_slope, pass_over
+from .device_folds import DeviceCrossFit
+from .device_objective import DeviceData
+from .passes import Data, EagerPass, loss_and_slope, pass_over
 from .tensors import Labels, as_column, as_labels, as_matrix
 
-# Rows of the sample for the search, and for choosing m or C; rows whose Hessian is the metric of the steps.
-SEARCH_ROWS, CHOICE_ROWS, METRIC_NUMBERS = 1 << 14, 1 << 17, 1 << 26
+# Rows of the sample for the search, and for choosing m or C.
+SEARCH_ROWS, CHOICE_ROWS = 1 << 14, 1 << 17
 # Rows that calibrate probabilities.
-SOME_ROWS = 1 << 16
+SOME_ROWS = 1 << 15
 # Undecided rows that travel to the host: more are narrowed down by a pass that counts, which costs less.
 COLLECTED_ROWS = 1 << 15
 
@@ -63,7 +65,8 @@ class DeviceRows:
 
     columns: list[str] | None = None
     place = "on a device"
-    further_steps = 2  # they cost so little that the gap may as well be far below the tolerance
+    further_steps = 4  # they cost so little that the gap may as well be far below the tolerance
+    full_data = DeviceData
 
     def __init__(self, X: Tensor, y: Tensor | Labels, weight: Tensor | None = None, choosing: bool = False) -> None:
         self.X, self.weight = X, weight
@@ -72,6 +75,7 @@ class DeviceRows:
         self.n_rows, self.n_columns = int(X.shape[0]), int(X.shape[1])
         self.sample_rows = CHOICE_ROWS if choosing else max(SEARCH_ROWS, 40 * self.n_columns)
         self.search_rows = self.sample_rows // 4
+        self.search_dtype = np.float32 if X.dtype == torch.float32 else np.float64
         self.collected_rows = COLLECTED_ROWS
         self._sampled: Tensor | None = None
         self._last: tuple[Model, EagerPass] | None = None
@@ -113,7 +117,8 @@ class DeviceRows:
             found[rows] = over.cpu().numpy()
         return found
 
-    def _pass(self, model: Model) -> EagerPass:
+    def pass_of(self, model: Model) -> EagerPass:
+        """The pass over all rows."""
         if self._last is None or self._last[0] is not model:
             y = self.y
             if model.classes is not None and model.n_outputs == 1:
@@ -121,9 +126,14 @@ class DeviceRows:
             self._last = model, pass_over(Data(self.X, y, self.weight, model))
         return self._last[1]
 
+    def cross_fit(self, model: Model, unit: float) -> Any:
+        """What fits folds on the host and scores them on all rows here."""
+        assert self._sampled is not None
+        return partial(DeviceCrossFit, self.pass_of(model).data, self._sampled, unit)
+
     def _losses(self, model: Model, W: Array) -> Iterator[tuple[slice, Tensor]]:
         """The losses of all rows, some at a time, in the bits of every other pass."""
-        run = self._pass(model)
+        run = self.pass_of(model)
         for start in range(0, self.n_rows, run.chunk):
             rows = slice(start, min(start + run.chunk, self.n_rows))
             yield rows, run.losses(W, rows.start, rows.stop)
@@ -174,19 +184,19 @@ class DeviceRows:
         if request.edges is not None:
             part.sums.add(0, self._between(model, request.W, request.edges))
             return part
-        found = self._pass(model).sums(request)
+        found = self.pass_of(model).sums(request)
         part.sums.add(0, np.concatenate([found.masses, found.table.ravel()]))
         part.n_rows, part.least = found.n_undecided, found.least
         if not 0 < found.n_undecided <= len(found.rows):
             return part
-        rows = self._collected(model, found.rows, found.losses, found.scores, request.limit)
+        rows = self.collected(model, found.rows, found.losses, found.scores, request.limit)
         part.n_rows = found.n_undecided if rows is None else len(rows.y)
         part.rows = [] if rows is None else [rows]
         return part
 
-    def _collected(self, model: Model, rows: Tensor, losses: Tensor, scores: Tensor, limit: int) -> Rows | None:
+    def collected(self, model: Model, rows: Tensor, losses: Tensor, scores: Tensor, limit: int) -> Rows | None:
         """The undecided rows on the host, equal ones as one where they are many; None where the rest are too many."""
-        data = self._pass(model).data
+        data = self.pass_of(model).data
         mass = data.mass(rows)
         if len(rows) > limit or 2 * len(torch.unique(losses)) <= len(rows):
             first, mass = _joined(torch.cat([self.X[rows], data.y[rows, None].to(self.X.dtype)], dim=1), mass)
@@ -201,7 +211,7 @@ class DeviceRows:
     def _between(self, model: Model, W: Array, edges: Array) -> Array:
         """The mass between neighbouring edges; few rows lie between the outermost, and only those are sorted in."""
         at = torch.as_tensor(edges.astype(np.float64), device=self.X.device)
-        data, plain = self._pass(model).data, self.weight is None and model.class_weight is None
+        data, plain = self.pass_of(model).data, self.weight is None and model.class_weight is None
         total = torch.zeros(len(edges) + 1, dtype=torch.float64, device=self.X.device)
         for rows, s in self._losses(model, W):
             below, above = s <= at[0], s > at[-1]
@@ -218,43 +228,9 @@ class DeviceRows:
                 total.index_add_(0, places, mass[inside])
         return total.cpu().numpy()
 
-    def hessian(self, model: Model, W: Array, lower: Cut | None, upper: Cut | None) -> tuple[Array, Array]:
-        """The Hessian of the mean of the kept losses of one score, by all rows or by very many at equal distances.
-
-        The second matrix is what F bends less by because rows cross the upper cut: with their density there it is the
-        covariance of the gradients of rows at the cut. So many rows cross it that F has a second derivative.
-
-        It is a metric: with half a million rows of 30 columns it differs from that of all rows by about one in a
-        hundred, in every direction alike, which the rounding of a float32 product does not do for dependent columns.
-        """
-        data = self._pass(model).data
-        step = -(-self.n_rows * (self.n_columns + 1) // METRIC_NUMBERS)
-        rows = slice(0, self.n_rows, step)
-        x, Z = data.scores(torch.as_tensor(W, device=self.X.device), rows)
-        y = data.y[rows]
-        s, slope = loss_and_slope(model, y, Z)
-        mass = data.mass(rows)
-        q = mass if lower is None else mass * (s >= lower.value)
-        q = q if upper is None else q * (s <= upper.value)
-        x = torch.cat([x, torch.ones_like(x[:, :1])], dim=1) if model.fit_intercept else x
-        kept = q.sum().clamp(min=1e-300)
-        h = q * curvature(model, y, Z[0]) / kept
-        crossing = torch.zeros(x.shape[1], x.shape[1], dtype=x.dtype, device=x.device)
-        if upper is not None:
-            distance = torch.where(mass > 0, (s - upper.value).abs(), torch.inf)
-            reach, near = distance.topk(min(len(s), max(len(s) // 50, 20 * x.shape[1])), largest=False)
-            G, m = x[near] * slope[0, near, None], mass[near, None]
-            G = G - (m * G).sum(0) / m.sum()
-            reach = reach[-1]
-            scale = torch.where(
-                reach > 1e-9 * (1.0 + abs(upper.value)), 0.5 / (reach * kept), 0.0
-            )  # no density of ties
-            crossing = (m * G).T @ G * scale
-        return (x.T @ (x * h[:, None])).cpu().numpy(), crossing.cpu().numpy()
-
     def sure_at(self, model: Model, W: Array, between: Interval, at: Array) -> Array:
         """Side sums at the parameters `at` of the rows whose loss at W lies strictly between two values."""
-        data = self._pass(model).data
+        data = self.pass_of(model).data
         weight = torch.empty(
             self.n_rows, dtype=torch.uint8 if self.weight is None else self.weight.dtype, device=self.X.device
         )
@@ -266,7 +242,7 @@ class DeviceRows:
     def _score(self, message: Scoring) -> Scores:
         """`holdout.score_unseen`: sums of how well each fit does on the rows that are not in the sample."""
         model = message.model
-        data = self._pass(model).data
+        data = self.pass_of(model).data
         sets = [torch.as_tensor(W, device=self.X.device) for W in message.sets]
         weight = torch.ones(self.n_rows, dtype=torch.bool, device=self.X.device)
         assert self._sampled is not None

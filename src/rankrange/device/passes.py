@@ -36,7 +36,7 @@ _MOST_COLUMNS = 1024
 _PROGRAMS_PER_PROCESSOR = 12
 # Tiles a program where losses are written.
 _TILES = 16
-_KERNEL_LOSSES = {"logistic": 0, "squared": 1, "huber": 2}
+KERNEL_LOSSES = {"logistic": 0, "squared": 1, "huber": 2}
 
 
 class Found(NamedTuple):
@@ -109,6 +109,11 @@ def curvature(model: Model, y: Tensor, z: Tensor) -> Tensor:
     return torch.full_like(r, 2.0) if model.loss == "squared" else (r.abs() <= 1.0).to(torch.float64)
 
 
+def has_kernels(data: Data) -> bool:
+    """Whether kernels run where these rows are, and know the loss."""
+    return triton is not None and (data.X.is_cuda or INTERPRETED) and data.model.loss in KERNEL_LOSSES
+
+
 class Limits(NamedTuple):
     """The brackets of a request as four numbers; a cut that does not exist has one at infinity.
 
@@ -165,7 +170,7 @@ class EagerPass:
         mass = data.mass(rows)
         kept, undecided, masses = _sorted_out(Limits.of(request), s, mass)
         weight = mass * kept
-        table = _side_sums(data.model, x, data.y[rows], s, slope * weight, Z, weight)
+        table = side_sums(data.model, x, data.y[rows], s, slope * weight, Z, weight)
         chosen = (undecided & (mass > 0)).nonzero()[:, 0]
         least = torch.where(mass > 0, s, math.inf).min()
         return masses, least, table, chosen + start, s[chosen], Z[:, chosen]
@@ -180,7 +185,7 @@ def _sorted_out(at: Limits, s: Tensor, mass: Tensor) -> tuple[Tensor, Tensor, Te
     return kept, in_low | in_high, masks.to(torch.float64) @ mass
 
 
-def _side_sums(model: Model, x: Tensor, y: Tensor, s: Tensor, weighted: Tensor, Z: Tensor, weight: Tensor) -> Tensor:
+def side_sums(model: Model, x: Tensor, y: Tensor, s: Tensor, weighted: Tensor, Z: Tensor, weight: Tensor) -> Tensor:
     """The table of `shard_kernels.side_sums`: rows are put together by the sign of their slope, or by their class."""
     lost = s * weight
     columns = torch.stack([weight, lost, lost - (weighted * Z).sum(0), *weighted])
@@ -215,10 +220,7 @@ class FusedPass(EagerPass):
     @staticmethod
     def takes(data: Data) -> bool:
         """Whether the kernel computes a pass over these rows."""
-        X, model = data.X, data.model
-        if triton is None or not (X.is_cuda or INTERPRETED) or model.loss not in _KERNEL_LOSSES:
-            return False
-        return X.shape[1] + model.fit_intercept <= _MOST_COLUMNS
+        return has_kernels(data) and data.X.shape[1] + data.model.fit_intercept <= _MOST_COLUMNS
 
     def _launch(self, W: Array, at: Limits, rows: tuple[int, int], losses: Tensor | None) -> None:
         """Losses of the rows into `losses`, in tiles one a program; or the sums over all of them."""
@@ -237,7 +239,7 @@ class FusedPass(EagerPass):
             X, data.y, X if data.weight is None else data.weight, given[6:], given, self.sums_of,
             self.none if losses is None else losses, self.list, self.pairs, self.count, self.scratch,
             first, stop, X.stride(0), X.shape[1], self.noted, 0 if losses is None else 1, tiles,
-            LOSS=_KERNEL_LOSSES[model.loss], WEIGHTED=data.weight is not None, INTERCEPT=model.fit_intercept,
+            LOSS=KERNEL_LOSSES[model.loss], WEIGHTED=data.weight is not None, INTERCEPT=model.fit_intercept,
             PARTS=self.parts, WIDTH=WIDTH, BLOCK=BLOCK, num_warps=WARPS,
         )  # fmt: skip
 

@@ -23,6 +23,7 @@ from ..core.objective import Design
 from ..core.select import ranked_range
 from ..metrics import check_indicator, top_k_labels
 from ..solvers.blocks import rows_that_fit
+from .on_device import on_device
 
 # An indicator matrix of up to this many entries is kept dense, one byte per entry.
 _DENSE_UP_TO = 1 << 26
@@ -144,6 +145,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
 
     def _read(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Targets, Array | None]:
         """Validate X, targets and weights; set `classes_`, `n_without_labels_` and `n_with_all_labels_`."""
+        self._refuse_device(X)
         if y is None:
             validate_data(self, X, y)  # raises scikit-learn's own error
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
@@ -195,7 +197,15 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
 
     def _checked(self, X: Any) -> Any:
         check_is_fitted(self, "coef_")
+        self._refuse_device(X)
         return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+
+    def _refuse_device(self, X: Any) -> None:
+        if on_device(X):
+            raise TypeError(
+                f"{type(self).__name__} needs rows in the host's memory, got rows on a device; pass X.cpu().numpy() of "
+                "a tensor, X.get() of a CuPy array. AoRRClassifier fits rows on a device"
+            )
 
     def decision_function(self, X: Any) -> Array:
         """Scores of the labels for the rows of X.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -46,6 +47,13 @@ class Look:
     def table(self) -> Array:
         """Side sums over all kept rows."""
         return self.sure if self.rows is None else self.sure + sums_of(self.rows, self.weights)
+
+
+class Movable(NamedTuple):
+    """Some rows that are surely kept at a look: their mass, and their side sums with tangents at other parameters."""
+
+    mass: float
+    sums: Callable[[Array], Array]
 
 
 def sums_of(rows: Rows, weights: Array, chosen: Array | None = None) -> Array:
@@ -110,7 +118,13 @@ class _Bracket:
 
 
 class FullData:
-    """F over all shards. `sample` is the same objective on the sampled rows; it shares loss, C and cuts as shares."""
+    """F over all shards. `sample` is the same objective on the sampled rows; it shares loss, C and cuts as shares.
+
+    An engine may have a kind of its own, which is `smooth` if it has `hessians`: then so many rows lie next to a cut
+    that F bends there as a smooth function does.
+    """
+
+    smooth = False
 
     def __init__(
         self,
@@ -171,6 +185,26 @@ class FullData:
             if not missed:
                 return self._finish(request, part, cuts, s)
         raise RuntimeError("no bracket held the cut after twelve passes; please report this")
+
+    def hessians(self, look: Look) -> tuple[Array, Array]:
+        """If F is `smooth`: the Hessian of the mean of the kept losses, and how much less F bends as rows are cut."""
+        raise NotImplementedError
+
+    def movable(self, look: Look) -> Movable | None:
+        """Rows of the sample, which are at hand, that are surely kept at a look."""
+        s = self.model.losses(self.sample.y, self.sample.design.scores(look.W))
+        slack = 1e-4 * (1.0 + np.abs(s))
+        inside = np.flatnonzero((s > look.between.low + slack) & (s < look.between.high - slack))
+        if not len(inside):
+            return None
+        part, mass = self.sample.rows(inside, self.sample.m, self.sample.k), self.mass[inside]
+
+        def sums(W: Array) -> Array:
+            Z = part.design.scores(W).astype(np.float64)
+            s, slope = part.losses_and_slopes(Z)
+            return side_sums(part.design.X, part.y, s, (slope * mass).astype(part.design.X.dtype), Z, mass)
+
+        return Movable(float(mass.sum()), sums)
 
     def _around_kink(self, s: Array, lower: Interval | None) -> Interval:
         """The margins around the kink: zero, or the lower cut where that is higher."""

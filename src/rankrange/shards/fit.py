@@ -22,7 +22,7 @@ from ..core.losses import LOSSES
 from ..core.objective import Design, Objective
 from ..core.ranges import RankedRange
 from ..crossfit.choose import choose_C, choose_m, loses_a_class
-from ..crossfit.folds import silent
+from ..crossfit.folds import CrossFit, silent
 from ..estimators.weights import scale_of, unit_of
 from ..solvers import Log, Result, multistart
 from ..solvers.descent import Metric, descend
@@ -84,24 +84,42 @@ def fit_on_shards(shards: Shards, estimator: Any) -> Any:
         estimator.__dict__.pop("feature_names_in_", None)
         if shards.columns is not None:
             estimator.feature_names_in_ = np.asarray(shards.columns, dtype=object)
-        m, k, sample = _chosen(estimator, data, rng)
+        m, k, sample = _chosen(estimator, data, rng, _cross_fit(shards, data))
         search_rows = getattr(shards, "search_rows", _SEARCH_ROWS)
+        dtype = getattr(shards, "search_dtype", data.model.dtype)
         with np.errstate(over="ignore", invalid="ignore"):  # a start that overflows is a poor start, and loses
-            start = _search(sample, m, k, data.total, estimator, rng, search_rows)
+            start = _search(sample, m, k, data.total, estimator, rng, search_rows, dtype)
         if m > 0 and hasattr(estimator, "tuning_"):
+            start = _closer(sample, start, search_rows)
             m, sample, start = _confirmed(shards, estimator, data, m, k, sample, start, passes)
             if loses_a_class(sample, start, sample.m):
                 m, sample = 0, replace(sample, m=0, C=estimator.C_ * k)
-                start = _search(sample, m, k, data.total, estimator, rng, search_rows)
-        start = np.zeros_like(start) if _all_tie(sample, start) else start
-        full = FullData(shards, data.model, sample, data.description.n, data.total, m, k, passes)
+                start = _search(sample, m, k, data.total, estimator, rng, search_rows, dtype)
+        kind = getattr(shards, "full_data", FullData)
+        full = kind(shards, data.model, sample, data.description.n, data.total, m, k, passes)
         log = Log(print if estimator.verbose else None)
-        further = getattr(shards, "further_steps", 0)
-        descent = Descent(full, tol=float(estimator.tol), max_iter=int(estimator.max_iter), log=log, further=further)
-        look, gap, n_iter = descent.run(start) if start.any() else (_tied_at_zero(full, start), np.inf, 0)
+        look, gap, n_iter = _descended(estimator, full, start, search_rows, log)
         _store(estimator, shards, data, full, look, gap, n_iter, log)
     estimator.n_passes_ = passes.count
     return estimator
+
+
+def _descended(estimator: Any, full: FullData, start: Array, rows: int, log: Log) -> tuple[Look, float, int]:
+    """Where steps on all rows end, with the certificate and their number.
+
+    If steps on all rows cost little, steps on the sample come before them only if they are needed.
+    """
+    further = getattr(full.shards, "further_steps", 0)
+    settings: Any = {"tol": float(estimator.tol), "max_iter": int(estimator.max_iter), "log": log, "further": further}
+    tried: list[tuple[Look, float, int]] = []
+    for closer in (False, True) if full.smooth else (True,):
+        W = _closer(full.sample, start, rows) if closer else start
+        if _all_tie(full.sample, W):
+            return _tied_at_zero(full, np.zeros_like(W)), np.inf, 0
+        tried.append(Descent(full, **settings).run(W))
+        if tried[-1][1] <= estimator.tol:
+            break
+    return min(tried, key=lambda end: (end[1] > estimator.tol, end[0].value))
 
 
 class _Passes:
@@ -240,7 +258,7 @@ def _mass(estimator: Any, found: Description, model: Model) -> tuple[float, bool
     return float(counts @ model.class_weight), bool((model.class_weight == np.floor(model.class_weight)).all())
 
 
-def _chosen(estimator: Any, data: _Data, rng: np.random.Generator) -> tuple[float, float, Objective]:
+def _chosen(estimator: Any, data: _Data, rng: np.random.Generator, cross_fit: Any) -> tuple[float, float, Objective]:
     """m and k as masses of all rows, and the objective of the sample with the same shares."""
     m, k = estimator._range().masses(data.total, whole=data.whole)
     rows, y, weight = data.sample
@@ -252,10 +270,11 @@ def _chosen(estimator: Any, data: _Data, rng: np.random.Generator) -> tuple[floa
     if C is not None and auto and data.model.class_weight is None:
         C /= 1.0 if data.whole else scale_of(weight)
     estimator._forget()
+    there = {"total": data.total / unit, "cross_fit": cross_fit}
     if auto:
         uncut = replace(sample, m=0, k=_rank(k * share, sample)).in_units(unit)
-        # The sample stands for all rows, and is penalised as they are.
-        choice = choose_m(uncut, rng, print if estimator.verbose else silent, C=None if C is None else C * unit / share)
+        report = print if estimator.verbose else silent
+        choice = choose_m(uncut, rng, report, C=None if C is None else C * unit, **there)
         m = choice.m * unit / share
         m = round(m) if data.whole else m
         if C is None and choice.C is not None:
@@ -264,8 +283,15 @@ def _chosen(estimator: Any, data: _Data, rng: np.random.Generator) -> tuple[floa
         estimator.noise_estimate_, *interval = map(float, choice.noise)
         estimator.noise_interval_ = tuple(interval)
     ranked = replace(sample, m=_rank(m * share, sample), k=_rank(k * share, sample))
-    estimator.C_ = choose_C(ranked.in_units(unit), rng) / unit if C is None else C
+    if C is None:
+        C = choose_C(ranked.in_units(unit), rng, **there) / unit
+    estimator.C_ = C
     return m, k, replace(ranked, C=estimator.C_ * (k - m))
+
+
+def _cross_fit(shards: Shards, data: _Data) -> Any:
+    """What fits and scores folds: an engine may score all of its rows."""
+    return shards.cross_fit(data.model, data.unit) if hasattr(shards, "cross_fit") else CrossFit
 
 
 def _confirmed(
@@ -302,9 +328,19 @@ def _rank(mass: float, sample: Objective) -> float:
 
 
 def _search(
-    sample: Objective, m: float, k: float, total: float, estimator: Any, rng: np.random.Generator, rows: int
+    sample: Objective,
+    m: float,
+    k: float,
+    total: float,
+    estimator: Any,
+    rng: np.random.Generator,
+    rows: int,
+    dtype: Any,
 ) -> Array:
-    """The best of many starts on the sample, its cuts lowered so that they hold the outliers that it may have more."""
+    """The best of many starts on the sample, its cuts lowered so that they hold the outliers that it may have more.
+
+    They see about so many rows of it, if there are more than twice as many, as numbers of this dtype.
+    """
     share = m / total
     size = sample.design.n
     wide = sample
@@ -319,12 +355,26 @@ def _search(
     settings: Any = {"n_starts": int(estimator.n_starts), "rng": rng, "tol": 1e-3, "max_iter": 100}
     if m == 0:
         return multistart(wide, warm, **settings).w
-    part = wide if size <= 2 * rows else _every(wide, size // rows)
+    part = _as_dtype(wide if size <= 2 * rows else _every(wide, size // rows), dtype)
     ends = [multistart(part, warm, **settings) for _ in range(_SEARCHES)]
-    W = min(ends, key=lambda end: end.value).w
-    if part is not wide:  # closer, by steps that cost little: what is left is for the passes over all rows
-        W = descend(sample.batch, W[None], Metric(hessian(part, W)), max_iter=20, tol=1e-7)[0][0]
-    return W
+    return np.asarray(min(ends, key=lambda end: end.value).w, dtype=np.float64)
+
+
+def _as_dtype(objective: Objective, dtype: Any) -> Objective:
+    """The same rows in a dtype that has all of their digits; numeric targets may have more, and stay."""
+    design = objective.design
+    if design.X.dtype == dtype or objective.loss.targets == "numbers":
+        return objective
+    y = objective.y.astype(dtype) if objective.y.dtype.kind == "f" else objective.y
+    return replace(objective, design=Design(design.X.astype(dtype), design.fit_intercept), y=y)
+
+
+def _closer(sample: Objective, W: Array, rows: int) -> Array:
+    """W after steps on the whole sample, which cost little beside passes over all rows."""
+    if sample.m == 0 or sample.design.n <= 2 * rows:
+        return W
+    part = _every(sample, sample.design.n // rows)
+    return descend(sample.batch, W[None], Metric(hessian(part, W)), max_iter=20, tol=1e-7)[0][0]
 
 
 def _every(objective: Objective, step: int) -> Objective:

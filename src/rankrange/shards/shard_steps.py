@@ -22,7 +22,7 @@ from ..solvers.descent import Log, Metric, inverse_hessian, relative
 from ..solvers.multistart import hessian
 from .boxqp import best_shares
 from .evaluation import FullData, Look, slopes_of, sums_of, take
-from .shard_kernels import Rows, Sides, side_sums
+from .shard_kernels import Rows, Sides
 
 # Up to this many parameters the whole Hessian of the sample is built and factored.
 MOST_PARAMETERS = 1500
@@ -54,7 +54,7 @@ class Curvature:
         """H less another matrix, but in no direction below a tenth of H."""
         values, vectors = scipy.linalg.eigh(self.white(self.white(matrix).T))
         root = self.L @ vectors
-        return Curvature((root * (1.0 - np.clip(values, 0.0, 0.9))) @ root.T)
+        return Curvature((root * (1.0 - np.minimum(values, 0.9))) @ root.T)
 
     def solve(self, G: Array) -> Array:
         """H^-1 applied to the last axis."""
@@ -138,15 +138,19 @@ class _Band:
         self.caps = np.append(self.caps, self.K)
 
 
-def _band_size(n_parameters: int) -> int:
+def band_size(n_parameters: int) -> int:
+    """How many rows next to the lower cut the small problem has."""
     return 10 * n_parameters if n_parameters <= 100 else max(1000, min(3 * n_parameters, 1500))
 
 
 class Local:
-    """F around one point: its curvature estimated on the sample, a certificate, and the next step."""
+    """F around one point: its curvature estimated on the sample, a certificate, and the next step.
 
-    def __init__(self, data: FullData, look: Look) -> None:
-        self.data, self.look = data, look
+    `kinked` says whether the rows next to the lower cut are taken one by one; otherwise by their density alone.
+    """
+
+    def __init__(self, data: FullData, look: Look, kinked: bool = True) -> None:
+        self.data, self.look, self.kinked = data, look, kinked and look.lower is not None
         self.sample = data.sample
 
     @cached_property
@@ -167,7 +171,7 @@ class Local:
         """The Hessian of the mean of the kept losses as the sample sees it, or more rows where the engine has them."""
         if self.data.model.by_margin:
             return self._density_of_kinks()
-        if self._has_hessian:
+        if self.data.smooth:
             return self._hessians[0]
         Z, _, q = self._at_sample
         q = q / max(float(q.sum()), 1e-300)
@@ -175,16 +179,9 @@ class Local:
             return _softmax_hessian(self.sample, Z, q)
         return self.sample.design.gram(q * self.sample.loss.curvature(self.sample.y, Z[0]))
 
-    @property
-    def _has_hessian(self) -> bool:
-        return self.sample.n_outputs == 1 and not self.data.model.by_margin and hasattr(self.data.shards, "hessian")
-
     @cached_property
     def _hessians(self) -> tuple[Array, Array]:
-        """Of an engine that has it: the Hessian of the kept losses, and how much less F bends as rows are cut."""
-        shards: Any = self.data.shards
-        H, crossing = shards.hessian(self.data.model, self.look.W, self.look.lower, self.look.upper)
-        return np.asarray(H), np.asarray(crossing)
+        return self.data.hessians(self.look)
 
     def _density_of_kinks(self) -> Array:
         """What margins that cross their kink add to the curvature: the density of rows there, as the sample sees it."""
@@ -215,7 +212,7 @@ class Local:
         """The metric of the sample at the point of the look."""
         if self.look.W.size > MOST_PARAMETERS:
             return Metric(hessian(self.sample, self.look.W))
-        if self._has_hessian:
+        if self.data.smooth:
             return self._regularised(1.0).less(self._hessians[1])
         return self._regularised(1.0)
 
@@ -223,18 +220,19 @@ class Local:
     def band(self) -> _Band:
         """The rows near the lower cut, as the small problem has them."""
         every = 0 if self.look.rows is None else len(self.look.rows.losses)
-        return _Band(self.data, self.look, every if self.data.model.by_margin else _band_size(self.look.W.size))
+        return _Band(self.data, self.look, every if self.data.model.by_margin else band_size(self.look.W.size))
 
     @cached_property
     def gap(self) -> float:
         """A proved bound on (F - best) / F, best being the least value with the same rows cut; see `Result`."""
         if not _cut_is_clean(self.look):
             return np.inf
-        table = self.look.table() if self.look.lower is None else self._with_best_weights()
+        table = self._with_best_weights() if self.kinked else self.look.table()
         bounds = [_lower_bound(self.data, table)]
         if self.look.W.size <= MOST_PARAMETERS and not self.data.model.by_margin:
-            moved = self._with_all_tangents_moved(table) if self._has_hessian else None
-            bounds.append(_lower_bound(self.data, self._with_moved_tangents(*(moved or (table, self.look.W)))))
+            moved = self._with_all_tangents_moved(table) if self.data.smooth else (table, self.look.W)
+            if moved is not None:
+                bounds.append(_lower_bound(self.data, self._with_moved_tangents(*moved)))
         return relative(self.look.value - max(bounds), self.look.value)
 
     def _with_all_tangents_moved(self, table: Array) -> tuple[Array, Array] | None:
@@ -272,38 +270,23 @@ class Local:
         return band.sure + sums_of(band.rows, rho)
 
     def _with_moved_tangents(self, table: Array, W: Array) -> Array:
-        """Side sums where rows of the sample, which are at hand, have tangents at other scores.
+        """Side sums where some rows, which are at hand, have tangents at other scores.
 
         Any tangent lies below its loss, so the bound stays a proof. A residual gradient g costs C g^2 / 2, and on the
         intercept more; moving the tangents of a few rows cancels it for g^2 over their curvature instead. They move as
         a step of all rows by -g would move them, times as many as there are other rows for each. Tangents are at W now.
         """
-        look = self.look
-        Z, s, _ = self._at_sample
-        slack = 1e-4 * (1.0 + np.abs(s))
-        inside = np.flatnonzero((s > look.between.low + slack) & (s < look.between.high - slack))
-        if not len(inside):
+        part = self.data.movable(self.look)
+        if part is None:
             return table
-        share = float(self.data.mass[inside].sum()) / self.data.kept
-        step = -self._regularised(share).solve(self._residual(table, W).ravel()).reshape(W.shape)
-        Z = Z if W is look.W else self.sample.design.scores(W)
-        part = self.sample.rows(inside, self.sample.m, self.sample.k)
-        moved = [
-            self._sample_sums(part, scores.astype(np.float64))
-            for scores in (Z[:, inside], Z[:, inside] + part.design.scores(step))
-        ]
-        return table - moved[0] + moved[1]
-
-    def _sample_sums(self, part: Objective, Z: Array) -> Array:
-        s, slope = part.losses_and_slopes(Z)
-        mass = np.ones(part.design.n) if part.sample_weight is None else part.sample_weight
-        return side_sums(part.design.X, part.y, s, (slope * mass).astype(part.design.X.dtype), Z, mass)
+        step = -self._regularised(part.mass / self.data.kept).solve(self._residual(table, W).ravel()).reshape(W.shape)
+        return table - part.sums(W) + part.sums(W + step)
 
     def step(self, pairs: list[tuple[Array, Array, Array]]) -> tuple[Array, float]:
         """The step to take, and what it gains by the model; `pairs` are steps and changes of gradient so far."""
         if self.data.model.by_margin:
             return self._step_over_kinks()
-        if self.look.lower is not None and isinstance(self.curvature, Curvature):
+        if self.kinked and isinstance(self.curvature, Curvature):
             return self._kinked_step(self.curvature)
         shape = (1, 1, self.look.W.size) if isinstance(self.curvature, Curvature) else (1, *self.look.W.shape)
         gradient = self.look.gradient.reshape(shape)
@@ -387,33 +370,48 @@ class Descent:
         self.data, self.tol, self.max_iter, self.log, self.further = data, tol, max_iter, log, further
         data.tol = tol
         self.pairs: list[tuple[Array, Array, Array]] = []
+        self.kinked = not data.smooth  # until a smooth step does not go down
         # A difference of two values below this is rounding, and the certificate decides between them.
         self.noise = 1e-7 if data.model.dtype == np.float32 else 1e-14
 
     def run(self, W: Array) -> tuple[Look, float, int]:
         """The best point, its certificate, and the number of steps."""
-        local = Local(self.data, self.data.look(W))
+        local = self._local(W)
         self.log("pass", local.look.value)
         for step in range(self.max_iter):
             if local.gap <= self.tol:
                 self.further -= 1
-                if self.further < 0 or local.gap <= _FAR_BELOW * self.tol:
+                if self.further < 0 or self._far_below(local):
                     return local.look, local.gap, step
             moved = self._advance(local)
             if moved is None and self.pairs:
                 # Gradients jump where the cut rows change; a metric without their differences may still go down.
                 self.pairs = []
                 moved = self._advance(local)
+            if moved is None and local.look.lower is not None and not self.kinked:
+                self.kinked = True
+                local = Local(self.data, local.look)
+                if local.gap <= self.tol:
+                    return local.look, local.gap, step
+                moved = self._advance(local)
             if moved is None:
                 if self.data.model.dtype == np.float64 or local.gap <= self.tol:
                     return local.look, local.gap, step
                 self._sharpen()
-                moved = Local(self.data, self.data.look(local.look.W))
+                moved = self._local(local.look.W)
             else:
                 self._remember(local.look, moved.look)
             local = moved
             self.log("pass", local.look.value)
         return local.look, local.gap, self.max_iter
+
+    def _local(self, W: Array) -> Local:
+        return Local(self.data, self.data.look(W), self.kinked)
+
+    def _far_below(self, local: Local) -> bool:
+        """Whether neither the gap nor what a step would gain, other rows being cut then, is worth a step."""
+        enough = _FAR_BELOW * self.tol
+        return local.gap <= enough and (not self.data.smooth or local.step(self.pairs)[1] <= enough * local.look.value)
 
     def _sharpen(self) -> None:
         """From here on in double precision: where float32 rounds away what is left to gain, its steps lead nowhere."""
@@ -428,7 +426,7 @@ class Descent:
         if gain <= 0.01 * self.tol * max(value, 1e-9) and not np.isfinite(local.gap):
             return None
         for _ in range(4):
-            new = Local(self.data, self.data.look(local.look.W + length * direction))
+            new = self._local(local.look.W + length * direction)
             close = abs(new.look.value - value) <= self.noise * abs(value)
             if new.look.value <= value - 1e-4 * length * gain or (close and new.gap < local.gap):
                 return new

@@ -1,0 +1,142 @@
+"""Folds whose candidates are scored on all rows of a device: the fits see some rows on the host, all others test them.
+
+That is what the choice of m does with many rows in memory too: it fits a part of the rows and scores the fits on all
+others (`crossfit.folds.plan_of`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.special import ndtri
+from torch import Tensor
+
+from ..core.arrays import Array
+from ..crossfit.fits import Fits
+from ..crossfit.folds import CrossFit
+from ..crossfit.held_out import OUTLYING, Scored
+from .passes import Data, loss_and_slope
+
+# Numbers that are float64 at a time, and rows that show how large residuals are.
+_CHUNK_NUMBERS, _RESIDUAL_ROWS = 1 << 25, 1 << 18
+
+
+@dataclass(frozen=True)
+class MomentScores:
+    """Candidates by the means of their scores and of the products of any two."""
+
+    mass: float
+    mean: Array
+    second: Array
+
+    def errors(self, candidate: int) -> Array:
+        """(candidates,): the standard error of the difference from one of them."""
+        own = np.diag(self.second)
+        square = own + own[candidate] - 2.0 * self.second[candidate]
+        variance = square - (self.mean - self.mean[candidate]) ** 2
+        # Of equal scores rounding leaves a few units of the last digit.
+        return np.asarray(np.sqrt(np.where(square > 1e-13 * own.max(), np.maximum(variance, 0.0), 0.0) / self.mass))
+
+    def only(self, allowed: Array) -> MomentScores:
+        """The same with the score of the first for all that are not allowed."""
+        place = np.where(allowed, np.arange(len(self.mean)), 0)
+        return MomentScores(self.mass, self.mean[place], self.second[np.ix_(place, place)])
+
+
+class DeviceCrossFit(CrossFit):
+    """One hold-out: its fits are made on the host, and all rows of the device but theirs score them.
+
+    With several folds, which is with few rows in the sample, it is as on the host. `unit` is the mass that counts as
+    one row.
+    """
+
+    def __init__(self, data: Data, sampled: Tensor, unit: float, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.data, self.unit = data, unit
+        self.apart = len(self.tests) == 1 and self.objective.design.n == len(sampled)
+        if self.apart:
+            fitted = torch.as_tensor(np.asarray(self.tests[0]) == 0, device=sampled.device)
+            self.outside = torch.ones(data.n, dtype=torch.bool, device=sampled.device)
+            self.outside[sampled[fitted]] = False
+
+    def scored(self, fits: Fits) -> Scored:
+        """How well each candidate does on all rows that it was not fitted to."""
+        if not self.apart:
+            return super().scored(fits)
+        W = torch.as_tensor(fits.W[:, 0], device=self.data.X.device)
+        worth = self._worth()
+        sigma = self._sigma(W) if self.data.model.classes is None else 1.0
+        count = len(W) + 1
+        total = torch.zeros(count, count, dtype=torch.float64, device=W.device)
+        for rows in self._chunks(count * self.data.model.n_outputs):
+            mass = self.data.mass(rows) * self.outside[rows] / self.unit
+            right = _right(self.data, W, rows, sigma)
+            right = right if worth is None else right * worth[_codes(self.data, rows)]
+            right = torch.cat([right, torch.ones_like(right[:1])])
+            total += (right * mass) @ right.T
+        sums = total.cpu().numpy()
+        means = sums / sums[-1, -1]
+        return MomentScores(float(sums[-1, -1]), means[-1, :-1], means[:-1, :-1])
+
+    def _chunks(self, numbers: int) -> Any:
+        size = max(1, _CHUNK_NUMBERS // (self.data.X.shape[1] + 3 * numbers))
+        return (slice(start, min(start + size, self.data.n)) for start in range(0, self.data.n, size))
+
+    def _worth(self) -> Tensor | None:
+        """What makes the mean over rows the mean over classes; None for numbers."""
+        if self.data.model.classes is None:
+            return None
+        mass = torch.zeros(self.data.model.n_classes, dtype=torch.float64, device=self.data.X.device)
+        for rows in self._chunks(1):
+            mass.index_add_(0, _codes(self.data, rows), self.data.mass(rows))
+        present = mass > 0
+        return torch.where(present, mass.sum() / present.sum() / mass.clamp(min=1e-300), 0.0)
+
+    def _sigma(self, W: Tensor) -> float:
+        """The unit of residuals: by the candidate that has most of them small, on some rows."""
+        rows = slice(0, self.data.n, -(-self.data.n // _RESIDUAL_ROWS))
+        x = self.data.X[rows].to(torch.float64)
+        residual = (_scores(x, W, self.data.model.fit_intercept)[:, 0] - self.data.y[rows]).abs()
+        residual = residual[:, self.outside[rows]]
+        rank = max(1, round(0.7 * residual.shape[1]))
+        spread = float(residual.sort(dim=1).values[:, rank - 1].min())
+        return max(spread / float(ndtri(0.85)), 1e-9 * float(self.data.y.abs().max()), 1e-300)
+
+    def _cost(self, fits: Fits) -> float:
+        """What the ordinary fit costs on all rows that it was not fitted to."""
+        if not self.apart or self.data.model.classes is None:
+            return super()._cost(fits)
+        W = torch.as_tensor(fits.W[0, :1], device=self.data.X.device)
+        total = torch.zeros((), dtype=torch.float64, device=W.device)
+        for rows in self._chunks(self.data.model.n_outputs):
+            Z = _scores(self.data.X[rows].to(torch.float64), W, self.data.model.fit_intercept)[0]
+            s = loss_and_slope(self.data.model, self.data.y[rows], Z)[0].clamp(min=0.0)  # of hinges they are margins
+            total += (s * self.data.mass(rows) * self.outside[rows]).sum()
+        return float(total)
+
+
+def _codes(data: Data, rows: slice) -> Tensor:
+    y = data.y[rows]
+    return (y > 0).long() if data.model.n_outputs == 1 else y.long()
+
+
+def _scores(x: Tensor, W: Tensor, fit_intercept: bool) -> Tensor:
+    """Scores (candidates, r, rows) of rows x under W (candidates, r, p)."""
+    d = x.shape[1]
+    flat = W.reshape(-1, W.shape[2])
+    Z = flat[:, :d] @ x.T
+    return (Z + flat[:, d:] if fit_intercept else Z).reshape(len(W), -1, len(x))
+
+
+def _right(data: Data, W: Tensor, rows: slice, sigma: float) -> Tensor:
+    """(candidates, rows): 1 if the class is predicted; for numbers 1 - min(1, (residual / 3 sigma)^2)."""
+    model = data.model
+    Z = _scores(data.X[rows].to(torch.float64), W, model.fit_intercept)
+    if model.classes is None:
+        return 1.0 - ((Z[:, 0] - data.y[rows]) / (OUTLYING * sigma)).square().clamp(max=1.0)
+    codes = _codes(data, rows)
+    guess = (Z[:, 0] > 0).long() if model.n_outputs == 1 else Z.argmax(1)
+    return (guess == codes).to(torch.float64)
