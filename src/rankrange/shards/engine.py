@@ -144,7 +144,7 @@ def cut_chunk(chunk: tuple[Any, Any, Any], start: int, stop: int) -> tuple[Any, 
 
 
 class LazyRows:
-    """One value per row, computed shard by shard when it is asked for: iterate over it, or take `np.asarray`.
+    """One value per row, computed lazily shard by shard: iterate over it, or call `np.asarray`.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ class LazyRows:
         return np.concatenate(list(self)).astype(dtype or self.dtype, copy=False)
 
     def indices(self) -> Array:
-        """Numbers of the rows where the value is true, without an array of all rows."""
+        """The numbers of the rows whose value is true, without an array of all rows."""
         at, found = 0, []
         for part in self:
             found.append(at + np.flatnonzero(part))
