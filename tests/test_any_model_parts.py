@@ -22,8 +22,8 @@ from rankrange import RankedRangeClassifier, RankedRangeRegressor, find_label_is
 from rankrange.core.flips import temperature, tempered, transition_of
 from rankrange.crossfit.folds import Folds
 from rankrange.crossfit.numeric import numeric_view
-from rankrange.crossfit.residuals import outlier_posterior
 from rankrange.crossfit.simple_models import smooth_functions, smooth_label_sets
+from rankrange.outliers import outlier_posterior
 from test_any_model import columns, mixed, moons, texts
 
 # ---- probabilities
@@ -270,7 +270,7 @@ def test_residuals_beyond_a_normal_are_the_outliers():
     rng = np.random.default_rng(0)
     residual = rng.normal(size=5000)
     residual[:100] = rng.choice([-1, 1], 100) * 8.0
-    found = outlier_posterior(residual, np.zeros(5000), np.ones(5000))
+    found = outlier_posterior(residual, expected=np.zeros(5000))
     assert found.p_wrong[:100].min() > 0.95
     assert (found.p_wrong[100:] >= 0.5).mean() < 0.003
     assert found.interval[0] < 0.02 < found.interval[1]
@@ -280,12 +280,12 @@ def test_residuals_beyond_a_normal_are_the_outliers():
 def test_a_few_large_residuals_that_a_normal_may_have_are_no_outliers():
     residual = ndtri((np.arange(300) + 0.5) / 300)
     residual[[0, -1]] = -3.6, 3.6  # where a normal error has one row in a thousand, and chance may put two
-    found = outlier_posterior(residual, np.zeros(300), np.ones(300))
+    found = outlier_posterior(residual, expected=np.zeros(300))
     assert found.rate > 0
     assert found.interval[0] == 0
     assert not found.p_wrong.any()
     residual[:8] = -6.0
-    found = outlier_posterior(residual, np.zeros(300), np.ones(300))
+    found = outlier_posterior(residual, expected=np.zeros(300))
     assert found.interval[0] > 0
     assert found.p_wrong[:8].min() > 0.9
 

@@ -15,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 import rankrange
 from rankrange import AoRRClassifier, AoRRRegressor, find_label_issues
 from rankrange.shards import ShardList, array_shards
+from rankrange.shards.label_issues import issues_in_shards
 
 N = 1500
 # How fast, or how loud, but not what comes out.
@@ -109,16 +110,11 @@ def test_folds_that_a_scan_cannot_have_are_refused(cv):
         find_label_issues(_sharded(X, y), cv=cv)
 
 
-def test_no_trees_are_grown_on_a_scan_where_they_are_not_wanted(monkeypatch):
-    from rankrange.shards import label_issues
-
-    grown, grow = [], label_issues.fold_trees
-    monkeypatch.setattr(label_issues, "fold_trees", lambda *a, **k: grown.append(1) or grow(*a, **k))
+@pytest.mark.parametrize("trees", [False, True])
+def test_no_trees_are_grown_on_a_scan_where_they_are_not_wanted(trees):
     X, y, _ = _rows()
-    find_label_issues(_sharded(X, y), trees=False, random_state=0)
-    assert not grown
-    find_label_issues(_sharded(X, y), trees=True, random_state=0)
-    assert grown
+    found = issues_in_shards(_sharded(X, y), AoRRClassifier(), 4, trees, 0, 0)
+    assert set(found.posterior.weights) == {"ordinary", "robust", *(["boosting", "forest"] if trees else [])}
 
 
 @pytest.mark.parametrize(("name", "value"), [("cv", 3), ("cv", KFold(5)), ("n_repeats", 2)])
@@ -211,16 +207,15 @@ def test_csv_is_scanned_packed_or_not_and_texts_are_named(tmp_path, name):
         rankrange.scan(path, target="kind")
 
 
-def test_a_text_far_below_in_a_csv_file_is_named(tmp_path, monkeypatch):
+def test_a_text_far_below_in_a_csv_file_is_named(tmp_path):
+    """In a later block of 16 MB than the one that shows the types of the columns."""
     pytest.importorskip("pyarrow")
-    from rankrange.shards import scanned
-
-    monkeypatch.setattr(scanned, "_BLOCK_BYTES", 1000)
-    path = _written(tmp_path / "t.csv", "c,a,b,kind\n" + "1,2,3,x\n2,1,4,y\n" * 500 + "1,2,oops,x\n")
+    pairs = 1_100_000
+    path = _written(tmp_path / "t.csv", "c,a,b,kind\n" + "1,2,3,x\n2,1,4,y\n" * pairs + "1,2,oops,x\n")
     with pytest.raises(ValueError, match="got column 'b' with the text 'oops'"):
         rankrange.scan(path, target="kind", columns=["b"], spill=tmp_path)
     assert not list(tmp_path.glob("*.part"))
-    assert rankrange.scan(path, target="kind", columns=["a"]).n_rows == 1001
+    assert rankrange.scan(path, target="kind", columns=["a"]).n_rows == 2 * pairs + 1
 
 
 # ---- audits ----------------------------------------------------------------------------------------------------------
@@ -261,12 +256,16 @@ def test_what_an_audit_cannot_use_is_refused(target, options, said):
         audit_table(_table(), target, jobs=1, **options)
 
 
-def test_models_linear_asks_no_trees_about_numbers(monkeypatch):
+def test_models_linear_asks_no_trees_about_numbers():
+    """The residuals are then those of the linear model, whose errors are among the measures."""
     pytest.importorskip("pyarrow")
-    from rankrange.audit import audit_table, regression
+    from rankrange.audit import audit_table
 
-    monkeypatch.setattr(regression, "_best_guess", lambda *a: pytest.fail("trees were asked"))
-    audit_table(_table(), "price", models="linear", jobs=1, ignore=["kind", "tags"])
+    x = np.random.default_rng(0).normal(size=300)
+    for models, same in (("linear", True), ("all", False)):
+        found = audit_table({"x": x, "y": x**2}, "y", models=models, jobs=1).result
+        of_linear = found.measures[0].robust.value
+        assert bool(np.abs(found.residuals).mean() == pytest.approx(of_linear, rel=1e-6)) is same
 
 
 def _file(tmp_path, n):
@@ -276,37 +275,33 @@ def _file(tmp_path, n):
     return path
 
 
-def test_an_audit_in_passes_uses_or_refuses_each_option(tmp_path, monkeypatch):
+def test_an_audit_in_passes_uses_or_refuses_each_option(tmp_path):
     path = _file(tmp_path, 600)
-    from rankrange.audit import audit_file, memory, out_of_core_models
+    from rankrange.audit import audit_file
     from rankrange.errors import UserError
 
-    monkeypatch.setattr(memory, "free_memory", lambda: 1)
-    asked = []
-    judge = out_of_core_models.issues_in_shards
-    monkeypatch.setattr(out_of_core_models, "issues_in_shards", lambda *a, **k: asked.append(a[3]) or judge(*a, **k))
-    found = audit_file(path, "kind", models="linear", jobs=2, ignore=["price", "tags"])
-    assert asked == [False]
+    small = {"memory_limit": 1}
+    found = audit_file(path, "kind", models="linear", jobs=2, ignore=["price", "tags"], **small)
     assert found.settings["models"] == "linear"
     assert found.settings["jobs"].startswith("1")
     with pytest.raises(TypeError, match="no option 'modles'"):
-        audit_file(path, "kind", modles="linear")
+        audit_file(path, "kind", modles="linear", **small)
     with pytest.raises(UserError, match="models is one of"):
-        audit_file(path, "kind", models="forest")
-    whole = audit_file(path, "price", models="trees", ignore=["kind", "tags"], jobs=1)  # trees on numbers need all rows
+        audit_file(path, "kind", models="forest", **small)
+    # Trees on a numeric target need all rows in memory.
+    whole = audit_file(path, "price", models="trees", ignore=["kind", "tags"], jobs=1, **small)
     assert "read" not in whole.settings
 
 
-def test_a_target_of_money_is_read_the_same_way_in_passes(tmp_path, monkeypatch):
+def test_a_target_of_money_is_read_the_same_way_in_passes(tmp_path):
     pytest.importorskip("pyarrow")
-    from rankrange.audit import audit_file, memory
+    from rankrange.audit import audit_file
 
     rng = np.random.default_rng(0)
     x = rng.normal(size=1500)
     lines = [f'{a},"{b:,.3f}"' for a, b in zip(x, 2000 + 100 * x + rng.normal(size=1500), strict=True)]
     path = _written(tmp_path / "t.csv", "\n".join(["x,price", *lines]))
-    monkeypatch.setattr(memory, "free_memory", lambda: 1)
-    found = audit_file(path, "price", decimal="point")
+    found = audit_file(path, "price", decimal="point", memory_limit=1)
     assert (found.target.task, len(found.target.y)) == ("numbers", 1500)
     assert 1000 < np.median(found.target.y) < 3000
 

@@ -301,11 +301,10 @@ def test_times_are_told_as_a_span_until_both_ends_agree():
     assert clock.left()[1] == pytest.approx(before[1] - 1.0)  # it falls inside a step
 
 
-def test_where_nothing_moves_a_long_step_says_that_it_goes_on(monkeypatch, capsys):
+def test_where_nothing_moves_a_long_step_says_that_it_goes_on(capsys):
     from rankrange.cli import entry
 
-    monkeypatch.setattr(entry, "_STILL", 0.02)
-    with entry.Progress() as progress:
+    with entry.Progress(still=0.02) as progress:
         progress("reading a long file")
         for _ in range(200):
             if progress.over.wait(0.01) or "still at it" in (said := capsys.readouterr().err):

@@ -11,14 +11,15 @@ for package in ("jinja2", "matplotlib"):
     pytest.importorskip(package)
 
 from matplotlib.figure import Figure  # noqa: E402
+from sklearn.linear_model import LogisticRegression  # noqa: E402
 
 from rankrange import AoRRClassifier, plots  # noqa: E402
 from rankrange.audit import audit_table  # noqa: E402
 from rankrange.audit.plan import Plan  # noqa: E402
-from rankrange.audit.regression import outlying  # noqa: E402
 from rankrange.audit.target import find_target  # noqa: E402
 from rankrange.audit.task_result import Interval  # noqa: E402
 from rankrange.errors import UserError  # noqa: E402
+from rankrange.outliers import outlier_posterior  # noqa: E402
 from rankrange.tables.encode import TableEncoder  # noqa: E402
 
 RNG = np.random.default_rng(0)
@@ -46,9 +47,31 @@ def test_a_value_far_out_does_not_set_the_scale():
     x[7] = 1e9
     X = TableEncoder().fit_transform({"x": x})
     rest = np.delete(np.arange(300), 7)
-    assert 0.3 < X[rest, 0].std() <= 1.0
-    assert X[7, 0] == X[:, 0].max()
-    assert np.isfinite(X).all()
+    assert X[rest, 0].std() == pytest.approx(1.0)
+    assert X[7, 0] == np.median(X[rest, 0])
+    np.testing.assert_array_equal(X[:, 1], np.arange(300) == 7)
+
+
+def test_two_codes_of_minus_999_leave_a_linear_fit_as_it_is():
+    rng = np.random.default_rng(0)
+    X = rng.normal(50.0, 10.0, size=(500, 3))
+    y = X[:, 0] + X[:, 1] > 100.0
+    spoilt = X.copy()
+    spoilt[[20, 300], 0] = -999.0
+    found = []
+    for values in (X, spoilt):
+        encoder = TableEncoder()
+        fit = LogisticRegression().fit(encoder.fit_transform(dict(zip("abc", values.T, strict=True))), y)
+        found.append(fit.coef_[0][[encoder.feature_names_.index(name) for name in "abc"]])
+    np.testing.assert_allclose(found[1], found[0], rtol=0.03, atol=0.03)
+
+
+def test_a_new_cell_beyond_the_values_of_the_fit_is_not_far_outside_unless_it_is():
+    x = np.append(np.linspace(0.0, 1.0, 400), -999.0)
+    encoder = TableEncoder().fit({"x": x})
+    X = encoder.transform({"x": [1.0, 2.0, 1e6, -999.0, np.nan]})
+    np.testing.assert_array_equal(X[:, 1], [0, 0, 1, -1, 0])
+    assert X[0, 0] == X[1, 0] > X[2, 0] == X[3, 0] == X[4, 0]
 
 
 def test_infinite_and_huge_values_give_finite_features():
@@ -156,15 +179,15 @@ def test_sets_of_labels_are_told_from_plain_texts_with_a_comma():
     assert (places.task, places.names) == ("classes", ["Paris, France", "Rome, Italy"])
 
 
-def test_outliers_among_normal_residuals_are_told_and_normal_ones_are_not():
+@pytest.mark.parametrize("clean", ["normal", "skewed"])
+def test_outliers_among_normal_residuals_are_flagged_and_normal_ones_are_not(clean):
     residual = RNG.normal(size=2000)
-    wrong, share = outlying(residual)
-    assert (wrong >= 0.5).mean() < 0.01
+    assert (outlier_posterior(residual, clean=clean).p_wrong >= 0.5).mean() < 0.01
     residual[:100] += 12.0
-    wrong, share = outlying(residual)
-    assert (wrong[:100] >= 0.5).all()
-    assert (wrong[100:] >= 0.5).mean() < 0.01
-    assert share.low <= 0.05 <= share.high
+    found = outlier_posterior(residual, clean=clean)
+    assert (found.p_wrong[:100] >= 0.5).all()
+    assert (found.p_wrong[100:] >= 0.5).mean() < 0.01
+    assert found.interval[0] <= 0.05 <= found.interval[1]
 
 
 @pytest.mark.parametrize(
@@ -179,20 +202,20 @@ def test_outliers_among_normal_residuals_are_told_and_normal_ones_are_not():
 def test_skewed_amounts_and_long_tails_are_no_errors_and_hide_none(right):
     rng = np.random.default_rng(0)
     residual = right(rng)
-    assert (outlying(residual)[0] >= 0.5).mean() < 0.005
-    assert (outlying(-residual)[0] >= 0.5).mean() < 0.005
+    for same in (residual, -residual):
+        assert (outlier_posterior(same, clean="skewed").p_wrong >= 0.5).mean() < 0.005
     residual[:60] += rng.choice([-1.0, 1.0], 60) * rng.uniform(8, 20, 60) * residual.std()
-    wrong, share = outlying(residual)
-    assert (wrong[:60] >= 0.5).mean() > 0.95
-    assert (wrong[60:] >= 0.5).mean() < 0.005
-    assert share.low <= 0.025
+    found = outlier_posterior(residual, clean="skewed")
+    assert (found.p_wrong[:60] >= 0.5).mean() > 0.95
+    assert (found.p_wrong[60:] >= 0.5).mean() < 0.005
+    assert found.interval[0] <= 0.025
 
 
 def test_errors_of_one_side_do_not_widen_it():
     """A fifth of all rows, which is a third of the side that they are on."""
     residual = np.random.default_rng(0).normal(size=2000)
     residual[:400] = 15.0 + residual[:400]
-    wrong, _ = outlying(residual)
+    wrong = outlier_posterior(residual, clean="skewed").p_wrong
     assert (wrong[:400] >= 0.5).all()
     assert (wrong[400:] >= 0.5).mean() < 0.01
 

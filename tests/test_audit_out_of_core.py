@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from rankrange import find_label_issues
-from rankrange.audit import audit_file, from_file, memory, out_of_core, out_of_core_models
-from rankrange.audit.regression import outlying
+from rankrange.audit import audit_file, memory, out_of_core
+from rankrange.audit.out_of_core_models import outliers_of_all
 from rankrange.cli.entry import main
-from rankrange.shards import fit
+from rankrange.outliers import outlier_posterior
 from shaped_tables import shaped
 
 pa = pytest.importorskip("pyarrow")
@@ -22,13 +22,13 @@ arrow_csv = pytest.importorskip("pyarrow.csv")
 N = 12_000
 
 
-@pytest.fixture(autouse=True)
-def _no_memory(monkeypatch):
-    """A machine with one byte of free memory, and a sample that is smaller than the table."""
+OUT_OF_CORE = {"memory_limit": 1, "sample_rows": 4_000}
+
+
+@pytest.fixture
+def no_memory(monkeypatch):
+    """A machine with one byte of free memory."""
     monkeypatch.setattr(memory, "free_memory", lambda: 1)
-    monkeypatch.setattr(out_of_core, "SAMPLE_ROWS", 4_000)
-    monkeypatch.setattr(out_of_core_models, "_SOME_ROWS", 4_000)
-    monkeypatch.setattr(fit, "SAMPLE_ROWS", 4_000)
 
 
 def log_odds(x, city):
@@ -63,7 +63,7 @@ def written(folder, kind):
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
-def test_a_table_beyond_memory_is_audited_in_passes(tmp_path, kind, capsys, monkeypatch):
+def test_a_table_beyond_memory_is_audited_in_passes(tmp_path, kind, capsys, monkeypatch, no_memory):
     path, wrong = written(tmp_path, kind)
     places = tmp_path / "temporary"
     places.mkdir()
@@ -90,7 +90,7 @@ def test_a_table_beyond_memory_is_audited_in_passes(tmp_path, kind, capsys, monk
 
 def test_its_model_predicts_a_table(tmp_path):
     path, wrong = written(tmp_path, "parquet")
-    audit = audit_file(path, "label", ignore=["price"])
+    audit = audit_file(path, "label", ignore=["price"], **OUT_OF_CORE)
     whole = table()[0]
     guess = audit.pipeline.predict(whole.drop_columns(["label", "price"]))
     given = np.array(whole["label"].to_pylist(), dtype=object)
@@ -112,7 +112,7 @@ def test_wrong_labels_out_of_core_are_those_in_memory(tmp_path, name, noise):
     X, y, _ = shaped(name, 3_000, noise)
     path = tmp_path / "t.parquet"
     pq.write_table(pa.table({**{f"x{j}": X[:, j] for j in range(4)}, "y": [f"kind {c}" for c in y]}), path)
-    audit = audit_file(path, "y")
+    audit = audit_file(path, "y", **OUT_OF_CORE)
     assert "would not fit into memory" in audit.notes[0]
     found, inside = audit.result, find_label_issues(X, y, random_state=0)
     assert np.abs(found.wrong - inside.p_wrong).mean() < 0.05
@@ -141,34 +141,35 @@ def check_scores(audit):
 
 def test_numbers_beyond_memory(tmp_path):
     path, _ = written(tmp_path, "csv")
-    audit = audit_file(path, "price", ignore=["label"])
+    audit = audit_file(path, "price", ignore=["label"], **OUT_OF_CORE)
     assert {suspect.row for suspect in audit.suspects(100)} == set(range(1, 101))
     assert audit.result.measures[1].gain.value > 0
 
 
-def test_no_room_on_the_disk_is_one_sentence(tmp_path, monkeypatch, capsys):
+def test_no_room_on_the_disk_is_one_sentence(tmp_path, monkeypatch, capsys, no_memory):
     path, _ = written(tmp_path, "parquet")
     monkeypatch.setattr(out_of_core.shutil, "disk_usage", lambda folder: type("Room", (), {"free": 10}))
     assert main(["audit", str(path), "--target", "label"]) == 2
     assert "of disk in" in capsys.readouterr().err
 
 
-def test_a_table_that_fits_is_read_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr(memory, "free_memory", lambda: 10**12)
-    monkeypatch.setattr(from_file, "audit_table", lambda table, target, **options: table.num_rows)
-    path, _ = written(tmp_path, "parquet")
-    assert audit_file(path, "price", ignore=["label"]) == N
+def test_a_table_that_fits_is_read_whole(tmp_path):
+    path = tmp_path / "t.parquet"
+    pq.write_table(table()[0].slice(0, 300), path)
+    stages = []
+    audit = audit_file(path, "price", ignore=["label"], memory_limit=10**12, progress=stages.append)
+    assert "read" not in audit.settings  # out of core it says so there
+    assert not any("pass" in stage for stage in stages)
 
 
-def test_beyond_memory_each_side_of_a_skewed_number_has_its_own_width(monkeypatch):
+def test_beyond_memory_each_side_of_a_skewed_number_has_its_own_width():
     """As in memory: what is far below is told, though as much above is usual."""
     rng = np.random.default_rng(0)
     residual = rng.exponential(1.0, 20_000) - np.log(2.0)  # the median is 0, nothing lies below -0.7
     residual[:20] = -4.0
-    monkeypatch.setattr(out_of_core_models, "_SOME_ROWS", 5_000)
-    wrong, _ = out_of_core_models._outlying_of_all(residual)
-    inside = outlying(residual)[0]
+    wrong, _ = outliers_of_all(residual, step=5)
+    inside = outlier_posterior(residual, clean="skewed").p_wrong
     assert wrong[:20].min() > 0.9
     assert np.abs(wrong - inside).mean() < 0.01
     assert (wrong[residual > 0] > 0.5).mean() < 0.01
-    assert out_of_core_models._outlying_of_all(np.abs(residual))[0].shape == residual.shape
+    assert outliers_of_all(np.abs(residual), step=5)[0].shape == residual.shape

@@ -11,9 +11,9 @@ from rankrange import find_label_issues, noise
 from rankrange.audit import audit_table
 from rankrange.crossfit.distant_rows import far_rows, odd_rows
 from rankrange.crossfit.folds import Folds, draw_folds
-from rankrange.crossfit.residuals import Widths
 from rankrange.crossfit.trees import tree_predictions
 from rankrange.label_noise import LabelNoiseModel
+from rankrange.outliers import Widths
 
 
 def both(p):

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 import rankrange
-from rankrange.shards import ShardList, array_shards, fit
+from rankrange.shards import ShardList, array_shards
 from rankrange.shards.label_issues import find_on_shards
 from shaped_tables import shaped
 
@@ -30,8 +30,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::R
 
 
 @pytest.fixture(autouse=True)
-def _small_sample(monkeypatch):
-    monkeypatch.setattr(fit, "SAMPLE_ROWS", 4_000)
+def _small_sample():
+    with dask.config.set({"rankrange.sample-rows": 4_000}):
+        yield
 
 
 def start_cluster(workers=2):
@@ -70,7 +71,7 @@ def chunked(array, chunks=CHUNKS):
 
 def in_process(X, y, weight=None):
     parts = None if weight is None else [weight]
-    return rankrange.AoRRClassifier(**SETTINGS).fit(ShardList(array_shards([X], [y], parts)))
+    return rankrange.AoRRClassifier(**SETTINGS).fit(ShardList(array_shards([X], [y], parts), sample_rows=4_000))
 
 
 def assert_same_bits(model, reference):
@@ -233,7 +234,7 @@ def test_wrong_labels_on_a_cluster_are_those_of_the_shards_in_this_process(clien
     X, y, _ = shaped(name, 3_000, 0.2)
     chunks = (1_500, 1, 1_499)
     found = rankrange.dask.find_label_issues(chunked(X, chunks), chunked(y, chunks), random_state=0)
-    alone = find_on_shards(ShardList(array_shards([X], [y])), random_state=0)
+    alone = find_on_shards(ShardList(array_shards([X], [y]), sample_rows=4_000), random_state=0)
     np.testing.assert_array_equal(found.table, alone.table)
     np.testing.assert_array_equal(np.asarray(found.p_wrong), np.asarray(alone.p_wrong))
     assert found.noise_interval == alone.noise_interval
@@ -293,12 +294,10 @@ def test_a_chunk_that_kills_every_worker_is_an_error():
         AoRRClassifier(**SETTINGS).fit(deadly, chunked(y, (N,)))
 
 
-def test_no_worker_at_all_is_an_error_and_not_a_hang(monkeypatch):
-    from rankrange.shards import dask_engine
-
-    monkeypatch.setattr(dask_engine, "PATIENCE", 1.0)
+def test_no_worker_at_all_is_an_error_and_not_a_hang():
     X, y = table()
-    with start_cluster(1) as cluster, distributed.Client(cluster) as client:
+    timeout = dask.config.set({"rankrange.worker-timeout": 1.0})
+    with timeout, start_cluster(1) as cluster, distributed.Client(cluster) as client:
         cluster.scale(0)
         while client.nthreads():
             time.sleep(0.1)

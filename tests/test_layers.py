@@ -18,6 +18,7 @@ ORDER = (
     "compatibility",
     "core",
     "label_noise",
+    "outliers",
     "metrics",
     "noise",
     "risk",

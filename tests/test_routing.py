@@ -76,31 +76,17 @@ def test_a_search_deals_out_folds_within_classes():
 # ---- groups
 
 
-def apply_review(monkeypatch, module, names, fit):
-    """The groups that each choice is given."""
-    seen = []
-    for name in names:
-        original = getattr(module, name)
-
-        def spied(*args, original=original, **options):
-            seen.append(options["groups"] if "groups" in options else args[3])
-            return original(*args, **options)
-
-        monkeypatch.setattr(module, name, spied)
-    fit()
-    return seen
-
-
 @pytest.mark.parametrize("weighted", [False, True])
-def test_no_fold_of_a_choice_tears_a_group_apart(monkeypatch, weighted):
-    from rankrange.estimators import linear
-
-    weight = np.where(np.arange(len(Y)) % 4 == 0, 0.0, WEIGHT) if weighted else None
-    for model in (AoRRClassifier(random_state=0), AoRRClassifier(m=0.1, C="auto"), AoRRRegressor(random_state=0)):
-        with monkeypatch.context() as patch:
-            fit = lambda model=model: model.fit(X, Y, sample_weight=weight, groups=GROUPS)  # noqa: E731
-            (given,) = apply_review(patch, linear, ["choose_m", "choose_C"], fit)
-        np.testing.assert_array_equal(given, GROUPS if weight is None else GROUPS[weight > 0])
+def test_rows_of_one_group_leave_nothing_to_choose(weighted):
+    """Folds are of whole groups: with one, m and C stay at their defaults. Rows of weight 0 have no group."""
+    wrong = np.where(np.arange(len(Y)) % 7 == 0, 1 - Y, Y)
+    weight, groups = None, np.zeros(len(Y))
+    if weighted:
+        weight = np.where(np.arange(len(Y)) % 4 == 0, 0.0, 1.0)
+        groups[weight == 0] = np.flatnonzero(weight == 0)
+    for model in (AoRRClassifier(C=1.0, random_state=0), AoRRRegressor(random_state=0)):
+        assert model.fit(X, wrong, sample_weight=weight, groups=groups).m_ == 0
+    assert AoRRClassifier(m=0.1, C="auto").fit(X, wrong, sample_weight=weight, groups=groups).C_ == 1.0
 
 
 @pytest.mark.parametrize("folds", [(2, 5, 5), (1, -3, 1), (1, 20, 20)])
@@ -158,22 +144,26 @@ def test_groups_of_another_length_are_an_error():
         AoRRClassifier().fit(X, Y, groups=GROUPS[:-1])
 
 
-def test_a_model_inside_a_ranked_range_gets_the_groups_that_it_takes(monkeypatch):
-    seen = []
-    original = AoRRLinear._choose
+SEEN = []
 
-    def spied(self, objective, clean, rng, unit, groups):
-        seen.append(groups)
-        return original(self, objective, clean, rng, unit, groups)
 
-    monkeypatch.setattr(AoRRLinear, "_choose", spied)
-    RankedRangeClassifier(AoRRClassifier(), n_repeats=1, random_state=0).fit(X, Y, groups=GROUPS)
-    assert seen
-    assert all(groups is not None for groups in seen)
+class Recording(AoRRClassifier):
+    """Notes the groups that it is fitted with."""
+
+    def fit(self, X, y=None, sample_weight=None, *, groups=None):
+        SEEN.append(groups)
+        return super().fit(X, y, sample_weight, groups=groups)
+
+
+def test_a_model_inside_a_ranked_range_gets_the_groups_that_it_takes():
+    SEEN.clear()
+    RankedRangeClassifier(Recording(m=0.1), n_repeats=1, random_state=0).fit(X, Y, groups=GROUPS)
+    assert SEEN
+    assert all(groups is not None for groups in SEEN)
     with sklearn.config_context(enable_metadata_routing=True):
-        asks = AoRRClassifier().set_fit_request(groups=False, sample_weight=True)
+        asks = Recording(m=0.1).set_fit_request(groups=False, sample_weight=True)
         RankedRangeClassifier(asks, n_repeats=1, random_state=0).fit(X, Y, groups=GROUPS, sample_weight=WEIGHT)
-    assert seen[-1] is None
+    assert SEEN[-1] is None
 
 
 @pytest.mark.parametrize("task", ["classes", "numbers", "labels"])

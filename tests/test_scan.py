@@ -1,5 +1,6 @@
 """`rankrange.scan`: every format gives the same rows, a copy on disk changes nothing, and broken files are named."""
 
+import functools
 import os
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 import rankrange
 from rankrange import AoRRClassifier, AoRRRegressor
-from rankrange.shards import ShardList, array_shards, fit
+from rankrange.shards import ShardList, array_shards
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -18,9 +19,7 @@ N, D = 25_000, 4
 SETTINGS = {"m": 0.12, "k": 0.9, "C": 50.0, "random_state": 0}
 
 
-@pytest.fixture(autouse=True)
-def _small_sample(monkeypatch):
-    monkeypatch.setattr(fit, "SAMPLE_ROWS", 6_000)
+scan = functools.partial(rankrange.scan, sample_rows=6_000)
 
 
 def rows(dtype=np.float32):
@@ -68,7 +67,7 @@ def written(path, kind, dtype=np.float32):
 
 def in_memory(dtype=np.float32):
     X, y, w = rows(dtype)
-    return AoRRClassifier(**SETTINGS).fit(ShardList(array_shards([X], [y], [w])))
+    return AoRRClassifier(**SETTINGS).fit(ShardList(array_shards([X], [y], [w]), sample_rows=6_000))
 
 
 @pytest.mark.parametrize("spill", [None, True], ids=["as it is", "spilled"])
@@ -76,7 +75,7 @@ def in_memory(dtype=np.float32):
 def test_every_format_gives_the_bits_of_the_rows_in_memory(tmp_path, kind, spill):
     dtype = np.float64 if kind == "csv" else np.float32  # CSV is written with all digits and read as float64
     path, names = written(tmp_path, kind, dtype)
-    model = AoRRClassifier(**SETTINGS).fit(rankrange.scan(path, **names, spill=spill))
+    model = AoRRClassifier(**SETTINGS).fit(scan(path, **names, spill=spill))
     expected = in_memory(dtype)
     for name in ("coef_", "intercept_", "certificate_", "objective_", "lam_hat_"):
         np.testing.assert_array_equal(getattr(model, name), getattr(expected, name), err_msg=name)
@@ -90,14 +89,16 @@ def test_every_format_gives_the_bits_of_the_rows_in_memory(tmp_path, kind, spill
 def test_columns_of_one_npy_file_and_chosen_columns(tmp_path):
     X, y, _ = rows(np.float64)
     np.save(tmp_path / "all.npy", np.asfortranarray(np.column_stack([X, y == "yes"])))
-    model = AoRRClassifier(**SETTINGS).fit(rankrange.scan(tmp_path / "all.npy", target=D, columns=[0, 2]))
-    expected = AoRRClassifier(**SETTINGS).fit(ShardList(array_shards([X[:, [0, 2]]], [(y == "yes") * 1.0])))
+    model = AoRRClassifier(**SETTINGS).fit(scan(tmp_path / "all.npy", target=D, columns=[0, 2]))
+    expected = AoRRClassifier(**SETTINGS).fit(
+        ShardList(array_shards([X[:, [0, 2]]], [(y == "yes") * 1.0]), sample_rows=6_000)
+    )
     np.testing.assert_array_equal(model.coef_, expected.coef_)
 
 
 def test_a_spill_leaves_a_copy_that_is_whole(tmp_path):
     path, names = written(tmp_path, "parquet")
-    AoRRClassifier(**SETTINGS).fit(rankrange.scan(path, **names, spill=tmp_path / "copy"))
+    AoRRClassifier(**SETTINGS).fit(scan(path, **names, spill=tmp_path / "copy"))
     np.testing.assert_array_equal(np.load(tmp_path / "copy" / "X.npy"), rows()[0])
     assert sorted(os.listdir(tmp_path / "copy")) == ["X.npy", "weight.npy", "y.npy"]
 
@@ -107,9 +108,7 @@ def test_a_spill_that_fails_leaves_nothing(tmp_path):
     whole.loc[20_000, "x2"] = np.nan
     pq.write_table(pa.Table.from_pandas(whole, preserve_index=False), tmp_path / "a.parquet", row_group_size=7_000)
     with pytest.raises(ValueError, match=r"a.parquet, row group 2, the first in column 'x2' of row 20000"):
-        AoRRClassifier(**SETTINGS).fit(
-            rankrange.scan(tmp_path / "a.parquet", target="y", weight="w", spill=tmp_path / "c")
-        )
+        AoRRClassifier(**SETTINGS).fit(scan(tmp_path / "a.parquet", target="y", weight="w", spill=tmp_path / "c"))
     assert os.listdir(tmp_path / "c") == []
 
 
@@ -118,7 +117,7 @@ def test_regression_with_whole_numbers_and_truth_values_as_features(tmp_path):
     a, b = rng.integers(0, 50, N), rng.random(N) < 0.5
     whole = pa.table({"a": a, "b": b, "t": 3.0 * a - b + 0.1 * rng.normal(size=N)})
     pq.write_table(whole, tmp_path / "a.parquet")
-    model = AoRRRegressor(0.05, 1.0, C=1e6, random_state=0).fit(rankrange.scan(tmp_path / "a.parquet", target="t"))
+    model = AoRRRegressor(0.05, 1.0, C=1e6, random_state=0).fit(scan(tmp_path / "a.parquet", target="t"))
     np.testing.assert_allclose(model.coef_, [3, -1], atol=0.02)
 
 
@@ -131,7 +130,7 @@ def test_missing_numbers_are_named_by_file_and_column(tmp_path):
     with pytest.raises(
         ValueError, match=r"1 NaN or infinite in .*part-2.parquet, the first in column 'x1' of row 18007"
     ):
-        AoRRClassifier(**SETTINGS).fit(rankrange.scan(path, target="y", weight="w"))
+        AoRRClassifier(**SETTINGS).fit(scan(path, target="y", weight="w"))
 
 
 def test_files_that_differ_are_named(tmp_path):
@@ -139,10 +138,10 @@ def test_files_that_differ_are_named(tmp_path):
     odd = pq.read_table(path / "part-1.parquet")
     pq.write_table(odd.set_column(0, "x0", odd["x0"].cast(pa.float64())), path / "part-1.parquet")
     with pytest.raises(ValueError, match=r"got 'x0' as float in .*part-0.parquet and as double in .*part-1.parquet"):
-        rankrange.scan(path, target="y")
+        scan(path, target="y")
     pq.write_table(odd.drop_columns(["x3"]), path / "part-1.parquet")
     with pytest.raises(ValueError, match=r"'x3' as float in .* and as no such column in .*part-1.parquet"):
-        rankrange.scan(path, target="y")
+        scan(path, target="y")
 
 
 @pytest.mark.parametrize("where", ["footer", "middle"])
@@ -156,12 +155,12 @@ def test_a_damaged_file_is_named(tmp_path, where):
     with pytest.raises(
         ValueError, match=r"must be readable, got .*part-1.parquet.*damaged or cut off|finite, got .*part-1"
     ):
-        AoRRClassifier(**SETTINGS).fit(rankrange.scan(path, target="y", weight="w"))
+        AoRRClassifier(**SETTINGS).fit(scan(path, target="y", weight="w"))
 
 
 def test_a_npy_file_that_is_cut_off_is_named(tmp_path):
     path, names = written(tmp_path, "npy")
-    source = rankrange.scan(path, **names)
+    source = scan(path, **names)
     path.write_bytes(path.read_bytes()[:-1000])
     with pytest.raises(ValueError, match=r"X.npy, which is damaged or cut off"):
         AoRRClassifier(**SETTINGS).fit(source)
@@ -169,27 +168,27 @@ def test_a_npy_file_that_is_cut_off_is_named(tmp_path):
 
 def test_what_cannot_be_scanned_is_said(tmp_path):
     with pytest.raises(FileNotFoundError, match="needs an existing file or folder"):
-        rankrange.scan(tmp_path / "none.parquet", target="y")
+        scan(tmp_path / "none.parquet", target="y")
     with pytest.raises(ValueError, match="must hold Parquet or Arrow files, got none"):
-        rankrange.scan(tmp_path, target="y")
+        scan(tmp_path, target="y")
     (tmp_path / "a.xlsx").write_text("")
     with pytest.raises(ValueError, match=r"got \.xlsx"):
-        rankrange.scan(tmp_path / "a.xlsx", target="y")
+        scan(tmp_path / "a.xlsx", target="y")
     path, _ = written(tmp_path, "parquet")
     with pytest.raises(ValueError, match="target must be a column of the table, got 'label'; it has 'x0'"):
-        rankrange.scan(path, target="label")
+        scan(path, target="label")
     with pytest.raises(ValueError, match="features must be numbers, got column 'y' of type"):
-        rankrange.scan(path, target="x0")
+        scan(path, target="x0")
     written(tmp_path, "npy")
     with pytest.raises(ValueError, match=r"number of a column below 4 or another .npy file, got 9"):
-        rankrange.scan(tmp_path / "X.npy", target=9)
+        scan(tmp_path / "X.npy", target=9)
 
 
 def test_a_table_without_rows_and_one_of_one_class_are_errors(tmp_path):
     pq.write_table(table().slice(0, 0), tmp_path / "empty.parquet")
     with pytest.raises(ValueError, match="at least one row, got none"):
-        AoRRClassifier(**SETTINGS).fit(rankrange.scan(tmp_path / "empty.parquet", target="y", weight="w"))
+        AoRRClassifier(**SETTINGS).fit(scan(tmp_path / "empty.parquet", target="y", weight="w"))
     whole = table()
     pq.write_table(whole.filter(pa.compute.equal(whole["y"], "no")), tmp_path / "one.parquet")
     with pytest.raises(ValueError, match="needs at least two classes with positive weight"):
-        AoRRClassifier(**SETTINGS).fit(rankrange.scan(tmp_path / "one.parquet", target="y", weight="w"))
+        AoRRClassifier(**SETTINGS).fit(scan(tmp_path / "one.parquet", target="y", weight="w"))

@@ -12,20 +12,17 @@ from sklearn.linear_model import LogisticRegression
 
 import rankrange
 from rankrange import AoRRClassifier, AoRRRegressor, RankedRange
-from rankrange.shards import BLOCK_ROWS, ShardList, array_shards, evaluation, fit
+from rankrange.core.losses import Logistic
+from rankrange.core.objective import Design, Objective
+from rankrange.shards import BLOCK_ROWS, ShardList, array_shards
 from rankrange.shards.boxqp import best_shares
+from rankrange.shards.evaluation import FullData
+from rankrange.shards.holdout import Candidate, confirmed
 from rankrange.shards.row_blocks import TreeSum, aligned_ranges
-from rankrange.shards.shard_kernels import hashed
+from rankrange.shards.shard_kernels import Model, Sampling, hashed
 
 N, D = 30_000, 5
 TIGHT = {"C": 0.002, "tol": 1e-13, "random_state": 0, "max_iter": 200}
-
-
-@pytest.fixture(autouse=True)
-def _small_sample(monkeypatch):
-    """A sample that is much smaller than the data, as it is with data that do not fit into memory."""
-    monkeypatch.setattr(fit, "SAMPLE_ROWS", 6_000)
-    monkeypatch.setattr(evaluation, "_KINK_ROWS", 2_000)
 
 
 def table(classes=2, dtype=np.float64, n=N, far=0.1, seed=0):
@@ -44,8 +41,10 @@ def cut(array, edges):
     return None if array is None else [array[a:b] for a, b in pairwise(edges)]
 
 
-def sharded(X, y, weight=None, edges=(0, 1_000, 9_000, 9_000, 20_001, N), ordered_map=map):
-    return ShardList(array_shards(cut(X, edges), cut(y, edges), cut(weight, edges)), ordered_map)
+def sharded(X, y, weight=None, edges=(0, 1_000, 9_000, 9_000, 20_001, N), ordered_map=map, **limits):
+    """A sample that is much smaller than the data, as it is with data that do not fit into memory."""
+    shards = array_shards(cut(X, edges), cut(y, edges), cut(weight, edges))
+    return ShardList(shards, ordered_map, **{"sample_rows": 6_000, **limits})
 
 
 def weights(kind, n=N):
@@ -132,11 +131,11 @@ def test_a_hinge_equals_the_fit_in_memory(far, m, k, weight):
     w = weights(weight)
     settings = {"loss": "hinge", "C": 0.002, "tol": 1e-7, "random_state": 0}
     inside, outside = AoRRClassifier(m, k, **settings).fit(X, y, w), AoRRClassifier(m, k, **settings)
-    outside.fit(sharded(X, y, w))
+    outside.fit(sharded(X, y, w, collected_rows=4_000))
     assert outside.certificate_ <= 1e-7
     assert outside.objective_ == pytest.approx(inside.objective_, rel=2e-7)
     np.testing.assert_allclose(outside.coef_, inside.coef_, atol=2e-3)
-    again = AoRRClassifier(m, k, **settings).fit(sharded(X, y, w, (0, 4_321, N)))
+    again = AoRRClassifier(m, k, **settings).fit(sharded(X, y, w, (0, 4_321, N), collected_rows=4_000))
     np.testing.assert_array_equal(again.coef_, outside.coef_)
 
 
@@ -144,7 +143,7 @@ def test_a_hinge_with_a_lower_cut_above_zero_counts_the_worst_margins_alone():
     X, y = table(far=0.0)
     settings = {"loss": "hinge", "C": 0.002, "tol": 1e-6, "random_state": 0}
     k = 0.66  # below the number of rows with a loss, above twice the number of errors
-    outside = AoRRClassifier(0, k, **settings).fit(sharded(X, y))
+    outside = AoRRClassifier(0, k, **settings).fit(sharded(X, y, collected_rows=4_000))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         inside = AoRRClassifier(0, k, **settings).fit(X, y)
@@ -276,29 +275,28 @@ def test_repeated_rows_are_tied_rows_and_share_a_cut():
     assert outside.objective_ <= inside.objective_ * (1 + 1e-6)
 
 
-def test_brackets_that_would_hold_too_many_rows_are_narrowed_by_counts(monkeypatch):
+def test_brackets_that_would_hold_too_many_rows_are_narrowed_by_counts():
     X, y = table()
     plain = AoRRClassifier(0.12, 0.9, C=0.05, tol=1e-9, random_state=0).fit(sharded(X, y))
-    monkeypatch.setattr(evaluation, "COLLECT_BYTES", 100_000)
-    narrow = AoRRClassifier(0.12, 0.9, C=0.05, tol=1e-9, random_state=0).fit(sharded(X, y))
+    few = sharded(X, y, collected_rows=1_000)
+    narrow = AoRRClassifier(0.12, 0.9, C=0.05, tol=1e-9, random_state=0).fit(few)
     assert narrow.n_passes_ > plain.n_passes_
     np.testing.assert_allclose(narrow.coef_, plain.coef_, atol=1e-4)
 
 
-def test_a_bracket_that_misses_its_cut_is_widened(monkeypatch):
+def test_a_bracket_that_misses_its_cut_is_widened():
+    """Of a sample without the rows of large losses: the cuts are those of all rows, after further passes."""
     X, y = table()
-    plain = AoRRClassifier(0.12, 0.9, C=0.05, tol=1e-9, random_state=0).fit(sharded(X, y))
-    init = evaluation._Bracket.__init__
-
-    def off(self, *arguments):
-        init(self, *arguments)
-        self.centre *= 0.8
-        self.reach = 0.0
-
-    monkeypatch.setattr(evaluation._Bracket, "__init__", off)
-    unlucky = AoRRClassifier(0.12, 0.9, C=0.05, tol=1e-9, random_state=0).fit(sharded(X, y))
-    assert unlucky.n_passes_ > plain.n_passes_
-    np.testing.assert_allclose(unlucky.coef_, plain.coef_, atol=1e-4)
+    W = np.random.default_rng(0).normal(size=(1, D + 1))
+    losses = np.logaddexp(0.0, -(2 * y - 1) * (X @ W[0, :-1] + W[0, -1]))
+    easy = np.argsort(losses)[:6_000]
+    sample = Objective(Design(X[easy], True), 2.0 * y[easy] - 1.0, Logistic(), 1.0, 1)
+    model = Model("logistic", 1, fit_intercept=True, dtype=np.float64, classes=np.arange(2))
+    passes = []
+    look = FullData(sharded(X, y), model, sample, N, float(N), 3_000, 27_000, passes.append).look(W)
+    assert len(passes) > 1
+    ranked = -np.sort(-losses)
+    assert (look.upper.value, look.lower.value) == pytest.approx((ranked[2_999], ranked[26_999]))
 
 
 def test_m_is_chosen_on_the_sample():
@@ -326,19 +324,18 @@ def test_what_the_sample_chose_is_confirmed_on_the_rows_that_no_candidate_has_se
     assert found["score"][best] == pytest.approx(balanced, abs=0.01)
 
 
-def test_a_choice_of_the_sample_that_all_rows_refute_is_withdrawn(monkeypatch):
+def test_a_choice_of_the_sample_that_all_rows_refute_is_withdrawn():
     """A candidate that predicts worse than the ordinary fit on unseen rows is not taken, whoever chose it."""
-    from rankrange.shards import holdout
-
     X, y = table()
-    plain = holdout.candidates
-
-    def misled(*arguments):
-        ordinary, chosen, *_ = plain(*arguments)
-        return [ordinary, chosen._replace(W=-chosen.W)]
-
-    monkeypatch.setattr(fit, "candidates", misled)
-    assert AoRRClassifier(C=0.05, random_state=0).fit(sharded(X, y)).m_ == 0
+    fitted = AoRRClassifier(0.1, 1.0, C=0.05, random_state=0).fit(X, y)
+    W = np.column_stack([fitted.coef_, fitted.intercept_])
+    model = Model("logistic", 1, fit_intercept=True, dtype=np.float64, classes=np.arange(2))
+    sampling = Sampling(0, 2**61, True, 0)
+    ordinary = Candidate(0.0, 0.05, W)
+    for sign, taken in ((-1.0, 0), (1.0, 1)):
+        better = Candidate(0.1 * N, 0.05, sign * W)
+        poor = ordinary if sign < 0 else Candidate(0.0, 0.05, -W)
+        assert confirmed(sharded(X, y), model, sampling, [poor, better], 1.0, lambda kind: None)[0] == taken
 
 
 def test_the_cut_of_a_regression_is_confirmed_too():

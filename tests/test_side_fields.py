@@ -22,9 +22,9 @@ from rankrange.crossfit.alternate import alternate, by_rank
 from rankrange.crossfit.choose import choose_m, outlier_share
 from rankrange.crossfit.folds import draw_folds
 from rankrange.crossfit.numeric import numeric_view
-from rankrange.crossfit.residuals import Widths
 from rankrange.crossfit.trees import tree_predictions
 from rankrange.crossfit.with_clean import _confusions
+from rankrange.outliers import Widths
 from rankrange.shards import ShardList, array_shards
 
 # ---- the share of outliers -------------------------------------------------------------------------------------------

@@ -329,8 +329,10 @@ def test_a_pattern_names_all_columns_that_match_it(tmp_path):
     ],
 )
 def test_options_that_cannot_be_used_are_told_before_anything_is_fitted(options, message):
-    with mock.patch("rankrange.audit.study._STUDIES", {}), pytest.raises(UserError, match=message):
-        audit_table(pa.Table.from_pylist(ROWS), "y", **options)
+    stages = []
+    with pytest.raises(UserError, match=message):
+        audit_table(pa.Table.from_pylist(ROWS), "y", progress=stages.append, **options)
+    assert not [stage for stage in stages if stage.startswith(("choosing", "fitting"))]
 
 
 def test_a_classifier_can_be_named(tmp_path, capsys):

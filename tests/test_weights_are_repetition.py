@@ -16,9 +16,10 @@ from rankrange.crossfit.choose import outlier_share
 from rankrange.crossfit.folds import Folds, draw_folds
 from rankrange.crossfit.models import Task, fit_folds, fit_rows
 from rankrange.crossfit.predictions import label_shares_by_fold, linear_predictions
-from rankrange.crossfit.residuals import local_scale, outlier_posterior, robust_scale
 from rankrange.estimators import LogisticPerLabel, LSEPClassifier
 from rankrange.estimators.robust_max import robust_maximum
+from rankrange.outliers import outlier_posterior
+from rankrange.outliers.scatter import local_scale, robust_scale
 from rankrange.solvers.blocks import Blocks
 from rankrange.solvers.label_ranking import LabelObjective
 from rankrange.solvers.minmax import minmax
@@ -177,8 +178,8 @@ def test_outliers_cannot_tell_a_weight_from_repeated_rows(weight):
     residual, expected = rng.normal(size=N), np.ones(N)
     residual[:10] += 12.0
     one, other = (
-        outlier_posterior(residual, expected, w),
-        outlier_posterior(*repeated(w, residual, expected, np.ones(N))),
+        outlier_posterior(residual, w, expected=expected),
+        outlier_posterior(*repeated(w, residual, np.ones(N)), expected=repeated(w, expected)[0]),
     )
     assert one.rate == pytest.approx(other.rate)
     assert one.interval == pytest.approx(other.interval)
@@ -197,7 +198,8 @@ def test_targets_of_no_weight_are_absent_whatever_they_are(value):
     w = np.where(np.arange(N) % 4 == 1, 0.0, 1.5)
     there = w > 0
     spoilt = np.where(there, residual, value)
-    one, other = outlier_posterior(spoilt, expected, w), outlier_posterior(residual[there], expected[there], w[there])
+    one = outlier_posterior(spoilt, w, expected=expected)
+    other = outlier_posterior(residual[there], w[there], expected=expected[there])
     assert (one.rate, one.interval) == (other.rate, other.interval)
     np.testing.assert_array_equal(one.p_wrong[there], other.p_wrong)
     np.testing.assert_array_equal(one.standardised[there], other.standardised)

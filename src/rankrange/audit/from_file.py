@@ -10,7 +10,7 @@ from ..tables.columns import find_columns
 from ..tables.read import Source, open_table
 from .findings import Audit
 from .memory import fits_memory
-from .out_of_core import NEEDS_ALL_ROWS, OutOfCoreAudit
+from .out_of_core import NEEDS_ALL_ROWS, SAMPLE_ROWS, OutOfCoreAudit
 from .plan import Progress
 from .study import audit_table, renamed_progress
 
@@ -24,6 +24,8 @@ def audit_file(
     sheet: str | None = None,
     progress: Progress | None = None,
     tell: Progress | None = None,
+    memory_limit: int | None = None,
+    sample_rows: int = SAMPLE_ROWS,
     **options: Any,
 ) -> Audit:
     r"""Audit a file: find the rows that are probably wrong, and how much better a model is that ignores them.
@@ -48,6 +50,10 @@ def audit_file(
         Called with a short text before each stage of the work.
     tell : callable, optional
         Deprecated: the old name of `progress`.
+    memory_limit : int, optional
+        Bytes of memory that the audit may take; by default what is free. A larger file is audited out of core.
+    sample_rows : int, default=100000
+        Rows of a sample that decides, out of core, how columns are encoded, and which m and C are tried.
     **options
         Those of `audit_table`.
 
@@ -77,7 +83,8 @@ def audit_file(
     wanted = [target] if isinstance(target, str) else list(target)
     columns = find_columns(source.names, wanted, source.path)  # before all of the file is read
     progress = renamed_progress(progress, tell) or (lambda words: None)
-    return audit_source(source, columns, progress=progress, **options)
+    limits = {"memory_limit": memory_limit, "sample_rows": sample_rows}
+    return audit_source(source, columns, progress=progress, **limits, **options)
 
 
 def audit_source(
@@ -86,6 +93,8 @@ def audit_source(
     *,
     check: Callable[[str], None] = lambda task: None,
     progress: Progress,
+    memory_limit: int | None = None,
+    sample_rows: int = SAMPLE_ROWS,
     **options: Any,
 ) -> Audit:
     """Audit a file, in memory if it fits, otherwise out of core.
@@ -100,6 +109,10 @@ def audit_source(
         Called with the task before anything is fitted; it may raise an error.
     progress : callable
         Called with a short text before each stage of the work.
+    memory_limit : int, optional
+        Bytes of memory that the audit may take; by default what is free.
+    sample_rows : int
+        Rows of the sample of an audit out of core.
     **options
         Those of `audit_table`.
 
@@ -108,8 +121,8 @@ def audit_source(
     Audit
         Everything that was found.
     """
-    if can_be_read_out_of_core(source, target, options) and not fits_memory(source):
-        found = OutOfCoreAudit(source, target[0], progress, **options).audit(check)
+    if can_be_read_out_of_core(source, target, options) and not fits_memory(source, memory_limit):
+        found = OutOfCoreAudit(source, target[0], progress, sample_rows=sample_rows, **options).audit(check)
         if found is not None:
             return found
     progress(f"reading {source.path.name}")

@@ -55,7 +55,7 @@ def sized(count: float) -> str:
     return f"{count:.0f} bytes"
 
 
-def fits_memory(source: Source) -> bool:
-    """Whether an audit of the file would fit into the memory that is free."""
-    free = free_memory()
+def fits_memory(source: Source, limit: int | None = None) -> bool:
+    """Whether an audit of the file would fit into so many bytes, or into the memory that is free."""
+    free = free_memory() if limit is None else limit
     return free is None or memory_needed(source) <= free

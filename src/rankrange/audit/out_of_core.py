@@ -36,7 +36,7 @@ from .plan import Progress, check_models
 from .target import RowNames, Target, _classes, find_target
 from .task_result import TaskResult
 
-# Rows that decide what the columns are; bytes in memory per row of the table.
+# Rows that decide what the columns are, and that fits are searched on.
 SAMPLE_ROWS = 100_000
 # Options of `audit_table` that an out-of-core audit does not have: with one of them the table is read into memory.
 NEEDS_ALL_ROWS = ("labels_by", "decisions", "group", "time", "estimator", "pred_probs", "embeddings", "images")
@@ -59,12 +59,14 @@ class OutOfCoreAudit:
         models: str = "all",
         jobs: int | None = None,
         calibrate: bool | None = None,
+        sample_rows: int = SAMPLE_ROWS,
         **of_memory: None,
     ) -> None:
         check_models(models)
         unknown = sorted(set(of_memory) - set(NEEDS_ALL_ROWS))
         if unknown:
             raise TypeError(f"an audit has no option {unknown[0]!r}; see rankrange.audit.audit_table for all of them")
+        self.sample_rows = sample_rows
         self.models = models  # jobs play no part, which `_settings` says
         self.target_forms: dict[str, str] = {}
         self.source, self.column, self.progress, self.task, self.seed = source, column, progress, task, seed
@@ -96,7 +98,8 @@ class OutOfCoreAudit:
             with recorded_warnings() as raised:
                 before = len(raised)
                 target = self._encoded(encoder, found, types, n, Path(folder))
-                rows = _ReportedShards(scan(f"{folder}/X.npy", target=f"{folder}/y.npy"), self.progress)
+                scanned = scan(f"{folder}/X.npy", target=f"{folder}/y.npy", sample_rows=self.sample_rows)
+                rows = _ReportedShards(scanned, self.progress)
                 if target.task == "classes":
                     trees = self.models != "linear"
                     result = classify_out_of_core(rows, target, Path(folder) / "X.npy", self.seed, trees)
@@ -117,7 +120,7 @@ class OutOfCoreAudit:
         from ..shards.shard_kernels import hashed
 
         self.progress(f"reading {self.source.path.name}: a sample of its {n:,} rows")
-        threshold = np.uint64(min(int(SAMPLE_ROWS / max(n, 1) * 2.0**64), 2**64 - 1))
+        threshold = np.uint64(min(int(self.sample_rows / max(n, 1) * 2.0**64), 2**64 - 1))
         parts, numbers, at = [], [], 0
         for batch in batches(self.source, [*self.rest, self.column], types):
             chosen = np.flatnonzero(hashed(self.seed, at, batch.num_rows) <= threshold)
@@ -166,8 +169,8 @@ class OutOfCoreAudit:
         shown = target.rows[result.order[:SHOWN]]
         note = (
             f"The table would not fit into memory ({sized(memory_needed(self.source))} needed), so it was audited out "
-            f"of core, in passes over the file. Its columns are described by a sample of {min(n, SAMPLE_ROWS):,} rows. "
-            "Rows were not compared with each other."
+            "of core, in passes over the file. Its columns are described by a sample of "
+            f"{min(n, self.sample_rows):,} rows. Rows were not compared with each other."
         )
         return Audit(
             name=self.source.path.name,
@@ -210,6 +213,7 @@ class _ReportedShards:
     def __init__(self, rows: Any, progress: Progress) -> None:
         self.rows, self.progress, self.count = rows, progress, 0
         self.columns, self.n_rows, self.n_columns = rows.columns, rows.n_rows, rows.n_columns
+        self.sample_rows = rows.sample_rows
 
     def reduce(self, kernel: Any, message: Any) -> Any:
         """Report the pass, and run it."""

@@ -10,21 +10,20 @@ from sklearn.preprocessing import RobustScaler
 
 from ..core.arrays import Array
 from ..core.flips import POSSIBLE
-from ..crossfit.residuals import Widths
 from ..estimators import AoRRClassifier, AoRRRegressor
 from ..label_noise import actions
+from ..outliers import Widths, outlier_posterior
 from ..shards.fit import fit_on_shards
 from ..shards.fold_fits import regress_folds
 from ..shards.label_issues import ShardIssues, issues_in_shards
 from ..shards.shard_kernels import fold_numbers
 from .classification import _LISTED, _gives, _weights
-from .regression import outlying, regression_result
+from .regression import regression_result
 from .target import Target
 from .task_result import Group, Interval, Measure, TaskResult, blinded, facts_of, listed_actions, lost_groups
 
 # Fits of two models for each fold share their passes, eight in all.
 FOLDS = 4
-_SOME_ROWS = 100_000
 _NORMAL = 1.96
 
 
@@ -151,7 +150,7 @@ def _balanced(name: str, shares: list[Array], rows: Array) -> Measure:
 
 def regress_out_of_core(rows: Any, target: Target, X: Path, seed: int) -> TaskResult:
     """A numeric target, by passes over `rows`, whose features are in the file X."""
-    scaler = RobustScaler(unit_variance=True).fit(target.y[:: 1 + len(target.y) // _SOME_ROWS, None])
+    scaler = RobustScaler(unit_variance=True).fit(target.y[:: 1 + len(target.y) // rows.sample_rows, None])
     y = scaler.transform(target.y[:, None])[:, 0].astype(np.float32)
     np.save(X.parent / "y.npy", y)
     ordinary = fit_on_shards(rows, AoRRRegressor(0, 1.0, C="auto", random_state=seed, tol=1e-4))
@@ -159,8 +158,9 @@ def regress_out_of_core(rows: Any, target: Target, X: Path, seed: int) -> TaskRe
     fitted.dropped_ = np.asarray(fitted.dropped_)
     guess = _unseen_guesses(X, *regress_folds(rows, (ordinary, fitted), FOLDS, seed))
     residual = y - guess[1]
-    width = _widths(residual, X)
-    wrong, noise = _outlying_of_all(residual / width)
+    step = 1 + len(y) // rows.sample_rows
+    width = _widths(residual, X, step)
+    wrong, noise = outliers_of_all(residual / width, step)
     order = np.flatnonzero(wrong >= POSSIBLE)
     order = order[np.argsort(-np.abs(residual[order] / width[order]), kind="stable")]
     return regression_result(
@@ -178,26 +178,26 @@ def regress_out_of_core(rows: Any, target: Target, X: Path, seed: int) -> TaskRe
     )
 
 
-def _widths(residual: Array, X: Path) -> Array:
-    """`Widths` of some of the rows, for all."""
-    rows, step = np.load(X, mmap_mode="r"), 1 + len(residual) // _SOME_ROWS
+def _widths(residual: Array, X: Path, step: int) -> Array:
+    """`Widths` of one row in `step`, for all."""
+    rows = np.load(X, mmap_mode="r")
     found = Widths.of(residual[::step].astype(np.float64), np.asarray(rows[::step]))
     return np.concatenate(
         [found.of_rows(rows[start : start + (1 << 17)]) for start in range(0, len(rows), 1 << 17)]
     ).astype(np.float32)
 
 
-def _outlying_of_all(residual: Array) -> tuple[Array, Interval]:
-    """`outlying` of some of the residuals, and in between for the others: each side has a width of its own."""
-    some = residual[:: 1 + len(residual) // _SOME_ROWS].astype(np.float64)
-    of_some, noise = outlying(some)
+def outliers_of_all(residual: Array, step: int) -> tuple[Array, Interval]:
+    """`outlier_posterior` of one residual in `step`, interpolated for the others on each side of zero."""
+    some = residual[::step].astype(np.float64)
+    found = outlier_posterior(some, clean="skewed")
     wrong = np.zeros(len(residual), dtype=np.float32)
     for side, known in ((residual >= 0, some >= 0), (residual < 0, some < 0)):
         if known.any():
             sizes, order = np.abs(some[known]), np.argsort(np.abs(some[known]))
-            farther = np.maximum.accumulate(of_some[known][order])
+            farther = np.maximum.accumulate(found.p_wrong[known][order])
             wrong[side] = np.interp(np.abs(residual[side]), sizes[order], farther)
-    return wrong, noise
+    return wrong, Interval(found.rate, *found.interval)
 
 
 def _unseen_guesses(X: Path, ends: Array, seed: int) -> Array:

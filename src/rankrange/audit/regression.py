@@ -6,8 +6,6 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from scipy.special import gammaincinv, gammaln, softmax
-from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
@@ -16,19 +14,15 @@ from sklearn.preprocessing import RobustScaler
 from ..core.arrays import Array
 from ..core.losses import Squared
 from ..core.objective import Design, Objective
-from ..crossfit.residuals import Widths, local_scale, sizes
 from ..estimators import AoRRRegressor
 from ..label_noise import LIKELY, POSSIBLE, actions
+from ..outliers import Widths, outlier_posterior, robust_scale, sizes
 from ..pages.text import number
 from .plan import Plan, Progress, choose_penalty, fit_ordinary, fit_robust
 from .target import Target
 from .task_result import Group, Interval, Measure, TaskResult, facts_of
 
 _GROUPS = 5
-# Shapes of right residuals: 2 is the normal, 1 has exponential tails.
-_SHAPES = (2.0, 1.4, 1.0, 0.7)
-# One side is at most so many times as wide as the other, and has a width of its own from so many rows on.
-_SKEWED, _FEW = 3.0, 10
 # Rows that boosted trees are fitted to at most, up to which extra trees are asked too, and how many of these.
 _BOOSTED_ON, _EXTRA_UP_TO, _EXTRA_TREES = 40_000, 20_000, 60
 
@@ -71,9 +65,10 @@ def study_regression(X: Array, target: Target, plan: Plan, progress: Progress) -
     residual = y.astype(np.float64) - best
     width = Widths.of(residual, X).of_rows(X)
     judged = (scaler.transform(target.judged[:, None])[:, 0] - best) / width
-    wrong, noise = outlying(judged)
+    found = outlier_posterior(judged, clean="skewed")
+    wrong, noise = found.p_wrong, Interval(found.rate, *found.interval)
     if (wrong >= POSSIBLE).any():
-        wrong = np.minimum(wrong, outlying(judged / _scatter(X, judged, plan))[0])
+        wrong = np.minimum(wrong, _within_scatter(X, judged, plan))
         noise = Interval(float(wrong.mean()), min(noise.low, Interval.of_mean(wrong).low), noise.high)
     wrong, noise = np.where(target.relabelled, 0.0, wrong), noise.without(float(target.relabelled.mean()))
     order = np.argsort(-np.abs(residual / width), kind="stable")
@@ -138,6 +133,7 @@ def regression_result(
         In the units of the numbers.
     """
     scale, off = float(scaler.scale_[0]), residual[order]
+    usual = max(robust_scale(residual / width), 1e-9 * float(np.abs(residual).max()), 1e-300)
     expected = target.y[order] - scale * off.astype(np.float64)
     return TaskResult(
         task="numbers",
@@ -152,7 +148,7 @@ def regression_result(
         actions=actions(wrong[order], np.zeros(len(order))),  # no value is sure enough to be put in its place
         suggested=[number(value) for value in expected.tolist()],
         residuals=scale * residual,
-        expected=_said(expected, scale * off, scale * core_of(residual / width) * width[order]),
+        expected=_said(expected, scale * off, scale * usual * width[order]),
         against=-np.sign(off)[:, None] * rows * fitted.coef_,
         groups=_groups(target.y, fitted.dropped_, wrong),
         noise=noise,
@@ -199,14 +195,15 @@ def _shares(count: int) -> Array:
     return np.array(tenths) / 10.0
 
 
-def _scatter(X: Array, residual: Array, plan: Plan) -> Array:
-    """(n,): the relative scatter of rows like each: noise that grows with a column is no error.
+def _within_scatter(X: Array, residual: Array, plan: Plan) -> Array:
+    """(n,): p(wrong) with residuals in units of the scatter of similar rows.
 
-    It only ever lowers p(wrong): if all residuals were divided by it, errors that crowd in one place would look usual.
+    Noise that grows with a column is no error. It only ever lowers p(wrong): if all residuals were
+    divided by it, errors that crowd in one place would look usual.
     """
     model = HistGradientBoostingRegressor(max_iter=30, min_samples_leaf=40, early_stopping=False)
     expected = _out_of_fold(model, X, sizes(residual), plan, 7)
-    return local_scale(residual, expected, np.ones(len(residual))) / core_of(residual)
+    return outlier_posterior(residual, expected=expected, clean="skewed").p_wrong
 
 
 def _out_of_fold(model: Any, X: Array, y: Array, plan: Plan, stream: int) -> Array:
@@ -224,65 +221,6 @@ def _out_of_fold(model: Any, X: Array, y: Array, plan: Plan, stream: int) -> Arr
 def _middle(errors: Array) -> float:
     size = np.sort(np.abs(errors))
     return float(size[: max(1, int(0.7 * len(size)))].mean())
-
-
-def outlying(residual: Array) -> tuple[Array, Interval]:
-    """The probability that each residual is an outlier, and the share of outliers.
-
-    Right residuals lie within a generalised normal, from the normal itself to tails longer than exponential, and
-    outliers in a normal at least three times as wide. Each side of zero has a width and a shape of its own, because
-    targets are skewed: the width comes from the smaller 70% of its residuals, which outliers cannot move, the wide
-    width and the share from EM, and shapes count with the likelihood that they give to the residuals.
-    """
-    size, up = np.abs(residual), residual >= 0
-    usual = [_usual(size, side) for side in (up, ~up)]
-    wrong, least = np.zeros(len(size)), max(1e-9 * float(size.max()), 1e-300)
-    for side, own, other in zip((up, ~up), usual, usual[::-1], strict=True):
-        if side.any():
-            # Outliers may be most of the large residuals on one side: the other side bounds what is usual.
-            wrong[side] = _outlying_of_side(size[side], max(min(own, _SKEWED * other), least))
-    found = Interval.of_mean(wrong)
-    spread = max(found.high - found.value, 3.0 / len(wrong))
-    return wrong, Interval(found.value, max(0.0, found.low), min(1.0, found.value + spread))
-
-
-def _usual(size: Array, side: Array) -> float:
-    """The 70% quantile of the residuals of one side; of all, if that side has almost none."""
-    return float(np.quantile(size[side] if side.sum() >= _FEW else size, 0.7))
-
-
-def _outlying_of_side(size: Array, usual: float) -> Array:
-    """The probability that each residual of one side is an outlier, averaged over shapes."""
-    fits = [_two_widths(size, usual, shape) for shape in _SHAPES]
-    weights = softmax(np.array([likelihood for likelihood, _ in fits]))
-    return np.asarray(weights @ np.stack([wrong for _, wrong in fits]))
-
-
-def _two_widths(size: Array, usual: float, shape: float) -> tuple[float, Array]:
-    """The log likelihood of the residuals of one side under one shape, and the probability of each to be an outlier."""
-    width = usual / float(gammaincinv(1.0 / shape, 0.7)) ** (1.0 / shape)
-    core = width * float(np.exp(0.5 * (gammaln(3.0 / shape) - gammaln(1.0 / shape))))  # its standard deviation
-    z = size / core
-    right = np.log(shape / width) - gammaln(1.0 / shape) - (size / width) ** shape
-    share, wide = 0.05, 6.0
-    for _ in range(200):
-        outside = np.log(max(share, 1e-300)) + np.log(2.0 / (wide * core)) + norm.logpdf(z / wide)
-        total = np.logaddexp(np.log1p(-min(share, 1.0 - 1e-12)) + right, outside)
-        wrong = np.exp(outside - total)
-        wrong[z > 30] = 1.0
-        new = float(wrong.mean())
-        wide = max(3.0, float(np.sqrt((wrong * z**2).sum() / max(wrong.sum(), 1e-12))))
-        if abs(new - share) < 1e-7:
-            break
-        share = new
-    wrong[z < 2.0] = 0.0  # the wide normal covers the middle too, but no residual there is an outlier
-    return float(total.sum()), wrong
-
-
-def core_of(residual: Array) -> float:
-    """The standard deviation of the residuals that are no outliers, from the middle 70% of them."""
-    size = np.abs(residual)
-    return max(float(np.quantile(size, 0.7)) / float(norm.ppf(0.85)), 1e-9 * max(float(size.max()), 1e-300))
 
 
 def _said(expected: Array, residual: Array, core: Array) -> list[str]:

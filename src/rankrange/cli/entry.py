@@ -193,8 +193,6 @@ _PARTS: tuple[tuple[str, float, float], ...] = (
     ("gathering", 0.5, 5.0),
     ("writing", 0.5, 15.0),
 )
-# Without a terminal, a long stage prints a line every so many seconds.
-_STILL = 20.0
 
 
 class Clock:
@@ -254,13 +252,13 @@ def _rounded_time(seconds: float) -> str:
 class Progress:
     """Progress messages: an updated line on a terminal, one line per stage elsewhere, nothing if quiet.
 
-    Within a stage the time is updated: continuously on a terminal, otherwise by a line every twenty seconds.
+    Within a stage the time is updated: continuously on a terminal, otherwise by a line every `still` seconds.
     """
 
-    def __init__(self, quiet: bool = False) -> None:
+    def __init__(self, quiet: bool = False, still: float = 20.0) -> None:
         from rich.console import Console
 
-        self.quiet = quiet
+        self.quiet, self.still = quiet, still
         self.console = Console(stderr=True, markup=False, highlight=False, emoji=False, soft_wrap=True)
         self.clock = Clock()
         self.status: Any = None
@@ -303,7 +301,7 @@ class Progress:
             self.status.start()
 
     def _still(self) -> None:
-        while not self.over.wait(_STILL):
+        while not self.over.wait(self.still):
             self.console.print(f"{self.clock.line()}, still at it")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,6 +20,7 @@ from ..core.flips import WrongLabels, wrong_labels
 from ..core.losses import Logistic, Softmax
 from ..core.objective import Design, Objective
 from ..core.row_space import spanned
+from ..core.two_values import Side, sides
 from .fits import Fits
 from .folds import CrossFit, Folds, Report, silent
 
@@ -31,8 +32,6 @@ _NEIGHBOURS, POOL = 15, 20_000
 _PAIRS, _PAIRS_FEW, _FEW_COLUMNS = 1e9, 6e9, 6
 # The nearest rows' shares of the classes are drawn towards the overall ones by so many rows.
 _SMOOTH = 2.0
-# Rows that show which columns have two values; and rows that each value needs.
-_SHOWN, _LEAST_SIDE = 2000, 20
 # Temperatures that are tried for rows with missing cells; rows that they are fitted to, and columns at most; and the
 # least gain in log likelihood.
 _HEATS = np.exp(np.arange(-1.5, 3.1, 0.25))
@@ -168,45 +167,6 @@ def _nearest(X: Any, pool: Array, asked: Array, count: int) -> Array:
 
 
 # ---- rows that lack something ----------------------------------------------------------------------------------------
-
-
-class Side(NamedTuple):
-    """The rows that have one of the two values of a column; `lacking` says that another column is the same in all."""
-
-    column: int
-    value: float
-    lacking: bool
-
-    def of(self, X: Any) -> Array:
-        """(n,): which rows these are."""
-        return np.asarray(X[:, self.column] == self.value)
-
-
-def sides(X: Any) -> list[Side]:
-    """Both sides of each column of two values that 20 rows or more have each, as marks of missing cells and levels do.
-
-    Where a cell is missing, its column has been given one value: that is how a mark of missing cells is known.
-    """
-    found: list[Side] = []
-    if sp.issparse(X):
-        return found
-    n = X.shape[0]
-    shown = X[:: 1 + n // _SHOWN]
-    two = _only_ends(shown)
-    others = shown[:, ~two]  # a table of words has none
-    for column in np.flatnonzero(two & (shown.min(axis=0) < shown.max(axis=0))).tolist():
-        low, high = X[:, column].min(), X[:, column].max()
-        counts = [int((X[:, column] == end).sum()) for end in (low, high)]
-        if sum(counts) == n and min(counts) >= _LEAST_SIDE:
-            parts = [others[shown[:, column] == end] for end in (low, high)]
-            lacking = [bool((part == part[:1]).all(axis=0).any()) for part in parts]
-            found += [Side(column, float(end), lacks) for end, lacks in zip((low, high), lacking, strict=True)]
-    return found
-
-
-def _only_ends(X: Array) -> Array:
-    """Which columns hold nothing but their least and their largest value."""
-    return np.asarray(((X.min(axis=0) == X) | (X.max(axis=0) == X)).all(axis=0))
 
 
 def less_sure(predictions: Mapping[str, Array], codes: Array, X: Any, transition: Array) -> Mapping[str, Array]:

@@ -13,8 +13,8 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from ..compatibility import check_y
 from ..core.arrays import Array
 from ..crossfit.models import FittedFolds, Task, with_targets
-from ..crossfit.residuals import outlier_posterior, sizes
 from ..label_noise import LIKELY
+from ..outliers import outlier_posterior, sizes
 from .any_model import Plan, RankedRangeModel, WrongRows
 
 # Repeats of the folds for the outlier model: its result is smoothed, so two are enough.
@@ -111,13 +111,13 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
         few = plan.first(_REPEATS)
         residual = of_all = task.y - self._cross_fit(task, few).out_of_fold
         expected = self._cross_fit(with_targets(task, sizes(residual)), few).out_of_fold
-        found = outlier_posterior(residual, expected, mass)
+        found = outlier_posterior(residual, mass, expected=expected)
         rates = [found.rate]
         for _ in range(_AGAIN):
             if not (found.p_wrong >= LIKELY).any() or (len(rates) > 1 and rates[-1] < rates[-2] + _GROWN):
                 break
             residual = task.y - self._cross_fit(task, few, found.p_wrong < LIKELY).out_of_fold
-            found = outlier_posterior(residual, expected, mass)
+            found = outlier_posterior(residual, mass, expected=expected)
             rates.append(found.rate)
         if len(rates) > 1 and not _better(residual, of_all, np.where(found.p_wrong < LIKELY, mass, 0.0)):
             found = replace(found, harm=False, interval=(0.0, found.interval[1]))

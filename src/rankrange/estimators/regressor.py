@@ -227,7 +227,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         if hasattr(X, "__rankrange_fit__"):
             check_C(self.C)
             self._forget_rows()
-            if hasattr(X, "sample_rows"):  # on a device
+            if getattr(X, "place", "") == "on a device":
                 self._shape = X.n_rows, X.n_columns
             if self.reweight or self.efficiency is not None:
                 raise ValueError(

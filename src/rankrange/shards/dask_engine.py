@@ -17,13 +17,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..core.arrays import Array
-from .engine import ArrayShard, Kernel, cut_chunk, merged
+from .engine import SAMPLE_ROWS, ArrayShard, Kernel, cut_chunk, merged
 from .row_blocks import aligned_ranges, as_rows
 
 # Results are merged in a tree on the workers, so many at a time.
 _FAN_IN = 16
-# Seconds without any worker after which a fit gives up.
-PATIENCE = 8.0
+# Seconds without any worker after which a fit gives up, unless Dask's configuration has `rankrange.worker-timeout`.
+_WORKER_TIMEOUT = 8.0
 
 
 class LostDataError(RuntimeError):
@@ -43,12 +43,18 @@ class DaskShards:
         Weights, cut at the same places.
     client : distributed.Client, optional
         Where to compute; without one the default client, or else Dask's scheduler in this process.
+
+    Notes
+    -----
+    Dask's configuration may have `rankrange.sample-rows` (rows of the sample, 131072 by default) and
+    `rankrange.worker-timeout` (seconds without any worker after which a fit gives up, 8 by default).
     """
 
     def __init__(self, X: Any, y: Any, weight: Any = None, client: Any = None) -> None:
         self.client = client if client is not None else _default_client()
         self.columns = [str(name) for name in X.columns] if hasattr(X, "columns") else None
         self.n_columns = X.shape[1]
+        self.sample_rows = int(dask.config.get("rankrange.sample-rows", SAMPLE_ROWS))
         self._collections = [part for part in (X, y, weight) if part is not None]
         columns = [_chunks(X, "X"), _chunks(y, "y")] + (
             [_chunks(weight, "sample_weight")] if weight is not None else []
@@ -160,6 +166,7 @@ class DaskShards:
         from distributed import wait
 
         alone_since: float | None = None
+        patience = float(dask.config.get("rankrange.worker-timeout", _WORKER_TIMEOUT))
         while True:
             try:
                 wait(futures, timeout=1.0)
@@ -171,9 +178,9 @@ class DaskShards:
                     ) from None
                 workers = self.client.nthreads() if self.client.status == "running" else {}
                 alone_since = None if workers else (alone_since or time.monotonic())
-                if alone_since is not None and time.monotonic() - alone_since > PATIENCE:
+                if alone_since is not None and time.monotonic() - alone_since > patience:
                     raise LostDataError(
-                        f"a fit needs at least one worker, got none for {PATIENCE:g} s; start workers and fit again"
+                        f"a fit needs at least one worker, got none for {patience:g} s; start workers and fit again"
                     ) from None
 
     def _what_was_lost(self) -> str:

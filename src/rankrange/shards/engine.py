@@ -17,6 +17,8 @@ from ..core.arrays import Array
 from .row_blocks import Batch, aligned_ranges
 
 Kernel = Callable[[Any, Any], Any]
+# Rows of the sample: brackets and metric improve with its root, the search on it takes time in proportion.
+SAMPLE_ROWS = 1 << 17
 
 
 @runtime_checkable
@@ -36,7 +38,10 @@ class Shard(Protocol):
 
 
 class Shards(Protocol):
-    """What an engine provides. `columns` are the names of the features where they have any."""
+    """What an engine provides. `columns` are the names of the features where they have any.
+
+    It may also say how many rows come to the driver: `sample_rows` for the search, `collected_rows` for a cut.
+    """
 
     columns: list[str] | None
 

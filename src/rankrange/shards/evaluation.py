@@ -19,7 +19,7 @@ from .engine import Shards
 from .shard_kernels import Evaluation, Interval, Model, Partial, Request, Rows, Sides, evaluate, n_sides, side_sums
 
 # Undecided rows that one pass may bring to the driver, in bytes.
-COLLECT_BYTES = 96_000_000
+_COLLECT_BYTES = 96_000_000
 # A pass of counts alone cuts brackets into at most this many parts.
 _PARTS = 1024
 # Rows that a part may well have: they cost less than a finer count.
@@ -138,7 +138,8 @@ class FullData:
             if 0 < target < total * (1.0 - 1e-14)
         }
         row_bytes = sample.design.d * np.dtype(model.dtype).itemsize + 8 * (3 + 2 * model.n_outputs)
-        self.limit = max(min(COLLECT_BYTES // row_bytes, getattr(shards, "collected_rows", COLLECT_BYTES)), 1000)
+        most = _COLLECT_BYTES // row_bytes
+        self.limit = max(min(most, getattr(shards, "collected_rows", None) or most), 1000)
         self._scale_up = n / sample.design.n
 
     @property

@@ -28,15 +28,13 @@ from ..solvers import Log, Result, multistart
 from ..solvers.descent import Metric, descend
 from ..solvers.multistart import hessian
 from .describe import Description, describe
-from .engine import LazyRows, Shards
+from .engine import SAMPLE_ROWS, LazyRows, Shards
 from .evaluation import FullData, Look
 from .holdout import candidates, confirmed
 from .row_blocks import one_thread
 from .shard_kernels import MOST_CLASSES, Cutting, Interval, Model, Sampling, Sides, dropped, n_sides
 from .shard_steps import Descent
 
-# Rows of the sample: brackets and metric improve with its root, the search on it takes time in proportion.
-SAMPLE_ROWS = 1 << 17
 _SAMPLE_NUMBERS = 40_000_000
 # The search on the sample is a small part of the work, and which minimum it ends in is a matter of its starts.
 _SEARCHES = 3

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import Array
-from .engine import Kernel
+from .engine import SAMPLE_ROWS, Kernel
 from .readers import FileShard, Layout, Npy, Part, pyarrow_module, readable
 from .row_blocks import Batch, split_rows
 from .shard_list import ShardList
@@ -33,7 +33,13 @@ _KINDS = {
 
 
 def scan(
-    path: Any, target: Any, weight: Any = None, spill: Any = "auto", *, columns: Sequence[Any] | None = None
+    path: Any,
+    target: Any,
+    weight: Any = None,
+    spill: Any = "auto",
+    *,
+    columns: Sequence[Any] | None = None,
+    sample_rows: int = SAMPLE_ROWS,
 ) -> Scan:
     """Describe files for an out-of-core fit: pass the result to `fit` instead of X and y.
 
@@ -54,6 +60,8 @@ def scan(
         space; the copy is removed together with the scan. None never makes a copy.
     columns : sequence of str or int, optional
         The features; by default all columns except target and weight.
+    sample_rows : int, default=131072
+        The number of rows of the sample that is used to search for starts and to choose m and C. It must fit into memory.
 
     Returns
     -------
@@ -83,7 +91,7 @@ def scan(
         if kind == "npy"
         else _arrow_layout(files, kind, target, weight, columns)
     )
-    rows = Scan(parts, layout, folder if spill and not automatic else None)
+    rows = Scan(parts, layout, folder if spill and not automatic else None, sample_rows)
     if automatic and kind == "parquet" and rows.worth_spilling():
         rows.spill_for_a_while()
     return rows
@@ -100,6 +108,8 @@ class Scan(ShardList):
         Which columns are features, target and weight.
     spill : str, optional
         The folder for a copy as plain numbers.
+    sample_rows : int
+        Rows of the sample.
 
     Attributes
     ----------
@@ -109,14 +119,16 @@ class Scan(ShardList):
         Names of the features.
     """
 
-    def __init__(self, parts: tuple[Part, ...], layout: Layout, spill: str | None = None) -> None:
+    def __init__(
+        self, parts: tuple[Part, ...], layout: Layout, spill: str | None = None, sample_rows: int = SAMPLE_ROWS
+    ) -> None:
         self.parts, self.layout = parts, layout
         self.n_rows = parts[-1].first_row + parts[-1].n_rows if parts else 0
         self.n_columns = len(layout.features)
         names = list(layout.features) if all(isinstance(name, str) for name in layout.features) else None
         self._spill, self._for_a_while = spill, False
         self._lasting = (parts, layout)
-        super().__init__(self.split(1), map, names)
+        super().__init__(self.split(1), map, names, sample_rows=sample_rows)
 
     def split(self, n: int) -> list[FileShard]:
         """Split the rows into about n shards of equal size."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import Array
-from .engine import Kernel, Shard, Task, merged
+from .engine import SAMPLE_ROWS, Kernel, Shard, Task, merged
 
 
 class ShardList:
@@ -25,6 +25,11 @@ class ShardList:
         does. With processes the shards must be picklable, as those of `rankrange.scan` are.
     columns : list of str, optional
         Names of the features.
+    sample_rows : int, default=131072
+        Rows of the sample on which starts are searched and m and C chosen. It must fit into memory.
+    collected_rows : int, optional
+        Undecided rows that one pass may bring into memory; by default 96 MB of them. With fewer, some cuts need another
+        pass.
 
     Examples
     --------
@@ -46,10 +51,14 @@ class ShardList:
         shards: Sequence[Shard],
         ordered_map: Callable[..., Iterable[Any]] = map,
         columns: list[str] | None = None,
+        *,
+        sample_rows: int = SAMPLE_ROWS,
+        collected_rows: int | None = None,
     ) -> None:
         self.shards = list(shards)
         self.ordered_map = ordered_map
         self.columns = columns
+        self.sample_rows, self.collected_rows = sample_rows, collected_rows
 
     def reduce(self, kernel: Kernel, message: Any) -> Any:
         """Run the kernel on every shard and merge the results in the order of the shards."""

@@ -1,10 +1,11 @@
 """From the columns of a table to the numbers of a linear model.
 
-Numbers are standardised after values far outside are brought in; texts become one 0/1 column per value, rare values
-together in one; where there are many values, columns with what the target usually is beside each, learnt from other
-rows; prose becomes a few dozen directions of its words (`texts`); dates become days, money and percent numbers
-(`columns`), yes and no become 1 and 0; a missing cell is the median, or a value of its own, with a 0/1 column that says
-so. What cannot help is left out: constant columns, and columns of identifiers.
+Numbers are standardised; texts become one 0/1 column per value, rare values together in one; where there are many
+values, columns with what the target usually is beside each, learnt from other rows; prose becomes a few dozen
+directions of its words (`texts`); dates become days, money and percent numbers (`columns`), yes and no become 1 and 0.
+A missing cell becomes the median, or a value of its own, with a 0/1 column that says so, and so does a number far
+outside the usual range, with a column of -1 (below), 0 and 1 (above). What cannot help is left out: constant columns,
+and columns of identifiers.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from .texts import as_texts, encode_texts, encode_usual, is_prose, learn_texts, 
 MOST_LEVELS, LEAST_ROWS = 25, 5
 # A text column in which more than half of the cells differ names its rows and does not describe them.
 _IDENTIFIER, _FEW = 0.5, 20
-# Numbers are brought in to this many spans (1% to 99% of the values) beyond the span.
+# Numbers more than this many spans (1% to 99% of the values) beyond the span are far outside.
 _SPANS = 10.0
 # From this many numbers on X is float32: half the memory, and the solver sums in float64 where it matters.
 _SINGLE_FROM = 4_000_000
-OTHER, MISSING = "(other)", "(missing)"
+OTHER, MISSING, FAR = "(other)", "(missing)", "(far outside)"
 _OTHER, _MISSING = -2, -1
 
 
@@ -216,9 +217,9 @@ def _learn_numbers(name: str, values: Array, kind: str) -> tuple[dict[str, Any] 
     if counts_up and len(np.unique(known)) == len(known):
         return None, missing, "left out: it numbers the rows"
     yes = kind == "yes or no"
-    low, high = (0.0, 1.0) if yes else _usual_range(known)
-    outside = int(np.sum((known < low) | (known > high)))
-    known = np.clip(known, low, high)
+    limits = (0.0, 1.0) if yes else _usual_range(known)
+    outside = int(np.count_nonzero(far := _far(known, limits)))
+    known = known[far == 0]
     centre, scale = float(known.mean()), float(known.std())
     if yes:
         centre, scale = 0.0, 1.0
@@ -226,44 +227,54 @@ def _learn_numbers(name: str, values: Array, kind: str) -> tuple[dict[str, Any] 
         "name": name,
         "kind": "numbers",
         "of": kind,
-        "low": low,
-        "high": high,
+        "low": float(known.min()),
+        "high": float(known.max()),
+        "limits": limits if outside else None,
         "fill": float(known.mean() >= 0.5) if yes else float(np.median(known)),
         "centre": centre,
         "scale": scale if scale > 0 else 1.0,
-        "features": [name] + ([f"{name} {MISSING}"] if missing else []),
+        "missing": bool(missing),
+        "features": [name, *([f"{name} {MISSING}"] if missing else []), *([f"{name} {FAR}"] if outside else [])],
     }
     how = "1 for yes, 0 for no" if yes else "days, standardised" if kind == "dates" else "standardised"
     filled = "the more frequent" if yes else "the median"
     how += f"; {missing:,} missing became {filled} and are marked" if missing else ""
-    how += f"; {outside:,} far outside were brought in to {low:.4g} .. {high:.4g}" if outside else ""
+    if outside:
+        how += f"; {outside:,} outside of {limits[0]:.4g} .. {limits[1]:.4g} became the median and are marked"
     return settings, missing, how
 
 
 def _usual_range(known: Array) -> tuple[float, float]:
-    """The range into which values are brought: ten spans of the middle 98% beyond these.
+    """The range of usual values: ten spans of the middle 98% beyond these.
 
-    Beyond that the exact value is uninformative, but it would set the scale.
+    Beyond that a cell holds a code or a mistake. A linear model would extrapolate from it, and two such cells in 500
+    would set the scale of the column.
     """
     inner = np.partition(known, (q := [int(np.ceil(0.01 * (len(known) - 1))), int(0.99 * (len(known) - 1))]))[q]
     span = float(inner[1] - inner[0])
     if not 0.0 < span < np.inf:
-        return float(known.min()), float(known.max())
-    low, high = float(inner[0]) - _SPANS * span, float(inner[1]) + _SPANS * span
-    return max(low, float(known.min())), min(high, float(known.max()))
+        return -np.inf, np.inf
+    return float(inner[0]) - _SPANS * span, float(inner[1]) + _SPANS * span
+
+
+def _far(values: Array, limits: tuple[float, float]) -> Array:
+    """-1 below the usual range, 1 above it, 0 inside and for missing values."""
+    return np.asarray((values > limits[1]).astype(np.int8) - (values < limits[0]))
 
 
 def _encode_numbers(settings: dict[str, Any], column: Any, out: Array) -> None:
     values = _same_kind(settings, column)
     absent = np.isnan(values)
-    if absent.any():
-        values[absent] = settings["fill"]
+    marks = [absent] if settings["missing"] else []
+    values[absent] = settings["fill"]
+    if settings["limits"] is not None:
+        marks.append(_far(values, settings["limits"]))
+        values[marks[-1] != 0] = settings["fill"]
     np.clip(values, settings["low"], settings["high"], out=values)
     values -= settings["centre"]
     values /= settings["scale"]
-    out[:, 0] = values
-    if out.shape[1] > 1:
-        out[:, 1] = absent
+    for place, numbers in enumerate([values, *marks]):
+        out[:, place] = numbers
 
 
 def _same_kind(settings: dict[str, Any], column: Any) -> Array:

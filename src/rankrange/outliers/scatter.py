@@ -1,9 +1,8 @@
-"""Outliers of a numeric target: out-of-fold residuals in units of a local scale.
+"""The scatter of out-of-fold residuals: a robust scale, one that follows the expected size, and one by binary columns.
 
-The model itself estimates how large residuals are (their absolute values, clipped). These estimates only order the
-rows; along that order the local scale is a robust quantile of the residuals nearby, made monotone. So noise that grows
-with a feature or with the target is not mistaken for outliers, and if the scatter is the same everywhere, so is the
-scale.
+A model estimates how large residuals are (their absolute values, clipped). These estimates only order the rows; along
+that order the local scale is a robust quantile of the residuals nearby, made monotone. So noise that grows with a
+feature or with the target is not mistaken for outliers, and if the scatter is the same everywhere, so is the scale.
 """
 
 from __future__ import annotations
@@ -12,50 +11,37 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtri
 from sklearn.isotonic import isotonic_regression
 
 from ..core.arrays import Array
-from .choose import outlier_share
-from .predictions import Side, sides
+from ..core.two_values import Side, sides
 
 # The share of residuals that must be small: with a half, repeated targets could be fitted exactly.
-_MOST = 0.7
+MOST = 0.7
 # Smallest number of rows in each bin of the order, and largest number of bins.
 _PART, _PARTS = 40, 20
 # Residuals are clipped to so many robust standard deviations before their size is modelled.
 _CUT_BACK = 3.0
 # The local scale is at least this fraction of the overall one.
 _LEAST = 0.1
-# Smaller residuals, in standard deviations, are not errors.
-_NEAR = 2.0
 # Rows with one value of a column have a larger scatter than the others if the logarithm of the ratio is so many times
 # its standard error, which is about this for one row; and the largest number of such columns.
 _SCATTERS, _ERROR_OF_LOG, _FOLLOWED = 3.5, 1.2, 8
 
 
-@dataclass(frozen=True)
-class Outliers:
-    """p_wrong (n,) of each target, the share of outliers with its 95% interval, and the standardised residuals.
-
-    `harm`: whether they harm the fits, so that dropping them improves predictions.
-    """
-
-    p_wrong: Array
-    rate: float
-    interval: tuple[float, float]
-    standardised: Array
-    harm: bool = True
-
-
-def robust_scale(residual: Array, mass: Array | None = None, share: float = _MOST) -> float:
-    """The standard deviation of a normal with the same quantile (70%, or `share`) of absolute values."""
-    size = np.abs(residual)
+def quantile(size: Array, share: float, mass: Array | None = None) -> float:
+    """The quantile of some sizes, each of which counts with its mass: the smallest that has `share` below or at it."""
     if mass is None:
-        return float(np.quantile(size, share)) / ndtri(0.5 + share / 2)
+        return float(np.quantile(size, share))
     order = np.argsort(size, kind="stable")
     middle = np.searchsorted(np.cumsum(mass[order]), share * mass.sum())
-    return float(size[order[min(middle, len(order) - 1)]]) / ndtri(0.5 + share / 2)
+    return float(size[order[min(middle, len(order) - 1)]])
+
+
+def robust_scale(residual: Array, mass: Array | None = None, share: float = MOST) -> float:
+    """The standard deviation of a normal with the same quantile (70%, or `share`) of absolute values."""
+    return quantile(np.abs(residual), share, mass) / float(ndtri(0.5 + share / 2))
 
 
 def _scale_of_part(residual: Array, mass: Array) -> float:
@@ -125,41 +111,3 @@ def _log_ratio(residual: Array, upper: Array) -> tuple[float, float]:
     scales = [_scale_of_part(part, np.ones(len(part))) for part in parts]
     error = _ERROR_OF_LOG * float(np.sqrt(sum(1.0 / len(part) for part in parts)))
     return (float(np.log(scales[0] / scales[1])) if min(scales) > 0 else 0.0), error
-
-
-def outlier_posterior(residual: Array, expected: Array, mass: Array) -> Outliers:
-    """Outliers among the rows whose residual is known (not NaN).
-
-    p_wrong is the share of residuals of about that size that a normal error does not explain. No target is flagged if
-    the share beyond three standard deviations is not significantly above that of a normal, or if it is above 30%: the
-    scale is that of the other 70%, which then are not normal either.
-    """
-    known = np.isfinite(residual) & np.isfinite(expected) & (mass > 0)
-    r, weight = residual[known], mass[known]
-    scale = local_scale(r, expected[known], weight)
-    z = np.divide(r, scale, out=np.zeros_like(r), where=scale > 0)
-    overall = robust_scale(z, weight)
-    z = z / overall if overall > 0 else z
-    rate, low, high = outlier_share(z, weight)
-    p_wrong, standardised = np.full(len(residual), rate), np.zeros(len(residual))
-    p_wrong[known] = (
-        _beyond_normal(np.abs(z), weight, (1.0 - rate) * weight.sum()) if low > 0 and rate <= 1.0 - _MOST else 0.0
-    )
-    standardised[known] = z
-    return Outliers(p_wrong, rate, (low, high), standardised)
-
-
-def _beyond_normal(size: Array, mass: Array, right: float) -> Array:
-    """The local share of rows beyond those that `right` rows with a normal error explain, monotone in the size.
-
-    Between neighbouring sizes a normal error explains a fraction of a row, and there is one row: the excess is the
-    share, made monotone by isotonic regression. Within two standard deviations nothing is an error, even if residuals
-    there are not normal.
-    """
-    order = np.argsort(-size, kind="stable")
-    order = order[size[order] >= _NEAR]
-    expected = np.diff(2.0 * ndtr(-size[order]) * right, prepend=0.0)
-    there = np.maximum(mass[order], 1e-300)
-    result = np.zeros_like(size)
-    result[order] = isotonic_regression(1.0 - expected / there, sample_weight=there, increasing=False)
-    return np.clip(result, 0.0, 1.0)

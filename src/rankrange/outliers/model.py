@@ -1,0 +1,144 @@
+"""The posterior that a numeric target is wrong: a mixture of clean residuals and a wide normal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import gammaincinv, gammaln, softmax
+from scipy.stats import norm
+
+from ..core.arrays import Array
+from .scatter import MOST, local_scale, quantile, robust_scale
+
+# Shapes of clean residuals: 2 is the normal, 1 has exponential tails.
+_SHAPES = (2.0, 1.4, 1.0, 0.7)
+# One side is at most so many times as wide as the other, and has a width of its own from so many rows on.
+_SKEWED, _FEW = 3.0, 10
+# In standard deviations of clean residuals: none below is an outlier, all beyond are, and the least width of outliers.
+_NEAR, _GROSS, _WIDE = 2.0, 30.0, 3.0
+_NORMAL = 1.96
+
+
+@dataclass(frozen=True)
+class OutlierPosterior:
+    """p_wrong (n,) of each target, the share of outliers with its 95% interval, and the standardised residuals.
+
+    `harm`: whether they harm the fits, so that dropping them improves predictions.
+    """
+
+    p_wrong: Array
+    rate: float
+    interval: tuple[float, float]
+    standardised: Array
+    harm: bool = True
+
+
+def outlier_posterior(
+    residual: Array, mass: Array | None = None, *, expected: Array | None = None, clean: str = "normal"
+) -> OutlierPosterior:
+    """Which of the residuals that are known (not NaN) are outliers.
+
+    A residual is clean, or an outlier from a normal at least three times as wide. The scale of clean residuals comes
+    from the smaller 70% of them, which outliers cannot move, the share and the width of outliers from EM.
+
+    Parameters
+    ----------
+    residual : ndarray of shape (n,)
+        Out-of-fold residuals.
+    mass : ndarray of shape (n,), optional
+        How many rows each stands for.
+    expected : ndarray of shape (n,), optional
+        The size that a model expects of each residual. Residuals are then in units of their local scale.
+    clean : {"normal", "skewed"}
+        What clean residuals look like. "normal": one scale for all, and nothing is flagged unless the share of
+        outliers is significantly above 0, nor if it is above 30%, because the other 70% are then not normal either.
+        "skewed": each side of zero has a width of its own, and tails up to longer than exponential; shapes count with
+        the likelihood that they give to the residuals.
+
+    Returns
+    -------
+    OutlierPosterior
+        p_wrong of unknown residuals is the share of outliers.
+    """
+    mass = np.ones(len(residual)) if mass is None else mass
+    known = np.isfinite(residual) & (mass > 0)
+    if expected is not None:
+        known &= np.isfinite(expected)
+    r, weight = residual[known], mass[known]
+    z = _standardised(r, weight, None if expected is None else expected[known])
+    p = _by_side(z, weight) if clean == "skewed" else _as_normal(np.abs(z), weight)
+    rate, low, high = _mean(p, weight)
+    if clean == "normal" and not (low > 0 and rate <= 1.0 - MOST):
+        p = np.zeros_like(p)
+    p_wrong, standardised = np.full(len(residual), rate), np.zeros(len(residual))
+    p_wrong[known], standardised[known] = p, z
+    return OutlierPosterior(p_wrong, rate, (low, high), standardised)
+
+
+def _standardised(residual: Array, mass: Array, expected: Array | None) -> Array:
+    """Residuals in units of their scale, overall or local; zero if that is zero."""
+    if expected is not None:
+        scale = local_scale(residual, expected, mass)
+        residual = np.divide(residual, scale, out=np.zeros_like(residual), where=scale > 0)
+    overall = robust_scale(residual, mass)
+    return residual / overall if overall > 0 else residual
+
+
+def _mean(p: Array, mass: Array) -> tuple[float, float, float]:
+    """The mean with its 95% interval, which reaches at least three rows beyond it."""
+    n = float(mass.sum())
+    mean = float(mass @ p) / n
+    error = _NORMAL * float(np.sqrt(mass @ (p - mean) ** 2 / n / max(n - 1.0, 1.0)))
+    return mean, max(0.0, mean - error), min(1.0, mean + max(error, 3.0 / n))
+
+
+def _as_normal(size: Array, mass: Array) -> Array:
+    return _of_size(size, mass, quantile(size, MOST, mass), (2.0,))
+
+
+def _by_side(residual: Array, mass: Array) -> Array:
+    """The probability that each residual is an outlier, with a width and a shape for each side of zero."""
+    size, up = np.abs(residual), residual >= 0
+    usual = [_usual(size, side, mass) for side in (up, ~up)]
+    wrong = np.zeros(len(size))
+    for side, own, other in zip((up, ~up), usual, usual[::-1], strict=True):
+        if side.any():
+            # Outliers may be most of the large residuals on one side: the other side bounds what is usual.
+            wrong[side] = _of_size(size[side], mass[side], min(own, _SKEWED * other), _SHAPES)
+    return wrong
+
+
+def _usual(size: Array, side: Array, mass: Array) -> float:
+    """The 70% quantile of the residuals of one side; of all, if that side has almost none."""
+    rows = side if mass[side].sum() >= _FEW else slice(None)
+    return quantile(size[rows], MOST, mass[rows])
+
+
+def _of_size(size: Array, mass: Array, usual: float, shapes: tuple[float, ...]) -> Array:
+    """The probability that each size is that of an outlier, averaged over shapes; 70% of clean sizes are `usual`."""
+    usual = max(usual, 1e-9 * float(size.max(initial=0.0)), 1e-300)
+    fits = [_two_widths(size, mass, usual, shape) for shape in shapes]
+    weights = softmax(np.array([likelihood for likelihood, _ in fits]))
+    return np.asarray(weights @ np.stack([wrong for _, wrong in fits]))
+
+
+def _two_widths(size: Array, mass: Array, usual: float, shape: float) -> tuple[float, Array]:
+    """The log likelihood of the sizes under one shape, and the probability of each to be that of an outlier."""
+    width = usual / float(gammaincinv(1.0 / shape, MOST)) ** (1.0 / shape)
+    core = width * float(np.exp(0.5 * (gammaln(3.0 / shape) - gammaln(1.0 / shape))))  # its standard deviation
+    z = size / core
+    right = np.log(shape / width) - gammaln(1.0 / shape) - (size / width) ** shape
+    share, wide = 0.05, 6.0
+    for _ in range(200):
+        outside = np.log(max(share, 1e-300)) + np.log(2.0 / (wide * core)) + norm.logpdf(z / wide)
+        total = np.logaddexp(np.log1p(-min(share, 1.0 - 1e-12)) + right, outside)
+        wrong = np.exp(outside - total)
+        wrong[z > _GROSS] = 1.0
+        new = float(mass @ wrong) / float(mass.sum())
+        wide = max(_WIDE, float(np.sqrt(mass @ (wrong * z**2) / max(float(mass @ wrong), 1e-12))))
+        if abs(new - share) < 1e-7:
+            break
+        share = new
+    wrong[z < _NEAR] = 0.0  # the wide normal covers the middle too, but no residual there is an outlier
+    return float(mass @ total), wrong
