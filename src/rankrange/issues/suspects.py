@@ -40,8 +40,8 @@ class LabelIssues:
     p_wrong : ndarray of shape (n,)
         The probability that each label is wrong.
     given, suggested : ndarray of shape (n,)
-        The label of each row, and the label that fits best, which may be the same. In the table the suggested label is the best
-        other one.
+        The label of each row, and the label that fits best, which may be the same. In the table the suggested label is
+        the best other one.
     noise_estimate, noise_interval : float and tuple of float
         The estimated share of wrong labels, and its 95% interval.
     neighbour_weight : float

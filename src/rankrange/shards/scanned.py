@@ -61,7 +61,8 @@ def scan(
     columns : sequence of str or int, optional
         The features; by default all columns except target and weight.
     sample_rows : int, default=131072
-        The number of rows of the sample that is used to search for starts and to choose m and C. It must fit into memory.
+        The number of rows of the sample that is used to search for starts and to choose m and C. It must fit into
+        memory.
 
     Returns
     -------
