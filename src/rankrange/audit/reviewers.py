@@ -18,19 +18,19 @@ import numpy as np
 
 from ..errors import UserError
 from ..issues.questions import majority
-from ..pages.text import csv_safe, visible
+from ..pages.text import csv_safe, plural, visible
 from .decisions import COLUMNS, Decision, Decisions
 
 
 class Disagreement(NamedTuple):
-    """A row about which reviewers decided differently.
+    """A row on which reviewers disagree.
 
     Parameters
     ----------
     row : str
-        Its name.
+        The name of the row.
     votes : dict of str
-        What each reviewer decided, in words.
+        The decision of each reviewer, in words.
     settled : bool
         Whether there is a majority.
 
@@ -49,17 +49,17 @@ class Disagreement(NamedTuple):
 
 @dataclass(frozen=True)
 class Merged:
-    """The decisions of several reviewers as one.
+    """The merged decisions of several reviewers.
 
     Parameters
     ----------
     decisions : Decisions
-        What the majority decided; rows with a tie are "unsure".
+        The decisions of the majority; rows without a majority are "unsure".
     kappa : dict
         Cohen's kappa of each pair of reviewers and the number of rows that both decided; NaN if chance alone explains
         every agreement (both always decided the same).
     disagreements : list of Disagreement
-        The rows about which reviewers differ.
+        The rows on which reviewers disagree.
 
     Examples
     --------
@@ -83,14 +83,15 @@ class Merged:
         said = []
         for (one, other), (kappa, n) in self.kappa.items():
             value = "not defined, both decided always the same" if np.isnan(kappa) else f"{kappa:.2f}"
-            said.append(f"Agreement of {one} and {other} on {n:,} rows: Cohen's kappa {value}.")
+            said.append(f"Agreement of {one} and {other} on {plural(n, 'row')}: Cohen's kappa {value}.")
         if self.disagreements:
             n, open_ones = len(self.disagreements), len(self.conflicts)
-            said.append(f"Reviewers differ on {n:,} rows; {open_ones:,} of them have no majority and stay as they are.")
+            stay = "has no majority and stays as it is" if open_ones == 1 else "have no majority and stay as they are"
+            said.append(f"Reviewers differ on {plural(n, 'row')}; {open_ones:,} of them {stay}.")
         return said
 
     def conflicts_csv(self) -> bytes:
-        """All disagreements as a list of decisions to be made again, with a column "votes" and who has the majority."""
+        """All disagreements as CSV, with the votes and the majority decision of each row."""
         made = {decision.row: decision for decision in self.decisions.made}
         again = [made[found.row]._replace(choice="unsure", new_label="") for found in self.disagreements]
         plain = list(csv.reader(io.StringIO(replace(self.decisions, made=again).as_csv().decode(), newline="")))
@@ -104,17 +105,17 @@ class Merged:
 
 
 def merge_decisions(reviews: Mapping[str, Decisions]) -> Merged:
-    """Make one list of the decisions of several reviewers.
+    """Merge the decisions of several reviewers by majority.
 
     Parameters
     ----------
     reviews : mapping of str to Decisions
-        By reviewer; all about the same table and target.
+        The decisions of each reviewer, all about the same table and target.
 
     Returns
     -------
     Merged
-        What the majority decided, Cohen's kappa of each pair, and the disagreements.
+        The decisions of the majority, Cohen's kappa of each pair of reviewers, and the disagreements.
 
     Raises
     ------

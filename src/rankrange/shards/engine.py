@@ -156,15 +156,15 @@ class LazyRows:
     shards : Shards
         The rows.
     kernel : callable
-        Called as kernel(shard, message), gives the values of one shard.
+        A function; kernel(shard, message) returns the values of one shard.
     message : object
-        What the kernel needs.
+        The second argument of the kernel.
     n : int
         The number of rows.
     dtype : dtype, default=bool
-        Of the values.
+        The dtype of the values.
     names : ndarray, optional
-        What values stand for, looked up by value.
+        If given, values are indices into this array, and its entries are returned instead.
     """
 
     def __init__(

@@ -65,7 +65,7 @@ class ShardList:
         return merged(self.ordered_map(Task(kernel, message), self.shards))
 
     def map_lazy(self, kernel: Kernel, message: Any) -> Iterator[Any]:
-        """Run the kernel on every shard when its result is asked for."""
+        """The result of the kernel for each shard, computed lazily."""
         return map(Task(kernel, message), self.shards)
 
     def __rankrange_fit__(self, estimator: Any) -> Any:
