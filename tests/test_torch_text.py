@@ -357,7 +357,7 @@ def test_ignored_tokens_of_sequences_and_of_nothing():
     assert criterion(logits, torch.full((2, 4), -100)) == 0
     criterion(logits, torch.tensor([[0, 1, -100, 2], [1, 1, 1, 1]]))
     assert criterion.last_weights.shape == (2, 4)
-    with pytest.raises(ValueError, match="take them out first"):
+    with pytest.raises(ValueError, match="remove these samples first"):
         rrt.AoRRLoss(base, m="auto", ignore_index=-100)
     with pytest.raises(ValueError, match="second argument"):
         rrt.AoRRLoss(m=0.5, ignore_index=-100)(torch.ones(3))

@@ -76,16 +76,16 @@ class _OnDask:
     client: Any = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
-        """Fit to Dask collections that are cut into the same chunks of rows.
+        """Fit to Dask collections with the same chunks of rows.
 
         Parameters
         ----------
         X : dask array or dataframe
-            Features; chunk lengths may be unknown, chunks may be empty or hold sparse matrices.
+            Features. Chunk lengths may be unknown; chunks may be empty or hold sparse matrices.
         y : dask array or series
-            Labels or numbers.
+            Labels or targets.
         sample_weight : dask array or series, optional
-            Weight 2 is the row twice.
+            Weights of the rows; weight 2 equals the row twice.
 
         Returns
         -------
@@ -101,7 +101,7 @@ class _OnDask:
         return copy
 
     def to_local(self) -> Any:
-        """The plain estimator with the same parameters and what was learnt; `dropped_` is computed, in one pass."""
+        """The fitted estimator for data in memory (`rankrange.AoRRClassifier`); computes `dropped_` in one pass."""
         local = self._without_rows()
         if hasattr(self, "dropped_"):
             local.dropped_ = np.asarray(self.dropped_)
@@ -160,11 +160,11 @@ class AoRRClassifier(_OnDask, _local.AoRRClassifier):  # type: ignore[misc] # fi
     _local_class = _local.AoRRClassifier
 
     def predict(self, X: Any) -> Any:
-        """Labels; a lazy Dask array for a Dask collection."""
+        """Predicted labels; a lazy Dask array for a Dask collection."""
         return self._lazily("predict", X, None, self.classes_.dtype)
 
     def decision_function(self, X: Any) -> Any:
-        """Scores, (n,) or (n, n_classes); lazy for a Dask collection."""
+        """Confidence scores, (n,) or (n, n_classes); lazy for a Dask collection."""
         return self._lazily("decision_function", X, self._width(), self.coef_.dtype)
 
     def predict_proba(self, X: Any) -> Any:
@@ -195,7 +195,7 @@ class AoRRRegressor(_OnDask, _local.AoRRRegressor):  # type: ignore[misc] # fit 
     _local_class = _local.AoRRRegressor
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Numbers; a lazy Dask array for a Dask collection. Standard deviations are for rows in memory."""
+        """Predicted targets; a lazy Dask array for a Dask collection. `return_std` needs rows in memory."""
         if return_std:
             raise ValueError("return_std=True needs a fit to rows in memory, got one to a Dask collection")
         return self._lazily("predict", X, None, self.coef_.dtype)

@@ -42,7 +42,7 @@ def top_k_multilabel_accuracy(Y: Any, scores: ArrayLike, k: int, *, sample_weigh
     k : int
         How many labels are predicted.
     sample_weight : array_like of shape (n,), optional
-        With weights the share is of the weight.
+        Weights of the rows.
 
     Returns
     -------
@@ -88,11 +88,11 @@ def top_k_accuracy(
     scores : array_like of shape (n, classes), or (n,) with two classes
         The higher, the more likely the class.
     k : int, default=1
-        How many classes are predicted.
+        The number of predicted classes.
     labels : array_like, optional
         The classes of the columns of `scores`, if y does not contain all of them.
     sample_weight : array_like of shape (n,), optional
-        With weights the share is of the weight.
+        Weights of the rows.
 
     Returns
     -------

@@ -82,15 +82,15 @@ def plot_ranked(
 
 
 def plot_tuning(estimator: Any, *, ax: Any = None) -> Any:
-    """Draw the cross-validated gain of each m that was tried over m = 0, with its standard error, and the chosen m.
+    """Draw the cross-validated gain over m = 0 for each candidate m, with its standard error, and mark the chosen m.
 
-    Two fits are compared at each m: one that drops more and more rows, step by step from the ordinary fit, and one that
-    searches from several starts.
+    There are two fits for each m: one on a path that starts at the ordinary fit and drops more and more rows, and one
+    from a search with several starts.
 
     Parameters
     ----------
     estimator : AoRRClassifier or AoRRRegressor
-        Fitted with m="auto".
+        An estimator that was fitted with m="auto".
     ax : matplotlib Axes, optional
         The axes to draw into.
 
@@ -134,12 +134,12 @@ def path(model: Any, *, ax: Any = None) -> Any:
     model : AoRRRegressorCV or AoRRClassifierCV
         The fitted model.
     ax : matplotlib Axes, optional
-        Where to draw.
+        The axes to draw into.
 
     Returns
     -------
     matplotlib Axes
-        The axis that was drawn into.
+        The axes that were drawn into.
 
     Examples
     --------

@@ -37,7 +37,7 @@ _SAMPLED = 200
 
 
 class Decision(NamedTuple):
-    """What was decided about one row.
+    """A decision about one row.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class Decisions:
     made: list[Decision] = field(default_factory=list)
 
     def as_csv(self) -> bytes:
-        """The decisions as CSV, in which nothing can be taken for a formula."""
+        """The decisions as CSV, with cells that look like formulas quoted."""
         target = target_as_text(self.target)
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
@@ -112,7 +112,7 @@ def as_decisions(given: Any) -> Decisions:
 
 
 def read_decisions(path: str | os.PathLike[str]) -> Decisions:
-    """Read decisions from the CSV that the page or `Audit.decisions` gave, as spreadsheet programs may have saved it.
+    """Read decisions from a CSV file that was downloaded from the page of an audit or written by `save_decisions`.
 
     Parameters
     ----------
@@ -122,12 +122,12 @@ def read_decisions(path: str | os.PathLike[str]) -> Decisions:
     Returns
     -------
     Decisions
-        All of them, checked as far as that is possible without the table.
+        The decisions, checked as far as that is possible without the table.
 
     Raises
     ------
     UserError
-        For anything that is no list of decisions; the message names the line.
+        If the file is not a list of decisions; the message names the line.
 
     Examples
     --------

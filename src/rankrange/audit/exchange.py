@@ -60,22 +60,23 @@ def export_contents(audit: Audit, format: str, path: Path) -> dict[Path, bytes]:
 
 
 def read_reviews(paths: Sequence[str | os.PathLike[str]]) -> dict[str, Decisions]:
-    """Read what reviewers decided, from decisions (CSV) and from exports of Label Studio and Argilla (JSON).
+    """Read the decisions of reviewers from CSV files and from exports of Label Studio and Argilla (JSON).
 
     Parameters
     ----------
     paths : sequence of path-like
-        A CSV has the decisions of one reviewer, who is named after the file; an export those of all its annotators.
+        The files. A CSV file has the decisions of one reviewer, who is named after the file. An export has the
+        decisions of all its annotators.
 
     Returns
     -------
     dict of str to Decisions
-        By reviewer; `merge_decisions` makes one of them.
+        The decisions of each reviewer, for `merge_decisions`.
 
     Raises
     ------
     UserError
-        If a file is neither, or a record in it does not carry what the export wrote into it.
+        If a file has another format, or if a record lacks the fields that the export of the audit wrote.
 
     Examples
     --------

@@ -63,7 +63,7 @@ class Suspect(NamedTuple):
     loss: float
     action: str
     why: str
-    residual: float | None = None  # of numbers: given less expected, in the target's unit
+    residual: float | None = None  # for a numeric target: given minus expected
 
 
 @dataclass(frozen=True)

@@ -30,22 +30,22 @@ def audit_file(
 ) -> Audit:
     r"""Audit a file: find the rows that are probably wrong, and how much better a model is that ignores them.
 
-    The file is only read. If it does not fit into memory, the audit is out of core: a few passes over the rows, which
-    are kept as numbers in a temporary folder.
+    The file is not changed. If it does not fit into memory, the audit is out of core: it makes a few passes over the
+    rows, which are stored as numbers in a temporary folder.
 
     Parameters
     ----------
     path : path, or sequence of paths
-        CSV, JSON lines, a JSON array (all also as gzip), Parquet, Arrow, Feather, ORC or Excel; several must have the
-        same columns. "-" is standard input.
+        A file in one of the formats CSV, JSON lines, JSON array (these also as gzip), Parquet, Arrow, Feather, ORC or
+        Excel; or several files with the same columns. "-" is standard input.
     target : str or sequence of str
         The column to predict, or several columns of 0 and 1.
     delimiter : str, optional
-        What separates the columns of CSV: the comma by default, the tab for .tsv.
+        The separator of CSV columns; by default the comma, or the tab for .tsv.
     encoding : str, default="utf-8"
-        Of CSV.
+        The encoding of CSV.
     sheet : str, optional
-        The sheet of a workbook that has several.
+        The sheet to read, if a workbook has several.
     progress : callable, optional
         Called with a short text before each stage of the work.
     tell : callable, optional
@@ -55,12 +55,12 @@ def audit_file(
     sample_rows : int, default=100000
         Rows of a sample that decides, out of core, how columns are encoded, and which m and C are tried.
     **options
-        Those of `audit_table`.
+        Further parameters of `audit_table`.
 
     Returns
     -------
     Audit
-        Everything that was found.
+        The result.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def audit_file(
     wanted = [target] if isinstance(target, str) else list(target)
     columns = find_columns(source.names, wanted, source.path)  # before all of the file is read
     progress = renamed_progress(progress, tell) or (lambda words: None)
-    limits = {"memory_limit": memory_limit, "sample_rows": sample_rows}
+    limits: dict[str, Any] = {"memory_limit": memory_limit, "sample_rows": sample_rows}
     return audit_source(source, columns, progress=progress, **limits, **options)
 
 
@@ -114,12 +114,12 @@ def audit_source(
     sample_rows : int
         Rows of the sample of an audit out of core.
     **options
-        Those of `audit_table`.
+        Further parameters of `audit_table`.
 
     Returns
     -------
     Audit
-        Everything that was found.
+        The result.
     """
     if can_be_read_out_of_core(source, target, options) and not fits_memory(source, memory_limit):
         found = OutOfCoreAudit(source, target[0], progress, sample_rows=sample_rows, **options).audit(check)

@@ -58,27 +58,27 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True)
 class RowProblem:
-    """Something that is wrong with a row or with several, other than a wrong target.
+    """A problem of one or several rows other than a wrong target.
 
     Attributes
     ----------
     kind : str
         "far", "impossible", "placeholder", "duplicate", "conflicting duplicate", "batch", "leak" or "drift".
     rows : tuple of int
-        The rows it is about, numbered as the audit shows them; of repeated rows the first is the original. Empty for
-        "leak" and "drift", which are about a whole column.
+        The rows with the problem, numbered as in the audit; of duplicates the first is the original. Empty for "leak"
+        and "drift", which concern a whole column.
     column : str or None
-        The column that shows it; None if it is the row as a whole.
+        The column with the problem; None if it concerns the whole row.
     value : str
         The value in that cell.
     usual : str
-        Usual values.
+        The usual values of the column.
     sentence : str
         The evidence in plain English, with values.
     strength : float
-        From 0 to 1: how sure it is that something is wrong.
+        The strength of the evidence, from 0 to 1.
     action : str
-        "look", "drop" or "fix": what to do about it.
+        The suggested action: "look", "drop" or "fix".
     """
 
     kind: str

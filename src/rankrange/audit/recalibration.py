@@ -1,4 +1,4 @@
-"""What reviewed rows say about p_wrong: a recalibrated probability, and a cut with a guarantee.
+"""Recalibration of p_wrong by reviewed rows: corrected probabilities, and a cut with a guarantee.
 
 The guarantee is conformal risk control by fixed-sequence testing: cuts are tested from the highest downwards, each by
 the exact binomial test of "more than `share` of the rows above it are right", until one is not rejected. The
@@ -24,20 +24,20 @@ _CUTS, _FIRST = 20, 2
 
 @dataclass(frozen=True)
 class Recalibration:
-    """What reviewed rows say about p_wrong.
+    """Recalibrated probabilities and a cut with a guarantee; the result of `recalibrate`.
 
     Parameters
     ----------
     p_wrong, fitted : ndarray
-        Knots of the isotonic regression of "was wrong" on p_wrong; `predict` interpolates.
+        Knots of the isotonic regression of the reviews (wrong or not) on p_wrong; `predict` interpolates.
     threshold : float
-        Rows with at least this p_wrong meet the guarantee; inf if no cut does.
+        The cut: the guarantee holds for rows with at least this p_wrong. Infinite if it holds for no cut.
     share, confidence : float
-        At most this share of them is right, with this confidence.
+        The guarantee: with this confidence at most this share of the rows above the cut is right.
     next_rows : int or None
-        Whether the guarantee is about the next rows (how many) or about all rows above the threshold (None).
+        The number of further rows that the guarantee is about; None if it is about all rows above the cut.
     n : int
-        Reviewed rows.
+        The number of reviewed rows.
 
     Examples
     --------
@@ -64,12 +64,12 @@ class Recalibration:
         Parameters
         ----------
         p_wrong : array_like
-            What an audit estimated.
+            Probabilities estimated by an audit.
 
         Returns
         -------
         ndarray
-            The share of rows like these that reviewers found wrong; in the order of `p_wrong`.
+            The recalibrated probabilities, in the order of `p_wrong`.
         """
         return np.interp(_checked(p_wrong, "p_wrong"), self.p_wrong, self.fitted)
 
@@ -86,23 +86,23 @@ class Recalibration:
 def recalibrate(
     p_wrong: Any, wrong: Any = None, *, share: float = 0.1, confidence: float = 0.9, next_rows: int | None = None
 ) -> Recalibration:
-    """Recalibrate p_wrong by rows that reviewers decided, and choose a cut with a guarantee.
+    """Recalibrate p_wrong with the decisions of reviewers, and choose a cut with a guarantee.
 
     Parameters
     ----------
     p_wrong : Decisions or array_like
-        Decisions ("relabel" and "drop" mean wrong, "keep" right), or what was estimated for each reviewed row. The
-        guarantee holds for rows that were drawn at random from those to be decided: a review of the worst rows alone
-        says nothing about the others.
+        Decisions ("relabel" and "drop" mean wrong, "keep" means right), or the estimated probability of each reviewed
+        row. The guarantee holds only if the reviewed rows were drawn at random from all rows to be decided, and not if
+        only the most suspect rows were reviewed.
     wrong : array_like of bool, optional
-        Whether reviewers found each row wrong; not with decisions.
+        Whether reviewers found each row wrong; required unless decisions are passed.
     share : float, default=0.1
-        The largest share of right rows that is accepted above the cut.
+        The accepted share of right rows above the cut.
     confidence : float, default=0.9
-        How surely.
+        The confidence of the guarantee.
     next_rows : int, optional
-        Make the guarantee about so many further rows above the cut, instead of the share among all of them. That needs
-        more reviewed rows, because the number of right rows among the next 100 varies.
+        If given, the guarantee is about this number of further rows above the cut, instead of all of them. It then
+        needs more reviewed rows, because the number of right rows among the next 100 varies.
 
     Returns
     -------

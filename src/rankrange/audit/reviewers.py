@@ -23,14 +23,14 @@ from .decisions import COLUMNS, Decision, Decisions
 
 
 class Disagreement(NamedTuple):
-    """A row about which reviewers decided differently.
+    """A row on which reviewers disagree.
 
     Parameters
     ----------
     row : str
-        Its name.
+        The name of the row.
     votes : dict of str
-        What each reviewer decided, in words.
+        The decision of each reviewer, in words.
     settled : bool
         Whether there is a majority, or an arbiter decided.
 
@@ -49,19 +49,27 @@ class Disagreement(NamedTuple):
 
 @dataclass(frozen=True)
 class Merged:
-    """The decisions of several reviewers as one.
+    """The merged decisions of several reviewers.
 
     Parameters
     ----------
     decisions : Decisions
-        What the majority or the arbiter decided; rows with a tie are "unsure".
+<<<<<<< HEAD
+        The decisions of the majority or of the arbiter; rows with a tie are "unsure".
+=======
+        The decisions of the majority; rows without a majority are "unsure".
+>>>>>>> lang4
     kappa : dict
         Cohen's kappa of each pair of reviewers and the number of rows that both decided; NaN if chance alone explains
         every agreement (both always decided the same).
     disagreements : list of Disagreement
-        The rows about which reviewers differ.
+<<<<<<< HEAD
+        The rows on which reviewers disagree.
     arbitrated : int
         How many rows the arbiter decided.
+=======
+        The rows on which reviewers disagree.
+>>>>>>> lang4
 
     Examples
     --------
@@ -88,9 +96,15 @@ class Merged:
             value = "not defined, both decided always the same" if np.isnan(kappa) else f"{kappa:.2f}"
             said.append(f"Agreement of {one} and {other} on {plural(n, 'row')}: Cohen's kappa {value}.")
         if self.disagreements:
+<<<<<<< HEAD
             said.append(f"Reviewers differ on {plural(len(self.disagreements), 'row')}; {self._open_in_words()}.")
         if self.arbitrated:
             said.append(f"The arbiter decided {plural(self.arbitrated, 'row')}.")
+=======
+            n, open_ones = len(self.disagreements), len(self.conflicts)
+            stay = "has no majority and stays as it is" if open_ones == 1 else "have no majority and stay as they are"
+            said.append(f"Reviewers differ on {plural(n, 'row')}; {open_ones:,} of them {stay}.")
+>>>>>>> lang4
         return said
 
     def _open_in_words(self) -> str:
@@ -101,7 +115,7 @@ class Merged:
         return f"{n:,} of them {stay}"
 
     def conflicts_csv(self) -> bytes:
-        """All disagreements as a list of decisions to be made again, with a column "votes" and who has the majority."""
+        """All disagreements as CSV, with the votes and the majority decision of each row."""
         made = {decision.row: decision for decision in self.decisions.made}
         again = [made[found.row]._replace(choice="unsure", new_label="") for found in self.disagreements]
         plain = list(csv.reader(io.StringIO(replace(self.decisions, made=again).as_csv().decode(), newline="")))
@@ -114,20 +128,29 @@ class Merged:
         return text.getvalue().encode("utf-8", "replace")
 
 
+<<<<<<< HEAD
 def merge_decisions(reviews: Mapping[str, Decisions], *, arbiter: Decisions | None = None) -> Merged:
     """Make one list of the decisions of several reviewers.
+=======
+def merge_decisions(reviews: Mapping[str, Decisions]) -> Merged:
+    """Merge the decisions of several reviewers by majority.
+>>>>>>> lang4
 
     Parameters
     ----------
     reviews : mapping of str to Decisions
+<<<<<<< HEAD
         By reviewer; all about the same table and target.
     arbiter : Decisions, optional
         Decisions that overrule those of the reviewers, except "unsure": `conflicts_csv` filled in, for example.
+=======
+        The decisions of each reviewer, all about the same table and target.
+>>>>>>> lang4
 
     Returns
     -------
     Merged
-        What the majority decided, Cohen's kappa of each pair, and the disagreements.
+        The decisions of the majority, Cohen's kappa of each pair of reviewers, and the disagreements.
 
     Raises
     ------

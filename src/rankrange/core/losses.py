@@ -65,7 +65,7 @@ class PiecewiseLinear(Loss, Protocol):
         """The linear functions (n, J) of the scores; the loss is their maximum, or 0."""
 
     def margins_adjoint(self, y: Array, a: Array) -> Array:
-        """The derivative with respect to z of the sum of the margins with weights a (n, J)."""
+        """The derivative of the sum of the margins, weighted by a (n, J), with respect to z."""
 
 
 def is_convex(loss: Loss) -> bool:
@@ -150,7 +150,7 @@ class Hinge:
         return (1 - y * z)[:, None]
 
     def margins_adjoint(self, y: Array, a: Array) -> Array:
-        """The derivative of the weighted margins in z."""
+        """The derivative of the weighted margins with respect to z."""
         return -y * a[:, 0]
 
 
@@ -217,7 +217,7 @@ class Absolute:
         return (z - y)[:, None]
 
     def margins_adjoint(self, y: Array, a: Array) -> Array:
-        """The derivative of the weighted margins in z."""
+        """The derivative of the weighted margins with respect to z."""
         return a[:, 0]
 
 
@@ -325,7 +325,7 @@ class CrammerSinger:
         return margins
 
     def margins_adjoint(self, y: Array, a: Array) -> Array:
-        """The derivative of the weighted margins in z."""
+        """The derivative of the weighted margins with respect to z."""
         slope = a.copy()
         slope[np.arange(len(y)), y] = -a.sum(axis=1)
         return slope

@@ -34,14 +34,14 @@ def paper_grid(n: int, *, k: Iterable[float] = (), m: Iterable[float] = (), C: I
     Parameters
     ----------
     n : int
-        The rows of a training fold, so that k = n is all of them.
+        The number of rows of a training fold.
     k : iterable of float, optional
-        Shares of n to try for k instead of 1/n, 0.1, 0.2, ..., 1.
+        Values of k to try, as shares of n; by default 1/n, 0.1, 0.2, ..., 1.
     m : iterable of float, optional
-        Shares of k to try for m, beside 0 (which is AT_k) and 1/k, instead of 0.05 to 0.8.
+        Values of m to try, as shares of k, besides 0 (which is AT_k) and 1/k; by default 0.05 to 0.8.
     C : iterable of float, optional
-        Values to try for C instead of 1/n, 10/n, ..., 10^5/n. They are scikit-learn's; the paper's, 1 to 10^5, are
-        relative to the mean of the kept losses, and the same as these for k = n and m = 0.
+        Values of C to try; by default 1/n, 10/n, ..., 10^5/n. They are those of scikit-learn. The paper's values, 1 to
+        10^5, are relative to the mean of the kept losses; for k = n and m = 0 they are the same.
 
     Returns
     -------
@@ -65,18 +65,18 @@ def paper_grid(n: int, *, k: Iterable[float] = (), m: Iterable[float] = (), C: I
 
 
 class RangeSearchCV(GridSearchCV):
-    """Search a grid as GridSearchCV does, for AoRRClassifier and AoRRRegressor, warm-started along m within each fold.
+    """Grid search for AoRRClassifier and AoRRRegressor that warm-starts along m within each fold.
 
-    The parameters, attributes and methods are those of GridSearchCV, with one metric. The fits of a fold that share k,
-    C and the other parameters are one task of `n_jobs`. The refit at the end is an ordinary one, from many starts.
+    Parameters, attributes and methods are those of GridSearchCV, with one metric. The fits of a fold that differ only
+    in m are one task for `n_jobs`. The refit at the end searches from many starts, as usual.
 
     Parameters
     ----------
     estimator : AoRRClassifier, AoRRRegressor or PartialAUCClassifier
         The model to fit.
     param_grid : dict or list of dict
-        Values to try; each grid must contain m if the estimator has it. `paper_grid` is the paper's. A
-        PartialAUCClassifier, whose ranks are `fpr`, `tpr` and `train_fpr`, is searched without paths.
+        Values to try; each grid must contain m if the estimator has it. `paper_grid` is the grid of the paper. For a
+        PartialAUCClassifier, whose ranks are `fpr`, `tpr` and `train_fpr`, fits are not warm-started.
     scoring, n_jobs, refit, cv, verbose, pre_dispatch, error_score, return_train_score : object
         As in GridSearchCV.
 

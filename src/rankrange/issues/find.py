@@ -59,38 +59,39 @@ def find_label_issues(
     Parameters
     ----------
     X : array_like or sparse matrix of shape (n_samples, n_features), optional
-        Numeric features of any units; missing values (NaN) are filled with the median and marked by an indicator
-        column. Without X rows are ranked by `pred_probs` alone. The result of `rankrange.scan` contains the labels, so
-        y is left out; the posterior is then computed out of core, with linear models of all rows and trees of a sample,
-        without nearest neighbours. pred_probs, learn_from, n_repeats and n_jobs need X in memory.
+        Numeric features in any units. Missing values (NaN) are filled with the median and marked by an indicator
+        column. Without X, only `pred_probs` are used. X may also be a scan (`rankrange.scan`), which contains the
+        labels; the posterior is then computed out of core, with linear models of all rows and trees of a sample, but
+        without nearest neighbours. pred_probs, learn_from, n_repeats and n_jobs are not available for a scan.
     y : array_like of shape (n_samples,)
-        Their labels, of which some may be wrong.
+        The labels, some of which may be wrong.
     estimator : None, AoRRClassifier or classifier with predict_proba, default=None
-        The model that predicts the labels. None is an AoRRClassifier whose C is chosen by cross-validated log loss,
-        with trees as further members of the ensemble. Any other classifier, a pipeline for example, may take any X:
-        texts, tables with categories and missing values. If X can be converted to numbers, trees and nearest neighbours
-        join the ensemble, so that what they explain is not mistaken for label errors.
+        The model that predicts the labels. None is an AoRRClassifier whose C is chosen by cross-validated log loss. Any
+        other classifier, for example a pipeline, may take any X: texts, or tables with categories and missing values.
+        If X can be converted to numbers, trees and nearest neighbours are added to the ensemble, so that rows which
+        only they predict well are not mistaken for label errors.
     cv : int, splitter or iterable of (train, test), default=5
-        Folds. The training rows of each must be all rows that it does not test, and all rows must be tested equally
-        often. With a scan an int of at most 4, which is also the default.
+        The folds. Each fold must train on all rows that it does not test, and all rows must be tested equally often.
+        For a scan cv must be an int of at most 4, which is also the default there.
     n_repeats : int, optional
-        How often folds are drawn. The default is 2 with two classes and up to 4,000 rows, otherwise 1.
+        How often the cross-validation is repeated with new folds. The default is 2 for two classes and up to 4,000
+        rows, otherwise 1.
     pred_probs : array_like of shape (n_samples, n_classes), optional
-        Existing out-of-fold probabilities, with columns in the order of the sorted classes. Nothing is fitted then, so
-        estimator must be None.
+        Out-of-fold probabilities of your own model, with columns in the order of the sorted classes. No model is fitted
+        then, so estimator must be None.
     neighbours : bool, default=True
-        Whether nearest neighbours may join the ensemble; they do only if they increase the likelihood.
+        Whether to add nearest neighbours to the ensemble, if they increase the likelihood.
     trees : bool, default=True
-        Whether boosted trees and a forest join the ensemble; this needs an X that can be converted to numbers.
+        Whether to add boosted trees and a forest to the ensemble; X must be convertible to numbers.
     learn_from : array_like of shape (n_samples,), optional
         Labels to train on instead of y, for example y after a review. p_wrong and the share of wrong labels still refer
         to y: they cannot be estimated from labels whose worst errors were corrected.
     review_cost, drop_cost : float
-        What it costs to review a row by hand, and to drop a row whose label is right, in units of training on one wrong
-        label. They decide the "action" of a row and nothing else: with the defaults rows from p_wrong = 0.2 on are
-        listed for review, and rows from p_wrong = 0.5 on are dropped or relabelled.
+        The cost of reviewing a row by hand, and of dropping a row with a correct label, where training on one wrong
+        label costs 1. They only affect the "action" of a row: with the defaults, rows with p_wrong of at least 0.2 are
+        listed for review, and rows with at least 0.5 are dropped or relabelled.
     random_state : int, RandomState or None, default=None
-        A seed for the folds.
+        Seed for the folds.
     n_jobs : int or None, default=None
         Number of parallel jobs for the folds, for estimators of other packages.
     verbose : int, default=0

@@ -40,9 +40,9 @@ class LabelStudioTasks(NamedTuple):
     Parameters
     ----------
     tasks : list of dict
-        To be imported: `data`, and `predictions` with the suggested label and the score 1 - p_wrong.
+        The tasks to import: `data`, and `predictions` with the suggested label and the score 1 - p_wrong.
     config : str
-        The labelling configuration in XML, to be pasted under "Labeling Interface", "Code".
+        The labelling configuration in XML; paste it under "Labeling Interface", "Code".
 
     Examples
     --------
@@ -59,7 +59,7 @@ class LabelStudioTasks(NamedTuple):
     config: str
 
     def contents(self, path: str | os.PathLike[str]) -> dict[Path, bytes]:
-        """What goes into the file of tasks and, beside it with the ending .xml, the configuration."""
+        """The contents of the file of tasks and of the configuration, a file of the same name that ends in .xml."""
         path = Path(path)
         return {path: safe_json(self.tasks), path.with_suffix(".xml"): self.config.encode()}
 

@@ -25,7 +25,7 @@ CHOICES = ("relabel", "keep", "drop", "unsure")
 class LabelIssues:
     """The result of `find_label_issues`: the suspects, worst first, and the posterior of all rows.
 
-    Indexing by the name of a column gives that column of the table; `len` is the number of suspects.
+    Indexing by a column name returns that column of the table; `len` is the number of suspects.
 
     Parameters
     ----------
@@ -36,11 +36,12 @@ class LabelIssues:
         one) and "action": "relabel" (likely wrong, and one other label fits), "drop" (likely wrong) or "look" (possibly
         wrong).
     score : ndarray of shape (n,)
-        The higher, the more suspect; the table is sorted by it.
+        A score by which the rows are ranked; a higher score is more suspect.
     p_wrong : ndarray of shape (n,)
         The probability that each label is wrong.
     given, suggested : ndarray of shape (n,)
-        The label of each row, and the one that fits best, which may be the same; the table has the best other label.
+        The label of each row, and the label that fits best, which may be the same. In the table the suggested label is
+        the best other one.
     noise_estimate, noise_interval : float and tuple of float
         The estimated share of wrong labels, and its 95% interval.
     neighbour_weight : float
@@ -48,8 +49,8 @@ class LabelIssues:
     members : tuple
         The ensemble that p_wrong is computed from, as (name, weight, out-of-fold probabilities (n, classes)).
     far : ndarray of shape (n,), optional
-        High-leverage rows: no model is trained on them, and their action is never "relabel", because predictions there
-        extrapolate.
+        Whether each row has high leverage. No model is trained on such rows, and their action is never "relabel",
+        because predictions there are extrapolations.
     ranked : structured ndarray, optional
         The table of all rows, most suspect first; `top` shows the first of them.
     index : ndarray of shape (n,), optional
@@ -98,12 +99,12 @@ class LabelIssues:
         return self.members
 
     def top(self, n: int = 20) -> Array:
-        """The n most suspect rows, with the columns of the table, whether or not their p_wrong makes them suspects.
+        """The n most suspect rows, whether or not they are suspects, with the columns of the table.
 
         Parameters
         ----------
         n : int, default=20
-            How many rows.
+            Maximum number of rows.
 
         Returns
         -------
@@ -120,17 +121,17 @@ class LabelIssues:
         return (self.table if self.ranked is None else self.ranked)[:n].view(NamedRows)
 
     def decide(self, row: Any, decision: str, label: Any = None) -> None:
-        """Record what to do about a row; `decided` carries it out.
+        """Record a decision about a row; `decided` applies all decisions.
 
         Parameters
         ----------
         row : int or label
-            As the table names it: the label in the index of a data frame, otherwise the place, from 0.
+            The name of the row as in the table: its index label if X is a data frame, otherwise its position from 0.
         decision : {"relabel", "keep", "drop", "unsure"}
-            Relabel it, keep it as it is, drop it, or none of these yet.
+            What to do with the row; "unsure" leaves it undecided.
         label : optional
-            What it is relabelled to; by default what the table suggests, which is never the given label. A row of a
-            scan that is not among the suspects has no suggestion and needs one.
+            The new label, for "relabel"; by default the suggested label of the table. It is required for a row of a
+            scan that is not among the suspects.
 
         Examples
         --------
@@ -161,8 +162,8 @@ class LabelIssues:
         Returns
         -------
         labels, kept : ndarray of shape (n,)
-            All labels, in the order of `given`, those of relabelled rows replaced; and False for the rows that are
-            dropped. The labels of a scan are read once and held in memory.
+            The labels in the order of `given`, with new labels for relabelled rows; and a mask that is False for
+            dropped rows. The labels of a scan are read once and held in memory.
         """
         labels, kept = np.array(self.given), np.ones(len(self.given), dtype=bool)
         for row, (decision, label) in self.decisions.items():
@@ -247,16 +248,16 @@ class LabelIssues:
         Parameters
         ----------
         data : sequence or mapping of sequences
-            What to show of each row: texts, paths or addresses of images, or columns (a data frame, a dict).
+            The contents to show for each row: texts, image paths or URLs, or columns (a data frame or a dict).
         limit : int, optional
-            How many rows; by default all suspects.
+            Maximum number of rows; by default all suspects.
         text, image : str, optional
-            The column of texts to read, and that of images. By default as the cells look.
+            The column of texts, and the column of images. By default they are recognised by their values.
 
         Returns
         -------
         LabelStudioTasks
-            The tasks and the labelling configuration; `decide_from` takes the export.
+            The tasks and the labelling configuration; `decide_from` reads the export of the project.
 
         Examples
         --------
@@ -283,17 +284,19 @@ class LabelIssues:
         return label_studio_tasks(questions, [str(plain(name)) for name in self._labels], "classes", text, image)
 
     def decide_from(self, path: str | os.PathLike[str]) -> list[Any]:
-        """Record what reviewers answered in Label Studio, by majority; `decided` carries it out.
+        """Record the answers of reviewers in Label Studio; `decided` applies them.
+
+        If several reviewers answered, the majority decides; a row without a majority is "unsure".
 
         Parameters
         ----------
         path : path-like
-            The project of `to_label_studio`, exported in the format JSON.
+            The export of the Label Studio project, in the format JSON.
 
         Returns
         -------
         list
-            The names of rows about which reviewers differ. Without a majority a row is "unsure".
+            The names of the rows on which reviewers disagree.
 
         Raises
         ------
@@ -358,8 +361,8 @@ class LabelIssues:
         Returns
         -------
         pandas.DataFrame
-            One row per row of X, with the index of X where it is a data frame: is_label_issue, label_quality,
-            given_label, predicted_label.
+            One row per row of X (with its index if X is a data frame) and the columns is_label_issue, label_quality,
+            given_label and predicted_label.
 
         Examples
         --------

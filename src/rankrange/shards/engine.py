@@ -149,22 +149,22 @@ def cut_chunk(chunk: tuple[Any, Any, Any], start: int, stop: int) -> tuple[Any, 
 
 
 class LazyRows:
-    """One value per row, computed shard by shard when it is asked for: iterate over it, or take `np.asarray`.
+    """One value per row, computed lazily shard by shard: iterate over it, or call `np.asarray`.
 
     Parameters
     ----------
     shards : Shards
         The rows.
     kernel : callable
-        Called as kernel(shard, message), gives the values of one shard.
+        A function; kernel(shard, message) returns the values of one shard.
     message : object
-        What the kernel needs.
+        The second argument of the kernel.
     n : int
         The number of rows.
     dtype : dtype, default=bool
-        Of the values.
+        The dtype of the values.
     names : ndarray, optional
-        What values stand for, looked up by value.
+        If given, values are indices into this array, and its entries are returned instead.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class LazyRows:
         return np.concatenate(list(self)).astype(dtype or self.dtype, copy=False)
 
     def indices(self) -> Array:
-        """Numbers of the rows where the value is true, without an array of all rows."""
+        """The numbers of the rows whose value is true, without an array of all rows."""
         at, found = 0, []
         for part in self:
             found.append(at + np.flatnonzero(part))

@@ -41,7 +41,7 @@ def scan(
     columns: Sequence[Any] | None = None,
     sample_rows: int = SAMPLE_ROWS,
 ) -> Scan:
-    """Name files whose rows are to be fitted without holding them in memory.
+    """Describe files for an out-of-core fit: pass the result to `fit` instead of X and y.
 
     Parameters
     ----------
@@ -54,19 +54,20 @@ def scan(
     weight : str or int, optional
         The column of weights. Weight 2 is the row twice.
     spill : "auto", None, True, str or Path, default="auto"
-        A folder (True: a temporary one, removed at the end) in which the first pass leaves the rows as plain numbers.
-        Later passes then need no decoding. It takes rows times columns times 4 bytes (float32) or 8 (float64) of disk.
-        "auto" does so for large Parquet files where the folder for temporary files is on a disk with three times that
-        room; the copy goes with the scan. None never does.
+        A folder for an uncompressed copy of the rows, which the first pass writes so that later passes need no
+        decoding; True is a temporary folder. The copy takes rows times columns times 4 bytes (float32) or 8 bytes
+        (float64). "auto" makes a copy for large Parquet files if the folder for temporary files has three times that
+        space; the copy is removed together with the scan. None never makes a copy.
     columns : sequence of str or int, optional
-        The features; all columns but target and weight unless they are named.
+        The features; by default all columns except target and weight.
     sample_rows : int, default=131072
-        Rows of the sample on which starts are searched and m and C chosen. It must fit into memory.
+        The number of rows of the sample that is used to search for starts and to choose m and C. It must fit into
+        memory.
 
     Returns
     -------
     Scan
-        To be passed to `fit` of AoRRClassifier or AoRRRegressor, in the place of X and y.
+        The rows, for `fit` of AoRRClassifier or AoRRRegressor and for `find_label_issues`.
 
     Examples
     --------
@@ -131,7 +132,7 @@ class Scan(ShardList):
         super().__init__(self.split(1), map, names, sample_rows=sample_rows)
 
     def split(self, n: int) -> list[FileShard]:
-        """About n shards of equal numbers of rows, of files that do not go with this scan."""
+        """Split the rows into about n shards of equal size."""
         return self._shards_of(n, *self._lasting)
 
     def _shards_of(self, n: int, parts: tuple[Part, ...], layout: Layout) -> list[FileShard]:
@@ -142,18 +143,18 @@ class Scan(ShardList):
         return shards
 
     def worth_spilling(self) -> bool:
-        """Whether a copy would save much decoding, and there is room for it on a disk."""
+        """Whether a copy would save much decoding and the disk has enough space for it."""
         needed = self.n_rows * self.n_columns * np.dtype(self.layout.dtype).itemsize
         return needed >= _LEAST_SPILL and not _in_memory(tempfile.gettempdir()) and _free_disk() >= 3 * needed
 
     def spill_for_a_while(self) -> None:
-        """Leave a copy of the rows in a temporary folder on the next pass, for as long as this scan lives."""
+        """Write a copy of the rows to a temporary folder on the next pass; it is removed together with the scan."""
         self._spill = tempfile.mkdtemp(prefix="rankrange-")
         weakref.finalize(self, shutil.rmtree, self._spill, ignore_errors=True)
         self._for_a_while = True
 
     def reduce(self, kernel: Kernel, message: Any) -> Any:
-        """Run the kernel over all files; the first pass also writes the copy where one was asked for."""
+        """Run the kernel over all files and merge the results; the first pass also writes the copy, if any."""
         if self._spill is None or self.n_rows == 0:
             return super().reduce(kernel, message)
         spilling = Spilling(self.split(1)[0], self._spill, self.n_rows, self.layout)

@@ -12,17 +12,17 @@ from .engine import SAMPLE_ROWS, Kernel, Shard, Task, merged
 
 
 class ShardList:
-    """Shards that one `map` runs: the built-in one after the other, that of an executor several at a time.
+    """A list of shards and an ordered map over them: the built-in `map`, or that of an executor.
 
-    This is all that another engine needs: an ordered map over shards, on whatever machines it has.
+    Another engine needs nothing else: an ordered map over shards, on any machines.
 
     Parameters
     ----------
     shards : sequence of Shard
-        In the order of their rows.
+        The shards, in the order of their rows.
     ordered_map : callable, default=map
-        Called as ordered_map(function, shards), gives results in order. `concurrent.futures.Executor.map` is one; with
-        processes the shards themselves must be picklable, as those of `rankrange.scan` are.
+        Called as ordered_map(function, shards); returns the results in order, as `concurrent.futures.Executor.map`
+        does. With processes the shards must be picklable, as those of `rankrange.scan` are.
     columns : list of str, optional
         Names of the features.
     sample_rows : int, default=131072
@@ -65,7 +65,7 @@ class ShardList:
         return merged(self.ordered_map(Task(kernel, message), self.shards))
 
     def map_lazy(self, kernel: Kernel, message: Any) -> Iterator[Any]:
-        """Run the kernel on every shard when its result is asked for."""
+        """The result of the kernel for each shard, computed lazily."""
         return map(Task(kernel, message), self.shards)
 
     def __rankrange_fit__(self, estimator: Any) -> Any:
