@@ -4,7 +4,7 @@
     RANKRANGE_DATA=... python benchmarks/any_model.py --tables 4 [--seeds 1] [--first 0]      a random part of the cells
     RANKRANGE_DATA=... python benchmarks/any_model.py --summary [--base hgb] [--seeds 10] [--first 0]
 
-What does not depend on this library (plain, clean, cleanlab) is recorded by itself, once for each cell. A run that was
+Methods that do not depend on this library (plain, clean, cleanlab) are recorded once for each cell. A run that was
 cut off goes on where it ended, as long as the commit is the same; in the summary the last measurement of a cell counts.
 `--tables` draws so many of the tables at random for each kind of noise and seed.
 
@@ -15,7 +15,7 @@ are planted in the training part alone. Accuracy in percent on the test part:
   once; time, log loss and calibration of "single" are those of the last fit alone, without its temperature.
 - cleanlab: CleanLearning(base): 5-fold probabilities, prune, refit; with its default settings.
 The gap is clean - plain; the share won back is (method - plain) / gap, as a ratio of sums over cells, because single
-gaps can be close to zero. Log loss on the test part says how calibrated probabilities are. Times are core seconds in
+gaps can be close to zero. Log loss on the test rows measures calibration. Times are core seconds in
 units of a 5-fold cross-validation of the base in the same process.
 
 Noise: none; symmetric at .1, .2, .4 (any other class); one class: of class 1 (of even classes, where there are more
@@ -90,8 +90,8 @@ def plant(X: Any, y: Any, kind: str, rate: float, seed: int) -> Any:
     if kind == "symmetric":
         return noise.symmetric(y, rate, seed)
     if kind == "one class":
-        flips = {1: 0} if K == 2 else {c: (c + 1) % K for c in range(0, K, 2)}
-        return noise.asymmetric(y, flips, rate, seed)
+        mapping = {1: 0} if K == 2 else {c: (c + 1) % K for c in range(0, K, 2)}
+        return noise.asymmetric(y, mapping, rate, seed)
     forest = RandomForestClassifier(100, min_samples_leaf=3, random_state=0)
     P = cross_val_predict(forest, numbers(X), y, method="predict_proba")
     ordered = np.sort(P, axis=1)
@@ -236,11 +236,11 @@ def summary(base: str, seeds: range) -> None:
         cells[row["set"], row["kind"], row["rate"]].append(row)
     for (name, kind, rate), found in cells.items():
         numbers_of = "  ".join(mean_and_error([row[method] for row in found]) for method in METHODS)
-        told = [
+        shown = [
             np.mean([float(row[key]) for row in found if row[key] != ""] or [np.nan])
             for key in ("cut", "precision", "recall")
         ]
-        print(f"{name:>14} {kind:>9} {rate:>4}   {numbers_of}   " + " ".join(f"{value:.2f}" for value in told))
+        print(f"{name:>14} {kind:>9} {rate:>4}   {numbers_of}   " + " ".join(f"{value:.2f}" for value in shown))
     print("\nShare of the gap won back, percent (standard error over sets; over seeds)")
     groups = {
         "symmetric and one class": [row for row in rows if row["kind"] in ("symmetric", "one class")],
@@ -251,8 +251,8 @@ def summary(base: str, seeds: range) -> None:
         },
     }
     for title, part in groups.items():
-        told = {m: (*share(part, m), share(part, m, "seed")[1]) for m in METHODS[2:]} if part else {}
-        parts = [f"{m} {100 * v:.0f} ({100 * e:.0f}; {100 * s:.0f})" for m, (v, e, s) in told.items()]
+        shown = {m: (*share(part, m), share(part, m, "seed")[1]) for m in METHODS[2:]} if part else {}
+        parts = [f"{m} {100 * v:.0f} ({100 * e:.0f}; {100 * s:.0f})" for m, (v, e, s) in shown.items()]
         print(f"{title:>26}: " + ", ".join(parts))
     for name in sorted({row["set"] for row in rows}):
         part = [row for row in groups["symmetric and one class"] if row["set"] == name]
@@ -270,8 +270,8 @@ def _same_cells(groups: dict[str, list[dict[str, Any]]]) -> None:
     print("on the cells where cleanlab was measured too:")
     for title in ("symmetric and one class", "boundary"):
         part = [row for row in groups[title] if row["cleanlab"] != ""]
-        told = {method: share(part, method) for method in METHODS[2:]} if part else {}
-        parts = [f"{m} {100 * v:.0f} ({100 * e:.0f})" for m, (v, e) in told.items()]
+        shown = {method: share(part, method) for method in METHODS[2:]} if part else {}
+        parts = [f"{m} {100 * v:.0f} ({100 * e:.0f})" for m, (v, e) in shown.items()]
         print(f"{title:>26}: {len(part)} cells, " + ", ".join(parts))
 
 
@@ -369,8 +369,8 @@ def run(name: str, seed: int, arguments: argparse.Namespace) -> None:
         if not arguments.references and this not in done:
             found["any_model"] = ours(cell, key, unit)
         for file, row in found.items():
-            told = ("set", "kind", "rate", "seed", *[m for m in METHODS if m in row], "cut", "ensemble_time")
-            print(" ".join(f"{column}={row[column]}" for column in told if column in row), flush=True)
+            shown = ("set", "kind", "rate", "seed", *[m for m in METHODS if m in row], "cut", "ensemble_time")
+            print(" ".join(f"{column}={row[column]}" for column in shown if column in row), flush=True)
             if not arguments.no_record:
                 record.append(file, [row])
 

@@ -124,20 +124,20 @@ def summary(base: str) -> None:
         cells[row["kind"], row["rate"]].append(row)
     print(f"base {base}: {len(rows)} cells, seeds {sorted({int(row['seed']) for row in rows})}")
     for (kind, rate), found in cells.items():
-        told = {m: np.array([float(row[m]) for row in found]) for m in ("plain", "clean", "ensemble", "single")}
+        errors = {m: np.array([float(row[m]) for row in found]) for m in ("plain", "clean", "ensemble", "single")}
         recall = [float(row["recall"]) for row in found if row["recall"]]
         precision = [float(row["precision"]) for row in found if row["precision"]]
         parts = [f"dropped {np.mean([float(row['dropped']) for row in found]):.3f}"]
         if kind == "none":
-            ratio = told["ensemble"] / told["plain"]
+            ratio = errors["ensemble"] / errors["plain"]
             by_set = {
                 name: np.mean([r for r, row in zip(ratio, found, strict=True) if row["set"] == name]) for name in SETS
             }
             worst = max(by_set, key=lambda name: by_set[name])
             parts.append(f"error over plain {ratio.mean():.3f}, worst set {worst} {by_set[worst]:.3f}")
         else:
-            gap = (told["plain"] - told["clean"]).sum()
-            back = {m: (told["plain"] - told[m]).sum() / gap for m in ("ensemble", "single")}
+            gap = (errors["plain"] - errors["clean"]).sum()
+            back = {m: (errors["plain"] - errors[m]).sum() / gap for m in ("ensemble", "single")}
             parts += [f"{m} wins back {100 * share:.0f}%" for m, share in back.items()]
             parts.append(f"recall {np.mean(recall):.2f}, precision {np.mean(precision or [np.nan]):.2f}")
         print(f"{kind:>10} {rate:>4}: " + ", ".join(parts))

@@ -7,7 +7,7 @@ Cases, each a target of two classes of which some are wrong:
   long    2,800,000 x 11 as CSV (about 270 MB): numbers, one of them skewed, a product in the truth; 2% wrong; the page.
           All models; below 150 seconds on two cores and 3 GB is the aim
   wide    1,000,000 x 31 as Parquet: numbers; 5% wrong; `--models linear`, nothing written. Below 40 seconds is the aim
-The file is made anew for each run, from the seed. Where suspects are written, it is told how many of the wrong rows are
+The file is made anew for each run, from the seed. Where suspects are written, it prints how many of the wrong rows are
 found. Seconds of the wall depend on what else runs; core seconds hardly do.
 """
 

@@ -65,8 +65,8 @@ def summary() -> None:
         parts = []
         for method in METHODS[2:]:
             gain = sum(float(r[method]) - float(r["plain"]) for r in found)
-            said = f"{gain / len(found):+.2f} points" if cell[:4] == "none" else f"{100 * gain / gap:.0f}"
-            parts.append(f"{method} {said}")
+            text = f"{gain / len(found):+.2f} points" if cell[:4] == "none" else f"{100 * gain / gap:.0f}"
+            parts.append(f"{method} {text}")
         print(f"{cell} (gap {gap / len(found):.1f}): {'; '.join(parts)}")
     for method in METHODS[2:]:
         ratios = [float(r[f"{method} seconds"]) / max(float(r["plain seconds"]), 1e-3) for r in rows]

@@ -37,8 +37,8 @@ def corrupt(X: Any, y: Any, kind: str, rate: float, seed: int) -> tuple[Any, Any
     """
     if kind == "class-dependent":
         classes = np.unique(y)
-        flips = {1: 0} if len(classes) == 2 else {int(c): int(c) + 1 for c in classes if c % 2 == 0}
-        return X, noise.asymmetric(y, flips, 2 * rate, seed)
+        mapping = {1: 0} if len(classes) == 2 else {int(c): int(c) + 1 for c in classes if c % 2 == 0}
+        return X, noise.asymmetric(y, mapping, 2 * rate, seed)
     wrong = noise.symmetric(y, rate, seed)
     if kind == "far":
         moved = wrong != y

@@ -1,4 +1,4 @@
-"""Wrong labels found and claimed: find_label_issues beside cleanlab, on planted errors and on real ones.
+"""Wrong labels found and flagged: find_label_issues beside cleanlab, on planted errors and on real ones.
 
     RANKRANGE_DATA=... python benchmarks/label_errors.py [--full] [--seeds 1] [--first 0] [--sets ...] [--no-record]
     RANKRANGE_DATA=... python benchmarks/label_errors.py --real | --numbers | --aqua | --sizes | --limit | --log-loss
@@ -9,7 +9,8 @@
 A cell is a set, a kind of noise and a seed. For each of them, on the same rows and five folds:
 - average precision (AP) of the ranking: ours (`score`), cleanlab's self-confidence with logistic regression (LR) and
   with boosted trees (HGB) on the same folds;
-- claims: among rows with p_wrong >= .2, .5, .8 the mean claim and the share that was planted, and how many there are;
+- calibration: among rows with p_wrong >= .2, .5, .8 the mean p_wrong, the share that was planted, and how many there
+are;
 - the estimated share of wrong labels, its 95% interval and the truth; without planted errors the share of rows flagged;
 - with `--clean`, accuracy of HGB on clean test rows when fitted to all labels, to those that each method keeps (ours:
   p_wrong < .5; cleanlab: `CleanLearning`), and to the true ones;
@@ -179,10 +180,10 @@ def measure(name: str, kind: str, rate: float, seed: int, most: int, clean: bool
     for method, score in (("ours", issues.score), ("hgb", trees), ("lr", line)):
         row[f"ap_{method}"] = round(float(average_precision_score(wrong, score)), 4) if wrong.any() else ""
     for level in LEVELS:
-        told = issues.p_wrong >= level
-        row[f"rows_{level}"] = int(told.sum())
-        row[f"claim_{level}"] = round(float(issues.p_wrong[told].mean()), 4) if told.any() else ""
-        row[f"truth_{level}"] = round(float(wrong[told].mean()), 4) if told.any() else ""
+        flagged = issues.p_wrong >= level
+        row[f"rows_{level}"] = int(flagged.sum())
+        row[f"claim_{level}"] = round(float(issues.p_wrong[flagged].mean()), 4) if flagged.any() else ""
+        row[f"truth_{level}"] = round(float(wrong[flagged].mean()), 4) if flagged.any() else ""
     row["wrong"], row["estimate"] = round(float(wrong.mean()), 4), round(issues.noise_estimate, 4)
     row["low"], row["high"] = (round(float(end), 4) for end in issues.noise_interval)
     everything = np.ones(len(y), dtype=bool)
@@ -222,17 +223,19 @@ def summary(file: str) -> None:
     rows = list(csv.DictReader((record.RESULTS / f"{file}.csv").open(encoding="utf-8")))
     planted = [row for row in rows if row["kind"] != "none"]
     print(f"{len(rows)} cells, seeds {sorted({int(row['seed']) for row in rows})}")
-    print("\nclaim less truth among rows told, cells with ten rows or more: mean size, signed mean, share within .15")
+    print(
+        "\np_wrong minus share planted among flagged rows, cells of 10+ rows: mean size, signed mean, share within .15"
+    )
     _claims("all kinds of noise", planted)
     _claims("all but boundary", [row for row in planted if row["kind"] != "boundary"])
     for kind in ("symmetric", "one class", "far", "boundary"):
         _claims(kind, [row for row in planted if row["kind"] == kind])
-    print("\nrows told, all cells together: mean claim, truth, rows")
+    print("\nflagged rows, all cells together: mean p_wrong, share planted, rows")
     for level in LEVELS:
-        told = [
+        shown = [
             [float(row[f"{c}_{level}"]) for c in ("claim", "truth", "rows")] for row in planted if row[f"claim_{level}"]
         ]
-        claim, truth, count = np.array(told).T
+        claim, truth, count = np.array(shown).T
         print(f"{level}: {claim @ count / count.sum():.3f} {truth @ count / count.sum():.3f} {int(count.sum())}")
     _precision(planted)
     none = [row for row in rows if row["kind"] == "none"]
@@ -279,13 +282,13 @@ def _precision(rows: list[dict[str, Any]]) -> None:
         part = {key[2]: value for key, value in means.items() if key[:2] == kind}
         gain = {name: value[0] - value[1:].max() for name, value in part.items()}
         low = min(gain, key=lambda name: gain[name])
-        told = " ".join(f"{value:.3f}" for value in np.mean(list(part.values()), axis=0))
-        print(f"{kind[0]:>10} {kind[1]:>4}: {told}   {np.mean(list(gain.values())):+.3f} {gain[low]:+.3f} ({low})")
+        shown = " ".join(f"{value:.3f}" for value in np.mean(list(part.values()), axis=0))
+        print(f"{kind[0]:>10} {kind[1]:>4}: {shown}   {np.mean(list(gain.values())):+.3f} {gain[low]:+.3f} ({low})")
     gain = np.array([value[0] - value[1:].max() for value in means.values()])
     print(f"all: {gain.mean():+.3f}, below -.005 in {100 * (gain < -0.005).mean():.0f}% of {len(gain)} cells")
     far = {key[2]: round(float(value[0]), 3) for key, value in means.items() if key[0] == "far"}
     if far:
-        print(f"far rows by set: {far}")
+        print(f"high-leverage rows by set: {far}")
 
 
 def _cleaned() -> None:

@@ -2,15 +2,17 @@
 
 - `--sizes`: circles, checkerboards, xor and two spirals at 5,000 and 100,000 rows and a rule of colours at 245,000,
   without planted errors: rows flagged, time, and whether a sample of the rows and all of them get the same verdict.
-- `--real`: music_genre, crowd labels with known truth: average precision (AP), claims, and test accuracy after cleaning
+- `--real`: music_genre, crowd labels with known truth: average precision (AP), calibration of p_wrong, and test
+accuracy after cleaning
   without a hand (rows with p_wrong >= .5 dropped, or relabelled; or all suspects dropped, p_wrong >= .2).
 - `--numbers`: numeric targets with known errors, five seeds (of the rows that are taken, the folds and the models): AP
   of the audit's order, by how far numbers are off, and of its p(wrong), beside cleanlab's regression module.
 - `--aqua`: four sets in AQuA's protocol beside its printed figures. The measure is the weighted F1 of the flags, the
   mean over rates .1 and .4, and flagging nothing scores 65.
 - `--log-loss`: AoRRClassifier beside logistic regression on clean tables.
-- `--limit`: the claims of somebody who has the same opinions and knows how often labels of each class are replaced by
-  each other, at 600 and at 1,800 rows: what is left is due to the opinions and to luck.
+- `--limit`: p_wrong from the same out-of-fold predictions with the true transition matrix: how often labels of each
+class are replaced by
+  each other, at 600 and at 1,800 rows: the remaining error is due to the predictions and to chance.
 `--sets` names some of the sets of these.
 - `--probs FOLDER`: probabilities of CIFAR-10N labels by networks that have not seen the image (the files that
   `torch_suspects.py --train FOLDER` leaves), with nothing but them.
@@ -69,19 +71,19 @@ def folder(name: str) -> Any:
     return pd.read_csv(os.path.join(os.environ["RANKRANGE_DATA"], "label_errors", f"{name}.csv.gz"))
 
 
-def claims(p_wrong: Any, wrong: Any) -> dict[str, Any]:
-    """The mean claim, the truth and the number of rows at each level."""
+def calibration(p_wrong: Any, wrong: Any) -> dict[str, Any]:
+    """The mean p_wrong, the share of wrong labels and the number of rows at each level."""
     found: dict[str, Any] = {}
     for level in LEVELS:
-        told = p_wrong >= level
-        found[f"rows_{level}"] = int(told.sum())
-        found[f"claim_{level}"] = round(float(p_wrong[told].mean()), 3) if told.any() else ""
-        found[f"truth_{level}"] = round(float(wrong[told].mean()), 3) if told.any() else ""
+        flagged = p_wrong >= level
+        found[f"rows_{level}"] = int(flagged.sum())
+        found[f"claim_{level}"] = round(float(p_wrong[flagged].mean()), 3) if flagged.any() else ""
+        found[f"truth_{level}"] = round(float(wrong[flagged].mean()), 3) if flagged.any() else ""
     return found
 
 
 def real(_: Sets) -> None:
-    """Crowd labels of songs: AP of the 213 wrong ones, claims, and test accuracy after cleaning by itself."""
+    """Crowd labels of songs: AP of the 213 wrong ones, calibration, and test accuracy after automatic cleaning."""
     frame, test = folder("music_genre_train"), folder("music_genre_test")
     wrong = (frame["given_label"] != frame["true_label"]).to_numpy()
     columns = [c for c in frame.columns if c not in ("given_label", "true_label", "is_error")]
@@ -98,7 +100,7 @@ def real(_: Sets) -> None:
         row[f"ap_{name}"] = round(average_precision_score(wrong, of_cleanlab(model, X, given, folds)[0]), 4)
     row |= {"wrong": round(wrong.mean(), 4), "estimate": round(issues.noise_estimate, 4)}
     row |= {"low": round(issues.noise_interval[0], 4), "high": round(issues.noise_interval[1], 4)}
-    row |= claims(issues.p_wrong, wrong)
+    row |= calibration(issues.p_wrong, wrong)
     likely, everything = issues.p_wrong >= 0.5, np.ones(len(given), dtype=bool)
     plans = {
         "as_given": (given, everything),
@@ -131,19 +133,19 @@ def numbers(sets: Sets) -> None:
             X = TruncatedSVD(40, random_state=0).fit_transform(words)
             frame = pd.DataFrame(X, columns=[f"c{i}" for i in range(40)]).assign(given_label=frame["given_label"])
         start = time.process_time()
-        judged = audit_table(frame, "given_label", task="numbers", seed=seed).result
+        result = audit_table(frame, "given_label", task="numbers", seed=seed).result
         seconds = time.process_time() - start
         X = pd.get_dummies(frame.drop(columns=["given_label"])).to_numpy(dtype=float)
         start = time.process_time()
         theirs = CleanLearning(HistGradientBoostingRegressor(random_state=seed), seed=seed).find_label_issues(
             X, frame["given_label"].to_numpy()
         )
-        score = judged.wrong + 1e-9 * np.abs(judged.residuals)
+        score = result.wrong + 1e-9 * np.abs(result.residuals)
         row: dict[str, Any] = {"set": name, "seed": seed, "n": len(frame), "wrong": round(wrong.mean(), 4)}
-        row |= {"ap": round(average_precision_score(wrong, np.abs(judged.residuals)), 4)}
+        row |= {"ap": round(average_precision_score(wrong, np.abs(result.residuals)), 4)}
         row |= {"ap_cleanlab": round(average_precision_score(wrong, 1 - theirs["label_quality"]), 4)}
         row |= {"ap_p_wrong": round(average_precision_score(wrong, score), 4)}
-        row |= {**claims(judged.wrong, wrong), "seconds": round(seconds, 1)}
+        row |= {**calibration(result.wrong, wrong), "seconds": round(seconds, 1)}
         row["seconds_cleanlab"] = round(time.process_time() - start, 1)
         print(row, flush=True)
         record.append("label_errors_numbers", [row])
@@ -160,8 +162,8 @@ def aqua(sets: Sets) -> None:
             scores, nothing = [], []
             for rate in (0.1, 0.4):
                 K = int(y.max()) + 1
-                flips = {c: (c + 1) % K for c in range(K)}
-                given = noise.symmetric(y, rate, 42) if kind == "uniform" else noise.asymmetric(y, flips, rate, 42)
+                mapping = {c: (c + 1) % K for c in range(K)}
+                given = noise.symmetric(y, rate, 42) if kind == "uniform" else noise.asymmetric(y, mapping, rate, 42)
                 flags = find_label_issues(X, given, random_state=0).p_wrong >= 0.5
                 scores.append(100 * f1_score(given != y, flags, average="weighted"))
                 nothing.append(100 * f1_score(given != y, np.zeros(len(y), dtype=bool), average="weighted"))
@@ -184,7 +186,7 @@ def planted_transition(kind: str, rate: float, n_classes: int) -> Any:
 
 
 def known_rates(issues: Any, codes: Any, T: Any) -> Any:
-    """p(wrong) by the mixture of the opinions, where T is known; far rows are left out."""
+    """p(wrong) from the mixture of the members for a known T; high-leverage rows are left out."""
     mean = sum(weight * np.asarray(P, dtype=float) for _, weight, P in issues.members)
     Z, near = np.log(np.clip(mean, 1e-3, 1.0)), ~issues.far
 
@@ -199,7 +201,7 @@ def known_rates(issues: Any, codes: Any, T: Any) -> Any:
 
 
 def limit(sets: Sets) -> None:
-    """Claims where the rates are known beside ours, symmetric noise and one class, one seed."""
+    """p_wrong with known rates beside ours, symmetric noise and one class, one seed."""
     for most in (600, 1800):
         for name in sets or label_errors.SETS:
             for kind, rate in (("symmetric", 0.1), ("symmetric", 0.2), ("one class", 0.3)):
@@ -208,11 +210,11 @@ def limit(sets: Sets) -> None:
                 if len(y) < most / 2 or len(np.unique(given)) <= given.max():
                     continue
                 issues = find_label_issues(X, given, random_state=0)
-                told = {"ours": issues.p_wrong}
-                told["known"] = known_rates(issues, given, planted_transition(kind, rate, int(y.max()) + 1))
+                estimates = {"ours": issues.p_wrong}
+                estimates["known"] = known_rates(issues, given, planted_transition(kind, rate, int(y.max()) + 1))
                 row = {"set": name, "kind": kind, "rate": rate, "n": len(y)}
-                for who, p in told.items():
-                    row |= {f"{who}_{key}": value for key, value in claims(p, given != y).items()}
+                for who, p in estimates.items():
+                    row |= {f"{who}_{key}": value for key, value in calibration(p, given != y).items()}
                 print(row, flush=True)
                 record.append("label_errors_limit", [row])
 
@@ -232,7 +234,7 @@ def log_loss(sets: Sets) -> None:
 
 
 def probabilities(where: str) -> None:
-    """Nothing but probabilities: AP beside self-confidence and normalised margin, and claims."""
+    """Probabilities only: AP beside self-confidence and normalised margin, and calibration."""
     for path in sorted(Path(where).glob("folds_cifar10n_*.npz")):
         held = np.load(path)
         P, given = held["p"].astype(float), held["labels"].astype(int)
@@ -245,6 +247,6 @@ def probabilities(where: str) -> None:
         row["ap_margin"] = round(average_precision_score(wrong, others.max(axis=1) - own), 4)
         row |= {"wrong": round(wrong.mean(), 4), "estimate": round(issues.noise_estimate, 4)}
         row |= {"low": round(issues.noise_interval[0], 4), "high": round(issues.noise_interval[1], 4)}
-        row |= claims(issues.p_wrong, wrong)
+        row |= calibration(issues.p_wrong, wrong)
         print(row, flush=True)
         record.append("label_errors_probabilities", [row])

@@ -40,7 +40,7 @@ from regression_coverage import KINDS, METHODS, coverage, simulated
 
 
 def classic(name: str, reference: dict[str, Any]) -> tuple[Any, Any]:
-    """One of the classic sets, as its README says it is fitted."""
+    """One of the classic sets, fitted as described in its README."""
     frame = pd.read_csv(Path(os.environ["RANKRANGE_DATA"], "robust_regression", reference["file"]))
     frame = np.log(frame) if name == "Animals2" else frame
     X, y = frame.iloc[:, :-1].to_numpy(float), frame.iloc[:, -1].to_numpy(float)

@@ -36,7 +36,7 @@ _LIKE, _TOGETHER, _BOOTSTRAP = 50, 200, 200
 
 
 def simulated(n: int, p: int, kind: str, rng: np.random.Generator, share: float = 0.2) -> tuple[Any, Any]:
-    """Rows as the head of this file says; outliers come first."""
+    """Rows as described at the head of this file; outliers come first."""
     X, bad = rng.normal(size=(n, p)), int(share * n)
     if "leverage" in kind:
         X[:bad] += 5.0 if "weak" in kind else 10.0

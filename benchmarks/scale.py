@@ -1,4 +1,4 @@
-"""Fits beyond memory and on Dask: seconds, passes and memory, beside the fit in memory and one epoch of SGD.
+"""Out-of-core fits and fits on Dask: seconds, passes and memory, beside the fit in memory and one epoch of SGD.
 
 Binary data, 30 columns of float32, a tenth of the rows far outliers with one label. Each measurement runs in a process
 of its own, so that peak memory is its own, and reports core seconds (of all processes of a cluster) beside the clock.
@@ -8,7 +8,7 @@ of its own, so that peak memory is its own, and reports core seconds (of all pro
     python benchmarks/scale.py --rows 1000000 --methods dask dask-ml     # needs dask-ml, which is in no extra
 
 "parquet" is `rankrange.scan(path)` as it comes, which copies a large file to plain numbers on its first pass where the
-disk has room; "decode" never copies, "spill" always does. "dask-ml" is an ordinary fit by dask-ml's lbfgs, on a
+disk has space; "decode" never copies, "spill" always does. "dask-ml" is an ordinary fit by dask-ml's lbfgs, on a
 cluster of the same size, to the same chunks.
 """
 
@@ -53,7 +53,7 @@ def rows(first: int, n: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def table(n: int, folder: Path) -> Path:
-    """A Parquet file of n rows, as pyarrow writes it unless told otherwise, made once."""
+    """A Parquet file of n rows, with the default settings of pyarrow unless given others, made once."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -28,7 +28,7 @@ GOALS = {1 << 10: 2, 1 << 14: 2, 1 << 20: 3, 1 << 24: 10, 1 << 26: 10}
 LABEL_GOALS = {(4096, 1000): 3, (1024, 32000): 6, (512, 131072): 6, (256, 1000000): 6}
 
 
-# --- eager references: no ties shared, no NaN told, nothing but the loss
+# --- eager references: ties are not shared, NaN is not reported, only the loss is computed
 
 
 def range_by_sort(losses, m, k):

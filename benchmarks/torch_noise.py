@@ -96,7 +96,7 @@ class EarlyLearning(Method):
 
 
 class CoTeaching(Method):
-    """Two networks, each trained on what the other finds easiest (Han et al., 2018); they are told the true share.
+    """Two networks, each trained on what the other finds easiest (Han et al., 2018); they are given the true share.
 
     The share that is left out grows from none to the true one over a fifth of training. Twice the cost of the others.
     """

@@ -6,7 +6,7 @@
 `--train` trains the network of torch_noise.py five times with cross-entropy, each time without one fold, and saves the
 probabilities of the fold. `--judge` needs them and the runs that `torch_noise.py --save FOLDER` kept: the average
 precision of the real errors among all labels ranked, by `suspects()` and by each of cleanlab's ways (where cleanlab is
-not installed, by its formulas for self-confidence and normalised margin), and what is claimed of the labels with
+not installed, by its formulas for self-confidence and normalised margin), and the mean p_wrong of the labels with
 p_wrong of at least one half against how many of them are wrong.
 """
 
@@ -77,7 +77,7 @@ def rankings(probabilities: Any, labels: Any) -> dict[str, Any]:
     return found
 
 
-def judged(path: Path) -> dict[str, Any]:
+def calibration(path: Path) -> dict[str, Any]:
     """The row of one run with m="auto"."""
     saved = np.load(path)
     _, data, column, seed = path.stem.split("_")
@@ -118,7 +118,7 @@ def main() -> None:
         os.makedirs(given.train, exist_ok=True)
         train(given.train, given.columns, given.seed, given.tiny)
     if given.judge is not None:
-        rows = [judged(path) for path in sorted(given.judge.glob("auto_*.npz"))]
+        rows = [calibration(path) for path in sorted(given.judge.glob("auto_*.npz"))]
         rows += [row for path in sorted(given.judge.glob("folds_*.npz")) for row in ranked(path)]
         for row in rows:
             print(*row.values(), sep="\t")

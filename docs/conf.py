@@ -39,7 +39,9 @@ exclude_patterns = ["_build", "_ext", "report/generated", "gallery/**/*.ipynb", 
 templates_path = ["_templates"]
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
 nitpicky = False
-highlight_language = "none"  # a fence without a language holds commands and what they print; Python says so
+highlight_language = (
+    "none"  # a fence without a language holds commands and their output; Python fences name the language
+)
 suppress_warnings = ["config.cache"]
 
 # Markdown: headings can be linked to, as the guides do; boxes and grids for the first pages.

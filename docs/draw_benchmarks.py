@@ -285,8 +285,8 @@ def _lines() -> list[list[str]]:
     ):
         cell = [run for run in runs if run["kind"] == kind and float(run["rate"]) == rate]
         gain = column(cell, "auto") - column(cell, "LR")
-        told = f"{gain.mean():+.1f} points, worst run {gain.min():+.1f}"
-        rows.append([what, "`LogisticRegression`", told, f"{len(cell)} runs on 5 binary sets, {where}"])
+        text = f"{gain.mean():+.1f} points, worst run {gain.min():+.1f}"
+        rows.append([what, "`LogisticRegression`", text, f"{len(cell)} runs on 5 binary sets, {where}"])
     return rows
 
 
@@ -308,8 +308,8 @@ def _human_errors() -> list[str]:
 
 def _cost() -> list[str]:
     ratio = column([run for run in runs_of("linear_random") if run["loss"] == "logistic"], "ratio")
-    told = f"{np.median(ratio):.1f} times (90%: {np.quantile(ratio, 0.9):.1f}, worst: {ratio.max():.1f})"
-    return ["cost of a linear fit with its proof", "one ordinary fit", told, f"{len(ratio)} random logistic problems"]
+    text = f"{np.median(ratio):.1f} times (90%: {np.quantile(ratio, 0.9):.1f}, worst: {ratio.max():.1f})"
+    return ["cost of a linear fit with its proof", "one ordinary fit", text, f"{len(ratio)} random logistic problems"]
 
 
 def evidence() -> str:

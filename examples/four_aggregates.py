@@ -85,7 +85,12 @@ def _print_table(points: _Points, fits: list[_Fit]) -> None:
         )
 
 
-_COLOURS = {"average": "#0072B2", "top-k": "#CC79A7", "trimmed": "#009E73", "AoRR": "#D55E00"}  # told apart by all eyes
+_COLOURS = {
+    "average": "#0072B2",
+    "top-k": "#CC79A7",
+    "trimmed": "#009E73",
+    "AoRR": "#D55E00",
+}  # distinguishable for colour-blind readers
 
 
 def _draw(points: _Points, fits: list[_Fit], path: str) -> None:

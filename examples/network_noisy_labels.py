@@ -74,11 +74,11 @@ def main() -> None:
     suspects = auto.suspects()
     print(suspects)
     likely = suspects.table[suspects.table["p_wrong"] >= 0.5]
-    wrong, mended = noisy != clean, likely["suggested"] == clean[likely["row"]]
+    wrong, correct = noisy != clean, likely["suggested"] == clean[likely["row"]]
     found = wrong[likely["row"]]
     print(
         f"{len(likely)} labels are called wrong; {found.mean():.1%} of them are, and these are "
-        f"{found.sum() / wrong.sum():.1%} of all errors. The suggested label is right for {mended.mean():.1%}."
+        f"{found.sum() / wrong.sum():.1%} of all errors. The suggested label is right for {correct.mean():.1%}."
     )
 
 

@@ -2,7 +2,7 @@
 What if the labels of one class are wrong more often?
 =====================================================
 
-Then an ordinary classifier moves its boundary: it learns to say "class 0" too often, because many rows of class 1
+Then an ordinary classifier moves its boundary: it learns to predict class 0 too often, because many rows of class 1
 carry that label. More data do not help. Here a third of class 1 is called class 0.
 """
 

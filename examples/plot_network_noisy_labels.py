@@ -39,8 +39,8 @@ def follow(criterion, with_index):
             criterion(net(x), y, *([index] if with_index else [])).backward()
             optimizer.step()
         with torch.no_grad():
-            said = net(X).argmax(1).numpy()
-        history.append((np.mean(said[test] == truth[test]), np.mean(said[train][wrong] == given[wrong])))
+            predicted = net(X).argmax(1).numpy()
+        history.append((np.mean(predicted[test] == truth[test]), np.mean(predicted[train][wrong] == given[wrong])))
     return 100 * np.array(history)
 
 

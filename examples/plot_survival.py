@@ -18,7 +18,7 @@ import rankrange.torch as rrt
 STEPS = 50 if "RANKRANGE_SMALL" in os.environ else 600
 
 # %%
-# Patients of a small group follow another rule, and the model is not told who is in it. Times are censored at 1.
+# Patients of a small group follow another rule, and the model does not know who is in it. Times are censored at 1.
 rng = np.random.default_rng(0)
 n = 3000
 X = rng.normal(size=(n, 4))

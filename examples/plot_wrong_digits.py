@@ -34,7 +34,7 @@ figure, axes = plt.subplots(3, 6, figsize=(10, 5.6), layout="constrained")
 for axis, row in zip(axes.flat, issues["row"], strict=False):
     axis.imshow(images[row].reshape(8, 8), cmap="gray_r")
     planted = given[row] != truth[row]
-    axis.set_title(f"said {given[row]}, fits {issues.suggested[row]}", fontsize=9.5)
+    axis.set_title(f"given {given[row]}, suggested {issues.suggested[row]}", fontsize=9.5)
     axis.set(xticks=[], yticks=[])
     for spine in axis.spines.values():
         spine.set(color="#1b9e77" if planted else "#d95f02", linewidth=3)

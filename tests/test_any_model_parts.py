@@ -11,7 +11,7 @@ from sklearn.datasets import make_blobs, make_classification, make_moons
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import confusion_matrix
+from sklearn.metrics import confusion_matrix, log_loss
 from sklearn.model_selection import KFold
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
@@ -78,16 +78,18 @@ def test_without_a_cut_the_model_of_all_rows_is_the_one_that_was_given():
 
 
 @pytest.mark.parametrize("refit", ["ensemble", "single"])
-def test_what_is_left_after_a_cut_looks_easier_than_it_is_and_probabilities_know(refit):
+def test_trimming_makes_rows_look_easier_and_the_temperature_corrects_for_it(refit):
     X, y = make_moons(2400, noise=0.5, random_state=0)  # one row in five is on the wrong side
     given = noise.symmetric(y[:400], 0.2, 0)
     model = RankedRangeClassifier(KNeighborsClassifier(3), refit=refit, random_state=0).fit(X[:400], given)
     assert model.dropped_.mean() > 0.1
-    told, right = model.predict_proba(X[400:]).max(axis=1), model.predict(X[400:]) == y[400:]
-    assert abs(told.mean() - right.mean()) < 0.08
+    P, accuracy = model.predict_proba(X[400:]), model.score(X[400:], y[400:])
     own = model.estimators_[:5] if refit == "ensemble" else [model.estimator_]  # the others saw what was dropped
-    untempered = np.mean([part.predict_proba(X[400:]) for part in own], axis=0).max(axis=1)
-    assert untempered.mean() - right.mean() > 0.07
+    untempered = np.mean([part.predict_proba(X[400:]) for part in own], axis=0)
+    overconfident = untempered.max(axis=1).mean() - accuracy
+    assert overconfident > 0.07
+    assert abs(P.max(axis=1).mean() - accuracy) < overconfident
+    assert log_loss(y[400:], P) < log_loss(y[400:], untempered.clip(1e-3, 1.0 - 1e-3))
 
 
 def test_a_single_model_is_the_model_itself_on_the_rows_that_are_left():

@@ -166,7 +166,7 @@ def test_what_cannot_be_predicted_of_a_scan_is_said():
     X, y, _ = _rows(300)
     rows = _sharded(X, y)
     model = AoRRClassifier(m=0.1, k=1.0).fit(rows)
-    with pytest.raises(TypeError, match="hold their target"):
+    with pytest.raises(TypeError, match="already contains the target"):
         model.score(rows, y)
     with pytest.raises(TypeError, match="score needs y"):
         model.score(X)

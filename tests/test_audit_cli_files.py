@@ -397,7 +397,10 @@ def test_a_harmful_name_in_an_error_message_is_shown_not_obeyed(tmp_path, capsys
     [
         (["--clean-if", "0.5"], "without --clean; add --clean clean.csv"),
         (["--clean-how", "relabel"], "without --clean; add --clean clean.csv"),
-        (["--estimator", "GaussianNB", "--pred-probs", "p.npy"], "by --estimator or by --pred-probs, got both"),
+        (
+            ["--estimator", "GaussianNB", "--pred-probs", "p.npy"],
+            "--estimator and --pred-probs exclude each other, got both",
+        ),
     ],
 )
 def test_options_that_would_be_ignored_are_told_before_the_file_is_read(options, message, capsys):

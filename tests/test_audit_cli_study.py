@@ -330,7 +330,7 @@ def test_where_columns_do_not_predict_the_target_no_row_is_called_wrong(task):
         table["y"] = rng.choice(["p", "q"], 300)
     audit = audit_table(table, target)
     assert audit.n_suspects == audit.n_likely == 0
-    assert audit.sentences()[0].startswith("Nothing can be said about single rows: the other columns do not predict")
+    assert audit.sentences()[0].startswith("No row is flagged: the other columns do not predict")
     assert audit.to_dict()["suspects"] == []
     assert "unknown" in audit.report()
 

@@ -24,11 +24,13 @@ def run(*arguments, cwd):
 def test_demo_finds_nearly_all_planted_errors_and_writes_the_report_into_the_current_folder(tmp_path):
     result = run("demo", cwd=tmp_path)
     assert result.returncode == 0
-    found = re.search(r"Of the (\d+) planted errors (\d+) are among the (\d+) rows called likely wrong", result.stdout)
+    found = re.search(
+        r"Of the (\d+) planted errors (\d+) are among the (\d+) rows flagged as likely wrong", result.stdout
+    )
     planted, hits, flagged = (int(group) for group in found.groups())
     assert planted == 40
-    assert hits >= 0.85 * planted
-    assert flagged <= 1.2 * planted
+    assert hits >= 0.85 * planted  # the others look like the digit that they are labelled as
+    assert hits >= 0.9 * flagged
     decided, kept, left = map(int, re.search(r"(\d+) relabelled, (\d+) kept\. (\d+) of the 40", result.stdout).groups())
     assert decided + kept == 15
     assert left == planted - decided
@@ -141,7 +143,7 @@ def test_datasets_tells_what_is_at_hand_and_where_it_looks(tmp_path, capsys):
     assert "OpenML 40981" in text
     assert str(tmp_path) in text
     assert "download=" not in text  # that is how Python asks, not the command line
-    [missing] = re.findall(r"Not at hand: (.*)\. `rankrange reproduce --download` fetches them", text)
+    [missing] = re.findall(r"Missing: (.*)\. `rankrange reproduce --download` downloads them", text)
     assert missing.split(", ") == [name for name, there in at_hand.items() if not there]
 
 

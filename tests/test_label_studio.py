@@ -197,7 +197,7 @@ def test_a_table_goes_to_label_studio_and_comes_back_fixed(audited, tmp_path, ca
     reviews = read_reviews([export])
     assert [made.choice for made in reviews["anna@example.org"].made] == ["relabel", "keep", "drop", "unsure"]
     assert cli.main(["apply", str(path), str(export), "--out", str(tmp_path / "fixed.csv")]) == 0
-    assert "1 rows relabelled, 1 dropped, 1 kept" in capsys.readouterr().out
+    assert "1 row relabelled, 1 dropped, 1 kept" in capsys.readouterr().out
     before, after = path.read_text().splitlines(), (tmp_path / "fixed.csv").read_text().splitlines()
     first, dropped = (audit.suspects(4)[i].row for i in (0, 2))
     assert len(after) == len(before) - 1
@@ -223,7 +223,7 @@ def test_the_majority_of_annotators_counts_and_disagreement_is_listed(audited, t
     assert cli.main(["apply", str(path), str(export), "--out", str(out), "--conflicts", str(conflicts)]) == 0
     said = capsys.readouterr().out
     assert "differ on 2 rows; 1 of them" in said
-    assert "1 rows relabelled, 0 dropped, 1 kept as they are, 1 left because of doubt" in said
+    assert "1 row relabelled, 0 dropped, 1 kept as they are, 1 left undecided" in said
     assert [made.row for made in read_reviews([conflicts])["conflicts"].made] == [
         str(suspect.row) for suspect in audit.suspects(2)
     ]
@@ -413,7 +413,7 @@ def test_a_table_goes_to_argilla_and_comes_back(audited, tmp_path, capsys):
     export = write(tmp_path / "records.json", records)
     assert [made.choice for made in read_reviews([export])["u-1"].made] == ["relabel", "keep", "drop", "unsure"]
     assert cli.main(["apply", str(path), str(export), "--out", str(tmp_path / "fixed.csv")]) == 0
-    assert "1 rows relabelled, 1 dropped" in capsys.readouterr().out
+    assert "1 row relabelled, 1 dropped" in capsys.readouterr().out
 
 
 def test_hostile_records_are_clear_errors(audited, tmp_path):

@@ -216,7 +216,7 @@ def test_one_cell_that_fails_does_not_stop_the_others(tmp_path, monkeypatch):
     store = Store(tmp_path)
     store.open("smoke", resume=False)
     cells = module.cells(Plan("honest", "smoke"))
-    failures = run_cells(cells, store, tell=quietly)
+    failures = run_cells(cells, store, progress=quietly)
     assert {f.cell.part for f in failures} == {"paper's points"}
     assert "no such luck" in failures[0].reason
     assert len(store.finished()) == len(cells) - len(failures)
@@ -449,7 +449,7 @@ def test_smoke_of_each_experiment(name, protocol, tmp_path):
         pytest.skip("needs the paper's data: set RANKRANGE_DATA")
     store = Store(tmp_path)
     store.open("smoke", resume=False)
-    assert run_cells(cells, store, tell=quietly) == []
+    assert run_cells(cells, store, progress=quietly) == []
     report = write_pages(store, tmp_path)
     assert {row.protocol for row in report.rows} == {protocol}
     text, html = ((tmp_path / f"results.{end}").read_text() for end in ("md", "html"))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rankrange import find_label_issues
+from rankrange import find_label_issues, noise
 
 PROBABILITIES = [[0.9, 0.1], [0.4, 0.6], [0.2, 0.8], [0.1, 0.9]]
 
@@ -24,3 +24,9 @@ def test_old_names_of_an_audit():
     assert stages
     with pytest.warns(FutureWarning, match="result"):
         assert audit.judgement is audit.result
+
+
+def test_flips_of_asymmetric_noise_are_called_mapping():
+    with pytest.warns(FutureWarning, match="mapping"):
+        changed = noise.asymmetric([0, 0, 1, 1], flips={0: 1}, rate=1.0)
+    assert changed.tolist() == [1, 1, 1, 1]

@@ -246,7 +246,7 @@ def test_relabel_and_drop_are_carried_out_and_the_rest_stays(tmp_path, capsys):
     made = [(1, "a", "relabel", "b"), (2, "b", "drop", ""), (3, "a", "keep", ""), (4, "b", "unsure", "")]
     assert applied(tmp_path, *made) == 0
     assert (tmp_path / "fixed.csv").read_text() == "x,label\n1,b\n3,a\n4,b\n"
-    said = "1 rows relabelled, 1 dropped, 1 kept as they are, 1 left because of doubt"
+    said = "1 row relabelled, 1 dropped, 1 kept as they are, 1 left undecided"
     assert said in capsys.readouterr().out
 
 
@@ -256,7 +256,11 @@ def test_relabel_and_drop_are_carried_out_and_the_rest_stays(tmp_path, capsys):
         ((9, "a", "keep", ""), {}, "rows of the table, got row 9 of a table of 4 rows"),
         (("x", "a", "keep", ""), {}, "a number from 1 on, counted below the header, got 'x'"),
         ((1, "a", "drop", ""), {"contents": "r123"}, "row 1 of .* has other cells now"),
-        ((1, "b", "drop", ""), {}, "looked at, 'b', but row 1 of .* says 'a' now; were the decisions applied already"),
+        (
+            (1, "b", "drop", ""),
+            {},
+            "reviewed, 'b', but row 1 of .* has 'a' now; check whether the decisions were already applied",
+        ),
         ((1, "a", "relabel", "c"), {}, r"one that the table has \('a', 'b'\), got 'c' for row 1.*--new-labels"),
         ((1, "a", "relabel", "<script>alert(1)</script>"), {}, "got '<script>alert"),
         ((1, "a", "explode", ""), {}, "one of relabel, keep, drop, unsure, got 'explode' in line 2"),

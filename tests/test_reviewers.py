@@ -73,7 +73,7 @@ def test_the_command_merges_files_and_lists_conflicts(tmp_path, capsys):
     assert cli.main(words) == 0
     said = capsys.readouterr().out
     assert "Cohen's kappa" in said
-    assert "1 rows relabelled" in said
+    assert "1 row relabelled" in said
     (again,) = read_decisions(conflicts).made
     assert (again.row, again.choice) == (str(second), "unsure")
     assert "relabel to" in conflicts.read_text()

@@ -387,7 +387,7 @@ def test_what_shards_cannot_do_is_said(change, message):
 
 def test_targets_beside_shards_are_an_error():
     X, y = table()
-    with pytest.raises(TypeError, match="hold their target and weights themselves"):
+    with pytest.raises(TypeError, match="already contains the target and the weights"):
         AoRRClassifier(0.1, 1.0).fit(sharded(X, y), y)
 
 

@@ -344,7 +344,7 @@ def test_bad_input_gets_a_clear_error(problem, settings, damage, message):
 @pytest.mark.parametrize("k", [0.7, 1, 100])
 def test_a_range_that_already_says_what_to_keep_is_not_overruled_in_silence(problem, k):
     X, Y = problem
-    with pytest.raises(TypeError, match=f"RankedRange.* already says what to keep, got k={k} beside it; leave k out"):
+    with pytest.raises(TypeError, match=f"RankedRange.* already defines k, got k={k} as well; leave k out"):
         TKMLClassifier(2, m=rankrange.RankedRange(0.1, 0.5), k=k).fit(X, Y)
     alone = TKMLClassifier(2, m=rankrange.RankedRange(0.1, 0.5), random_state=0).fit(X, Y)
     both = TKMLClassifier(2, m=0.1, k=0.5, random_state=0).fit(X, Y)

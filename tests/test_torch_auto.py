@@ -403,9 +403,9 @@ def test_mistakes_in_the_call_say_what_to_do():
         criterion(torch.zeros(4, 2), torch.zeros(4, dtype=torch.long), torch.zeros(4))
     with pytest.raises(ValueError, match=r"needs k=1\.0"):
         rrt.AoRRLoss(m="auto", k=0.9)
-    with pytest.raises(ValueError, match="is what m='auto' finds out"):
+    with pytest.raises(ValueError, match="needs m='auto', got m"):
         rrt.AoRRLoss(m=0.1).suspects()
-    with pytest.raises(ValueError, match="'auto' from the start"):
+    with pytest.raises(ValueError, match="'auto' in the constructor"):
         rrt.AoRRLoss(m=0.1).m = "auto"
     with pytest.raises(ValueError, match="n_samples must be"):
         automatic(n_samples=0)

@@ -69,9 +69,9 @@ def test_a_batch_of_none_gives_zero_and_a_batch_too_small_for_its_fractions_keep
 
 
 def test_a_scalar_base_is_refused():
-    with pytest.raises(ValueError, match="one loss a sample, got reduction='mean'"):
+    with pytest.raises(ValueError, match="one loss per sample, got reduction='mean'"):
         rrt.AoRRLoss(nn.CrossEntropyLoss())
-    with pytest.raises(ValueError, match="one loss a sample, got a single number"):
+    with pytest.raises(ValueError, match="one loss per sample, got a single number"):
         rrt.AoRRLoss()(torch.tensor(1.0))
 
 
@@ -286,7 +286,7 @@ def test_what_has_no_value_yet_is_no_attribute(loss):
             getattr(loss, name)
     name = "share" if isinstance(loss, rrt.LinearAoRRLoss) else "shares"
     if loss.m != "auto":
-        with pytest.raises(AttributeError, match=f"{name} is what m='auto' .*pass m='auto'"):
+        with pytest.raises(AttributeError, match=f"{name} needs m='auto', got .*with m='auto'"):
             getattr(loss, name)
 
 

@@ -28,10 +28,10 @@ __all__ = [
 
 
 def top_k_multilabel_accuracy(Y: Any, scores: ArrayLike, k: int, *, sample_weight: ArrayLike | None = None) -> float:
-    """Share of rows whose k best-scored labels are all true, or hold all true labels.
+    """Share of rows whose k predicted labels are all true or include all true labels.
 
-    A row is right where the set Z of its k best-scored labels lies in the set Y of its true labels, or Y in Z. A row
-    without a true label counts as right: the empty set lies in every Z.
+    A row is correct if the set Z of its k labels with the highest scores is a subset of the set Y of its true labels,
+    or Y a subset of Z. A row without a true label is therefore always correct.
 
     Parameters
     ----------
@@ -77,7 +77,9 @@ def top_k_accuracy(
     labels: ArrayLike | None = None,
     sample_weight: ArrayLike | None = None,
 ) -> float:
-    """Share of rows whose class is among the k best-scored: scikit-learn's `top_k_accuracy_score`, with k third.
+    """Share of rows whose class has one of the k highest scores.
+
+    This is scikit-learn's `top_k_accuracy_score` with k as the third argument.
 
     Parameters
     ----------
@@ -86,9 +88,9 @@ def top_k_accuracy(
     scores : array_like of shape (n, classes), or (n,) with two classes
         The higher, the more likely the class.
     k : int, default=1
-        How many classes are looked at.
+        How many classes are predicted.
     labels : array_like, optional
-        The classes that the columns stand for, where y does not hold all of them.
+        The classes of the columns of `scores`, if y does not contain all of them.
     sample_weight : array_like of shape (n,), optional
         With weights the share is of the weight.
 
@@ -124,7 +126,7 @@ def label_ranking_average_precision(Y: Any, scores: ArrayLike, *, sample_weight:
     Returns
     -------
     float
-        Between 0 and 1; 1 where all true labels come first in every row.
+        The score, between 0 and 1. It is 1 if all true labels have higher scores than all false ones in every row.
 
     Examples
     --------
@@ -253,7 +255,7 @@ def _binary_scores(y: ArrayLike, score: ArrayLike) -> tuple[NDArray[np.bool_], N
 
 
 def top_k_labels(scores: ArrayLike, k: int) -> NDArray[np.bool_]:
-    """Mark the k best-scored labels of each row.
+    """Mark the k labels with the highest scores in each row.
 
     Parameters
     ----------
@@ -265,7 +267,8 @@ def top_k_labels(scores: ArrayLike, k: int) -> NDArray[np.bool_]:
     Returns
     -------
     ndarray of bool of shape (n, labels)
-        Exactly k are True in each row; ties at the k-th place are taken from the highest index down.
+        A mask with exactly k True values per row. Of labels tied at the k-th place, those with the highest index are
+        marked.
 
     Examples
     --------

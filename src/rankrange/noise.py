@@ -1,15 +1,17 @@
-"""Label noise for experiments: wrong labels in known numbers, so that the right m is known.
+"""Label noise for experiments, with an exact number of wrong labels.
 
-Every function returns new labels and leaves the given ones untouched; the rows changed are where the two differ.
-The paper speaks of flipping "with probability p" and then counts p * n noisy rows (its ground truth for m). Here the
-counts are exact: round(rate * n) rows, chosen uniformly without replacement. Seeds are as in scikit-learn.
+Every function returns new labels and does not change the given ones; the changed rows are those where the two differ.
+The paper speaks of "probability p" and then counts p * n noisy rows (its ground truth for m). Here the counts are
+exact: round(rate * n) rows, chosen uniformly without replacement.
 """
 
 from __future__ import annotations
 
+import functools
 import numbers
-from collections.abc import Mapping
-from typing import Any
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +21,8 @@ from sklearn.utils import check_random_state
 from .metrics import check_indicator
 
 __all__ = ["asymmetric", "multilabel", "symmetric"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def symmetric(y: ArrayLike, rate: float, random_state: Any = None) -> NDArray[Any]:
@@ -31,7 +35,7 @@ def symmetric(y: ArrayLike, rate: float, random_state: Any = None) -> NDArray[An
     rate : float
         The share of rows to change, in [0, 1]: exactly round(rate * n) labels become wrong.
     random_state : int, RandomState or None, default=None
-        A seed, as in scikit-learn.
+        Seed for the choice of rows and classes.
 
     Returns
     -------
@@ -60,28 +64,42 @@ def symmetric(y: ArrayLike, rate: float, random_state: Any = None) -> NDArray[An
     return noisy
 
 
-def asymmetric(y: ArrayLike, flips: Mapping[Any, Any], rate: float, random_state: Any = None) -> NDArray[Any]:
-    """Turn a share of the rows of some classes into one other class each.
+def _with_old_name(function: _F) -> _F:
+    """Accept the old name of `mapping`, with a warning."""
 
-    All flips happen at once: with {5: 6, 6: 5} no row is turned back.
+    @functools.wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        if "flips" in options:
+            warnings.warn("flips is called mapping; pass mapping=", FutureWarning, stacklevel=2)
+            options["mapping"] = options.pop("flips")
+        return function(*args, **options)
+
+    return cast(_F, call)
+
+
+@_with_old_name
+def asymmetric(y: ArrayLike, mapping: Mapping[Any, Any], rate: float, random_state: Any = None) -> NDArray[Any]:
+    """Class-conditional label noise: replace a share of the labels of some classes by one other class each.
+
+    All labels are replaced at once: with {5: 6, 6: 5} no label changes twice.
 
     Parameters
     ----------
     y : array_like of shape (n,)
         The labels.
-    flips : mapping
-        What each class becomes; classes that are not named stay. The paper's for MNIST is {2: 7, 3: 8, 5: 6, 6: 5, 7:
-        1}.
+    mapping : mapping
+        The class that replaces each class; labels of other classes do not change. The mapping of the paper for MNIST is
+        {2: 7, 3: 8, 5: 6, 6: 5, 7: 1}.
     rate : float
-        The share of the rows of each named class to change: exactly round(rate * n_c) of the n_c rows of class c.
-        Together these are about `rate` times the rows of the named classes, not of all rows.
+        The share of the labels to replace in each class of the mapping: exactly round(rate * n_c) of the n_c labels of
+        class c.
     random_state : int, RandomState or None, default=None
-        A seed, as in scikit-learn.
+        Seed for the choice of rows.
 
     Returns
     -------
     ndarray of shape (n,)
-        New labels; y stays as it is.
+        New labels; y is not changed.
 
     Examples
     --------
@@ -93,8 +111,8 @@ def asymmetric(y: ArrayLike, flips: Mapping[Any, Any], rate: float, random_state
     """
     noisy, classes, codes = _classes_of(y)
     rng = check_random_state(random_state)
-    for source, target in sorted(_flips_between(classes, flips).items()):
-        # codes are the labels as given: what 5 -> 6 has moved is not moved back by 6 -> 5.
+    for source, target in sorted(_codes_of(mapping, classes).items()):
+        # codes are the given labels: a row that 5 -> 6 changed is not changed back by 6 -> 5.
         rows = _choose(np.flatnonzero(codes == source), rate, rng)
         noisy[rows] = classes[target]
     return noisy
@@ -104,9 +122,9 @@ def multilabel(Y: Any, rate: float, random_state: Any = None) -> Any:
     """Move the true labels of a share of the rows to other labels.
 
     The paper chooses samples and "changes each of their labels to another random label". A chosen row keeps its number
-    of true labels, and they move to labels that were false, each equally likely. Where there are too few of those, all
-    of them become true and the rest stays true at random. Rows with no or only true labels cannot change and are not
-    chosen.
+    of true labels; the new ones are drawn uniformly from the labels that were false. If there are too few of those, all
+    of them become true, and some of the old ones, drawn at random, stay true. Rows without a true or without a false
+    label are never chosen.
 
     Parameters
     ----------
@@ -115,7 +133,7 @@ def multilabel(Y: Any, rate: float, random_state: Any = None) -> Any:
     rate : float
         The share of rows to change, in [0, 1]: exactly round(rate * n) rows.
     random_state : int, RandomState or None, default=None
-        A seed, as in scikit-learn.
+        Seed for the choice of rows and labels.
 
     Returns
     -------
@@ -125,7 +143,7 @@ def multilabel(Y: Any, rate: float, random_state: Any = None) -> Any:
     Raises
     ------
     ValueError
-        Where fewer rows can change than are to be changed.
+        If fewer rows can change than `rate` asks for.
 
     Examples
     --------
@@ -158,7 +176,7 @@ def multilabel(Y: Any, rate: float, random_state: Any = None) -> Any:
 
 
 def _classes_of(y: ArrayLike) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.intp]]:
-    """A copy of the labels, their classes in order, and the number of its class for each."""
+    """A copy of the labels, the sorted classes, and the class number of each label."""
     try:
         labels = np.array(y)
     except ValueError as error:
@@ -180,23 +198,23 @@ def _classes_of(y: ArrayLike) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.in
     return labels, classes, codes
 
 
-def _flips_between(classes: NDArray[Any], flips: Mapping[Any, Any]) -> dict[int, int]:
-    """The mapping `flips`, in numbers of the classes."""
-    if not isinstance(flips, Mapping):
-        raise TypeError(f"flips must map classes to the classes they become, got {flips!r}; for example {{2: 7, 3: 8}}")
-    if not flips:
-        raise ValueError("flips must name at least one class, got an empty mapping; for example {2: 7, 3: 8}")
+def _codes_of(mapping: Mapping[Any, Any], classes: NDArray[Any]) -> dict[int, int]:
+    """The validated mapping, in numbers of the classes."""
+    if not isinstance(mapping, Mapping):
+        raise TypeError(f"mapping must be a dict from class to class, got {mapping!r}; pass for example {{2: 7, 3: 8}}")
+    if not mapping:
+        raise ValueError("mapping must name at least one class, got an empty one; pass for example {2: 7, 3: 8}")
     number = {label: i for i, label in enumerate(classes.tolist())}
-    unknown = [label for pair in flips.items() for label in pair if label not in number]
+    unknown = [label for pair in mapping.items() for label in pair if label not in number]
     if unknown:
         raise ValueError(
-            f"flips must name classes that are in y, got {unknown} for the classes {list(number)}; "
-            "correct them, and mind that 1 and '1' are different"
+            f"mapping must name classes that are in y, got {unknown} for the classes {list(number)}; "
+            "correct them, and note that 1 and '1' are different"
         )
-    same = [label for label, target in flips.items() if label == target]
+    same = [label for label, target in mapping.items() if label == target]
     if same:
-        raise ValueError(f"flips must change a class, got {same} mapped to itself; leave it out")
-    return {number[label]: number[target] for label, target in flips.items()}
+        raise ValueError(f"mapping must change each class, got {same} mapped to itself; leave it out")
+    return {number[label]: number[target] for label, target in mapping.items()}
 
 
 def _choose(rows: NDArray[np.intp], rate: float, rng: np.random.RandomState) -> NDArray[np.intp]:

@@ -127,7 +127,7 @@ def plot_tuning(estimator: Any, *, ax: Any = None) -> Any:
 
 
 def path(model: Any, *, ax: Any = None) -> Any:
-    """Draw the coefficients along the path of penalties with the chosen m, and the chosen C.
+    """Draw the coefficients against C for the chosen m, and mark the chosen C.
 
     Parameters
     ----------
@@ -201,7 +201,7 @@ def plot_losses(audit: Any, *, ax: Any = None) -> Any:
 
 
 def plot_cut(audit: Any, *, ax: Any = None) -> Any:
-    """Draw what cutting more rows finds: the estimated share of them that is wrong, and the share of all wrong ones.
+    """Draw estimated precision and recall of wrong rows against the number of dropped rows.
 
     Parameters
     ----------
@@ -236,7 +236,7 @@ def plot_cut(audit: Any, *, ax: Any = None) -> Any:
 
 
 def plot_scores(audit: Any, *, ax: Any = None) -> Any:
-    """Draw what the robust model gains in each score that is a share, in points, with 95% intervals.
+    """Draw the gain of the robust model in percentage points, with 95% intervals, for each score that is a share.
 
     Parameters
     ----------
@@ -275,7 +275,7 @@ def plot_scores(audit: Any, *, ax: Any = None) -> Any:
 
 
 def plot_groups(audit: Any, *, ax: Any = None) -> Any:
-    """Draw the share of each class, label or range of the target that the model cut, and that is likely wrong.
+    """Draw, for each class, label or range of the target, the share that the model dropped and the share likely wrong.
 
     Parameters
     ----------
@@ -313,7 +313,7 @@ def plot_groups(audit: Any, *, ax: Any = None) -> Any:
 
 
 def regression_diagnostics(model: Any, X: Any = None, y: Any = None, *, ax: Any = None) -> Any:
-    """Draw residuals against robust distances with their four regions, a QQ plot, and residuals by fit and by row.
+    """Draw residuals against robust distances, a QQ plot, residuals against fitted values, and residuals by row.
 
     Parameters
     ----------

@@ -140,13 +140,13 @@ def mm(formula: Any, data: Any, *, efficiency: float = 0.95, **settings: Any) ->
     Parameters
     ----------
     formula : str or array_like of shape (n_samples, n_features)
-        A formula, as "y ~ a + C(b)", or the features.
+        A formula such as "y ~ a + C(b)", or the features.
     data : DataFrame or array_like of shape (n_samples,)
         The columns of the formula, or the targets.
     efficiency : float, default=0.95
-        Relative to least squares if the errors are normal.
+        The efficiency relative to least squares if the errors are normal.
     **settings
-        Of `AoRRRegressor`, as random_state or fit_intercept.
+        Parameters of `AoRRRegressor`, such as random_state or fit_intercept.
 
     Returns
     -------

@@ -34,7 +34,7 @@ def cvar(values: ArrayLike, alpha: float, *, sample_weight: ArrayLike | None = N
     alpha : float
         The share of the largest values, in (0, 1].
     sample_weight : array_like of shape (n,), optional
-        A weight is a repetition.
+        Weights of the values; weight 2 equals the value twice.
 
     Returns
     -------
@@ -56,17 +56,17 @@ def cvar(values: ArrayLike, alpha: float, *, sample_weight: ArrayLike | None = N
 def icvar(values: ArrayLike, mu: float, nu: float, *, sample_weight: ArrayLike | None = None) -> float:
     """Empirical interval CVaR: the part of the mean that lies between two quantiles.
 
-    It is nu CVaR_nu - mu CVaR_mu, so that n * icvar(values, m/n, k/n) is the sum of the ranks m+1 to k. Values beyond
-    the level mu have no influence at all, however large they are.
+    It is nu CVaR_nu - mu CVaR_mu, so n * icvar(values, m/n, k/n) is the sum of the ranks m+1 to k. The largest share mu
+    of the values has no influence, however large they are.
 
     Parameters
     ----------
     values : array_like of shape (n,)
         A sample, for example of losses.
     mu, nu : float
-        Shares of the largest values, 0 <= mu < nu <= 1: those up to mu are left out, those up to nu count.
+        Shares of the largest values, 0 <= mu < nu <= 1. The values up to mu are left out, those from mu to nu are used.
     sample_weight : array_like of shape (n,), optional
-        A weight is a repetition.
+        Weights of the values; weight 2 equals the value twice.
 
     Returns
     -------
@@ -91,16 +91,16 @@ def icvar(values: ArrayLike, mu: float, nu: float, *, sample_weight: ArrayLike |
 
 
 def extremile(values: ArrayLike, tau: float = 0.9, *, sample_weight: ArrayLike | None = None) -> float:
-    """Extremile: the expected maximum of r independent values, where half of such maxima lie below the quantile tau.
+    """Extremile: the expected maximum of r independent values, with r = log(1/2) / log(tau).
 
     Parameters
     ----------
     values : array_like of shape (n,)
         A sample, for example of losses.
     tau : float, default=0.9
-        The order, in (0, 1). For tau = 0.5 it is the mean; below, the expected minimum.
+        The order, in (0, 1). For tau = 0.5 the extremile is the mean, and for smaller tau an expected minimum.
     sample_weight : array_like of shape (n,), optional
-        A weight is a repetition.
+        Weights of the values; weight 2 equals the value twice.
 
     Returns
     -------
@@ -117,16 +117,16 @@ def extremile(values: ArrayLike, tau: float = 0.9, *, sample_weight: ArrayLike |
 
 
 def exponential(values: ArrayLike, rate: float = 5.0, *, sample_weight: ArrayLike | None = None) -> float:
-    """Exponential spectral risk: the mean with weights that fall as exp(-rate u) in the rank share u.
+    """Exponential spectral risk: a weighted mean with weights proportional to exp(-rate u) for the rank share u.
 
     Parameters
     ----------
     values : array_like of shape (n,)
         A sample, for example of losses.
     rate : float, default=5.0
-        How fast the weights fall, above 0; towards 0 it is the mean.
+        How fast the weights decrease, above 0. As it tends to 0, the risk tends to the mean.
     sample_weight : array_like of shape (n,), optional
-        A weight is a repetition.
+        Weights of the values; weight 2 equals the value twice.
 
     Returns
     -------
@@ -158,9 +158,9 @@ def superquantile(
     alphas : array_like of shape (j,), default=(0.1,)
         Shares of the largest values, in (0, 1].
     weights : array_like of shape (j,), optional
-        What each counts; equal by default.
+        The weight of each share; equal by default.
     sample_weight : array_like of shape (n,), optional
-        A weight is a repetition.
+        Weights of the values; weight 2 equals the value twice.
 
     Returns
     -------
@@ -179,16 +179,16 @@ def superquantile(
 def winsorised_mean(
     values: ArrayLike, m: float = 0.1, k: float = 0.9, *, sample_weight: ArrayLike | None = None
 ) -> float:
-    """Winsorised mean: values beyond the rank shares m and k count as the last one within.
+    """Winsorised mean: the largest share m of the values, and those after k, are replaced by the nearest value inside.
 
     Parameters
     ----------
     values : array_like of shape (n,)
         A sample.
     m, k : float, default=0.1 and 0.9
-        Rank shares from the largest value, 0 <= m < k <= 1.
+        Shares of the values counted from the largest, 0 <= m < k <= 1.
     sample_weight : array_like of shape (n,), optional
-        A weight is a repetition.
+        Weights of the values; weight 2 equals the value twice.
 
     Returns
     -------
@@ -207,16 +207,16 @@ def winsorised_mean(
 def icvar_bounds(
     n: int, m: Rank, k: Rank, delta: float, a: float, b: float, *, method: str = "paper"
 ) -> tuple[float, float]:
-    """How far the empirical interval CVaR of n independent values can be off.
+    """Confidence bounds for the empirical interval CVaR of n independent values.
 
     Parameters
     ----------
     n : int
         The number of values.
     m, k : int or float
-        The ranks kept, m+1 to k, as counts or fractions; the empirical value is `icvar(values, m/n, k/n)`.
+        The ranks to keep, m+1 to k, as counts or fractions; the empirical value is `icvar(values, m/n, k/n)`.
     delta : float
-        The chance that a bound fails, in (0, 1].
+        The probability that a bound does not hold, in (0, 1].
     a, b : float
         All values lie in [a, b].
     method : {"paper", "dkw"}, default="paper"
@@ -225,8 +225,8 @@ def icvar_bounds(
     Returns
     -------
     lower, upper : float
-        Both positive: the true value lies above empirical - lower, and below empirical + upper, each with probability
-        at least 1 - delta, both together with 1 - 2 delta.
+        The true value is above empirical - lower with probability at least 1 - delta, and below empirical + upper with
+        probability at least 1 - delta; both hold with probability at least 1 - 2 delta.
 
     Notes
     -----

@@ -1,6 +1,6 @@
-"""Decisions carried out on a table: all of them or none, each on the very row that was looked at.
+"""Apply decisions to a table: all of them or none, after checking that each row is the one that was reviewed.
 
-Rows about which nothing was decided keep their bytes in CSV: their quotes, their spaces and their line ends.
+In CSV files all other rows stay the same to the byte, with their quotes, spaces and line ends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from ..core.arrays import Array
 from ..errors import UserError
 from ..issues.out_of_fold import index_of
-from ..pages.text import csv_safe, visible
+from ..pages.text import csv_safe, plural, visible
 from ..tables.columns import find_column
 from ..tables.encode import as_table
 from ..tables.read import Held, Source
@@ -41,37 +41,37 @@ Cells = dict[int, dict[int, str]]  # new texts by row and column, both from 0
 
 @dataclass(frozen=True)
 class Changes:
-    """What decisions do to a table: new texts of cells by row and column, and the rows that go."""
+    """The changes to a table: new texts of cells by row and column, and the rows to drop."""
 
     cells: Cells
     gone: Array
     counts: dict[str, int]
 
     def in_words(self) -> str:
-        """What is done, as one sentence."""
+        """The changes as one sentence."""
         relabelled, dropped, kept, unsure = (
             self.counts.get(choice, 0) for choice in ("relabel", "drop", "keep", "unsure")
         )
-        stay = f"{kept:,} kept as they are" + (f", {unsure:,} left because of doubt" if unsure else "")
-        return f"{relabelled:,} rows relabelled, {dropped:,} dropped, {stay}"
+        stay = f"{kept:,} kept as they are" + (f", {unsure:,} left undecided" if unsure else "")
+        return f"{plural(relabelled, 'row')} relabelled, {dropped:,} dropped, {stay}"
 
 
 def apply_decisions(table: Any, decisions: Decisions, *, new_labels: bool = False) -> Any:
-    """Carry out decisions on a table in memory: all of them or none, each on the very row that was looked at.
+    """Apply decisions to a table in memory. If one does not match its row, an error is raised and none is applied.
 
     Parameters
     ----------
     table : pandas.DataFrame, pyarrow.Table or dict of columns
-        The table that was audited; it is not changed itself.
+        The table that was audited; it is not changed.
     decisions : Decisions
-        `Audit.decisions`.
+        The decisions, for example `Audit.decisions`.
     new_labels : bool, default=False
-        Whether a row may get a label that no row of the table has.
+        Whether to allow new labels that no row of the table has.
 
     Returns
     -------
     table
-        Of the same kind, with the rows that were relabelled, and without those that were dropped.
+        A table of the same type with the new labels and without the dropped rows.
 
     Examples
     --------
@@ -103,28 +103,28 @@ def changes_of(
     new_labels: bool = False,
     place_of: Callable[[Decision], int] | None = None,
 ) -> Changes:
-    """What decisions do to the table of a source, after each of them was compared with the row that it is about.
+    """Compare each decision with its row and return the changes to the table, without applying them.
 
     Parameters
     ----------
     decisions : Decisions
-        What was decided.
+        The decisions.
     source : Source
         The table.
     new_labels : bool, default=False
-        Whether a row may get a label that no row of the table has.
+        Whether to allow new labels that no row of the table has.
     place_of : callable or None
-        The place of the row that a decision names, from 0; by default its number in a file.
+        Function from a decision to the position of its row, from 0; by default the row number in the file.
 
     Returns
     -------
     Changes
-        Nothing of it is carried out yet.
+        The changes.
 
     Raises
     ------
     UserError
-        Where a decision is about another row than the one that the table has there, or its label is not one.
+        If a row is not the one that was reviewed, or if a new label is not valid.
     """
     for name in decisions.target:
         find_column(source.names, name, source.path, "the target of the decisions")
@@ -158,7 +158,7 @@ def _place_of(made: Decision) -> int:
 def _scan(
     source: Source | Held, wanted: list[int], places: list[int]
 ) -> tuple[dict[int, list[str]], list[set[str]], int]:
-    """The wanted rows, the different texts of each target column, and the number of rows: in one pass."""
+    """The wanted rows, the distinct texts of each target column, and the number of rows, in one pass."""
     sought, start = np.unique(np.array(wanted, dtype=np.int64)), 0
     rows: dict[int, list[str]] = {}
     seen: list[set[str]] = [set() for _ in places]
@@ -177,14 +177,14 @@ def _check_row(
 ) -> None:
     if contents_of_row(cells, places) != made.contents:
         raise UserError(
-            f"a decision holds for the row that was looked at, but row {made.row} of {source.path} has other cells "
-            "now: the table has changed, or the decisions belong to another; audit it again with --decisions"
+            f"a decision applies to the row that was reviewed, but row {made.row} of {source.path} has other cells "
+            "now: the table has changed, or the decisions belong to another table; audit it again with --decisions"
         )
     now = given_of(cells, places, decisions.target)
     if not same_text(now, made.given):
         raise UserError(
-            f"a decision holds for the label that was looked at, '{visible(made.given, 60)}', but row {made.row} of "
-            f"{source.path} says '{visible(now, 60)}' now; were the decisions applied already?"
+            f"a decision applies to the label that was reviewed, '{visible(made.given, 60)}', but row {made.row} of "
+            f"{source.path} has '{visible(now, 60)}' now; check whether the decisions were already applied"
         )
 
 
@@ -196,7 +196,7 @@ def _new_cells(
     decisions: Decisions,
     new_labels: bool,
 ) -> dict[int, str]:
-    """The target cells of a relabelled row, spelt as the table spells them."""
+    """The target cells of a relabelled row, in the spelling of the table."""
     if len(places) > 1:
         return _yes_and_no(made, cells, places, seen, decisions.target)
     label, known = made.new_label, seen[0]
@@ -225,7 +225,7 @@ def _new_cells(
 def _yes_and_no(
     made: Decision, cells: list[str], places: list[int], seen: list[set[str]], target: list[str]
 ) -> dict[int, str]:
-    """Columns of yes and no: those of the new labels say yes, in the words that the column uses."""
+    """The new cells of 0/1 target columns, in the words that each column uses for yes and no."""
     labels = split_labels(made.new_label)
     odd = [label for label in labels if label not in target]
     if odd:
@@ -241,16 +241,16 @@ def _yes_and_no(
 
 
 def fixed_contents(source: Source, changes: Changes, path: Path) -> Writer:
-    """What goes into the file with the decisions carried out; CSV stays CSV to the byte where nothing was decided.
+    """The contents of the changed file; in CSV, rows without changes stay the same to the byte.
 
     Parameters
     ----------
     source : Source
         The table.
     changes : Changes
-        What is done to it.
+        The changes.
     path : Path
-        Where it goes; .parquet, .arrow and .feather keep types, anything else is CSV, and .gz packs.
+        The file to write: .parquet, .arrow and .feather keep types, anything else is CSV, and .gz is compressed.
     """
     suffix = path.suffix.lower()
     if suffix in (".parquet", ".arrow", ".feather"):
@@ -260,7 +260,7 @@ def fixed_contents(source: Source, changes: Changes, path: Path) -> Writer:
 
 
 def _fixed_texts(source: Source, changes: Changes, file: BinaryIO) -> None:
-    """A table that is no CSV as CSV, every cell as text."""
+    """Write a table of another format as CSV, every cell as text."""
     file.write(csv_lines([list(map(csv_safe, source.names))], source.delimiter))
     row = 0
     for batch in source.text_batches():
@@ -274,7 +274,7 @@ def _fixed_texts(source: Source, changes: Changes, file: BinaryIO) -> None:
 
 
 def _fixed_csv(source: Source, changes: Changes, file: BinaryIO) -> None:
-    """The file's own text, but for the cells that change and the rows that go."""
+    """Copy the text of the file with the changed cells and without the dropped rows."""
     opener: Any = gzip.open if source.zipped else open
     with opener(source.path, "rt", encoding=source.encoding, newline="") as text:
         for _ in range(source.header_lines):
@@ -291,13 +291,13 @@ def _fixed_csv(source: Source, changes: Changes, file: BinaryIO) -> None:
             row += 1
     if row != len(changes.gone):
         raise UserError(
-            f"the lines of {source.path} could not be separated: {row:,} by their quotes and {len(changes.gone):,} by "
-            "the reader; check the quotes in it, or give --out a name that ends in .parquet"
+            f"quotes and line ends of {source.path} must be consistent, got {row:,} rows by one reading and "
+            f"{len(changes.gone):,} by another; check its quotes, or give --out a name that ends in .parquet"
         )
 
 
 def _with_cells(record: str, delimiter: str, new: dict[int, str]) -> str:
-    """A record with some of its cells replaced; the others, and the line end, stay as they are written."""
+    """Replace some cells of a record; the other cells and the line end stay the same to the byte."""
     body = record.rstrip("\r\n")
     fields, start, inside = [], 0, False
     for i, character in enumerate(body):
@@ -313,7 +313,7 @@ def _with_cells(record: str, delimiter: str, new: dict[int, str]) -> str:
 
 
 def write_typed(table: Any, cells: Cells, gone: Array, file: BinaryIO, suffix: str) -> None:
-    """A table with its types, some of its cells changed and some of its rows gone, as Parquet or Arrow."""
+    """Write a table with changed cells and without dropped rows as Parquet or Arrow, which keeps its types."""
     import pyarrow.parquet
 
     table = changed(table, cells, gone)
@@ -325,7 +325,7 @@ def write_typed(table: Any, cells: Cells, gone: Array, file: BinaryIO, suffix: s
 
 
 def changed(table: Any, cells: Cells, gone: Array) -> Any:
-    """The table with some of its cells changed and some of its rows gone."""
+    """The table with the new cells and without the dropped rows."""
     import pyarrow
 
     for place in sorted({place for new in cells.values() for place in new}):
@@ -339,7 +339,7 @@ def changed(table: Any, cells: Cells, gone: Array) -> Any:
 
 
 def _typed(text: str, kind: Any) -> Any:
-    """A label as a value of the type of its column."""
+    """Convert a label to the type of its column."""
     import pyarrow
 
     if pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind):

@@ -1,6 +1,6 @@
-"""The contents of the files an audit leaves: suspects, the cleaned table, the model, the page.
+"""The contents of the output files of an audit: suspects, the cleaned table, the model, the page.
 
-Cells that a spreadsheet program would take for a formula get a leading quote in CSV; Parquet keeps values as they are.
+In CSV, cells that a spreadsheet program would read as a formula get a leading quote; Parquet keeps values unchanged.
 `tables.write` writes the files.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..errors import UserError
-from ..pages.text import csv_safe, visible
+from ..pages.text import csv_safe, plural, visible
 from ..tables.formats import batches
 from ..tables.read import Source, rows_as_text
 from ..tables.write import Writer, csv_lines, packed
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from .findings import Audit, Suspect
 
 _OWN = ("rank", "row", "given", "suggested", "p_wrong", "loss", "action", "why")
-# Rows that are wrong with this probability may be changed without anybody having looked at them.
+# From this probability of being wrong on, rows are changed without a review.
 CLEAN_IF = 0.9
-# What a model file may hold besides what skops trusts itself.
+# Types that a model file may contain besides those that skops trusts by default.
 _TRUSTED = (
     "rankrange.tables.encode.ColumnReport",
     "rankrange.tables.encode.TableEncoder",
@@ -41,20 +41,20 @@ _TRUSTED = (
 def contents_of(
     audit: Audit, source: Source, outputs: Mapping[str, Path], *, relabel: bool = False, clean_if: float = CLEAN_IF
 ) -> dict[Path, bytes | Writer]:
-    """What goes into each output; whatever can fail on the way fails before anything is written.
+    """The contents of each output file. Errors are raised before anything is written.
 
     Parameters
     ----------
     audit : Audit
-        What was found.
+        The result of the audit.
     source : Source
         The table that was audited.
     outputs : mapping of str to Path
-        Where each output goes, by its option.
+        The path of each output, by its option.
     relabel : bool, default=False
-        Whether the cleaned table has other labels where one fits, instead of losing those rows.
+        Whether the cleaned table relabels rows for which one other label fits, instead of dropping them.
     clean_if : float
-        How probably wrong a row must be for the cleaned table to change or lose it.
+        The probability of being wrong from which on the cleaned table changes or drops a row.
 
     Returns
     -------
@@ -74,39 +74,40 @@ def contents_of(
 
 
 def _write_problems(audit: Audit, file: BinaryIO) -> None:
-    """One line per row of each problem that is no wrong target; a column that leaks or drifts has one without a row."""
+    """Write one line per row of each problem; a column that leaks or drifts has one line without a row."""
     names = ["kind", "row", "column", "value", "usual", "strength", "action", "sentence"]
     file.write(csv_lines([names], ","))
     for problem in audit.row_problems:
-        said = [csv_safe(visible(text)) for text in (problem.column or "", problem.value, problem.usual)]
+        cells = [csv_safe(visible(text)) for text in (problem.column or "", problem.value, problem.usual)]
         ending = [f"{problem.strength:.3f}", problem.action, csv_safe(visible(problem.sentence))]
-        file.write(csv_lines(([problem.kind, row, *said, *ending] for row in problem.rows or ("",)), ","))
+        file.write(csv_lines(([problem.kind, row, *cells, *ending] for row in problem.rows or ("",)), ","))
 
 
 def check_relabel(task: str) -> None:
-    """Raise an error unless the target is one of classes, which alone can be relabelled."""
+    """Raise an error unless the target has classes, because only classes can be relabelled."""
     if task != "classes":
-        what = "a target of numbers" if task == "numbers" else "a multi-label target"
-        raise UserError(f"clean_how='relabel' needs a target of classes, got {what}; use clean_how='drop'")
+        what = "a numeric target" if task == "numbers" else "a multi-label target"
+        raise UserError(f"clean_how='relabel' needs a target with classes, got {what}; use clean_how='drop'")
 
 
 def load_model(path: str | os.PathLike[str]) -> Any:
-    """Load a model that an audit saved; loading runs no code of the file.
+    """Load a model that an audit saved. Loading does not run any code from the file.
 
     Parameters
     ----------
     path : path
-        What `rankrange audit --model` wrote.
+        The file that `rankrange audit --model` wrote.
 
     Returns
     -------
     sklearn.pipeline.Pipeline
-        It takes a table (pyarrow, pandas, polars or a dict of columns) with the columns of the audit.
+        The fitted model. It predicts from a table (pyarrow, pandas, polars or a dict of columns) with the columns of
+        the audit.
 
     Raises
     ------
     ValueError
-        Where the file holds anything else than numbers, texts and the model classes of this package.
+        If the file contains other types than numbers, strings and the model classes of this package.
 
     Examples
     --------
@@ -126,7 +127,7 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     unknown = set(skops.io.get_untrusted_types(file=path)) - set(_TRUSTED)
     if unknown:
         raise ValueError(
-            f"a model file holds types of rankrange only, got {sorted(unknown)[0]} in {path}; do not load it"
+            f"a model file must contain types of rankrange only, got {sorted(unknown)[0]} in {path}; do not load it"
         )
     return skops.io.load(path, trusted=list(_TRUSTED))
 
@@ -141,7 +142,7 @@ def _model(audit: Audit) -> bytes:
 
 
 def _write_suspects(audit: Audit, source: Source, file: BinaryIO, path: Path) -> None:
-    """One line per suspect, worst first: what was found, then the row just as the file has it."""
+    """Write one line per suspect, worst first: the findings, then the cells of the row as in the file."""
     suspects = audit.suspects()
     rows = audit.target.rows[audit.result.order]
     cells = rows_as_text(source, rows)
@@ -157,16 +158,16 @@ def _write_suspects(audit: Audit, source: Source, file: BinaryIO, path: Path) ->
 
 
 def _found(suspect: Suspect) -> list[Any]:
-    said = [csv_safe(suspect.given), csv_safe(suspect.suggested), f"{suspect.p_wrong:.4f}", f"{suspect.loss:.6g}"]
+    cells = [csv_safe(suspect.given), csv_safe(suspect.suggested), f"{suspect.p_wrong:.4f}", f"{suspect.loss:.6g}"]
     off = [] if suspect.residual is None else [f"{suspect.residual:.6g}"]
-    return [suspect.rank, suspect.row, *said, suspect.action, csv_safe(visible(suspect.why)), *off]
+    return [suspect.rank, suspect.row, *cells, suspect.action, csv_safe(visible(suspect.why)), *off]
 
 
 # ---- the cleaned table -----------------------------------------------------------------------------------------------
 
 
 def _write_clean(audit: Audit, source: Source, file: BinaryIO, path: Path, how: tuple[bool, float]) -> None:
-    """The table without the rows that may be changed; rows without a target stay."""
+    """Write the cleaned table; rows without a target are kept."""
     result, rows = audit.result, audit.target.rows
     order = result.order
     relabelled, drop = _relabelled_and_dropped(audit, *how)
@@ -180,7 +181,7 @@ def _write_clean(audit: Audit, source: Source, file: BinaryIO, path: Path, how: 
 
 
 def _relabelled_and_dropped(audit: Audit, relabel: bool, clean_if: float) -> tuple[Array, Array]:
-    """Of the suspects: those that get the label that fits, and those that go."""
+    """Masks of the suspects to relabel and of those to drop."""
     result = audit.result
     touched = result.wrong[result.order] >= clean_if
     relabelled = touched & (result.actions == "relabel") if relabel else np.zeros_like(touched)
@@ -188,14 +189,16 @@ def _relabelled_and_dropped(audit: Audit, relabel: bool, clean_if: float) -> tup
 
 
 def clean_in_words(audit: Audit, relabel: bool, clean_if: float = CLEAN_IF) -> str:
-    """What the cleaned table is: how many rows were given another label, how many are gone, and how many could be."""
+    """A description of the cleaned table: how many rows were relabelled, dropped, or are likely wrong and kept."""
     relabelled, dropped = (int(mask.sum()) for mask in _relabelled_and_dropped(audit, relabel, clean_if))
-    limit = f"wrong with {clean_if:.0%} or more"
-    said = f"the table without the {dropped:,} rows that are {limit}" if dropped else f"the table: no row is {limit}"
+    limit = f"p(wrong) of at least {clean_if:.0%}"
+    text = (
+        f"the table without the {plural(dropped, 'row')} with {limit}" if dropped else f"the table: no row has {limit}"
+    )
     if relabel:
-        said = f"the table with {relabelled:,} rows relabelled and {dropped:,} dropped that are {limit}"
+        text = f"the table with {plural(relabelled, 'row')} relabelled and {dropped:,} dropped, those with {limit}"
     left = audit.n_likely - relabelled - dropped
-    return f"{said}; {left:,} likely wrong ones stay" if left > 0 else said
+    return f"{text}; {plural(left, 'likely wrong row')} {'stays' if left == 1 else 'stay'}" if left > 0 else text
 
 
 def _clean_csv(audit: Audit, source: Source, file: BinaryIO, gone: Array, labels: dict[int, str]) -> None:
@@ -221,12 +224,12 @@ def _relabelled(batch: Any, column: int, new: list[tuple[int, str]]) -> Any:
 
 
 def _batch_as_csv(batch: Any, delimiter: str) -> bytes:
-    """Lines of CSV: quickly where no cell needs quotes or looks like a formula, else cell by cell."""
+    """Lines of CSV: fast if no cell needs quotes or looks like a formula, otherwise cell by cell."""
     import pyarrow
     import pyarrow.compute as compute
     import pyarrow.csv
 
-    # Empty, a number, or a first character that starts no formula: a stricter form of what csv_safe asks.
+    # Empty, a number, or a first character that does not start a formula: stricter than csv_safe.
     plain = r"^$|^-?[0-9.]+(e-?[0-9]+)?$|^[\pL0-9_(\[{<>/#$&!*.:;~^]"
     if all(compute.all(compute.match_substring_regex(column, plain)).as_py() is not False for column in batch.columns):
         sink = io.BytesIO()
@@ -248,7 +251,7 @@ def _clean_parquet(audit: Audit, source: Source, file: BinaryIO, gone: Array, la
     import pyarrow.parquet
 
     start, writer = 0, None
-    for batch in batches(source):  # a part of the rows at a time: the table may be larger than memory
+    for batch in batches(source):  # in batches, because the table may be larger than memory
         part = slice(start, start + batch.num_rows)
         new = {row - start: {place: label} for row, label in labels.items() if part.start <= row < part.stop}
         table = changed(pyarrow.Table.from_batches([batch]), new, gone[part])

@@ -1,4 +1,4 @@
-"""`Audit`: everything an audit found, from which the table, the JSON, the CSV and the page are made."""
+"""`Audit`: the result of an audit, from which tables, JSON, CSV and the page are made."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..issues.argilla import argilla_records
 from ..issues.label_studio import LabelStudioTasks, label_studio_tasks
 from ..issues.suspects import WIDE
 from ..label_noise import LIKELY, POSSIBLE
-from ..pages.text import share_of
+from ..pages.text import plural, share_of
 from ..tables.encode import ColumnReport
 from ..tables.write import write_whole
 from .by_group import GroupRow
@@ -37,22 +37,22 @@ class Suspect(NamedTuple):
     Attributes
     ----------
     rank : int
-        1 for the most suspect.
+        The rank among the suspects; 1 is the most suspect row.
     row : int or label
-        Its name: the label in the index of a data frame; in a file its number from 1 below the header; otherwise its
-        number from 0.
+        The name of the row: its index label in a data frame, its number in a file (from 1, below the header), or its
+        position from 0 in other tables.
     given, suggested : str
-        Its target, and the one that fits better.
+        The target of the row, and the one that fits better.
     p_wrong : float
         The probability that the target is wrong.
     loss : float
-        Its out-of-fold loss.
+        The out-of-fold loss.
     action : str
         "relabel", "drop" or "look".
     why : str
         The reasons in words.
     residual : float or None
-        For a numeric target: given minus expected, in the target's unit.
+        The given minus the expected value, in the unit of the target; None unless the target is numeric.
     """
 
     rank: int
@@ -124,7 +124,7 @@ class Audit:
     >>> suspect.row, suspect.given, suspect.suggested
     (3, 'b', 'a')
     >>> print(audit.sentences()[2])
-    Look at row 3 first: it says 'b', and 'a' may fit better.
+    Look at row 3 first: its label is 'b', and 'a' may fit better.
     """
 
     name: str
@@ -158,27 +158,27 @@ class Audit:
 
     @property
     def n_suspects(self) -> int:
-        """How many rows are possibly wrong, or worse."""
+        """Number of suspects: rows with p_wrong of at least 0.2."""
         return int((self.result.wrong[self.result.order] >= POSSIBLE).sum())
 
     @property
     def n_listed(self) -> int:
-        """How many rows are listed: the suspects, and at least the first rows of the ranking."""
+        """Number of listed rows: the suspects, or the first rows of the ranking if there are few suspects."""
         return len(self.result.order)
 
     @property
     def n_likely(self) -> int:
-        """How many rows are likely wrong."""
+        """Number of rows with p_wrong of at least 0.5."""
         return int((self.result.wrong[self.result.order] >= LIKELY).sum())
 
     @property
     def share_unclear(self) -> bool:
-        """Whether the interval of the share of wrong targets is too wide to rely on the share."""
+        """Whether the interval of the share of wrong targets is too wide for the share to be reliable."""
         return self.result.noise.high - self.result.noise.low > WIDE
 
     @property
     def word(self) -> str:
-        """The word for what may be wrong: a label or a value."""
+        """The word for targets in sentences: "labels" or "values"."""
         return _WORDS[self.result.task]
 
     def suspects(self, limit: int | None = None) -> list[Suspect]:
@@ -217,16 +217,16 @@ class Audit:
     # ---- decisions
 
     def decide(self, row: Any, decision: str, label: str | None = None) -> None:
-        """Record a decision about a row; `save_decisions` writes them.
+        """Record a decision about a row; `save_decisions` writes all decisions to a file.
 
         Parameters
         ----------
         row : int or label
-            The row's name, as `suspects` has it.
+            The name of the row, as in `suspects`.
         decision : {"relabel", "keep", "drop", "unsure"}
-            Relabel it, keep it as it is, drop it, or none of these yet.
+            What to do with the row; "unsure" leaves it undecided.
         label : str, optional
-            The new label; by default the suggested one.
+            The new label, for "relabel"; by default the suggested one.
 
         Examples
         --------
@@ -242,23 +242,23 @@ class Audit:
 
     @property
     def decisions(self) -> Decisions:
-        """What was decided with `decide`, with fingerprints of the rows; `as_csv()` makes it a file."""
+        """The decisions recorded with `decide`, with fingerprints of the rows; `as_csv()` gives the file contents."""
         return decisions_of(self)
 
     def save_decisions(self, path: str | os.PathLike[str]) -> None:
-        """Write what was decided as the CSV that `rankrange apply` and `rankrange audit --decisions` take."""
+        """Write the decisions to a CSV file for `rankrange apply` and `rankrange audit --decisions`."""
         write_whole({Path(path): self.decisions.as_csv()})
 
     # ---- what the cut does
 
     def cut_curve(self) -> dict[str, list[float]]:
-        """What moving the cut does.
+        """Estimated precision and recall of wrong rows for different cuts of the losses.
 
         Returns
         -------
         dict of list
-            For 200 places of the cut: its place, the rows above it, the estimated share of these that is wrong, and the
-            share of all wrong ones among them.
+            For 200 cuts: the cut, the number of rows above it, the estimated share of wrong rows among them, and the
+            share of all wrong rows that they are.
         """
         return cut_curve(self.result, self.n_likely)
 
@@ -268,21 +268,22 @@ class Audit:
         Returns
         -------
         dict of list
-            "edges" of bars on a logarithmic axis, and "rows" and estimated "wrong" ones in each.
+            The "edges" of histogram bars on a logarithmic axis, and the number of "rows" and of estimated "wrong" rows
+            in each bar.
         """
         return loss_bars(self.result)
 
     # ---- in words
 
     def sentences(self) -> list[str]:
-        """The result in words: how much looks wrong, other problems, whether ignoring it helps, where to look first."""
+        """The result in words: how many targets look wrong, other problems, the gain of a robust model, what to do."""
         others = problems_in_words(self.row_problems)
         return [self._found(), *([others] if others else []), self._better(), self._next()]
 
     def _found(self) -> str:
         j, noise = self.result, self.result.noise
         if j.blind:
-            return f"Nothing can be said about single rows: {j.blind}."
+            return f"No row is flagged: {j.blind}."
         what = "entries of the labels" if j.task == "labels" else self.word
         unclear = ", uncertain" if self.share_unclear else ""
         interval = f"{share_of(noise.low)} to {share_of(noise.high)}{unclear}"
@@ -290,7 +291,8 @@ class Audit:
         if not self.n_suspects:
             return f"{share}, and no single row of {len(j.wrong):,} is a suspect."
         likely = f"{self.n_likely:,} of them likely wrong"
-        return f"{share}: {self.n_suspects:,} of {len(j.wrong):,} rows are suspect, {likely}."
+        are = "is" if self.n_suspects == 1 else "are"
+        return f"{share}: {self.n_suspects:,} of {len(j.wrong):,} rows {are} suspect, {likely}."
 
     def _better(self) -> str:
         j, first = self.result, self.result.measures[0]
@@ -299,7 +301,10 @@ class Audit:
                 "Ignoring the rows that fit worst would not help a linear model here: no share of them that was tried "
                 "predicts better out of fold than the ordinary fit, so none was cut."
             )
-        cut = f"A linear model that ignores the {j.m:,} rows ({share_of(j.m / len(j.wrong))}) that fit it worst"
+        fit = "fits" if j.m == 1 else "fit"
+        cut = (
+            f"A linear model that ignores the {plural(j.m, 'row')} ({share_of(j.m / len(j.wrong))}) that {fit} it worst"
+        )
         ours, ordinary = show(first, first.robust.value), show(first, first.ordinary.value)
         values = f"is {ours} for both" if ours == ordinary else f"is {ours} instead of {ordinary}"
         gain = f"{show_gain(first, first.gain.value)}{unit(first)} ({show_range(first)})"
@@ -313,7 +318,7 @@ class Audit:
         return f"{cut} {well} out of fold: {first.name} {values}, a change of {gain}{_but(worse, 'but')}."
 
     def review_in_words(self) -> list[str]:
-        """What was decided before, what was learnt from it, and how many rows are still worth looking at."""
+        """Sentences about earlier decisions: what they were, their effect, and how many rows are left to review."""
         return [] if self.review is None else self.review.in_words(self.n_likely)
 
     def groups_note(self) -> str:
@@ -327,21 +332,21 @@ class Audit:
             return ""
         return (
             f"Most rows that the model ignores are labelled '{most_cut.name}' ({most_cut.cut:,} of {cut:,}), but most "
-            f"of the likely wrong ones '{most_wrong.name}' ({most_wrong.suspects:,} of {likely:,}). These are two "
-            "questions: the model ignores whatever it cannot explain, which may be a rare or difficult class, while a "
-            "label is flagged if another fits better and such errors seem to be frequent. Do not drop the "
-            f"ignored rows of '{most_cut.name}' without looking at them."
+            f"of the likely wrong ones are labelled '{most_wrong.name}' ({most_wrong.suspects:,} of {likely:,}). The "
+            "model ignores whatever it cannot explain, which may be a rare or difficult class. A label is flagged only "
+            "if another label fits better and such errors seem to be frequent. Do not drop the ignored rows of "
+            f"'{most_cut.name}' without looking at them."
         )
 
     def scores_note(self) -> str:
-        """The reason why the scores of both models differ although nothing is cut, if so; otherwise an empty text."""
+        """The reason why the scores of both models differ although no row is dropped, if so; otherwise ''."""
         j = self.result
         if j.m or not any(j.fold_m):
             return ""
         chosen = ", ".join(f"{m:,}" for m in j.fold_m)
         return (
-            f"On all rows none is ignored. Each score comes from fits without one of the {len(j.fold_m)} parts, which "
-            f"chose for themselves how many rows to ignore: {chosen}. So the two models differ here."
+            f"The model of all rows ignores none. The scores come from the models of {len(j.fold_m)} folds, each of "
+            f"which chose how many rows to ignore: {chosen}. So the scores of the two models differ."
         )
 
     def _next(self) -> str:
@@ -352,36 +357,37 @@ class Audit:
         fits = "fits better" if first.p_wrong >= LIKELY else "may fit better"
         if not self.n_suspects:
             return (
-                f"If you look at rows at all, begin with row {row_said(first.row)}: it says {first.given!r}, which is "
-                f"wrong with a probability of {first.p_wrong:.0%}."
+                f"If you review rows at all, begin with row {row_said(first.row)}: its {self.word[:-1]} is "
+                f"{first.given!r}, which is wrong with a probability of {first.p_wrong:.0%}."
             )
-        return f"Look at row {row_said(first.row)} first: it says {first.given!r}, and {first.suggested!r} {fits}."
+        its = f"its {self.word[:-1]} is {first.given!r}"
+        return f"Look at row {row_said(first.row)} first: {its}, and {first.suggested!r} {fits}."
 
     def without_suspects(self) -> str:
-        """What to do if no row is a suspect: nothing, or to begin with the rows that fit worst."""
+        """Advice if no row is a suspect: nothing, or to begin with the rows that fit worst."""
         j = self.result
         if j.blind or not self.share_unclear:
             return "There is nothing to look at first."
         worst = self.row_names.name(int(self.target.rows[int(np.argmax(j.losses))]))
         return (
-            f"Up to {share_of(j.noise.high)} of the {self.word} may be wrong, and which rows these are is open: if it "
-            f"matters, begin with those that fit worst, the first of which is row {row_said(worst)}."
+            f"Up to {share_of(j.noise.high)} of the {self.word} may be wrong, but the audit cannot identify them. If "
+            f"you review rows, begin with those that fit worst; the first is row {row_said(worst)}."
         )
 
     # ---- for others
 
     def to_dict(self, limit: int | None = None) -> dict[str, Any]:
-        """All findings as plain numbers and texts, for JSON.
+        """The result as a dict of numbers and strings, for JSON.
 
         Parameters
         ----------
         limit : int or None, default=None
-            How many suspects to include at most.
+            Maximum number of suspects to include.
 
         Returns
         -------
         dict
-            What `rankrange audit --json` prints.
+            The contents of the output of `rankrange audit --json`.
         """
         j = self.result
         return {
@@ -432,14 +438,14 @@ class Audit:
     def to_label_studio(
         self, limit: int | None = None, *, text: str | None = None, image: str | None = None
     ) -> LabelStudioTasks:
-        """The suspects as tasks for Label Studio, worst first; `rankrange apply` takes its export.
+        """The suspects as tasks for Label Studio, worst first; `rankrange apply` reads the export of the project.
 
         Parameters
         ----------
         limit : int or None, default=None
-            How many suspects at most.
+            Maximum number of suspects.
         text, image : str, optional
-            The column of texts to read, and that of paths or addresses of images. By default as the cells look.
+            The column of texts, and the column of image paths or URLs. By default they are recognised by their values.
 
         Returns
         -------
@@ -460,17 +466,17 @@ class Audit:
         return label_studio_tasks(questions, self.target.names, self.target.task, text, image)
 
     def to_argilla(self, limit: int | None = None) -> list[dict[str, Any]]:
-        """The suspects as records for Argilla with suggestions, worst first; `rankrange apply` takes its export.
+        """The suspects as records for Argilla with suggestions, worst first; `rankrange apply` reads its export.
 
         Parameters
         ----------
         limit : int or None, default=None
-            How many suspects at most.
+            Maximum number of suspects.
 
         Returns
         -------
         list of dict
-            Records as `dataset.records.from_json` reads them.
+            Records for `dataset.records.from_json`.
 
         Examples
         --------
@@ -484,13 +490,13 @@ class Audit:
         return argilla_records(questions_of(self, limit), self.target.task)
 
     def to_pandera(self) -> Any:
-        """A pandera schema with the types, ranges and levels of the table, without what the audit flagged.
+        """A pandera schema with the types, ranges and levels of the rows that were not flagged.
 
         Returns
         -------
         pandera.DataFrameSchema
-            It rejects values outside the ranges and levels of the rows that were not flagged and not dropped, so that
-            a fixed table stays fixed.
+            A schema that rejects values outside the ranges and levels of the rows that were neither flagged nor
+            dropped.
 
         Examples
         --------
@@ -503,7 +509,7 @@ class Audit:
         return pandera_schema(self)
 
     def report(self) -> str:
-        """The whole page as HTML text: what `rankrange audit --report` writes."""
+        """The report as HTML, as `rankrange audit --report` writes it."""
         from .report import audit_page
 
         return audit_page(self)
@@ -518,12 +524,12 @@ class Audit:
 
 
 def _but(worse: list[Any], word: str) -> str:
-    """The measures that get worse by more than chance, in words."""
-    said = [
+    """The measures that get significantly worse, in words."""
+    texts = [
         f"{m.name} gets worse, {show(m, m.robust.value)} instead of {show(m, m.ordinary.value)} ({show_range(m)})"
         for m in worse
     ]
-    return f"; {word} {', and '.join(said)}" if said else ""
+    return f"; {word} {', and '.join(texts)}" if texts else ""
 
 
 def _finite(value: float) -> float | None:

@@ -1,4 +1,4 @@
-"""The `rankrange` command: `entry` finds the subcommand and has what all share, one file for each says what it does.
+"""The `rankrange` command: `entry` dispatches to the subcommands, and each of these has a file.
 
 May import: everything. Only the command that is called is imported.
 """

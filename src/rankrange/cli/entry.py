@@ -1,7 +1,7 @@
-"""The `rankrange` command, and what its subcommands share: arguments, progress, findings on a terminal.
+"""The `rankrange` command, and code shared by its subcommands: arguments, progress, terminal output.
 
-Exit codes: 0 done, 2 bad input or something missing, 130 interrupted.
-Only the command that is called is imported, so that help and completion are there at once.
+Exit codes: 0 success, 2 bad input or a missing package, 130 interrupted.
+Only the subcommand that is called is imported, so help and completion are fast.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..errors import UserError, missing_package
-from ..pages.text import number, visible
+from ..pages.text import number, plural, visible
 
 if TYPE_CHECKING:
     from ..audit.findings import Audit
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MemoryError:
         return _fail("there is not enough memory for this; audit a sample of the rows, or fewer columns")
     except BrokenPipeError:
-        # Whoever read our output has seen enough. What is still to be flushed goes nowhere.
+        # The reader of our output has closed the pipe: discard the rest.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
@@ -73,11 +73,12 @@ def _fail(message: str) -> int:
 
 
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    """The parser; commands that are not called are only named."""
+    """The argument parser; only the subcommand that is called gets its arguments."""
     parser = argparse.ArgumentParser(
         prog="rankrange",
         description=_DESCRIPTION,
-        epilog="`rankrange COMMAND --help` says more. Exit codes: 0 done, 2 bad input, 130 interrupted.",
+        epilog="`rankrange COMMAND --help` lists the options of a command. Exit codes: 0 done, 2 bad input, "
+        "130 interrupted.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"rankrange {__version__}")
@@ -85,8 +86,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         "--print-completion",
         action=_PrintCompletion,
         choices=("bash", "zsh", "tcsh"),
-        help="print what makes the shell complete this command, for example: "
-        'eval "$(rankrange --print-completion bash)"',
+        help='print a completion script for the shell, for example: eval "$(rankrange --print-completion bash)"',
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     every = "--print-completion" in words or any(word.startswith("--print-completion=") for word in words)
@@ -114,7 +114,7 @@ def _add_command(commands: Any, name: str, module: str, wanted: bool) -> None:
 
 
 class _PrintCompletion(argparse.Action):
-    """Prints the completion script of a shell and ends."""
+    """Print the completion script of a shell and exit."""
 
     def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> None:
         try:
@@ -129,28 +129,28 @@ class _PrintCompletion(argparse.Action):
 
 
 def seed(text: str) -> int:
-    """A seed from the command line: a whole number from 0 to 2^31 - 1."""
+    """Parse a seed: an integer from 0 to 2^31 - 1."""
     if not text.isdecimal() or int(text) >= 2**31:
         raise argparse.ArgumentTypeError(f"a seed is a whole number from 0 to 2^31 - 1, got {text!r}; try --seed 1")
     return int(text)
 
 
 def count(text: str) -> int:
-    """A whole number from 0 on, from the command line."""
+    """Parse an integer of at least 0."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"must be a whole number from 0 on, got {text!r}; try 10")
     return int(text)
 
 
 def jobs(text: str) -> int:
-    """A number of jobs from the command line, at least 1."""
+    """Parse a number of jobs, at least 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"jobs are a whole number from 1 on, got {text!r}; try --jobs 2")
     return int(text)
 
 
 def share(text: str) -> float:
-    """A probability from the command line, above 0 and up to 1."""
+    """Parse a probability above 0 and up to 1."""
     try:
         value = float(text)
     except ValueError:
@@ -161,27 +161,27 @@ def share(text: str) -> float:
 
 
 def add_file_options(group: Any) -> None:
-    """How files are read."""
+    """Add the options for reading files."""
     group.add_argument(
-        "--delimiter", metavar="CHAR", help="what separates columns of CSV (default: comma; tab for .tsv)"
+        "--delimiter", metavar="CHAR", help="the separator of CSV columns (default: comma; tab for .tsv)"
     )
     group.add_argument("--encoding", default="utf-8", metavar="NAME", help="the encoding of CSV (default: utf-8)")
-    group.add_argument("--sheet", metavar="NAME", help="the sheet of a workbook that has several")
+    group.add_argument("--sheet", metavar="NAME", help="the sheet to read, if a workbook has several")
 
 
 def add_file(group: Any, *flags: str, metavar: str, help: str, **more: Any) -> None:
-    """An argument that is a path; shells complete it by file names."""
+    """Add an argument that is a path, which shells complete with file names."""
     from pathlib import Path
 
     action = group.add_argument(*flags, type=Path, metavar=metavar, help=help, **more)
     action.complete = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
 
 
-# ---- what a terminal shows: progress on standard error, findings on standard output ----------------------------------
+# ---- terminal output: progress on standard error, findings on standard output ----------------------------------------
 
 _WIDTH_OF_TEXT = 28
-# About what share of its time each part of an audit takes, at least and at most, over tables of 60 to 45,000 rows and 4
-# to 10,000 columns. Trees and neighbours, which look for wrong labels, take from a fifth of the time to nearly all.
+# The minimum and maximum share of the time that each stage of an audit takes, over tables of 60 to 45,000 rows and 4 to
+# 10,000 columns. Trees and nearest neighbours take from a fifth of the time to nearly all of it.
 _PARTS: tuple[tuple[str, float, float], ...] = (
     ("reading", 2.0, 5.0),
     ("encoding", 2.0, 5.0),
@@ -196,7 +196,7 @@ _PARTS: tuple[tuple[str, float, float], ...] = (
 
 
 class Clock:
-    """How long it has taken, and between which times it will end, by what the parts that are done took."""
+    """Elapsed time, and an interval for the remaining time, estimated from the stages that are done."""
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
         self.now = now
@@ -205,7 +205,7 @@ class Clock:
         self.done = self.share = self.later = (0.0, 0.0)
 
     def step(self, words: str) -> None:
-        """The next step begins."""
+        """Start the next stage."""
         place = next((i for i, (name, *_) in enumerate(_PARTS) if words.startswith(name)), None)
         part, parts = (int(x) for x in (re.findall(r"part (\d+) of (\d+)", words) or [(1, 1)])[0])
         self.words, self.step_start = words, self.now()
@@ -220,18 +220,18 @@ class Clock:
         self.later = (after[0] + (parts - part) * self.share[0], after[1] + (parts - part) * self.share[1])
 
     def left(self) -> tuple[float, float] | None:
-        """Seconds that are left, at least and at most; None while nothing is known yet."""
+        """Minimum and maximum of the remaining seconds; None if there is no estimate yet."""
         before, within = self.step_start - self.start, self.now() - self.step_start
         if self.done[0] < 5.0 or before < 1.0:
             return None
-        # What is done was a large part of the time, or a small one.
+        # The finished stages were between a large and a small share of the time.
         slow, fast = before / self.done[0], before / self.done[1]
         least = max(self.share[0] * fast - within, 0.0) + self.later[0] * fast
         most = max(self.share[1] * slow - within, 0.0) + self.later[1] * slow
         return least, max(most, within if within > self.share[1] * slow else 0.0)
 
     def line(self) -> str:
-        """The elapsed time, what is being done, and how long it will take."""
+        """The elapsed time, the current stage, and the remaining time."""
         left = self.left()
         ahead = "" if left is None or left[1] < 3.0 else f" ({_span_of_time(*left)} left)"
         return f"[{self.now() - self.start:5.1f} s] {visible(self.words)}{ahead}"
@@ -250,9 +250,9 @@ def _rounded_time(seconds: float) -> str:
 
 
 class Progress:
-    """Says what is being done: a line that moves on a terminal, one line per step elsewhere, nothing when quiet.
+    """Progress messages: an updated line on a terminal, one line per stage elsewhere, nothing if quiet.
 
-    The time is updated within a step: continuously on a terminal, otherwise by a line every `still` seconds.
+    Within a stage the time is updated: continuously on a terminal, otherwise by a line every `still` seconds.
     """
 
     def __init__(self, quiet: bool = False, still: float = 20.0) -> None:
@@ -276,18 +276,18 @@ class Progress:
             self.beat.join()
 
     def __rich__(self) -> Any:
-        """What the moving line shows now."""
+        """The current text of the progress line."""
         from rich.text import Text
 
         return Text(self.clock.line())
 
-    def say(self, words: str) -> None:
-        """Print a line that stays."""
+    def note(self, words: str) -> None:
+        """Print a line that is not overwritten."""
         if not self.quiet:
             self.console.print(visible(words), style="dim")
 
     def __call__(self, words: str) -> None:
-        """The next part of the work."""
+        """Start the next stage."""
         self.clock.step(words)
         if self.quiet:
             return
@@ -306,16 +306,16 @@ class Progress:
 
 
 def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
-    """Print the findings in words, the scores, the first suspects, and where the rest is.
+    """Print the findings in words, the scores, the first suspects, and the files that were written.
 
     Parameters
     ----------
     audit : Audit
-        What was found.
+        The result of the audit.
     top : int
         How many suspects to print.
     written : list of tuple
-        What was written, and where.
+        A description and the path of each file that was written.
     """
     from rich.console import Console
 
@@ -333,11 +333,11 @@ def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
     if audit.n_listed and top:
         console.print(_suspects(audit, top))
         numbers = audit.result.residuals is not None
-        meaning = "off by: given less expected" if numbers else f"loss: {audit.result.loss_name}"
-        console.print(f"{meaning}, by models fitted without the row", style="dim")
+        meaning = "off by: given minus expected" if numbers else f"loss: {audit.result.loss_name}"
+        console.print(f"{meaning}, out of fold", style="dim")
     if audit.row_problems and top:
         shown = first_to_see(audit.row_problems, top)
-        console.print(f"\nOther problems of rows: the surest of each kind, {len(shown)} in all", style="bold")
+        console.print(f"\nOther problems of rows: the most certain of each kind, {len(shown)} in all", style="bold")
         for problem in shown:
             console.print(f"  {problem.kind}: {visible(problem.sentence, 200)}")
     for note in audit.notes:
@@ -347,7 +347,7 @@ def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
         console.print(f"Left out: {_with_reasons(left_out)}.", style="dim")
     missing = sum(column.missing for column in audit.columns)
     if missing:
-        console.print(f"Missing: {missing:,} cells, filled in and marked.", style="dim")
+        console.print(f"Missing: {plural(missing, 'cell')}, filled in and marked.", style="dim")
     for what, where in written:
         console.print(f"{what[0].upper()}{what[1:]}: {visible(where)}", soft_wrap=True)
     if not written:
@@ -355,12 +355,12 @@ def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
 
 
 def _with_reasons(columns: list[Any], most: int = 5) -> str:
-    """The first columns by the reason for which they were left out, and how many more there are."""
+    """The first columns, grouped by the reason why they were left out, and how many more there are."""
     by_reason: dict[str, list[str]] = {}
     for column in columns[:most]:
         by_reason.setdefault(column.how.removeprefix("left out: "), []).append(visible(column.name, 30))
-    said = [f"{', '.join(names)} ({visible(reason, 80)})" for reason, names in by_reason.items()]
-    return "; ".join(said) + (f" and {len(columns) - most} more" if len(columns) > most else "")
+    texts = [f"{', '.join(names)} ({visible(reason, 80)})" for reason, names in by_reason.items()]
+    return "; ".join(texts) + (f" and {len(columns) - most} more" if len(columns) > most else "")
 
 
 def _scores(audit: Audit) -> Any:
@@ -386,7 +386,7 @@ def _suspects(audit: Audit, top: int) -> Any:
     from rich.text import Text
 
     count = min(top, audit.n_listed)
-    title = f"\nThe {count} most suspect of {audit.n_listed:,} rows"
+    title = f"\nThe {count} most suspect of {plural(audit.n_listed, 'row')}"
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     from ..audit.target import row_said
 

@@ -1,4 +1,4 @@
-"""`rankrange datasets`: the paper's data sets, which of them are at hand, and how to get the others."""
+"""`rankrange datasets`: the paper's data sets, which of them are available, and how to get the others."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 from .entry import add_file
 
-HELP = "list the data sets of the paper, and which are at hand"
+HELP = "list the data sets of the paper, and which are available"
 DESCRIPTION = """\
-List the data sets that rankrange.datasets.load knows: which are at hand, where they are looked for, how to get them.
-Nothing is downloaded.
+List the data sets that rankrange.datasets.load can load: which are available, in which folder, and how to get the
+others. Nothing is downloaded.
 """
 
 
@@ -42,12 +42,12 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{entry['name']:<{width}}{'yes' if entry['available'] else 'no':<5}{entry['where']}")
     print()
     if folder is None:
-        print("No folder is named: set RANKRANGE_DATA or give --data-home. docs/how-to/datasets.md has its format.")
+        print("No folder is set: set RANKRANGE_DATA or pass --data-home. docs/how-to/datasets.md describes the files.")
     else:
-        print(f"Files are looked for in {folder}. docs/how-to/datasets.md has their format.")
+        print(f"The folder is {folder}. docs/how-to/datasets.md describes the files.")
     missing = [entry["name"] for entry in found if not entry["available"]]
     if missing:
-        print(f"Not at hand: {', '.join(missing)}. `rankrange reproduce --download` fetches them from OpenML.")
+        print(f"Missing: {', '.join(missing)}. `rankrange reproduce --download` downloads them from OpenML.")
     return 0
 
 

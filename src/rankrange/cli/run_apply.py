@@ -1,4 +1,4 @@
-"""`rankrange apply`: carry out what was decided about the rows of a table."""
+"""`rankrange apply`: apply decisions to the rows of a table."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 from ..pages.text import visible
 from .entry import add_file, add_file_options
 
-HELP = "carry out decisions about the rows of a table"
+HELP = "apply decisions to the rows of a table"
 DESCRIPTION = """\
-Carry out what was decided about the rows of a table, on the page of an audit, in Label Studio or in Argilla: relabel
-rows, drop rows, keep the others.
+Apply decisions that were made on the page of an audit, in Label Studio or in Argilla: relabel rows, drop rows, keep the
+others.
 
-Each decision is compared with its row first: where the table has changed since, or has no such label, nothing is
-written. FILE is only read. In CSV, rows about which nothing was decided keep their bytes.
+Each decision is first compared with its row. If the table has changed since the audit, or if it does not have the new
+label, nothing is written. FILE is not changed. In CSV, all other rows stay the same to the byte.
 """
 EPILOG = """\
 examples:
@@ -25,7 +25,7 @@ examples:
   rankrange apply patients.csv --decisions anna.csv ben.csv --conflicts conflicts.csv --out fixed.csv
   rankrange audit fixed.csv --target diagnosis --decisions decisions.csv --report report.html
 
-exit codes: 0 done, 2 bad input, 130 interrupted. The output appears whole or not at all.
+exit codes: 0 done, 2 bad input, 130 interrupted. The output is written completely or not at all.
 """
 
 
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "reviews",
         metavar="DECISIONS",
         nargs="*",
-        help="the CSV that the page of the audit gave, or an export of Label Studio or Argilla (.json)",
+        help="the CSV downloaded from the page of the audit, or an export of Label Studio or Argilla (.json)",
     )
     add_file(
         parser,
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         nargs="+",
         default=[],
-        help="the decisions of several reviewers: the majority counts, and rows without one stay as they are",
+        help="the decisions of several reviewers: the majority decides, and rows without a majority do not change",
     )
     add_file(parser, "--conflicts", metavar="CSV", help="the rows about which reviewers differ, to be decided again")
     add_file(
@@ -54,17 +54,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o",
         required=True,
         metavar="FILE",
-        help="where the table goes: .parquet, .arrow and .feather keep types, .gz packs, anything else is CSV",
+        help="the file to write: .parquet, .arrow and .feather keep types, .gz is compressed, anything else is CSV",
     )
     parser.add_argument(
-        "--new-labels", action="store_true", help="allow labels that no row of the table has; an error otherwise"
+        "--new-labels", action="store_true", help="allow new labels that no row of the table has (otherwise an error)"
     )
     add_file_options(parser)
-    parser.add_argument("--quiet", "-q", action="store_true", help="say nothing")
+    parser.add_argument("--quiet", "-q", action="store_true", help="print nothing")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out the decisions, say what was done, and return the exit code."""
+    """Apply the decisions, print what was done, and return the exit code."""
     from ..audit.applying import changes_of, fixed_contents
     from ..audit.exchange import read_reviews
     from ..audit.reviewers import merge_decisions
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     reviews = [*arguments.reviews, *arguments.decisions]
     if not reviews:
-        raise UserError("apply needs decisions, got none; give the file that the page of the audit gave")
+        raise UserError("apply needs decisions, got none; pass the CSV downloaded from the page of the audit")
     names = ["the decisions"] + [f"decisions {i}" for i in range(2, len(reviews) + 1)]
     outputs = {"--out": arguments.out, "--conflicts": arguments.conflicts}
     outputs = {option: path for option, path in outputs.items() if path is not None}

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..pages.text import plural
 from .entry import Progress, add_file, add_file_options, count, jobs, print_audit, seed, share
 
 if TYPE_CHECKING:
@@ -16,11 +17,10 @@ if TYPE_CHECKING:
 
 HELP = "find the rows of a table that are probably wrong"
 DESCRIPTION = """\
-Find the rows of a table whose target is probably wrong, and see how much better a model is that ignores them.
+Find the rows of a table whose target is probably wrong, and how much better a model is that ignores them.
 
-An ordinary and a robust (AoRR) linear model are fitted with everything on auto and compared on rows that neither has
-seen; every prediction is out of fold. FILE is CSV, JSON, Excel, Parquet, Arrow, ORC or a folder that Hugging Face
-datasets saved; - is standard input. It is only read.
+An ordinary and a robust (AoRR) linear model are fitted with automatic settings and compared out of fold. FILE is CSV,
+JSON, Excel, Parquet, Arrow, ORC or a folder that Hugging Face datasets saved; - is standard input. FILE is not changed.
 """
 EPILOG = """\
 examples:
@@ -33,7 +33,7 @@ examples:
   rankrange audit patients.csv --target diagnosis --export label-studio=tasks.json
   rankrange audit films.csv --target genres --labels-by '|' --json > films.json
 
-exit codes: 0 done, 2 bad input, 130 interrupted. Outputs appear whole or not at all.
+exit codes: 0 done, 2 bad input, 130 interrupted. Output files are written completely or not at all.
 """
 
 
@@ -53,19 +53,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         required=True,
         metavar="COL",
-        help="the column to predict; several times, or as 'label:*', for columns of 0 and 1 (multi-label)",
+        help="the column to predict; repeat it, or use a pattern such as 'label:*', for 0/1 columns (multi-label)",
     )
     outputs = parser.add_argument_group("what to write")
     add_file(outputs, "--report", metavar="HTML", help="a page to read: one file, works offline")
     add_file(outputs, "--out", "-o", metavar="CSV", help="all suspects with their values, worst first")
     add_file(
-        outputs, "--clean", metavar="CSV", help="the table without the rows that are almost surely wrong (--clean-if)"
+        outputs,
+        "--clean",
+        metavar="CSV",
+        help="the table without the rows that are almost certainly wrong (--clean-if)",
     )
     outputs.add_argument(
         "--clean-if",
         type=share,
         metavar="P",
-        help="how probably wrong a row must be for --clean to touch it (default: 0.9; look at the others yourself)",
+        help="--clean changes rows with at least this probability of being wrong (default: 0.9; review the others)",
     )
     outputs.add_argument(
         "--clean-how",
@@ -74,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="drop these rows (default), or relabel those for which one other label fits and drop the others",
     )
     add_file(outputs, "--model", metavar="SKOPS", help="the robust model, in a format that loads without running code")
-    add_file(outputs, "--problems", metavar="CSV", help="what else is wrong with rows: far outside, repeated")
+    add_file(outputs, "--problems", metavar="CSV", help="other problems of rows: outliers, duplicates and more")
     outputs.add_argument(
         "--export",
         action="append",
@@ -82,22 +85,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="TOOL=FILE",
         help="all suspects for a review tool: label-studio=tasks.json (and tasks.xml, its labelling configuration) or "
-        "argilla=records.json; `rankrange apply` takes the export of that tool",
+        "argilla=records.json; `rankrange apply` reads the export of that tool",
     )
     outputs.add_argument("--json", action="store_true", help="print the findings as JSON instead of tables")
     add_file(
-        parser.add_argument_group("what was decided before"),
+        parser.add_argument_group("earlier decisions"),
         "--decisions",
         metavar="CSV",
-        help="decisions from the page of an earlier audit, or an export of a review tool (.json): these rows are no "
-        "suspects, and the others learn from them",
+        help="decisions from the page of an earlier audit, or an export of a review tool (.json): decided rows are not "
+        "suspects any more, and p(wrong) of the others takes the decisions into account",
     )
     _add_reading(parser.add_argument_group("how to read the file"))
     _add_running(parser.add_argument_group("how to run"))
 
 
 def _export(text: str) -> tuple[str, Path]:
-    """A review tool and the file for it, from the command line."""
+    """Parse TOOL=FILE: a review tool and the file for it."""
     tool, _, path = text.partition("=")
     if tool not in ("label-studio", "argilla") or not path.lower().endswith(".json"):
         raise argparse.ArgumentTypeError(f"must be label-studio=FILE.json or argilla=FILE.json, got {text!r}")
@@ -115,13 +118,17 @@ def _add_reading(how: Any) -> None:
         default="auto",
         help="what the target is: classes, numbers (regression) or labels (multi-label); default: by its values",
     )
-    how.add_argument("--labels-by", metavar="CHAR", help="what stands between several labels in one cell")
-    how.add_argument("--dates", choices=("day-first", "month-first"), help="what 03/04/2025 means, where it is open")
-    how.add_argument("--decimal", choices=("point", "comma"), help="what 1,234 means, where it is open")
-    how.add_argument("--group", metavar="COL", help="rows with the same value here stay in one fold")
-    how.add_argument("--time", metavar="COL", help="rows are predicted by fits on rows that are earlier by this column")
-    add_file(how, "--embeddings", metavar="NPY", help="more columns: an array of one row per row of the table")
-    add_file(how, "--images", metavar="FOLDER", help="the images whose files some column names")
+    how.add_argument("--labels-by", metavar="CHAR", help="the separator, if a cell holds several labels")
+    how.add_argument(
+        "--dates", choices=("day-first", "month-first"), help="how to read 03/04/2025, if the column leaves it open"
+    )
+    how.add_argument("--decimal", choices=("point", "comma"), help="how to read 1,234, if the column leaves it open")
+    how.add_argument("--group", metavar="COL", help="rows with the same value in this column stay in one fold")
+    how.add_argument(
+        "--time", metavar="COL", help="a column of dates or numbers: rows are predicted from earlier rows only"
+    )
+    add_file(how, "--embeddings", metavar="NPY", help="further features: an array with one row per row of the table")
+    add_file(how, "--images", metavar="FOLDER", help="the folder of the images, if a column holds their file names")
 
 
 def _add_running(run_group: Any) -> None:
@@ -134,13 +141,13 @@ def _add_running(run_group: Any) -> None:
     run_group.add_argument(
         "--estimator",
         metavar="NAME",
-        help="a classifier of scikit-learn that predicts labels beside trees, such as GaussianNB",
+        help="a classifier of scikit-learn that replaces the linear models, such as GaussianNB",
     )
     add_file(
         run_group,
         "--pred-probs",
         metavar="NPY",
-        help="probabilities of your own model: a row per row, a column per class",
+        help="out-of-fold probabilities of your own model: one row per row of the table, one column per class",
     )
     run_group.add_argument("--seed", type=seed, default=0, help="the same seed gives the same result (default: 0)")
     run_group.add_argument(
@@ -149,7 +156,7 @@ def _add_running(run_group: Any) -> None:
         type=jobs,
         default=None,
         metavar="N",
-        help="how many parts to fit at a time (default: one per core)",
+        help="how many models to fit in parallel (default: one per core)",
     )
     run_group.add_argument(
         "--top", type=count, default=10, metavar="N", help="how many suspects to print (default: 10)"
@@ -158,9 +165,9 @@ def _add_running(run_group: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Audit the file, write what was asked for, print the findings, and return the exit code."""
+    """Audit the file, write the requested outputs, print the findings, and return the exit code."""
     outputs, source = _checked(arguments)
-    # Imported only now: errors in the file are reported at once.
+    # Imported after the checks, so that errors in the arguments are reported at once.
     from ..audit.exchange import export_contents, read_reviews
     from ..audit.export import CLEAN_IF, check_relabel, contents_of
     from ..audit.from_file import audit_source, can_be_read_out_of_core
@@ -188,7 +195,7 @@ def run(arguments: argparse.Namespace) -> int:
             "jobs": arguments.jobs,
             "decisions": decisions,
         }
-        progress.say(_up_front(source, can_be_read_out_of_core(source, arguments.target, options)))
+        progress.note(_up_front(source, can_be_read_out_of_core(source, arguments.target, options)))
         check = check_relabel if how["relabel"] else (lambda task: None)
         audit = audit_source(source, arguments.target, check=check, progress=progress, **options)
         if outputs:
@@ -207,7 +214,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _checked(arguments: argparse.Namespace) -> tuple[dict[str, Path], Source]:
-    """Where outputs go and the opened table, after everything was checked that takes no time."""
+    """The paths of the outputs and the opened table, after all checks that take no time."""
     from ..errors import UserError
     from ..tables.columns import find_columns
     from ..tables.read import open_table
@@ -217,17 +224,17 @@ def _checked(arguments: argparse.Namespace) -> tuple[dict[str, Path], Source]:
     outputs = {option: path for option, path in places.items() if path is not None}
     tools = [tool for tool, _ in arguments.export]
     if len(set(tools)) < len(tools):
-        raise UserError(f"--export names each tool once, got {tools[-1]} again; leave one of them out")
+        raise UserError(f"--export takes each tool once, got {tools[-1]} twice; leave one of them out")
     outputs.update({f"--export {tool}": path for tool, path in arguments.export})
     read = ["the file that is read"] + [f"file {i} that is read" for i in range(2, len(arguments.file) + 1)]
     inputs = {**dict(zip(read, arguments.file, strict=True)), "the decisions": arguments.decisions}
     check_places(outputs, {name: path for name, path in inputs.items() if path is not None})
     if arguments.clean is None and arguments.clean_if is not None:
-        raise UserError("--clean-if says what --clean may touch, got it without --clean; add --clean clean.csv")
+        raise UserError("--clean-if needs --clean, got it without --clean; add --clean clean.csv")
     if arguments.clean is None and arguments.clean_how == "relabel":
-        raise UserError("--clean-how says what --clean does to rows, got it without --clean; add --clean clean.csv")
+        raise UserError("--clean-how needs --clean, got it without --clean; add --clean clean.csv")
     if arguments.estimator is not None and arguments.pred_probs is not None:
-        raise UserError("labels are predicted by --estimator or by --pred-probs, got both; leave one of them out")
+        raise UserError("--estimator and --pred-probs exclude each other, got both; leave one of them out")
     source = open_table(
         arguments.file, delimiter=arguments.delimiter, encoding=arguments.encoding, sheet=arguments.sheet
     )
@@ -242,16 +249,16 @@ def _checked(arguments: argparse.Namespace) -> tuple[dict[str, Path], Source]:
     return outputs, source
 
 
-def _up_front(source: Source, in_passes: bool) -> str:
-    """Size and memory, before the work begins."""
+def _up_front(source: Source, out_of_core: bool) -> str:
+    """A line about size and memory, printed before the work begins."""
     from ..audit.memory import free_memory, memory_needed, sized
 
     needed, free = memory_needed(source), free_memory()
-    size = f"{sized(source.n_bytes or source.path.stat().st_size)}, {len(source.names):,} columns"
+    size = f"{sized(source.n_bytes or source.path.stat().st_size)}, {plural(len(source.names), 'column')}"
     text = f"{source.path.name}: {size}; needs about {sized(needed)} of memory"
     if free is None:
         return text
-    if needed > free and in_passes:
+    if needed > free and out_of_core:
         return f"{text}, and {sized(free)} are free: the audit is out of core, with the rows as numbers on disk"
     if needed > free:
         return f"{text}, and {sized(free)} are free, but this kind of file, target or option needs it in memory"
@@ -263,11 +270,11 @@ def _written(audit: Audit, outputs: dict[str, Path], how: dict[str, Any]) -> lis
 
     what = {
         "--report": "the report",
-        "--out": f"all {audit.n_listed:,} rows to look at" if audit.n_listed else "no suspects, only the header",
+        "--out": f"{plural(audit.n_listed, 'row')} to review" if audit.n_listed else "no suspects, only the header",
         "--clean": clean_in_words(audit, **how),
         "--model": "the model",
-        "--export label-studio": f"{audit.n_listed:,} tasks for Label Studio, its configuration beside them as .xml",
-        "--export argilla": f"{audit.n_listed:,} records for Argilla, its settings beside them",
-        "--problems": f"all {len(audit.row_problems):,} other problems" if audit.row_problems else "no other problems",
+        "--export label-studio": f"{plural(audit.n_listed, 'task')} for Label Studio, and its configuration (.xml)",
+        "--export argilla": f"{plural(audit.n_listed, 'record')} for Argilla, and its settings",
+        "--problems": plural(len(audit.row_problems), "other problem") if audit.row_problems else "no other problems",
     }
     return [(what[option], str(path)) for option, path in outputs.items()]

@@ -1,4 +1,4 @@
-"""`rankrange demo`: an audit of digits of which some labels were made wrong, so that it can be checked."""
+"""`rankrange demo`: an audit of digits with planted label errors, compared with the truth."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..pages.text import plural
 from .entry import Progress, add_file, print_audit, seed
 
 if TYPE_CHECKING:
     from ..audit import Audit
 
-HELP = "see an audit of 500 handwritten digits with planted errors, a review, and what it mends"
+HELP = "see an audit of 500 handwritten digits with planted errors, a review, and a second audit"
 DESCRIPTION = """\
-Audit 500 handwritten digits (threes, fives, eights and nines of 8 x 8 pixels, part of scikit-learn) after 40 of their
-labels were made wrong at random: say how many of these errors were found, and write the report. Then decide about the
-first 15 suspects as somebody would who looks at the images, carry the decisions out, and audit again. It takes some
-seconds and needs no network.
+Audit 500 handwritten digits (threes, fives, eights and nines of 8 x 8 pixels, part of scikit-learn) with 40 wrong
+labels planted at random. Report how many of these errors were found, and write the page. Then review the first 15
+suspects as somebody would who looks at the images, apply the decisions, and audit again. It takes a few seconds and
+needs no network.
 """
 REPORT = "rankrange-demo.html"
 _DIGITS, _ROWS, _SHARE, _DECIDED = (3, 5, 8, 9), 500, 0.08, 15
@@ -54,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _reviewed(audit: Audit, table: dict[str, Any], planted: Any, progress: Any) -> list[str]:
-    """Decide the first suspects by the truth, carry it out and audit again, as a reviewer would; what is to be said."""
+    """Review the first suspects with the true labels, apply the decisions, audit again, and return the sentences."""
     import numpy as np
 
     from ..audit import apply_decisions, audit_table
@@ -79,7 +80,7 @@ def _reviewed(audit: Audit, table: dict[str, Any], planted: Any, progress: Any) 
 
 
 def digits_with_errors(seed: int) -> tuple[dict[str, Any], Any]:
-    """The table as columns, and which labels are wrong."""
+    """The table as a dict of columns, and a mask of the wrong labels."""
     from sklearn.datasets import load_digits
 
     from ..noise import symmetric
@@ -93,7 +94,7 @@ def digits_with_errors(seed: int) -> tuple[dict[str, Any], Any]:
 
 
 def true_digits() -> Any:
-    """What the digits of the demo are."""
+    """The true labels of the digits of the demo."""
     from sklearn.datasets import load_digits
 
     target = load_digits().target
@@ -114,6 +115,6 @@ def found_in_words(audit: Audit, planted: Any) -> str:
     likely = j.order[j.wrong[j.order] >= LIKELY]
     total, found, flagged = int(planted.sum()), int(planted[likely].sum()), len(likely)
     return (
-        f"Of the {total} planted errors {found} are among the {flagged} rows called likely wrong, and "
+        f"Of the {total} planted errors {found} are among the {plural(flagged, 'row')} flagged as likely wrong, and "
         f"{int(planted[j.order].sum())} among all {len(j.order)} suspects."
     )

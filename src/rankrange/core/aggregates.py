@@ -1,18 +1,18 @@
-"""Aggregates: what a set of losses costs, and which rows it rests on. The objective asks one of these, and nobody else
-selects.
+"""Aggregates combine the losses of all rows into one number. Only aggregates select rows.
 
-An aggregate looks at losses s (n,) of rows that have a `mass` (n,), None meaning 1 each, with masses m to drop and k to
-keep up to. `select` gives weights q >= 0 that sum to k - m, and the `total` that the objective divides by k - m; q is
-the derivative of that total in s. `take` is the same aggregate for some of the rows.
+The arguments of an aggregate are the losses s (n,), the `mass` (n,) of the rows (None means 1 each), and the masses m
+and k: ranks m+1 to k are kept. `select` returns weights q >= 0 that sum to k - m, and the `total`, which the objective
+divides by k - m; q is the derivative of the total with respect to s. `take` returns the same aggregate for a subset of
+the rows.
 
-What else it can do decides which solvers it meets:
-- `cuts` (which rows, and the cut among their losses), `caps` (the mass of each row that is left when what it drops at s
-  is dropped for good) and `blurred` (rows that tie where a cut falls among them) make the rest a sum of the largest
-  losses: a bound that touches the objective, which the exact methods minimise and certify.
-- `upper` (the weights of what is dropped, a subgradient of a convex function of the losses) is what DCA linearises.
-- `majorant` (a convex function that touches at s and lies above, with the tangent that is taken off it) is what the
-  smoothing solver minimises and certifies.
-- `top` (what is dropped of many sets of losses together) lets many fits share their products with X.
+Optional methods decide which solvers can be used:
+- `cuts` (rows, and the cut among their losses), `caps` (the mass that is left of each row after dropping) and `blurred`
+  (rows that are tied at a cut) define a sum of the largest losses. It is an upper bound that touches the objective, and
+  the exact methods minimise and certify it.
+- `upper` (the weights of the dropped losses, a subgradient of a convex function) is linearised by DCA.
+- `majorant` (a convex upper bound that touches the objective at s, with the tangent that is subtracted from it) is
+  minimised and certified by the smoothing solver.
+- `top` (the dropped weights for many sets of losses at once) lets many fits share their products with X.
 
 A new aggregate is one class here and one entry in `AGGREGATES`; the tests of solvers run over the table.
 """
@@ -34,7 +34,7 @@ from .rank_weights import Spectrum, on_ranks, spectrum_source
 
 @runtime_checkable
 class Aggregate(Protocol):
-    """What the objective asks of every aggregate."""
+    """The methods that every aggregate has."""
 
     name: ClassVar[str]
     linear: ClassVar[bool]  # whether the total is q . s
@@ -63,10 +63,10 @@ class Aggregate(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Stratified:
-    """The ranked range cut class by class: each class loses the same share of its rows, so that a rare one stays.
+    """The ranked range with the same share dropped in each class, which protects rare classes.
 
-    The m_c largest losses of each class c are dropped, with m_c in proportion to the classes and summing to m; of what
-    is left the k - m largest are kept. For k = n this is a trimmed mean within classes.
+    The m_c largest losses of each class c are dropped, where m_c is proportional to the size of the class and sums to
+    m. Of the remaining losses the k - m largest are kept. For k = n this is a trimmed mean within classes.
     """
 
     groups: Array  # the class of each row, 0..G-1
@@ -74,7 +74,7 @@ class Stratified:
     linear: ClassVar[bool] = True
 
     def cuts(self, s: Array, m: float, mass: Array | None) -> list[tuple[Array | slice, Cut]]:
-        """For each class its rows and the cut at its share of m; classes that lose nothing are left out."""
+        """For each class its rows and the cut at its share of m; classes without dropped rows are left out."""
         sizes = np.bincount(self.groups, weights=mass)
         found: list[tuple[Array | slice, Cut]] = []
         for group, quota in enumerate(quotas(np.array([float(m)]), sizes[None].astype(np.float64))[0]):
@@ -84,25 +84,25 @@ class Stratified:
         return found
 
     def select(self, s: Array, m: float, k: float, mass: Array | None) -> Selection:
-        """Weights, total and cuts; the upper cut is an array with one entry per class that loses something."""
+        """Weights, total and cuts; the upper cut is an array with one entry per class with dropped rows."""
         weights = top_within(s, self.caps(s, m, mass), k - m)
         highest = np.array([cut.value for _, cut in self.cuts(s, m, mass)])
         return Selection(weights, float(weights.astype(np.float64) @ s), float(s[weights > 0].min()), highest)
 
     def take(self, rows: Array) -> Stratified:
-        """The same cut by class for some of the rows."""
+        """The same aggregate for a subset of the rows."""
         return Stratified(self.groups[rows])
 
     def caps(self, s: Array, m: float, mass: Array | None) -> Array | None:
-        """The mass of each row that is left when each class has lost its share of m; None means 1 each."""
+        """The mass that is left of each row after dropping; None means 1 each."""
         return mass if m == 0 else left_of(s, self.cuts(s, m, mass), mass)
 
     def blurred(self, s: Array, m: float, mass: Array | None) -> list[Array]:
-        """For each class whose cut falls among tied losses, the rows that tie there."""
+        """For each class whose cut falls among tied losses, the tied rows."""
         return blurred_rows(s, self.cuts(s, m, mass))
 
     def top(self, s: Array, mass: Array, m: Array) -> Array:
-        """Weights of what is dropped of many sets of losses s (S, n) with masses (S, n), m (S,) of each."""
+        """Weights of the dropped losses for many sets s (S, n) with masses (S, n); m is (S,)."""
         members = [self.groups == group for group in range(int(self.groups.max()) + 1)]
         sizes = np.stack([mass[:, rows].sum(axis=1) for rows in members], axis=1).astype(np.float64)
         weights = np.zeros(s.shape)
@@ -115,9 +115,10 @@ class Stratified:
 class Soft:
     """The soft ranked range: sigmoid cuts of a given temperature instead of sharp ones.
 
-    The sum of the k largest is the least of k lam + sum [s - lam]_+ over lam; with softplus of temperature T in the
-    place of [.]_+ it is smooth, its weights are sigmoid((s - lam) / T) and sum to k, and it lies at most
-    T n log 2 above. The soft ranked range is the difference of two of these. As T falls it becomes the ranked range.
+    The sum of the k largest values is the minimum of k lam + sum [s - lam]_+ over lam. If [.]_+ is replaced by a
+    softplus with temperature T, it becomes smooth: its weights are sigmoid((s - lam) / T) and sum to k, and it is at
+    most T n log 2 larger. The soft ranked range is the difference of two such sums. It tends to the ranked range as T
+    tends to 0.
     """
 
     temperature: float = 0.1
@@ -138,11 +139,11 @@ class Soft:
         return Selection((low[1] - high[1]).astype(s.dtype), low[0] - high[0], low[2], high[2])
 
     def take(self, rows: Array) -> Soft:
-        """The soft range knows nothing about single rows, so it stays the same."""
+        """The aggregate itself, which does not depend on the rows."""
         return self
 
     def upper(self, s: Array, m: float, mass: Array | None) -> Array:
-        """Weights of what is dropped: those of the soft sum of the m largest losses."""
+        """Weights of the dropped losses: those of the soft sum of the m largest losses."""
         return self._top(s, m, np.ones(len(s)) if mass is None else mass)[1].astype(s.dtype)
 
     def _top(self, s: Array, k: float, mass: Array) -> tuple[float, Array, float]:
@@ -158,7 +159,7 @@ class Soft:
         return value, mass * expit(t), lam
 
     def _level(self, s: Array, k: float, mass: Array) -> float:
-        """The cut at which the weights have the mass k: Newton, kept in a bracket."""
+        """The cut at which the weights sum to the mass k, by Newton's method within a bracket."""
         reach = self.temperature * 40.0
         low, high = float(s.min()) - reach, float(s.max()) + reach
         lam = float(np.median(s))
@@ -176,17 +177,17 @@ class Soft:
 
 @dataclass(frozen=True, eq=False)
 class WorstGroup:
-    """What a model costs the groups that it serves worst: the largest mean loss, or the mean over the worst groups.
+    """The largest mean loss of a group, or the average over the groups with the largest mean losses.
 
-    Each group loses the same share of its rows first, those of its m_g largest losses, with m_g in proportion to the
-    groups and summing to m; k plays no part. Groups that tie share equally.
+    The m_g largest losses of each group g are dropped first, where m_g is proportional to the size of the group and
+    sums to m; k is not used. Tied groups share the weight equally.
 
     Parameters
     ----------
     groups : ndarray of shape (n,)
         The group of each row, 0..G-1.
     worst : float, default=0.0
-        The share of the groups that counts; less than one group is one group.
+        The share of the groups to average over, at least one group; 0 is the worst group only.
     """
 
     groups: Array
@@ -200,11 +201,11 @@ class WorstGroup:
         return Selection(((k - m) * weights).astype(s.dtype), (k - m) * value, -np.inf, np.inf)
 
     def take(self, rows: Array) -> WorstGroup:
-        """The same groups for some of the rows."""
+        """The same aggregate for a subset of the rows."""
         return WorstGroup(self.groups[rows], self.worst)
 
     def majorant(self, s: Array, m: float, mass: Array | None) -> tuple[GroupRisk, None]:
-        """The convex function that is left when what is dropped at s is dropped for good; it lies above everywhere."""
+        """The convex upper bound with the dropped rows fixed as they are at s."""
         caps = Stratified(self.groups).caps(s, m, mass)
         caps = np.ones(len(s)) if caps is None else caps.astype(np.float64)
         present = np.count_nonzero(np.bincount(self.groups, weights=caps) > 0)
@@ -212,29 +213,29 @@ class WorstGroup:
         return GroupRisk(Spectrum(*_first(share)), self.groups, caps), None
 
     def start(self, m: float) -> tuple[Any, float]:
-        """The aggregate, and what it drops, of a fit that leads near a good minimum."""
+        """The aggregate and the m of the fit to start from."""
         return Stratified(self.groups), m
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class RankWeights:
-    """Weighted mean of the losses with a weight for each rank, rank 1 being the largest loss.
+    """Weighted mean of the losses with a weight for each rank, where rank 1 is the largest loss.
 
     Parameters
     ----------
     weights : str, array_like or callable
-        A name: "extremile" (tau), "exponential" (rate), "superquantile" (alphas, weights), "trimmed" (m, k),
-        "winsorised" (m, k) or "close-k" (center, width), each with its parameters. Or an array of weights, that of the
-        largest loss first; for another number of rows it is stretched to that length. Or a function of the rank share u
-        in (0, 1), 0 being the largest loss, which is integrated over the interval of each rank. Weights are finite and
-        >= 0; only their ratios matter.
+        The weights, finite and not negative; only their ratios matter. A name: "extremile" (tau), "exponential" (rate),
+        "superquantile" (alphas, weights), "trimmed" (m, k), "winsorised" (m, k) or "close-k" (center, width), with the
+        parameters in parentheses. Or an array of weights with that of the largest loss first, which is interpolated if
+        there are more or fewer rows. Or a function of the rank share u in (0, 1), where 0 is the largest loss; it is
+        integrated over the interval of each rank.
     **params
         The parameters of the named weights.
 
     Notes
     -----
-    If no smaller loss has a larger weight than a larger loss, the weighted mean is convex, and a fit is certified.
-    Otherwise it is a difference of two convex functions, and a fit descends to a local minimum. m and k are not used.
+    If larger losses never have smaller weights, the weighted mean is convex, and fits are certified. Otherwise it is a
+    difference of two convex functions, and a fit finds a local minimum. m and k of the estimator are not used.
 
     Examples
     --------
@@ -264,11 +265,11 @@ class RankWeights:
 
     @property
     def convex(self) -> bool:
-        """Whether no smaller loss weighs more than a larger one."""
+        """Whether larger losses never have smaller weights."""
         return on_ranks(self.source, _FINE).convex
 
     def on(self, values: Any, sample_weight: Any = None) -> Array:
-        """The weights of the values (n,), which sum to 1; values that tie share equally."""
+        """The weights of the values (n,), which sum to 1; tied values share equally."""
         s = np.asarray(values, dtype=np.float64)
         if s.ndim != 1 or not len(s) or not np.isfinite(s).all():
             raise ValueError(f"values must be finite, of shape (n,) with n >= 1, got shape {s.shape}; check them")
@@ -290,17 +291,17 @@ class RankWeights:
         return Selection(weights.astype(s.dtype), float(weights @ s64), -np.inf, np.inf)
 
     def take(self, rows: Array) -> RankWeights:
-        """Weights by rank know nothing about single rows, so they stay the same."""
+        """The aggregate itself, which does not depend on the rows."""
         return self
 
     def majorant(self, s: Array, m: float, mass: Array | None) -> tuple[RowRisk, Array | None]:
-        """A convex function, and the weights of the tangent at s that is taken off it; together they lie above."""
+        """A convex function and the weights of the tangent at s; their difference is an upper bound."""
         upper, lower = self._spectrum(s, mass).split()
         taken = None if lower is None else lower[0] * lower[1].weights(s.astype(np.float64, copy=False), mass)
         return RowRisk(upper[1], mass, upper[0]), taken
 
     def start(self, m: float) -> tuple[Any, float]:
-        """The ranked range that drops the largest share of rows that together count less than half."""
+        """The ranked range without the leading ranks whose mean weight is below half of the average."""
         spectrum = on_ranks(self.source, _FINE)
         under = spectrum.knots[spectrum.cumulative <= 0.5 * spectrum.knots]
         return Ranked(), float(under[-1]) if under[-1] < 0.5 else 0.0
@@ -309,7 +310,7 @@ class RankWeights:
         return on_ranks(self.source, len(s) if mass is None else float(mass.sum()))
 
 
-# Ranks on which the shape of weights that are given as a function is looked at.
+# Number of ranks on which the shape of a weight function is examined.
 _FINE = 1000
 
 
@@ -318,7 +319,7 @@ def _first(share: float) -> tuple[Array, Array]:
     return (np.array([0.0, 1.0]),) * 2 if share >= 1 else (np.array([0.0, share, 1.0]), np.array([0.0, 1.0, 1.0]))
 
 
-# By name: how to make one for n rows, of classes 0..G-1. The tests of objective and solvers run over all of them.
+# By name: a constructor from the groups 0..G-1 of n rows. The tests of objective and solvers run over all of them.
 AGGREGATES: dict[str, Callable[[Array], Any]] = {
     "ranked": lambda classes: Ranked(),
     "stratified": Stratified,
@@ -330,7 +331,7 @@ AGGREGATES: dict[str, Callable[[Array], Any]] = {
 
 
 def quotas(m: Array, sizes: Array) -> Array:
-    """m (S,) dealt out in proportion to sizes (S, G); whole where all of them are whole, by the largest remainders."""
+    """m (S,) divided in proportion to sizes (S, G); integers, by largest remainders, if all of them are integers."""
     exact = m[:, None] * sizes / sizes.sum(axis=1, keepdims=True)
     if (m != np.floor(m)).any() or (sizes != np.floor(sizes)).any():
         return exact

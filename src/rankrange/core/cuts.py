@@ -373,7 +373,7 @@ class Ranked:
         return select(s, 0, m, mass).weights
 
     def top(self, s: Array, mass: Array, m: Array) -> Array:
-        """Weights of what is dropped of many sets of losses s (S, n) with masses (S, n), m (S,) of each."""
+        """Weights of the dropped losses for many sets s (S, n) with masses (S, n); m is (S,)."""
         return top_weights(s, mass, m)
 
 

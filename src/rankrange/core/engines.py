@@ -1,7 +1,7 @@
-"""Engines that stand above the estimators, by name: the package registers them, and they are loaded when asked for.
+"""A registry of engines: the package registers a function by name, and it is imported when it is used.
 
-An estimator that meets rows on a device needs an engine that itself is built from parts of estimators. The name
-keeps imports in one direction.
+An estimator that gets rows on a device needs an engine, which imports estimators. The registry avoids a circular
+import.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _HOMES: dict[str, tuple[str, str]] = {}
 
 
 def register(name: str, module: str, function: str) -> None:
-    """Say where the function behind an engine is."""
+    """Register the function of an engine by module and name."""
     _HOMES[name] = module, function
 
 

@@ -1,12 +1,11 @@
-"""Individual losses: what one sample costs, as a function of its target y and its score z. Nothing here knows X.
+"""Losses of one sample as functions of its target y and its score z. Nothing here depends on X.
 
 Conventions:
 - y comes first. Binary y is -1 or +1, class y a code 0..C-1, label y a 0/1 mask (n, L), regression y a number.
 - z holds one score per sample (n,), or one per class or label (n, C).
-- `value` gives s (n,); `value_and_derivative` gives (s, ds/dz) with ds/dz of z's shape. Where a loss has a kink the
-  derivative is one of its subgradients, for tied maxima the mean of the tied ones.
-- Exact solvers need more, and ask for it by name when they are built (`needs`): see `Smooth`, `SmoothOfClasses` and
-  `PiecewiseLinear`.
+- `value` returns s (n,); `value_and_derivative` returns (s, ds/dz), where ds/dz has the shape of z. At a kink the
+  derivative is a subgradient; at tied maxima it is the mean of the derivatives of the tied terms.
+- Exact solvers need further methods, which `needs` checks: see `Smooth`, `SmoothOfClasses` and `PiecewiseLinear`.
 - A loss is convex in z; one that is not has `convex = False`.
 - Logarithms are natural; the paper's base-2 logistic loss is this one divided by log(2).
 
@@ -25,7 +24,7 @@ from .arrays import Array
 
 @runtime_checkable
 class Loss(Protocol):
-    """What the objective asks of a loss."""
+    """The methods that every loss has."""
 
     targets: ClassVar[str]  # "binary", "classes", "labels" or "numbers"
 
@@ -38,7 +37,7 @@ class Loss(Protocol):
 
 @runtime_checkable
 class Smooth(Loss, Protocol):
-    """A loss of one score that bends: `curvature` is its second derivative in z, 0 if it is straight."""
+    """A smooth loss of one score: `curvature` is its second derivative with respect to z."""
 
     def curvature(self, y: Array, z: Array) -> Array:
         """The second derivative of each loss in its score (n,)."""
@@ -46,7 +45,7 @@ class Smooth(Loss, Protocol):
 
 @runtime_checkable
 class SmoothOfClasses(Loss, Protocol):
-    """A loss of one score per class that bends, with its second derivatives as a product and as a weighted sum."""
+    """A smooth loss with one score per class: its second derivatives as a product and as a weighted sum."""
 
     def hessian_operator(self, y: Array, z: Array) -> Callable[[Array], Array]:
         """The map dz -> (second derivative of each row's loss at z) dz, both (n, C)."""
@@ -57,30 +56,30 @@ class SmoothOfClasses(Loss, Protocol):
 
 @runtime_checkable
 class PiecewiseLinear(Loss, Protocol):
-    """A loss that is max(0, its margins), or the absolute value of its one margin where `signed_margins` is True.
+    """A loss that is max(0, margins), or the absolute value of its single margin if `signed_margins` is True.
 
-    With one score per class `margins_change` is the change of the margins for a change of the scores.
+    With one score per class, `margins_change` is the change of the margins for a change of the scores.
     """
 
     def margins(self, y: Array, z: Array) -> Array:
-        """The linear functions (n, J) of which the loss is the largest, or 0."""
+        """The linear functions (n, J) of the scores; the loss is their maximum, or 0."""
 
     def margins_adjoint(self, y: Array, a: Array) -> Array:
-        """The derivative in z of the sum of the margins with weights a (n, J)."""
+        """The derivative with respect to z of the sum of the margins with weights a (n, J)."""
 
 
 def is_convex(loss: Loss) -> bool:
-    """Whether the loss is convex in its scores, as all are that do not say `convex = False`."""
+    """Whether the loss is convex in its scores; it is unless it sets `convex = False`."""
     return bool(getattr(loss, "convex", True))
 
 
 def needs(loss: Loss, n_outputs: int, who: str, remedy: str) -> None:
-    """Raise a TypeError that names what the loss lacks for an exact solver: convexity, margins, or else curvature.
+    """Raise a TypeError if the loss lacks what an exact solver needs: convexity, and margins or curvature.
 
     Parameters
     ----------
     loss : Loss
-        The loss that is asked.
+        The loss.
     n_outputs : int
         Scores per row.
     who, remedy : str
@@ -104,12 +103,12 @@ class Logistic:
     targets: ClassVar[str] = "binary"
 
     def value(self, y: Array, z: Array) -> Array:
-        """The losses alone."""
+        """The losses (n,) without their derivative."""
         t = -y * z
         return np.maximum(t, 0) + np.log1p(np.exp(-np.abs(t)))
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
-        # Every pass of a fit comes through here: one exponential serves both, and arrays are used again.
+        # Every pass of a fit calls this: the exponential is computed once, and arrays are reused.
         """The losses, and -y / (1 + exp(y z))."""
         t = y * z
         np.negative(t, out=t)
@@ -123,7 +122,7 @@ class Logistic:
         return t, slope
 
     def curvature(self, y: Array, z: Array) -> Array:
-        """p (1 - p) with p = 1 / (1 + exp(-z))."""
+        """The second derivative, p (1 - p) with p = 1 / (1 + exp(-z))."""
         e = np.exp(-np.abs(z))
         return e / (1 + e) ** 2
 
@@ -134,7 +133,7 @@ class Hinge:
     targets: ClassVar[str] = "binary"
 
     def value(self, y: Array, z: Array) -> Array:
-        """The losses alone."""
+        """The losses (n,) without their derivative."""
         return np.maximum(0, 1 - y * z)
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
@@ -143,7 +142,7 @@ class Hinge:
         return s, np.where(s > 0, -y, 0).astype(z.dtype, copy=False)
 
     def curvature(self, y: Array, z: Array) -> Array:
-        """Zero: it has a kink and does not bend."""
+        """The second derivative, 0: the loss is piecewise linear."""
         return np.zeros_like(z)
 
     def margins(self, y: Array, z: Array) -> Array:
@@ -161,7 +160,7 @@ class SquaredHinge:
     targets: ClassVar[str] = "binary"
 
     def value(self, y: Array, z: Array) -> Array:
-        """The losses alone."""
+        """The losses (n,) without their derivative."""
         return np.maximum(0, 1 - y * z) ** 2
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
@@ -170,7 +169,7 @@ class SquaredHinge:
         return margin**2, -2 * y * margin
 
     def curvature(self, y: Array, z: Array) -> Array:
-        """2 where the loss is positive, else 0."""
+        """The second derivative: 2 if the loss is positive, otherwise 0."""
         return (2 * (y * z < 1)).astype(z.dtype)
 
 
@@ -180,7 +179,7 @@ class Squared:
     targets: ClassVar[str] = "numbers"
 
     def value(self, y: Array, z: Array) -> Array:
-        """The losses alone."""
+        """The losses (n,) without their derivative."""
         return (z - y) ** 2
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
@@ -189,7 +188,7 @@ class Squared:
         return r**2, 2 * r
 
     def curvature(self, y: Array, z: Array) -> Array:
-        """2 everywhere."""
+        """The second derivative, 2."""
         return np.full_like(z, 2)
 
 
@@ -199,7 +198,7 @@ class Absolute:
     targets: ClassVar[str] = "numbers"
 
     def value(self, y: Array, z: Array) -> Array:
-        """The losses alone."""
+        """The losses (n,) without their derivative."""
         return np.abs(z - y)
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
@@ -208,7 +207,7 @@ class Absolute:
         return np.abs(r), np.sign(r)
 
     def curvature(self, y: Array, z: Array) -> Array:
-        """Zero: it has a kink and does not bend."""
+        """The second derivative, 0: the loss is piecewise linear."""
         return np.zeros_like(z)
 
     signed_margins: ClassVar[bool] = True  # the loss is |margin|: a weight on it may be negative
@@ -223,7 +222,7 @@ class Absolute:
 
 
 class Huber:
-    """(z - y)^2 / 2 within `delta` of y, delta (|z - y| - delta/2) beyond: a square whose slope stops growing."""
+    """The Huber loss: (z - y)^2 / 2 if |z - y| <= delta, otherwise delta (|z - y| - delta/2)."""
 
     targets: ClassVar[str] = "numbers"
 
@@ -233,17 +232,17 @@ class Huber:
         self.delta = delta
 
     def value(self, y: Array, z: Array) -> Array:
-        """The losses alone."""
+        """The losses (n,) without their derivative."""
         return self.value_and_derivative(y, z)[0]
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
-        """The losses, and z - y brought into [-delta, delta]."""
+        """The losses, and z - y clipped to [-delta, delta]."""
         r = z - y
         slope = np.clip(r, -self.delta, self.delta)
         return slope * (r - slope / 2), slope
 
     def curvature(self, y: Array, z: Array) -> Array:
-        """1 within delta of y, else 0."""
+        """The second derivative: 1 within delta of y, otherwise 0."""
         return (np.abs(z - y) <= self.delta).astype(z.dtype)
 
 
@@ -253,15 +252,15 @@ class Softmax:
     targets: ClassVar[str] = "classes"
 
     def value(self, y: Array, z: Array) -> Array:
-        """The losses alone."""
+        """The losses (n,) without their derivative."""
         return self._value_and_ratios(y, z)[0]
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
-        """The losses, and the probabilities less 1 in the place of y."""
+        """The losses, and the softmax probabilities minus 1 for class y."""
         s, ratios = self._value_and_ratios(y, z)
         rows = np.arange(len(y))
         ratios /= ratios.sum(axis=1, keepdims=True)
-        # p_y - 1 as minus the sum of the others keeps its digits where p_y is nearly 1.
+        # p_y - 1 is computed as minus the sum of the others, which is accurate if p_y is close to 1.
         ratios[rows, y] = 0
         ratios[rows, y] = -ratios.sum(axis=1)
         return s, ratios
@@ -284,7 +283,7 @@ class Softmax:
         return np.diag(h @ p) - (p * h[:, None]).T @ p
 
     def _value_and_ratios(self, y: Array, z: Array) -> tuple[Array, Array]:
-        """The loss, and exp(z - max z). log1p over all but the largest keeps the digits of a small loss."""
+        """The loss, and exp(z - max z). log1p over all but the largest is accurate for small losses."""
         rows = np.arange(len(y))
         top = z.argmax(axis=1)
         peak = z[rows, top]
@@ -302,11 +301,11 @@ class CrammerSinger:
     targets: ClassVar[str] = "classes"
 
     def value(self, y: Array, z: Array) -> Array:
-        """The losses alone."""
+        """The losses (n,) without their derivative."""
         return self._rivals(y, z)[1]
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
-        """The losses, and where they are positive 1 for the rival (shared by ties) and -1 for y."""
+        """The losses; if positive, the derivative is 1 for the highest other class (shared by ties) and -1 for y."""
         others, s = self._rivals(y, z)
         slope = (others == others.max(axis=1, keepdims=True)).astype(z.dtype)
         slope /= slope.sum(axis=1, keepdims=True)
@@ -328,7 +327,7 @@ class CrammerSinger:
         return slope
 
     def margins_change(self, y: Array, dz: Array) -> Array:
-        """What a change of the scores does to the margins."""
+        """The change of the margins for a change dz of the scores."""
         return dz - dz[np.arange(len(y)), y][:, None]
 
     def _rivals(self, y: Array, z: Array) -> tuple[Array, Array]:
@@ -344,7 +343,7 @@ class OneVsRestSquaredHinge:
     targets: ClassVar[str] = "classes"
 
     def value(self, y: Array, z: Array) -> Array:
-        """The losses alone."""
+        """The losses (n,) without their derivative."""
         return (self._margins(y, z)[0] ** 2).sum(axis=1)
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
@@ -368,20 +367,20 @@ class OneVsRestSquaredHinge:
 
 
 class TKML:
-    """Top-k multi-label loss of one sample: a ranked range (k, k+1) over its labels, made a hinge.
+    """Top-k multi-label loss of one sample: a hinge on the (k+1)-th largest score.
 
-    - paper: [1 + f_[k+1] - min of the true scores]_+, f_[k+1] being the (k+1)-th largest of all scores.
-    - two-sided: the same where the sample has at most k true labels. Where it has more, no k labels can hold them all,
-      and what counts is that the k best are true: [1 + highest false score - k-th largest true score]_+.
+    - Paper: [1 + f_[k+1] - lowest true score]_+, where f_[k+1] is the (k+1)-th largest of all scores.
+    - Two-sided: the same if the sample has at most k true labels. If it has more, k labels cannot include them all, and
+      the loss requires that the k highest are true: [1 + highest false score - k-th largest true score]_+.
 
-    A sample without true labels costs 0, and so does one without false labels in the two-sided form.
+    The loss is 0 for a sample without true labels, and in the two-sided form for one without false labels.
 
     Parameters
     ----------
     top_k : int, default=1
         The k: how many labels are predicted.
     two_sided : bool, default=True
-        Whether to use the two-sided form; False is the paper's.
+        Whether to use the two-sided form; False is the form of the paper.
     """
 
     targets: ClassVar[str] = "labels"
@@ -394,14 +393,13 @@ class TKML:
         self.two_sided = two_sided
 
     def value(self, y: Array, z: Array) -> Array:
-        """The losses alone."""
+        """The losses (n,) without their derivative."""
         return self._rivals(y, z)[2]
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
-        """The losses, and 1 for the score to push down and -1 for the one to pull up, both shared by ties."""
+        """The losses; the derivative is 1 for the score to lower and -1 for the one to raise, both shared by ties."""
         rise, fall, s, mask, crowded = self._rivals(y, z)
-        # Scores that may move the rising and the falling term; a label in both, as where the lowest true label is
-        # itself the (k+1)-th, cancels out.
+        # The scores of both terms. A label in both cancels out, for example if the lowest true label is the (k+1)-th.
         up = (z == rise[:, None]) & ~(crowded[:, None] & mask)
         down = (z == fall[:, None]) & mask
         slope = _shared(up, z.dtype) - _shared(down, z.dtype)
@@ -409,7 +407,7 @@ class TKML:
         return s, slope
 
     def _rivals(self, y: Array, z: Array) -> tuple[Array, Array, Array, Array, Array]:
-        """The score to push down, the score to pull up, the loss, the mask, and where true labels outnumber k."""
+        """The score to lower, the score to raise, the loss, the mask, and rows with more than k true labels."""
         mask = np.asarray(y, dtype=bool)
         n_labels = z.shape[1]
         if self.top_k >= n_labels:
@@ -429,7 +427,7 @@ class TKML:
 
 
 def _shared(chosen: Array, dtype: Any) -> Array:
-    """One unit per row, in equal parts on the chosen entries; nothing where none is chosen."""
+    """One unit per row, divided equally among the chosen entries; 0 if none is chosen."""
     return chosen / np.maximum(chosen.sum(axis=1, keepdims=True), 1).astype(dtype)
 
 

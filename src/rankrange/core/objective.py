@@ -1,16 +1,16 @@
 """The AoRR objective of a linear model: F(W) = (sum of the losses ranked m+1..k) / (k - m) + ||coef||^2 / (2 C).
 
 Shapes, used by every solver:
-- W (r, p): one row of parameters per score; r = 1 unless the loss wants one score per class. With an intercept
-  p = d + 1 and the last column, which is not penalised, is the intercept.
-- scores (r, n), losses s (n,), weights q (n,). Class-major scores keep every pass over them contiguous.
-- With `sample_weight` a row counts with its mass: q_i lies in [0, weight_i], m and k are masses.
-- C is the paper's, relative to the mean of the kept losses: (k - m) times scikit-learn's, which is relative to their
-  sum (`C_of_sum`). Estimators take scikit-learn's and multiply.
+- W (r, p): one row of parameters per score; r = 1 unless the loss has one score per class. With an intercept
+  p = d + 1, and the last column, which is not penalised, is the intercept.
+- scores (r, n), losses s (n,), weights q (n,). Scores are class-major, so every pass over them is contiguous.
+- With `sample_weight`, q_i lies in [0, weight_i], and m and k are masses, that is sums of weights.
+- C is that of the paper, relative to the mean of the kept losses: (k - m) times scikit-learn's C, which is relative to
+  their sum (`C_of_sum`). Estimators convert.
 
-`Objective` asks an `Aggregate` for the weights: by default the ranked range. Fixing which rows are cut, or linearising
-phi_m, leaves a convex `TopSum`: the sum of the largest losses alone, under caps on the rows, with a linear tilt. F is
-the difference of two of them.
+`Objective` gets the weights from an `Aggregate`, by default the ranked range. If the dropped rows are fixed, or phi_m
+is linearised, a convex `TopSum` remains: the sum of the largest losses, with caps on the rows and a linear term. F is
+the difference of two such functions.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ import scipy.sparse as sp
 from .arrays import Array
 from .cuts import Ranked, Selection, caps_that_matter, cuts_of, select_rows, top_within
 
-# Rows of X multiplied at a time where a product needs a temporary copy of them.
+# Number of rows of X in a block, for products that need a temporary copy.
 _BLOCK = 4096
 # A p x p matrix is built and factored up to this p.
 MOST_FACTORED = 1000
 
 
 class Design:
-    """X with a column of ones where there is an intercept; dense or sparse, never copied."""
+    """X, with a column of ones if there is an intercept; dense or sparse, never copied."""
 
     def __init__(self, X: Any, fit_intercept: bool) -> None:
         self.X = X
@@ -46,7 +46,7 @@ class Design:
 
     @cached_property
     def _transposed(self) -> Any:
-        """A view; making one costs more than a product with few sparse rows."""
+        """The transpose as a view, cached: creating it costs more than a product with few sparse rows."""
         return self.X.T
 
     def scores(self, W: Array) -> Array:
@@ -76,7 +76,7 @@ class Design:
         return out
 
     def _by_blocks(self, R: Array) -> Array:
-        """R X in the dtype of X, block by block, so that X is not copied and sums of many rows are float64."""
+        """R X in the dtype of X, in blocks: X is not copied, and sums over blocks are float64."""
         total = np.zeros((len(R), self.d))
         for start in range(0, self.n, _BLOCK):
             part = slice(start, start + _BLOCK)
@@ -84,7 +84,7 @@ class Design:
         return total
 
     def gram(self, h: Array, rows: Array | None = None) -> Array:
-        """sum_i h_i x_i x_i', h >= 0, over all rows or these; dense blocks, so that X is not copied."""
+        """sum_i h_i x_i x_i' for h >= 0, over all or the given rows; in dense blocks, without a copy of X."""
         total = np.zeros((self.p, self.p))
         count = self.n if rows is None else len(rows)
         root = np.sqrt(h)
@@ -100,7 +100,7 @@ class Design:
         return total
 
     def spread(self, h: Array, rows: Array | None = None) -> Array:
-        """`gram`, or its diagonal alone (p,) if there are too many columns to factor the whole."""
+        """`gram`, or only its diagonal (p,) if there are too many columns to factor a p x p matrix."""
         if self.factored:
             return self.gram(h, rows)
         if rows is not None:
@@ -119,13 +119,13 @@ class Design:
         return self.X.multiply(self.X).T
 
     def unfactored(self) -> Design:
-        """The same rows for solvers that only multiply with them."""
+        """The same design for solvers that only use products with X."""
         twin = copy(self)
         twin.factored = False
         return twin
 
     def take(self, rows: Array) -> Design:
-        """The design of some of the rows."""
+        """The design of a subset of the rows."""
         part = Design(self.X[rows], self.fit_intercept)
         part.factored = self.factored
         return part
@@ -170,7 +170,7 @@ class _Problem:
         return gradient
 
     def gap_left(self, gradients: Array) -> Array:
-        """The duality gap that gradients (S, r, p) leave where no losses tie: tangents and the penalty, minimised."""
+        """The duality gap for gradients (S, r, p) if no losses are tied: tangents plus penalty, minimised."""
         d = self.design.d
         coef, free = (np.einsum("srp,srp->s", part, part) for part in (gradients[:, :, :d], gradients[:, :, d:]))
         return 0.5 * self.C * coef + 2.0 * free
@@ -188,26 +188,26 @@ _O = TypeVar("_O", bound="Objective")
 
 @dataclass(frozen=True, eq=False)
 class Objective(_Problem):
-    """The AoRR objective of a linear model: the mean of the losses that an aggregate keeps, plus the penalty.
+    """The AoRR objective of a linear model: the mean of the kept losses plus the penalty.
 
     Parameters
     ----------
     design : Design
         The rows.
     y : ndarray of shape (n,)
-        Their targets, as the loss wants them.
+        The targets, encoded as the loss requires.
     loss : Loss
-        What one row costs.
+        The loss of one row.
     C : float
         Inverse strength of the penalty, relative to the mean of the kept losses: k - m times scikit-learn's C.
     n_outputs : int, default=1
         Scores per row: 1, or the number of classes.
     m, k : float
-        Masses to drop and to keep up to.
+        The ranks to keep, m+1 to k, as masses.
     sample_weight : ndarray of shape (n,) or None
         The mass of each row; None means 1 each.
     aggregate : Aggregate
-        Which losses count; the ranked range unless another is given.
+        How losses are combined; by default the ranked range.
     """
 
     m: float = 0
@@ -227,23 +227,23 @@ class Objective(_Problem):
 
     @property
     def mass(self) -> Array:
-        """The mass of each row; all True where each counts once."""
+        """The mass of each row; an array of True if there are no weights."""
         return np.ones(self.design.n, dtype=bool) if self.sample_weight is None else self.sample_weight
 
     @property
     def strata(self) -> Array:
-        """The class of each row; one class for numbers."""
+        """The class of each row; 0 for all rows in regression."""
         if self.loss.targets == "numbers":
             return np.zeros(self.design.n, dtype=np.intp)
         return (self.y > 0).astype(np.intp) if self.loss.targets == "binary" else self.y
 
     @property
     def C_of_sum(self) -> float:
-        """C in scikit-learn's meaning: relative to the sum of the kept losses, not to their mean."""
+        """scikit-learn's C, which is relative to the sum of the kept losses and not to their mean."""
         return self.C / self.kept
 
     def ranked(self, m: float, k: float) -> Objective:
-        """The objective at other ranks, with the same C in scikit-learn's meaning."""
+        """The objective for other ranks m and k, with the same C in the sense of scikit-learn."""
         return replace(self, m=m, k=k, C=self.C_of_sum * (k - m))
 
     def in_units(self: _O, unit: float) -> _O:
@@ -255,7 +255,7 @@ class Objective(_Problem):
         return replace(self, m=self.m / unit, k=k, sample_weight=None if (weight == 1.0).all() else weight)
 
     def select(self, s: Array) -> Selection:
-        """Ask the aggregate which of the losses s (n,) count, and how much."""
+        """The weights that the aggregate gives to the losses s (n,)."""
         return self.aggregate.select(s, self.m, self.k, self.sample_weight)
 
     def value(self, W: Array) -> float:
@@ -280,7 +280,7 @@ class Objective(_Problem):
         return self.at(W)[:2]
 
     def value_then_gradient(self, W: Array) -> tuple[float, Callable[[], Array]]:
-        """The objective at W, and what gives one of its gradients there: one product less where it is not asked for."""
+        """The objective at W, and a function that computes a gradient there only if it is called."""
         s, slope = self.losses_and_slopes(self.design.scores(W))
         chosen = self.select(s)
 
@@ -290,7 +290,7 @@ class Objective(_Problem):
         return chosen.total / self.kept + self.penalty(W), gradient
 
     def batch(self, Ws: Array) -> tuple[Array, Array]:
-        """Values (S,) and gradients (S, r, p) of S parameter sets; one product with X where there is one score."""
+        """Values (S,) and gradients (S, r, p) for S sets of parameters; one product with X if r = 1."""
         if len(Ws) == 1:
             value, gradient = self.value_and_gradient(Ws[0])
             return np.array([value]), gradient[None]
@@ -305,12 +305,12 @@ class Objective(_Problem):
         return values, (self.design.adjoint(slope) / self.kept + self.penalty_gradient(W))[:, None]
 
     def values(self, Ws: Array) -> Array:
-        """The values (S,) of S parameter sets; one product with X."""
+        """The values (S,) for S sets of parameters; one product with X."""
         Z = self.design.scores(Ws.reshape(-1, self.design.p)).reshape(len(Ws), self.n_outputs, -1)
         return np.array([self.value_at(W, self.losses(z)) for W, z in zip(Ws, Z, strict=True)])
 
     def rows(self, rows: Array, m: float, k: float) -> Objective:
-        """The objective on some of the rows, with ranks of its own and the same C relative to the mean."""
+        """The objective on a subset of the rows with the given ranks and the same C relative to the mean."""
         weight = None if self.sample_weight is None else self.sample_weight[rows]
         part = self.design.take(rows)
         return replace(
@@ -318,15 +318,15 @@ class Objective(_Problem):
         )
 
     def cutting(self, s: Array) -> TopSum:
-        """The convex problem that is left when what is dropped at the losses s is dropped for good.
+        """The convex problem with the dropped rows fixed as they are at the losses s.
 
-        It lies above F everywhere and touches it where s are the losses; ties at the cut are cut in equal parts.
+        It is an upper bound on F that touches F where the losses are s; ties at the cut are dropped in equal parts.
         """
         caps = self.aggregate.caps(s, self.m, self.sample_weight)
         return TopSum(self.design, self.y, self.loss, self.C, self.n_outputs, self.kept, self.kept, caps)
 
     def caps_at(self, s: Array, rows: Array) -> Array:
-        """The mass of these rows that is left when what is dropped at the losses s is dropped; 0 for ties at a cut."""
+        """The mass that is left of these rows after dropping at the losses s; 0 for ties at a cut."""
         caps = np.ones(len(s)) if self.sample_weight is None else self.sample_weight.astype(np.float64)
         for inside, cut in self.aggregate.cuts(s, self.m, self.sample_weight):
             caps[inside] *= s[inside] < cut.value
@@ -337,7 +337,7 @@ class Objective(_Problem):
         return self.aggregate.blurred(s, self.m, self.sample_weight)
 
     def tilted(self, W: Array) -> TopSum:
-        """phi_k minus the tangent of phi_m at W: the paper's convex sub-problem of DCA. It too bounds F from above."""
+        """phi_k minus the tangent of phi_m at W, the convex subproblem of DCA; an upper bound on F."""
         tangent = np.zeros_like(W)
         if self.m > 0:
             s, slope = self.losses_and_slopes(self.design.scores(W))
@@ -348,7 +348,7 @@ class Objective(_Problem):
         )
 
     def average(self, rows: Array | None = None) -> TopSum:
-        """The mean of all losses, or of those of the rows where the mask is True."""
+        """The mean loss of all rows, or of those where the mask is True."""
         caps = self.sample_weight
         if rows is not None:
             caps = rows * (1.0 if caps is None else caps)
@@ -358,7 +358,7 @@ class Objective(_Problem):
 
 @dataclass(frozen=True, eq=False)
 class TopSum(_Problem):
-    """A convex problem: the largest losses alone, under caps on the rows, with a linear tilt.
+    """A convex problem: the sum of the largest losses, with caps on the rows and a linear term.
 
     The value is the maximum over 0 <= q <= caps, sum q <= K of (q . losses) / scale + penalty - <tilt, W>.
 
@@ -367,13 +367,13 @@ class TopSum(_Problem):
     design, y, loss, C, n_outputs
         As in `Objective`.
     K : float
-        The mass of the losses that count.
+        The total weight.
     scale : float
-        What their sum is divided by.
+        The divisor of the weighted sum.
     caps : ndarray of shape (n,) or None
-        The most that each row may weigh; None means 1 each.
+        The maximum weight of each row; None means 1 each.
     tilt : ndarray of shape (r, p) or None
-        The linear function that is taken off.
+        The linear function that is subtracted.
     """
 
     K: float = 1
@@ -382,17 +382,17 @@ class TopSum(_Problem):
     tilt: Array | None = None
 
     @property
-    def room(self) -> float:
-        """All the mass there is; where K takes all of it there is no cut."""
+    def capacity(self) -> float:
+        """The sum of the caps."""
         return self.design.n if self.caps is None else float(self.caps.sum())
 
     @property
     def takes_all(self) -> bool:
-        """Whether K takes all the mass there is, so that nothing is cut."""
-        return self.room * (1.0 - 1e-14) <= self.K
+        """Whether K is the sum of the caps, so that nothing is dropped."""
+        return self.capacity * (1.0 - 1e-14) <= self.K
 
     def weights(self, s: Array) -> Array:
-        """The best q for the losses s."""
+        """The maximising q for the losses s."""
         if self.takes_all:
             return np.ones_like(s) if self.caps is None else self.caps.astype(s.dtype, copy=False)
         return top_within(s, self.caps, self.K)
@@ -405,7 +405,7 @@ class TopSum(_Problem):
         return float(cuts_of(s[inside], 0, self.K, caps_that_matter(self.caps[inside], self.K))[0].value)
 
     def tilt_at(self, W: Array) -> float:
-        """The linear function that is taken off, at W."""
+        """The value of the linear function at W."""
         return 0.0 if self.tilt is None else float(np.vdot(self.tilt, W))
 
     def value(self, W: Array) -> float:

@@ -1,4 +1,4 @@
-"""What to keep of a ranked set: by rank (`RankedRange`) or by value (`ThresholdRange`). Pure Python.
+"""Ranges of a ranked set to keep: by rank (`RankedRange`) or by value (`ThresholdRange`). Pure Python.
 
 Conventions, used everywhere in the package: values are ranked from the largest (rank 1) to the smallest (rank n); the
 range keeps ranks m+1..k with 0 <= m < k <= n. An int is a count, a float in [0, 1] a fraction of n rounded to the
@@ -16,12 +16,12 @@ Rank: TypeAlias = int | float
 
 
 def check_rank(name: str, rank: object) -> Rank:
-    """Check a rank as a user gave it.
+    """Validate a rank.
 
     Parameters
     ----------
     name : str
-        What the error message calls it.
+        The name for the error message.
     rank : object
         An int (a count) or a float in [0, 1] (a fraction of the values).
 
@@ -33,7 +33,7 @@ def check_rank(name: str, rank: object) -> Rank:
     Raises
     ------
     TypeError, ValueError
-        Where it is neither a count nor a fraction.
+        If it is neither a count nor a fraction.
     """
     if isinstance(rank, bool) or not isinstance(rank, numbers.Real):
         raise TypeError(
@@ -52,12 +52,12 @@ def check_rank(name: str, rank: object) -> Rank:
 
 
 def check_rates(name: str, rates: Any) -> tuple[float, float]:
-    """Check a pair of rates as a user gave it.
+    """Validate a pair of rates.
 
     Parameters
     ----------
     name : str
-        What the error message calls it.
+        The name for the error message.
     rates : Any
         A pair (lo, hi) with 0 <= lo < hi <= 1.
 
@@ -84,7 +84,7 @@ def check_rates(name: str, rates: Any) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class RankedRange:
-    """The ranks that are kept of a set of values: m+1 to k, rank 1 being the largest value.
+    """The ranks of a set of values to keep: m+1 to k, where rank 1 is the largest value.
 
     A range can be defined before the number of values is known. The class methods give the usual ranges: the average,
     the maximum, the median, the average of the top k, the trimmed mean, and a single rank.
@@ -92,9 +92,9 @@ class RankedRange:
     Parameters
     ----------
     m : int or float, default=0
-        How many of the largest values are dropped. An int is a count, a float in [0, 1] a fraction of the values.
+        How many of the largest values to drop. An int is a count, a float in [0, 1] a fraction of the values.
     k : int or float, default=1.0
-        The last rank that is kept: `k=1` keeps only the largest value, `k=1.0` keeps all.
+        The last rank to keep, as a count or a fraction: `k=1` keeps only the largest value, `k=1.0` keeps all.
 
     Raises
     ------
@@ -121,7 +121,7 @@ class RankedRange:
             raise ValueError(f"need m < k, got m={self.m}, k={self.k}; lower m or raise k")
 
     def counts(self, n: int) -> tuple[int, int]:
-        """Turn fractions into counts for a set of n values.
+        """Convert m and k to counts for a set of n values.
 
         Parameters
         ----------
@@ -147,19 +147,19 @@ class RankedRange:
         return int(m), int(k)
 
     def masses(self, total: float, *, whole: bool) -> tuple[float, float]:
-        """Turn fractions into masses, where values have weights.
+        """Convert m and k to sums of weights, for values with weights.
 
         Parameters
         ----------
         total : float
             The sum of the weights.
         whole : bool
-            Whether all weights are whole numbers, so that fractions are rounded to counts.
+            Whether all weights are integers, so that fractions are rounded to integers.
 
         Returns
         -------
         tuple of float
-            m and k as masses.
+            m and k as sums of weights.
 
         Raises
         ------
@@ -197,7 +197,7 @@ class RankedRange:
 
     @classmethod
     def maximum(cls) -> RankedRange:
-        """Keep the largest value alone: m = 0, k = 1.
+        """Keep only the largest value: m = 0, k = 1.
 
         Examples
         --------
@@ -251,12 +251,12 @@ class RankedRange:
 
     @classmethod
     def kth(cls, k: Rank) -> RankedRange:
-        """Keep the k-th largest value alone: m = k - 1.
+        """Keep only the k-th largest value: m = k - 1.
 
         Parameters
         ----------
         k : int or float
-            Its rank, as a count from 1 on or as a fraction.
+            The rank, as a count of at least 1 or as a fraction.
 
         Examples
         --------
@@ -270,9 +270,9 @@ class RankedRange:
 
     @classmethod
     def robust_maximum(cls, outliers: Rank) -> RankedRange:
-        """Keep the largest value that is left when some are dropped as outliers.
+        """Keep only the largest value after dropping some as outliers.
 
-        This is what Robust_Max, a baseline of the paper, becomes without its relaxation.
+        This is Robust_Max, a baseline of the paper, without its convex relaxation.
 
         Parameters
         ----------
@@ -302,7 +302,7 @@ class _Median(RankedRange):
     k: Rank = 0.5
 
     def __post_init__(self) -> None:
-        """Nothing to check: the counts depend on n alone."""
+        """No checks: the counts depend only on n."""
 
     def _masses(self, total: float, whole: bool) -> tuple[float, float]:
         if not whole:
@@ -318,12 +318,12 @@ class _Median(RankedRange):
 
 @dataclass(frozen=True, repr=False)
 class _SingleRank(RankedRange):
-    """One rank, placed by a fraction: `below` = 1 keeps the rank after that fraction, 0 the last one inside it."""
+    """A single rank given as a fraction: `below` = 1 keeps the first rank after that fraction, 0 the last before it."""
 
     below: int = 0
 
     def __post_init__(self) -> None:
-        """m and k are one fraction, checked by the constructor that is called."""
+        """No checks: m and k are one fraction, which the class method has validated."""
 
     def _masses(self, total: float, whole: bool) -> tuple[float, float]:
         k = _mass(self.k, total, whole) + self.below
@@ -335,7 +335,7 @@ class _SingleRank(RankedRange):
 
 @dataclass(frozen=True)
 class ThresholdRange:
-    """The values that are kept when the two cuts are known: those with lam < value <= lam_hat.
+    """The values to keep, given by two thresholds: those with lam < value <= lam_hat.
 
     It is the ranked range with m = #{values > lam_hat} and k = #{values > lam}. Both thresholds are values of losses,
     not ranks.
@@ -350,7 +350,7 @@ class ThresholdRange:
     Raises
     ------
     TypeError, ValueError
-        Where one of them is not a number, or lam is above lam_hat.
+        If one of them is not a number, or if lam is above lam_hat.
 
     Examples
     --------
@@ -392,7 +392,7 @@ class ThresholdRange:
         Raises
         ------
         ValueError
-            Where no value lies between the thresholds.
+            If no value lies between the thresholds.
 
         Examples
         --------

@@ -1,10 +1,10 @@
 """Weights by rank: spectral risks, extremiles, trimmed and winsorised means, as one function of the rank share.
 
-Everything is the cumulative weight W(u) of the largest share u of the values: W(0) = 0, W(1) = 1, nondecreasing. A row
-that covers the rank shares from a to b gets W(b) - W(a), so that a weight of 2 equals the row twice, and values that
-tie share what their ranks get together. W is kept as a `Spectrum`, linear between knots. If W is concave, larger losses
-weigh more and the weighted mean is a convex function of the losses: the largest value of q . s over the q that the
-spectrum majorises. Any other W is a difference of two such.
+All of them are defined by W(u), the cumulative weight of the largest share u of the values: W(0) = 0, W(1) = 1, and W
+is nondecreasing. A row that covers the rank shares from a to b gets the weight W(b) - W(a). So a weight of 2 equals the
+row twice, and tied values share the weight of their ranks. W is stored as a `Spectrum`, linear between knots. If W is
+concave, larger losses have larger weights, and the weighted mean is a convex function of the losses: the maximum of q .
+s over all q that the spectrum majorises. Any other W is a difference of two concave ones.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Smoothed(NamedTuple):
 
     value: float
     weights: Array
-    blocks: Array  # the block of each value; a value alone in its block does not change its weight
+    blocks: Array  # the block of each value; the weight of a value alone in its block is constant
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +57,7 @@ class Spectrum:
 
     @property
     def convex(self) -> bool:
-        """Whether no smaller loss weighs more than a larger one."""
+        """Whether larger losses never have smaller weights."""
         return bool((np.diff(self.density) <= _ROUNDING * max(1.0, float(self.density.max()))).all())
 
     def weights(self, values: Array, mass: Array | None = None) -> Array:
@@ -72,7 +72,7 @@ class Spectrum:
         return out
 
     def smoothed(self, values: Array, width: float, mass: Array | None = None) -> Smoothed:
-        """The largest q . s - width / 2 * (variance of the densities of q) over all q that a convex spectrum majorises.
+        """The maximum of q . s - width / 2 * (variance of the densities of q) over all q that the spectrum majorises.
 
         The maximum is a projection, by isotonic regression along the order of the values.
         """
@@ -81,7 +81,7 @@ class Spectrum:
         order, cell, p = order[seen], cell[seen], p[seen]
         s = values[order]
         edges = isotonic_regression(s / width - cell / p, weights=p, increasing=False).blocks
-        # Within a block the densities differ as the values do, and their mean is that of the ranks.
+        # Within a block densities differ in proportion to the values, and their mean is that of the ranks.
         sizes, share = np.diff(edges), np.add.reduceat(p, edges[:-1])
         level, middle = (np.add.reduceat(x, edges[:-1]) / share for x in (cell, p * s))
         density = np.maximum((s - np.repeat(middle, sizes)) / width + np.repeat(level, sizes), 0.0)
@@ -92,11 +92,11 @@ class Spectrum:
         return Smoothed(value, weights, blocks)
 
     def split(self) -> tuple[tuple[float, Spectrum], tuple[float, Spectrum] | None]:
-        """Two convex spectra with factors whose difference this one is; None as the second if this one is convex."""
+        """Write the spectrum as a difference of two convex ones with factors; the second is None if it is convex."""
         if self.convex:
             return (1.0, self), None
         rises = np.maximum(np.diff(self.density), 0.0)
-        lower = np.append(np.cumsum(rises[::-1])[::-1], 0.0)  # what still has to be gained by smaller losses
+        lower = np.append(np.cumsum(rises[::-1])[::-1], 0.0)  # the increase that is still to come at smaller losses
         return self._of(self.density + lower), self._of(lower)
 
     def _of(self, density: Array) -> tuple[float, Spectrum]:
@@ -118,7 +118,7 @@ Cumulative = Callable[[Array], Array]
 
 
 def _extremile(tau: float = 0.9) -> Cumulative:
-    """The expected maximum of r independent values where r = log(1/2) / log(tau), or minimum for tau below 1/2."""
+    """The expected maximum of r independent values with r = log(1/2) / log(tau); a minimum for tau below 1/2."""
     _check("tau", tau, 0.0, 1.0)
     if tau >= 0.5:
         r = np.log(0.5) / np.log(tau)
@@ -154,13 +154,13 @@ def _trimmed(m: float = 0.1, k: float = 1.0) -> Spectrum:
 
 
 def _winsorised(m: float = 0.1, k: float = 1.0) -> Cumulative:
-    """Values beyond the rank shares m and k are replaced by the last one within."""
+    """Values outside the rank shares m to k are replaced by the nearest value inside."""
     _check_range(m, k)
     return lambda u: np.where(u >= k - _ROUNDING, 1.0, np.where(u <= m + _ROUNDING, 0.0, u)) * (u > 0)
 
 
 def _close(center: float = 0.5, width: float = 0.2) -> Spectrum:
-    """Equal weights on a `width` of ranks around the rank share `center`, moved inside [0, 1]."""
+    """Equal weights on a window of rank shares of size `width` around `center`, shifted into [0, 1]."""
     _check("width", width, 0.0, 1.0, closed=True)
     if not 0.0 <= center <= 1.0:
         raise ValueError(f"center must be a rank share in [0, 1], got {center!r}")
@@ -193,7 +193,7 @@ def _check_range(m: float, k: float) -> None:
 
 
 def spectrum_source(weights: Any, params: dict[str, Any]) -> Spectrum | Cumulative:
-    """A name with its parameters, an array of weights by rank, or a function of the rank share, checked."""
+    """Validate weights: a name with its parameters, an array of weights by rank, or a function of the rank share."""
     if isinstance(weights, str):
         if weights not in NAMES:
             raise ValueError(f"weights must be one of {', '.join(map(repr, NAMES))}, got {weights!r}")
@@ -203,12 +203,14 @@ def spectrum_source(weights: Any, params: dict[str, Any]) -> Spectrum | Cumulati
             raise TypeError(f"the weights {weights!r} take {', '.join(known)}, got {', '.join(unknown)}")
         return NAMES[weights](**params)
     if params:
-        raise TypeError(f"parameters go with named weights, got {sorted(params)} beside {type(weights).__name__}")
+        raise TypeError(
+            f"only named weights take parameters, got {sorted(params)} with {type(weights).__name__}; leave them out"
+        )
     return _of_function(weights) if callable(weights) else _of_array(weights)
 
 
 def on_ranks(source: Spectrum | Cumulative, total: float) -> Spectrum:
-    """The spectrum for a total mass: a cumulative function is kept on one cell for each unit of mass."""
+    """The spectrum for a total mass: a cumulative function is evaluated on one cell per unit of mass."""
     if isinstance(source, Spectrum):
         return source
     knots = np.linspace(0.0, 1.0, max(1, round(total)) + 1)
@@ -226,7 +228,7 @@ def _of_array(weights: Any) -> Spectrum:
 
 
 def _of_function(function: Callable[[Array], Any]) -> Spectrum:
-    """Means over small cells: the integral, and the same for any number of values."""
+    """Integrate a function of the rank share over small cells, independently of the number of values."""
     knots = np.linspace(0.0, 1.0, _CELLS + 1)
     points, parts = np.polynomial.legendre.leggauss(_POINTS)
     places = knots[:-1, None] + (points + 1.0) * (0.5 / _CELLS)

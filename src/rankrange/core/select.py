@@ -1,7 +1,7 @@
-"""The ranked range of an array, for users: its weights, its value and its two cuts.
+"""Public functions for the ranked range of an array: its value, its weights and its two cuts.
 
-Input is checked here and put into rows; `rankrange.core.cuts` selects. With `sample_weight`, ranks become mass:
-weight 2 is the value twice, and a cut may fall inside a value.
+This module validates the input and arranges it in rows; `rankrange.core.cuts` selects. With `sample_weight`, ranks are
+cumulative weights: weight 2 equals the value twice, and a cut may fall inside a value.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def ranked_range(
     reduction: str = "mean",
     sample_weight: ArrayLike | None = None,
 ) -> Any:
-    """Mean or sum of the values ranked m+1 to k, rank 1 being the largest.
+    """Mean or sum of the values ranked m+1 to k, where rank 1 is the largest value.
 
-    The maximum, the average, the median, the average of the top k and the trimmed mean are settings of m and k.
+    The maximum, the average, the median, the average top-k and the trimmed mean are special cases.
 
     Parameters
     ----------
@@ -38,16 +38,16 @@ def ranked_range(
         Losses or any other real numbers; all of them finite.
     m : int, float, RankedRange or ThresholdRange
         How many of the largest values to drop. An int is a count, a float in [0, 1] a fraction of the values. A range
-        object defines both m and k; k is then left out.
+        object defines both m and k; leave k out then.
     k : int or float, optional
-        The last rank to keep, as a count or a fraction: `k=1` is the largest value alone, `k=1.0` all values.
+        The last rank to keep, as a count or a fraction: `k=1` keeps only the largest value, `k=1.0` keeps all.
     axis : int or None, default=-1
         The axis along which values are ranked; None ranks the flattened array.
     reduction : {"mean", "sum"}, default="mean"
-        The statistic of the kept values.
+        Whether to return the mean or the sum of the kept values.
     sample_weight : array_like, optional
-        One weight per position along the axis, or one per value. A weight is a repetition: weight 2 equals the value
-        twice, so ranks become cumulative weights and a cut may fall inside a value. The mean is over the weight k - m.
+        One weight per position along the axis, or one per value. Weight 2 equals the value twice, so ranks are
+        cumulative weights, a cut may fall inside a value, and the mean is the weighted sum divided by k - m.
 
     Returns
     -------
@@ -101,8 +101,8 @@ def range_weights(
 ) -> NDArray[Any]:
     """Weight of each value in the sum of the ranks m+1 to k.
 
-    The weights are the derivative of `ranked_range(..., reduction="sum")`. If values tie at a cut they are the
-    difference of a subgradient of the sum of the k largest and one of the sum of the m largest.
+    The weights are the derivative of `ranked_range(..., reduction="sum")`. If values are tied at a cut, they are a
+    subgradient of the sum of the k largest values minus a subgradient of the sum of the m largest.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def range_weights(
     axis : int or None, default=-1
         The axis along which values are ranked; None ranks the flattened array.
     sample_weight : array_like, optional
-        One weight per position along the axis, or one per value; a weight is a repetition.
+        One weight per position along the axis, or one per value; weight 2 equals the value twice.
 
     Returns
     -------
@@ -148,18 +148,18 @@ def thresholds(
     values : array_like
         Losses; all of them finite.
     m, k : int or float; m may also be a RankedRange or a ThresholdRange
-        The ranks that are kept, m+1 to k, as in `ranked_range`.
+        The ranks to keep, m+1 to k, as in `ranked_range`.
     axis : int or None, default=-1
-        Values are ranked along this axis; None ranks the flattened array.
+        The axis along which values are ranked; None ranks the flattened array.
     sample_weight : array_like, optional
         Weights, one per position along the axis or one per value; weight 2 equals the value twice.
 
     Returns
     -------
     lam : float or ndarray
-        The lower cut, the smallest value that is kept.
+        The lower cut: the smallest value that is kept.
     lam_hat : float or ndarray
-        The upper cut, the smallest value that is dropped from above; infinite if m = 0.
+        The upper cut: the smallest of the m largest values, which are dropped; infinite if m = 0.
 
     Examples
     --------
@@ -174,14 +174,14 @@ def thresholds(
 
 
 def _mean_of_large(values: NDArray[Any], weights: NDArray[Any], kept: Any) -> NDArray[Any]:
-    """Weighted means of finite rows whose sums leave the range of floats: divided first, and by two more for safety."""
+    """Weighted means of finite rows whose sums overflow: values are divided before they are added."""
     half = np.einsum("ij,ij->i", weights / np.reshape(kept, (-1, 1)), values / 2)
     limit = np.finfo(values.dtype).max / 2
     return 2 * np.clip(half, -limit, limit)
 
 
 class _Rows:
-    """Validated input as a matrix whose rows are ranked one by one, and the way back to the caller's shape."""
+    """Validated input as a matrix whose rows are ranked separately, and the conversion back to the caller's shape."""
 
     def __init__(
         self,
@@ -239,7 +239,7 @@ class _Rows:
         return Cut(*lower), Cut(*upper)
 
     def select(self) -> Selection:
-        """Totals may overflow to infinity or NaN without a warning; weights and cuts cannot."""
+        """Select in all rows. Totals may overflow to infinity or NaN without a warning; weights and cuts cannot."""
         with np.errstate(over="ignore", invalid="ignore"):
             if self._together:
                 return select_rows(self.values, self.m, self.k)
@@ -257,10 +257,10 @@ class _Rows:
 
 
 def as_range(m: Rank | RankedRange | ThresholdRange, k: Rank | None) -> RankedRange | ThresholdRange:
-    """The range that m and k stand for; a range object stands for itself, with k left out."""
+    """The range that m and k define; m may be a range object if k is left out."""
     if isinstance(m, RankedRange | ThresholdRange):
         if k is not None:
-            raise TypeError(f"{m!r} already says what to keep, got k={k!r} beside it; leave k out")
+            raise TypeError(f"{m!r} already defines k, got k={k!r} as well; leave k out")
         return m
     if k is None:
         raise TypeError(f"need both m and k, got m={m!r} alone; pass m and k, or one RankedRange")
@@ -268,19 +268,19 @@ def as_range(m: Rank | RankedRange | ThresholdRange, k: Rank | None) -> RankedRa
 
 
 def as_floats(values: ArrayLike, name: str = "values") -> NDArray[Any]:
-    """Floats as they are, float16 as float32, integers and booleans as float64; anything else is an error.
+    """Convert to floats: float16 to float32, integers and booleans to float64; anything else is an error.
 
     Parameters
     ----------
     values : array_like
-        What a user passed.
+        The values.
     name : str, default="values"
-        What the error message calls it.
+        The name for the error message.
 
     Returns
     -------
     ndarray
-        At least one dimension; not copied where it is a float array already.
+        An array of at least one dimension; not copied if it is a float array already.
     """
     try:
         array = np.asarray(values)
@@ -307,7 +307,7 @@ def as_floats(values: ArrayLike, name: str = "values") -> NDArray[Any]:
 
 
 def check_finite(array: NDArray[Any], name: str) -> None:
-    """Raise an error that counts what is not finite, block by block so that no mask of the whole array is built."""
+    """Raise an error that counts NaN and infinite values; works in blocks to save memory."""
     bad = 0
     n_rows, n = array.shape
     step = max(1, BLOCK // n)
@@ -351,7 +351,5 @@ def _as_sample_weight(weight: ArrayLike | None, array: NDArray[Any], axis: int |
     rows = moved.reshape(-1, n)
     check_finite(rows, "sample_weight")
     if (rows < 0).any():
-        raise ValueError(
-            f"sample_weight must not be negative, got {rows.min()}; a weight counts how often a value is there"
-        )
+        raise ValueError(f"sample_weight must not be negative, got {rows.min()}; use 0 to leave a value out")
     return rows

@@ -42,17 +42,17 @@ def names() -> list[str]:
 def load(name: str, *, data_home: str | os.PathLike[str] | None = None, download: bool = True, **options: Any) -> Bunch:
     """Load one of the paper's data sets.
 
-    Values are as their source has them, not scaled.
+    Values are those of the source, not scaled.
 
     Parameters
     ----------
     name : str
         One of `names()`.
     data_home : path, optional
-        The folder of files to read, before the one named by the environment variable RANKRANGE_DATA (its format
-        is in docs/how-to/datasets.md). What OpenML sends is then stored there too.
+        A folder of data files, which is searched first; then the folder in the environment variable RANKRANGE_DATA
+        (docs/how-to/datasets.md describes the files). Downloads from OpenML are stored in `data_home` if it is given.
     download : bool, default=True
-        Whether OpenML may be asked where the folder lacks the files.
+        Whether to download from OpenML if no folder has the files.
     **options
         For the toy sets only: n_samples=200, n_outliers=1 and random_state=0, or source="paper" for the paper's own 200
         points. The paper's cases have 1, 2, 3, 4, 5, 10 and 20 outliers.
@@ -60,11 +60,11 @@ def load(name: str, *, data_home: str | os.PathLike[str] | None = None, download
     Returns
     -------
     sklearn.utils.Bunch
-        With data, target, feature_names, target_names, DESCR, `source` (where it came from) and `verified` (what was
-        checked: "checksum", "made here", or for a copy from OpenML that differs from the paper's "shape and class
-        counts"). mnist also has test_data and test_target, and its images are uint8, 0 to 255, of shape (n, 784). The
-        toy sets also have outliers (a mask of the rows), bayes_coef, bayes_intercept (class 1 where x @ coef +
-        intercept > 0) and bayes_error, all for the mixture without outliers.
+        The data set, with data, target, feature_names, target_names, DESCR, `source` (its origin) and `verified` (how
+        it was checked: "checksum", "made here", or "shape and class counts" for a copy from OpenML that differs from
+        the data of the paper). mnist also has test_data and test_target, and its images are uint8, 0 to 255, of shape
+        (n, 784). The toy sets also have outliers (a mask of the rows), bayes_coef, bayes_intercept (class 1 where x @
+        coef + intercept > 0) and bayes_error, all for the mixture without outliers.
 
     Raises
     ------

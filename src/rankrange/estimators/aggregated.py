@@ -24,14 +24,14 @@ def check_aggregate(estimator: Any, groups: Any) -> None:
         names = ", ".join(map(repr, GROUPED))
         raise ValueError(f"aggregate must be None, {names} or RankWeights(...), got {aggregate!r}")
     if not (isinstance(estimator.k, str) and estimator.k == "auto") and estimator.k != 1.0:
-        raise ValueError(f"aggregate={aggregate!r} keeps all ranks below m, got k={estimator.k!r}; leave k out")
+        raise ValueError(f"aggregate={aggregate!r} keeps all ranks after m, got k={estimator.k!r}; leave k out")
     if getattr(estimator, "stratify", False):
         raise ValueError(
-            f"stratify=True cuts class by class, got aggregate={aggregate!r} beside it; choose one of them"
+            f"stratify=True drops rows class by class, got aggregate={aggregate!r} as well; use one of them"
         )
     if isinstance(aggregate, RankWeights):
         if not (isinstance(estimator.m, str) and estimator.m == "auto") and estimator.m != 0:
-            raise ValueError(f"{aggregate!r} already weights the ranks, got m={estimator.m!r} beside it; leave m out")
+            raise ValueError(f"{aggregate!r} already weights the ranks, got m={estimator.m!r} as well; leave m out")
     elif groups is None:
         raise ValueError(f"aggregate={aggregate!r} needs the group of each row; pass groups to fit")
     share = estimator.group_share
@@ -40,7 +40,7 @@ def check_aggregate(estimator: Any, groups: Any) -> None:
 
 
 def searched(estimator: Any, objective: Objective, groups: Array | None) -> Objective:
-    """The objective on which m is chosen: the same share is cut in each group."""
+    """The objective for choosing m, which drops the same share of each group."""
     if estimator.aggregate not in GROUPED:
         return objective
     assert groups is not None
@@ -59,7 +59,7 @@ def aggregated(estimator: Any, objective: Objective, groups: Array | None) -> Ob
 
 
 def cuts_by_group(losses: Array, objective: Objective, aggregate: Stratified) -> tuple[Array, Array]:
-    """The upper cut of each group, infinite where it loses nothing, and which rows are dropped."""
+    """The upper cut of each group, infinite if it drops nothing, and which rows are dropped."""
     highest, dropped = np.full(int(aggregate.groups.max()) + 1, np.inf), np.zeros(len(losses), dtype=bool)
     for rows, cut in aggregate.cuts(losses, objective.m, objective.sample_weight):
         assert isinstance(rows, np.ndarray)
@@ -77,9 +77,9 @@ def group_table(
     losses: tuple[Array, Array],
     right: tuple[Array, Array] | None,
 ) -> dict[str, Array]:
-    """One entry per group: its rows, the share dropped, and on the rows that are kept the mean loss and accuracy.
+    """One entry per group: the number of rows, the share dropped, and mean loss and accuracy of the kept rows.
 
-    `losses` and `right` are pairs: by the ordinary fit, and by the model.
+    `losses` and `right` are pairs: for the ordinary fit and for the model.
     """
     rows = np.bincount(groups, minlength=len(names))
     kept = mass * ~dropped

@@ -17,16 +17,16 @@ from ..core.flips import temperature, tempered, transition_of
 from ..crossfit.models import FittedFolds, Task, ask
 from ..crossfit.simple_models import simple_predictions
 from ..label_noise import LabelNoiseModel, LabelNoisePosterior
-from .any_model import Judged, Plan, RankedRangeModel, mass_of_rows
+from .any_model import Plan, RankedRangeModel, WrongRows, mass_of_rows
 from .linear import warn_of_lost_class
 
 # Classes of fewer rows lose none: half of the rows would hold too few of them to learn from.
 _LEAST_OF_CLASS = 5
-# At least so many rows of each other class are kept, the most likely right ones: no class is dropped entirely.
+# Of the other classes at least so many rows are kept, those most likely to be right, so no class is dropped entirely.
 _LEAST_KEPT = 2
 # If more than this share of all rows would be dropped, none are: the labels are then too noisy to learn from.
 _MOST_CUT = 0.5
-# Rows, or groups of 25, from which on a quarter of them is enough for a fit.
+# A quarter of the rows is enough for a fit from this many independent rows on (a group counts as 25).
 _LEAST_TO_QUARTER = 600
 
 
@@ -44,25 +44,25 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
     ----------
     estimator : classifier, default=HistGradientBoostingClassifier()
         Anything with `fit(X, y)` and one of `predict_proba`, `decision_function` and `predict`: forests, boosting of
-        any package, pipelines, `AoRRClassifier`. X is passed on as it is. Each fit to a subset of the rows has random
-        states of its own; the model of all rows keeps those that it was given.
+        any package, pipelines, `AoRRClassifier`. X is passed on as it is. Each fit to a subset of the rows gets its own
+        random state; the model of all rows keeps the one it was given.
     m : "auto", int or float
         How many rows to drop: an int is a count, a float in [0, 1] a share. "auto" drops those with a probability of at
         least one half of being wrong. A given m drops the m rows with the largest out-of-fold loss; see Notes.
     k : int or float, default=1.0
-        With a given m, the last rank that counts: rows beyond rank k are easy and do not train either.
+        The last rank to keep, with a given m. Rows of higher rank, which are fitted easily, are dropped as well.
     refit : "ensemble" or "single"
-        Predict with the mean of the models of the folds (more accurate), or with one model fitted to all kept rows, at
-        the speed of the model itself.
+        Whether to predict with the mean of the models of the folds (more accurate) or with one model fitted to all kept
+        rows (faster).
     n_repeats : int
-        With a given m, how often the rows are split into halves (or into `cv` folds). With m="auto", five repeats mean
-        5 fits to four fifths of the rows, whose out-of-fold predictions find the wrong labels, and 5 fits without the
-        dropped rows. The ensemble is the latter with weight 3/4 and the former with weight 1/4. If nothing is dropped,
-        the first 5 fits are used for both. If less than 1% of the rows are dropped, a model of all kept rows has weight
-        3/4 and the latter 5 fits have weight 1/4.
+        With a given m, how often the rows are split into two folds (or into `cv` folds). With m="auto" and 5 repeats, 5
+        fits to four fifths of the rows give the out-of-fold predictions that find wrong labels, and 5 more fits leave
+        out the dropped rows. The ensemble gives weight 3/4 to the latter and 1/4 to the former. If nothing is dropped,
+        it is the first 5 fits. If less than 1% of the rows are dropped, one model of all kept rows has weight 3/4 and
+        the fits without the dropped rows have 1/4.
     cv : None, int, splitter, or list of (train, test)
-        None is as described for `n_repeats`. A splitter may leave rows without a prediction, as TimeSeriesSplit does;
-        those are never dropped.
+        The folds. None uses those described for `n_repeats`. A splitter such as TimeSeriesSplit may leave rows without
+        a prediction; these are never dropped.
     random_state, n_jobs, verbose : object
         As in scikit-learn. The result does not depend on n_jobs.
 
@@ -119,9 +119,25 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, **fit_params: Any
     ) -> RankedRangeClassifier:
-        """Fit to the rows of X, of any kind that the model takes, and their labels y.
+        """Fit the model to training data.
 
-        Rows of one group are never on both sides of a fold. Further arguments go to the `fit` of the model.
+        Parameters
+        ----------
+        X : array_like, data frame, or any other X that the model accepts
+            Training data.
+        y : array_like of shape (n_samples,)
+            Class labels.
+        sample_weight : array_like of shape (n_samples,), optional
+            Weights of the rows; see Notes.
+        groups : array_like of shape (n_samples,), optional
+            The group of each row. Folds never split a group.
+        **params
+            Further arguments of the `fit` of the model.
+
+        Returns
+        -------
+        RankedRangeClassifier
+            The fitted estimator.
         """
         X = self._take(X)
         y = check_y(y, multi_output=False, estimator=self)
@@ -138,14 +154,14 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         P = fit.out_of_fold[np.arange(len(task.y)), task.codes]
         return np.asarray(-np.log(np.maximum(P, 1e-12)))
 
-    def _judge(self, task: Task, mass: Array, plan: Plan) -> tuple[Judged, FittedFolds | None]:
+    def _find_wrong(self, task: Task, mass: Array, plan: Plan) -> tuple[WrongRows, FittedFolds | None]:
         assert task.classes is not None
         assert task.codes is not None
         codes, n_classes = task.codes, len(task.classes)
         weight = None if (mass == 1.0).all() else mass
         folds = None if plan.free else plan.folds
         simple = simple_predictions(task.X, codes, n_classes, plan.rng, folds, weight)
-        fits = {name: self._cross_fit(task, part) for name, part in self._judges(task, plan, not simple).items()}
+        fits = {name: self._cross_fit(task, part) for name, part in self._fold_plans(task, plan, not simple).items()}
         self._report(f"{sum(len(fit.models) for fit in fits.values())} fits made out-of-fold predictions")
         predictions = {name: fit.out_of_fold for name, fit in fits.items()} | simple
         found: LabelNoisePosterior = LabelNoiseModel().fit(predictions, codes, weight)
@@ -154,50 +170,61 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
             "weight": np.array([found.weights[name] for name in predictions]),
             "gain": np.array([found.gains[name] for name in predictions]),
         }
-        return Judged(found.p_wrong, found.share, found.interval), fits.get("fifths")
+        return WrongRows(found.p_wrong, found.share, found.interval), fits.get("fifths")
 
     def _gives_probabilities(self) -> bool:
         return hasattr(self._base(), "predict_proba")
 
-    def _calibrate(self, task: Task, predicted: Array, judged: Judged, mass: Array) -> None:
+    def _calibrate(self, task: Task, predicted: Array, found: WrongRows, mass: Array) -> None:
         """The geometric mean of two temperatures: for the estimated share of wrong labels, and for its lower bound.
 
         Rows that were dropped count as well: trimming makes the remaining rows look easier.
         """
         rows = np.flatnonzero(np.isfinite(predicted).all(axis=1) & (mass > 0))
         assert task.codes is not None
-        P, codes, wrong, worth = predicted[rows], task.codes[rows], judged.p_wrong[rows], mass[rows]
+        P, codes, wrong, worth = predicted[rows], task.codes[rows], found.p_wrong[rows], mass[rows]
         T, none = transition_of(P, codes, wrong, worth), np.eye(P.shape[1])
-        sure = min(1.0, judged.interval[0] / judged.share) if judged.share > 0 else 0.0
+        sure = min(1.0, found.interval[0] / found.share) if found.share > 0 else 0.0
         heats = [temperature(P, codes, none + share * (T - none), worth) for share in (sure, 1.0)]
         self.temperature_ = float(np.sqrt(heats[0] * heats[1]))
 
-    def _judges(self, task: Task, plan: Plan, alone: bool) -> dict[str, Plan]:
-        """Fits to four fifths; if there are no simple models, to quarters too, which overfit wrong labels less.
+    def _fold_plans(self, task: Task, plan: Plan, alone: bool) -> dict[str, Plan]:
+        """Folds that train on four fifths; without simple models also on quarters, which overfit wrong labels less.
 
-        Without the larger fits, right labels of rare kinds would look wrong, because a quarter holds too few of them.
+        With quarters alone, correct labels of rare kinds of rows would look wrong.
         """
         assert task.codes is not None
         if self.cv is not None:
             return {"folds": plan}
-        found = {"fifths": plan.larger(task)}
+        plans = {"fifths": plan.larger(task)}
         if alone and plan.independent(len(task.y)) >= _LEAST_TO_QUARTER:
-            found["quarters"] = plan.quarters(task.codes, max(1, int(self.n_repeats) // 4))
-        return found
+            plans["quarters"] = plan.quarters(task.codes, max(1, int(self.n_repeats) // 4))
+        return plans
 
-    def _cut(self, task: Task, judged: Judged, mass: Array) -> Array:
+    def _cut(self, task: Task, found: WrongRows, mass: Array) -> Array:
         assert task.classes is not None
-        cut = super()._cut(task, judged, mass)
+        cut = super()._cut(task, found, mass)
         if mass[cut].sum() > _MOST_CUT * mass.sum():
             return np.zeros(len(cut), dtype=bool)
         for label in task.classes:
             rows = np.flatnonzero(task.y == label)
             spared = len(rows) if mass[rows].sum() < _LEAST_OF_CLASS else _LEAST_KEPT
-            cut[rows[np.argsort(judged.p_wrong[rows], kind="stable")[:spared]]] = False
+            cut[rows[np.argsort(found.p_wrong[rows], kind="stable")[:spared]]] = False
         return cut
 
     def predict(self, X: Any) -> Array:
-        """The most likely class of each row."""
+        """Predict the class of each row of X.
+
+        Parameters
+        ----------
+        X : array_like, data frame, or any other X that the model accepts
+            The rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            The predicted classes.
+        """
         check_is_fitted(self)
         if self.refit == "single":
             return np.asarray(self.estimator_.predict(X)).ravel()  # CatBoost's has a column
@@ -205,12 +232,34 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
 
     @available_if(lambda self: hasattr(self._base(), "predict_proba"))
     def predict_proba(self, X: Any) -> Array:
-        """Class probabilities (n, classes): the mean over the models, at a temperature fitted out of fold."""
+        """Class probabilities: the mean over the models, at a temperature fitted to out-of-fold predictions.
+
+        Parameters
+        ----------
+        X : array_like, data frame, or any other X that the model accepts
+            The rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            One column per class, in the order of `classes_`.
+        """
         check_is_fitted(self)
         P = ask(self.estimator_, X, self.classes_) if self.refit == "single" else self._asked(X, self.classes_)
         return P if self.temperature_ == 1.0 else tempered(P, self.temperature_)
 
     @available_if(lambda self: hasattr(self._base(), "predict_proba"))
     def predict_log_proba(self, X: Any) -> Array:
-        """Logarithms of `predict_proba`."""
+        """Logarithms of `predict_proba`.
+
+        Parameters
+        ----------
+        X : array_like, data frame, or any other X that the model accepts
+            The rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            One column per class, in the order of `classes_`.
+        """
         return np.log(np.maximum(self.predict_proba(X), 1e-300))

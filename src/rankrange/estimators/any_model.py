@@ -1,4 +1,4 @@
-"""What RankedRangeClassifier and RankedRangeRegressor share: the ranked range around any model, without a gradient.
+"""Shared by RankedRangeClassifier and RankedRangeRegressor: the ranked range for any model, without its gradient.
 
 Out-of-fold predictions give each row a probability of being wrong, the rows that are probably wrong are dropped, and an
 ensemble is fitted to the others. The probabilities come from `label_noise` (classes) and `crossfit.residuals` (numeric
@@ -32,12 +32,13 @@ from ..crossfit.models import FittedFolds, Task, ask, by_rows, fit_folds, fit_ro
 from ..label_noise import LIKELY
 from .weights import as_count, is_whole, scale_of, unit_of
 
-# With fewer rows than this out-of-fold predictions are uninformative.
+# Out-of-fold predictions from fewer rows than this are uninformative.
 _LEAST_ROWS = 20
-# A given m is honoured from this many rows on.
+# A given m needs at least this many rows.
 _LEAST_RANKED = 4
 _ROUNDS = 5
-# Rows, or groups of 25, from which on half of them are enough for a fit: boosted trees want 20 rows in a leaf.
+# Half of the rows are enough for a fit from this many independent rows on (a group counts as 25): boosted trees need 20
+# rows in a leaf.
 LEAST_TO_HALVE = 200
 # If no more than this share is dropped there is little noise to average out, so larger training sets are better.
 _FEW = 0.01
@@ -46,7 +47,7 @@ _WHOLE = 0.75
 # Weight of the models fitted before rows were dropped, beside those fitted after: some of the dropped rows were hard
 # and not wrong, and models that were never trained on hard rows are overconfident.
 _BEFORE = 0.25
-# What a fit stores under some settings only.
+# Attributes that exist under some settings only.
 _STORED = (
     "estimator_",
     "estimators_",
@@ -61,7 +62,7 @@ _STORED = (
 )
 
 
-class Judged(NamedTuple):
+class WrongRows(NamedTuple):
     """p_wrong (n,) of each row, the share of wrong rows with its 95% interval, and whether they harm the fits."""
 
     p_wrong: Array
@@ -72,7 +73,7 @@ class Judged(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """The folds, a seed for the model of each and one for the model of all rows, and what drew them."""
+    """The folds, a seed for the model of each fold and for the model of all rows, and the generator that drew them."""
 
     folds: Folds
     seeds: list[int]
@@ -109,7 +110,7 @@ class Plan:
 
 
 class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
-    """What the classifier and the regressor share: folds, weights, the alternation for a given m, the final fits."""
+    """Base class of the classifier and the regressor: folds, weights, the alternation for a given m, final fits."""
 
     def __init__(
         self,
@@ -144,7 +145,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         """(n,): the out-of-fold loss of each row."""
         raise NotImplementedError
 
-    def _judge(self, task: Task, mass: Array, plan: Plan) -> tuple[Judged, FittedFolds | None]:
+    def _find_wrong(self, task: Task, mass: Array, plan: Plan) -> tuple[WrongRows, FittedFolds | None]:
         """The posterior of wrong rows, and the fits to four fifths of the rows."""
         raise NotImplementedError
 
@@ -159,12 +160,12 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         scale = scale_of(mass) if isinstance(self.m, str) else 1.0
         task = Task(X, y, classes, mass / scale if weighted else None, params)
         for name in _STORED:
-            self.__dict__.pop(name, None)  # of an earlier fit with other settings
+            self.__dict__.pop(name, None)  # left from an earlier fit with other settings
         plan = self._plan(task, groups)
         if plan is None:
             self._fit_few(task, mass)
         elif isinstance(self.m, str):
-            self._fit_judged(task, mass, plan)
+            self._fit_auto(task, mass, plan)
         else:
             self._fit_ranked(task, mass, plan)
 
@@ -175,7 +176,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
             remedy = f"for example {example}"
             if isinstance(base, type) and hasattr(base, "fit"):
                 remedy = f"an instance of it, {base.__name__}()"
-            raise ValueError(f"estimator must be a model with a method fit, got {base!r}; pass {remedy}")
+            raise ValueError(f"estimator must have a method fit, got {base!r}; pass {remedy}")
         kind = getattr(_tags_of(base), "estimator_type", None)
         if {kind, wanted} == {"classifier", "regressor"}:
             raise ValueError(f"{type(self).__name__} needs a {wanted}, got the {kind} {type(base).__name__}")
@@ -188,7 +189,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         whole_number("n_repeats", self.n_repeats, 1)
 
     def _routed(self, sample_weight: Any, groups: Any, params: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
-        """Whether the model sees the weights, and its further arguments; a model that takes groups gets them."""
+        """Whether weights are passed to the model, and its further arguments, which include groups if it takes them."""
         if not routing_enabled():
             if groups is not None and has_fit_parameter(self._base(), "groups"):
                 params = {**params, "groups": np.asarray(groups)}
@@ -217,7 +218,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         return fit_folds(self._base(), task, plan.folds, keep=keep, seeds=plan.seeds, n_jobs=self.n_jobs)
 
     def _fit_few(self, task: Task, mass: Array) -> None:
-        """Too few rows for out-of-fold predictions: the model itself, fitted to all of them; nothing may be dropped."""
+        """Fit the model to all rows and drop none, because there are too few rows for out-of-fold predictions."""
         if not isinstance(self.m, str) and self._ranks(mass)[0] > 0:
             raise ValueError(
                 f"dropping rows by their out-of-fold loss needs at least {_LEAST_RANKED} rows, got "
@@ -231,14 +232,14 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         self.tuning_: dict[str, Array] = {}
         self._keep(task, None, self.dropped_, check_random_state(self.random_state).randint(2**31 - 1))
 
-    def _fit_judged(self, task: Task, mass: Array, plan: Plan) -> None:
+    def _fit_auto(self, task: Task, mass: Array, plan: Plan) -> None:
         given, mass = mass, mass / unit_of(mass)
-        judged, fifths = self._judge(task, mass, plan)
-        self.p_wrong_ = judged.p_wrong
-        self.dropped_ = self._cut(task, judged, mass) & (mass > 0)
+        found, fifths = self._find_wrong(task, mass, plan)
+        self.p_wrong_ = found.p_wrong
+        self.dropped_ = self._cut(task, found, mass) & (mass > 0)
         self.m_, self.k_ = as_count(given[self.dropped_].sum()), as_count(given.sum())
-        low, high = judged.interval
-        self.noise_estimate_, self.noise_interval_ = float(judged.share), (float(low), float(high))
+        low, high = found.interval
+        self.noise_estimate_, self.noise_interval_ = float(found.share), (float(low), float(high))
         self._report(f"{int(self.dropped_.sum())} of {len(mass)} rows are probably wrong and were dropped")
         small = plan.independent(len(mass)) < LEAST_TO_HALVE
         calm = self.cv is None and (small or self.dropped_.mean() < _FEW)
@@ -254,33 +255,33 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
             predicted = fit.out_of_fold
             if before is not None:
                 predicted = (1.0 - _BEFORE) * predicted + _BEFORE * before.out_of_fold
-            self._calibrate(task, predicted, judged, mass)
+            self._calibrate(task, predicted, found, mass)
         self._keep(task, fit, self.dropped_, plan.last_seed, whole=calm, before=before)
 
     def _gives_probabilities(self) -> bool:
         return False
 
-    def _calibrate(self, task: Task, predicted: Array, judged: Judged, mass: Array) -> None:
+    def _calibrate(self, task: Task, predicted: Array, found: WrongRows, mass: Array) -> None:
         """Fit the temperature of the probabilities to out-of-fold predictions."""
 
-    def _cut(self, task: Task, judged: Judged, mass: Array) -> Array:
-        return np.asarray(judged.p_wrong >= LIKELY) & judged.harm
+    def _cut(self, task: Task, found: WrongRows, mass: Array) -> Array:
+        return np.asarray(found.p_wrong >= LIKELY) & found.harm
 
     def _ranks(self, mass: Array) -> tuple[float, float]:
         return RankedRange(self.m, self.k).masses(float(mass.sum()), whole=is_whole(mass))
 
     def _fit_ranked(self, task: Task, mass: Array, plan: Plan) -> None:
-        """A given m and k: the alternation of fits and ranks."""
-        judged = np.where(plan.folds.judged, mass, 0.0)
-        m, k = self._ranks(judged)
+        """Fit with a given m and k: alternate between fitting and ranking."""
+        predicted_mass = np.where(plan.folds.judged, mass, 0.0)
+        m, k = self._ranks(predicted_mass)
 
         def fit(keep: Array) -> FittedFolds:
             return self._cross_fit(task, plan, keep)
 
-        end = alternate(fit, lambda found: self._losses(found, task), m, k, judged, _ROUNDS, self._report)
-        known = np.isfinite(end.losses) & (judged > 0)
-        weight = None if (mass == 1.0).all() else judged[known]
-        cuts = m / judged.sum(), k / judged.sum()
+        end = alternate(fit, lambda found: self._losses(found, task), m, k, predicted_mass, _ROUNDS, self._report)
+        known = np.isfinite(end.losses) & (predicted_mass > 0)
+        weight = None if (mass == 1.0).all() else predicted_mass[known]
+        cuts = m / predicted_mass.sum(), k / predicted_mass.sum()
         self.lam_, self.lam_hat_ = (float(cut) for cut in thresholds(end.losses[known], *cuts, sample_weight=weight))
         self.losses_, self.dropped_ = end.losses, end.dropped
         self.m_, self.k_ = as_count(m), as_count(k)
@@ -296,11 +297,11 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         whole: bool = False,
         before: FittedFolds | None = None,
     ) -> None:
-        """Store what predicts: the models of the folds, or one model of all rows that are kept.
+        """Store the models to predict with: those of the folds, or one model of all kept rows.
 
-        `whole` adds the model of all rows to those of the folds, with most of the weight. It keeps the random states
-        that it was given: if nothing is dropped it is the user's model, to the bit. Models fitted `before` rows were
-        dropped get a small weight.
+        `whole` adds a model of all kept rows with most of the weight. It keeps the random state it was given, so it
+        equals the user's model exactly if nothing is dropped. Models fitted `before` rows were dropped get a small
+        weight.
         """
         single = self.refit == "single"
         parts = [] if single or fit is None else list(fit.models)
@@ -326,7 +327,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
     # ---- what scikit-learn asks
 
     def _take(self, X: Any) -> Any:
-        """X as it is; its number of columns and their names are stored if it has them."""
+        """Return X unchanged, and store the number and the names of its columns if it has any."""
         X = by_rows(X)
         check_feature_names(self, X, reset=True)
         try:
@@ -344,7 +345,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         return np.asarray(sum(weight * ask(model, X, classes) for weight, model in parts))
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """What `fit` takes for itself (weights, groups), and what it hands on to the model."""
+        """Routing of metadata: `fit` uses weights and groups itself and passes other arguments on to the model."""
         mapping = MethodMapping().add(caller="fit", callee="fit")
         router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
         return router.add(estimator=self._base(), method_mapping=mapping)
@@ -361,7 +362,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
 
 
 def _tags_of(model: Any) -> Any:
-    """What scikit-learn notes about the model; None for one that has nothing but `fit` and `predict`."""
+    """The scikit-learn tags of the model; None if it has none."""
     try:
         return get_tags(model)
     except (AttributeError, TypeError):
@@ -369,7 +370,7 @@ def _tags_of(model: Any) -> Any:
 
 
 def mass_of_rows(sample_weight: Any, n: int) -> Array:
-    """The weights of n rows, checked; ones if there are none."""
+    """Validate the weights of n rows; ones if there are none."""
     if sample_weight is None:
         return np.ones(n)
     return np.asarray(check_sample_weight(sample_weight, np.zeros((n, 1)), dtype=np.float64, ensure_non_negative=True))

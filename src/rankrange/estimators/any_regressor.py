@@ -15,35 +15,35 @@ from ..core.arrays import Array
 from ..crossfit.models import FittedFolds, Task, with_targets
 from ..label_noise import LIKELY
 from ..outliers import outlier_posterior, sizes
-from .any_model import Judged, Plan, RankedRangeModel
+from .any_model import Plan, RankedRangeModel, WrongRows
 
 # Repeats of the folds for the outlier model: its result is smoothed, so two are enough.
 _REPEATS = 2
-# If many targets are wrong, fits without the worst of them find more: how many further rounds there are, and by how
-# much the share of outliers must have grown for the second of them.
+# If many targets are wrong, fits without the worst of them find more. The maximum number of further rounds, and how
+# much the share of outliers must have grown for a second one.
 _AGAIN, _GROWN = 2, 0.02
-# Standard errors by which fits without the outliers must predict the other rows better.
+# Fits without the outliers must predict the other rows better by so many standard errors.
 _BETTER = 2.0
 
 
 class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
     """Any regressor, trained without the rows whose targets are probably wrong.
 
-    Copies of the model fitted to one half of the rows predict the other half. Residuals are divided by the expected
-    size of the residuals of similar rows, which the model estimates too, so noise that grows with the target or with a
-    feature is not mistaken for errors. If there are more large residuals than a normal error explains, the excess is
-    dropped; otherwise nothing is. The residuals are then computed again by fits without the dropped rows, and a third
-    time if that finds many more. Finally, nothing is dropped unless the fits without the dropped rows predict the other
-    rows better: rows that a model cannot reach, such as those at the edge of the data for trees, look like outliers but
-    are needed.
+    Copies of the model predict every row out of fold, from two folds. A second model predicts the size of the
+    residuals, and residuals are divided by it, so noise that grows with the target or with a feature is not mistaken
+    for errors. If there are more large residuals than normal noise explains, the excess is dropped. The residuals are
+    then computed again from fits without the dropped rows, and a third time if that finds many more. Finally, rows are
+    dropped only if the fits without them predict the other rows better: rows that a model cannot fit, such as those at
+    the edge of the data for trees, look like outliers but are needed.
 
     Parameters
     ----------
     estimator : regressor, default=HistGradientBoostingRegressor()
         Anything with `fit(X, y)` and `predict(X)`.
     m : "auto", int or float
-        How many rows to drop. "auto": the rows whose residual is more likely an error than normal noise. A given m
-        drops the m rows with the largest absolute out-of-fold residual, as described for `RankedRangeClassifier`.
+        How many rows to drop. "auto" drops the rows whose target is more likely wrong than right, given the residual. A
+        given m drops the m rows with the largest absolute out-of-fold residual, as described for
+        `RankedRangeClassifier`.
     k, refit, n_repeats, cv, random_state, n_jobs, verbose : object
         As in `RankedRangeClassifier`.
 
@@ -53,7 +53,8 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
         As in `RankedRangeClassifier`; the loss is the absolute residual. With m="auto" `tuning_` holds for each "round"
         the share of outliers ("rate").
     p_wrong_ : (n,)
-        The probability that the residual of the row is that of an outlier and not of normal noise.
+        The probability that each target is wrong: the share of residuals of this size that normal noise does not
+        explain.
     noise_estimate_, noise_interval_ : the share of outliers, and its 95% interval
     residuals_ : (n,)
         The out-of-fold residuals in local robust standard deviations (m="auto"); 0 for rows without a prediction.
@@ -77,9 +78,25 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, **fit_params: Any
     ) -> RankedRangeRegressor:
-        """Fit to the rows of X, of any kind that the model takes, and their targets y.
+        """Fit the model to training data.
 
-        Rows of one group are never on both sides of a fold. Further arguments go to the `fit` of the model.
+        Parameters
+        ----------
+        X : array_like, data frame, or any other X that the model accepts
+            Training data.
+        y : array_like of shape (n_samples,)
+            Target values.
+        sample_weight : array_like of shape (n_samples,), optional
+            Weights of the rows, as for `RankedRangeClassifier`.
+        groups : array_like of shape (n_samples,), optional
+            The group of each row. Folds never split a group.
+        **params
+            Further arguments of the `fit` of the model.
+
+        Returns
+        -------
+        RankedRangeRegressor
+            The fitted estimator.
         """
         X = self._take(X)
         y = check_y(y, y_numeric=True, estimator=self)
@@ -90,16 +107,16 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
     def _losses(self, fit: FittedFolds, task: Task) -> Array:
         return np.abs(task.y - fit.out_of_fold)
 
-    def _judge(self, task: Task, mass: Array, plan: Plan) -> tuple[Judged, None]:
-        judges = plan.first(_REPEATS)
-        residual = of_all = task.y - self._cross_fit(task, judges).out_of_fold
-        expected = self._cross_fit(with_targets(task, sizes(residual)), judges).out_of_fold
+    def _find_wrong(self, task: Task, mass: Array, plan: Plan) -> tuple[WrongRows, None]:
+        few = plan.first(_REPEATS)
+        residual = of_all = task.y - self._cross_fit(task, few).out_of_fold
+        expected = self._cross_fit(with_targets(task, sizes(residual)), few).out_of_fold
         found = outlier_posterior(residual, mass, expected=expected)
         rates = [found.rate]
         for _ in range(_AGAIN):
             if not (found.p_wrong >= LIKELY).any() or (len(rates) > 1 and rates[-1] < rates[-2] + _GROWN):
                 break
-            residual = task.y - self._cross_fit(task, judges, found.p_wrong < LIKELY).out_of_fold
+            residual = task.y - self._cross_fit(task, few, found.p_wrong < LIKELY).out_of_fold
             found = outlier_posterior(residual, mass, expected=expected)
             rates.append(found.rate)
         if len(rates) > 1 and not _better(residual, of_all, np.where(found.p_wrong < LIKELY, mass, 0.0)):
@@ -107,10 +124,21 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
         self.residuals_ = found.standardised
         self.tuning_ = {"round": np.arange(len(rates)), "rate": np.array(rates)}
         self._report(f"{found.rate:.1%} of the targets are outliers")
-        return Judged(found.p_wrong, found.rate, found.interval, found.harm), None
+        return WrongRows(found.p_wrong, found.rate, found.interval, found.harm), None
 
     def predict(self, X: Any) -> Array:
-        """The mean of the models' predictions."""
+        """Predict the targets of the rows of X: the mean over the models.
+
+        Parameters
+        ----------
+        X : array_like, data frame, or any other X that the model accepts
+            The rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            The predicted targets.
+        """
         check_is_fitted(self)
         if self.refit == "single":
             return np.asarray(self.estimator_.predict(X)).ravel()
@@ -118,7 +146,7 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
 
 
 def _better(residual: Array, of_all: Array, mass: Array) -> bool:
-    """Whether residuals of rows with these masses are significantly smaller than those of the fits to all rows."""
+    """Whether the residuals are significantly smaller than those of the fits to all rows; `mass` weights the rows."""
     known = np.flatnonzero((mass > 0) & np.isfinite(residual) & np.isfinite(of_all))
     change, weight = np.abs(residual[known]) - np.abs(of_all[known]), mass[known] / mass[known].sum()
     mean = float(weight @ change)

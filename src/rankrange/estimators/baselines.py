@@ -1,4 +1,4 @@
-"""What the paper compares TKML with, through the same interface: scores, the top_k best labels, the same metric.
+"""The multi-label baselines of the paper, with the interface of TKMLClassifier.
 
 - `LogisticPerLabel`: one logistic regression per label.
 - `LSEPClassifier`: the log-sum-exp pairwise loss of Li, Song and Luo (2017), log(1 + sum over false u and true v of
@@ -6,7 +6,7 @@
 - `TopKSVMClassifier`: the top-k multi-class SVM of Lapin, Hein and Schiele (2015), SVM_alpha: max(0, mean of the k
   largest of 1[j != y] + f_j - f_y). One class per row.
 
-All minimise C times the sum of their losses + ||coef||^2 / 2, intercepts not penalised: C is scikit-learn's.
+All minimise C times the sum of their losses + ||coef||^2 / 2, and intercepts are not penalised, as in scikit-learn.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ class _Baseline(LabelRanker, ABC):
         self.tol = tol
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
-        """Fit the model to training rows.
+        """Fit the model to training data.
 
         Parameters
         ----------
         X : array_like or sparse matrix of shape (n_samples, n_features)
-            The rows.
+            Training data.
         y : indicator matrix, lists of labels, or classes of shape (n_samples,)
-            What is true of each row.
+            The true labels of each row.
         sample_weight : array_like of shape (n_samples,), optional
-            How often each row counts.
+            Weights of the rows; weight 2 equals the row twice.
 
         Returns
         -------
         self
-            The fitted model.
+            The fitted estimator.
         """
         for name in ("C", "tol"):
             value = getattr(self, name)
@@ -91,11 +91,11 @@ class _Baseline(LabelRanker, ABC):
         return self
 
     def _check_targets(self, targets: Targets) -> None:
-        """Raise an error for targets that this kind cannot learn; by default there are none."""
+        """Raise an error for targets that the model cannot learn; by default it can learn all."""
 
     @abstractmethod
     def _minimise(self, design: Design, blocks: Blocks, mass: Array, C: float) -> tuple[Array, float, int, bool]:
-        """The coefficients (L, p), the mean loss and penalty there, the steps taken, and whether they were enough."""
+        """The coefficients (L, p), the objective there, the number of steps, and whether it converged."""
 
 
 class LogisticPerLabel(_Baseline):
@@ -110,9 +110,9 @@ class LogisticPerLabel(_Baseline):
     fit_intercept : bool, default=True
         Whether each label has an intercept.
     max_iter : int, default=500
-        The most iterations.
+        Maximum number of iterations.
     tol : float, default=1e-7
-        The relative gain below which steps stop.
+        The solver stops when a step lowers the objective by less than this share.
 
     Attributes
     ----------
@@ -121,7 +121,7 @@ class LogisticPerLabel(_Baseline):
     classes_ : ndarray of shape (n_labels,)
         The labels.
     objective_, n_iter_, converged_
-        The least value, the iterations it took, and whether they were enough.
+        The minimum of the objective, the number of iterations, and whether `tol` was reached.
 
     Examples
     --------
@@ -138,20 +138,20 @@ class LogisticPerLabel(_Baseline):
 
 
 class LSEPClassifier(_Baseline):
-    """Linear model that ranks every true label above every false one, by the log-sum-exp pairwise loss.
+    """Linear multi-label classifier with the log-sum-exp pairwise loss, which ranks true labels above false ones.
 
     Parameters
     ----------
     top_k : int, default=1
-        How many labels are predicted.
+        How many labels to predict.
     C : float, default=1.0
-        Inverse strength of the penalty, relative to the sum of the losses.
+        Inverse of regularization strength, as in scikit-learn.
     fit_intercept : bool, default=True
-        Whether there is an intercept per label.
+        Whether to fit an intercept per label.
     max_iter : int, default=500
-        How many steps to take at most.
+        Maximum number of iterations.
     tol : float, default=1e-7
-        Steps that gain less than this share end the fit.
+        The solver stops when a step lowers the objective by less than this share.
 
     Attributes
     ----------
@@ -177,20 +177,20 @@ class LSEPClassifier(_Baseline):
 
 
 class TopKSVMClassifier(_Baseline):
-    """The top-k multi-class SVM, SVM_alpha: a mistake is a class outside the k best-scored.
+    """Top-k multi-class SVM (SVM_alpha): a row counts as correct if its class is among the k highest scores.
 
     Parameters
     ----------
     top_k : int, default=1
-        The k of the loss, and how many classes `score` looks at.
+        The k of the loss and of `score`.
     C : float, default=1.0
-        Inverse strength of the penalty; scikit-learn's meaning.
+        Inverse of regularization strength, as in scikit-learn.
     fit_intercept : bool, default=True
-        Whether each class has an intercept.
+        Whether to fit an intercept per class.
     max_iter : int, default=500
-        The most steps at each of four degrees of smoothing.
+        Maximum number of steps for each of four smoothing widths.
     tol : float, default=1e-7
-        The relative gain below which these steps stop.
+        A smoothing width is finished when a step lowers the objective by less than this share.
 
     Attributes
     ----------
@@ -304,9 +304,9 @@ def top_k_hinge(true: Array, f: Array, k: int, mu: float) -> tuple[Array, Array]
     f : ndarray of shape (n, L)
         Scores.
     k : int
-        How many classes may come before a mistake counts.
+        The k of the loss.
     mu : float
-        How smooth it is; 0 is the loss itself.
+        The smoothing width; 0 is the loss itself.
 
     Returns
     -------
@@ -332,7 +332,7 @@ def top_k_hinge(true: Array, f: Array, k: int, mu: float) -> tuple[Array, Array]
 
 
 def _capped_simplex(rows: Array, cap: float) -> Array:
-    """The nearest points of {0 <= x <= cap, sum x = 1}, row by row: Newton on the shift, kept in a bracket."""
+    """Project each row on {0 <= x <= cap, sum x = 1}: Newton's method for the shift, within a bracket."""
     if cap >= 1.0:
         return onto_simplex(rows)
     shifts = np.empty(len(rows))

@@ -12,18 +12,18 @@ from .robust_line import feature_names
 
 
 class AoRRLogistic(AoRRLinear):
-    """What `AoRRLinear` is, with a summary for the logistic loss of two classes."""
+    """`AoRRLinear` with a summary for logistic regression with two classes."""
 
     def summary(self, level: float = 0.95) -> Summary:
         """Coefficients with standard errors, z tests and confidence intervals.
 
-        If rows were dropped, an interval reaches over the coefficient as it is, right if every dropped label is
-        wrong, and over `temperature_` times it, right if none is. The truth lies between.
+        If rows were dropped, an interval covers both extremes: the coefficient itself, which is correct if every
+        dropped label is wrong, and the coefficient times `temperature_`, which is correct if none is.
 
         Parameters
         ----------
         level : float, default=0.95
-            The probability of the intervals.
+            Confidence level of the intervals.
 
         Returns
         -------
@@ -44,8 +44,8 @@ class AoRRLogistic(AoRRLinear):
         rows = getattr(self, "_training", None)
         if self.loss != "logistic" or len(self.coef_) != 1 or rows is None or self.k_ != len(rows[1]):
             raise AttributeError(
-                "summary needs a fit of two classes with loss='logistic', k=1.0, dense X and no weights, in the "
-                "process that fitted it; a saved model does not hold its rows"
+                "summary needs the training rows of a fit of two classes with loss='logistic', k=1.0, dense X and no "
+                "weights; a model that was loaded does not have them: call summary() before saving"
             )
         if not 0 < level < 1:
             raise ValueError(f"level must lie between 0 and 1, got {level!r}; 0.95 is usual")

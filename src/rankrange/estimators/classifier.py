@@ -34,9 +34,9 @@ from .on_scans import ScoresScans, checked_rows
 from .sparse import follows_a_stream
 from .weights import class_factors, product_of
 
-# Rows among which a temperature is looked for first.
+# The temperature is first fitted to so many rows.
 _MANY = 5_000
-# Shares of the ordinary line in probabilities that are tried, and the tolerance of that line, which decides nothing.
+# Candidate weights of the ordinary fit in the probabilities, and the tolerance of that fit.
 _SHARES, _ROUGH = np.linspace(0.0, 1.0, 21), 1e-3
 # By name: the loss of two classes and that of more.
 _LOSSES: dict[str, tuple[Any, Any]] = {
@@ -49,66 +49,69 @@ _LOSSES: dict[str, tuple[Any, Any]] = {
 class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
     """Linear classifier that ignores the training rows it fits worst.
 
-    It keeps the training losses ranked m+1 to k and ignores the others: C times the sum of the kept losses + ||coef||^2
-    / 2 is minimised, where the intercept is not penalised. The fit is that of scikit-learn's LogisticRegression(C=C) on
-    the rows it keeps, and on all rows with m=0, k=1.0. Dropping the m largest losses removes outliers and wrong labels
-    completely; a k below the number of rows keeps what is already easy from dominating. The average, the maximum, the
-    average of the top k, the median and the trimmed mean of the losses are settings of m and k (see `RankedRange`).
+    The objective is C times the sum of the training losses ranked m+1 to k, plus ||coef||^2 / 2; the intercept is not
+    penalised. The fit equals scikit-learn's LogisticRegression(C=C) on the kept rows; with m=0 and k=1.0 these are all
+    rows. Dropping the m largest losses removes the influence of outliers and wrong labels completely. With k below the
+    number of rows, rows that are fitted easily are ignored as well. The average, the maximum, the average top-k, the
+    median and the trimmed mean of the losses are special cases (see `RankedRange`).
 
     Parameters
     ----------
     m : "auto", int, float or RankedRange, default="auto"
         How many of the largest losses to drop. An int is a count, a float in [0, 1] a fraction of the training rows.
-        "auto" chooses it by cross-validation against the labels as they are (docs/how-to/choose_m.md) and drops nothing
-        unless that shows a gain. With a clean validation set it is learnt from the losses of that set (the paper's
-        Algorithm 2). A RankedRange stands for m and k together.
+        "auto" chooses m by cross-validation on the given labels (docs/how-to/choose_m.md) and drops nothing unless that
+        shows a gain. If `fit` gets a clean validation set, m is chosen from the losses of that set (the paper's
+        Algorithm 2). A RankedRange defines both m and k.
     k : "auto", "adaptive", int or float, default="auto"
-        The last rank that is kept, as a count or a fraction. "auto" is all rows, or what a clean validation set says.
-        "adaptive" starts at all rows and falls to n/2, n/4, n/8, n/16, n/32 as the training accuracy passes 70, 80, 90,
-        95, 99.5%.
+        The last rank to keep, as a count or a fraction. "auto" keeps all ranks after m, or chooses k if `fit` gets a
+        clean validation set. "adaptive" starts with all rows and lowers k to n/2, n/4, n/8, n/16 and n/32 when the
+        training accuracy exceeds 70, 80, 90, 95 and 99.5%.
     loss : {"logistic", "hinge", "squared_hinge"}, default="logistic"
-        What one row costs. With more than two classes these are softmax, Crammer-Singer, and one squared hinge per
-        class; of the last, with an intercept, a proof (`certificate_`) may be missing.
+        The loss of one row. With more than two classes these are the softmax cross-entropy, the Crammer-Singer hinge,
+        and the sum of one squared hinge per class. The last one with an intercept may have no certificate.
     C : float or "auto", default=1.0
-        Inverse strength of the penalty, with scikit-learn's meaning and default. "auto" chooses it among 0.001 to 100
-        by what the rows that each fold leaves out cost, on the folds that also choose m.
+        Inverse of regularization strength, as in scikit-learn. "auto" chooses C between 0.001 and 100 by the
+        out-of-fold loss, on the folds that also choose m.
     fit_intercept : bool, default=True
-        Whether to add an intercept.
+        Whether to fit an intercept.
     solver : {"auto", "dca", "subgradient", "bilevel"}, default="auto"
         "auto" searches from many starts and certifies the result. "dca" is the paper's Algorithm 1 with exact inner
-        solves and "bilevel" its section 3.1, both from the ordinary fit. "subgradient" is Algorithm 1 as printed, for
-        comparison: 5 rounds of 10 * max_iter steps.
+        solves and "bilevel" the method of its section 3.1; both start from the ordinary fit. "subgradient" is
+        Algorithm 1 as printed, for comparison: 5 rounds of 10 * max_iter steps.
     n_starts : int, default=10
-        Random starts of "auto", beside the ordinary fit and one without high-leverage rows.
+        Number of random starts of solver="auto". It also starts from the ordinary fit and from a fit without
+        high-leverage rows.
     max_iter : int, default=200
-        Budget of iterations.
+        Maximum number of iterations.
     tol : float, default=1e-6
-        The relative duality gap at which the fit has converged.
+        The solver stops when the relative duality gap is at most `tol`.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, which multiply sample_weight.
     random_state : int, RandomState or None, default=None
-        A seed for the starts and the folds; the same seed gives the same fit.
+        Seed for the starts and the folds. The same seed gives the same fit.
     n_jobs : int or None, default=None
-        Threads that the fits behind "auto" are shared among; -1 is one per core. The result does not depend on it.
+        Number of threads for the fits that choose m and C; -1 uses all cores. The result does not depend on it.
     verbose : int, default=0
-        1 prints what is being fitted.
+        1 prints progress.
     warm_start : bool, default=False
-        Whether the solution of the last fit is one more start.
+        Whether to use the last solution as one more start.
     stratify : bool, default=False
-        Whether to cut the same share of each class, so that a rare class is not erased. Without it a warning says where
-        a class lost more than half of its rows.
+        Whether to drop the same share of each class, which protects rare classes. If False, a warning names a class
+        that loses more than half of its rows.
     operations : None, pair of float or pair of callable, default=None
-        How a clean validation set gives the upper and the lower cut. None is the paper's: mean + 1 and mean - 2
-        standard deviations of its losses. Two floats, as (0.95, 0.0), are quantiles of them.
+        How the upper and the lower cut are computed from the losses of a clean validation set. None is the paper's
+        rule: mean + 1 and mean - 2 standard deviations. Two floats such as (0.95, 0.0) are quantiles.
     device : None, str or torch.device, default=None
-        Where to fit NumPy arrays: "cuda" copies them to the GPU, "cpu" runs the same code on the CPU. None fits arrays
-        as ever, and tensors of a GPU where they are. Attributes are NumPy arrays in any case (docs/how-to/gpu.md).
+        Where to fit NumPy arrays: "cuda" copies them to the GPU, "cpu" runs the same code on the CPU. With None, NumPy
+        arrays are fitted by NumPy and GPU tensors on their GPU. Fitted attributes are always NumPy arrays
+        (docs/how-to/gpu.md).
     aggregate : None, "worst-group", "group-cvar" or RankWeights, default=None
-        None is the ranked range. "worst-group" minimises the largest mean loss over the `groups` of `fit`, "group-cvar"
-        the mean over the worst `group_share` of them, each after the share m of each group's rows with the largest
-        losses is dropped. `RankWeights(...)` weighs losses by rank; m and k are then left out.
+        How the losses of the rows are combined. None is the ranked range. "worst-group" minimises the largest mean loss
+        of the `groups` that `fit` gets, "group-cvar" the mean over the worst `group_share` of the groups. Both first
+        drop the share m of the largest losses within each group. `RankWeights(...)` weights losses by their rank; m and
+        k are then left at their defaults.
     group_share : float, default=0.5
-        The share of the groups that "group-cvar" counts, at least one group.
+        The share of the groups that "group-cvar" averages over, at least one group.
     l1_ratio : float, default=0.0
         The share of the l1 penalty: (1 - l1_ratio) / 2 ||coef||^2 + l1_ratio ||coef||_1 is added to C times the kept
         losses. Above 0 many coefficients are zero (docs/how-to/sparse_models.md). It needs loss="logistic",
@@ -121,41 +124,43 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
     intercept_ : ndarray of shape (1,) or (n_classes,)
         Intercepts.
     classes_ : ndarray of shape (n_classes,)
-        The classes in order.
+        The classes, sorted.
     n_features_in_ : int
         Number of features.
     m_, k_, C_ : int, int and float
-        The counts and the C that were used; masses where sample weights are fractions.
+        The m, k and C that were used. m_ and k_ are counts, or sums of weights if sample weights are not integers.
     lam_, lam_hat_ : float
-        The two cuts of the training losses, s_[k] and s_[m]; lam_hat_ is infinite for m = 0. With stratify=True it has
-        one cut per class.
+        The lower and the upper cut of the training losses: the k-th and the m-th largest loss. lam_hat_ is infinite for
+        m = 0, and an array with one cut per class for stratify=True.
     dropped_ : ndarray of bool of shape (n_samples,)
-        The training rows that were dropped.
+        Whether each training row was dropped.
     temperature_ : float
-        The factor, at most 1, by which scores are multiplied for probabilities; 1 where no row was dropped, for streams
-        and for shards.
+        The factor, at most 1, by which `predict_proba` multiplies the scores. It is 1 if no row was dropped, after
+        `partial_fit`, and for scans.
     ordinary_share_ : float
-        m="auto": how much the line through all rows counts for probabilities; 0 where no row was dropped.
+        The weight of the ordinary fit to all rows in `predict_proba`, with m="auto"; 0 if no row was dropped.
     objective_ : float
         C times the sum of the kept losses + ||coef_||^2 / 2.
     certificate_ : float
-        A proved bound on (objective_ - best) / objective_, where best is the least value with the same rows cut: the
-        least of all for m = 0, and otherwise a local minimum wherever s_[m] > s_[m+1]. Infinite if nothing is proved.
-    converged_ : bool
-        Whether `tol` was reached; `message_` says why the solver stopped, `n_iter_` after how many iterations.
+        A proved upper bound on (objective_ - best) / objective_, where best is the minimum with the same rows dropped.
+        For m = 0 that is the global minimum, otherwise a local one (if the m-th loss is above the next). Infinite if
+        nothing is proved.
+    converged_, message_, n_iter_ : bool, str and int
+        Whether `tol` was reached, why the solver stopped, and the number of iterations.
     history_ : dict
         Arrays "phase" and "objective", one entry per step.
     groups_ : dict
-        With an aggregate over groups: arrays "group", "rows", "dropped" (the share), "loss_before" and "loss" (means
-        over the rows that are kept, by the ordinary fit and by this one), "accuracy_before" and
-        "accuracy".
+        Arrays with one entry per group: "group", "rows", "dropped" (the share), and the mean loss and accuracy of the
+        kept rows under the ordinary fit ("loss_before", "accuracy_before") and under this one ("loss", "accuracy").
+        Only with an aggregate over groups.
     tuning_ : dict
-        Where m or k was chosen: arrays "m" (a share), "path", "score", "gain" over m = 0 and its standard "error", one
-        entry per fit that was compared. With a clean validation set "m", "k", "lam_hat", "lam" and "validation_loss",
-        one entry per look at it.
+        The fits that were compared, if m or k was chosen: arrays "m" (a share), "path", "score", "gain" over m = 0 and
+        its standard "error". With a clean validation set the arrays are "m", "k", "lam_hat", "lam" and
+        "validation_loss", one entry per evaluation.
     noise_estimate_, noise_interval_ : float and pair of float
-        Where m or k was chosen: the estimated share of wrong labels and its 95% interval, by linear fits and smooth
-        functions; the upper end holds all labels that these do not predict. It is not m_ / n: m_ is what trains best.
+        The estimated share of wrong labels and its 95% interval, if m or k was chosen. They come from linear and smooth
+        models; the upper end counts every label that these do not predict. m_ / n may differ from it, because m_ is
+        chosen for accuracy.
 
     References
     ----------
@@ -232,27 +237,29 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         y_val: Any = None,
         groups: Any = None,
     ) -> AoRRClassifier:
-        """Fit the model to training rows.
+        """Fit the model to training data.
 
         Parameters
         ----------
-        X : array_like, sparse matrix of shape (n_samples, n_features), or shards
-            The rows; from `rankrange.scan` they bring their classes and weights themselves.
+        X : array_like, sparse matrix of shape (n_samples, n_features), or scan
+            Training data. A scan (`rankrange.scan`) also contains the labels and the weights.
         y : array_like of shape (n_samples,)
-            Their classes.
+            Class labels.
         sample_weight : array_like of shape (n_samples,), optional
-            A whole weight is a repetition: weight 2 equals the row twice. Other weights are relative: with m="auto" a
-            common factor changes nothing, and C is about weights that average one (docs/explanation/weights.md).
+            Weights of the rows. An integer weight is a repetition: weight 2 equals the row twice. Other weights are
+            relative: with m="auto", multiplying all of them by a constant changes nothing, and C refers to weights that
+            average one (docs/explanation/weights.md).
         X_val, y_val : array_like, optional
-            Rows whose classes are known to be right; what is "auto" of m and k is then learnt from their losses.
+            A clean validation set, whose labels are known to be right. If m or k is "auto", it is then chosen from the
+            losses of that set.
         groups : array_like of shape (n_samples,), optional
-            The group of each row. Without an `aggregate` over groups they are clusters, such as patients: where m or C
-            is chosen, no group is on both sides of a fold. With one they are the groups that it compares.
+            The group of each row. If `aggregate` compares groups, these are the groups. Otherwise they are clusters,
+            for example patients, and the folds that choose m or C never split a cluster.
 
         Returns
         -------
         AoRRClassifier
-            The fitted model itself.
+            The fitted estimator.
         """
         X, y, sample_weight = where_they_are_fitted(self, X, y, sample_weight, X_val=X_val, y_val=y_val, groups=groups)
         if fitted_elsewhere(self, X, y, sample_weight, X_val, y_val, groups):
@@ -287,27 +294,27 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         return self
 
     def _calibrate_by(self, rows: Array, X: Array, codes: Array, weight: Array | None, share: float) -> None:
-        """Calibrate by some of the rows, which have these numbers and this share of the mass of all."""
+        """Calibrate on a sample: the rows with these numbers, which have this share of the total mass."""
         factor = None if self.class_weight is None else class_factors(self.class_weight, self.classes_, codes, weight)
         self._calibrate(X, self._encode(codes, X.dtype), product_of(weight, factor), rows, share)
 
     def _calibrate(self, X: Any, y: Array, weight: Array | None, rows: Array | None = None, share: float = 1.0) -> None:
         dropped = self.dropped_ if rows is None else self.dropped_[rows]
         self.temperature_ = self._temperature(X, y, weight, dropped)
-        self._ask_the_ordinary_line(X, y, weight, dropped, share)
+        self._fit_probability_blend(X, y, weight, dropped, share)
 
     def _temperature(self, X: Any, y: Array, weight: Array | None, dropped: Array) -> float:
-        """The factor of the scores, at most 1, under which labels as they are become most likely: Newton's method.
+        """The factor of the scores, at most 1, that maximises the likelihood of the given labels.
 
-        A fit without the rows that contradict it is too sure of itself. One factor for all scores changes no decision.
-        Rows count up to the scores that kept rows have: a high-leverage row that was dropped would cost all others
-        their probabilities.
+        A fit without the rows that contradict it is overconfident. One factor for all scores changes no prediction.
+        Dropped rows with scores outside the range of the kept rows are left out: one high-leverage row could otherwise
+        make all probabilities uninformative.
         """
         if self.loss != "logistic" or self.m_ == 0:
             return 1.0
-        # Not `decision_function`, which would miss the names of the columns of a frame.
+        # Not `decision_function`, which would warn that the column names of a frame are missing.
         Z = np.asarray(X @ self.coef_.T + self.intercept_, dtype=np.float64)
-        if Z.shape[1] == 1:  # of the scores 0 and z one is the largest, and the other one lies below it by |z|
+        if Z.shape[1] == 1:  # the scores are 0 and z: the lower one is |z| below the other
             own = np.minimum(y * Z[:, 0], 0.0)
             below = np.negative(np.abs(Z, out=Z), out=Z)
         else:
@@ -317,10 +324,10 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         near = _within_reach(below[:, 0] if below.shape[1] == 1 else below.min(axis=1), ~dropped, weight)
         return _best_factor(below[near], own[near], None if weight is None else np.asarray(weight)[near])
 
-    def _ask_the_ordinary_line(self, X: Any, y: Array, weight: Array | None, dropped: Array, share: float) -> None:
-        """Where "auto" dropped rows: the line of all rows, and the share of it that makes their labels most likely.
+    def _fit_probability_blend(self, X: Any, y: Array, weight: Array | None, dropped: Array, share: float) -> None:
+        """If "auto" dropped rows: fit all rows too, and weight both fits to maximise the likelihood of the labels.
 
-        The line through rows that one fits decides better, and is far off on the others, however its scores are scaled.
+        The trimmed fit predicts classes better, but its probabilities are poor for the rows that it does not fit.
         """
         self.ordinary_share_ = 0.0
         if self.m != "auto" or self.loss != "logistic" or self.m_ == 0:
@@ -333,7 +340,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         self._ordinary_line = solve("auto", objective, None, Settings(tol=_ROUGH)).w
         some = np.arange(0, X.shape[0], -(-X.shape[0] // _MANY))
         codes = (y[some] > 0 if n_outputs == 1 else y[some]).astype(np.intp)
-        robust, ordinary = self._both_lines(X[some])
+        robust, ordinary = self._both_probabilities(X[some])
         mass = None if weight is None else weight[some]
         worth = _within_reach(robust.min(axis=1), ~dropped[some], mass) * (1.0 if mass is None else mass)
 
@@ -343,8 +350,8 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
 
         self.ordinary_share_ = float(min(_SHARES, key=cost))
 
-    def _both_lines(self, X: Any) -> tuple[Array, Array]:
-        """Probabilities (n, classes) by the line that was fitted, at its temperature, and by that of all rows."""
+    def _both_probabilities(self, X: Any) -> tuple[Array, Array]:
+        """Probabilities (n, classes) of the trimmed fit, at its temperature, and of the ordinary fit to all rows."""
         W = self._ordinary_line
         scores = X @ self.coef_.T + self.intercept_, Design(X, bool(self.fit_intercept)).scores(W).T
         return probabilities_of(self.temperature_ * scores[0]), probabilities_of(scores[1])
@@ -354,8 +361,8 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
             return objective
         if not all(hasattr(Stratified, need) for need in SOLVERS[self.solver].aggregate):
             raise ValueError(
-                "stratify=True needs a solver that cuts class by class, which one along the tangent of all m largest "
-                f"losses does not, got solver={self.solver!r}; use solver='auto' or 'bilevel'"
+                "stratify=True needs a solver that drops rows class by class, "
+                f"got solver={self.solver!r}; use solver='auto' or 'bilevel'"
             )
         return replace(objective, aggregate=Stratified(objective.strata))
 
@@ -366,36 +373,35 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         warn_of_lost_class(self.classes_, codes, objective.mass.astype(np.float64), self.dropped_, advice, 4)
 
     def _follows_a_stream(self) -> bool:
-        """Not class by class: asking for `partial_fit` is then an AttributeError, as scikit-learn expects."""
+        """Hide `partial_fit` (AttributeError, as scikit-learn expects) for stratify=True."""
         if self.stratify:
             raise AttributeError(
-                "partial_fit follows one pair of cuts for all classes and cannot cut class by class, got "
+                "partial_fit has one pair of cuts for all classes and cannot drop rows class by class, got "
                 "stratify=True; use fit, or stratify=False"
             )
         return follows_a_stream(self)
 
     @available_if(_follows_a_stream)
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> AoRRClassifier:
-        """Learn from one more part of a stream.
+        """Update the model with one more batch of rows.
 
-        m and k must be fractions; "auto" drops nothing. C is relative to the rows seen so far, as in a fit to all of
-        them.
+        m and k must be fractions; "auto" drops nothing. C refers to all rows so far, as in a fit to all of them.
 
         Parameters
         ----------
         X : array_like or sparse matrix of shape (n_samples, n_features)
-            The next rows.
+            The rows of the batch.
         y : array_like of shape (n_samples,)
-            Their classes.
+            Class labels.
         classes : array_like, optional
-            All classes that the stream can have; the first call must name them.
+            All classes that can occur; required in the first call.
         sample_weight : array_like of shape (n_samples,), optional
-            A weight is a repetition.
+            Weights of the rows; weight 2 equals the row twice.
 
         Returns
         -------
         AoRRClassifier
-            The model itself.
+            The updated estimator.
         """
         self._check_params()
         first = not hasattr(self, "stream_")
@@ -406,18 +412,18 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
             raise ValueError("the first call of partial_fit must name all classes; pass classes=np.unique(labels)")
         unknown = np.setdiff1d(y, self.classes_)
         if len(unknown):
-            raise ValueError(f"y holds labels that were not among the classes of the first call: {unknown[:5]}")
+            raise ValueError(f"y must hold classes of the first call, got {unknown[:5]}; name all classes in that call")
         codes = np.searchsorted(self.classes_, y)
         self._check_classes(np.arange(len(self.classes_)))
         loss, n_outputs = self._loss()
         self._learn(
             X, self._encode(codes, X.dtype), product_of(*self._weights(X, codes, sample_weight)), loss, n_outputs
         )
-        self.temperature_, self.ordinary_share_ = 1.0, 0.0  # those of a fit before belong to its rows
+        self.temperature_, self.ordinary_share_ = 1.0, 0.0  # those of an earlier fit are not valid any more
         return self
 
     def _weights(self, X: Any, codes: Array, sample_weight: Any) -> tuple[Array | None, Array | None]:
-        """The weights of the rows and the factors of their classes; None for what is not given."""
+        """The sample weights and the class weights of the rows; None if they are not given."""
         weight = factor = None
         if sample_weight is not None:
             weight = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
@@ -447,12 +453,34 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         self.intercept_ = (W[:, -1] if design.fit_intercept else np.zeros(len(W))).astype(design.X.dtype)
 
     def decision_function(self, X: Any) -> Any:
-        """Scores of the rows of X: (n,) for two classes, positive for classes_[1]; else (n, n_classes)."""
+        """Confidence scores of the rows of X.
+
+        Parameters
+        ----------
+        X : array_like or sparse matrix of shape (n_samples, n_features)
+            The rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_classes)
+            For two classes one score per row, positive for `classes_[1]`; otherwise one score per class.
+        """
         scores: Any = self._linear(X)
         return scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict(self, X: Any) -> Any:
-        """The most likely class of each row of X."""
+        """Predict the class of each row of X.
+
+        Parameters
+        ----------
+        X : array_like or sparse matrix of shape (n_samples, n_features)
+            The rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            The predicted classes.
+        """
         if on_device(X):
             scores = tensor_scores(self, X)
             labels = tensor_labels(self.classes_, scores[:, 0] if len(self.classes_) == 2 else scores)
@@ -463,27 +491,49 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
 
     @available_if(lambda self: self.loss == "logistic")
     def predict_proba(self, X: Any) -> Any:
-        """Probabilities of the classes, (n, n_classes), under the logistic model; only with loss="logistic".
+        """Class probabilities of the rows of X; only with loss="logistic".
 
-        Where rows were dropped, scores are multiplied by `temperature_` first: the factor under which the labels of all
-        training rows, the dropped ones too, are most likely. Where m was chosen, the line through all rows counts
-        `ordinary_share_`; no class gets a higher probability than the one that `predict` names.
+        If rows were dropped, the scores are first multiplied by `temperature_`, which is fitted to the labels of all
+        training rows, including the dropped ones. If m was chosen, the probabilities of the ordinary fit are mixed in
+        with weight `ordinary_share_`. The class that `predict` returns always has the largest probability.
+
+        Parameters
+        ----------
+        X : array_like or sparse matrix of shape (n_samples, n_features)
+            The rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            One column per class, in the order of `classes_`.
         """
         if on_device(X):
             return like(X, tensor_probabilities(self, X))
         if not getattr(self, "ordinary_share_", 0.0):
             return probabilities_of(getattr(self, "temperature_", 1.0) * self._linear(X))
-        return np.concatenate([joined(*self._both_lines(rows), self.ordinary_share_) for rows in checked_rows(self, X)])
+        share = self.ordinary_share_
+        return np.concatenate([joined(*self._both_probabilities(rows), share) for rows in checked_rows(self, X)])
 
     @available_if(lambda self: self.loss == "logistic")
     def predict_log_proba(self, X: Any) -> Any:
-        """Logarithms of the probabilities of the classes, (n, n_classes); only with loss="logistic"."""
+        """Logarithms of `predict_proba`; only with loss="logistic".
+
+        Parameters
+        ----------
+        X : array_like or sparse matrix of shape (n_samples, n_features)
+            The rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            One column per class, in the order of `classes_`.
+        """
         found = self.predict_proba(X)
         return found.log() if is_tensor(found) else np.log(found)
 
 
 def _within_reach(lowest: Array, kept: Array, mass: Array | None) -> Array:
-    """Which rows have their lowest score no further below their largest than 99% of the mass that is kept."""
+    """Whether the spread of the scores of a row is at most the 99% quantile of the kept rows."""
     if mass is None:
         place = int(0.01 * np.count_nonzero(kept))
         return np.asarray(lowest >= np.partition(lowest[kept], place)[place])
@@ -493,16 +543,16 @@ def _within_reach(lowest: Array, kept: Array, mass: Array | None) -> Array:
 
 
 def _best_factor(below: Array, own: Array, mass: Array | None) -> float:
-    """The factor of the scores, from .001 to 1, under which the labels are most likely: Newton's method.
+    """The factor of the scores, from .001 to 1, that maximises the likelihood of the labels, by Newton's method.
 
-    `below` (n, classes) says how far each score is below the largest of its row, with two classes that of the other
-    one alone; `own` (n,) says it of the label's own score. Of many rows, some lead nearly there.
+    `below` (n, classes) is the largest score of the row minus each score; with two classes, one column for the lower
+    one. `own` (n,) is the same for the score of the label. With many rows, a sample gives the first estimate.
     """
     factor = 1.0
     for every in sorted({1, -(-len(own) // _MANY)}, reverse=True):
         few, own_score = below[::every], own[::every]
         total = np.sum if mass is None else mass[::every].dot
-        others = 1.0 if few.shape[1] == 1 else 0.0  # the largest of two, whose exponential is 1, is not among them
+        others = 1.0 if few.shape[1] == 1 else 0.0  # the largest score of two, whose exponential is 1, is not in `few`
         for _ in range(50):
             E = np.exp(factor * few)
             sums = E.sum(axis=1) + others
@@ -510,6 +560,6 @@ def _best_factor(below: Array, own: Array, mass: Array | None) -> float:
             bend = float(total(np.einsum("ij,ij,ij->i", E, few, few) / sums - mean**2))
             step = float(total(mean - own_score)) / max(bend, 1e-300)
             last, factor = factor, min(1.0, max(factor - step, 0.2 * factor, 1e-3))
-            if abs(last - factor) <= 1e-7:  # and the digits double with each step
+            if abs(last - factor) <= 1e-7:  # Newton's method: the number of correct digits doubles
                 break
     return factor

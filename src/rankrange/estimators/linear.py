@@ -1,4 +1,4 @@
-"""What AoRRClassifier and AoRRRegressor share: parameters, the fit, and what is stored of it."""
+"""Shared by AoRRClassifier and AoRRRegressor: parameters, `fit` and the fitted attributes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from .weights import as_count, canonical_rows, is_whole, present_rows, product_o
 
 
 class AoRRLinear(SparseCoef, BaseEstimator):
-    """What classifier and regressor share: their parameters, the fit, and the attributes it leaves."""
+    """Base class of the classifier and the regressor: parameters, `fit` and the fitted attributes."""
 
     lam_hat_: Any
     _largest_C = float(np.finfo(np.float64).max)
@@ -84,7 +84,7 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         self.l1_ratio = l1_ratio
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the training rows: a saved model holds no data."""
+        """Leave out the training rows, so that a saved model contains no data."""
         return {name: value for name, value in super().__getstate__().items() if name != "_training"}
 
     def _is_auto(self, name: str) -> bool:
@@ -97,14 +97,14 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         return isinstance(value, str)
 
     def _words(self, name: str) -> tuple[str, ...]:
-        """What m or k may be called."""
+        """Strings that are allowed for m or k."""
         return ("auto", "adaptive") if name == "k" and is_classifier(self) else ("auto",)
 
     def _range(self) -> RankedRange:
-        """The range as given, with m = 0 and k = n for what is to be chosen."""
+        """The range as given, with m = 0 and k = n in place of "auto"."""
         if isinstance(self.m, RankedRange):
             if not self._is_auto("k"):
-                raise TypeError(f"{self.m!r} already says what to keep, got k={self.k!r} beside it; leave k out")
+                raise TypeError(f"{self.m!r} already defines k, got k={self.k!r} as well; leave k out")
             return self.m
         return RankedRange(0 if self._is_auto("m") else self.m, 1.0 if self._is_auto("k") else self.k)
 
@@ -131,13 +131,13 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         factor: Array | None = None,
         groups: Array | None = None,
     ) -> None:
-        """Build the objective, choose m and k, run the solver, store the result under the documented names.
+        """Build the objective, choose m and k, run the solver and store the fitted attributes.
 
-        Rows count with `weight` times `factor`, which is that of their class. No fold separates the rows of one of the
-        `groups`, unless the aggregate is about them.
+        The mass of a row is its `weight` times `factor`, the weight of its class. Folds never split a group, unless the
+        aggregate compares `groups`.
         """
         check_aggregate(self, groups)
-        if self.l1_ratio and np.inf != self.C:  # without a penalty its kind is no matter
+        if self.l1_ratio and np.inf != self.C:  # without a penalty l1_ratio has no effect
             if clean is not None:
                 raise ValueError("X_val and y_val choose m and k with l1_ratio=0 only; pass m as a number")
             return fit_sparse(self, X, y, weight, factor, loss, n_outputs, seed_of(self.random_state))
@@ -195,7 +195,7 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         return objective
 
     def _compare_groups(self, X: Any, y: Array, weight: Array | None, loss: Any, n_outputs: int, groups: Any) -> None:
-        """`groups_`: what the ordinary fit and this one cost each group, where the aggregate is about groups."""
+        """Set `groups_`, the loss of each group under the ordinary fit and this one; only for aggregates of groups."""
         self.__dict__.pop("groups_", None)
         if self.aggregate not in GROUPED:
             return
@@ -212,7 +212,7 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         self.groups_ = group_table(names, codes, objective.mass.astype(np.float64), self.dropped_, losses, right)
 
     def _forget(self) -> None:
-        """Remove what an earlier fit with other settings stored: a stream after this fit goes on from this fit."""
+        """Remove the attributes of an earlier fit with other settings; `partial_fit` then continues from this fit."""
         for name in ("tuning_", "confirmation_", "noise_estimate_", "noise_interval_", "n_passes_", "stream_"):
             self.__dict__.pop(name, None)
 
@@ -224,9 +224,9 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         unit: float,
         groups: Array | None,
     ) -> tuple[Objective, Choice | None]:
-        """The objective with m, k and C chosen where they are left open; with a clean validation set by Algorithm 2.
+        """Replace "auto" in m, k and C by chosen values; with a clean validation set by Algorithm 2.
 
-        The choice measures masses in `unit`, so that it does not change with the scale of relative weights.
+        Masses are measured in `unit`, so the choice does not depend on the scale of relative weights.
         """
         fixed = isinstance(self.m, RankedRange)
         auto = {name: not fixed and self._is_auto(name) for name in ("m", "k")}
@@ -271,7 +271,7 @@ class AoRRLinear(SparseCoef, BaseEstimator):
     def _run_chosen(
         self, objective: Objective, warm: Array | None, start: Array | None, rng: np.random.Generator
     ) -> Result:
-        """Go on from `start` where the choice ended in one; else search, with `warm` as one more start."""
+        """Continue from `start` if the choice of m produced one; otherwise search, with `warm` as one more start."""
         log = Log(print if self.verbose else None)
         settings = Settings(float(self.tol), int(self.max_iter), int(self.n_starts), rng, log)
         if start is not None and self.solver == "auto" and self.aggregate is None:
@@ -289,11 +289,11 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         return W
 
     def _store(self, result: Result, objective: Objective) -> None:
-        """Users know the objective as C times the sum of the kept losses plus the penalty: C times the solver's."""
+        """Store the result. The documented objective, C * sum of kept losses + penalty, is C times the solver's."""
         self._store_weights(result.w, objective.design)
         factor = objective.C if np.isfinite(objective.C) else objective.kept
         self.objective_ = float(result.value) * factor
-        self.n_iter_ = max(1, int(result.n_iter))  # the certificate of a start that was optimal takes one look too
+        self.n_iter_ = max(1, int(result.n_iter))  # certifying an optimal start counts as one iteration
         self.converged_ = bool(result.converged)
         self.certificate_ = float(result.certificate)
         self.message_ = result.message
@@ -303,7 +303,7 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         }
 
     def _store_cuts(self, losses: Array, objective: Objective) -> None:
-        """The cuts and the dropped rows, on the rows as they were given."""
+        """Store the cuts and the dropped rows, in the order of the training rows."""
         lower, upper = cuts_of(losses, objective.m, objective.k, objective.sample_weight)
         if isinstance(objective.aggregate, Stratified | WorstGroup):
             self.lam_ = float(lower.value)
@@ -318,25 +318,25 @@ class AoRRLinear(SparseCoef, BaseEstimator):
     def _learn(self, X: Any, y: Array, weight: Array | None, loss: Any, n_outputs: int) -> None:
         """One pass of `partial_fit`."""
         if self.aggregate is not None:
-            raise ValueError(f"partial_fit follows a ranked range, got aggregate={self.aggregate!r}; use fit")
+            raise ValueError(f"partial_fit supports the ranked range only, got aggregate={self.aggregate!r}; use fit")
         keep = self._range()
         if (isinstance(keep.m, int) and keep.m > 0) or isinstance(keep.k, int):
             raise ValueError(
-                f"a stream has no length, so partial_fit needs m and k as fractions, got m={self.m!r}, k={self.k!r}; "
-                "pass for example m=0.1, k=1.0"
+                f"partial_fit does not know the number of rows, so m and k must be fractions, got m={self.m!r}, "
+                f"k={self.k!r}; pass for example m=0.1, k=1.0"
             )
         if keep.m >= keep.k:
             raise ValueError(
-                f"a stream has no length, so a single rank has no share of it, got {keep!r}; pass a range of ranks "
-                "around it, for example m=RankedRange(0.45, 0.55)"
+                f"partial_fit does not know the number of rows, so it cannot keep a single rank, got {keep!r}; pass a "
+                "range of ranks around it, for example m=RankedRange(0.45, 0.55)"
             )
         design = Design(X, bool(self.fit_intercept))
         if self.C == "auto":
-            raise ValueError("partial_fit cannot choose C, because it sees a part of the rows; pass a number, as C=1.0")
+            raise ValueError("partial_fit sees one batch and cannot choose C, got C='auto'; pass a number such as 1.0")
         objective = Objective(design, y, loss, 1.0, n_outputs, sample_weight=weight)  # its C comes with each batch
         shape = (n_outputs, design.p)
         stream = Stream(self.stream_) if hasattr(self, "stream_") else Stream.start(shape)
-        if not hasattr(self, "stream_") and hasattr(self, "coef_"):  # go on from a fit
+        if not hasattr(self, "stream_") and hasattr(self, "coef_"):  # continue from a fit
             known = self._warm(design, n_outputs)
             stream.W = stream.W if known is None else known
         stream.learn(objective, float(self.C), float(keep.m), float(keep.k))
@@ -346,7 +346,7 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         self._store_weights(stream.W, design)
 
     def _linear(self, X: Any) -> Any:
-        """Scores (n, r) of the rows of X, on the device of X where it is on one."""
+        """Scores (n, r) of the rows of X, on the same device as X."""
         if on_device(X):
             return like(X, tensor_scores(self, X))
         check_is_fitted(self, "coef_")
@@ -360,25 +360,25 @@ class AoRRLinear(SparseCoef, BaseEstimator):
 
 
 def _agrees(y: Array, Z: Array) -> Array:
-    """Whether the scores (r, n) decide for the class y, given as -1 and +1 or as a code."""
+    """Whether the class with the highest score is y, which is -1 or +1, or the code of a class; Z is (r, n)."""
     return (Z[0] > 0) == (y > 0) if len(Z) == 1 else Z.argmax(axis=0) == y
 
 
 def _with_slopes(change: Callable[[Array], Array], W: Array, d: int) -> Array:
-    """W with its first d columns, the slopes, changed and its intercepts as they are."""
+    """Apply `change` to the first d columns of W, the slopes, and leave the intercepts as they are."""
     return np.column_stack([change(W[:, :d]), W[:, d:]])
 
 
 def fitted_elsewhere(estimator: AoRRLinear, X: Any, *others: Any) -> bool:
-    """Whether X brings its own way to fit, as rows of `rankrange.scan` do, and has now been fitted by it.
+    """Fit to X by its own engine, as rows of `rankrange.scan` have one, and return whether that was done.
 
-    Such an X holds targets and weights itself. A Dask collection has a class of its own, which is named.
+    Such an X contains targets and weights. For a Dask collection, the error names the class in `rankrange.dask`.
     """
     if hasattr(X, "__dask_graph__"):
         name = type(estimator).__name__
         raise TypeError(
             f"{name}.fit needs arrays in memory or a scan, got a Dask collection; use rankrange.dask.{name}, which "
-            "leaves the data where they are"
+            "leaves the data on the workers"
         )
     if not hasattr(X, "__rankrange_fit__"):
         return False
@@ -391,25 +391,24 @@ def fitted_elsewhere(estimator: AoRRLinear, X: Any, *others: Any) -> bool:
         )
     if any(other is not None for other in others):
         raise TypeError(
-            "rows larger than memory hold their target and weights themselves, got y, sample_weight, X_val, y_val or "
-            "groups beside them; name target and weight where the rows are named: rankrange.scan(path, target=..., "
-            "weight=...)"
+            "a scan already contains the target and the weights, got y, sample_weight, X_val, y_val or groups as well; "
+            "name the columns in rankrange.scan(path, target=..., weight=...)"
         )
     X.__rankrange_fit__(estimator)
     return True
 
 
 def clean_rows(estimator: AoRRLinear, X_val: Any, y_val: Any, dtype: Any) -> tuple[Any, Array] | None:
-    """The validation set, checked; None where there is none.
+    """Validate X_val and y_val; None if there is no validation set.
 
     Parameters
     ----------
     estimator : AoRRLinear
         The estimator, which knows the number of features.
     X_val, y_val : array_like or None
-        As they were given to `fit`.
+        The arguments of `fit`.
     dtype : dtype
-        Of the training rows.
+        The dtype of the training rows.
 
     Returns
     -------
@@ -441,7 +440,7 @@ def group_codes(groups: Any, X: Any) -> Array | None:
 
 
 def group_names(groups: Any, X: Any) -> Array:
-    """The group of each row of X as it is given, checked: one value per row, none missing."""
+    """Validate groups: one value per row of X, none missing."""
     groups = np.asarray(groups)
     if groups.ndim != 1:
         raise ValueError(f"groups must have shape (n_samples,), one value per row, got shape {groups.shape}")
@@ -453,7 +452,7 @@ def group_names(groups: Any, X: Any) -> Array:
 
 
 def check_C(C: Any, *, most: float = np.finfo(np.float64).max) -> None:
-    """Raise a ValueError unless C is "auto" or a positive number, finite unless `most` is not."""
+    """Raise a ValueError unless C is "auto" or a positive number of at most `most`."""
     if isinstance(C, str) and C == "auto":
         return
     if isinstance(C, bool) or not isinstance(C, numbers.Real) or not 0 < float(C) <= most:
@@ -461,12 +460,12 @@ def check_C(C: Any, *, most: float = np.finfo(np.float64).max) -> None:
 
 
 def _many_columns(X: Any) -> bool:
-    """Whether X is sparse, with so many columns that solvers only multiply with it, and mostly empty."""
+    """Whether X is sparse, mostly zeros, and so wide that solvers should only form products with it."""
     return sp.issparse(X) and X.shape[1] >= PRODUCTS_FROM and 10 * X.nnz <= X.shape[0] * X.shape[1]
 
 
 def seed_of(random_state: Any) -> int:
-    """A seed of its own for each fit, from whatever scikit-learn takes as `random_state`."""
+    """A seed for one fit, from anything that scikit-learn accepts as `random_state`."""
     if isinstance(random_state, int):
         return _seed_of_int(random_state)
     return int(check_random_state(random_state).randint(2**31))
@@ -474,19 +473,19 @@ def seed_of(random_state: Any) -> int:
 
 @lru_cache(maxsize=64)
 def _seed_of_int(random_state: int) -> int:
-    """The same number for the same int: making a generator for it costs as much as several passes over few rows."""
+    """The seed for an int, cached: creating a generator costs as much as several passes over a small X."""
     return int(check_random_state(random_state).randint(2**31))
 
 
 def warn_of_lost_class(classes: Array, codes: Array, mass: Array, dropped: Array, advice: str, stacklevel: int) -> None:
-    """Warn of the class that lost the largest share of its rows, where that is more than half."""
+    """Warn if more than half of the rows of a class were dropped; the warning names the worst class."""
     size = np.bincount(codes, weights=mass, minlength=len(classes))
     cut = np.bincount(codes, weights=mass * dropped, minlength=len(size))
     lost = np.divide(cut, size, out=np.zeros_like(cut), where=size > 0)
     worst = int(lost.argmax())
     if lost[worst] > 0.5:
         warnings.warn(
-            f"{lost[worst]:.0%} of the rows of class {classes.tolist()[worst]!r} were cut ({cut[worst]:g} of "
+            f"{lost[worst]:.0%} of the rows of class {classes.tolist()[worst]!r} were dropped ({cut[worst]:g} of "
             f"{size[worst]:g}): {advice}",
             UserWarning,
             stacklevel=stacklevel + 1,

@@ -1,4 +1,4 @@
-"""Rows that are PyTorch tensors or CuPy arrays: which of them are fitted on their device, and predictions for them."""
+"""PyTorch tensors and CuPy arrays as X: when to fit on their device, and predictions for them."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def is_tensor(X: Any) -> bool:
 
 
 def on_device(X: Any) -> bool:
-    """Whether X is used where it is: on a GPU always, as a tensor on a CPU where scikit-learn dispatches arrays."""
+    """Whether X stays on its device: always on a GPU; a CPU tensor if scikit-learn's array API dispatch is on."""
     if is_tensor(X):
         return X.device.type != "cpu" or bool(get_config()["array_api_dispatch"])
     return hasattr(X, "__cuda_array_interface__")
 
 
 def where_they_are_fitted(estimator: Any, X: Any, y: Any, sample_weight: Any, **others: Any) -> tuple[Any, Any, Any]:
-    """X, y and weights as the fit takes them: as they are; or, on a device, as an engine that holds all three.
+    """X, y and weights as `fit` needs them: unchanged, or for a device as one engine that contains all three.
 
-    So few rows that the search would see all of them come to the host, which is where the search runs.
+    If the search would use all rows, they are copied to the host, because the search runs there.
     """
     if hasattr(X, "__rankrange_fit__") or hasattr(X, "__dask_graph__"):
         if getattr(estimator, "device", None) is not None:
@@ -43,7 +43,7 @@ def where_they_are_fitted(estimator: Any, X: Any, y: Any, sample_weight: Any, **
     given += ["aggregate"] if getattr(estimator, "aggregate", None) is not None else []
     if given:
         raise ValueError(
-            f"a fit on a device takes X, y and sample_weight, got {' and '.join(given)} beside them; leave these out, "
+            f"a fit on a device takes X, y and sample_weight, got {' and '.join(given)} as well; leave these out, "
             "or fit with device=None on the CPU"
         )
     try:
@@ -67,7 +67,7 @@ def _names(X: Any) -> list[str] | None:
 
 
 def tensor_scores(estimator: Any, X: Any, W: Array | None = None) -> Any:
-    """Scores (n, r) of the rows of X, on its device; by the parameters of the fit, or by W (r, p)."""
+    """Scores (n, r) of the rows of X, on its device, for the fitted coefficients or for W (r, p)."""
     check_is_fitted(estimator, "coef_")
     torch = importlib.import_module("torch")
     X = X.detach() if is_tensor(X) else torch.from_dlpack(X)
@@ -87,12 +87,12 @@ def tensor_scores(estimator: Any, X: Any, W: Array | None = None) -> Any:
 
 
 def like(X: Any, tensor: Any) -> Any:
-    """A tensor as an array of the library of X."""
+    """Convert a tensor to an array of the same library as X."""
     return tensor if is_tensor(X) else sys.modules["cupy"].from_dlpack(tensor)
 
 
 def tensor_labels(classes: Array, scores: Any) -> Any:
-    """The classes with the highest scores, as a tensor; on the host where they are not numbers."""
+    """The classes with the highest scores, as a tensor; a NumPy array if they are not numbers."""
     chosen = (scores > 0).long() if scores.dim() == 1 else scores.argmax(1)
     if classes.dtype.kind not in "biuf":
         return classes[chosen.cpu().numpy()]
@@ -100,7 +100,7 @@ def tensor_labels(classes: Array, scores: Any) -> Any:
 
 
 def tensor_probabilities(estimator: Any, X: Any) -> Any:
-    """Probabilities (n, classes), computed on the host from scores, as a tensor where the scores are."""
+    """Probabilities (n, classes), computed on the host and returned as a tensor on the device of the scores."""
     scores = tensor_scores(estimator, X)
     found = probabilities_of(estimator.temperature_ * scores.cpu().numpy())
     share = getattr(estimator, "ordinary_share_", 0.0)

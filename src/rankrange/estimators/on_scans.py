@@ -1,4 +1,4 @@
-"""Predictions and scores of linear models on rows that do not fit into memory, batch after batch."""
+"""Predictions and scores of linear models on scans, batch by batch."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from .on_device import on_device, tensor_score
 
 
 def checked_rows(estimator: Any, X: Any) -> Iterator[Any]:
-    """X as arrays of rows that a fitted estimator can take: X itself, or what a scan holds, batch after batch.
+    """Validated batches of rows: X itself if it is an array, or the batches of a scan.
 
     Parameters
     ----------
     estimator : AoRRClassifier or AoRRRegressor
-        Fitted; it knows the number of its columns, and their names where they had any.
+        A fitted estimator, which knows the number and perhaps the names of its columns.
     X : array_like, sparse matrix or scan
         The rows.
 
     Yields
     ------
     ndarray or sparse matrix
-        At least one, of the columns of the fit.
+        At least one batch, with the columns of the fit.
     """
     if not hasattr(X, "__rankrange_rows__"):
         yield validate_data(estimator, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
@@ -54,7 +54,7 @@ def _names(estimator: Any) -> Array | None:
 
 
 class ScoresScans:
-    """A `score` that takes rows larger than memory too; these hold their targets and weights."""
+    """Mixin: a `score` that also accepts a scan, which contains its targets and weights."""
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """The mean accuracy of a classifier, or R squared of a regressor.
@@ -64,9 +64,9 @@ class ScoresScans:
         X : array_like, sparse matrix or scan
             The rows.
         y : array_like of shape (n,)
-            Their labels or numbers; left out for a scan, which holds them.
+            The true labels or targets; not needed for a scan, which contains them.
         sample_weight : array_like of shape (n,), optional
-            Their weights; left out for a scan.
+            Weights of the rows; not allowed for a scan, which contains them.
 
         Returns
         -------
@@ -76,8 +76,8 @@ class ScoresScans:
         if hasattr(X, "__rankrange_targets__"):
             if y is not None or sample_weight is not None:
                 raise TypeError(
-                    "rows larger than memory hold their target and weights, got y or sample_weight beside them; "
-                    "leave these out"
+                    "a scan already contains the target and the weights, got y or sample_weight as well; leave these "
+                    "out"
                 )
             y, sample_weight = X.__rankrange_targets__()
         elif on_device(X):

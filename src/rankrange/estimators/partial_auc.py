@@ -42,44 +42,44 @@ from .weights import unit_of
 class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
     """Linear classifier for a range of false positive rates, for example in screening and fraud detection.
 
-    It ranks positives above the negatives between two false positive rates: the ranked range over the negatives. The
-    objective is C times the sum over the positives of their mean pair loss against these negatives + ||coef||^2 / 2. It
-    is minimised exactly and without a matrix of pairs. A range that starts above 0 leaves out the highest negatives,
-    which may be positives with a wrong label.
+    It is trained to rank positives above those negatives that lie between two false positive rates, a ranked range of
+    the negatives. The objective is C times the sum over the positives of their mean pair loss against these negatives,
+    plus ||coef||^2 / 2. It is minimised exactly, and no matrix of pairs is formed. A range that starts above 0 leaves
+    out the negatives with the highest scores, which may be mislabelled positives.
 
     Parameters
     ----------
     fpr : pair of float, default=(0.0, 0.05)
-        The range of interest, 0 <= lo < hi <= 1.
+        The false positive rates of interest, 0 <= lo < hi <= 1.
     tpr : pair of float, default=(0.0, 1.0)
-        The true positive rates of interest. (0.5, 1.0) is about the lower half of the positives (two-way partial AUC);
-        an upper end below 1 leaves out the lowest positives.
+        The true positive rates of interest (two-way partial AUC). (0.5, 1.0) uses the half of the positives with the
+        lower scores; an upper end below 1 leaves out the positives with the lowest scores.
     train_fpr : "auto" or pair of float, default="auto"
-        The range to train on. "auto" compares by cross-validation the range of interest, wider ranges, one with the
-        upper half of the positives only, and the logistic fit, at several C. The logistic fit is chosen unless another
-        is better by more than a standard error. A narrow range needs classes that hardly overlap: otherwise all
-        coefficients are 0.
+        The range to train on. "auto" compares several candidates by cross-validation, each for several C: the range of
+        interest, wider ranges, a range with only the higher half of the positives, and logistic regression. The latter
+        is chosen unless a candidate is better by more than one standard error. A narrow range needs classes that hardly
+        overlap; otherwise all coefficients are 0.
     loss : {"squared_hinge", "logistic"}, default="squared_hinge"
         The loss of a pair, as a function of the difference of its scores.
     C : float or "auto", default=1.0
-        Inverse strength of the penalty. If `train_fpr` is "auto", 0.1 to 10 times this number are tried on up to 20,000
-        rows, and "auto" is the same as 1.0. For a given range, "auto" chooses C.
+        Inverse of regularization strength. If `train_fpr` is "auto", values from 0.1 to 10 times C are tried on up to
+        20,000 rows, and C="auto" is the same as 1.0. If `train_fpr` is a range, C="auto" chooses C.
     cv : int, splitter or iterable of (train, test), default=5
-        Folds for the choice of the range and C, for the probabilities and for the threshold. With an int, folds are
-        stratified, equal rows are in one fold, and more than 20,000 rows are split only once.
+        Folds for choosing the range and C, for the probabilities and for the threshold. An int is a number of
+        stratified folds, with identical rows in one fold; more than 20,000 rows are split only once.
     max_iter : int, default=200
-        Budget of steps.
+        Maximum number of iterations.
     tol : float, default=1e-6
-        The relative duality gap at which the fit has converged.
+        The solver stops when the relative duality gap is at most `tol`.
     random_state : int, RandomState or None, default=None
-        A seed for the folds.
+        Seed for the folds.
 
     Attributes
     ----------
     coef_ : ndarray of shape (1, n_features)
         Weights of the features.
     intercept_ : ndarray of shape (1,)
-        Set so that a decision function of 0 is a probability of 0.5; pair losses do not depend on it.
+        The intercept. Pair losses do not depend on it; it is set so that a score of 0 means a probability of 0.5.
     classes_ : ndarray of shape (2,)
         The classes; the second one is the positive.
     n_features_in_ : int
@@ -95,13 +95,13 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
     objective_ : float
         The value of the objective at the solution.
     certificate_ : float
-        A proved bound on (objective_ - best) / objective_, where best is the global minimum for ranges that start at 0,
-        and otherwise the minimum with the same negatives left out.
+        A proved upper bound on (objective_ - best) / objective_, where best is the global minimum for ranges that start
+        at 0, and otherwise the minimum with the same negatives left out.
     converged_ : bool
         Whether `tol` was reached; `n_iter_` counts the steps.
     tuning_ : dict
-        If something was chosen: "fpr", "tpr", "C", "score" (mean true positive rate in the range), "gain" over the
-        logistic fit with its standard "error", and "chosen", one entry per candidate. Logistic fits have NaN for fpr.
+        The candidates, if the range or C was chosen: arrays "fpr" (NaN for logistic regression), "tpr", "C", "score"
+        (mean true positive rate in the range), "gain" over logistic regression, its standard "error", and "chosen".
 
     Examples
     --------
@@ -140,21 +140,21 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> PartialAUCClassifier:
-        """Fit the model to training rows.
+        """Fit the model to training data.
 
         Parameters
         ----------
         X : array_like or sparse matrix of shape (n_samples, n_features)
-            The rows.
+            Training data.
         y : array_like of shape (n_samples,)
-            Two classes; the larger label is the positive one.
+            Labels of two classes; the larger label is the positive class.
         sample_weight : array_like of shape (n_samples,), optional
-            A weight is a repetition: weight 2 equals the row twice.
+            Weights of the rows; weight 2 equals the row twice.
 
         Returns
         -------
         PartialAUCClassifier
-            The fitted model itself.
+            The fitted estimator.
         """
         task = self._task()
         train_fpr = "auto" if _is_auto(self.train_fpr) else check_rates("train_fpr", self.train_fpr)
@@ -176,8 +176,8 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         self.converged_ = result.converged
         if not self.coef_.any():
             warnings.warn(
-                f"all coefficients are 0: the classes overlap too much for train_fpr={self.train_fpr_}, where no line "
-                "lifts the mean positive above these negatives; widen the range or use train_fpr='auto'",
+                f"all coefficients are 0: the classes overlap too much for train_fpr={self.train_fpr_}, and no linear "
+                "model ranks the mean positive above these negatives; widen the range or use train_fpr='auto'",
                 UserWarning,
                 stacklevel=2,
             )
@@ -202,7 +202,7 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         )
 
     def _rows(self, X: Any, y: Any, sample_weight: Any) -> tuple[LabelledRows, float, Array]:
-        """Rows with a positive weight, the mass of one row, and which rows these are."""
+        """The rows with positive weight, the mass of one row, and a mask of these rows."""
         check_classification_targets(y)
         kind = type_of_target(y, input_name="y")
         if kind not in ("binary",):
@@ -222,7 +222,7 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         return LabelledRows(X, codes == 1, mass), unit_of(None if sample_weight is None else mass), present
 
     def _splits(self, rows: LabelledRows, X: Any, y: Any, present: Array, compare: bool) -> Splits:
-        """Masks of the rows to fit and to score: folds of our own, or those that `cv` gives."""
+        """Masks of the rows to fit and to score, from our own folds or from `cv`."""
         if isinstance(self.cv, numbers.Integral):
             return splits_of(rows, int(self.cv), seed_of(self.random_state), compare)
         splits = []
@@ -250,7 +250,7 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         return candidates_of(task, train_fpr, self.C, len(rows.positive))
 
     def _store(self, chosen: Chosen, w: Array, rows: LabelledRows, rate: float) -> None:
-        """Everything but the coefficients: how scores become decisions, probabilities and a threshold."""
+        """Store everything but the coefficients: intercept, slope of the probabilities, threshold."""
         self.train_fpr_: Rates | None = chosen.candidate.fpr
         self.train_tpr_, self.C_ = chosen.candidate.tpr, chosen.candidate.C
         centre, spread = negative_scale(rows, w)
@@ -265,18 +265,18 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
             self.tuning_ = chosen.table
 
     def threshold_for(self, fpr: float) -> float:
-        """The value of the decision function that negatives exceed at this rate, by held-out rows.
+        """The threshold of the decision function for a false positive rate, estimated on held-out rows.
 
         Parameters
         ----------
         fpr : float
-            The wanted false positive rate, between 0 and 1.
+            The false positive rate, between 0 and 1.
 
         Returns
         -------
         float
-            Flag rows with ``decision_function(X) > threshold``. The highest held-out negative if the rate is below
-            one of them.
+            The threshold: flag rows with ``decision_function(X) > threshold``. If the rate is below one held-out
+            negative, it is the highest score of a held-out negative.
         """
         if isinstance(fpr, bool) or not isinstance(fpr, numbers.Real) or not 0.0 <= float(fpr) <= 1.0:
             raise ValueError(f"fpr must be a rate between 0 and 1, got {fpr!r}; pass for example 0.01")
@@ -284,7 +284,7 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         return threshold_at(*self._held_negatives, float(fpr))
 
     def decision_function(self, X: Any) -> Array:
-        """Scores of rows; above 0 the positive class is the more likely.
+        """Confidence scores of the rows of X; above 0 the positive class is more likely.
 
         Parameters
         ----------
@@ -301,7 +301,7 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         return np.asarray(X @ self.coef_[0] + self.intercept_[0])
 
     def predict(self, X: Any) -> Array:
-        """The more likely class; for a false positive rate compare `decision_function` with `threshold_`.
+        """Predict the more likely class; for a given false positive rate compare the scores with `threshold_`.
 
         Parameters
         ----------
@@ -317,7 +317,7 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         return np.asarray(self.classes_[above.astype(np.intp)])
 
     def predict_proba(self, X: Any) -> Array:
-        """Probabilities of the classes, calibrated on held-out rows.
+        """Class probabilities, calibrated on held-out rows.
 
         Parameters
         ----------

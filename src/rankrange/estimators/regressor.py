@@ -34,59 +34,61 @@ _EFFICIENCIES = (0.29, 0.999)
 class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
     """Linear regression that ignores the training rows it fits worst.
 
-    It keeps the training losses ranked m+1 to k: C times the sum of the kept losses + ||coef||^2 / 2 is minimised,
-    where the intercept is not penalised. With loss="squared" this is scikit-learn's Ridge(alpha=1 / (2 C)) on the rows
-    it keeps, and with k=1.0 and C=inf least trimmed squares (LTS). `summary()` then gives standard errors, tests and
-    intervals, and `diagnostics()` classifies each row as regular, outlier or leverage point.
+    The objective is C times the sum of the training losses ranked m+1 to k, plus ||coef||^2 / 2; the intercept is not
+    penalised. With loss="squared" the fit equals scikit-learn's Ridge(alpha=1 / (2 C)) on the kept rows, and with k=1.0
+    and C=inf it is least trimmed squares (LTS). `summary()` gives standard errors, tests and intervals, and
+    `diagnostics()` classifies each row as regular, outlier or leverage point.
 
     Parameters
     ----------
     m : "auto", "half", int, float or RankedRange, default="auto"
-        How many of the largest losses to drop: a count, or a fraction of the training rows. "auto" chooses it by
-        cross-validation, by a squared error that stops growing at three robust standard deviations, and drops nothing
-        unless that shows a gain. "half" keeps floor((n + p + 1) / 2) rows, which withstands the largest share of
-        outliers. A RankedRange stands for m and k together.
+        How many of the largest losses to drop. An int is a count, a float in [0, 1] a fraction of the training rows.
+        "auto" chooses m by cross-validation and drops nothing unless that shows a gain; the score is a squared error
+        capped at three robust standard deviations. "half" keeps floor((n + p + 1) / 2) rows, which tolerates the
+        largest possible share of outliers. A RankedRange defines both m and k.
     k : "auto", int or float, default="auto"
-        The last rank that is kept, as a count or a fraction. "auto" is all rows, or what a clean validation set says.
+        The last rank to keep, as a count or a fraction. "auto" keeps all ranks after m, or chooses k if `fit` gets a
+        clean validation set.
     loss : {"squared", "absolute", "huber"}, default="squared"
-        What one row costs: (y - z)^2; |y - z|; or (y - z)^2 / 2 within 1 of y and linear beyond.
+        The loss of one row with target y and prediction z: (y - z)^2, |y - z|, or the Huber loss with threshold 1.
     C : float or "auto", default=1.0
-        Inverse strength of the penalty; infinity is no penalty, as in textbooks of statistics. "auto" chooses it among
-        0.001 to 100 on the folds that also choose m.
+        Inverse of regularization strength; `np.inf` means no penalty. "auto" chooses C between 0.001 and 100 on the
+        folds that also choose m.
     fit_intercept : bool, default=True
         Whether the model has an intercept.
     solver : {"auto", "dca", "subgradient", "bilevel"}, default="auto"
-        As in `AoRRClassifier`; "auto" ends with a certificate.
+        The solver, as in `AoRRClassifier`; "auto" certifies its result.
     n_starts : int, default=10
-        How many random starts "auto" tries; of squared losses with k=1.0, 50 elemental starts for each.
+        Number of random starts of solver="auto". With loss="squared" and k=1.0 each stands for 50 elemental starts.
     max_iter : int, default=200
-        How many iterations there are at most.
+        Maximum number of iterations.
     tol : float, default=1e-6
-        The relative duality gap to reach.
+        The solver stops when the relative duality gap is at most `tol`.
     random_state : int, RandomState or None, default=None
-        A seed for starts and folds.
+        Seed for the starts and the folds.
     n_jobs : int or None, default=None
-        Threads that the fits behind "auto" are shared among.
+        Number of threads for the fits that choose m and C.
     verbose : int, default=0
         1 prints progress.
     warm_start : bool, default=False
-        Whether to start from the last solution too.
+        Whether to use the last solution as one more start.
     operations : None, pair of float or pair of callable, default=None
-        How a clean validation set gives the two cuts; see `AoRRClassifier`.
+        How the two cuts are computed from a clean validation set; see `AoRRClassifier`.
     reweight : bool, default=False
-        Whether least squares on the rows within 2.24 robust standard deviations follows the trimmed fit, which gives
-        `coef_` a higher efficiency. Needs loss="squared" and k=1.0.
+        Whether to follow the trimmed fit by least squares on the rows within 2.24 robust standard deviations. That
+        makes `coef_` more efficient. It needs loss="squared" and k=1.0.
     efficiency : float or None, default=None
-        Whether an MM-estimate (Tukey's bisquare) of this efficiency at the normal model follows, for example 0.95. It
-        withstands as many outliers as the trimmed fit. It takes the place of the reweighted step.
+        If a number such as 0.95, an MM-estimate (Tukey's bisquare) with this efficiency for normal errors follows the
+        trimmed fit and replaces the reweighted step. It tolerates as many outliers as the trimmed fit.
     device : None, str or torch.device, default=None
-        As in `AoRRClassifier`.
+        Where to fit, as in `AoRRClassifier`.
     aggregate : None, "worst-group", "group-cvar" or RankWeights, default=None
-        None is the ranked range. "worst-group" minimises the largest mean loss over the `groups` of `fit`, "group-cvar"
-        the mean over the worst `group_share` of them, each after the share m of each group's rows with the largest
-        losses is dropped. `RankWeights(...)` weighs losses by rank; m and k are then left out.
+        How the losses of the rows are combined. None is the ranked range. "worst-group" minimises the largest mean loss
+        of the `groups` that `fit` gets, "group-cvar" the mean over the worst `group_share` of the groups. Both first
+        drop the share m of the largest losses within each group. `RankWeights(...)` weights losses by their rank; m and
+        k are then left at their defaults.
     group_share : float, default=0.5
-        The share of the groups that "group-cvar" counts, at least one group.
+        The share of the groups that "group-cvar" averages over, at least one group.
     l1_ratio : float, default=0.0
         The share of the l1 penalty: (1 - l1_ratio) / 2 ||coef||^2 + l1_ratio ||coef||_1 is added to C times the kept
         losses. Above 0 many coefficients are zero (docs/how-to/sparse_models.md). It needs loss="squared" or "huber",
@@ -101,19 +103,20 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
     m_, k_, C_, lam_, lam_hat_, dropped_, objective_, certificate_, converged_, n_iter_, message_, history_, tuning_
         As in `AoRRClassifier`.
     noise_estimate_, noise_interval_ : float and pair of float
-        Where m or k was chosen: the estimated share of outliers and its 95% interval.
+        The estimated share of outliers and its 95% interval; only if m or k was chosen.
     raw_coef_, raw_intercept_ : ndarray of shape (n_features,) and float
-        With reweight or efficiency: those of the trimmed fit, to which `objective_` and `dropped_` belong.
+        Coefficients of the trimmed fit, to which `objective_` and `dropped_` belong; only with reweight or efficiency.
     groups_ : dict
-        With an aggregate over groups: arrays "group", "rows", "dropped" (the share), "loss_before" and "loss" (means
-        over the rows that are kept, by the ordinary fit and by this one).
+        Arrays with one entry per group: "group", "rows", "dropped" (the share), and the mean loss of the kept rows
+        under the ordinary fit ("loss_before") and under this one ("loss"). Only with an aggregate over groups.
     scale_, raw_scale_ : float
-        The robust standard deviation of the errors, and that of the trimmed fit. These and the attributes below need
-        loss="squared", k=1.0, dense X and no sample_weight, and are computed when first used.
+        The robust standard deviation of the errors under the final and under the trimmed fit. These and the attributes
+        below need loss="squared", k=1.0, dense X and no sample_weight, and are computed when first used.
     bse_ : ndarray of shape (n_features,) or (n_features + 1,)
         Standard errors by the sandwich formula, the intercept's last; `cov_` is the covariance matrix.
     weights_ : ndarray of shape (n_samples,)
-        1, or 0 for rows further than 2.24 scales from the fit; of an MM-estimate Tukey's weights.
+        Weights of the training rows: 0 if the residual exceeds 2.24 scales and 1 otherwise; Tukey's bisquare weights
+        for an MM-estimate.
     support_ : ndarray of bool of shape (n_samples,)
         The rows that `coef_` was fitted to.
     residuals_ : ndarray of shape (n_samples,)
@@ -197,27 +200,28 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         y_val: Any = None,
         groups: Any = None,
     ) -> AoRRRegressor:
-        """Fit the model to training rows.
+        """Fit the model to training data.
 
         Parameters
         ----------
-        X : array_like, sparse matrix of shape (n_samples, n_features), or shards
-            The rows; from `rankrange.scan` they bring their targets and weights themselves.
+        X : array_like, sparse matrix of shape (n_samples, n_features), or scan
+            Training data. A scan (`rankrange.scan`) also contains the targets and the weights.
         y : array_like of shape (n_samples,)
-            Their targets, numbers.
+            Target values.
         sample_weight : array_like of shape (n_samples,), optional
-            A whole weight is a repetition: weight 2 equals the row twice. Other weights are relative: with m="auto" a
-            common factor changes nothing, and C is about weights that average one (docs/explanation/weights.md).
+            Weights of the rows. An integer weight is a repetition: weight 2 equals the row twice. Other weights are
+            relative: with m="auto", multiplying all of them by a constant changes nothing, and C refers to weights that
+            average one (docs/explanation/weights.md).
         X_val, y_val : array_like, optional
-            Rows without outliers; what is "auto" of m and k is then learnt from their losses.
+            A clean validation set without outliers. If m or k is "auto", it is then chosen from the losses of that set.
         groups : array_like of shape (n_samples,), optional
-            The group of each row. Without an `aggregate` over groups they are clusters, such as patients: where m or C
-            is chosen, no group is on both sides of a fold. With one they are the groups that it compares.
+            The group of each row. If `aggregate` compares groups, these are the groups. Otherwise they are clusters,
+            for example patients, and the folds that choose m or C never split a cluster.
 
         Returns
         -------
         AoRRRegressor
-            The fitted model itself.
+            The fitted estimator.
         """
         X, y, sample_weight = where_they_are_fitted(self, X, y, sample_weight, X_val=X_val, y_val=y_val, groups=groups)
         if hasattr(X, "__rankrange_fit__"):
@@ -257,7 +261,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
             self.__dict__.pop(name, None)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the training rows, and what needs them: a saved model holds no data."""
+        """Leave out the training rows and what is computed from them, so that a saved model contains no data."""
         state = super().__getstate__()
         finished = state.pop("_finished", None)
         if finished is not None:
@@ -275,14 +279,14 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
             return super()._range()
         if not hasattr(self, "_shape"):
             raise ValueError(
-                "m='half' depends on the number of rows, which is not known here; pass a fraction, as m=0.5"
+                "m='half' depends on the number of rows, which is not known here; pass a fraction such as m=0.5"
             )
         n, d = self._shape
         h = factors.half(n, d + bool(self.fit_intercept))
         return RankedRange(n - h, 1.0 if self.k == "auto" else self.k)
 
     def _check_steps(self, X: Any, weight: Array | None) -> None:
-        """What reweighting, efficiency and C=inf need: whole dense rows of squared losses, more than coefficients."""
+        """Raise an error unless the data suit reweight, efficiency and C=inf: dense X, more rows than coefficients."""
         low, high = _EFFICIENCIES
         e = self.efficiency
         if e is not None and (isinstance(e, bool) or not isinstance(e, numbers.Real) or not low <= float(e) <= high):
@@ -316,15 +320,15 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
             )
 
     def _robust(self) -> RobustFit:
-        """Scale, covariance and weights; of the trimmed fit itself unless a step was asked for. Computed once."""
+        """Scale, covariance and weights of the final fit, computed once."""
         check_is_fitted(self, "coef_")
         if not hasattr(self, "_finished"):
             training = getattr(self, "_training", None)
             if self.loss != "squared" or training is None or self.k_ != len(training[1]):
                 raise AttributeError(
                     "scale and standard errors need the training rows of a fit with loss='squared', k=1.0, dense X and "
-                    "no sample_weight; a loaded model does not hold them, nor one fitted on a device: fit in memory, "
-                    "and call summary() before saving, or fit again"
+                    "no sample_weight; a model that was loaded or fitted on a device does not have them: fit in memory "
+                    "and call summary() before saving"
                 )
             X, y = training
             rows = Rows(X, y, bool(self.fit_intercept), float(self.C_), np.random.default_rng(0))
@@ -335,7 +339,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         return self._finished
 
     def _kept(self) -> Array:
-        """The n - m rows of smallest loss; of rows that tie at the cut the first ones."""
+        """The n - m rows with the smallest losses; the first ones if rows are tied at the cut."""
         X, y = self._training
         order = np.argsort(np.abs(y - (X @ self.coef_ + self.intercept_)), kind="stable")
         kept = np.zeros(len(y), dtype=bool)
@@ -349,7 +353,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
 
     @property
     def raw_scale_(self) -> float:
-        """The robust standard deviation by the trimmed fit."""
+        """The robust standard deviation of the errors under the trimmed fit."""
         return float(self._saved["raw_scale"]) if hasattr(self, "_saved") else self._robust().raw_scale
 
     @property
@@ -374,7 +378,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
 
     @property
     def residuals_(self) -> Array:
-        """Residuals of the training rows in robust standard deviations; after an exact fit 0 or infinite."""
+        """Residuals of the training rows in robust standard deviations; 0 or infinite after an exact fit."""
         fit = self._robust()
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(fit.residuals == 0, 0.0, fit.residuals / fit.scale)
@@ -385,10 +389,10 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         Parameters
         ----------
         level : float, default=0.95
-            The probability of the intervals.
+            Confidence level of the intervals.
         errors : {"auto", "sandwich", "bootstrap"}, default="auto"
-            How standard errors are estimated. "bootstrap" is the fast bootstrap of the equations that the estimate
-            solves; "auto" takes it up to 200 rows and the sandwich formula, which `bse_` holds, beyond.
+            How standard errors are estimated. "bootstrap" is the fast and robust bootstrap of the estimating equations,
+            "sandwich" the formula behind `bse_`. "auto" uses the bootstrap for up to 200 rows.
 
         Returns
         -------
@@ -416,12 +420,12 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         Parameters
         ----------
         X, y : array_like, optional
-            Rows to look at; the training rows if they are left out.
+            The rows to classify; by default the training rows.
 
         Returns
         -------
         Diagnostics
-            With `kinds`, `counts` and `to_frame()`.
+            The result, with `kinds`, `counts` and `to_frame()`.
 
         Examples
         --------
@@ -445,21 +449,23 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
 
     @available_if(follows_a_stream)
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> AoRRRegressor:
-        """Learn from one more part of a stream; m and k must be fractions, and C is relative to the rows seen so far.
+        """Update the model with one more batch of rows.
+
+        m and k must be fractions. C refers to all rows so far, as in a fit to all of them.
 
         Parameters
         ----------
         X : array_like or sparse matrix of shape (n_samples, n_features)
-            The next rows.
+            The rows of the batch.
         y : array_like of shape (n_samples,)
-            Their targets.
+            Target values.
         sample_weight : array_like of shape (n_samples,), optional
-            How often each row counts.
+            Weights of the rows; weight 2 equals the row twice.
 
         Returns
         -------
         AoRRRegressor
-            The model itself.
+            The updated estimator.
         """
         self._check_params()
         check_C(self.C)
@@ -490,20 +496,22 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         self.intercept_ = float(W[0, -1]) if design.fit_intercept else 0.0
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Predicted targets (n,) of the rows of X.
+        """Predict the targets of the rows of X.
 
         Parameters
         ----------
         X : array_like or sparse matrix of shape (n_samples, n_features)
             The rows.
         return_std : bool, default=False
-            Whether to return the standard deviation of a new target about its prediction as well: that of the errors
-            (`scale_`) and that of the fit.
+            Whether to return the standard deviation of each prediction as well. It combines the standard deviation of
+            the errors (`scale_`) and the standard error of the fit.
 
         Returns
         -------
-        ndarray, or a pair of them
-            The predictions, and their standard deviations if asked for.
+        y : ndarray of shape (n_samples,)
+            The predicted targets.
+        std : ndarray of shape (n_samples,)
+            Their standard deviations, only if `return_std` is True.
         """
         predicted = self._linear(X)[:, 0]
         return (predicted, prediction_error(self, X)) if return_std else predicted

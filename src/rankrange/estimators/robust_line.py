@@ -1,4 +1,4 @@
-"""What AoRRRegressor reports of a robust fit: the summary, the kinds of rows, the error of predictions."""
+"""Inference for AoRRRegressor: summary, diagnostics of rows, standard deviation of predictions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..inference.table import Summary
 if TYPE_CHECKING:
     from .regressor import AoRRRegressor
 
-# Up to so many rows the bootstrap is the better estimate of standard errors.
+# Up to so many rows standard errors are estimated by the bootstrap.
 _FEW_ROWS = 200
 
 
@@ -101,7 +101,7 @@ def _notes(model: AoRRRegressor, fit: RobustFit) -> tuple[str, ...]:
 
 
 def _not_identified(model: AoRRRegressor, fit: RobustFit) -> str:
-    """Which coefficients have no value of their own, and why."""
+    """A sentence that names the coefficients that are not identifiable, and why."""
     names = (*feature_names(model), *(("Intercept",) if model.fit_intercept else ()))
     lost = np.isnan(np.diag(fit.covariance))
     X = np.asarray(model._training[0])
@@ -115,7 +115,7 @@ def _not_identified(model: AoRRRegressor, fit: RobustFit) -> str:
 
 
 def diagnose(model: AoRRRegressor, X: Array, y: Array) -> Diagnostics:
-    """The kinds of the rows X with targets y. Distances are relative to these rows."""
+    """Classify the rows X with targets y. Distances are computed among these rows."""
     fitted = np.asarray(X @ model.coef_ + model.intercept_, dtype=np.float64)
     scale = model.scale_
     residuals = y - fitted

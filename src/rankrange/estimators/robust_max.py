@@ -1,8 +1,8 @@
 """Robust_Max: the maximum loss with slack for outliers, a baseline of the paper.
 
-Shalev-Shwartz and Wexler (2016) let slack variables take the outliers out of the maximum. In the convex form with the
-l2 norm that the paper describes, min over xi >= 0, ||xi||_2 <= slack of max_i (s_i - xi_i): the level v at which the
-excesses (s_i - v)_+ have the norm `slack`. It softens the pull of an outlier and does not remove it.
+Shalev-Shwartz and Wexler (2016) reduce the influence of outliers on the maximum by slack variables. The paper uses the
+convex form with an l2 norm, min over xi >= 0, ||xi||_2 <= slack of max_i (s_i - xi_i). Its value is the level v at
+which the excesses (s_i - v)_+ have the norm `slack`. Outliers keep some influence.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from .weights import canonical_rows
 
 
 def robust_maximum(s: Array, slack: float, mass: Array | None = None) -> tuple[float, Array]:
-    """The largest loss once slack has been taken off, and its derivative in the losses.
+    """The maximum loss after subtracting slack, and its derivative with respect to the losses.
 
     Parameters
     ----------
     s : ndarray of shape (n,)
         The losses.
     slack : float
-        The norm of what may be taken off them.
+        The norm of the slack variables.
     mass : ndarray of shape (n,) or None
         The mass of each row.
 
@@ -57,25 +57,25 @@ def robust_maximum(s: Array, slack: float, mass: Array | None = None) -> tuple[f
 
 
 class RobustMaxClassifier(AoRRClassifier):
-    """Linear classifier on the Robust_Max aggregate, a baseline of the paper.
+    """Linear classifier that minimises the Robust_Max aggregate, a baseline of the paper.
 
-    It minimises max_i (s_i - xi_i) + ||coef||^2 / (2 C) over the coefficients and over xi >= 0 with ||xi||_2 <= slack.
-    Here C is relative to the one largest loss, which is all that there is.
+    The objective is max_i (s_i - xi_i) + ||coef||^2 / (2 C), minimised over the coefficients and over xi >= 0 with
+    ||xi||_2 <= slack. C is relative to one loss, the largest, and not to a sum over the rows.
 
     Parameters
     ----------
     slack : float, default=1.0
-        How much may be taken off the losses; 0 is the maximum loss, and the larger it is, the closer to the average.
+        The norm of the slack variables. 0 is the maximum loss; the larger it is, the closer to the average loss.
     loss : {"logistic", "hinge", "squared_hinge"}, default="logistic"
-        What one row costs.
+        The loss of one row.
     C : float, default=1.0
-        Inverse strength of the penalty.
+        Inverse of regularization strength.
     fit_intercept : bool, default=True
         Whether to fit an intercept.
     max_iter : int, default=200
-        The most iterations.
+        Maximum number of iterations.
     tol : float, default=1e-6
-        The relative gain below which steps stop.
+        The solver stops when a step lowers the objective by less than this share.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes.
 
@@ -150,13 +150,18 @@ class RobustMaxClassifier(AoRRClassifier):
         self.dropped_ = np.zeros(design.n, dtype=bool)
         self.objective_, self.n_iter_, self.converged_ = float(values[0]), n_iter, n_iter < self.max_iter
         if not self.converged_:
-            warnings.warn(f"stopped after max_iter={self.max_iter} iterations", ConvergenceWarning, stacklevel=3)
+            warnings.warn(
+                f"the fit did not reach tol={self.tol:g} in max_iter={self.max_iter} iterations; raise max_iter, scale "
+                "the features, or lower C",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
 
     def _calibrate(self, X: Any, y: Array, weight: Array | None, rows: Array | None = None, share: float = 1.0) -> None:
-        """No row is dropped, so the scores are left as they are."""
+        """Leave the scores as they are, because no row is dropped."""
         self.temperature_, self.ordinary_share_ = 1.0, 0.0
 
     @property
     def partial_fit(self) -> Any:
-        """There is none: asking for it is an AttributeError, as scikit-learn expects where nothing can be streamed."""
-        raise AttributeError("RobustMaxClassifier does not learn from streams; use fit")
+        """Not available: an AttributeError, as scikit-learn expects."""
+        raise AttributeError("RobustMaxClassifier has no partial_fit; use fit")

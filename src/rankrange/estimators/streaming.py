@@ -1,10 +1,9 @@
-"""Learning from a stream: mini-batch steps with thresholds that follow the losses of the whole stream.
+"""`partial_fit`: mini-batch steps with thresholds that are tracked across batches.
 
 Ranks within a batch are not ranks in the data. So lam and lam_hat are tracked across batches by the minimax updates of
-the paper's Algorithm 3, scaled to the batch: each moves against the difference between the share of losses above it
-and the share that should be. The first batches are learnt from whole, because a threshold on the losses of a model
-that knows nothing cuts at random. The penalty is that of a fit to all rows seen so far: the more there are, the less it
-weighs.
+the paper's Algorithm 3, scaled to the batch: each moves by the difference between the share of losses above it and the
+share that should be above it. The first batches use all rows, because thresholds on the losses of an untrained model
+would cut at random. The penalty is that of a fit to all rows so far, so its weight decreases with their number.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _RATE = 0.5
 
 
 class Stream:
-    """W and the two thresholds after some batches, in plain arrays: an estimator stores `state()`."""
+    """The coefficients W and the two thresholds after some batches; an estimator stores `state()`."""
 
     def __init__(self, state: dict[str, Array]) -> None:
         self.W, self.squares = state["W"], state["squares"]
@@ -32,12 +31,12 @@ class Stream:
 
     @classmethod
     def start(cls, shape: tuple[int, int]) -> Stream:
-        """A stream that has seen nothing, for parameters of this shape."""
+        """A stream before the first batch, for coefficients of this shape."""
         zero = np.zeros(shape)
         return cls({"W": zero, "squares": zero.copy(), "thresholds": np.zeros(4), "seen": np.zeros(())})
 
     def state(self) -> dict[str, Array]:
-        """All that is known so far, in plain arrays."""
+        """The current state as a dict of arrays."""
         thresholds = np.array([self.lam, self.lam_hat, self.spread, self.batches])
         return {"W": self.W, "squares": self.squares, "thresholds": thresholds, "seen": np.array(self.seen)}
 
@@ -78,7 +77,7 @@ class Stream:
         self.W = self.W - _RATE * gradient / np.sqrt(np.maximum(self.squares, 1e-300))
 
     def _track(self, s: Array, share: Array, m: float, k: float) -> None:
-        """While warming up, the batch's own cuts, averaged; then steps against the excess above each threshold."""
+        """Update the thresholds: average the cuts of the batches during warm-up, then take steps."""
         self.batches += 1
         spread = float(np.abs(s - share @ s) @ share)
         rate = max(1.0 / self.batches, 0.02)

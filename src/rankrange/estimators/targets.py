@@ -1,4 +1,4 @@
-"""What the multi-label estimators share: reading targets, and predicting the best-scored labels.
+"""Shared by the multi-label estimators: reading targets, and predicting the labels with the highest scores.
 
 Targets are an indicator matrix, lists of labels, or one class per row.
 """
@@ -34,7 +34,7 @@ class Targets(NamedTuple):
     true: Any
     classes: Array
     kind: str  # "classes", "indicator" or "sets"
-    sparse: bool  # whether it was given as a sparse matrix, and predictions are to be one
+    sparse: bool  # whether y was sparse, so predictions are too
 
 
 def read_targets(y: Any, X: Any) -> Targets:
@@ -65,18 +65,18 @@ def indicator_of(y: Any, X: Any, classes: Array, kind: str) -> Any:
     Parameters
     ----------
     y : indicator matrix, lists of labels or classes
-        Targets as users give them.
+        The targets.
     X : ndarray or sparse matrix
-        The rows, of which there must be as many.
+        The rows; y must have as many.
     classes : ndarray
         The labels of the fit, in the order of its columns.
     kind : str
-        What the targets of the fit were: "classes", "indicator" or "sets".
+        The kind of targets in the fit: "classes", "indicator" or "sets".
 
     Returns
     -------
     ndarray or CSR matrix of bool of shape (n, labels)
-        Dense where it is small.
+        The indicator matrix, dense if it is small.
     """
     targets = read_targets(y, X)
     if targets.kind == "indicator" and kind != "classes":
@@ -86,18 +86,18 @@ def indicator_of(y: Any, X: Any, classes: Array, kind: str) -> Any:
                 f"{len(classes)} labels; pass the labels in the same columns"
             )
         if targets.classes.dtype != object or classes.dtype != object:
-            return targets.true  # columns without names are those of the fit
+            return targets.true  # without names, columns are matched by position
     place = {label: column for column, label in enumerate(classes.tolist())}
     unknown = [label for label in targets.classes.tolist() if label not in place]
     if unknown:
-        raise ValueError(f"y must hold labels of the training data, got unknown {unknown[:5]}")
+        raise ValueError(f"y must hold labels of the training data, got unknown {unknown[:5]}; drop these rows")
     given = sp.csr_array(targets.true)
     columns = np.array([place[label] for label in targets.classes.tolist()], dtype=np.intp)[given.indices]
     return _fitting(sp.csr_array((given.data, columns, given.indptr), shape=(given.shape[0], len(classes))))
 
 
 def _column_names(y: Any, n_labels: int) -> Array:
-    """The names of the columns of a data frame; numbers where there are none, or where they are not all texts."""
+    """The column names of a data frame; column numbers if there are no names or if not all of them are strings."""
     names = [] if not hasattr(y, "columns") else list(y.columns)
     if not names or not all(isinstance(name, str) for name in names):
         return np.arange(n_labels)
@@ -108,7 +108,7 @@ def _column_names(y: Any, n_labels: int) -> Array:
 
 
 def _are_sets(y: Any) -> bool:
-    """Whether y holds lists of labels; lists and tuples only where they cannot be the rows of a numeric matrix."""
+    """Whether y holds lists of labels, and not the rows of a numeric matrix."""
     if (isinstance(y, np.ndarray) and y.dtype != object) or not isinstance(y, Sequence | np.ndarray) or not len(y):
         return False
     if all(isinstance(row, set | frozenset) for row in y):
@@ -130,20 +130,20 @@ def _sparse_indicator(y: Any) -> Any:
 
 
 def _fitting(true: Any) -> Any:
-    """The matrix as a dense one where it is small, because every pass over it is then quicker."""
+    """Convert a small matrix to a dense one, which is faster in every pass."""
     return true.toarray() if true.shape[0] * true.shape[1] <= _DENSE_UP_TO else true
 
 
 class LabelRanker(ClassifierMixin, BaseEstimator):
-    """A linear model with one score per label that predicts the best-scored labels: what all of its kinds share.
+    """Base class of linear models with one score per label, which predict the labels with the highest scores.
 
-    A kind sets `top_k`, and in `fit` calls `_read` and `_store_scores`.
+    A subclass has the parameter `top_k`, and its `fit` calls `_read` and `_store_scores`.
     """
 
     top_k: int
 
     def _read(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Targets, Array | None]:
-        """X, targets and weights, checked; `classes_` and the counts of rows with no and with all labels are stored."""
+        """Validate X, targets and weights; set `classes_`, `n_without_labels_` and `n_with_all_labels_`."""
         if y is None:
             validate_data(self, X, y)  # raises scikit-learn's own error
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
@@ -190,7 +190,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         self.intercept_ = (W[:, -1] if design.fit_intercept else np.zeros(len(W))).astype(dtype)
 
     def _scores(self, X: Any) -> Array:
-        """Scores (n, L) of rows that were checked."""
+        """Scores (n, L) of validated rows."""
         return X @ self.coef_.T + self.intercept_
 
     def _checked(self, X: Any) -> Any:
@@ -198,12 +198,23 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
 
     def decision_function(self, X: Any) -> Array:
-        """Scores (n, L) of the rows of X, one column per label; for two classes (n,), positive for classes_[1]."""
+        """Scores of the labels for the rows of X.
+
+        Parameters
+        ----------
+        X : array_like or sparse matrix of shape (n_samples, n_features)
+            The rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_labels) or (n_samples,)
+            One column per label. With two classes one score per row, positive for `classes_[1]`.
+        """
         scores = self._scores(self._checked(X))
         return scores[:, 1] - scores[:, 0] if self._is_binary() else scores
 
     def predict(self, X: Any) -> Any:
-        """Predict the top_k best-scored labels of each row.
+        """Predict the top_k labels with the highest scores for each row.
 
         Parameters
         ----------
@@ -213,7 +224,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         Returns
         -------
         ndarray or sparse matrix of shape (n_samples, n_labels), or ndarray of shape (n_samples,)
-            An indicator matrix, sparse where y was; the best class where y held one class per row.
+            An indicator matrix, sparse if y was. If y had one class per row, the predicted classes.
         """
         X = self._checked(X)
         if self.target_kind_ == "classes":
@@ -225,19 +236,19 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         return np.concatenate(chosen).astype(np.int64)
 
     def predict_top_k(self, X: Any, k: int | None = None) -> Array:
-        """Name the best labels of each row, best first.
+        """The labels with the highest scores for each row, highest first.
 
         Parameters
         ----------
         X : array_like or sparse matrix of shape (n_samples, n_features)
             The rows.
         k : int, optional
-            How many to name; top_k by default.
+            The number of labels; by default `top_k`.
 
         Returns
         -------
         ndarray of shape (n_samples, k)
-            Labels of classes_.
+            Labels from `classes_`.
         """
         X = self._checked(X)
         k = int(self.top_k) if k is None else k
@@ -246,21 +257,21 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         return self.classes_[np.concatenate([self._best(X[rows], int(k)) for rows in self._row_blocks(X)])]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Top-k multi-label accuracy: the share of rows whose top_k labels are all true, or hold all true ones.
+        """Top-k multi-label accuracy: the share of rows whose top_k labels are all true or include all true ones.
 
         Parameters
         ----------
         X : array_like or sparse matrix of shape (n_samples, n_features)
             The rows.
         y : indicator matrix, lists of labels or classes
-            Their true labels. With one class per row the score is the share whose class is among the top_k.
+            The true labels. With one class per row the score is the share of rows whose class is among the top_k.
         sample_weight : array_like of shape (n_samples,), optional
-            With weights the share is of the weight.
+            Weights of the rows.
 
         Returns
         -------
         float
-            Between 0 and 1.
+            The accuracy, between 0 and 1.
         """
         X = self._checked(X)
         true = indicator_of(y, X, self.classes_, self.target_kind_)
@@ -272,7 +283,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         return float(ranked_range(right, 0, 1.0, sample_weight=sample_weight))
 
     def _best(self, X: Any, k: int) -> Array:
-        """Columns of the k best scores, best first; ties from the highest column down, as in rankrange.metrics."""
+        """Columns of the k highest scores, highest first; of ties the last column first, as in rankrange.metrics."""
         scores = self._scores(X)
         columns = np.nonzero(top_k_labels(scores, k))[1].reshape(len(scores), k)[:, ::-1]
         order = np.argsort(-np.take_along_axis(scores, columns, 1), axis=1, kind="stable")

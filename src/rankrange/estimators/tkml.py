@@ -1,4 +1,4 @@
-"""TKMLClassifier: a linear model trained so that the true labels of a row come out on top."""
+"""TKMLClassifier: a linear multi-label model trained to rank the true labels of a row highest."""
 
 from __future__ import annotations
 
@@ -30,57 +30,57 @@ from .targets import LabelRanker
 from .weights import as_count, canonical_rows, is_whole, present_rows, unit_of
 
 _SOLVERS = ("auto", "dca", "minmax")
-# Steps after which a path on held-out rows is given up when none of them was better.
+# Patience: a path ends after so many steps without a better held-out accuracy.
 _PATIENCE = 40
-# Rows are put in order, which makes a weight equal to repetition, where the table of features and labels is small.
+# Up to this size of X and Y rows are sorted, so that an integer weight gives exactly the fit of repeated rows.
 _ORDERED_UP_TO = 5_000_000
 
 
 class TKMLClassifier(LabelRanker):
-    """Linear multi-label classifier whose top_k best-scored labels should be the true ones.
+    """Linear multi-label classifier trained so that the top_k labels with the highest scores are the true ones.
 
-    It minimises C times the sum of the TKML losses ranked m+1 to k among the training rows + ||coef||^2 / 2, where
-    intercepts are not penalised. m=0, k=1.0 is TKML-Average, m=0 with k below the number of rows TKML-AT_k, m > 0
-    TKML-AoRR, which ignores the rows it fits worst. With one class per row, y of shape (n,), it is a multi-class
-    classifier.
+    The objective is C times the sum of the TKML losses of the training rows ranked m+1 to k, plus ||coef||^2 / 2;
+    intercepts are not penalised. m=0 and k=1.0 is the paper's TKML-Average, and m=0 with k below the number of rows its
+    TKML-AT_k. m > 0 is TKML-AoRR, which ignores the rows it fits worst. If y has one class per row, the model is a
+    multi-class classifier.
 
     Parameters
     ----------
     top_k : int, default=1
-        How many labels are predicted; below the number of labels.
+        How many labels to predict; it must be below the number of labels.
     m : int, float or RankedRange, default=0
         How many of the largest losses to drop: a count, or a fraction of the rows. A RankedRange defines both m and k.
     k : int or float, default=1.0
-        The last rank that is kept, as a count or a fraction.
+        The last rank to keep, as a count or a fraction.
     C : float or "auto", default="auto"
-        Inverse strength of the penalty, as in scikit-learn. "auto" tries 0.001 to 100 and keeps the C whose path is
-        best on held-out rows (`validation`, or a fifth of the rows if that is None).
+        Inverse of regularization strength, as in scikit-learn. "auto" tries 0.001 to 100 and keeps the C with the best
+        accuracy on held-out rows (`validation`, or a fifth of the rows if that is None).
     loss : {"two_sided", "paper"}, default="two_sided"
-        "paper" requires all true labels to be in the top_k, which is impossible for a row with more than top_k of them;
-        "two_sided" requires of such a row that the top_k are all true (docs/paper.md, item 10).
+        "paper" requires all true labels to be among the top_k, which is impossible for a row with more than top_k true
+        labels. For such a row "two_sided" requires that the top_k labels are all true (docs/paper.md, item 10).
     fit_intercept : bool, default=True
-        Whether each label has an intercept.
+        Whether to fit an intercept per label.
     solver : {"auto", "dca", "minmax"}, default="auto"
-        "auto" takes quasi-Newton steps and, if it goes to the end of its path, continues with the steps of "dca".
-        "dca" fixes which labels of each row are compared and which rows are cut, solves this convex problem to a gap,
-        and repeats; no step increases the objective. "minmax" is the paper's Algorithm 3.
+        "auto" takes quasi-Newton steps, followed by those of "dca" if it is not stopped early. "dca" fixes which labels
+        of each row are compared and which rows are dropped, solves this convex problem, and repeats; no step increases
+        the objective. "minmax" is the paper's Algorithm 3.
     validation : float, int or None, default=0.2
-        How to choose the number of steps of the solver, 0 included: a float is the share of held-out rows, an int the
-        number of folds of a cross-validation, None runs to the end of the path. The model is then fitted to all rows
-        with that many steps, and its coefficients are the mean over these steps. Steps are taken only if the gain in
-        top-k multi-label accuracy exceeds its standard error.
+        Early stopping: a float is the share of rows to hold out, an int the number of cross-validation folds, None
+        means no early stopping. The number of steps, which may be 0, is chosen by the top-k multi-label accuracy on
+        held-out rows; steps are taken only if the gain exceeds its standard error. The model is then fitted to all rows
+        with that many steps, and its coefficients are the mean over these steps.
     max_iter : int, default=200
-        Length of the path: quasi-Newton steps, rounds of "dca", or steps of "minmax".
+        Maximum number of steps: quasi-Newton steps, rounds of "dca", or steps of "minmax".
     tol : float, default=1e-3
-        The relative gap to reach.
+        The solver stops when the relative duality gap is at most `tol`.
     learning_rate : float, default=0.3
-        Length of the steps of "minmax".
+        Step length of "minmax".
     batch_size : int or None, default=None
-        Rows in each step of "minmax", None for all; m and k are the same shares of a batch.
+        Rows per step of "minmax"; None uses all rows. m and k are applied to each batch as shares.
     ranking : {"stream", "batch"}, default="stream"
-        Whether the thresholds of "minmax" are tracked across batches or computed in each batch.
+        Whether "minmax" tracks its thresholds across batches or computes them in each batch.
     random_state : int, RandomState or None, default=None
-        A seed for the held-out rows and the batches.
+        Seed for the held-out rows and the batches.
     verbose : int, default=0
         1 prints the steps.
 
@@ -89,12 +89,13 @@ class TKMLClassifier(LabelRanker):
     coef_, intercept_ : ndarray of shape (n_labels, n_features) and (n_labels,)
         One row per label.
     classes_ : ndarray of shape (n_labels,)
-        The labels: the columns of a data frame by name, those of another indicator matrix by number.
+        The labels: column names if y is a data frame, column numbers for another indicator matrix.
     m_, k_, C_, lam_, lam_hat_, dropped_, objective_, n_iter_, converged_, message_, history_
         As in `AoRRClassifier`.
     certificate_ : float
-        A proved bound on (objective_ - best) / objective_, where best is the minimum with the same pairs of labels
-        compared and the same rows cut: a local minimum. Infinite if nothing is proved, for example after an early stop.
+        A proved upper bound on (objective_ - best) / objective_, where best is the minimum with the same pairs of
+        labels compared and the same rows dropped (a local minimum). Infinite if nothing is proved, for example after
+        early stopping.
     stopped_at_start_ : bool
         True if no step from the start, one logistic regression per label, improved the held-out accuracy.
     stop_scores_ : ndarray or None
@@ -102,8 +103,8 @@ class TKMLClassifier(LabelRanker):
     stop_score_ : float
         The same at the stop, as a mean over neighbouring steps.
     n_without_labels_, n_with_all_labels_ : int
-        Rows with no true label have a loss of 0 for all scores, and so have rows with all labels true in the two-sided
-        form. Both count as right whatever is predicted.
+        Number of rows with no true label, and with all labels true. The former always have a loss of 0, the latter
+        with loss="two_sided". Every prediction counts as correct for both.
 
     References
     ----------
@@ -155,23 +156,24 @@ class TKMLClassifier(LabelRanker):
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> TKMLClassifier:
-        """Fit the model to training rows.
+        """Fit the model to training data.
 
         Parameters
         ----------
         X : array_like or sparse matrix of shape (n_samples, n_features)
-            The rows.
+            Training data.
         y : indicator matrix, lists of labels, or classes of shape (n_samples,)
-            Their true labels.
+            The true labels of each row.
         sample_weight : array_like of shape (n_samples,), optional
-            A whole weight is a repetition. Other weights are relative: with C="auto" a common factor changes nothing.
+            Weights of the rows. An integer weight is a repetition. Other weights are relative: with C="auto",
+            multiplying all of them by a constant changes nothing.
         groups : array_like of shape (n_samples,), optional
-            The group of each row: rows are held out, to choose the stop and C, by whole groups.
+            The group of each row. Groups are never split when rows are held out.
 
         Returns
         -------
         TKMLClassifier
-            The fitted model itself.
+            The fitted estimator.
         """
         self._check_params()
         X, targets, weight = self._read(X, y, sample_weight)
@@ -182,7 +184,7 @@ class TKMLClassifier(LabelRanker):
         else:
             present, together = present_rows(X, targets.true, weight, together)
             objective = self._objective(*present)
-        seed = int(rng.integers(2**31))  # the same batches on every part of the rows
+        seed = int(rng.integers(2**31))  # the same batches in every fit
         mean = _Mean()
         with threads_for(X):
             chosen, steps = self._choose(objective.in_units(unit_of(weight)), rng, seed, together)
@@ -236,7 +238,7 @@ class TKMLClassifier(LabelRanker):
         if not isinstance(self.m, RankedRange):
             return RankedRange(self.m, self.k)
         if not (isinstance(self.k, float) and self.k == 1.0):  # anything but the default
-            raise TypeError(f"{self.m!r} already says what to keep, got k={self.k!r} beside it; leave k out")
+            raise TypeError(f"{self.m!r} already defines k, got k={self.k!r} as well; leave k out")
         return self.m
 
     def _objective(self, X: Any, true: Any, mass: Array | None) -> LabelObjective:
@@ -250,7 +252,7 @@ class TKMLClassifier(LabelRanker):
         return LabelObjective(design, true, loss, C, true.shape[1], m=m, k=k, sample_weight=mass)
 
     def _run(self, objective: LabelObjective, steps: int, seed: int, log: Log, watch: Watch | None = None) -> Result:
-        """`steps` steps from the start; `watch` sees the start and every new W."""
+        """Take `steps` steps from the start; `watch` is called with the start and every new W."""
         start, _, _ = logistic_per_label(objective.design, objective.blocks, objective.C, objective.sample_weight)
         if watch is not None:
             watch(start)
@@ -270,7 +272,7 @@ class TKMLClassifier(LabelRanker):
     def _choose(
         self, objective: LabelObjective, rng: np.random.Generator, seed: int, groups: Array | None
     ) -> tuple[LabelObjective, int]:
-        """The objective under the C that is chosen, and how many steps to take: what does best on rows held out."""
+        """Choose C and the number of steps by held-out rows; return the objective with that C, and the stop."""
         self.stop_scores_, self.stop_score_ = None, np.nan
         open_C, to_the_end = self.C == "auto", self.validation is None
         together = groups is not None and len(np.unique(groups)) < 2  # nothing can be held out
@@ -286,7 +288,7 @@ class TKMLClassifier(LabelRanker):
         return best[0], best[1].steps
 
     def _least_error(self, objective: LabelObjective, held: list[Array], seed: int) -> tuple[LabelObjective, _Stop]:
-        """From strong to weak penalties, until two in a row are no better than the best before them."""
+        """Choose C: try penalties from strong to weak until two in a row bring no improvement."""
         found: list[tuple[LabelObjective, _Stop]] = []
         best = 0
         for C in PENALTIES:
@@ -299,15 +301,15 @@ class TKMLClassifier(LabelRanker):
         return found[best]
 
     def _stop(self, objective: LabelObjective, held: list[Array], seed: int) -> _Stop:
-        """The number of steps that does best on rows held out; none unless the gain exceeds its standard error."""
-        judges = []
+        """Choose the number of steps by held-out rows; 0 unless the gain exceeds its standard error."""
+        recorded = []
         for rows in held:
-            judges.append(_Judge(objective, rows))
+            recorded.append(_Accuracy(objective, rows))
             with contextlib.suppress(_Enough):
-                self._run(_without(objective, rows), int(self.max_iter), seed, Log(), _Mean(judges[-1]))
-        longest = max(len(judge.right) for judge in judges)
-        right = np.concatenate([judge.padded(longest) for judge in judges], axis=1)
-        weight = np.concatenate([judge.weight for judge in judges])
+                self._run(_without(objective, rows), int(self.max_iter), seed, Log(), _Mean(recorded[-1]))
+        longest = max(len(path.right) for path in recorded)
+        right = np.concatenate([path.padded(longest) for path in recorded], axis=1)
+        weight = np.concatenate([path.weight for path in recorded])
         scores = right @ (weight / weight.sum())
         smooth = _smoothed(scores)
         steps = int(np.argmax(smooth))
@@ -338,7 +340,7 @@ class TKMLClassifier(LabelRanker):
 
 
 class _Stop(NamedTuple):
-    """Where on a path to stop: after how many steps, the held-out accuracy there, and that of all steps."""
+    """Early stopping: the number of steps, the held-out accuracy there, and the accuracy after every step."""
 
     steps: int
     score: float
@@ -350,9 +352,9 @@ class _Enough(Exception):
 
 
 class _Mean:
-    """Keeps the mean of all W that it is shown, and passes that mean on.
+    """Running mean of the iterates, which is passed on to another callback.
 
-    Steps on a function with kinks jump to and fro; the mean of a path holds less of that than its last point.
+    Steps on a non-smooth function oscillate; the mean of the iterates does so less than the last one.
     """
 
     def __init__(self, watch: Watch | None = None) -> None:
@@ -365,8 +367,8 @@ class _Mean:
             self.watch(self.W)
 
 
-class _Judge:
-    """Records which of the held-out rows each W gets right, and ends the path when none has been better for long."""
+class _Accuracy:
+    """Callback that records which held-out rows each W predicts correctly, and stops a path without improvement."""
 
     def __init__(self, objective: LabelObjective, held: Array) -> None:
         self.blocks = Blocks(objective.design.take(held), objective.y[held])
@@ -389,12 +391,12 @@ class _Judge:
             raise _Enough
 
     def padded(self, length: int) -> Array:
-        """(length, rows): a path that ended stays where it is."""
+        """The record as (length, rows); a shorter path is extended by its last entry."""
         return np.array(self.right + self.right[-1:] * (length - len(self.right)))
 
 
 def _smoothed(curve: Array) -> Array:
-    """Means over five neighbours, because one good step among bad ones is chance; the start is not averaged."""
+    """Moving average over five steps, because a single good step is chance; the start is not averaged."""
     padded = np.pad(curve, 2, mode="edge")
     smooth = np.convolve(padded, np.full(5, 0.2), "valid")
     smooth[0] = curve[0]
@@ -402,7 +404,7 @@ def _smoothed(curve: Array) -> Array:
 
 
 def _held_out(n: int, validation: Any, rng: np.random.Generator, groups: Array | None) -> list[Array]:
-    """Rows held out, one array per fold, of whole groups; at least one row stays on each side."""
+    """The held-out rows, one array per fold; groups are not split, and neither side is empty."""
     order = rng.permutation(n)
     if not isinstance(validation, numbers.Integral):
         return [np.sort(hold_out(n, round(float(validation) * n), order, groups))]
@@ -413,7 +415,7 @@ def _held_out(n: int, validation: Any, rng: np.random.Generator, groups: Array |
 
 
 def _without(objective: LabelObjective, held: Array) -> LabelObjective:
-    """The objective on the other rows; m and k keep their shares of the mass."""
+    """The objective without the held-out rows; m and k stay the same shares of the mass."""
     rows = np.setdiff1d(np.arange(objective.design.n), held)
     weight = objective.sample_weight
     mass = float(len(rows)) if weight is None else float(weight[rows].sum())

@@ -1,8 +1,8 @@
-"""What rows weigh, and the arrays that a solver gets for it.
+"""Sample weights, and the arrays that a solver gets for them.
 
-Whole weights are counts: weight 2 equals the row twice, to the bit on small sets. Other weights are relative, and a fit
-that chooses m or C does not depend on their scale: a given C is about weights that average one (`scale_of`), and the
-evidence for a choice is counted in `unit_of`.
+Integer weights are counts: weight 2 equals the row twice, exactly so on small data sets. Other weights are relative,
+and a fit that chooses m or C does not depend on their scale: C refers to weights that average one (`scale_of`), and
+standard errors are computed in units of one effective row (`unit_of`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from ..core.arrays import Array
 
-# Sorting rows costs little up to this many, and repetition is exact there.
+# Up to this many rows are sorted, so that an integer weight gives exactly the fit of repeated rows.
 _SORTED_UP_TO = 5000
 # A sparse matrix of up to this many entries is quicker as a dense one.
 _DENSE_UP_TO = 1_000_000
@@ -27,7 +27,7 @@ def is_whole(weight: Array | None) -> bool:
 
 
 def as_count(mass: float) -> float:
-    """A mass as an int where it is a whole number, but for the rounding of a sum of weights."""
+    """A mass as an int if it is an integer up to rounding errors."""
     near = round(mass)
     return near if abs(mass - near) <= 1e-9 * max(1.0, abs(mass)) else float(mass)
 
@@ -38,7 +38,7 @@ def product_of(weight: Array | None, factor: Array | None) -> Array | None:
 
 
 def scale_of(weight: Array | None) -> float:
-    """The mean of the positive weights, by which relative weights are divided where m is chosen; 1 for counts."""
+    """The mean of the positive weights, by which relative weights are divided if m is chosen; 1 for counts."""
     if weight is None or is_whole(weight):
         return 1.0
     return float(weight.sum() / np.count_nonzero(weight))
@@ -53,9 +53,9 @@ def unit_of(weight: Array | None, factor: Array | None = None) -> float:
     Parameters
     ----------
     weight : ndarray of shape (n,) or None
-        Weights of the rows. If they are whole they say how many rows there are.
+        Weights of the rows; integers are counts.
     factor : ndarray of shape (n,) or None
-        Factors of their classes.
+        The class weight of each row.
     """
     mass = product_of(weight, factor)
     if mass is None or is_whole(mass):
@@ -69,12 +69,12 @@ def unit_of(weight: Array | None, factor: Array | None = None) -> float:
 
 
 def class_factors(class_weight: Any, classes: Array, codes: Array, weight: Array | None) -> Array:
-    """The factor of each row by class_weight; "balanced" counts a row of weight 2 twice, as everywhere.
+    """The class weight of each row; "balanced" counts a row of weight 2 twice.
 
     Parameters
     ----------
     class_weight : dict or "balanced"
-        As scikit-learn takes it.
+        The parameter, as in scikit-learn.
     classes : ndarray
         The labels.
     codes : ndarray of shape (n,)
@@ -95,11 +95,11 @@ def class_factors(class_weight: Any, classes: Array, codes: Array, weight: Array
 def canonical_rows(
     X: Any, y: Array, weight: Array | None, factor: Array | None = None, *, as_sparse: bool = False
 ) -> tuple[Any, Array, Array | None]:
-    """Training rows as a solver wants them: without rows of no weight, small sets in one order.
+    """Training rows in canonical form: without rows of zero weight, and sorted if there are few.
 
-    sample_weight means repetition: weight 2 equals the row twice. A search from random starts keeps that promise only
-    if both forms of the data become the same arrays, so a small set is sorted and its repetitions are written out or,
-    where they are many, merged. Factors of the classes, and one weight of all rows, change neither order nor merging.
+    Weight 2 must equal the row twice. A search from random starts guarantees that only if both forms of the data become
+    the same arrays, so a small data set is sorted, and repeated rows are written out or, if there are many, merged.
+    Class weights, and a weight shared by all rows, change neither the order nor the merging.
 
     Parameters
     ----------
@@ -110,14 +110,14 @@ def canonical_rows(
     weight : ndarray of shape (n,) or None
         Their weights.
     factor : ndarray of shape (n,) or None
-        What weights are multiplied with; rows of the same y have the same factor.
+        The class weight of each row; rows with the same y have the same factor.
     as_sparse : bool, default=False
-        Whether sparse rows stay sparse, however few there are.
+        Whether a sparse X stays sparse even if it is small.
 
     Returns
     -------
     X, y, weight
-        A weight of None means that each row counts once.
+        The arrays; a weight of None means that each row counts once.
     """
     if sp.issparse(X) and X.shape[0] * X.shape[1] <= _DENSE_UP_TO and not as_sparse:
         X = X.toarray()
@@ -140,7 +140,7 @@ def canonical_rows(
 
 
 def present_rows(X: Any, y: Array, mass: Array | None, groups: Array) -> tuple[tuple[Any, Array, Array | None], Array]:
-    """Rows of positive mass as they are, with their groups: in one order, rows would lose theirs."""
+    """The rows of positive mass with their groups, in the given order: sorting would separate rows from groups."""
     if mass is None or (mass > 0).all():
         return (X, y, mass), groups
     present = np.flatnonzero(mass > 0)
@@ -148,7 +148,7 @@ def present_rows(X: Any, y: Array, mass: Array | None, groups: Array) -> tuple[t
 
 
 def _of_targets(y: Array, factor: Array, targets: Array) -> Array:
-    """The factors of other rows, by their targets."""
+    """The class weights that belong to other rows, looked up by target."""
     if (factor == factor[0]).all():
         return np.full(len(targets), factor[0])
     values, first = np.unique(y, return_index=True)
@@ -159,7 +159,7 @@ def _sorted(X: Array, y: Array, weight: Array | None, total: int) -> tuple[Array
     first_column = X[:, 0].astype(np.result_type(X, y)) + 0.0
     leading = first_column.view(f"u{first_column.itemsize}").byteswap()
     order = np.argsort(leading, kind="stable")
-    if (np.diff(leading[order]) > 0).all():  # one column identifies all rows, in the order of their bytes as below
+    if (np.diff(leading[order]) > 0).all():  # one column without ties already sorts the rows as below
         if weight is not None and len(order) <= total // 2:
             return X[order], y[order], weight[order]
         order = order if weight is None else np.repeat(order, weight[order].astype(np.intp))
@@ -175,7 +175,7 @@ def _sorted(X: Array, y: Array, weight: Array | None, total: int) -> tuple[Array
 
 
 def _sorted_sparse(X: Any, y: Array, weight: Array | None, total: int) -> tuple[Any, Array, None]:
-    """Rows in the order of their products with one random vector, which are the same for equal rows; each once."""
+    """Sparse rows sorted by their product with a random vector, which is the same for equal rows; duplicates merged."""
     if not X.has_canonical_format:
         X = X.copy()
         X.sum_duplicates()

@@ -1,4 +1,4 @@
-"""Text from data made harmless to show: control characters and direction marks become visible, formulas stay text."""
+"""Text for display: hidden characters are made visible, formulas are quoted, counts get the right plural."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import re
 import unicodedata
 from typing import Any
 
-# What starts a formula in a spreadsheet program (the last four are its full-width forms), white space skipped.
+# The start of a formula in a spreadsheet program (the last four are full-width forms), after optional white space.
 _FORMULA = re.compile("^[\t\r\n]|^[\\s\\x00-\\x20\ufeff]*[=+@|%\\-\uff1d\uff0b\uff0d\uff20]")
-# A number, or a sign alone, which is no formula and often a label.
+# A number or a single sign, which is often a label: not a formula.
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]")
 # Cc control, Cf format (direction marks, zero-width), Cs lone surrogates, Co private, Zl and Zp separators.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 
 
 def visible(value: Any, limit: int | None = None) -> str:
-    """The value as text in which nothing is hidden: U+202E is written ⟨202E⟩; a text over `limit` is cut short."""
+    """The value as text with hidden characters made visible (U+202E becomes ⟨202E⟩), shortened to `limit`."""
     text = "" if value is None else str(value)
     if limit is not None and len(text) > limit:
         text = text[: limit - 1] + "…"
@@ -25,18 +25,23 @@ def visible(value: Any, limit: int | None = None) -> str:
 
 
 def number(value: float, digits: int = 6) -> str:
-    """The number with so many digits; below a thousand million all digits before the point are written, not 3.5e+06."""
+    """The number with so many significant digits, without an exponent below 1e9 (3500000, not 3.5e+06)."""
     text = f"{value:.{digits}g}"
     return f"{value:.0f}" if "e+" in text and abs(value) < 1e9 else text
 
 
+def plural(n: int, noun: str) -> str:
+    """A count with its noun: 1 row, 2 rows, 1,200 classes."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}{'es' if noun.endswith('s') else 's'}"
+
+
 def share_of(value: float) -> str:
-    """A share as it is written, in percent."""
+    """A share in percent."""
     return f"{100 * value:.1f}%" if value < 0.995 else f"{100 * value:.0f}%"
 
 
 def csv_safe(text: str) -> str:
-    """The text with a leading quote where a spreadsheet program would take it for a formula; numbers stay numbers."""
+    """Add a leading quote if a spreadsheet program would read the text as a formula; numbers do not change."""
     if _FORMULA.match(text) and not _NUMBER.fullmatch(text):
         return "'" + text
     return text

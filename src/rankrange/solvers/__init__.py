@@ -56,11 +56,11 @@ class Settings:
     Parameters
     ----------
     tol : float, default=1e-6
-        The relative gap to reach.
+        The relative duality gap at which to stop.
     max_iter : int, default=200
-        The budget of iterations.
+        Maximum number of iterations.
     n_starts : int, default=10
-        Random starts.
+        Number of random starts.
     rng : numpy.random.Generator
         The generator of random starts.
     log : Log
@@ -75,7 +75,7 @@ class Settings:
 
 
 class Solver(NamedTuple):
-    """One line of the table: how to run it, and what the aggregate must offer (`rankrange.core.aggregates`).
+    """An entry of the table of solvers: how to run it, and the methods that the aggregate must have.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def _subgradient(objective: Objective, start: Array | None, settings: Settings) 
 
 
 def _ordinary_fit(objective: Objective) -> Array:
-    """At zero all losses tie, and methods that use the ranking alone would stay there."""
+    """Start next to zero: at zero all losses are tied, and methods that use only the ranking would stay there."""
     every = replace(objective, m=0, k=objective.total)
     return bilevel(every, np.zeros((objective.n_outputs, objective.design.p)), tol=1e-4).w
 
@@ -163,7 +163,7 @@ _WHAT = {
 
 
 def solve(name: str, objective: Objective, start: Array | None = None, settings: Settings | None = None) -> Result:
-    """Run the solver of that name.
+    """Minimise an objective with the solver of the given name.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ def solve(name: str, objective: Objective, start: Array | None = None, settings:
     start : ndarray of shape (r, p) or None
         The initial coefficients; None leaves them to the solver.
     settings : Settings or None
-        Tolerance, budget, random starts; None means the defaults.
+        Tolerance, number of iterations and starts; None means the defaults.
 
     Returns
     -------
@@ -198,9 +198,9 @@ def solve(name: str, objective: Objective, start: Array | None = None, settings:
     others = ", ".join(repr(other) for other in SOLVERS if other != name)
     for method in solver.aggregate:
         if not hasattr(objective.aggregate, method):
-            told, given = _WHAT.get(method, f"`{method}`"), objective.aggregate.name
+            methods, given = _WHAT.get(method, f"`{method}`"), objective.aggregate.name
             raise ValueError(
-                f"solver={name!r} needs an aggregate that provides {told}; the {given!r} aggregate does not. "
+                f"solver={name!r} needs an aggregate that provides {methods}; the {given!r} aggregate does not. "
                 "Use solver='auto'."
             )
     if solver.exact and not (solver.run is _search and _nothing_to_prove(objective)):

@@ -1,4 +1,4 @@
-"""What all solvers share: their results, and steps from several starts at once.
+"""Shared by all solvers: the result, and L-BFGS from several starts at once.
 
 `descend` is L-BFGS. All starts share each product with X, which makes ten starts cost about as much as two. A step only
 has to satisfy the Armijo condition: the objective has kinks, where a line search for the usual curvature condition
@@ -40,7 +40,7 @@ class Result:
     value : float
         The objective there.
     n_iter : int
-        Steps taken.
+        Number of steps.
     converged : bool
         Whether the solver met its stopping criterion.
     message : str
@@ -48,10 +48,10 @@ class Result:
     history : list of (str, float)
         The value after each step under the name of its phase.
     certificate : float, default=inf
-        Bounds (value - best) / value, where best is the minimum of the convex problem that fixes which rows are cut:
-        the global minimum for m = 0, a local minimum of F if s_[m] > s_[m+1]. Infinite if nothing is known.
+        An upper bound on (value - best) / value, where best is the minimum with the same rows dropped: the global
+        minimum for m = 0, a local minimum of F if s_[m] > s_[m+1]. Infinite if nothing is proved.
     losses : ndarray of shape (n,), optional
-        Of the rows at w, if the solver has computed them.
+        The losses at w, if the solver has computed them.
     """
 
     w: Array
@@ -71,9 +71,9 @@ class Log:
     Parameters
     ----------
     report : callable, optional
-        Takes a line of text at each step.
+        Called with a line of text at each step.
     history : list of (str, float), optional
-        Steps before this run.
+        The steps before this run.
     """
 
     report: Callable[[str], None] | None = None

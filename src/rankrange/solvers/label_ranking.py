@@ -253,10 +253,11 @@ def by_separation(
     watch: Watch | None = None,
     phase: str = "dca",
 ) -> Result:
-    """Majorise and minimise: fix the labels of each row and the rows that are cut, solve that convex problem, repeat.
+    """Majorise and minimise: fix the compared labels and the dropped rows, solve this convex problem, and repeat.
 
-    Each bound lies above F and touches it at W, so no step raises F (docs/paper.md). Inner problems are solved to a gap
-    that follows the progress, the last one to `tol`; that gap is the certificate if no tie makes the sets ambiguous.
+    Each convex problem is an upper bound that touches F at W, so no step increases F (docs/paper.md). Inner problems
+    are solved to a gap that follows the progress, and the last one to `tol`. That gap is the certificate if there are
+    no ties.
 
     Parameters
     ----------
@@ -265,9 +266,9 @@ def by_separation(
     W : ndarray of shape (outputs, p)
         The initial coefficients.
     tol : float
-        The relative gap to reach.
+        The relative duality gap at which to stop.
     max_iter : int
-        The budget of steps.
+        Maximum number of steps.
     log : Log, optional
         Receives progress messages.
     watch : callable, optional

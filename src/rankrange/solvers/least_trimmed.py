@@ -143,7 +143,7 @@ def least_trimmed_squares(objective: Objective, start: Array | None, settings: A
     start : ndarray of shape (1, p) or None
         One more start.
     settings : Settings
-        Those of the table of solvers.
+        Tolerance, number of iterations and starts.
 
     Returns
     -------

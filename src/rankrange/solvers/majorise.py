@@ -35,7 +35,9 @@ def bilevel(
     metric: Metric | None = None,
     warm: bool = False,
 ) -> Result:
-    """Cut, solve, and cut again until the cut rows stay the same; the value never rises.
+    """Drop the m largest losses, minimise the rest, and repeat until the same rows are dropped.
+
+    The objective never increases.
 
     Parameters
     ----------
@@ -44,9 +46,9 @@ def bilevel(
     W : ndarray of shape (outputs, p)
         The initial coefficients.
     tol : float
-        The relative gap to reach.
+        The relative duality gap at which to stop.
     max_iter : int
-        The budget of steps.
+        Maximum number of steps.
     log : Log, optional
         Receives progress messages.
     phase : str
@@ -126,9 +128,9 @@ def dca(objective: Objective, W: Array, *, tol: float = 1e-6, max_iter: int = 20
     W : ndarray of shape (outputs, p)
         The initial coefficients.
     tol : float
-        The relative gap to reach.
+        The relative duality gap at which to stop.
     max_iter : int
-        The budget of steps.
+        Maximum number of steps.
     log : Log, optional
         Receives progress messages.
 
@@ -152,19 +154,19 @@ def dca(objective: Objective, W: Array, *, tol: float = 1e-6, max_iter: int = 20
 
 
 def certify(objective: Objective, W: Array) -> float:
-    """Bound how much lower the objective could be with the m largest losses at W cut.
+    """A bound on how much lower the objective can be with the same rows dropped as at W.
 
     Parameters
     ----------
     objective : Objective
         The objective that was minimised.
     W : ndarray of shape (outputs, p)
-        The point in question.
+        The coefficients.
 
     Returns
     -------
     float
-        The relative gap; infinite if losses tie at the cut, and for a loss that is not convex.
+        The relative gap; infinite if losses are tied at the cut or if the loss is not convex.
     """
     if not is_convex(objective.loss):
         return np.inf

@@ -42,9 +42,9 @@ def minmax(
     W : ndarray of shape (outputs, p)
         The initial coefficients.
     rate : float
-        The length of a step.
+        The step length.
     max_iter : int
-        The budget of steps.
+        Maximum number of steps.
     batch_size : int, optional
         Rows per step; with all of them, the default, the history has F before each step.
     ranking : {"stream", "batch"}

@@ -48,7 +48,7 @@ def multistart(
     max_iter: int = 200,
     log: Log | None = None,
 ) -> Result:
-    """Minimise from `n_starts` random directions, the ordinary fit, a leverage-trimmed one and, if given, W.
+    """Minimise from `n_starts` random starts, the ordinary fit, a fit without high-leverage rows and, if given, W.
 
     Parameters
     ----------
@@ -57,13 +57,13 @@ def multistart(
     W : ndarray of shape (outputs, p), optional
         The initial coefficients.
     n_starts : int
-        Random starts.
+        Number of random starts.
     rng : numpy.random.Generator
         The random number generator.
     tol : float
-        The relative gap to reach.
+        The relative duality gap at which to stop.
     max_iter : int
-        The budget of steps.
+        Maximum number of steps.
     log : Log, optional
         Receives progress messages.
 
@@ -267,7 +267,7 @@ def _polish(
 
 
 def refine(objective: Objective, W: Array, settings: Any) -> Result:
-    """Continue from W, which is close to a minimum already.
+    """Minimise from W, which is close to a minimum.
 
     Parameters
     ----------
@@ -276,7 +276,7 @@ def refine(objective: Objective, W: Array, settings: Any) -> Result:
     W : ndarray of shape (outputs, p)
         The initial coefficients.
     settings : Settings
-        Those of the table of solvers.
+        Tolerance, number of iterations and starts.
 
     Returns
     -------

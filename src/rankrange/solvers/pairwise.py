@@ -66,9 +66,9 @@ def solve_pairs(
     w : ndarray of shape (p,)
         The initial coefficients.
     tol : float, default=1e-6
-        The relative gap to reach.
+        The relative duality gap at which to stop.
     max_iter : int, default=200
-        The budget of steps.
+        Maximum number of steps.
     log : Log or None
         Receives progress messages.
 

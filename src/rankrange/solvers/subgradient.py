@@ -27,7 +27,9 @@ def subgradient(
     tol: float = 1e-6,
     log: Log | None = None,
 ) -> Result:
-    """Run Algorithm 1 of the paper as printed, corrected: `outer` linearisations of phi_m, `inner` steps on each.
+    """Run Algorithm 1 of the paper with the corrections of docs/paper.md, for comparison.
+
+    phi_m is linearised `outer` times, and each linearisation is followed by `inner` steps.
 
     Parameters
     ----------
@@ -36,15 +38,15 @@ def subgradient(
     W : ndarray of shape (outputs, p)
         The initial coefficients.
     outer, inner : int
-        Linearisations, and steps on each.
+        Number of linearisations, and number of steps for each.
     rate : float
-        The length of a step.
+        The step length.
     batch_size : int, optional
-        Rows per step; all of them by default.
+        Number of rows per step; by default all.
     rng : numpy.random.Generator, optional
         The random number generator.
     tol : float
-        The relative gap to reach.
+        The relative duality gap at which to stop.
     log : Log, optional
         Receives progress messages.
 

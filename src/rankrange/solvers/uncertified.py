@@ -12,9 +12,9 @@ from .descent import Result, descend
 
 
 def descend_from_starts(objective: Objective, W: Array | None, settings: Any) -> Result:
-    """The lowest end of descents from W, from zero and from small random points; no step raises the objective.
+    """Descend from W, from zero and from small random points, and return the lowest end; no certificate.
 
-    `settings` are those of the table of solvers: `tol`, `max_iter`, `n_starts`, `rng` and `log`.
+    No step increases the objective.
     """
     log, max_iter = settings.log, settings.max_iter
     shape = (objective.n_outputs, objective.design.p)

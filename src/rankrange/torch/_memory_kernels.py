@@ -1,8 +1,8 @@
 """The Triton kernel of `AoRRLoss(m="auto")`: memory, noise model and weights of a batch in one launch.
 
-What it computes is defined by `auto.AutoCut` and `doubts.ClassNoise`. One program does it all, tile by tile, because
-every weight depends on the class sums of the whole batch, and because sums in a fixed order are the same bits on every
-run. Values that several threads may hold are all read before a barrier, and written after it.
+What it computes is defined by `auto.AutoCut` and `label_noise.ClassNoise`. One program does it all, tile by tile,
+because every weight depends on the class sums of the whole batch, and because sums in a fixed order are the same bits
+on every run. Values that several threads may hold are all read before a barrier, and written after it.
 """
 
 # mypy: ignore-errors

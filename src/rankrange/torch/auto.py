@@ -1,10 +1,10 @@
-"""Automatic m: the remembered predictions of each sample decide how much of it is cut (`AoRRLoss(base, m="auto")`).
+"""Automatic m: the weight of each sample follows from a running mean of its predictions (`AoRRLoss(base, m="auto")`).
 
-A step costs a softmax of the batch and small operations: the sample's row of the memory moves towards the current
-prediction, the noise model (`label_noise`) turns the row into a weight, and the loss is the weighted mean. On a GPU
-with Triton one kernel does all of it. Without indices there is no memory and the weights come from the current
-predictions. Over a process group the rows of all batches are exchanged once per step, so that every process holds the
-same memory, that of one process on the joined batch.
+A step costs a softmax of the batch and small operations: the running mean of each sample is updated with the current
+prediction, the noise model (`label_noise`) computes a weight from it, and the loss is the weighted mean. On a GPU with
+Triton one kernel does all of it. Without indices nothing is stored, and the weights come from the current predictions.
+In a process group the rows of all batches are exchanged once per step, so every process stores the same running means,
+those of one process with the joined batch.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 FACTOR = 0.5
-# Visits of a sample before it may be cut: predictions of an untrained network are uninformative.
+# Number of visits before a sample may be dropped, because predictions of an untrained network are uninformative.
 VISITS = 1
-# Up to so many classes the whole softmax is stored, which `suspects` needs; beyond, three numbers per sample.
+# Up to so many classes the whole softmax is stored, which `suspects` needs; otherwise three numbers per sample.
 SOFTMAX_UP_TO = 128
 
 
@@ -99,13 +99,15 @@ class AutoCut(nn.Module):
         """Allocate buffers of the right shape and device; nothing to do after the first batches."""
         if group is not None and sample is not None and self.memory.n_samples is None:
             raise ValueError(
-                "over a group all processes need a memory of one size, got n_samples=None; pass n_samples=len(dataset)"
+                "m='auto' in a process group needs n_samples, got n_samples=None; pass n_samples=len(dataset)"
             )
         judge = self.judge
         if not n_classes and isinstance(judge, ClassNoise):
             judge = self.judge = LossCut().train(self.training)
         if isinstance(judge, LossCut) != (n_classes == 0):
-            raise ValueError("one AoRRLoss(m='auto') takes either class targets or losses, got both; use one per task")
+            raise ValueError(
+                "an AoRRLoss(m='auto') takes either class targets or losses, got both; use one loss per task"
+            )
         judge.prepare(n_classes, device)
         if sample is not None:
             self.memory.prepare(sample, 1 if not n_classes else n_classes if n_classes <= SOFTMAX_UP_TO else 3, device)

@@ -8,13 +8,13 @@ from torch.utils.data import Dataset
 
 
 class WithIndex(Dataset[Any]):
-    """A data set whose samples end with their index, for `AoRRLoss(m="auto")`: (x, y) becomes (x, y, index).
+    """Wrap a data set so that each sample includes its index, for `AoRRLoss(m="auto")`: (x, y) becomes (x, y, index).
 
     Parameters
     ----------
     dataset : map-style data set
-        Its samples are tuples or lists, which become tuples one longer; dictionaries, which get the key "index"; or
-        anything else, which becomes (sample, index).
+        The data set. The index is appended to tuples and lists, added to dictionaries under the key "index", and any
+        other sample becomes (sample, index).
 
     Examples
     --------

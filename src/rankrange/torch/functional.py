@@ -3,9 +3,8 @@
 A ranked range is its two cuts (`cuts`). A loss strictly between the cuts weighs 1, one outside 0. The cuts are found on
 detached losses and nothing is ever differentiated through a sort: the gradient of a kept loss is its weight.
 
-Nothing here waits for the device. NumPy's functions check values and raise an error; here invalid values show in the
-result: a NaN among the losses makes the loss and every weight NaN. An infinite loss above the upper cut is dropped like
-any other.
+Nothing here synchronises with the device. So values are not checked as in the NumPy functions: a NaN among the losses
+makes the loss and every weight NaN. An infinite loss above the upper cut is dropped like any other.
 """
 
 from __future__ import annotations
@@ -33,27 +32,29 @@ def ranked_range(
     reduction: str = "mean",
     group: ProcessGroup | None = None,
 ) -> Tensor:
-    """Mean (or sum) of the losses ranked m+1..k, rank 1 the largest: over all of them, or along `dim`.
+    """Mean or sum of the losses ranked m+1 to k, where rank 1 is the largest loss.
 
     Parameters
     ----------
     losses : Tensor
-        Losses of any shape, float64 to float16. No losses at all give 0.
+        Losses of any shape, float64 to float16. The result for an empty tensor is 0.
     m, k : int, float or RankedRange
-        Counts (int) or fractions (float); one `RankedRange` may be passed for both.
+        How many of the largest losses to drop, and the last rank to keep; an int is a count, a float a fraction. One
+        `RankedRange` as m defines both.
     dim : int, optional
-        Rank along this dimension; without it all losses are ranked together.
+        The dimension along which losses are ranked; by default all losses are ranked together.
     reduction : {"mean", "sum"}, default="mean"
-        Mean or sum of the kept losses.
+        Whether to return the mean or the sum of the kept losses.
     group : torch.distributed process group, optional
-        The losses of all its processes are ranked together, exactly: every process returns the value of the joined
-        batch, with a gradient scaled so that its average over processes (as in DistributedDataParallel) is the
-        gradient of the joined batch.
+        A group whose losses are ranked together, exactly. Every process returns the value of the joined batch. The
+        gradient is scaled so that its average over the processes, as in DistributedDataParallel, is the gradient of the
+        joined batch.
 
     Returns
     -------
     Tensor
-        The mean or sum. Its gradient is the weight of each loss; ties at a cut share the remaining weight equally.
+        The mean or sum. Its gradient is the weight of each loss; losses tied at a cut share the remaining weight
+        equally.
 
     Examples
     --------
@@ -70,7 +71,7 @@ def ranked_range(
     rows = _as_rows(losses, dim)
     if group is not None:
         if dim is not None:
-            raise ValueError(f"a group ranks all its losses together, got dim={dim} beside it; leave dim out")
+            raise ValueError(f"a group ranks all its losses together, got dim={dim} as well; leave dim out")
         from .distributed import joint_ranked_range
 
         return joint_ranked_range(rows, _as_range(m, k), reduction, group)[0]
@@ -110,28 +111,28 @@ def select_in_batch(losses: Tensor, keep: RankedRange) -> tuple[Tensor, Any]:
 
 
 def tkml(scores: Tensor, target: Tensor, top_k: int, *, two_sided: bool = True, reduction: str = "mean") -> Tensor:
-    """Top-k multi-label loss of scores (B, L): the true labels should be among the top_k highest scores.
+    """Top-k multi-label loss: the true labels of a row should be among its top_k highest scores.
 
     Parameters
     ----------
     scores : Tensor of shape (B, L)
         One score per label.
     target : Tensor
-        A 0/1 mask (B, L), or label indices (B, P) padded with -1, or one index per row (B,). A target of the scores'
-        own shape is always a mask.
+        A 0/1 mask (B, L), label indices (B, P) padded with -1, or one index per row (B,). A target with the shape of
+        the scores is always a mask.
     top_k : int
-        How many labels will be predicted.
+        How many labels are predicted.
     two_sided : bool, default=True
-        False is the paper's loss, max(0, 1 + the (k+1)-th largest score - the lowest true score). True is the same for
-        a row of at most k true labels; for one of more, which k labels cannot hold, it is
+        False is the loss of the paper: max(0, 1 + the (k+1)-th largest score - the lowest true score). True is the same
+        for a row with at most k true labels. For a row with more, k labels cannot include them all, and the loss is
         max(0, 1 + the highest false score - the k-th largest true score).
     reduction : {"mean", "sum", "none"}, default="mean"
-        Over the rows.
+        The reduction over the rows.
 
     Returns
     -------
     Tensor
-        The loss. A row without true labels costs 0, one without false labels costs 0 in the two-sided form.
+        The loss. It is 0 for a row without true labels, and in the two-sided form for a row without false labels.
 
     Notes
     -----
@@ -219,10 +220,10 @@ def _remembered_counts(m: Rank, k: Rank, n: int) -> tuple[int, int]:
 def _as_range(m: Rank | RankedRange, k: Rank | None) -> RankedRange:
     if isinstance(m, RankedRange):
         if k is not None:
-            raise TypeError(f"{m!r} already says what to keep, got k={k!r} beside it; leave k out")
+            raise TypeError(f"{m!r} already defines k, got k={k!r} as well; leave k out")
         return m
     if k is None:
-        raise TypeError(f"k is missing beside m={m!r}; pass m and k, or one RankedRange")
+        raise TypeError(f"need both m and k, got m={m!r} alone; pass m and k, or one RankedRange")
     return RankedRange(m, k)
 
 

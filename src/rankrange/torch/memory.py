@@ -1,4 +1,4 @@
-"""What is remembered of each sample from one visit to the next, by its index in the data set.
+"""Running means of each sample across visits, by its index in the data set.
 
 A row is a running mean: the softmax of the sample if there are few classes, otherwise one or two numbers. Rows live on
 the device of the losses and in the state_dict. Nothing here waits for the device: an index beyond the last row goes to
@@ -83,8 +83,7 @@ class Memory(Resizable):
         super().__init__()
         if n_samples is not None and (isinstance(n_samples, bool) or not isinstance(n_samples, int) or n_samples < 1):
             raise ValueError(
-                f"{argument} must be the number of samples that indices point into, got {n_samples!r}; "
-                f"pass {argument}=len(dataset), or None to let the memory grow"
+                f"{argument} must be the size of the data set or None, got {n_samples!r}; pass {argument}=len(dataset)"
             )
         self.n_samples, self.factor, self.argument = n_samples, factor, argument
         self.register_buffer("rows", torch.zeros(1, 0))
@@ -108,7 +107,7 @@ class Memory(Resizable):
             return
         if self.rows.shape[1] not in (0, width):
             raise ValueError(
-                f"a memory keeps one kind of row, got outputs of width {width} after width {self.rows.shape[1]}; "
+                f"all outputs must have the same width, got {width} after {self.rows.shape[1]}; "
                 "use one AoRRLoss per model"
             )
         size = self.size if needed <= self.size else needed if self.n_samples else max(needed, 2 * self.size)
@@ -153,7 +152,7 @@ class Memory(Resizable):
         if low < 0 or (self.n_samples is not None and high >= self.n_samples):
             below = "" if self.n_samples is None else f" and below {self.argument}={self.n_samples}"
             raise ValueError(
-                f"indices must be at least 0{below}, got {low} to {high}; pass the place of each sample in the data "
+                f"indices must be at least 0{below}, got {low} to {high}; pass the index of each sample in the data "
                 f"set, and {self.argument}=len(dataset)"
             )
 
@@ -166,7 +165,7 @@ class Memory(Resizable):
             )
         if name == "rows" and 0 < buffer.shape[1] != saved.shape[1] > 0:
             return (
-                f"a memory keeps one kind of row, got a state of width {saved.shape[1]} after outputs of width "
+                f"all outputs must have the same width, got a state of width {saved.shape[1]} after outputs of width "
                 f"{buffer.shape[1]}; load it into a new AoRRLoss"
             )
         return ""

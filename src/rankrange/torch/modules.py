@@ -37,52 +37,55 @@ class Explained(nn.Module):
 
 
 class AoRRLoss(Explained):
-    """Average of the losses ranked m+1..k: the m largest, likely outliers, and the n-k smallest are left out.
+    """Average of the losses ranked m+1 to k. The m largest (likely outliers) and the n-k smallest losses are dropped.
 
     Parameters
     ----------
     base : criterion, function or None
-        Anything that returns one loss per sample (reduction="none"); None if the losses themselves are passed in.
-        All its losses are ranked together, whatever their shape.
+        A criterion that returns one loss per sample (reduction="none"). With None the losses themselves are passed in.
+        All losses of a batch are ranked together, whatever their shape.
     m, k : int, float or "auto"
-        Counts (int) or fractions (float), as everywhere; they may be reassigned during training. `m="auto"` estimates
-        how many samples to cut, and which. Call the loss as `criterion(output, target, index)` with the index of each
-        sample in the data set (see `WithIndex`): a running mean of the predictions of each sample is then kept from
-        epoch to epoch. Without indices only the current predictions are used. See `rankrange.torch.auto`.
+        How many of the largest losses to drop, and the last rank to keep; an int is a count, a float a fraction. Both
+        may be reassigned during training. `m="auto"` estimates which samples have wrong labels. Call the loss as
+        `criterion(output, target, index)` with the index of each sample in the data set (see `WithIndex`): it then
+        stores a running mean of the predictions of each sample across epochs. Without indices only the current
+        predictions are used. See `rankrange.torch.auto`.
     ranking : {"batch", "stream"}
-        "batch" ranks within the batch. "stream" tracks the two cuts across batches, so that ranks are ranks in the data
-        set and a batch full of outliers loses all of them (fractions only; see `StreamingCuts`).
+        "batch" ranks within the batch. "stream" tracks the two cuts across batches, so ranks refer to the data set, and
+        a batch full of outliers is dropped completely. It needs fractions; see `StreamingCuts`.
     group : torch.distributed process group, optional
-        Its batches are ranked together (see `ranked_range`); with m="auto" every process holds the same memory.
+        A group whose batches are ranked together (see `ranked_range`). With m="auto" all its processes store the same
+        running means.
     warmup : int or float
-        The first `warmup` training batches average all their losses; a float is a fraction of `total_batches`.
+        The number of first training batches that use all losses; a float is a fraction of `total_batches`.
     step : float
-        Step size of the tracked cuts; the default follows the losses within some twenty batches.
+        Step size of the tracked cuts. With the default they follow the losses within about twenty batches.
     per_class : bool, optional
-        For class targets and a given m: True ranks inside the classes of the batch, so that each loses the same share;
-        False never does. The default ranks inside classes only while a class would otherwise be cut away, and warns.
+        Whether to rank within the classes of the batch, so that each class loses the same share; for class targets and
+        a given m. By default this is done, with a warning, only while most of a class would otherwise be dropped.
     total_batches : int, optional
-        How many training batches there will be; needed if `warmup` is a fraction.
+        The number of training batches; required if `warmup` is a fraction.
     n_samples : int, optional
-        For m="auto": the size of the data set. Without it the memory grows with the indices.
+        The size of the data set, for m="auto". Without it the stored table grows with the indices.
     ignore_index : int, optional
-        Losses whose target (the second argument) is this are neither ranked nor counted; give it to `base` as well,
-        for example `nn.CrossEntropyLoss(reduction="none", ignore_index=-100)`. Not for m="auto".
+        Losses with this target (the second argument) are neither ranked nor counted. Pass it to `base` as well, for
+        example `nn.CrossEntropyLoss(reduction="none", ignore_index=-100)`. Not available for m="auto".
     aggregate : None, "worst-group", "group-cvar" or RankWeights, default=None
-        None is the ranked range. "worst-group" is the largest mean loss over the groups of the batch, "group-cvar" the
-        mean over the worst `group_share` of them, after each group has lost the share m of its samples; call the loss
-        with `groups=`, one integer per sample. `RankWeights(...)` weights losses by rank; m and k are then left out.
+        How the losses of a batch are combined. None is the ranked range. "worst-group" is the largest mean loss of a
+        group, "group-cvar" the mean over the worst `group_share` of the groups. Both first drop the share m of the
+        largest losses within each group, and the loss is called with `groups=`, one integer per sample.
+        `RankWeights(...)` weights losses by their rank; m and k are then left at their defaults.
     group_share : float, default=0.5
-        The share of the groups that "group-cvar" counts, at least one group.
+        The share of the groups that "group-cvar" averages over, at least one group.
     groups : Tensor of int of shape (n_samples,), optional
         The group of each sample of the data set, for calls with `index=` instead of `groups=`. `aggregate` is then
         "worst-group" by default.
 
     Notes
     -----
-    An empty batch gives 0, and a batch too small for its fractions keeps one loss. After a call `lam`, `lam_hat` and
-    `last_weights` hold the cuts and weights of that batch. Tracked cuts, the memory and the count of warm-up batches
-    change in training mode only and are part of the state_dict.
+    The loss of an empty batch is 0. A batch too small for the fractions keeps one loss. After a call `lam`, `lam_hat`
+    and `last_weights` are the cuts and weights of that batch. Tracked cuts, running means and the number of warm-up
+    batches change in training mode only and are part of the state_dict.
 
     Examples
     --------
@@ -123,7 +126,7 @@ class AoRRLoss(Explained):
         _check_aggregate(self.aggregate, group_share, m, k, ranking, group, ignore_index)
         if ignore_index is not None and m == "auto":
             raise ValueError(
-                f"m='auto' remembers samples and ignores none, got ignore_index={ignore_index}; take them out first, "
+                f"m='auto' does not support ignore_index, got ignore_index={ignore_index}; remove these samples first, "
                 "or use LinearAoRRLoss for tokens"
             )
         self.ignore_index = ignore_index
@@ -131,7 +134,7 @@ class AoRRLoss(Explained):
             raise ValueError(f"ranking must be 'batch' or 'stream', got {ranking!r}; choose one of the two")
         reduction = getattr(base, "reduction", "none")
         if reduction != "none":
-            raise ValueError(f"base must return one loss a sample, got reduction={reduction!r}; use reduction='none'")
+            raise ValueError(f"base must return one loss per sample, got reduction={reduction!r}; use reduction='none'")
         self.base, self.ranking, self.group = base, ranking, group
         self.warmup, self.per_class = _batches(warmup, total_batches), per_class
         self.auto = AutoCut(n_samples) if m == "auto" else None
@@ -144,7 +147,9 @@ class AoRRLoss(Explained):
 
     def _checked(self, m: Rank | str, k: Rank) -> RankedRange:
         if (m == "auto") != (self.auto is not None) or (isinstance(m, str) and m != "auto"):
-            raise ValueError(f"m must be a count, a fraction or 'auto', and 'auto' from the start, got m={m!r}")
+            raise ValueError(
+                f"m must be a count or a fraction, or 'auto' in the constructor, got m={m!r}; make a new loss"
+            )
         if isinstance(m, str):
             if k != 1.0 or not isinstance(k, float):
                 raise ValueError(f"m='auto' cuts large losses only and needs k=1.0, got k={k!r}; leave k out")
@@ -152,7 +157,7 @@ class AoRRLoss(Explained):
         keep = RankedRange(m, k)
         if self.cuts is not None and not (isinstance(keep.k, float) and (isinstance(keep.m, float) or keep.m == 0)):
             raise ValueError(
-                f"ranking='stream' ranks over the data set, whose size it does not know: m and k must be fractions, "
+                f"ranking='stream' does not know the size of the data set, so m and k must be fractions, "
                 f"got m={m!r}, k={k!r}; divide them by the number of samples"
             )
         return keep
@@ -185,7 +190,7 @@ class AoRRLoss(Explained):
 
     @property
     def last_weights(self) -> Tensor:
-        """The weight of each loss of the last batch, in [0, 1] and of the losses' shape; 0 if it was dropped."""
+        """The weight of each loss of the last batch, in [0, 1]; 0 if it was dropped. It has the shape of the losses."""
         losses = self._last_call("losses")
         if "weights" in self._last:
             return self._last["weights"].reshape(losses.shape).to(losses.dtype)
@@ -193,23 +198,24 @@ class AoRRLoss(Explained):
 
     @property
     def shares(self) -> Tensor:
-        """For m="auto", the estimated share of wrong labels in each class; one number if there are no classes."""
+        """The estimated share of wrong labels in each class (m="auto"); a single number if there are no classes."""
         if self.auto is None:
-            raise AttributeError(f"shares is what m='auto' finds out, got m={self.m!r}; pass m='auto'")
+            raise AttributeError(f"shares needs m='auto', got m={self.m!r}; make the loss with m='auto'")
         return self.auto.judge.shares()
 
     def sample_weights(self) -> Tensor:
-        """For m="auto", the weight that each sample of the data set would have now, by its index."""
+        """The current weight of each sample of the data set, by its index (m="auto")."""
         return self._automatic("sample_weights()").weights_of_all()
 
     def suspects(self) -> LabelIssues:
-        """Which training labels are probably wrong, from the memory: the table of `rankrange.find_label_issues`.
+        """The training labels that are probably wrong, as the result of `rankrange.find_label_issues` (m="auto").
 
         Returns
         -------
         LabelIssues
-            Rows are sample indices, in `top` and for `decide` too. Its arrays hold the samples that were visited, in
-            the order of its `index`. "cut" is the share of a sample's visits at which it was cut.
+            The suspects. Rows are named by sample index, in `top` and `decide` too. The arrays have one entry per
+            sample that was used in training, in the order of `index`. "cut" is the share of the visits at which a
+            sample was dropped.
         """
         from .suspect_table import suspects_of
 
@@ -217,12 +223,14 @@ class AoRRLoss(Explained):
 
     def _automatic(self, what: str) -> AutoCut:
         if self.auto is None:
-            raise ValueError(f"{what} is what m='auto' finds out, got m={self.m!r}; pass m='auto'")
+            raise ValueError(f"{what} needs m='auto', got m={self.m!r}; make the loss with m='auto'")
         return self.auto
 
     def _last_call(self, what: str) -> Tensor:
         if what not in self._last:
-            raise AttributeError("lam, lam_hat and last_weights describe the last batch; call the loss first")
+            raise AttributeError(
+                "lam, lam_hat and last_weights belong to the last batch, got none so far; call the loss first"
+            )
         return self._last[what]
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -233,7 +241,7 @@ class AoRRLoss(Explained):
             args, index = _split_index(args, kwargs, base is None)
         losses = args[0] if base is None else base(*args, **kwargs)
         if losses.dim() == 0:
-            raise ValueError("base must return one loss a sample, got a single number; use reduction='none'")
+            raise ValueError("base must return one loss per sample, got a single number; use reduction='none'")
         flat = losses if losses.dim() == 1 else losses.reshape(-1)
         if self.ignore_index is not None:
             return self._without_ignored(flat, losses.shape, args, self.ignore_index)
@@ -248,7 +256,7 @@ class AoRRLoss(Explained):
         return value
 
     def _other_aggregate(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-        """The value over groups, or by weights of ranks."""
+        """The loss for an aggregate over groups or with weights by rank."""
         groups, index = kwargs.pop("groups", None), kwargs.pop("index", None)
         losses = args[0] if self.base is None else self.base(*args, **kwargs)
         flat = losses.reshape(-1)
@@ -270,7 +278,7 @@ class AoRRLoss(Explained):
         return (weights.to(flat.dtype) * flat).sum()
 
     def _without_ignored(self, losses: Tensor, shape: torch.Size, args: tuple[Any, ...], ignore_index: int) -> Tensor:
-        """The value of the losses that count; how many there are is known to the device, and this waits for it."""
+        """The loss without ignored targets. Their number is known only on the device, so this synchronises."""
         if len(args) < 2 or not isinstance(args[1], Tensor) or args[1].numel() != len(losses):
             given = tuple(args[1].shape) if len(args) > 1 and isinstance(args[1], Tensor) else "none"
             raise ValueError(
@@ -356,7 +364,7 @@ def _batches(warmup: int | float, total: int | None) -> int:
     if isinstance(warmup, float) and 0.0 <= warmup <= 1.0:
         if warmup and total is None:
             raise ValueError(
-                f"a fraction needs the whole: warmup={warmup} is a fraction of training, got total_batches=None; "
+                f"a fractional warmup needs total_batches, got warmup={warmup} and total_batches=None; "
                 "pass total_batches=epochs * len(loader)"
             )
         return round(warmup * (total or 0))
@@ -368,7 +376,7 @@ def _batches(warmup: int | float, total: int | None) -> int:
 def _split_index(
     args: tuple[Any, ...], kwargs: dict[str, Any], losses_given: bool
 ) -> tuple[tuple[Any, ...], Tensor | None]:
-    """The arguments of the base, and the sample indices: the third of them, or after the losses the second."""
+    """The arguments of `base`, and the sample indices: the third argument, or the second if there is no base."""
     index, own = kwargs.pop("index", None), 1 if losses_given else 2
     if index is None and len(args) > own:
         args, index = args[:own], args[own]
@@ -381,7 +389,7 @@ def _split_index(
     if index.shape != (n,) or index.is_floating_point() or index.dtype == torch.bool:
         raise ValueError(
             f"index must hold one integer per sample, shape ({n},), got {index.dtype} of shape {tuple(index.shape)}; "
-            "wrap the data set in rankrange.torch.WithIndex and pass what it returns"
+            "wrap the data set in rankrange.torch.WithIndex and pass the index that it returns"
         )
     return args, index.long()
 
@@ -392,11 +400,12 @@ class TKMLLoss(nn.Module):
     Parameters
     ----------
     top_k : int
-        How many labels will be predicted.
+        How many labels are predicted.
     two_sided : bool, default=True
-        Whether rows with more than top_k true labels require the best top_k to be all true; False is the paper's loss.
+        For rows with more than top_k true labels: whether to require that the top_k highest scores are all true. False
+        is the loss of the paper.
     reduction : {"mean", "sum", "none"}, default="mean"
-        "none" inside `AoRRLoss`.
+        The reduction over the rows; use "none" inside `AoRRLoss`.
 
     Examples
     --------
@@ -421,14 +430,14 @@ class TKMLLoss(nn.Module):
 
 
 class AccuracySchedule:
-    """Set a loss's k by the training accuracy, as ordered SGD does: once most samples are right, learn from the rest.
+    """Set k of a loss by the training accuracy, as ordered SGD does: easy samples are dropped as accuracy increases.
 
     Parameters
     ----------
     loss : AoRRLoss
         The loss whose k is set.
     levels : mapping of float to int or float
-        An accuracy, and the k to use from there on. Below the lowest level k keeps its initial value.
+        The k to use from each accuracy on. Below the lowest accuracy k keeps its initial value.
 
     Examples
     --------
@@ -439,11 +448,11 @@ class AccuracySchedule:
 
     def __init__(self, loss: AoRRLoss, levels: Mapping[float, Rank]) -> None:
         for k in levels.values():
-            loss._checked(loss.m, k)  # a level that cannot be set is an error now, not ten epochs later
+            loss._checked(loss.m, k)  # an invalid k is an error now, not ten epochs later
         self.loss, self.levels, self.start = loss, dict(sorted(levels.items())), loss.k
 
     def step(self, accuracy: float) -> Rank:
-        """Set and return the k of the highest level that `accuracy` reaches."""
+        """Set k for the given training accuracy, and return it."""
         reached = [k for level, k in self.levels.items() if accuracy >= level]
         self.loss.k = reached[-1] if reached else self.start
         return self.loss.k

@@ -23,10 +23,10 @@ class PartialAUCLoss(nn.Module):
     Parameters
     ----------
     fpr : pair of float, default=(0.0, 0.05)
-        The range of false positive rates, 0 <= lo < hi <= 1. Above 0 it leaves out the highest negatives, which may be
-        positives with a wrong label. A bound may fall inside a score: its weight is then a fraction.
+        The range of false positive rates, 0 <= lo < hi <= 1. With lo > 0 the negatives with the highest scores, which
+        may be mislabelled positives, are left out. If a bound falls inside a score, that score has a fractional weight.
     tpr : pair of float, default=(0.0, 1.0)
-        The range of true positive rates: (0.5, 1.0) is about the lower half of the positives.
+        The range of true positive rates: (0.5, 1.0) uses the half of the positives with the lower scores.
     loss : {"squared_hinge", "logistic"}, default="squared_hinge"
         The loss of a pair, as a function of the difference of its scores.
     ranking : {"batch", "stream"}, default="batch"
@@ -37,8 +37,8 @@ class PartialAUCLoss(nn.Module):
 
     Notes
     -----
-    A batch without a positive or without a negative gives 0. Tracked cuts change in training mode only and are part of
-    the state_dict. Only first derivatives are exact.
+    The loss of a batch without positives or without negatives is 0. Tracked cuts change in training mode only and are
+    part of the state_dict. Only first derivatives are exact.
 
     Examples
     --------

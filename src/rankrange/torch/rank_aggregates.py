@@ -56,7 +56,7 @@ def rank_weighted_mean(losses: Tensor, weights: RankWeights) -> Tensor:
 
 
 def worst_group_mean(losses: Tensor, groups: Tensor, m: Rank = 0.0, *, worst: float = 0.0) -> Tensor:
-    """Mean loss of the groups that are served worst, after the largest losses of each group are dropped.
+    """Mean loss of the groups with the largest mean losses, after the largest losses of each group are dropped.
 
     Parameters
     ----------
@@ -65,14 +65,14 @@ def worst_group_mean(losses: Tensor, groups: Tensor, m: Rank = 0.0, *, worst: fl
     groups : Tensor of int of shape (n,)
         The group of each sample, any integers.
     m : int or float, default=0.0
-        How many samples to drop, as a count or a fraction; each group loses its share of them.
+        How many samples to drop, as a count or a fraction; the same share of each group is dropped.
     worst : float, default=0.0
-        The share of the groups that counts, at least one: 0 is the worst group alone.
+        The share of the groups to average over, at least one group; 0 is the worst group only.
 
     Returns
     -------
     Tensor
-        A scalar; 0 for an empty batch.
+        The mean loss, a scalar; 0 for an empty batch.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Schedules of m and k: all samples at first, then fewer and fewer."""
+"""Schedules for m and k: all samples at first, then fewer."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from ..core.ranges import check_rank
 
 
 class LinearSchedule:
-    """Move a loss's m and k linearly to their final values: call `step` after each batch.
+    """Change m and k of a loss linearly to their final values. Call `step` after each batch.
 
     Parameters
     ----------
     loss : AoRRLoss or LinearAoRRLoss
-        The loss whose m and k are set, both fractions.
+        The loss whose m and k are changed; both must be fractions.
     m, k : float, optional
-        Final values. One that is not given stays as it is.
+        The final values; by default the initial ones.
     start : int, default=0
-        Batches before they move, at the initial values of the loss.
+        The number of batches at the initial values.
     steps : int, default=1
-        Batches over which they move.
+        The number of batches over which m and k change.
 
     Examples
     --------
@@ -44,7 +44,7 @@ class LinearSchedule:
         }
 
     def step(self) -> tuple[Any, Any]:
-        """Count a batch, and set and return (m, k) for the next one."""
+        """Count one batch, set m and k for the next one, and return them."""
         self.count += 1
         self._set()
         return self.loss.m, self.loss.k
@@ -59,7 +59,7 @@ class LinearSchedule:
         return {"count": self.count, "ends": {name: list(ends) for name, ends in self.ends.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue a saved schedule; the loss gets the m and k of that time."""
+        """Restore a saved schedule, and set m and k of the loss accordingly."""
         self.count = state["count"]
         self.ends = {name: (ends[0], ends[1]) for name, ends in state["ends"].items()}
         self._set()
@@ -67,7 +67,7 @@ class LinearSchedule:
 
 def _fraction(name: str, rank: Any) -> float:
     if isinstance(rank, str):
-        raise ValueError(f"a schedule moves fractions, got {name}={rank!r}; make the loss with numbers")
+        raise ValueError(f"a schedule changes fractions, got {name}={rank!r}; make the loss with a number for {name}")
     if not isinstance(check_rank(name, rank), float) and rank != 0:
-        raise ValueError(f"a schedule moves fractions, got the count {name}={rank!r}; pass a float in [0, 1]")
+        raise ValueError(f"a schedule changes fractions, got the count {name}={rank!r}; pass a float in [0, 1]")
     return float(rank)

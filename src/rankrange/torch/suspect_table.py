@@ -1,9 +1,8 @@
-"""Which training labels are wrong: the memory of a training run, passed to the flip model of `find_label_issues`.
+"""Which training labels are wrong: the stored predictions of a training run, passed to a label-noise model.
 
-The network was trained on the labels in question, so it is overconfident, most of all if right labels of hard images
-were cut by mistake. The evidence is how often it repeats its disagreements: the probability that a label is wrong is
-that of the flip model times the firmness of the disagreements with its class
-(`ClassNoise.firmness`).
+The network was trained on these labels, so it is overconfident, especially if correct labels of hard images were
+dropped by mistake. The evidence is how often it repeats its disagreements: the probability that a label is wrong is
+that of the label-noise model times the firmness of the disagreements with its class (`ClassNoise.firmness`).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def suspects_of(auto: AutoCut) -> LabelIssues:
-    """The table of suspects among the samples that were visited; this waits for the device and copies the memory."""
+    """The suspects among the samples used in training; copies the running means from the device."""
     from ..issues import find_label_issues
 
     memory, judge = auto.memory, auto.judge
@@ -31,14 +30,14 @@ def suspects_of(auto: AutoCut) -> LabelIssues:
     width = memory.rows.shape[1]
     if len(seen) == 0 or width < 2 or not isinstance(judge, ClassNoise):
         raise ValueError(
-            f"suspects() needs the remembered probabilities of samples with classes, got {len(seen)} samples of width "
+            f"suspects() needs the stored class probabilities of samples, got {len(seen)} samples of width "
             f"{width}; train with criterion(output, target, index) first"
         )
     belief = memory.rows[:-1].cpu().double().numpy()[seen]
     given = memory.given[:-1].cpu().numpy()[seen]
     if given.max() >= width:
         raise ValueError(
-            f"suspects() needs the whole softmax, remembered for up to {SOFTMAX_UP_TO} classes, got labels up to "
+            f"suspects() needs the whole softmax, which is stored for up to {SOFTMAX_UP_TO} classes, got labels up to "
             f"{given.max()}; use criterion.auto.memory.cuts / criterion.auto.memory.visits for these samples"
         )
     present = np.unique(given)
@@ -52,7 +51,7 @@ def suspects_of(auto: AutoCut) -> LabelIssues:
 
 
 def _discounted(found: LabelIssues, firmness: Array) -> LabelIssues:
-    """The same findings, with each p_wrong multiplied by the firmness of the disagreements with its class."""
+    """Multiply each p_wrong by the firmness of the disagreements with its class."""
     from ..label_noise import SURE, actions
 
     assert found.ranked is not None
@@ -69,7 +68,7 @@ def _discounted(found: LabelIssues, firmness: Array) -> LabelIssues:
 
 
 def _numbered(table: Any, cut: Array, seen: Array) -> Array:
-    """The table with how often each sample was cut, and with rows named by the number of the sample."""
+    """The table with the share of visits at which each sample was dropped, and with rows named by sample index."""
     table = table.copy()
     table["cut"], table["row"] = cut[table["row"]], seen[table["row"]]
     return table

@@ -22,9 +22,9 @@ answer is a mixture again: mostly of the words that follow the prompt, sometimes
 it. Let the gain of an answer be the logarithm of its probability after the prompt minus that without. Its weight is the
 posterior probability of belonging to the prompt,
     w = (1 - share) exp(gain) / ((1 - share) exp(gain) + share),
-and the share of answers that do not belong follows by EM: it is the mean of 1 - w over recent documents. A model that
-does not use prompts has gains about 0, which identify nothing: all answers weigh 1 until most of them are a hundred
-times as probable after their prompt as without.
+and the share of mismatched answers follows by EM: it is the mean of 1 - w over recent documents. If a model does not
+use prompts, gains are about 0 and the share is not identifiable: all answers have weight 1 until most of them are a
+hundred times as probable after their prompt as without it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The loss of a language model as a module: its last layer, the ranked range, m="auto" and a memory of documents."""
+"""The loss of a language model as a module: last layer, ranked range, m="auto" and running means of documents."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FACTOR = 0.5  # weight of the past in the running mean of a document
 
 
 class TextSuspect(NamedTuple):
-    """A document that was left out, in whole or in part."""
+    """A document that was dropped, wholly or partly."""
 
     document: int  # its index
     dropped: float  # share of its tokens, a running mean over the visits
@@ -33,39 +33,41 @@ class TextSuspect(NamedTuple):
 
 
 class LinearAoRRLoss(Explained):
-    """Mean cross-entropy of the tokens or sequences ranked m+1..k, from hidden states. See `linear_ranked_range`.
+    """Mean cross-entropy of the tokens or sequences ranked m+1 to k, from hidden states. See `linear_ranked_range`.
 
     Parameters
     ----------
     m, k : int, float or "auto"
-        Ranks to drop and the last rank to keep; they may be reassigned during training. `m="auto"` estimates how much
-        of the text is noise, by token or by sequence, and down-weights it; see `rankrange.torch.text_noise`.
+        How many tokens or sequences to drop, and the last rank to keep; both may be reassigned during training.
+        `m="auto"` estimates which tokens or sequences are noise and down-weights them; see
+        `rankrange.torch.text_noise`.
     key : {"excess", "loss", "reference"}, optional
-        What is ranked; see `linear_ranked_range`. m="auto" has rules of its own and takes only "reference", by
-        sequence: `reference` are then the losses of the same answers without their prompts, and answers that do not
-        match their prompts are down-weighted.
+        The value to rank by; see `linear_ranked_range`. With m="auto" only "reference" with per="sequence" is allowed:
+        `reference` is then the loss of the same answers without their prompts, and answers that do not match their
+        prompts are down-weighted.
     per : {"token", "sequence"}, default="token"
-        The unit that is ranked, or for m="auto" the unit that may be noise: single tokens, or whole documents.
+        The unit to rank, or with m="auto" the unit that may be noise: single tokens or whole documents.
     ignore_index : int, default=-100
         Tokens with this target are neither ranked nor counted.
     softcap : float, optional
         Logits become softcap * tanh(logits / softcap).
     label_smoothing : float, default=0.0
-        As in `torch.nn.CrossEntropyLoss`.
+        Label smoothing, as in `torch.nn.CrossEntropyLoss`.
     group : torch.distributed process group, optional
-        Its batches are ranked together.
+        A group whose batches are ranked together.
     warmup : int or float, optional
-        The first `warmup` training batches average all tokens; a float is a fraction of `total_batches`. The default is
-        100 for m="auto" by token, otherwise 0.
+        The number of first training batches that use all tokens; a float is a fraction of `total_batches`. The default
+        is 100 for m="auto" with per="token", otherwise 0.
     total_batches : int, optional
-        How many training batches there will be; needed if `warmup` is a fraction.
+        The number of training batches; required if `warmup` is a fraction.
     n_documents : int, optional
-        For m="auto" with `index`: the size of the data set. Without it the memory grows with the indices.
+        The size of the data set, for m="auto" with `index`. Without it the stored table grows with the indices.
 
     Notes
     -----
-    After a call `last_weights` has the weight of every token, `lam` and `lam_hat` the cuts (not for m="auto"). The
-    estimates, the memory and the count of warm-up batches change in training mode only and are part of the state_dict.
+    After a call `last_weights` has the weight of every token; `lam` and `lam_hat` are the cuts (not for m="auto"). The
+    estimates, running means and the number of warm-up batches change in training mode only and are part of the
+    state_dict.
 
     Examples
     --------
@@ -103,8 +105,8 @@ class LinearAoRRLoss(Explained):
         self.warmup, self.batches = _batches(warmup, total_batches), 0
         if self.automatic and (key, per) not in ((None, "token"), (None, "sequence"), ("reference", "sequence")):
             raise ValueError(
-                f"m='auto' has a rule of its own, got key={key!r} with per={per!r}; leave key out, or compare answers "
-                "to those without a prompt by key='reference' with per='sequence'"
+                f"with m='auto' the key must be None, or 'reference' with per='sequence', got key={key!r} with "
+                f"per={per!r}; leave key out"
             )
         self.noise = TokenNoise() if self.automatic and per == "token" else None
         self.gains: DocumentGains | AnswerNoise | None = None
@@ -117,7 +119,9 @@ class LinearAoRRLoss(Explained):
     def _checked(self, m: Rank | str, k: Rank) -> RankedRange:
         if isinstance(m, str):
             if m != "auto" or not self.automatic or k != 1.0 or not isinstance(k, float):
-                raise ValueError(f"m must be a count, a fraction, or 'auto' from the start with k=1.0, got {m=}, {k=}")
+                raise ValueError(
+                    f"m must be a count or a fraction, or 'auto' in the constructor with k=1.0, got {m=}, {k=}"
+                )
             return RankedRange(0.0, k)
         if self.automatic:
             raise ValueError(f"this loss was made with m='auto', got m={m!r}; make another one for a given m")
@@ -141,28 +145,28 @@ class LinearAoRRLoss(Explained):
 
     @property
     def last_weights(self) -> Tensor:
-        """The weight of each token of the last batch, in [0, 1] and of the target's shape; 0 if it was left out."""
+        """The weight of each token of the last batch, in [0, 1]; 0 if dropped. It has the shape of the target."""
         tokens: Tokens = self._last_call("tokens")
         weights: Tensor = self._last_call("weights")
         return weights.reshape(tokens.shape)
 
     @property
     def lam(self) -> Tensor:
-        """The smallest key that was kept in the last batch."""
+        """The lower cut of the last batch: the smallest key that was kept."""
         return self._last_call("cut")[0]
 
     @property
     def lam_hat(self) -> Tensor:
-        """The smallest key that was dropped at the top in the last batch; infinite if m = 0."""
+        """The upper cut of the last batch: the smallest of the m largest keys; infinite if m = 0."""
         return self._last_call("cut")[1]
 
     @property
     def share(self) -> Tensor:
-        """For m="auto", the estimated share of noise among the tokens or the documents."""
+        """The estimated share of noise among the tokens or the documents (m="auto")."""
         if self.noise is not None:
             return self.noise.share()
         if self.gains is None:
-            raise AttributeError(f"share is what m='auto' estimates, got m={self.m!r}; pass m='auto'")
+            raise AttributeError(f"share needs m='auto', got m={self.m!r}; make the loss with m='auto'")
         return self.gains.share()
 
     def _last_call(self, what: str) -> Any:
@@ -188,10 +192,10 @@ class LinearAoRRLoss(Explained):
         hidden, weight, target, bias, reference
             As in `linear_ranked_range`.
         index : Tensor of shape (sequences,), optional
-            For m="auto", the index of each sequence in the data set; its running means are stored under it.
+            The index of each sequence in the data set, under which its running means are stored (m="auto").
         n_items : int or Tensor, optional
-            Tokens in all batches that gradients are accumulated over. The mean is then multiplied by the share of these
-            that are in this batch; the trainer of transformers passes it as `num_items_in_batch`.
+            The number of tokens in all batches of a gradient accumulation. The mean is then multiplied by the share of
+            these tokens that are in this batch. The trainer of transformers passes it as `num_items_in_batch`.
         """
         tokens, head = prepared(hidden, weight, target, bias, self.ignore_index, self.softcap, self.label_smoothing)
         key = checked_key(self.key, self.per, reference, target)
@@ -309,26 +313,26 @@ class LinearAoRRLoss(Explained):
     def suspects(
         self, n: int = 20, *, tokens: Callable[[int], Any] | Sequence[Any] | None = None, tokenizer: Any = None
     ) -> list[TextSuspect]:
-        """The documents that were cut most, worst first; m="auto" remembers those that came with an index.
+        """The documents of which the largest share was dropped, largest share first (m="auto", with `index`).
 
         Parameters
         ----------
         n : int, default=20
-            How many to list at most. Documents without a cut token are not listed.
+            Maximum number of documents. Documents without a dropped token are not listed.
         tokens : sequence or function, optional
             The tokens of a document, by its index.
         tokenizer : optional
-            Its `decode` converts these tokens to text.
+            A tokenizer whose `decode` converts these tokens to text.
 
         Returns
         -------
         list of TextSuspect
-            document (its index), dropped (share of its tokens), loss, visits and text.
+            Entries with document (its index), dropped (the share of its tokens), loss, visits and text.
         """
         memory = self.memory
         if memory is None or memory.rows.shape[1] == 0:
             raise ValueError(
-                "suspects() lists remembered documents, got none; use m='auto' and call criterion(..., index=index)"
+                "suspects() needs documents with an index, got none; use m='auto' and call criterion(..., index=index)"
             )
         rows, visits = memory.rows[:-1].cpu(), memory.visits[:-1].cpu()
         order = torch.where(visits > 0, rows[:, 0], -1.0).argsort(descending=True, stable=True)[:n]

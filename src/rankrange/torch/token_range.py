@@ -48,7 +48,7 @@ def linear_ranked_range(
     label_smoothing: float = 0.0,
     group: ProcessGroup | None = None,
 ) -> Tensor:
-    """Mean cross-entropy of the tokens (or sequences) ranked m+1..k, from hidden states and the last layer.
+    """Mean cross-entropy of the tokens or sequences ranked m+1 to k, from hidden states and the last layer.
 
     The logits of all tokens are never in memory.
 
@@ -57,30 +57,31 @@ def linear_ranked_range(
     hidden : Tensor of shape (..., features)
         The input of the model's last layer, float64 to float16.
     weight : Tensor of shape (words, features)
-        Its matrix: logits are `hidden @ weight.T + bias`.
+        The matrix of the last layer: logits are `hidden @ weight.T + bias`.
     target : Tensor of shape (...)
         The index of the true word of each token, already shifted.
     m, k : int, float or RankedRange
-        Ranks to drop and the last rank to keep, counts or fractions of the tokens (or sequences). A batch too small for
-        its fractions keeps one.
+        How many tokens or sequences to drop, and the last rank to keep, as counts or fractions. A batch too small for
+        the fractions keeps one.
     key : {"excess", "loss", "reference"}, optional
-        The value that is ranked. "excess", the default for tokens, is the loss minus the entropy of the prediction: how
-        much more surprised the model is than it expected to be. "loss" is the default for sequences. "reference" is the
-        loss minus `reference`. The key decides what is kept; the loss is always the cross-entropy.
+        The value to rank by. "excess", the default for tokens, is the loss minus the entropy of the prediction. "loss"
+        is the default for sequences. "reference" is the loss minus `reference`. The key decides which tokens are kept;
+        the loss is always the cross-entropy.
     bias : Tensor of shape (words,), optional
-        Of the last layer.
+        The bias of the last layer.
     ignore_index : int, default=-100
         Tokens with this target are neither ranked nor counted.
     per : {"token", "sequence"}, default="token"
-        "sequence" ranks the mean key of whole sequences, the rows of a target (sequences, length).
+        Whether to rank single tokens, or whole sequences by their mean key; sequences are the rows of a target of shape
+        (sequences, length).
     reference : Tensor of the shape of `target`, optional
-        Losses of the same tokens under another model, for key="reference".
+        The losses of the same tokens under another model, for key="reference".
     softcap : float, optional
         Logits become softcap * tanh(logits / softcap).
     label_smoothing : float, default=0.0
-        As in `torch.nn.CrossEntropyLoss`.
+        Label smoothing, as in `torch.nn.CrossEntropyLoss`.
     group : torch.distributed process group, optional
-        Tokens of all its processes are ranked together, as in `ranked_range`.
+        A group whose tokens are ranked together, as in `ranked_range`.
 
     Returns
     -------
@@ -90,8 +91,8 @@ def linear_ranked_range(
 
     Notes
     -----
-    Equal keys at a cut are ranked by position, the first highest. NaN among the logits of a token that counts makes
-    the loss and all gradients NaN.
+    Tokens with equal keys at a cut are ranked by position, the first highest. A NaN among the logits of a token that is
+    not ignored makes the loss and all gradients NaN.
 
     Examples
     --------

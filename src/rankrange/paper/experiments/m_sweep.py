@@ -49,7 +49,7 @@ def run(cell: Cell) -> Outcome:
     bench = Bench(split.train, (split.validation, split.test), cell.part, _GRIDS[cell.size])
     part = 1 if cell.protocol == "paper" else 0
     top = choose(bench.top_k(), part)
-    # AoRR needs room below k: where AT_k likes k = 1 best, as in a tie of zero models, take the next larger.
+    # AoRR needs m < k: if AT_k chose k = 1, as for tied zero models, take the next larger k.
     k = int(max(top.settings["k"], bench.grid.ks(bench.n)[-2]))
     ms = sorted({1, *(round(share * k) for share in shares)} - {0, k}, reverse=True)
     found = bench.ranked_range([(m, k) for m in ms])
@@ -139,7 +139,7 @@ def _mean(results: Results, dataset: str, loss: str, method: str) -> float:
 
 
 def _zoom(axes: Any, best: float, low: float, high: float) -> None:
-    """Room for the part that matters: with large m every curve rises to the error of the larger class and above."""
+    """Limit the y axis: for large m every curve rises to the error of the larger class and above."""
     low = min(best, low)
     room = max(high - low, 1.5)
     axes.set_ylim(low - 0.4 * room, high + 1.2 * room)

@@ -117,7 +117,7 @@ class TableSpec:
 
 @dataclass(frozen=True)
 class Claim:
-    """One sentence of the paper, or of ours about it, and what the paired splits say.
+    """One sentence of the paper, or of ours about it, and the result of the paired splits.
 
     verdict : "holds", "does not hold" or "not decided" (within two standard errors).
     """
@@ -178,7 +178,7 @@ class Results:
 
 
 def decided(difference: float, error: float, *, at_most: float = 0.0) -> str:
-    """Say whether a paired difference is below `at_most` by two standard errors, above it by two, or neither.
+    """Decide whether a paired difference is below `at_most` by two standard errors, above it by two, or neither.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ _DECIDES, _FOUR_OF_FIVE = 2.0, 0.84
 
 
 def splits_to_decide(difference: float, error: float, n: int, bar: float = 0.0) -> float:
-    """Say how many splits would decide a paired difference in four of five runs.
+    """Estimate how many splits would decide a paired difference in four of five runs.
 
     Parameters
     ----------
@@ -253,8 +253,8 @@ def what_it_would_take(differences: Mapping[str, tuple[float, float, int]], bar:
     if not still:
         return ""
     needed = {name: splits_to_decide(*found, bar=bar) for name, found in still.items()}
-    told = [f"{name} {_about(count)}" for name, count in needed.items()]
-    return f" Splits that would decide what is open in four of five runs, if it stays as it is: {'; '.join(told)}."
+    counts = [f"{name} {_about(count)}" for name, count in needed.items()]
+    return f" Splits that would decide what is open in four of five runs, if it stays as it is: {'; '.join(counts)}."
 
 
 def _about(count: float) -> str:

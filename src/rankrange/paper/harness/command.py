@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how many processes to use (default: one per core)",
     )
     parser.add_argument("--download", action="store_true", help="fetch from OpenML what the data folder lacks")
-    parser.add_argument("--list", action="store_true", help="say what there is to run and which data it needs")
+    parser.add_argument("--list", action="store_true", help="list the experiments and the data they need")
     parser.add_argument("--pages-only", action="store_true", help="run nothing: write the pages of what is finished")
     parser.add_argument("--pages", type=Path, metavar="FOLDER", help="where to write the pages (default: --out)")
     parser.add_argument(
@@ -76,10 +76,10 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         return _run(arguments)
     except UserError as error:
-        _tell(str(error))
+        _progress(str(error))
         return 2
     except KeyboardInterrupt:
-        _tell(f"interrupted; finished cells are in {arguments.out}, go on with --resume")
+        _progress(f"interrupted; finished cells are in {arguments.out}, go on with --resume")
         return 130
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -97,7 +97,7 @@ def _run(arguments: argparse.Namespace) -> int:
         earlier = read_record(arguments.compare)  # before any work: a file that cannot be read ends it here
     if arguments.pages_only:
         report = write_pages(store, pages, arguments.readme, arguments.keep)
-        _tell(f"pages are in {pages.resolve()}")
+        _progress(f"pages are in {pages.resolve()}")
         if arguments.compare is not None:
             _compare(earlier, report.rows)
         return 0
@@ -109,16 +109,16 @@ def _run(arguments: argparse.Namespace) -> int:
         raise UserError("nothing can be run: the data of every experiment asked for are missing")
     store.open(size, resume=arguments.resume)
     started = time.perf_counter()
-    failures = run_cells(cells, store, jobs=arguments.jobs, tell=_tell)
+    failures = run_cells(cells, store, jobs=arguments.jobs, progress=_progress)
     what = f"{' '.join(modules) if len(modules) < len(EXPERIMENTS) else 'all experiments'}, {plan.protocol} protocol:"
     store.note(time.perf_counter() - started, what=what, jobs=arguments.jobs, cells=len(cells), failed=len(failures))
     if len(failures) < len(cells) or not cells:
         report = write_pages(store, pages, arguments.readme, arguments.keep)
         if arguments.compare is not None:
             _compare(earlier, report.rows)
-        _tell(f"done in {time.perf_counter() - started:.0f} s; pages are in {pages.resolve()}")
+        _progress(f"done in {time.perf_counter() - started:.0f} s; pages are in {pages.resolve()}")
     for failure in failures:
-        _tell(f"failed: {failure.cell.key}: {failure.reason}")
+        _progress(f"failed: {failure.cell.key}: {failure.reason}")
     return 1 if failures or len(cells) < len(wanted) else 0
 
 
@@ -131,7 +131,7 @@ def _compare(earlier: list[Row], rows: list[Row]) -> None:
     print(f"{len(moves)} of {len(rows)} numbers differ by more than noise, or stand in one of the two runs alone.")
 
 
-def _tell(text: str) -> None:
+def _progress(text: str) -> None:
     print(f"rankrange: {text}", file=sys.stderr, flush=True)
 
 
@@ -165,13 +165,13 @@ def _with_data(cells: list[Cell], modules: dict[str, ModuleType], download: bool
     missing = _missing(tuple(dict.fromkeys(cell.dataset for cell in cells)), download)
     if not missing:
         return cells
-    _tell("data sets that are missing:")
+    _progress("data sets that are missing:")
     for name, reason in missing.items():
-        why = "" if "download=True" in reason else f": {reason}"  # the way to fetch it is said below
-        _tell(f"  {name}, needed by {', '.join(n for n, module in modules.items() if name in module.NEEDS)}{why}")
-    _tell("set RANKRANGE_DATA to a folder that has them (docs/how-to/datasets.md), or add --download to use OpenML")
+        why = "" if "download=True" in reason else f": {reason}"  # the remedy is printed below
+        _progress(f"  {name}, needed by {', '.join(n for n, module in modules.items() if name in module.NEEDS)}{why}")
+    _progress("set RANKRANGE_DATA to a folder that has them (docs/how-to/datasets.md), or add --download to use OpenML")
     ready = [cell for cell in cells if cell.dataset not in missing]
-    _tell(f"left out: {len(cells) - len(ready)} of {len(cells)} cells; the others run")
+    _progress(f"left out: {len(cells) - len(ready)} of {len(cells)} cells; the others run")
     return ready
 
 

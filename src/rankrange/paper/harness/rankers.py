@@ -119,7 +119,7 @@ def lsep(Cs: Iterable[float], X: Array, Y: Array, how: Any) -> Any:
 
 
 def stopped(top_k: int, C: float, X: Array, Y: Array, **settings: Any) -> TKMLClassifier:
-    """A TKML fit that stops where rows held out say, after 80 steps at most.
+    """A TKML fit with early stopping on held-out rows, after at most 80 steps.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def best_C(fits: dict[tuple[int, float], TKMLClassifier], Cs: Iterable[float], k
 
 
 def at_least(difference: float, error: float, bar: float = 0.0) -> str:
-    """Say whether a paired difference is above `bar` by two standard errors, below it by two, or neither."""
+    """Decide whether a paired difference is above `bar` by two standard errors, below it by two, or neither."""
     if difference - 2.0 * error > bar:
         return "holds"
     return "does not hold" if difference + 2.0 * error < bar else "not decided"
@@ -182,7 +182,7 @@ def power(
     metric: str = METRIC,
     bar: float = 0.0,
 ) -> str:
-    """Say how many splits it would take to decide what these comparisons leave open; parameters as in `paired`."""
+    """Estimate how many splits would decide the comparisons that are open; parameters as in `paired`."""
     found = {" ".join(pair): results.paired(pair[0], one, other, pair[1], metric) for pair in pairs}
     return what_it_would_take({name: each for name, each in found.items() if each[2] > 1}, bar)
 

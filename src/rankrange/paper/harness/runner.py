@@ -35,7 +35,7 @@ class Failure:
     reason: str
 
 
-def run_cells(cells: Sequence[Cell], store: Store, *, jobs: int = 1, tell: Callable[[str], None]) -> list[Failure]:
+def run_cells(cells: Sequence[Cell], store: Store, *, jobs: int = 1, progress: Callable[[str], None]) -> list[Failure]:
     """Run the cells that are not in the store; a failure does not stop the others.
 
     Parameters
@@ -46,7 +46,7 @@ def run_cells(cells: Sequence[Cell], store: Store, *, jobs: int = 1, tell: Calla
         Where finished cells are, and new ones go.
     jobs : int, default=1
         Processes.
-    tell : callable
+    progress : callable
         Receives progress messages.
 
     Returns
@@ -56,11 +56,11 @@ def run_cells(cells: Sequence[Cell], store: Store, *, jobs: int = 1, tell: Calla
     """
     todo = [cell for cell in cells if store.read(cell) is None]
     if len(todo) < len(cells):
-        tell(f"{len(cells) - len(todo)} of {len(cells)} cells are finished already")
+        progress(f"{len(cells) - len(todo)} of {len(cells)} cells are finished already")
     todo.sort(key=lambda cell: (-_cost(cell), cell.split, cell.key))
     if not todo:
         return []
-    with _one_thread_per_process(), _progress(todo, tell) as step:
+    with _one_thread_per_process(), _bar(todo, progress) as step:
         ends = _in_processes(todo, store, jobs) if jobs > 1 and len(todo) > 1 else _here(todo, store)
         failures = []
         for cell, seconds, reason in ends:
@@ -156,7 +156,7 @@ def _one_thread_per_process() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _progress(todo: Sequence[Cell], tell: Callable[[str], None]) -> Iterator[Callable[[Cell, float, str], None]]:
+def _bar(todo: Sequence[Cell], progress: Callable[[str], None]) -> Iterator[Callable[[Cell, float, str], None]]:
     """A function to call as cells end: a progress bar in a terminal with rich, otherwise a line every few seconds."""
     if sys.stderr.isatty():
         with contextlib.suppress(ImportError):
@@ -175,22 +175,24 @@ def _progress(todo: Sequence[Cell], tell: Callable[[str], None]) -> Iterator[Cal
 
                 yield step
                 return
-    yield _Lines(todo, tell)
+    yield _Lines(todo, progress)
 
 
 class _Lines:
     """One line every few seconds: how many cells are done, and about how long the rest takes."""
 
-    def __init__(self, todo: Sequence[Cell], tell: Callable[[str], None]) -> None:
-        self.tell, self.total, self.done = tell, len(todo), 0
+    def __init__(self, todo: Sequence[Cell], progress: Callable[[str], None]) -> None:
+        self.progress, self.total, self.done = progress, len(todo), 0
         self.work, self.worked = sum(_cost(cell) for cell in todo), 0.0
-        self.started = self.told = time.perf_counter()
+        self.started = self.printed = time.perf_counter()
 
     def __call__(self, cell: Cell, seconds: float, reason: str) -> None:
         self.done, self.worked, now = self.done + 1, self.worked + _cost(cell), time.perf_counter()
         if reason:
-            self.tell(f"{cell.key} failed: {reason}")
-        elif now - self.told > 5.0 or self.done == self.total:
+            self.progress(f"{cell.key} failed: {reason}")
+        elif now - self.printed > 5.0 or self.done == self.total:
             left = (now - self.started) * (self.work - self.worked) / max(self.worked, 1e-9)
-            self.tell(f"{self.done} of {self.total} cells, last {cell.key} in {seconds:.1f} s; about {left:.0f} s left")
-            self.told = now
+            self.progress(
+                f"{self.done} of {self.total} cells, last {cell.key} in {seconds:.1f} s; about {left:.0f} s left"
+            )
+            self.printed = now

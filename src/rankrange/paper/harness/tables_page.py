@@ -153,7 +153,7 @@ def _illustrations() -> dict[str, bytes]:
 
 
 def _read_off(module: ModuleType, results: Results, suffix: str) -> tuple[list[Claim], dict[str, bytes]]:
-    """Claims and figures. Where half of the data are missing, so may be what they compare: then they say so."""
+    """Claims and figures; those whose data are missing are marked."""
     try:
         return module.claims(results), _draw(module.figures(results), suffix)
     except (KeyError, IndexError, ValueError, StopIteration) as error:

@@ -1,6 +1,6 @@
-"""The story of docs/how-to/review.md: a real table from file to fixed file, with planted errors to check it by.
+"""The example of docs/how-to/review.md: a real table from file to fixed file, with planted errors to compare with.
 
-    python benchmarks/audit_story.py FOLDER
+    python benchmarks/audit_review.py FOLDER
 
 writes tumours.csv (569 tumours of scikit-learn's breast cancer data, 28 diagnoses exchanged at random), audits it,
 decides the suspects as somebody would who has the right diagnoses, applies the decisions and audits again. The report
@@ -35,7 +35,7 @@ def write_table(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def main(folder: Path) -> None:
-    """Tell the story."""
+    """Run the example."""
     table, report, decisions, fixed = (folder / n for n in ("tumours.csv", "report.html", "decisions.csv", "fixed.csv"))
     truth, planted = write_table(table)
     audit = audit_file(table, "diagnosis")
