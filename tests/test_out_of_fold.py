@@ -9,8 +9,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from rankrange.crossfit.folds import Folds, draw_folds
 from rankrange.crossfit.models import Task, ask, fit_folds
 from rankrange.crossfit.predictions import label_shares, label_shares_by_fold, linear_predictions
-from rankrange.crossfit.simple_models import smooth_forests, smooth_functions
-from rankrange.crossfit.trees import TreeSettings, tree_predictions
+from rankrange.crossfit.simple_models import smooth_functions
+from rankrange.crossfit.trees import TreeSettings, smooth_forests, tree_predictions
 
 N, CLASSES = 180, 3
 

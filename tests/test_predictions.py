@@ -11,7 +11,8 @@ from rankrange import RankedRangeClassifier, noise
 from rankrange.crossfit.folds import draw_folds
 from rankrange.crossfit.numeric import standardised, with_levels
 from rankrange.crossfit.predictions import linear_predictions
-from rankrange.crossfit.simple_models import _LEAVES, _joined_leaves, smooth_forests, smooth_functions
+from rankrange.crossfit.simple_models import smooth_functions
+from rankrange.crossfit.trees import _LEAVES, _joined_leaves, smooth_forests
 
 
 def told(P, codes):

@@ -54,22 +54,14 @@ class Merged:
     Parameters
     ----------
     decisions : Decisions
-<<<<<<< HEAD
         The decisions of the majority or of the arbiter; rows with a tie are "unsure".
-=======
-        The decisions of the majority; rows without a majority are "unsure".
->>>>>>> lang4
     kappa : dict
         Cohen's kappa of each pair of reviewers and the number of rows that both decided; NaN if chance alone explains
         every agreement (both always decided the same).
     disagreements : list of Disagreement
-<<<<<<< HEAD
         The rows on which reviewers disagree.
     arbitrated : int
         How many rows the arbiter decided.
-=======
-        The rows on which reviewers disagree.
->>>>>>> lang4
 
     Examples
     --------
@@ -96,15 +88,9 @@ class Merged:
             value = "not defined, both decided always the same" if np.isnan(kappa) else f"{kappa:.2f}"
             said.append(f"Agreement of {one} and {other} on {plural(n, 'row')}: Cohen's kappa {value}.")
         if self.disagreements:
-<<<<<<< HEAD
             said.append(f"Reviewers differ on {plural(len(self.disagreements), 'row')}; {self._open_in_words()}.")
         if self.arbitrated:
             said.append(f"The arbiter decided {plural(self.arbitrated, 'row')}.")
-=======
-            n, open_ones = len(self.disagreements), len(self.conflicts)
-            stay = "has no majority and stays as it is" if open_ones == 1 else "have no majority and stay as they are"
-            said.append(f"Reviewers differ on {plural(n, 'row')}; {open_ones:,} of them {stay}.")
->>>>>>> lang4
         return said
 
     def _open_in_words(self) -> str:
@@ -128,24 +114,15 @@ class Merged:
         return text.getvalue().encode("utf-8", "replace")
 
 
-<<<<<<< HEAD
 def merge_decisions(reviews: Mapping[str, Decisions], *, arbiter: Decisions | None = None) -> Merged:
     """Make one list of the decisions of several reviewers.
-=======
-def merge_decisions(reviews: Mapping[str, Decisions]) -> Merged:
-    """Merge the decisions of several reviewers by majority.
->>>>>>> lang4
 
     Parameters
     ----------
     reviews : mapping of str to Decisions
-<<<<<<< HEAD
         By reviewer; all about the same table and target.
     arbiter : Decisions, optional
         Decisions that overrule those of the reviewers, except "unsure": `conflicts_csv` filled in, for example.
-=======
-        The decisions of each reviewer, all about the same table and target.
->>>>>>> lang4
 
     Returns
     -------

@@ -19,6 +19,7 @@ from scipy.optimize import minimize, minimize_scalar
 from scipy.special import expit
 
 from .arrays import Array
+from .losses import softmax
 
 # Levels of p(wrong) that are reported as sure, likely and possible. Rows below the last are not suspects.
 SURE, LIKELY, POSSIBLE = 0.8, 0.5, 0.2
@@ -74,7 +75,7 @@ class WrongLabels:
 
     def posterior(self, scores: Array, codes: Array) -> Array:
         """The probability of each class being the true one (n, classes), for rows that were not in the fit."""
-        joint = _softmax(self.slope * scores + self.shift) * self.transition[:, codes].T
+        joint = softmax(self.slope * scores + self.shift) * self.transition[:, codes].T
         return np.asarray(joint / np.maximum(joint.sum(axis=1, keepdims=True), 1e-300))
 
 
@@ -155,14 +156,14 @@ def temperature(P: Array, codes: Array, transition: Array, mass: Array) -> float
 
 def tempered(P: Array, heat: float) -> Array:
     """Probabilities (n, classes) raised to 1 / heat: nearer to even ones where that is above 1."""
-    return _softmax(np.log(np.clip(P, LEAST, 1.0)) / heat)
+    return softmax(np.log(np.clip(P, LEAST, 1.0)) / heat)
 
 
 def probabilities_of(scores: Array) -> Array:
     """(n, classes) from scores (n, classes), or (n, 1) where there are two."""
     if scores.shape[1] == 1:
         return np.stack([expit(-scores[:, 0]), expit(scores[:, 0])], axis=1)
-    return _softmax(scores)
+    return softmax(scores)
 
 
 def joined(robust: Array, ordinary: Array, share: float) -> Array:
@@ -209,13 +210,6 @@ def coarse(Z: Array, codes: Array, share: Array, slices: int = _SLICES) -> tuple
     return mean[usable] / mass[usable, None], codes[order][first][usable], mass[usable]
 
 
-def _softmax(Z: Array) -> Array:
-    """Along the rows of Z (n, K), in the memory order of Z; SciPy's spends most of its time on checks."""
-    P = np.exp(Z - Z.max(axis=1)[:, None])
-    P /= P.sum(axis=1)[:, None]
-    return P
-
-
 class _Fit(NamedTuple):
     x: Array
     value: float
@@ -259,7 +253,7 @@ class _Model:
         rates, to = self._flips(x)
         T = rates[:, None] * to
         T[np.diag_indices(self.K)] = 1.0 - rates
-        p = _softmax(np.exp(x[0]) * self.Z + x[1 : self.K + 1])
+        p = softmax(np.exp(x[0]) * self.Z + x[1 : self.K + 1])
         joint = p * T[:, self.codes].T
         q = np.maximum(joint.sum(axis=1), 1e-300)
         return _Point(p, q, joint / q[:, None], T, rates)
@@ -268,7 +262,7 @@ class _Model:
         rates = self.cap * expit(x[self.K + 1 : 2 * self.K + 1])
         logits = x[2 * self.K + 1 :].reshape(self.K, self.K).copy() if self.full else np.zeros((self.K, self.K))
         np.fill_diagonal(logits, -np.inf)
-        return rates, _softmax(logits)
+        return rates, softmax(logits)
 
     def fit(self, x: Array, share: Array) -> _Fit:
         bounds = [(-4.0, 6.0)] + [(-8.0, 8.0)] * self.K + [(-9.0, 7.0)] * self.K

@@ -97,6 +97,18 @@ def needs(loss: Loss, n_outputs: int, who: str, remedy: str) -> None:
         raise TypeError(f"{who} needs a loss with {' and '.join(missing)}; {type(loss).__name__} has none. {remedy}")
 
 
+def softplus(t: Array) -> Array:
+    """log(1 + exp(t)), without overflow."""
+    return np.maximum(t, 0) + np.log1p(np.exp(-np.abs(t)))
+
+
+def softmax(Z: Array) -> Array:
+    """Along the rows of Z (n, K), in the memory order of Z; SciPy's spends most of its time on checks."""
+    P = np.exp(Z - Z.max(axis=1)[:, None])
+    P /= P.sum(axis=1)[:, None]
+    return P
+
+
 class Logistic:
     """log(1 + exp(-y z))."""
 
@@ -104,8 +116,7 @@ class Logistic:
 
     def value(self, y: Array, z: Array) -> Array:
         """The losses (n,) without their derivative."""
-        t = -y * z
-        return np.maximum(t, 0) + np.log1p(np.exp(-np.abs(t)))
+        return softplus(-y * z)
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
         # Every pass of a fit calls this: the exponential is computed once, and arrays are reused.
@@ -267,10 +278,7 @@ class Softmax:
 
     def probabilities(self, z: Array) -> Array:
         """The softmax probabilities (n, C) of the classes."""
-        p = z - z.max(axis=1, keepdims=True)
-        np.exp(p, out=p)
-        p /= p.sum(axis=1, keepdims=True)
-        return p
+        return softmax(z)
 
     def hessian_operator(self, y: Array, z: Array) -> Callable[[Array], Array]:
         """dz -> p (dz - p . dz), row by row, with the probabilities p."""

@@ -17,6 +17,7 @@ import numpy as np
 from scipy.special import expit
 
 from .arrays import Array
+from .losses import softplus
 
 # Up to this many pairs are added one by one; interpolation costs as much.
 _PAIRS_AT_ONCE = 1 << 18
@@ -92,7 +93,7 @@ class PairLogistic:
     def kernel(self, t: Array, order: int) -> Array:
         """softplus(t), sigmoid(t), or the derivative of the sigmoid."""
         if order == 0:
-            return np.maximum(t, 0.0) + np.log1p(np.exp(-np.abs(t)))
+            return softplus(t)
         p = expit(t)
         return p if order == 1 else p * expit(-t)
 

@@ -1,25 +1,20 @@
-"""Simple out-of-fold models beside any model: linear, nearest neighbours, kernel ridge, trees with large leaves."""
+"""Simple out-of-fold models beside any model: linear, nearest neighbours, kernel ridge; and the trees of `trees`."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.metrics.pairwise import euclidean_distances
-from sklearn.tree import ExtraTreeClassifier
 
 from ..core.arrays import Array
 from .folds import Folds, draw_folds, usual_repeats
 from .numeric import numeric_view, standardised, with_levels
 from .predictions import POOL, label_shares, label_shares_by_fold, linear_predictions
-from .trees import FOREST_ON, all_classes
+from .trees import smooth_forests
 
 # Lower bound of class shares from regressions, which do not predict probabilities.
 _SHARE = 1e-3
-# Forests of large leaves, which average wrong labels out: trees, on half of the rows each, minimum leaf sizes of both
-# predictions, and columns tried at each split: nearly all, because informative ones would often be missed otherwise.
-_SMOOTH_TREES, _LEAVES, _COLUMNS = 32, (10, 40), 100
 # Smooth functions: rows that they are made of, widths in units of the median squared distance, and penalties.
 _LANDMARKS, _WIDTHS, _PENALTIES = 150, (0.5, 2.0), (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 
@@ -105,47 +100,3 @@ def _whitening(gram: Array) -> Array:
     values, vectors = np.linalg.eigh(gram)
     kept = values > 1e-6 * values[-1]
     return np.asarray(vectors[:, kept] / np.sqrt(values[kept]))
-
-
-def smooth_forests(
-    X: Any, codes: Array, n_classes: int, seed: int, folds: Folds | None = None, mass: Array | None = None
-) -> tuple[Array, ...]:
-    """Probabilities (n, n_classes) of extra trees whose leaves hold many rows, out of bag or out of fold.
-
-    They still work if 40% of the labels are wrong: each leaf is a vote of ten labels or more, and the trees differ. The
-    second prediction is that of the same trees with leaves of fewer than forty rows merged into their parents. They are
-    rough, and get little weight if labels are right.
-    """
-    rng, n = np.random.default_rng(seed), len(codes)
-    usable = np.ones(n, dtype=bool) if mass is None else mass > 0
-    sparse = sp.issparse(X)
-    X = sp.csr_matrix(X, dtype=np.float32) if sparse else np.ascontiguousarray(X, dtype=np.float32)
-    total, times = np.zeros((len(_LEAVES), n, n_classes)), np.zeros(n)
-    pairs = [(usable, None)] if folds is None else list(zip(folds.train & usable, folds.test, strict=True))
-    for train, test in pairs * _SMOOTH_TREES:
-        rows = np.flatnonzero(train)
-        if test is None or len(rows) > FOREST_ON:
-            rows = np.sort(rng.choice(rows, min(-(-len(rows) // 2), FOREST_ON), replace=False))
-        asked = np.delete(np.arange(n), rows) if test is None else np.flatnonzero(test)
-        weight = None if mass is None else mass[rows]
-        least = min(0.5, (_LEAVES[0] - 0.5) / (len(rows) if weight is None else weight.sum()))
-        settings = {"min_weight_fraction_leaf": least, "random_state": int(rng.integers(2**31))}
-        tree = ExtraTreeClassifier(max_features=min(X.shape[1], _COLUMNS), **settings)
-        tree.fit(X[rows], codes[rows], sample_weight=weight, check_input=sparse)
-        for member, P in zip(total, _joined_leaves(tree, X[asked]), strict=True):
-            member[asked] += all_classes(tree, P, n_classes)
-        times[asked] += 1.0
-    return tuple(total / np.where(times > 0, times, np.nan)[:, None])
-
-
-def _joined_leaves(tree: Any, X: Any) -> list[Array]:
-    """Class shares in the smallest subtree around each row that holds enough rows, for each size."""
-    inner, parent = tree.tree_, np.zeros(tree.tree_.node_count, dtype=np.intp)
-    for children in (inner.children_left, inner.children_right):
-        parent[children[children >= 0]] = np.flatnonzero(children >= 0)
-    at, found = inner.apply(X), []
-    for size in _LEAVES:
-        while (small := (inner.weighted_n_node_samples[at] < size - 0.5) & (at > 0)).any():
-            at = np.where(small, parent[at], at)
-        found.append(inner.value[at, 0] / inner.value[at, 0].sum(axis=1, keepdims=True))
-    return found

@@ -1,15 +1,19 @@
-"""Out-of-fold predictions of trees: boosting that stops before it learns wrong labels, and a forest."""
+"""Out-of-fold predictions of trees: boosting that stops before it learns wrong labels, and two kinds of forests.
+
+The forest has trees that leave two folds of five out and predict both. Large leaves average wrong labels out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.tree import DecisionTreeClassifier
+from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
 
 from ..core.arrays import Array
 from .folds import Folds
@@ -22,15 +26,18 @@ _STEP, _FEW_LEAVES, _FEWER_LEAVES = 0.2, 15, 8
 # Indices of the rounds at which it is checked whether more rounds are worthwhile.
 _HALTS = (2, 3)
 # Rows that boosted trees, richer ones, and each tree of a forest are fitted to at most; and rows that settle a stop.
-_BOOSTED_ON, _RICH_ON, FOREST_ON, _STOP_ON = 40_000, 150_000, 5_000, 4_000
+_BOOSTED_ON, _RICH_ON, _FOREST_ON, _STOP_ON = 40_000, 150_000, 5_000, 4_000
 # On fewer rows more rounds and more leaves cost more than they explain.
 _RICH_FROM = 5_000
 _LEAST_GAIN = 0.01
 # Trees of a forest, and the share of the folds that each leaves out and predicts.
 _TREES, _LEFT_OUT = 60, 0.4
+# Forests of large leaves, which average wrong labels out: trees, on half of the rows each, minimum leaf sizes of both
+# predictions, and columns tried at each split: nearly all, because informative ones would often be missed otherwise.
+_SMOOTH_TREES, _LEAVES, _COLUMNS = 32, (10, 40), 100
 
 
-def all_classes(fit: Any, P: Array, n_classes: int) -> Array:
+def _all_classes(fit: Any, P: Array, n_classes: int) -> Array:
     """P with a column for each class, also for classes that the rows of a fit lack."""
     full = np.zeros((len(P), n_classes))
     full[:, fit.classes_] = P
@@ -95,11 +102,11 @@ class Boosted(NamedTuple):
         """Probabilities (n, n_classes) by the trees that were not fitted to this fold."""
         fit = self.fits[fold]
         if self.stop >= fit.n_iter_:
-            return all_classes(fit, fit.predict_proba(X), self.n_classes)
+            return _all_classes(fit, fit.predict_proba(X), self.n_classes)
         stages = fit.staged_predict_proba(X)
         for _ in range(self.stop - 1):
             next(stages)
-        return all_classes(fit, next(stages), self.n_classes)
+        return _all_classes(fit, next(stages), self.n_classes)
 
 
 class FoldTrees(NamedTuple):
@@ -117,7 +124,7 @@ class FoldTrees(NamedTuple):
         own = [tree for left, tree in self.forest if fold in left]
         forest = np.zeros((len(rows), K))
         for tree in own:
-            forest += all_classes(tree, tree.predict_proba(rows), K)
+            forest += _all_classes(tree, tree.predict_proba(rows), K)
         return {"boosting": self.boosted.predict(fold, X), "forest": forest / len(own)}
 
 
@@ -173,12 +180,13 @@ class _TreeTask:
     def forest(self) -> Array:
         """Probabilities of a forest: each tree predicts the folds that it leaves out."""
         X = np.ascontiguousarray(self.X, dtype=np.float32)
-        total, times = np.zeros((len(self.codes), self.n_classes)), np.zeros(len(self.codes))
-        for left, tree in self.forest_trees():
-            asked = np.flatnonzero(self.folds.test[left].any(axis=0))
-            total[asked] += all_classes(tree, tree.predict_proba(X[asked]), self.n_classes)
-            times[asked] += 1.0
-        return np.divide(total, times[:, None], out=np.full_like(total, np.nan), where=times[:, None] > 0)
+
+        def parts() -> Iterator[tuple[Array, Array]]:
+            for left, tree in self.forest_trees():
+                asked = np.flatnonzero(self.folds.test[left].any(axis=0))
+                yield asked, _all_classes(tree, tree.predict_proba(X[asked]), self.n_classes)
+
+        return _mean(parts(), (len(self.codes), self.n_classes))
 
     def forest_trees(self) -> Iterator[tuple[Array, Any]]:
         """The folds that each tree leaves out, and the tree, which sees a few thousand rows.
@@ -191,7 +199,7 @@ class _TreeTask:
         X = np.ascontiguousarray(self.X, dtype=np.float32)
         order = np.concatenate([rng.permutation(F) for _ in range(-(-_TREES * out // F))])
         for left in order[: _TREES * out].reshape(_TREES, out):
-            rows = self._some_of(self.folds.train[left].all(axis=0), FOREST_ON, rng)
+            rows = self._some_of(self.folds.train[left].all(axis=0), _FOREST_ON, rng)
             seed = int(rng.integers(2**31))
             tree = DecisionTreeClassifier(min_samples_leaf=3, max_features="sqrt", random_state=seed)
             yield left, tree.fit(X[rows], self.codes[rows])
@@ -216,6 +224,69 @@ class _TreeTask:
         found = np.zeros(len(rounds))
         for i, P in enumerate(fit.staged_predict_proba(self.X[rows]), start=1):
             if i in rounds:
-                own = all_classes(fit, P, self.n_classes)[np.arange(len(rows)), self.codes[rows]]
+                own = _all_classes(fit, P, self.n_classes)[np.arange(len(rows)), self.codes[rows]]
                 found[rounds.index(i)] = np.log(np.maximum(own, 1e-4)).sum()
         return found
+
+
+# ---- large leaves ----------------------------------------------------------------------------------------------------
+
+
+def smooth_forests(
+    X: Any, codes: Array, n_classes: int, seed: int, folds: Folds | None = None, mass: Array | None = None
+) -> tuple[Array, ...]:
+    """Probabilities (n, n_classes) of extra trees whose leaves hold many rows, out of bag or out of fold.
+
+    They still work if 40% of the labels are wrong: each leaf is a vote of ten labels or more, and the trees differ. The
+    second prediction is that of the same trees with leaves of fewer than forty rows merged into their parents. They are
+    rough, and get little weight if labels are right.
+    """
+    sparse = sp.issparse(X)
+    X = sp.csr_matrix(X, dtype=np.float32) if sparse else np.ascontiguousarray(X, dtype=np.float32)
+
+    def parts() -> Iterator[tuple[Array, Array]]:
+        for rows, asked, random_state in _rows_of_trees(len(codes), seed, folds, mass):
+            weight = None if mass is None else mass[rows]
+            least = min(0.5, (_LEAVES[0] - 0.5) / (len(rows) if weight is None else weight.sum()))
+            columns = min(X.shape[1], _COLUMNS)
+            tree = ExtraTreeClassifier(
+                max_features=columns, min_weight_fraction_leaf=least, random_state=random_state
+            ).fit(X[rows], codes[rows], sample_weight=weight, check_input=sparse)
+            found = [_all_classes(tree, P, n_classes) for P in _joined_leaves(tree, X[asked])]
+            yield asked, np.stack(found, axis=1)
+
+    return tuple(_mean(parts(), (len(codes), len(_LEAVES), n_classes)).transpose(1, 0, 2))
+
+
+def _rows_of_trees(n: int, seed: int, folds: Folds | None, mass: Array | None) -> Iterator[tuple[Array, Array, int]]:
+    """The training rows and the predicted rows of each tree, and its seed: half of all rows, or those of a fold."""
+    rng, usable = np.random.default_rng(seed), np.ones(n, dtype=bool) if mass is None else mass > 0
+    pairs = [(usable, None)] if folds is None else list(zip(folds.train & usable, folds.test, strict=True))
+    for train, test in pairs * _SMOOTH_TREES:
+        rows = np.flatnonzero(train)
+        if test is None or len(rows) > _FOREST_ON:
+            rows = np.sort(rng.choice(rows, min(-(-len(rows) // 2), _FOREST_ON), replace=False))
+        asked = np.delete(np.arange(n), rows) if test is None else np.flatnonzero(test)
+        yield rows, asked, int(rng.integers(2**31))
+
+
+def _joined_leaves(tree: Any, X: Any) -> list[Array]:
+    """Class shares in the smallest subtree around each row that holds enough rows, for each size."""
+    inner, parent = tree.tree_, np.zeros(tree.tree_.node_count, dtype=np.intp)
+    for children in (inner.children_left, inner.children_right):
+        parent[children[children >= 0]] = np.flatnonzero(children >= 0)
+    at, found = inner.apply(X), []
+    for size in _LEAVES:
+        while (small := (inner.weighted_n_node_samples[at] < size - 0.5) & (at > 0)).any():
+            at = np.where(small, parent[at], at)
+        found.append(inner.value[at, 0] / inner.value[at, 0].sum(axis=1, keepdims=True))
+    return found
+
+
+def _mean(parts: Iterable[tuple[Array, Array]], shape: tuple[int, ...]) -> Array:
+    """The mean of predictions of some rows each; NaN for rows that no tree predicts."""
+    total, times = np.zeros(shape), np.zeros((shape[0], *[1] * (len(shape) - 1)))
+    for rows, predicted in parts:
+        total[rows] += predicted
+        times[rows] += 1.0
+    return np.divide(total, times, out=np.full(shape, np.nan), where=times > 0)

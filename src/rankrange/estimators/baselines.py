@@ -20,6 +20,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from ..core.arrays import Array
+from ..core.losses import softplus
 from ..core.objective import Design
 from ..core.threads import threads_for
 from ..solvers.blocks import Blocks
@@ -284,7 +285,7 @@ def lsep(true: Array, f: Array) -> tuple[Array, Array]:
     a, b = false_part.sum(axis=1), true_part.sum(axis=1)
     with np.errstate(divide="ignore"):
         exponent = (high - low)[:, 0] + np.log(a) + np.log(b)  # log of the sum over pairs
-    s = np.maximum(exponent, 0.0) + np.log1p(np.exp(-np.abs(exponent)))
+    s = softplus(exponent)
     share = np.exp(exponent - s)  # of the pairs in 1 + the sum
     slope = share[:, None] * (false_part / np.maximum(a, 1e-300)[:, None] - true_part / np.maximum(b, 1e-300)[:, None])
     return np.where(idle[:, 0], 0.0, s), np.where(idle, 0.0, slope)

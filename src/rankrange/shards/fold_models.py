@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import softmax
 
 from ..core.arrays import Array
+from ..core.flips import probabilities_of
 from ..crossfit.trees import FoldTrees
 from ..label_noise import Costs, LabelNoisePosterior
 from .shard_kernels import Model, fold_numbers
@@ -42,14 +42,11 @@ class FoldModels:
 
     def _of_fold(self, number: int, X: Any) -> dict[str, Array]:
         scores = [self.model.scores(W[number], X) for W in self.linear]
-        found = {name: probabilities(Z) for name, Z in zip(("ordinary", "robust"), scores, strict=True)}
+        found = {
+            name: probabilities_of(Z.T.astype(np.float64))
+            for name, Z in zip(("ordinary", "robust"), scores, strict=True)
+        }
         return found if self.trees is None else {**found, **self.trees.predict(number, dense(X))}
-
-
-def probabilities(Z: Array) -> Array:
-    """(rows, classes) from scores (1 or classes, rows)."""
-    full = np.stack([np.zeros_like(Z[0]), Z[0]]) if len(Z) == 1 else Z
-    return np.asarray(softmax(full.astype(np.float64), axis=0).T)
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,6 @@ _compiling, _grad_enabled = torch.compiler.is_compiling, torch.is_grad_enabled  
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _MOST = 1 << 30  # of losses: offsets and counts are 32-bit
-_REGISTERS = {"long_rows_by_mask": 128, "long_rows_by_index": 64}  # a thread; more would leave processors idle
 _MOST_REMEMBERED = 1 << 19  # scores of a batch for m="auto"; more of them keep one processor busy for too long
 _MOST_LANES = 1 << 13
 _MOST_READ_AGAIN = 1 << 14  # scores of a long row; 64 ranks of a million labels, more of fewer
