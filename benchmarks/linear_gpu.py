@@ -1,7 +1,7 @@
 """Fits of rows on a GPU: seconds, certificates, and the objective against the fit on the CPU.
 
     python benchmarks/linear_gpu.py [--check] [--tune 1e8x30] [--record] [--sizes 1e8x30 1e7x100] [--auto 1e7x30]
-                                    [--seed 0] [--random 20]
+                                    [--seed 0] [--random 20] [--profile 1e7x100]
 
 Rows are drawn on the device, from a seed: normal columns, labels by a logistic model whose scores have standard
 deviation 2, and 8% of the rows three times as far out with their label flipped. `--random` draws problems instead: n
@@ -15,14 +15,16 @@ device; "host" is what is left of it outside of passes.
   scikit-learn  LogisticRegression, lbfgs, array API dispatch, where the installed version takes tensors
   CPU           the fit on the CPU in float64, and the objective on the device over it, less 1, at two tolerances
 --check compares the kernels with eager float64 on random odd shapes first; --tune times one pass with several tiles,
-and the Hessian fused with score, loss, weight and gradient beside eager float64. RANKRANGE_COMMIT names the commit
-where there is no git.
+and the Hessian fused with score, loss, weight and gradient beside eager float64; --profile lists where one fit spends
+its time, on the host and on the device. RANKRANGE_COMMIT names the commit where there is no git.
 """
 
 from __future__ import annotations
 
 import argparse
+import cProfile
 import os
+import pstats
 import statistics
 import sys
 import time
@@ -362,6 +364,30 @@ def automatic(n: int, d: int, device: str, seed: int, own: dict, add) -> None:
     add(timed_fit("AoRR m=0.1 C=auto", X, y, 1, m=0.1, k=1.0, C="auto", **own))
 
 
+def profile(n: int, d: int, device: str, seed: int, own: dict) -> None:
+    """Where one fit spends its time: functions on the host, then kernels on the device."""
+    X, y = draw(n, d, device, seed)
+    for k in (1.0, 0.9):
+
+        def fit(k=k):
+            return AoRRClassifier(random_state=0, m=0.1, k=k, **own).fit(X, y)
+
+        fit()
+        host = cProfile.Profile()
+        host.runcall(seconds, fit)
+        print(f"profile of {n:.0e} x {d}, m=0.1, k={k}", flush=True)
+        statistic = pstats.Stats(host, stream=sys.stdout)
+        statistic.sort_stats("cumulative").print_stats("rankrange", 45)
+        statistic.sort_stats("tottime").print_stats(20)
+        kinds = [torch.profiler.ProfilerActivity.CPU]
+        if torch.cuda.is_available():
+            kinds.append(torch.profiler.ProfilerActivity.CUDA)
+        with torch.profiler.profile(activities=kinds) as there:
+            seconds(fit)
+        by = "self_cuda_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
+        print(there.key_averages().table(sort_by=by, row_limit=15, max_name_column_width=60), flush=True)
+
+
 def attempt(run) -> None:
     """One part of the benchmark; what fails is shown, and the others go on."""
     try:
@@ -373,7 +399,7 @@ def attempt(run) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--sizes", nargs="*", default=["1e6x30", "1e7x30", "1e7x100", "1e8x30"])
+    parser.add_argument("--sizes", nargs="*", default=["1e8x30", "1e7x100", "1e7x30", "1e6x30"])
     parser.add_argument("--auto", nargs="*", default=["1e7x30"])
     parser.add_argument("--cpu", nargs="*", default=["1e6x30"])
     parser.add_argument("--random", type=int, default=0)
@@ -381,14 +407,16 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--tune", nargs="*", default=[])
+    parser.add_argument("--profile", nargs="*", default=[])
     parser.add_argument("--record", action="store_true")
     given = parser.parse_args()
     name = torch.cuda.get_device_name() if given.device.startswith("cuda") else record.circumstances()["device"]
     print(f"{name}, torch {torch.__version__}, scikit-learn {sklearn.__version__}", flush=True)
-    rows: list[dict] = []
+    versions = {"torch": torch.__version__, "scikit-learn": sklearn.__version__}
 
     def add(*found: dict) -> None:
-        rows.extend(found)
+        if given.record:  # at once: what a time limit cuts off loses no rows before it
+            record.append("linear_gpu", [{**versions, **row} for row in found], name)
         for row in found:
             print(f"{row['n']:.0e} x {row['d']:3}  {row['what']:22} {row['seconds']:8.3f} s  host {row['host']:6.3f}  "
                   f"{row['steps']:3} steps  gap {row['certificate']:8.1e}  {row['note']}", flush=True)  # fmt: skip
@@ -402,13 +430,12 @@ def main() -> None:
         attempt(lambda n=n, d=d: automatic(n, d, given.device, given.seed, own, add))
     if given.random:
         attempt(lambda: random_fits(given.seed, given.random, given.device, own, add))
+    for n, d in shapes(given.profile):
+        attempt(lambda n=n, d=d: profile(n, d, given.device, given.seed, own))
     for n, d in shapes(given.tune):
         attempt(lambda n=n, d=d: tune(n, d, given.device))
     for n, d in shapes(given.cpu):
         attempt(lambda n=n, d=d: add(*against_cpu(n, d, given.device, given.seed + 1)))
-    if given.record:
-        versions = {"torch": torch.__version__, "scikit-learn": sklearn.__version__}
-        print(record.append("linear_gpu", [{**versions, **row} for row in rows], name))
 
 
 def on_host(values):
