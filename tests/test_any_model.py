@@ -113,7 +113,7 @@ def test_a_class_that_loses_more_than_half_is_named():
     given = np.where(np.arange(300) < 200, 1, y)  # nearly all labels are 1; most rows of class 0 have label 1
     rare = np.flatnonzero(given == 0)[:8]
     given[np.setdiff1d(np.flatnonzero(given == 0), rare)] = 1
-    with pytest.warns(UserWarning, match=r"rows of class 0 were cut"):
+    with pytest.warns(UserWarning, match=r"rows of class 0 were dropped"):
         RankedRangeClassifier(GaussianNB(), m=40, n_repeats=1, random_state=0).fit(X, given)
 
 

@@ -212,7 +212,7 @@ def assert_warns_of_lost_classes(model, X, given):
     gone = [label for label in np.unique(given) if model.dropped_[given == label].mean() > 0.5]
     assert len(told) == len(gone)
     for label, warning in zip(gone, told, strict=True):
-        assert f"of the rows of class {label} were cut" in str(warning.message)
+        assert f"of the rows of class {label} were dropped" in str(warning.message)
 
 
 @pytest.mark.parametrize("seed", range(4))

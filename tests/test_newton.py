@@ -174,7 +174,7 @@ def test_where_one_class_is_left_the_objective_is_nothing_and_certified(loss, cl
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(400, 3)), np.zeros(400, dtype=int)
     y[:30], y[30:40] = 1, classes - 1  # as many as are cut
-    with pytest.warns(UserWarning, match="were cut"):
+    with pytest.warns(UserWarning, match="were dropped"):
         fit = AoRRClassifier(m=0.1, k=0.9, loss=loss, C=100.0, random_state=0).fit(X, y)
     assert fit.objective_ <= 1e-15  # F is not negative: no other fit can be better
     assert fit.converged_

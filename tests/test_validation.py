@@ -134,7 +134,7 @@ def rare():
 
 def test_a_class_that_is_mostly_cut_is_named():
     X, y = rare()
-    with pytest.warns(UserWarning, match=r"of the rows of class 1 were cut .* stratify=True"):
+    with pytest.warns(UserWarning, match=r"of the rows of class 1 were dropped .* stratify=True"):
         AoRRClassifier(m=0.1, k=1.0, C=100.0, random_state=0).fit(X, y)
 
 

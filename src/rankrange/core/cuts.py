@@ -12,6 +12,7 @@ for users.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
@@ -129,13 +130,24 @@ def cuts_of(
     if len(values) >= _SAMPLED_FROM:
         cuts = _sampled_cuts(values, ranks) if trail is None else _followed_cuts(values, ranks, trail)
     if cuts is None:
-        positions = [len(values) - rank for rank in ranks]  # ascending: rank r stands at position n - r
-        part = np.partition(values, positions)
-        cuts = [_cut_of(values, float(part[p]), rank) for p, rank in zip(positions, ranks, strict=True)]
+        found = values_at(values, [len(values) - rank for rank in ranks])  # ascending: rank r stands at n - r
+        cuts = [_cut_of(values, float(value), rank) for value, rank in zip(found, ranks, strict=True)]
     return cuts[0], cuts[1] if m else _NO_CUT
 
 
 _NO_CUT = Cut(math.inf, 0.0, 1.0)
+
+
+def values_at(values: Array, positions: Sequence[int]) -> list[Array]:
+    """What stands at ascending positions of the last axis, sorted: the last one first, the others among what is below.
+
+    np.partition has vector instructions for one position and none for several, which take several times as long.
+    """
+    found: list[Array] = []
+    for position in reversed(positions):
+        values = np.partition(values, position)[..., : position + 1]
+        found.insert(0, values[..., position].copy())
+    return found
 
 
 def _cut_of(values: Array, value: float, rank: int) -> Cut:
@@ -205,10 +217,10 @@ def _ranked_values(values: Array, m: int, k: int) -> tuple[Array, Array]:
     """The values of the ranks k and m in each row, one column each; infinity for the rank 0."""
     n = values.shape[1]
     # The smallest needs no selection, and asking for it would slow down the one for the other rank.
-    positions = [n - rank for rank in (k, m) if 0 < rank < n]
-    part = np.partition(values, positions, axis=1) if positions else values
-    at_k = part[:, n - k, None].copy() if k < n else values.min(axis=1, keepdims=True)
-    return at_k, part[:, n - m, None].copy() if m else np.full_like(at_k, math.inf)
+    ranks = [rank for rank in (k, m) if 0 < rank < n]
+    found = dict(zip(ranks, values_at(values, [n - rank for rank in ranks]), strict=True))
+    at_k = found[k][:, None] if k < n else values.min(axis=1, keepdims=True)
+    return at_k, found[m][:, None] if m else np.full_like(at_k, math.inf)
 
 
 def cuts_of_rows(values: Array, m: int, k: int) -> tuple[Cut, Cut]:

@@ -451,8 +451,8 @@ def _warn_of_lost_classes(estimator: Any, data: _Data, look: Look) -> None:
     if (lost > 0.5).any():
         worst = int(lost.argmax())
         warnings.warn(
-            f"{lost[worst]:.0%} of the rows of class {estimator.classes_.tolist()[worst]!r} were cut: it may be rare, "
-            "not wrong; lower m, or fit in memory with stratify=True",
+            f"{lost[worst]:.0%} of the rows of class {estimator.classes_.tolist()[worst]!r} were dropped: it may be "
+            "rare, not wrong; lower m, or fit in memory with stratify=True",
             UserWarning,
             stacklevel=5,
         )

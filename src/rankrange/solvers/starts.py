@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..core.arrays import Array
+from ..core.cuts import values_at
 from ..core.objective import Design, Objective
 from .descent import Metric, add_diagonal
 
@@ -104,8 +105,8 @@ def scaled_directions(design: Design, W: Array) -> Array:
 def _medians(values: Array) -> Array:
     """As np.median of each row, without the checks, which cost more than the search on few rows."""
     half, low = values.shape[1] // 2, (values.shape[1] - 1) // 2
-    part = np.partition(values, (low, half), axis=1)
-    return 0.5 * (part[:, low].astype(np.float64) + part[:, half])
+    below, above = values_at(values, (low, half))
+    return 0.5 * (below.astype(np.float64) + above)
 
 
 def _fit_of_few(objective: Objective, metric: Metric, rng: np.random.Generator) -> Array:
