@@ -15,7 +15,6 @@ from rankrange import AoRRClassifier, AoRRRegressor, RankedRange
 from rankrange.core.losses import Logistic
 from rankrange.core.objective import Design, Objective
 from rankrange.shards import BLOCK_ROWS, ShardList, array_shards
-from rankrange.shards.boxqp import best_shares
 from rankrange.shards.evaluation import FullData
 from rankrange.shards.holdout import Candidate, confirmed
 from rankrange.shards.row_blocks import TreeSum, aligned_ranges
@@ -244,21 +243,6 @@ def test_the_hash_of_a_row_does_not_depend_on_the_batch_and_is_uniform():
     np.testing.assert_array_equal(hashed(7, 40_000, 10), whole[40_000:40_010])
     share = np.mean(whole < np.uint64(2**64 // 10))
     assert share == pytest.approx(0.1, abs=4 * np.sqrt(0.09 / 100_000))
-
-
-def test_the_small_quadratic_problem_is_solved():
-    """Against the optimality conditions: sorted by g - B (B't + v), t is 1 above a level, 0 below it."""
-    rng = np.random.default_rng(0)
-    for n, p in ((40, 5), (30, 60)):
-        B, v, g, a = rng.normal(size=(n, p)), rng.normal(size=p), 5 * rng.normal(size=n), rng.uniform(0.5, 2, n)
-        t = best_shares(B, v, g, a, 0.4 * a.sum())
-        assert a @ t == pytest.approx(0.4 * a.sum(), rel=1e-9)
-        slope = (g - B @ (B.T @ t + v)) / a
-        free = (t > 1e-6) & (t < 1 - 1e-6)
-        level = slope[free].mean()
-        np.testing.assert_allclose(slope[free], level, atol=1e-5)
-        assert (slope[t >= 1 - 1e-6] >= level - 1e-5).all()
-        assert (slope[t <= 1e-6] <= level + 1e-5).all()
 
 
 def test_repeated_rows_are_tied_rows_and_share_a_cut():

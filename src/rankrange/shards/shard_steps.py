@@ -3,7 +3,7 @@
 Where k takes all, F is smooth around a minimum: a quasi-Newton step in the metric of the sample's Hessian. Where k cuts
 below, a minimum lies on kinks, as many rows tie at the lower cut as there are parameters. Rows near that cut are known
 one by one, so a step minimises a model that holds their kinks as they are, all else being quadratic, and the
-certificate chooses their weights. Both are the same small problem (`boxqp`).
+certificate chooses their weights. Both are the same small problem (`solve_band`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ import scipy.sparse as sp
 
 from ..core.arrays import Array
 from ..core.objective import Objective
-from ..solvers.descent import Log, Metric, inverse_hessian, relative
+from ..solvers.descent import Log, Metric, add_diagonal, inverse_hessian, relative
+from ..solvers.inner.band import solve_band
+from ..solvers.inner.bounds import balance
 from ..solvers.multistart import hessian
-from .boxqp import best_shares
 from .evaluation import FullData, Look, slopes_of, sums_of, take
 from .shard_kernels import Rows, Sides
 
@@ -30,44 +31,18 @@ MOST_PARAMETERS = 1500
 _HESSIAN_WORK = 4e10
 # What a violated balance of slopes counts, squared, before it is scaled away exactly: its share of the bound is 1e-9.
 _BALANCE = 1e9
+# The gap to which the small problem of the rows near a cut is solved, relative to F; the ridge of a factored Hessian.
+_BAND_GAP, _RIDGE = 1e-14, 1e-12
 # Where the gap is this part of the tolerance, further steps have no use.
 _FAR_BELOW = 0.05
 
 
-class Curvature:
-    """A positive definite matrix by its Cholesky factor: H = L L'."""
-
-    def __init__(self, matrix: Array) -> None:
-        diagonal = np.diag(matrix)
-        scale = np.sqrt(np.maximum(diagonal, max(1e-12 * float(diagonal.max()), 1e-300)))
-        normed = matrix / scale[:, None] / scale[None, :]
-        for ridge in (1e-12, 1e-9, 1e-6, 1e-3, 1.0):
-            try:
-                raised = normed + ridge * np.eye(len(normed))
-                self.L = scale[:, None] * scipy.linalg.cholesky(raised, lower=True, check_finite=False)
-                return
-            except scipy.linalg.LinAlgError:
-                continue
-        self.L = np.diag(scale)
-
-    def less(self, matrix: Array) -> Curvature:
-        """H less another matrix, but in no direction below a tenth of H."""
-        values, vectors = scipy.linalg.eigh(self.white(self.white(matrix).T))
-        root = self.L @ vectors
-        return Curvature((root * (1.0 - np.minimum(values, 0.9))) @ root.T)
-
-    def solve(self, G: Array) -> Array:
-        """H^-1 applied to the last axis."""
-        flat = G.reshape(-1, len(self.L))
-        return scipy.linalg.cho_solve((self.L, True), flat.T, check_finite=False).T.reshape(G.shape)
-
-    def white(self, A: Array) -> Array:
-        """L^-1 applied to the last axis of a matrix or vector."""
-        return scipy.linalg.solve_triangular(self.L, A.T, lower=True, check_finite=False).T
-
-    def colour(self, v: Array) -> Array:
-        """L'^-1 v."""
-        return scipy.linalg.solve_triangular(self.L, v, lower=True, trans="T", check_finite=False)
+def _less(matrix: Array, other: Array) -> Array:
+    """A positive definite matrix less another, but in no direction below a tenth of the first."""
+    raised = add_diagonal(matrix.copy(), np.full(len(matrix), 1e-12 * float(np.diag(matrix).max())))
+    values, vectors = scipy.linalg.eigh(other, raised)
+    root = raised @ vectors
+    return (root * (1.0 - np.minimum(values, 0.9))) @ root.T
 
 
 def _softmax_hessian(sample: Objective, Z: Array, q: Array) -> Array:
@@ -202,19 +177,23 @@ class Local:
         below = min(look.rows.losses.min(), 0.0) if look.rows is not None else 0.0
         return float(min(look.between.low - look.lower.value, look.lower.value - below))
 
-    def _regularised(self, share: float) -> Curvature:
-        matrix = share * self._loss_hessian
-        matrix[np.diag_indices_from(matrix)] += np.tile(self.sample.penalty_diagonal(), self.sample.n_outputs)
-        return Curvature(matrix)
+    def _regularised(self, share: float) -> Array:
+        """The Hessian (r p, r p) of this share of the losses, and of the penalty."""
+        penalty = np.tile(self.sample.penalty_diagonal(), self.sample.n_outputs)
+        return add_diagonal(share * self._loss_hessian, penalty)
+
+    @property
+    def few_parameters(self) -> bool:
+        """Whether the whole Hessian is built and factored."""
+        return self.look.W.size <= MOST_PARAMETERS
 
     @cached_property
-    def curvature(self) -> Curvature | Metric:
-        """The metric of the sample at the point of the look."""
-        if self.look.W.size > MOST_PARAMETERS:
+    def metric(self) -> Metric:
+        """The metric of the sample at the point of the look: of all parameters, or the same for each score."""
+        if not self.few_parameters:
             return Metric(hessian(self.sample, self.look.W))
-        if self.data.smooth:
-            return self._regularised(1.0).less(self._hessians[1])
-        return self._regularised(1.0)
+        matrix = self._regularised(1.0)
+        return Metric(_less(matrix, self._hessians[1]) if self.data.smooth else matrix, _RIDGE)
 
     @cached_property
     def band(self) -> _Band:
@@ -229,7 +208,7 @@ class Local:
             return np.inf
         table = self._with_best_weights() if self.kinked else self.look.table()
         bounds = [_lower_bound(self.data, table)]
-        if self.look.W.size <= MOST_PARAMETERS and not self.data.model.by_margin:
+        if self.few_parameters and not self.data.model.by_margin:
             moved = self._with_all_tangents_moved(table) if self.data.smooth else (table, self.look.W)
             if moved is not None:
                 bounds.append(_lower_bound(self.data, self._with_moved_tangents(*moved)))
@@ -243,7 +222,7 @@ class Local:
         """
         look, data = self.look, self.data
         gradient = self._residual(table, look.W)
-        step = -self._regularised(1.0).solve(gradient.ravel()).reshape(look.W.shape)
+        step = -Metric(self._regularised(1.0), _RIDGE).solve(gradient.ravel()).reshape(look.W.shape)
         if -0.5 * float(np.vdot(step, gradient)) > data.tol * abs(look.value):
             return None
         shards: Any = data.shards
@@ -263,10 +242,9 @@ class Local:
         weight[:, self.sample.design.d :] = np.sqrt(max(_BALANCE, self.sample.C)) / data.kept
         fixed = slopes_of(band.sure.sum(axis=0), r, p, data.model.fit_intercept)
         offsets = (band.rows.losses - np.einsum("rn,rn->n", band.rows.slopes, band.rows.scores)) / data.kept
-        tangents = band.tangents * weight.ravel() * band.caps[:, None]
-        share = best_shares(tangents, (fixed * weight).ravel(), offsets * band.caps, band.caps, band.K)
-        rho = share * band.caps
-        rho *= min(1.0, band.K / max(float(rho.sum()), 1e-300))
+        tangents, pull = band.tangents * weight.ravel(), (fixed * weight).ravel()
+        enough = _BAND_GAP * abs(self.look.value)
+        rho = solve_band(pull, np.eye(r * p), tangents, offsets, band.caps, band.K, enough).weights
         return band.sure + sums_of(band.rows, rho)
 
     def _with_moved_tangents(self, table: Array, W: Array) -> Array:
@@ -279,24 +257,23 @@ class Local:
         part = self.data.movable(self.look)
         if part is None:
             return table
-        step = -self._regularised(part.mass / self.data.kept).solve(self._residual(table, W).ravel()).reshape(W.shape)
+        metric = Metric(self._regularised(part.mass / self.data.kept), _RIDGE)
+        step = -metric.solve(self._residual(table, W).ravel()).reshape(W.shape)
         return table - part.sums(W) + part.sums(W + step)
 
     def step(self, pairs: list[tuple[Array, Array, Array]]) -> tuple[Array, float]:
         """The step to take, and what it gains by the model; `pairs` are steps and changes of gradient so far."""
         if self.data.model.by_margin:
             return self._step_over_kinks()
-        if self.kinked and isinstance(self.curvature, Curvature):
-            return self._kinked_step(self.curvature)
-        shape = (1, 1, self.look.W.size) if isinstance(self.curvature, Curvature) else (1, *self.look.W.shape)
+        if self.kinked and self.few_parameters:
+            return self._kinked_step(self._regularised(1.0))
+        shape = (1, 1, self.look.W.size) if self.few_parameters else (1, *self.look.W.shape)
         gradient = self.look.gradient.reshape(shape)
-        metric: Any = self.curvature
-        direction = -inverse_hessian(
-            gradient, [(s.reshape(shape), y.reshape(shape), c) for s, y, c in pairs], metric.solve
-        )
+        reshaped = [(s.reshape(shape), y.reshape(shape), c) for s, y, c in pairs]
+        direction = -inverse_hessian(gradient, reshaped, self.metric.solve)
         slope = float(np.vdot(direction, gradient))
         if not slope < 0:
-            direction = -metric.solve(gradient)
+            direction = -self.metric.solve(gradient)
             slope = float(np.vdot(direction, gradient))
         return direction.reshape(self.look.W.shape), -slope / 2
 
@@ -320,31 +297,26 @@ class Local:
         moved = np.abs(self.sample.design.scores(step)[0][near])
         return float(np.quantile(moved, 0.999)) if len(moved) else 0.0
 
-    def _kinked_step(self, curvature: Curvature) -> tuple[Array, float]:
-        """The step that minimises the model with the kinks of the rows near the lower cut."""
+    def _kinked_step(self, matrix: Array) -> tuple[Array, float]:
+        """The step that minimises the model of this Hessian with the kinks of the rows near the lower cut."""
         band, kept, (r, p) = self.band, self.data.kept, self.look.W.shape
         fixed = slopes_of(band.sure.sum(axis=0), r, p, self.data.model.fit_intercept) / kept
         fixed += self.sample.penalty_gradient(self.look.W)
-        B = curvature.white(band.tangents * (band.caps / kept)[:, None])
-        v = curvature.white(fixed.ravel())
-        losses = band.rows.losses * band.caps / kept
-        share = best_shares(B, v, losses, band.caps, band.K)
-        pull = v + B.T @ share
-        gain = band.present / kept - (float(share @ losses) - 0.5 * float(pull @ pull))
-        return -curvature.colour(pull).reshape(r, p), gain
+        losses, caps, enough = band.rows.losses, band.caps / kept, _BAND_GAP * abs(self.look.value)
+        solved = solve_band(fixed.ravel(), matrix, band.tangents, losses, caps, band.K / kept, enough)
+        return solved.step.reshape(r, p), band.present / kept - solved.value
 
 
 def _lower_bound(data: FullData, table: Array) -> float:
     """Each loss is at least its tangent, so W may minimise the weighted tangents and the penalty instead.
 
     The intercept is free, so slopes must add up to zero: each side is scaled by a factor in [0, 1], which keeps a
-    tangent below its loss because losses are not negative. The factors span the kernel of the flow of slopes.
+    tangent below its loss because losses are not negative.
     """
     r = data.model.n_outputs
     keep = np.ones(len(table))
     if data.model.fit_intercept:
-        keep = np.abs(np.linalg.svd(table[:, Sides.SLOPES : Sides.SLOPES + r].T)[2][-1])
-        keep /= keep.max()
+        keep = balance(table[:, Sides.SLOPES : Sides.SLOPES + r].T)
     v = keep @ table[:, Sides.SLOPES + r :] / data.kept
     return float(keep @ table[:, Sides.OFFSET]) / data.kept - 0.5 * data.sample.C * float(v @ v)
 

@@ -22,7 +22,7 @@ from ..core.arrays import Array
 from ..core.objective import Design, Objective, TopSum
 from .descent import Log, Metric, Result, cut_is_clean, finish, relative
 from .inner.band import near_cut, near_kink, rows_of
-from .inner.bounds import Bounds
+from .inner.bounds import Bounds, balance
 
 _BLOCK = 1 << 15
 # Rows near the cut that are free to change sides at most, and the same times the square of the parameters.
@@ -443,7 +443,6 @@ def balanced(objective: Objective, heights: Array, flows: Array) -> float:
     """
     keep = np.ones(2)
     if objective.design.fit_intercept:
-        size = np.abs(flows[:, -1])
-        keep = np.divide(size.min(), size, out=np.zeros(2), where=size > 0)
+        keep = balance(flows[None, :, -1])
     v = (keep @ flows)[: objective.design.d] / objective.kept
     return float(keep @ heights) / objective.kept - 0.5 * objective.C * float(v @ v)

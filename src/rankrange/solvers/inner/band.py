@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # Steps at most; 10 to 15 are usual.
 _BAND_STEPS = 40
+# Products this far below what is asked for: further steps change rounding alone.
+_FAR_BELOW = 1e-9
 # Lines weighted at a time, so that they stay in a cache.
 _BLOCK = 1 << 12
 
@@ -176,6 +178,7 @@ def solve_band(g: Array, H: Array, A: Array, values: Array, caps: Array, K: floa
     width = max(float(np.abs(s).mean()), 1e-12)
     q = caps * (K / caps.sum())
     point = _Point(np.zeros(len(g)), 0.0, q, caps - q, np.maximum(-s, 0) + width, np.maximum(s, 0) + width)
+    enough = max(enough, 1e-16 * K * float(np.abs(s).max()))  # rounding
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         point = _followed(point, g, H, A, enough)
     q = point.q * min(1.0, K / float(point.q.sum()))
@@ -183,11 +186,19 @@ def solve_band(g: Array, H: Array, A: Array, values: Array, caps: Array, K: floa
 
 
 def _followed(point: _Point, g: Array, H: Array, A: Array, enough: float) -> _Point:
-    """Steps along the central path until the products are small enough, or rounding stops progress."""
+    """Steps along the central path until the products are small enough, or rounding stops progress.
+
+    The best point is returned, not the last: beyond the precision of the equations steps lead away from the optimum
+    again, although the products still fall.
+    """
+    best, least, steep = point, np.inf, 1e-9 * (1.0 + float(np.abs(g).max()))
     for _ in range(_BAND_STEPS):
         total = point.complementarity()
         pull = g + H @ point.d + point.q @ A
-        if total <= enough and float(np.abs(pull).max()) <= 1e-9 * (1.0 + float(np.abs(g).max())):
+        off = max(total / max(enough, 1e-300), float(np.abs(pull).max()) / steep)
+        if off < least:
+            best, least = point, off
+        if off <= 1.0 or total <= _FAR_BELOW * enough:
             break
         newton = _Newton(H, A, point, pull)
         mean = total / (2 * len(point.q))
@@ -198,7 +209,7 @@ def _followed(point: _Point, g: Array, H: Array, A: Array, enough: float) -> _Po
         if not (np.isfinite(second.d).all() and np.isfinite(second.q).all()):  # as exact as rounding allows
             break
         point = point.moved(second, min(1.0, 0.995 * point.reach(second)))
-    return point
+    return best
 
 
 def _value(d: Array, g: Array, H: Array, A: Array, values: Array, caps: Array, K: float) -> float:

@@ -104,7 +104,7 @@ class Bounds:
             flow = np.zeros((problem.n_outputs, len(keep)))
             for block, _, _, u in self._blocks(Z, shift, rho):
                 np.add.at(flow.T, self._side(block, u), u.T)
-            keep = self._balance(flow)
+            keep = balance(flow)
         bound, v = 0.0, np.zeros((problem.n_outputs, design.p))
         for block, z, weighted, u in self._blocks(Z, shift, rho):
             factor = keep[self._side(block, u)]
@@ -144,13 +144,13 @@ class Bounds:
                     curvature += h @ problem.loss.curvature(problem.y[block], z[0])
                 else:
                     curvature += problem.loss.curvature_sum(problem.y[block], z.T, h)
-            if np.abs(residual).max() <= 1e-10 * size or not curvature.any():  # `_balance` corrects the remainder
+            if np.abs(residual).max() <= 1e-10 * size or not curvature.any():  # `balance` corrects the remainder
                 break
             shift = shift + np.linalg.lstsq(curvature, residual, rcond=1e-12)[0]
         return shift
 
     def _side(self, rows: slice, pulled: Array) -> Array:
-        """Which factor of `_balance` applies to a row: by the sign of its slope, or by its class."""
+        """Which factor of `balance` applies to a row: by the sign of its slope, or by its class."""
         return (pulled[0] > 0).astype(np.intp) if self.problem.n_outputs == 1 else self.problem.y[rows]
 
     def _lower_bound(self, Z: Array, answer: Answer) -> float:
@@ -168,7 +168,7 @@ class Bounds:
             side = self._side(every, pulled)
             flow = np.zeros((problem.n_outputs, 2 if problem.n_outputs == 1 else problem.n_outputs))
             np.add.at(flow.T, side, pulled.T)
-            keep = self._balance(flow)[side]
+            keep = balance(flow)[side]
             pulled, offsets = pulled * keep, offsets * keep
         v = problem.design.adjoint(pulled)[:, : problem.design.d]
         return float(offsets.sum()) - 0.5 * problem.C * float(np.vdot(v, v))
@@ -211,26 +211,27 @@ class Bounds:
         rho[band, 0] = solved.weights[:-1] / caps[:-1]
         return value - self._blockwise_bound(Z, rho)
 
-    def _balance(self, flow: Array) -> Array:
-        """Factors in [0, 1], one per side, that make the slopes sum to zero exactly.
 
-        A slope times such a factor is still the slope of a line below the loss, because losses are not negative. With
-        one score the heavier side is scaled down; with several, one factor a class: the stationary distribution of
-        the flow of slope between the classes.
-        """
-        if self.problem.n_outputs == 1:
-            size = np.abs(flow[0])
-            return np.divide(size.min(), size, out=np.zeros(2), where=size > 0)
-        factor, present = np.zeros(len(flow)), np.abs(flow).max(axis=0) > 0
-        if not present.any():
-            return np.ones(len(flow))
-        _, _, basis = np.linalg.svd(flow[:, present])
-        factor[present] = np.abs(basis[-1])
-        if np.abs(flow @ factor).max() > 1e-9 * np.abs(flow).sum():
-            # Slopes that do not sum to zero within a row, as those of one loss per class, have no such factors: only
-            # the trivial bound, zero, is proved.
-            return np.zeros_like(factor)
-        return factor / factor.max()
+def balance(flow: Array) -> Array:
+    """Factors in [0, 1], one per side, that make the slopes sum to zero exactly; `flow` has the sum of each side.
+
+    A slope times such a factor is still the slope of a line below the loss, because losses are not negative. With
+    one score there are two sides, falling and rising, and the heavier one is scaled down; with several, one side a
+    class: the stationary distribution of the flow of slope between the classes.
+    """
+    if len(flow) == 1:
+        size = np.abs(flow[0])
+        return np.divide(size.min(), size, out=np.zeros(2), where=size > 0)
+    factor, present = np.zeros(len(flow)), np.abs(flow).max(axis=0) > 0
+    if not present.any():
+        return np.ones(len(flow))
+    _, _, basis = np.linalg.svd(flow[:, present])
+    factor[present] = np.abs(basis[-1])
+    if np.abs(flow @ factor).max() > 1e-9 * np.abs(flow).sum():
+        # Slopes that do not sum to zero within a row, as those of one loss per class, have no such factors: only
+        # the trivial bound, zero, is proved.
+        return np.zeros_like(factor)
+    return factor / factor.max()
 
 
 def weighted(rho: Array, values: Array) -> Array:
