@@ -3,10 +3,22 @@
 import numpy as np
 import pytest
 import sklearn
+from sklearn.base import BaseEstimator, clone, is_regressor
 from sklearn.datasets import make_classification
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import GridSearchCV, GroupKFold, StratifiedKFold, cross_validate
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
-from rankrange import AoRRClassifier, AoRRRegressor, RankedRangeClassifier, TKMLClassifier
+from rankrange import (
+    AoRRClassifier,
+    AoRRClassifierCV,
+    AoRRRegressor,
+    AoRRRegressorCV,
+    PartialAUCClassifier,
+    RankedRangeClassifier,
+    TKMLClassifier,
+)
 from rankrange.crossfit.choose import choose_C, choose_m
 from rankrange.crossfit.folds import hold_out, plan_of, split
 from rankrange.crossfit.grid import RangeSearchCV
@@ -211,3 +223,103 @@ def test_groups_of_an_audit_reach_the_choices_of_m_and_C(monkeypatch, task):
     for groups in seen["m"] if task != "labels" else []:
         assert groups is not None
         assert len(np.unique(groups)) > 5  # the patients, and not the few parts they are dealt into
+
+
+# ---- every estimator
+
+
+def public_estimators():
+    """All public estimators with a fit of their own, as cheap as they come."""
+    import rankrange
+
+    cheap = {
+        "AoRRClassifier": {"m": 0.05, "n_starts": 0},
+        "AoRRRegressor": {"m": 0.05, "n_starts": 0},
+        "AoRRClassifierCV": {"m": (0.0,), "n_penalties": 2, "n_starts": 0},
+        "AoRRRegressorCV": {"m": (0.0,), "n_penalties": 2, "n_starts": 0},
+        "RankedRangeClassifier": {"estimator": LogisticRegression(), "n_repeats": 1},
+        "RankedRangeRegressor": {"estimator": LinearRegression(), "n_repeats": 1},
+        "TKMLClassifier": {"max_iter": 5},
+    }
+    kinds = {name: getattr(rankrange, name) for name in rankrange.__all__}
+    kinds = {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, BaseEstimator)}
+    made = {
+        name: kind(**cheap.get(name, {}), random_state=0) for name, kind in kinds.items() if name != "RangeSearchCV"
+    }
+    return {**made, "RangeSearchCV": RangeSearchCV(made["AoRRClassifier"], {"m": [0, 0.1]}, cv=GroupKFold(2))}
+
+
+ESTIMATORS = public_estimators()
+
+
+def target_of(model):
+    return X[:, 0] + 0.1 * Y if is_regressor(model) else Y
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_every_estimator_takes_weights_and_groups_routed_through_a_pipeline(name):
+    """The routed fit is that of the last step by hand."""
+    model = clone(ESTIMATORS[name])
+    with sklearn.config_context(enable_metadata_routing=True):
+        if name == "RangeSearchCV":
+            model.estimator.set_fit_request(sample_weight=True, groups=False).set_score_request(sample_weight=True)
+        else:
+            model.set_fit_request(sample_weight=True, groups=True)
+        for part in (getattr(model, "estimator", None),):
+            if isinstance(part, LogisticRegression | LinearRegression):
+                part.set_fit_request(sample_weight=True)
+        routed = make_pipeline(StandardScaler().set_fit_request(sample_weight=False), clone(model))
+        routed.fit(X, target_of(model), sample_weight=WEIGHT, groups=GROUPS)
+        scaled = StandardScaler().fit_transform(X)
+        direct = clone(model).fit(scaled, target_of(model), sample_weight=WEIGHT, groups=GROUPS)
+        np.testing.assert_allclose(routed[-1].predict(scaled), direct.predict(scaled))
+        plain = clone(model).fit(scaled, target_of(model), groups=GROUPS)
+    if hasattr(direct, "decision_function"):
+        assert not np.array_equal(direct.decision_function(scaled), plain.decision_function(scaled))
+
+
+@pytest.mark.parametrize("kind", [AoRRClassifierCV, AoRRRegressorCV])
+def test_a_penalty_is_chosen_on_folds_of_whole_groups(kind):
+    """Copies of one row, with random targets: only folds of whole groups see that no column explains them."""
+    rng = np.random.default_rng(0)
+    base, t = rng.normal(size=(40, 30)), rng.normal(size=40)
+    rows, y, groups = np.repeat(base, 4, axis=0), np.repeat(t, 4), np.repeat(np.arange(40), 4)
+    y = y > 0 if kind is AoRRClassifierCV else y
+    model = kind((0.0,), n_penalties=6, rule="best", n_starts=0, random_state=0)
+    free, parted = clone(model).fit(rows, y), clone(model).fit(rows, y, groups=groups)
+    assert parted.C_ < free.C_
+    splits = list(GroupKFold(3).split(rows, y, groups))
+    given = clone(model).set_params(cv=splits).fit(rows, y)
+    by_splitter = clone(model).set_params(cv=GroupKFold(3)).fit(rows, y, groups=groups)
+    np.testing.assert_array_equal(by_splitter.path_["score"], given.path_["score"])
+
+
+@pytest.mark.parametrize("kind", [AoRRClassifierCV, AoRRRegressorCV])
+def test_weights_of_a_chosen_penalty_are_repetition_or_relative(kind):
+    settings = {"m": (0.1,), "n_penalties": 2, "cv": 2, "n_starts": 0, "random_state": 0}
+    some = slice(None, None, 2)
+    features, y, weight = X[some], target_of(kind())[some], WEIGHT[some]
+    times = np.arange(len(y)) % 3
+    rows = np.repeat(np.arange(len(y)), times)
+    counted = kind(**settings).fit(features, y, sample_weight=times)
+    repeated = kind(**settings).fit(features[rows], y[rows])
+    np.testing.assert_allclose(counted.path_["score"], repeated.path_["score"], rtol=1e-12)
+    np.testing.assert_allclose(counted.coef_, repeated.coef_, rtol=1e-9)
+    one, other = (kind(**settings).fit(features, y, sample_weight=factor * weight) for factor in (1.0, 7.3))
+    np.testing.assert_allclose(one.coef_, other.coef_, rtol=1e-6, atol=1e-9)
+
+
+def test_partial_auc_is_estimated_on_folds_of_whole_groups():
+    """Labels are random, and each row comes ten times: only folds of whole groups see that scores mean nothing."""
+    rng = np.random.default_rng(0)
+    base, labels = rng.normal(size=(60, 20)), np.arange(60) % 3 == 0
+    rows = np.repeat(base, 10, axis=0) + 1e-6 * rng.normal(size=(600, 20))
+    y, groups = np.repeat(labels, 10), np.repeat(np.arange(60), 10)
+    free = PartialAUCClassifier((0.0, 0.5), train_fpr=(0.0, 1.0), random_state=0).fit(rows, y)
+    parted = PartialAUCClassifier((0.0, 0.5), train_fpr=(0.0, 1.0), random_state=0).fit(rows, y, groups=groups)
+    np.testing.assert_allclose(free.coef_, parted.coef_)
+    assert parted.slope_ < 0.6 * free.slope_
+    by_hand = PartialAUCClassifier((0.0, 0.5), train_fpr=(0.0, 1.0), cv=GroupKFold(5)).fit(rows, y, groups=groups)
+    assert by_hand.slope_ < 0.6 * free.slope_
+    one = PartialAUCClassifier((0.0, 0.5), random_state=0).fit(rows, y, groups=np.zeros(600))
+    assert np.isfinite(one.threshold_)

@@ -89,7 +89,7 @@ def split(
         if groups is None:
             fold = deal(strata[rows], abs(folds), rng)
         else:
-            fold = _deal_groups(n, strata, groups, abs(folds), int(rng.integers(2**31)))[rows]
+            fold = deal_groups(n, strata, groups, abs(folds), int(rng.integers(2**31)))[rows]
         for f in range(used):
             count = np.bincount(rows[(fold == f) == (folds > 0)], minlength=n)
             tests.append(count if whole else count * mass)
@@ -118,6 +118,17 @@ def deal(strata: Array, folds: int, rng: np.random.Generator) -> Array:
     fold = np.empty(len(strata), dtype=np.intp)
     fold[order] = np.arange(len(strata)) % folds
     return fold
+
+
+def row_keys(X: Any, seed: int) -> Array:
+    """A number for each row that is the same for equal rows: a random sum of its entries, with its bits mixed."""
+    direction = np.random.default_rng(seed).normal(size=X.shape[1])
+    if hasattr(X, "toarray"):
+        sums = np.asarray(X @ direction, dtype=np.float64)
+    else:  # not a matrix product, whose rounding depends on where a row stands
+        sums = np.concatenate([(X[i : i + 4096] * direction).sum(axis=1) for i in range(0, len(X), 4096)])
+    bits = (sums + 0.0).view(np.uint64)
+    return np.asarray((bits ^ (bits >> np.uint64(29))) * np.uint64(0x9E3779B97F4A7C15))
 
 
 def hold_out(n: int, count: int, order: Array, groups: Array | None) -> Array:
@@ -262,13 +273,14 @@ def draw_folds(
         if groups is None:
             fold = deal(np.zeros(n, dtype=np.intp) if strata is None else strata, n_folds, rng)
         else:
-            fold = _deal_groups(n, strata, np.asarray(groups), n_folds, int(rng.integers(2**31)))
+            fold = deal_groups(n, strata, np.asarray(groups), n_folds, int(rng.integers(2**31)))
         tests += [fold == f for f in range(n_folds)]
     test = np.array(tests)
     return Folds(~test, test, np.repeat(np.arange(n_repeats), n_folds))
 
 
-def _deal_groups(n: int, strata: Array | None, groups: Array, n_folds: int, seed: int) -> Array:
+def deal_groups(n: int, strata: Array | None, groups: Array, n_folds: int, seed: int) -> Array:
+    """A fold (n,) for each row, the same for all rows of a group, and even within the strata as far as possible."""
     from sklearn.model_selection import GroupKFold, StratifiedGroupKFold
 
     found = len(np.unique(groups))

@@ -25,6 +25,7 @@ from ..core.pairs import PAIR_LOSSES
 from ..metrics import roc_area
 from ..solvers import Result, Settings, solve
 from ..solvers.pairwise import solve_pairs
+from .folds import deal_groups, row_keys
 
 Rates = tuple[float, float]
 # Training ranges reach up to these multiples of the wanted rate, and to 1; one of them also with this share of the
@@ -183,45 +184,47 @@ def choose(rows: LabelledRows, candidates: list[Candidate], task: Task, splits: 
     return Chosen(candidates[best], fitted[0][best][0], pooled, table)
 
 
-def splits_of(rows: LabelledRows, cv: int, seed: int, compare: bool) -> Splits:
-    """Masks of the rows to fit and of those to score, none where a class has fewer than two different rows.
+def splits_of(rows: LabelledRows, cv: int, seed: int, compare: bool, groups: Array | None = None) -> Splits:
+    """Masks of the rows to fit and of those to score, none where a class has fewer than two different rows or groups.
 
-    Folds are drawn twice if few rows are to compare candidates; probabilities and thresholds need them once.
+    Folds are drawn twice if few rows are to compare candidates; probabilities and thresholds need them once. Folds of
+    whole groups that would leave a class out, of the rows to fit or of those to score, are left out themselves.
     """
     n = len(rows.positive)
     if n > FOLDS_UP_TO:
-        parts = n // _PART
-        fold, _ = _deal(rows, parts, seed)
-        return [(fold == 0, (fold > 0) & (fold <= _SCORED))]
+        fold, _ = _deal(rows, n // _PART, seed, groups)
+        return _of_both_classes(rows, [(fold == 0, (fold > 0) & (fold <= _SCORED))])
     splits = []
     for repeat in range(2 if compare and n <= _TWICE_UP_TO else 1):
-        fold, least = _deal(rows, cv, seed + repeat)
+        fold, least = _deal(rows, cv, seed + repeat, groups)
         if least < 2:
             return []
         splits += [(fold != f, fold == f) for f in range(min(cv, least))]
-    return splits
+    return _of_both_classes(rows, splits)
 
 
-def _deal(rows: LabelledRows, folds: int, seed: int) -> tuple[Array, int]:
-    """A fold for each row, even within classes and equal for equal rows, and the different rows of the rarer class."""
-    key = _keys(rows.X, seed)
+def _of_both_classes(rows: LabelledRows, splits: Splits) -> Splits:
+    """The splits that have positives and negatives to fit and to score."""
+    return [split for split in splits if all(len(np.unique(rows.positive[mask])) == 2 for mask in split)]
+
+
+def _deal(rows: LabelledRows, folds: int, seed: int, groups: Array | None) -> tuple[Array, int]:
+    """A fold for each row, even within classes and equal for equal rows, and the different rows of the rarer class.
+
+    Of whole groups: the groups that have rows of the rarer class.
+    """
+    if groups is not None:
+        least = min(len(np.unique(groups[rows.positive == side])) for side in (True, False))
+        if least < 2:
+            return np.zeros(len(groups), dtype=np.intp), least
+        return deal_groups(len(groups), rows.positive.astype(np.intp), groups, min(folds, least), seed), least
+    key = row_keys(rows.X, seed)
     fold = np.empty(len(key), dtype=np.intp)
     different = [np.unique(key[rows.positive == side], return_inverse=True) for side in (True, False)]
     least = min(len(values) for values, _ in different)
     for side, (_, place) in zip((True, False), different, strict=True):
         fold[rows.positive == side] = place % max(1, min(folds, least))
     return fold, least
-
-
-def _keys(X: Any, seed: int) -> Array:
-    """A number for each row that is the same for equal rows: a random sum of its entries, with its bits mixed."""
-    direction = np.random.default_rng(seed).normal(size=X.shape[1])
-    if hasattr(X, "toarray"):
-        sums = np.asarray(X @ direction, dtype=np.float64)
-    else:  # not a matrix product, whose rounding depends on where a row stands
-        sums = np.concatenate([(X[i : i + 4096] * direction).sum(axis=1) for i in range(0, len(X), 4096)])
-    bits = (sums + 0.0).view(np.uint64)
-    return np.asarray((bits ^ (bits >> np.uint64(29))) * np.uint64(0x9E3779B97F4A7C15))
 
 
 def _fold(

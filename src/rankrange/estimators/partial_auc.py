@@ -11,7 +11,7 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from ..compatibility import check_sample_weight
 from ..core.arrays import Array
@@ -139,7 +139,7 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         self.tol = tol
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> PartialAUCClassifier:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> PartialAUCClassifier:
         """Fit the model to training data.
 
         Parameters
@@ -150,6 +150,8 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
             Labels of two classes; the larger label is the positive class.
         sample_weight : array_like of shape (n_samples,), optional
             Weights of the rows; weight 2 equals the row twice.
+        groups : array_like of shape (n_samples,), optional
+            The group of each row; rows of one group are in the same fold.
 
         Returns
         -------
@@ -162,7 +164,10 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
         rows, unit, present = self._rows(X, y, sample_weight)
         candidates = self._candidates(rows, task, train_fpr, unit)
-        splits = self._splits(rows, X, y, present, len(candidates) > 1)
+        if groups is not None:
+            check_consistent_length(X, groups)
+            groups = np.asarray(groups)
+        splits = self._splits(rows, X, y, groups, present, len(candidates) > 1)
         space = RowSpace.of(rows.X)
         if space is not None:
             rows = LabelledRows(space.X, rows.positive, rows.mass)
@@ -221,12 +226,13 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
             )
         return LabelledRows(X, codes == 1, mass), unit_of(None if sample_weight is None else mass), present
 
-    def _splits(self, rows: LabelledRows, X: Any, y: Any, present: Array, compare: bool) -> Splits:
+    def _splits(self, rows: LabelledRows, X: Any, y: Any, groups: Any, present: Array, compare: bool) -> Splits:
         """Masks of the rows to fit and to score, from our own folds or from `cv`."""
         if isinstance(self.cv, numbers.Integral):
-            return splits_of(rows, int(self.cv), seed_of(self.random_state), compare)
+            parted = None if groups is None else groups[present]
+            return splits_of(rows, int(self.cv), seed_of(self.random_state), compare, parted)
         splits = []
-        for pair in self.cv.split(X, y) if hasattr(self.cv, "split") else self.cv:
+        for pair in self.cv.split(X, y, groups) if hasattr(self.cv, "split") else self.cv:
             masks = [np.isin(present, np.asarray(part)) for part in pair]
             if any(len(np.unique(rows.positive[mask])) < 2 for mask in masks):
                 raise ValueError(

@@ -3,28 +3,31 @@
 For each m a path of penalties is fitted on the training rows of each fold, from the largest penalty to the smallest,
 each fit starting from the last. Rows of the test fold are scored by a trimmed mean of their losses, so that outliers
 among them do not decide. The one-standard-error rule takes the largest penalty whose score is within one standard
-error of the best.
+error of the best. A whole weight is the row so many times, dealt out one by one; other weights are relative.
 """
 
 from __future__ import annotations
 
 import numbers
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, is_classifier
-from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
+from ..compatibility import check_sample_weight
 from ..core.arrays import Array
 from ..core.cuts import select
 from ..core.losses import Huber, Logistic, Softmax, Squared
+from ..crossfit.folds import Folds, draw_folds, given_folds, row_keys
 from ..solvers.sparse import Cut, ElasticNet, follow, inner_rows, trimmed_net
 from .classifier import AoRRClassifier
 from .regressor import AoRRRegressor
 from .sparse import as_float64
+from .weights import is_whole, scale_of
 
 # Tolerances of fits that are only compared, and random starts of the first fit of a path.
 _TOL, _PATH_STARTS = 1e-3, 3
@@ -43,7 +46,7 @@ class _SparseCV(BaseEstimator):
         l1_ratio: float = 1.0,
         n_penalties: int = 50,
         eps: float = 0.02,
-        cv: int = 5,
+        cv: Any = 5,
         score_trim: float = 0.3,
         rule: str = "one-se",
         fit_intercept: bool = True,
@@ -62,7 +65,7 @@ class _SparseCV(BaseEstimator):
         self.n_starts = n_starts
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any) -> Any:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> Any:
         """Choose m and C, and fit the model with them to all rows.
 
         Parameters
@@ -71,6 +74,10 @@ class _SparseCV(BaseEstimator):
             The rows.
         y : array_like of shape (n_samples,)
             Their targets.
+        sample_weight : array_like of shape (n_samples,), optional
+            Weights of the rows. A whole weight is the row so many times; other weights are relative.
+        groups : array_like of shape (n_samples,), optional
+            The group of each row; rows of one group are in the same fold.
 
         Returns
         -------
@@ -81,11 +88,18 @@ class _SparseCV(BaseEstimator):
         X, y = validate_data(
             self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=not is_classifier(self), ensure_min_samples=2
         )
+        weight = None
+        if sample_weight is not None:
+            weight = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+            weight = weight / scale_of(weight)
         net = self._net(as_float64(X), y)
+        rows, mass = _rows_and_mass(net, weight)
+        folds = self._folds(X, y, groups, net, rows)
+        net = net.take(rows)
         shares = np.unique(np.atleast_1d(np.asarray(self.m, dtype=np.float64)))
-        scores, Cs = self._scores(net, shares)
+        scores, Cs = self._scores(net, shares, mass, folds)
         self._choose(scores, Cs, shares)
-        coefs = [coef for coef, _ in self._path_fits(net, self.m_, Cs)]
+        coefs = [coef for coef, _ in self._path_fits(net, mass, self.m_, Cs)]
         self.path_ = {**self.path_, "coef": np.stack(coefs)}
         model = AoRRClassifier if is_classifier(self) else AoRRRegressor
         self.best_estimator_ = model(
@@ -96,7 +110,7 @@ class _SparseCV(BaseEstimator):
             fit_intercept=self.fit_intercept,
             n_starts=self.n_starts,
             random_state=self.random_state,
-        ).fit(X, y)
+        ).fit(X, y, sample_weight=weight)
         self.coef_, self.intercept_ = self.best_estimator_.coef_, self.best_estimator_.intercept_
         self.dropped_ = self.best_estimator_.dropped_
         return self
@@ -107,10 +121,10 @@ class _SparseCV(BaseEstimator):
             raise ValueError(
                 f"m must hold fractions of the rows in [0, 1), got {self.m!r}; pass for example (0.0, 0.2)"
             )
-        for name, low in (("n_penalties", 1), ("cv", 2)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < low:
-                raise ValueError(f"{name} must be an int of at least {low}, got {value!r}")
+        if not _is_count(self.n_penalties, 1):
+            raise ValueError(f"n_penalties must be an int of at least 1, got {self.n_penalties!r}")
+        if not (_is_count(self.cv, 2) or hasattr(self.cv, "split") or _holds_pairs(self.cv)):
+            raise ValueError(f"cv must be an int of at least 2, a splitter or splits, got {self.cv!r}; use 5")
         if not 0 < float(self.l1_ratio) <= 1:
             raise ValueError(f"l1_ratio must be in (0, 1], got {self.l1_ratio!r}; without an l1 penalty use m='auto'")
         if not 0 < float(self.eps) < 1:
@@ -132,38 +146,48 @@ class _SparseCV(BaseEstimator):
         self.m_, self.C_ = float(shares[i]), float(Cs[within[0]])
         self.path_ = {"m": shares, "C": Cs, "score": mean, "error": error}
 
-    def _scores(self, net: ElasticNet, shares: Array) -> tuple[Array, Array]:
+    def _scores(self, net: ElasticNet, shares: Array, mass: Array | None, folds: Folds) -> tuple[Array, Array]:
         """Scores (shares, penalties, folds) and the Cs."""
-        n = len(net.y)
-        inner = net.take(inner_rows(net, max(float(shares.max()), float(self.score_trim))))
+        places = inner_rows(net, max(float(shares.max()), float(self.score_trim)))
+        inner = net.take(places)
         if not is_classifier(self):
             inner = replace(inner, y=_near_the_median(inner.y))
-        Cs = _grid(inner, int(self.n_penalties), float(self.eps)) * len(inner.y) / n
-        scores = np.empty((len(shares), len(Cs), int(self.cv)))
-        for fold, (train, test) in enumerate(self._folds(net)):
-            part = net.take(train)
-            held_out = net.take(test)
+        weights = np.ones(len(net.y)) if mass is None else mass
+        total = float(weights.sum())
+        Cs = _grid(inner, weights[places], int(self.n_penalties), float(self.eps)) * weights[places].sum() / total
+        scores = np.empty((len(shares), len(Cs), len(folds)))
+        for fold, (train, test) in enumerate(zip(folds.train, folds.test, strict=True)):
+            part, held_out = net.take(np.flatnonzero(train)), net.take(np.flatnonzero(test))
+            own, others = (None, None) if mass is None else (mass[train], mass[test])
             # C is relative to a sum over rows: fewer rows need a larger one for the same penalty.
-            factor = n / len(train)
+            factor = total / float(weights[train].sum())
             for i, share in enumerate(shares):
-                fits = self._path_fits(part, float(share), Cs * factor)
+                fits = self._path_fits(part, own, float(share), Cs * factor)
                 for j, (coef, intercept) in enumerate(fits):
                     losses = held_out.losses(held_out.scores(coef, intercept))
-                    scores[i, j, fold] = _trimmed_mean(losses, float(self.score_trim))
+                    scores[i, j, fold] = _trimmed_mean(losses, float(self.score_trim), others)
         return scores, Cs
 
-    def _folds(self, net: ElasticNet) -> Any:
-        seed = self.random_state if isinstance(self.random_state, int) else 0
-        kind = StratifiedKFold if is_classifier(self) else KFold
-        return kind(int(self.cv), shuffle=True, random_state=seed).split(np.zeros(len(net.y)), net.y)
+    def _folds(self, X: Any, y: Array, groups: Any, net: ElasticNet, rows: Array) -> Folds:
+        """Folds of these rows: of whole groups if there are any, even within the classes."""
+        if groups is not None:
+            check_consistent_length(X, groups)
+            groups = np.asarray(groups)
+        if not isinstance(self.cv, numbers.Integral):
+            return given_folds(self.cv, X, y, groups).among(rows)
+        codes = np.unique(net.y[rows], return_inverse=True)[1] if is_classifier(self) else None
+        rng = np.random.default_rng(self.random_state if isinstance(self.random_state, int) else 0)
+        parted = None if groups is None else groups[rows]
+        return draw_folds(len(rows), rng, strata=codes, groups=parted, n_folds=int(self.cv), n_repeats=1)
 
-    def _path_fits(self, net: ElasticNet, share: float, Cs: Array) -> list[tuple[Array, Array]]:
+    def _path_fits(self, net: ElasticNet, mass: Array | None, share: float, Cs: Array) -> list[tuple[Array, Array]]:
         """Coefficients and intercepts for each C, from the largest penalty to the smallest, each from the last."""
         rng = np.random.default_rng(self.random_state if isinstance(self.random_state, int) else 0)
         fits: list[tuple[Array, Array]] = []
         start = None
+        m = round(share * len(net.y)) if mass is None else share * float(mass.sum())
         for j, C in enumerate(Cs):
-            cut = Cut(round(share * len(net.y)), None, float(C))
+            cut = Cut(m, mass, float(C))
             # Random starts belong to a few places of the path; between them the last fit is followed.
             often = j % max(1, len(Cs) // 3) == 0
             if start is None or often:
@@ -198,8 +222,8 @@ class AoRRRegressorCV(RegressorMixin, _SparseCV):
         How many values of C are compared.
     eps : float, default=0.02
         The smallest penalty divided by the largest one, at which all coefficients are zero.
-    cv : int, default=5
-        Folds.
+    cv : int, splitter or iterable of (train, test), default=5
+        Folds; an int is their number.
     score_trim : float, default=0.3
         The share of the largest losses of each test fold that its score leaves out. It must exceed the share of
         outliers.
@@ -271,8 +295,8 @@ class AoRRClassifierCV(ClassifierMixin, _SparseCV):
         How many values of C are compared.
     eps : float, default=0.02
         The smallest penalty divided by the largest one, at which all coefficients are zero.
-    cv : int, default=5
-        Folds.
+    cv : int, splitter or iterable of (train, test), default=5
+        Folds; an int is a number of folds, of classes in equal shares.
     score_trim : float, default=0.3
         The share of the largest losses of each test fold that its score leaves out. It must exceed the share of
         outliers.
@@ -323,7 +347,7 @@ class AoRRClassifierCV(ClassifierMixin, _SparseCV):
         l1_ratio: float = 1.0,
         n_penalties: int = 50,
         eps: float = 0.02,
-        cv: int = 5,
+        cv: Any = 5,
         score_trim: float = 0.3,
         rule: str = "one-se",
         fit_intercept: bool = True,
@@ -377,12 +401,32 @@ def _same_columns(estimator: Any, X: Any) -> Any:
     return validate_data(estimator, X, accept_sparse="csr", dtype=np.float64, reset=False)
 
 
-def _grid(net: ElasticNet, count: int, eps: float) -> Array:
+def _is_count(value: Any, least: int) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= least
+
+
+def _holds_pairs(cv: Any) -> bool:
+    return isinstance(cv, Iterable) and not isinstance(cv, str)
+
+
+def _rows_and_mass(net: ElasticNet, weight: Array | None) -> tuple[Array, Array | None]:
+    """The places of the rows, in an order of their own and repeated by whole weights, and their mass if it is not 1.
+
+    Weight 2 equals the row twice: both forms of the data become the same rows in the same order.
+    """
+    order = np.lexsort((net.y, row_keys(net.X, 0)))
+    if is_whole(weight):
+        return (order if weight is None else np.repeat(order, weight[order].astype(np.intp))), None
+    order = order[weight[order] > 0]  # type: ignore[index]
+    return order, weight[order]  # type: ignore[index]
+
+
+def _grid(net: ElasticNet, mass: Array, count: int, eps: float) -> Array:
     """Values of C from the one below which no coefficient differs from zero to 1 / eps times it.
 
     One outlier would move them by its size: `net` holds rows of low leverage, with numeric targets near their median.
     """
-    first = net.largest_penalty(np.ones(len(net.y)))
+    first = net.largest_penalty(mass)
     if not np.isfinite(first):  # no column explains anything
         first = 1.0
     return np.asarray(first * np.geomspace(1.0, 1.0 / eps, count))
@@ -395,8 +439,8 @@ def _near_the_median(y: Array) -> Array:
     return np.clip(y, center - reach, center + reach) if reach > 0 else y
 
 
-def _trimmed_mean(losses: Array, trim: float) -> float:
+def _trimmed_mean(losses: Array, trim: float, mass: Array | None = None) -> float:
     """The mean of the losses without the share `trim` of the largest."""
-    n = len(losses)
-    m = min(n - 1, int(np.ceil(trim * n)))
-    return float(select(losses, m, n).total) / (n - m)
+    total = len(losses) if mass is None else float(mass.sum())
+    m = trim * total if mass is not None else min(total - 1, np.ceil(trim * total))
+    return float(select(losses, m, total, mass).total) / (total - m)
