@@ -1,10 +1,10 @@
 """The ranked range inside one boosting run against RankedRangeClassifier around the same library, with wrong labels.
 
-    RANKRANGE_DATA=... python benchmarks/boosting_objective.py [--library lightgbm] [--seeds 2] [--first 14] [--sets ...]
+    RANKRANGE_DATA=... python benchmarks/boosting_objective.py [--library NAME] [--seeds 2] [--first 14] [--sets ...]
     RANKRANGE_DATA=... python benchmarks/boosting_objective.py --summary
 
-Tables, noise and splits are those of any_model.py: eleven tables, at most 1,000 training rows. CatBoost has the tables of
-two classes, because its objectives for more are asked row by row. Accuracy in percent on right labels:
+Tables, noise and splits are those of any_model.py: eleven tables, at most 1,000 training rows. CatBoost has the tables
+of two classes, because its objectives for more are asked row by row. Accuracy in percent on right labels:
 - plain, clean: the library on the labels as they are, and on the true ones.
 - objective known m: `lightgbm_objective(m)` and so on with m the true share of wrong labels; objective m=.2: a guess.
 - classifier: RankedRangeClassifier around the library's estimator, which chooses m itself.
