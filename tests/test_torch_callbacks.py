@@ -127,6 +127,79 @@ def test_accumulated_batches_take_the_step_of_one_batch(tmp_path):
     torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
 
 
+def tiny_bert(transformers):
+    """A real model made from its configuration; nothing is downloaded."""
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=50, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
+    )
+    return transformers.BertForSequenceClassification(config)
+
+
+def logged_by_tensorboard(folder, monkeypatch):
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+
+    def read():
+        path = next(folder.rglob("events.out.tfevents.*"))
+        found = events.EventAccumulator(str(path.parent)).Reload()
+        return {name: [event.value for event in found.Scalars(name)] for name in found.Tags()["scalars"]}
+
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(folder / "runs"))
+    return read
+
+
+def logged_by_mlflow(folder, monkeypatch):
+    mlflow = pytest.importorskip("mlflow")
+    mlflow.set_tracking_uri(f"sqlite:///{folder}/mlflow.db")
+
+    def read():
+        client = mlflow.MlflowClient()
+        (run,) = [run for e in client.search_experiments() for run in client.search_runs([e.experiment_id])]
+        return {name: [each.value for each in client.get_metric_history(run.info.run_id, name)]
+                for name in run.data.metrics}  # fmt: skip
+
+    return read
+
+
+def logged_by_wandb(folder, monkeypatch):
+    wandb = pytest.importorskip("wandb")
+    if not hasattr(wandb, "init"):
+        pytest.skip("Weights & Biases is not installed")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", str(folder))
+
+    def read():
+        last = dict(wandb.run.summary)
+        wandb.finish()
+        return {name: [value] for name, value in last.items()}
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("name", "reader"),
+    [("tensorboard", logged_by_tensorboard), ("mlflow", logged_by_mlflow), ("wandb", logged_by_wandb)],
+)
+def test_figures_reach_the_logger_that_the_trainer_reports_to(name, reader, tmp_path, monkeypatch):
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    read = reader(tmp_path, monkeypatch)
+    tokens = torch.randint(0, 50, (N, 5), generator=torch.Generator().manual_seed(0))
+    rows = [{"input_ids": x, "labels": y} for x, y in zip(tokens, (tokens[:, 0] > 25).long(), strict=True)]
+    arguments = transformers.TrainingArguments(
+        output_dir=str(tmp_path / "out"), report_to=[name], use_cpu=True, save_strategy="no", disable_tqdm=True,
+        per_device_train_batch_size=16, num_train_epochs=2, logging_steps=1, remove_unused_columns=False,
+    )  # fmt: skip
+    trainer = transformers.Trainer(tiny_bert(transformers), arguments, train_dataset=rrt.WithIndex(rows))
+    hugging_face_callback(rrt.AoRRLoss(cross_entropy(), m="auto")).attach(trainer)
+    trainer.train()
+    ours = {key: values for key, values in read().items() if "rankrange/" in key}
+    assert {key.partition("rankrange/")[2] for key in ours} >= {"kept", "share", "share_0", "share_1", "suspects"}
+    kept = next(values for key, values in ours.items() if key.endswith("rankrange/kept"))
+    of_trainer = [entry["rankrange/kept"] for entry in trainer.state.log_history if "rankrange/kept" in entry]
+    assert kept == pytest.approx(of_trainer[-len(kept) :], rel=1e-5)  # Weights & Biases shows the last one
+    assert name == "wandb" or len(kept) == len(of_trainer)
+
+
 def test_a_trainer_that_removes_the_index_is_refused(tmp_path):
     trainer = hugging_face(tmp_path, remove_unused_columns=True)
     with pytest.raises(ValueError, match="remove_unused_columns=False"):
