@@ -12,6 +12,7 @@ ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("plot_*.py"))
 NEEDS = {
     "plot_audit_table": ("pandas", "pyarrow", "jinja2"),
+    "plot_several_reviewers": ("pandas", "pyarrow", "jinja2"),
     "plot_text_and_categories": ("pandas",),
     "plot_network_noisy_labels": ("torch",),
     "plot_several_processes": ("torch",),

@@ -6,6 +6,7 @@ QUESTIONS = [
     "plot_four_aggregates.py",
     "plot_wrong_digits.py",
     "plot_audit_table.py",
+    "plot_several_reviewers.py",
     "plot_choose_m.py",
     "plot_class_dependent_noise.py",
     "plot_robust_regression.py",

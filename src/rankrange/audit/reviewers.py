@@ -95,6 +95,8 @@ class Merged:
 
     def _open_in_words(self) -> str:
         n = len(self.conflicts)
+        if not n:
+            return "all of them are settled" if len(self.disagreements) > 1 else "it is settled"
         if n == len(self.disagreements) == 1:
             return "it has no majority and stays as it is"
         stay = "has no majority and stays as it is" if n == 1 else "have no majority and stay as they are"
