@@ -1,11 +1,16 @@
-"""The files that the architecture page names are there, and each way of the data names a file once."""
+"""What the architecture page says: the files it names are there, each once a way, and folds are drawn once."""
 
 import re
+import sys
+import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import rankrange
+from rankrange.audit import audit_table
+from rankrange.crossfit.folds import draw_folds
 
 PACKAGE = Path(rankrange.__file__).parent
 PAGE = PACKAGE.parents[1] / "docs" / "development" / "architecture.md"
@@ -35,3 +40,38 @@ def test_data_pass_through_each_file_once():
         twice = {name for name in steps if steps.count(name) > 1}
         # Results go back to the file that began.
         assert twice <= {"estimators/linear.py", "issues/out_of_fold.py"}, title
+
+
+def _calls(function, work):
+    """How often `work` calls a function, in any thread; nothing is patched."""
+    found = []
+
+    def watch(frame, event, _):
+        if event == "call" and frame.f_code is function.__code__:
+            found.append(frame.f_back.f_code.co_name)
+
+    before = sys.getprofile()
+    threading.setprofile(watch), sys.setprofile(watch)
+    try:
+        work()
+    finally:
+        sys.setprofile(before), threading.setprofile(None)
+    return len(found)
+
+
+def test_label_issues_and_audits_draw_their_folds_once():
+    """C, the scores of both models, the suspects and the user's own model are all out of one `Folds` object."""
+    from sklearn.naive_bayes import GaussianNB
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 3))
+    y = (X[:, 0] + 0.5 * rng.normal(size=100) > 0).astype(int)
+    table = {f"x{j}": X[:, j] for j in range(3)}
+    audits = {
+        "classes": {"target": np.where(y, "yes", "no")},
+        "numbers": {"target": X @ np.arange(1.0, 4.0) + rng.normal(size=100)},
+    }
+    assert _calls(draw_folds, lambda: rankrange.find_label_issues(X, y, random_state=0)) == 1
+    for kind, target in audits.items():
+        options = {"estimator": GaussianNB()} if kind == "classes" else {}
+        assert _calls(draw_folds, lambda t=target, o=options: audit_table({**table, **t}, "target", **o)) == 1, kind
