@@ -100,7 +100,7 @@ def test_members_of_find_label_issues_see_only_the_rows_that_their_fold_trains_o
     settled = TreeSettings(5, forest=how == "group")
 
     def members(X, codes, f):
-        _, parts, _ = trimmed_fits(logistic_objective(X, codes, 2), codes, folds, 1.0)
+        _, parts = trimmed_fits(logistic_objective(X, codes, 2), codes, folds, 1.0)
         trees, _ = tree_predictions(X, codes, 2, folds, np.random.default_rng(0), settled)
         near = label_shares_by_fold(X, codes, 2, folds)
         # Of linear fits the ordinary one: how much the others cut is told by all rows.

@@ -168,8 +168,6 @@ def test_the_objective_is_the_mean_over_kept_pairs_with_its_derivatives(loss, fp
     held = top.at_scores(w, point.u, point.v, (point.p, point.q))
     bend = [(objective.at(w + h).gradient - objective.at(w - h).gradient) / 2e-6 for h in steps]
     np.testing.assert_allclose(top.hessian(held), bend, rtol=1e-3, atol=1e-3)
-    d = np.array([1.0, 2.0, -1.0, 0.5])
-    np.testing.assert_allclose(top.hessian_product(held, d), top.hessian(held) @ d, rtol=1e-9)
 
 
 @given(st.integers(0, 10_000))

@@ -1,17 +1,16 @@
-"""How many labels are wrong, and which: a model of wrong labels on top of scores that did not see them.
+"""How many labels are wrong: a model of wrong labels on top of scores that did not see them.
 
 Given scores z of rows that were not used to fit them, and the labels as they are, the model is
 
     true class c ~ softmax(a z + b),     given label ~ row c of a transition matrix T,
 
-fitted by maximum likelihood in (a, b, T). The share of wrong labels follows, and for each row the probability that its
-label is wrong. The temperature a matters: a fit that was trimmed is too sure of itself. What the scores cannot explain
-however they are scaled counts as wrong, so where a linear model does not hold, the share is too high.
+fitted by maximum likelihood in (a, b, T). The share of wrong labels follows. What the scores cannot explain however
+they are scaled counts as wrong, so where a linear model does not hold, the share is too high. It is a first estimate,
+of how much a fit may drop; which labels are wrong is estimated by `rankrange.label_noise`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -28,101 +27,36 @@ _FULL_UP_TO = 30
 STARTS = (0.05, 0.35)
 # A Cauchy prior, of this width, on how far the logit rate of a class lies from their mean; in units of one row's loss.
 APART, _PRIOR = 1.0, 1.0
-# A prior so strong that all classes have one rate.
-TIED = 1e4
 _SLICES = 250
 _MOST_ROWS = 10_000
 WIDTH = 1.96
 # Probabilities below this are not distinguished; and how far from 1 a temperature is at first thought to be.
 LEAST, _LOG_TEMPERATURE = 1e-4, 0.5
-# Parameters that differ by less are one point.
-_ONE_POINT = 1e-3
 # By how much the class that a decision names stays in front of one that is as likely.
 IN_FRONT = 1e-9
 
 
-@dataclass(frozen=True)
-class WrongLabels:
-    """The flip model fitted to a set of rows.
-
-    Attributes
-    ----------
-    rate : float
-        The estimated share of wrong labels.
-    interval : tuple of float
-        Its 95% interval, which holds the sampling error and not the error of the model.
-    transition : ndarray of shape (classes, classes)
-        How often a row of one true class (rows) is given each label (columns).
-    wrong : ndarray of shape (n,)
-        The probability that the label of each row is wrong.
-    true : ndarray of shape (n, classes)
-        The probability of each class being the true one, given the scores and the label.
-    expected : ndarray of shape (n, classes)
-        The probability of each label, given the scores alone.
-    slope, shift : float and ndarray of shape (classes,)
-        The true class is drawn from softmax(slope * scores + shift); with `transition` this gives the posterior of
-        other rows too.
-    """
-
-    rate: float
-    interval: tuple[float, float]
-    transition: Array
-    wrong: Array
-    true: Array
-    expected: Array
-    slope: float = 1.0
-    shift: Array | float = 0.0
-
-    def posterior(self, scores: Array, codes: Array) -> Array:
-        """The probability of each class being the true one (n, classes), for rows that were not in the fit."""
-        joint = softmax(self.slope * scores + self.shift) * self.transition[:, codes].T
-        return np.asarray(joint / np.maximum(joint.sum(axis=1, keepdims=True), 1e-300))
-
-
-def wrong_labels(scores: Array, codes: Array, mass: Array | None = None, *, prior: float = _PRIOR) -> WrongLabels:
-    """Fit the model of wrong labels to out-of-fold scores.
+def wrong_rate(scores: Array, codes: Array, mass: Array | None = None) -> float:
+    """The share of wrong labels that a model of them fitted to out-of-fold scores explains best.
 
     Parameters
     ----------
     scores : ndarray of shape (n, classes) or (n,)
-        Out-of-sample scores; one per row where there are two classes.
+        Out-of-sample scores; one per row if there are two classes.
     codes : ndarray of shape (n,)
         The labels as they are, 0..classes-1.
     mass : ndarray of shape (n,) or None
         The weight of each row.
-    prior : float
-        How strongly the rates of the classes are held together: 0 is not at all, `TIED` is one rate for all.
-
-    Returns
-    -------
-    WrongLabels
-        The share of wrong labels and the probability of each label being wrong.
     """
     Z = np.column_stack([np.zeros(len(scores)), scores]) if scores.ndim == 1 else np.asarray(scores, dtype=np.float64)
     share = np.ones(len(Z)) if mass is None else np.asarray(mass, dtype=np.float64)
     n, share = float(share.sum()), share / share.sum()
-    Z, scale = normed(Z)
+    Z = normed(Z)
     few = coarse(Z, codes, share)
-    quick = _Model(*few[:2], prior / n)
+    quick = _Model(*few[:2], _PRIOR / n)
     starts = STARTS if Z.shape[1] == 2 else STARTS[:1]  # with two classes a low and a high rate may both fit
-    ends = [quick.fit(quick.start(rate), few[2]) for rate in starts]
-    best = min(ends, key=lambda fit: fit.value)
-    model = _Model(Z, codes, prior / n)
-    point = model.at(best.x)
-    # What is as likely up to 2 units of log likelihood belongs to a 95% interval; both starts often end in one point.
-    others = [fit for fit in ends if np.abs(fit.x - best.x).max() > _ONE_POINT]
-    likely = [best, *(fit for fit in others if fit.value <= best.value + 2.0 / n)]
-    intervals = [model.interval(fit.x, share, n) for fit in likely]
-    return WrongLabels(
-        rate=point.rate(share),
-        interval=(min(low for low, _ in intervals), max(high for _, high in intervals)),
-        transition=point.T,
-        wrong=1.0 - point.posterior[np.arange(len(codes)), codes],
-        true=point.posterior,
-        expected=point.p @ point.T,
-        slope=float(np.exp(best.x[0])) / scale,
-        shift=best.x[1 : Z.shape[1] + 1],
-    )
+    best = min((quick.fit(quick.start(rate), few[2]) for rate in starts), key=lambda fit: fit.value)
+    return _Model(Z, codes).rate(best.x, share)
 
 
 def transition_of(P: Array, codes: Array, wrong: Array, mass: Array) -> Array:
@@ -179,12 +113,11 @@ def joined(robust: Array, ordinary: Array, share: float) -> Array:
     return np.asarray(P / (1.0 + IN_FRONT))
 
 
-def normed(Z: Array) -> tuple[Array, float]:
-    """Scores of mean zero in each row and a usual size of one, and what they were divided by."""
+def normed(Z: Array) -> Array:
+    """Scores of mean zero in each row and a usual size of one."""
     centred = Z - Z.mean(axis=1, keepdims=True)
     scale = float(np.median(np.abs(centred).max(axis=1)))
-    scale = scale if scale > 0 else 1.0
-    return centred / scale, scale
+    return centred / (scale if scale > 0 else 1.0)
 
 
 def coarse(Z: Array, codes: Array, share: Array, slices: int = _SLICES) -> tuple[Array, Array, Array]:
@@ -221,11 +154,7 @@ class _Point(NamedTuple):
     p: Array
     q: Array
     posterior: Array
-    T: Array
     rates: Array  # of wrong labels in each true class
-
-    def rate(self, share: Array) -> float:
-        return float(share @ (self.p @ self.rates))
 
 
 class _Model:
@@ -256,7 +185,11 @@ class _Model:
         p = softmax(np.exp(x[0]) * self.Z + x[1 : self.K + 1])
         joint = p * T[:, self.codes].T
         q = np.maximum(joint.sum(axis=1), 1e-300)
-        return _Point(p, q, joint / q[:, None], T, rates)
+        return _Point(p, q, joint / q[:, None], rates)
+
+    def rate(self, x: Array, share: Array) -> float:
+        point = self.at(x)
+        return float(share @ (point.p @ point.rates))
 
     def _flips(self, x: Array) -> tuple[Array, Array]:
         rates = self.cap * expit(x[self.K + 1 : 2 * self.K + 1])
@@ -289,36 +222,3 @@ class _Model:
     def _inside(self, point: _Point) -> Array:
         """(K,): the derivative of each rate in its parameter."""
         return point.rates * (1.0 - point.rates / self.cap)
-
-    def _slopes(self, x: Array, point: _Point) -> Array:
-        """(n, 2 K + 1): the gradient of each row's loss in log a, b and the rates."""
-        slope = point.p - point.posterior
-        rates = point.rates
-        right = point.posterior * self.given
-        moved = self._inside(point) * (right / (1.0 - rates) - (point.posterior - right) / rates)
-        temperature = np.exp(x[0]) * (slope * self.Z).sum(axis=1)
-        return np.concatenate([temperature[None], slope.T, moved.T]).T
-
-    def interval(self, x: Array, share: Array, n: float) -> tuple[float, float]:
-        """The rate and 1.96 standard errors; where no label looks wrong, the rule of three: up to 3 of n could be."""
-        rate = self.at(x).rate(share)
-        spread = WIDTH * self.rate_error(x, share) * np.sqrt(len(share) / n)
-        return max(0.0, rate - spread), min(1.0, rate + max(spread, 3.0 / n))
-
-    def rate_error(self, x: Array, share: Array) -> float:
-        """Standard error of the rate over `len(share)` rows; where wrong labels go is taken as known."""
-        d, step = 2 * self.K + 1, 1e-4
-        point = self.at(x)
-        hessian, toward = np.zeros((d, d)), np.zeros(d)
-        for j in range(d):
-            ends = []
-            for sign in (1, -1):
-                moved = x.copy()
-                moved[j] += sign * step
-                at = self.at(moved)
-                ends.append((share @ self._slopes(moved, at), at.rate(share)))
-            hessian[j] = (ends[0][0] - ends[1][0]) / (2 * step)
-            toward[j] = (ends[0][1] - ends[1][1]) / (2 * step)
-        influence = point.p @ point.rates - point.rate(share)
-        influence -= self._slopes(x, point) @ np.linalg.pinv(hessian, rcond=1e-8, hermitian=True) @ toward
-        return float(np.sqrt(share @ influence**2 / len(share)))

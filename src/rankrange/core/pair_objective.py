@@ -119,17 +119,6 @@ class PairTop:
             cross = (p[:, None] * X).T @ mixed
         return np.eye(len(point.w)) + self.scale * (matrix - cross - cross.T)
 
-    def hessian_product(self, point: PairPoint, d: Array) -> Array:
-        """The second derivative times d, in O(n log n) and products with the rows."""
-        i, j = _inside(point.p), _inside(point.q)
-        u, v, p, q = point.u[i], point.v[j], point.p[i], point.q[j]
-        du, dv = (design.scores(d[None])[0].astype(np.float64) for design in (self.positives, self.negatives))
-        (own, mixed) = self.loss.sums(u, v, np.column_stack([q, q * dv[j]]), (2,))[0].T
-        change = p * (du[i] * own - mixed)
-        (own, mixed) = self.loss.sums(-v, -u, np.column_stack([p, p * du[i]]), (2,))[0].T
-        back = q * (mixed - dv[j] * own)
-        return d + self.scale * (_adjoint(self.positives, i, change) - _adjoint(self.negatives, j, back))
-
     def lines(self, point: PairPoint, positive: bool, rows: Array) -> tuple[Array, Array]:
         """What one unit of weight on each of these rows costs, and its gradient (rows, p), with the others held."""
         sign = -1.0 if positive else 1.0

@@ -16,7 +16,7 @@ from scipy.special import log_softmax, softmax
 from sklearn.neighbors import NearestNeighbors
 
 from ..core.arrays import Array
-from ..core.flips import WrongLabels, wrong_labels
+from ..core.flips import wrong_rate
 from ..core.losses import Logistic, Softmax
 from ..core.objective import Design, Objective
 from ..core.row_space import spanned
@@ -55,11 +55,11 @@ def trimmed_fits(
     folds: Folds,
     C: float | None,
     report: Report = silent,
-) -> tuple[Fits, Parts, WrongLabels]:
-    """Fits of each fold that cut nothing, half of what seems wrong, and all of it; and what seems wrong.
+) -> tuple[Fits, Parts]:
+    """Fits of each fold that cut nothing, half of what seems wrong, and all of it, with the scores of its test rows.
 
-    The scores of the rows that each fold tests come with them. C is scikit-learn's; None chooses it. With fewer rows
-    than columns the coefficients of the fits are in coordinates of the rows' span.
+    C is scikit-learn's; None chooses it. With fewer rows than columns the coefficients of the fits are in coordinates
+    of the rows' span.
     """
     objective = replace(objective, design=Design(spanned(objective.design.X), objective.design.fit_intercept))
     mass = objective.mass
@@ -69,11 +69,11 @@ def trimmed_fits(
     report(f"{len(folds)} ordinary fits, C = {cross.C:g}")
     scores = folds.average([log_probabilities(Z)[0] for _, Z in cross.scores(fits)])
     known = folds.judged & folds.train.any(axis=0)  # rows that never train are too far out to count
-    plain = wrong_labels(scores[known], codes[known], None if mass.dtype == bool else mass[known])
-    share = min(max(plain.rate, 1.0 / len(codes)), _MOST_CUT if objective.n_outputs == 1 else 0.6)
+    rate = wrong_rate(scores[known], codes[known], None if mass.dtype == bool else mass[known])
+    share = min(max(rate, 1.0 / len(codes)), _MOST_CUT if objective.n_outputs == 1 else 0.6)
     fits = cross.trimmed(np.array([0.5 * share, share]))
     report(f"{2 * len(folds)} fits that cut up to {share:.1%} of the rows")
-    return fits, cross.scores(fits), plain
+    return fits, cross.scores(fits)
 
 
 def log_probabilities(Z: Array) -> Array:
@@ -87,7 +87,7 @@ def linear_predictions(
 ) -> tuple[Array, ...]:
     """Out-of-fold probabilities (n, n_classes) of the ordinary fit and of the one that cuts all that seems wrong."""
     objective = logistic_objective(X, codes, n_classes, mass=mass)
-    _, parts, _ = trimmed_fits(objective, codes, folds, None)
+    _, parts = trimmed_fits(objective, codes, folds, None)
     logs = [log_probabilities(Z) for _, Z in parts]
     return tuple(np.exp(folds.average([log[candidate] for log in logs])) for candidate in (0, 2))
 

@@ -147,7 +147,6 @@ class DeviceData(FullData):
         for _ in range(12):
             intervals = {name: b.interval(s, self._rank_mass, ranked, reached) for name, b in self._around.items()}
             request = self._request(W, intervals)
-            self.n_passes += 1
             self._on_pass("look")
             found = self.run.sums(request)
             if found.n_undecided > len(found.rows):

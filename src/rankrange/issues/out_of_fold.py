@@ -12,7 +12,7 @@ from sklearn.utils import check_array, column_or_1d
 
 from ..compatibility import num_samples
 from ..core.arrays import Array
-from ..core.flips import wrong_labels
+from ..core.flips import wrong_rate
 from ..crossfit.folds import Folds
 from ..crossfit.models import Task, fit_folds
 from ..crossfit.numeric import numeric_view
@@ -203,9 +203,9 @@ def _in_order(pred_probs: Any, classes: Array) -> Any:
 
 def _predictions_of(logs: Array, data: Data) -> Predictions:
     """Predictions of one fit; rows are cut above the share of losses that are estimated to be wrong."""
-    plain = wrong_labels(logs[0].mean(axis=0), data.codes)
+    rate = wrong_rate(logs[0].mean(axis=0), data.codes)
     losses = -logs[0][:, np.arange(len(data.codes)), data.codes]
-    cut = np.quantile(losses, 1.0 - max(plain.rate, 1.0 / len(data.codes)), axis=1, keepdims=True)
+    cut = np.quantile(losses, 1.0 - max(rate, 1.0 / len(data.codes)), axis=1, keepdims=True)
     return Predictions(logs, 0, np.broadcast_to(cut, losses.shape))
 
 
@@ -263,7 +263,7 @@ def trimmed_predictions(data: Data, estimator: AoRRClassifier | None, folds: Fol
     n, K = len(data.codes), len(data.classes)
     objective = logistic_objective(data.X, data.learnt, K, estimator is None or bool(estimator.fit_intercept))
     C = None if estimator is None or estimator.C == "auto" else float(estimator.C)
-    fits, parts, _ = trimmed_fits(objective, data.learnt, folds, C, report)
+    fits, parts = trimmed_fits(objective, data.learnt, folds, C, report)
     logs = np.empty((len(fits.W), folds.repeats[-1] + 1, n, K), dtype=np.float32)
     cuts = np.empty((folds.repeats[-1] + 1, n))
     for repeat, limit, (rows, scores) in zip(folds.repeats, fits.cuts(2), parts, strict=True):

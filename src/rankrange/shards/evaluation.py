@@ -142,7 +142,6 @@ class FullData:
         self.total, self.m, self.k = total, m, k
         self.mass = np.ones(sample.design.n) if sample.sample_weight is None else sample.sample_weight
         part = sample.design.n / n
-        self.n_passes = 0
         self.tol = 1e-6  # what a bound is to reach
         self._on_pass = on_pass
         self._evaluate_one = self._alone if evaluate_one is None else evaluate_one
@@ -232,7 +231,6 @@ class FullData:
         return float(np.count_nonzero(inside)) * self._scale_up
 
     def _pass(self, kind: str, request: Request) -> Partial:
-        self.n_passes += 1
         self._on_pass(kind)
         return self._evaluate_one(request)
 

@@ -157,7 +157,7 @@ class _Sample(NamedTuple):
     def searched(self, C: float | None) -> tuple[Array, float, float]:
         """Parameters (2, folds, r, p) of the ordinary and the trimmed fits of the sample, the share cut, and C."""
         share = self.objective.total / self.data.total
-        fits, _, _ = predictions.trimmed_fits(self.objective, self.codes, self.folds, None if C is None else C / share)
+        fits, _ = predictions.trimmed_fits(self.objective, self.codes, self.folds, None if C is None else C / share)
         found = fits.sets.C / self.objective.total if C is None else C
         return self._of_columns(fits.W[[0, 2]]), float(fits.shares[2]), found
 

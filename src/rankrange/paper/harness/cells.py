@@ -30,7 +30,6 @@ import numpy as np
 from ... import RankedRange
 
 PROTOCOLS = ("honest", "paper")
-SIZES = ("full", "quick", "smoke")
 
 
 @dataclass(frozen=True)
