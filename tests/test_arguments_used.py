@@ -99,7 +99,7 @@ def test_each_parameter_changes_a_fit_on_a_scan_or_is_refused(kind):
 )
 def test_what_a_scan_cannot_use_is_refused_by_find_label_issues(name, value):
     X, y, _ = _rows()
-    with pytest.raises(TypeError, match=rf"rows larger than memory .* got {name} beside them"):
+    with pytest.raises(TypeError, match=rf"a scan contains its labels .* got {name} as well"):
         find_label_issues(_sharded(X, y), **{name: value})
 
 
@@ -120,7 +120,7 @@ def test_no_trees_are_grown_on_a_scan_where_they_are_not_wanted(trees):
 @pytest.mark.parametrize(("name", "value"), [("cv", 3), ("cv", KFold(5)), ("n_repeats", 2)])
 def test_arguments_of_fits_are_refused_beside_ready_made_probabilities(name, value):
     y = np.arange(60) % 2
-    with pytest.raises(TypeError, match=f"probabilities need no fits, got {name}"):
+    with pytest.raises(TypeError, match=f"pred_probs are used without any fit, got {name}"):
         find_label_issues(None, y, pred_probs=np.full((60, 2), 0.5), **{name: value})
 
 
@@ -237,8 +237,8 @@ def _table(n=200):
 @pytest.mark.parametrize(
     ("target", "options", "said"),
     [
-        ("kind", {"time": "day", "estimator": "GaussianNB"}, "along time .* got an estimator"),
-        ("kind", {"time": "day", "models": "trees"}, "along time .* got models='trees'"),
+        ("kind", {"time": "day", "estimator": "GaussianNB"}, "with time=, .* got an estimator"),
+        ("kind", {"time": "day", "models": "trees"}, "with time=, .* got models='trees'"),
         ("tags", {"models": "trees"}, "needs a target of classes or numbers, got labels"),
         ("kind", {"models": "forest"}, "models is one of"),
         ("price", {"estimator": "GaussianNB"}, "need a target of classes, got numbers"),
@@ -316,4 +316,4 @@ def test_what_needs_memory_is_not_promised_in_passes(tmp_path, monkeypatch, caps
     assert main(["audit", str(path), *options, "--group", "day"]) == 0
     told = capsys.readouterr().err
     assert "out of core" not in told
-    assert "needs it in memory" in told
+    assert "needs the table in memory" in told

@@ -176,7 +176,10 @@ THIRDS = np.full((30, 3), 1 / 3)
         ({"X": X3, "y": Y3, "estimator": AoRRClassifier(loss="hinge")}, "loss='logistic'"),
         ({"y": Y3, "pred_probs": THIRDS[:, :2]}, r"shape \(30, 3\), got \(30, 2\)"),
         ({"y": Y3, "pred_probs": 2 * THIRDS}, "must be probabilities"),
-        ({"X": np.full_like(X3, np.nan), "y": Y3}, "must hold numbers, got missing values.*check how it was read"),
+        (
+            {"X": np.full_like(X3, np.nan), "y": Y3},
+            "at least one number, got only missing values.*check how it was read",
+        ),
         ({"X": np.full_like(X3, np.inf), "y": Y3}, "infinity"),
         ({"X": X3, "y": [None, *Y3[1:].tolist()]}, r"label in every row, got 1 missing .* place 0; drop"),
         ({"X": X3, "y": np.r_[Y3[:-2], np.nan, np.nan]}, r"label in every row, got 2 missing .* place 28; drop"),

@@ -25,7 +25,7 @@ def test_the_group_with_wrong_labels_comes_first_and_is_named(audit):
     found, site = audit
     assert found.by_group[0].name == "<s3>"
     assert sum(group.rows for group in found.by_group) == 480
-    assert any("By site, models serve '<s3>' worst" in note for note in found.notes)
+    assert any("By site, the models fit '<s3>' worst" in note for note in found.notes)
     for group in found.by_group:
         rows = site == group.name
         assert group.loss == pytest.approx(found.result.losses[rows].mean())

@@ -135,7 +135,7 @@ def test_memory_and_progress_go_to_standard_error_before_the_work(done):
     lines = done[4].splitlines()
     assert re.search(r"table\.csv: .* 7 columns; needs about .* of memory", lines[0])
     assert "reading table.csv" in lines[1]
-    assert any("without part 5 of 5" in line for line in lines)
+    assert any("without fold 5 of 5" in line for line in lines)
 
 
 def test_what_became_of_the_columns_is_reported(done):
@@ -302,7 +302,7 @@ def test_multi_label_tables_in_all_three_forms_are_the_same(form):
     assert len(worst & set(range(8))) >= 6
     mended = [suspect for suspect in audit.suspects() if suspect.action == "relabel"]
     assert {s.rank for s in mended} == {s.rank for s in audit.suspects() if s.p_wrong >= 0.8} != set()
-    told = [(s.row, *change) for s in mended for change in re.findall(r"(add|take away) '(\w+)'", s.why.lower())]
+    told = [(s.row, *change) for s in mended for change in re.findall(r"(add|remove) '(\w+)'", s.why.lower())]
     assert all((verb == "add") != Y[row, names.index(label)] for row, verb, label in told)
     assert np.mean([row < 8 for row, _, _ in told]) > 0.8  # the planted ones
     for s in mended:

@@ -73,7 +73,7 @@ BAD = {
     "10,001 columns of Parquet": (wide_parquet(), "at most 10,000 columns are audited, got 10,001"),
     "one endless line": (b"abc," * 2_000_000, "at most 10,000 columns are audited, got more than"),
     "too few rows": (b"a,b,y\n" + b"1,x,0\n2,z,1\n" * 4, "at least 20 rows with a target, got 8 of 8"),
-    "no use": (b"a,y\n" + b"5,0\n5,1\n" * 30, "at least one column besides the target must be of use, got none"),
+    "no use": (b"a,y\n" + b"5,0\n5,1\n" * 30, "at least one column besides the target must be usable, got none"),
     "no target at all": (
         GOOD.replace(b",0\n", b",\n").replace(b",1\n", b",NA\n"),
         "at least 20 rows with a target, got 0",

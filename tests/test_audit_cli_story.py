@@ -60,7 +60,7 @@ def test_where_those_that_judge_disagree_each_is_named():
     opinions = [("ordinary", 0.5, np.array([[0.03, 0.97]])), ("robust", 0.5, np.array([[0.995, 0.005]]))]
     why = _said(opinions, 0, (0, 1), 0.4, ["sick", "well"])
     assert "disagree: the ordinary one gives 'sick' 3%, 'well' 97%" in why
-    assert "the one that ignores the worst rows 'sick' over 99%, 'well' under 1%" in why
+    assert "the robust one 'sick' over 99%, 'well' under 1%" in why
     assert "'sick' is often wrong" in _said(opinions, 0, (0, 1), 0.9, ["sick", "well"])
     agreed = [opinions[0], ("neighbours", 0.5, np.array([[0.13, 0.87]]))]
     assert _said(agreed, 0, (0, 1), 0.9, ["sick", "well"]).endswith("predict 'sick' 8%, 'well' 92%")
@@ -237,8 +237,8 @@ def test_cuts_that_cut_nothing_are_not_drawn_and_counts_above_the_cut_are_told(a
     assert "λ ≈ 0" not in page
     assert "lower cut" not in page
     above = int((j.losses > j.lam_hat).sum())
-    assert f"leaves out the {j.m} rows that surprise it most" in page
-    assert f"{above} rows lie to the right of λ̂" in page
+    assert f"ignores the {j.m} training rows with the largest losses" in page
+    assert f"{above} rows have an out-of-fold loss above λ̂" in page
     assert "the cut that the slider moves" in page
     lower = with_measures(audit, *j.measures, k=j.k - 5, lam=0.1).report()
     assert "λ: the lower cut" in lower
@@ -292,7 +292,7 @@ def test_times_are_told_as_a_span_until_both_ends_agree():
     clock = Clock(lambda: now[0])
     clock.step("reading t.csv")
     now[0] += 6.0
-    clock.step("fitting both models without part 1 of 5")
+    clock.step("fitting both models without fold 1 of 5")
     assert "left" in clock.line()
     assert " to " in clock.line()
     now[0] += 10.0
@@ -307,6 +307,6 @@ def test_where_nothing_moves_a_long_step_says_that_it_goes_on(capsys):
     with entry.Progress(still=0.02) as progress:
         progress("reading a long file")
         for _ in range(200):
-            if progress.over.wait(0.01) or "still at it" in (said := capsys.readouterr().err):
+            if progress.over.wait(0.01) or "still running" in (said := capsys.readouterr().err):
                 break
-    assert "reading a long file, still at it" in said
+    assert "reading a long file, still running" in said

@@ -92,7 +92,7 @@ def test_rare_values_are_pooled_and_unknown_ones_join_them():
         (["same"] * 60, "all values are the same"),
         ([5] * 60, "all values are the same"),
         ([None] * 60, "no cell has a value"),
-        (list(range(60)), "it numbers the rows"),
+        (list(range(60)), "it contains row numbers"),
         ([f"name {i}" for i in range(60)], "nearly every row has its own value"),
         ([[1, 2]] * 60, "neither numbers nor text"),
     ],
@@ -113,7 +113,7 @@ def test_dates_booleans_and_numbers_written_as_text_are_numbers():
     assert [report.kind for report in encoder.report_] == ["dates", "yes or no", "numbers"]
     steps = np.diff(encoder.transform(frame)[:, 0])
     np.testing.assert_allclose(steps, steps[0])
-    assert "1 cells that are no numbers" in encoder.report_[2].how
+    assert "1 cells that are not numbers" in encoder.report_[2].how
 
 
 ISO = ["2024-01-31", "2024-02-29 08:30", "2024-03-01T10:00:00"]

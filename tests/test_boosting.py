@@ -112,7 +112,7 @@ def test_scores_become_the_probabilities_whose_log_is_the_loss(classes):
 def test_scores_without_meaning_are_refused():
     with pytest.raises(ValueError, match="finite"):
         probabilities_of_scores([0.0, np.inf])
-    with pytest.raises(ValueError, match="got 3 names"):
+    with pytest.raises(ValueError, match="need 2 classes, got 3"):
         labels_of_scores([0.0, 1.0], ["a", "b", "c"])
 
 

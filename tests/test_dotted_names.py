@@ -13,7 +13,8 @@ import rankrange
 
 ROOT = Path(rankrange.__file__).parent
 REPOSITORY = ROOT.parents[1]
-NAME = re.compile(r"(?<![\w./@-])rankrange(?:\.[A-Za-z_]\w*)+")
+# A hyphen follows keys of Dask's configuration, such as rankrange.sample-rows.
+NAME = re.compile(r"(?<![\w./@-])rankrange(?:\.[A-Za-z_]\w*)+(?![\w-])")
 # Optional packages; where one is not installed its names cannot be looked up.
 NEEDS = {"rankrange.torch": "torch", "rankrange.dask": "dask", "rankrange.plots": "matplotlib"}
 # Files that are named like the package.

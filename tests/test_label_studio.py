@@ -280,7 +280,7 @@ def broken(kind, tasks):
         ("formula", "must be one that the table has"),
         ("two labels", "one label, got 2"),
         ("no annotations", "export the project"),
-        ("no fingerprint", "what rankrange wrote"),
+        ("no fingerprint", "fields that rankrange wrote"),
         ("two tables", "one table"),
         ("result", "JSON list, got a text"),
         ("p_wrong", "from 0 to 1"),

@@ -27,7 +27,7 @@ def test_a_column_of_numbers_with_marks_is_encoded_like_the_same_column_with_emp
     np.testing.assert_array_equal(encoder.fit_transform(marked), TableEncoder().fit_transform(empty))
     assert encoder.report_[0].used
     assert encoder.report_[0].missing == 40
-    assert f"40 cells that hold '{mark}' count as missing" in encoder.report_[0].how
+    assert f"40 cells with '{mark}' count as missing" in encoder.report_[0].how
 
 
 @pytest.mark.parametrize("form", ["${:.2f}", "{:.1f}%", "2024-01-{:02.0f}", "{:02.0f}.03.2024"])
@@ -78,7 +78,7 @@ def test_a_code_far_from_all_other_values_is_one_finding(code):
     values[::10] = code
     (problem,) = _problems(values)
     assert problem.rows == tuple(range(1, 601, 10))
-    assert "stands for a missing value" in problem.sentence
+    assert "placeholder for a missing value" in problem.sentence
     assert not _problems(values, "far")
 
 

@@ -566,5 +566,5 @@ def test_issues_read_named_probabilities_by_name_and_say_what_takes_texts():
     assert len(plain) > 5
     np.testing.assert_array_equal(plain.p_wrong, turned.p_wrong)
     assert all(name in repr(plain) for name in ("category_a", "category_b"))
-    with pytest.raises(ValueError, match=r"X must be numbers where no estimator is given.*audit_table"):
+    with pytest.raises(ValueError, match=r"X must be numeric if no estimator is given.*audit_table"):
         find_label_issues(pandas.DataFrame({"text": ["a b"] * 200}), y)

@@ -95,7 +95,7 @@ def test_values_that_are_usual_alone_but_not_together_are_found():
     table["height"][7], table["weight"][7] = 194.0, 45.0  # both within what others have
     found = problems(table)
     assert rows_of(found, "far") == {8}
-    assert "do not go together" in found[0].sentence
+    assert "these values are inconsistent" in found[0].sentence
 
 
 def test_rows_are_numbered_as_the_audit_numbers_them():

@@ -1,9 +1,8 @@
-"""The ranked range as the objective of one boosting run, for XGBoost, LightGBM and CatBoost.
+"""The ranked range as a custom objective for XGBoost, LightGBM and CatBoost.
 
-Every round ranks all losses anew and boosts the rows of the ranks m+1 to k alone: gradients and second derivatives are
-those of the log loss, times the weights of `range_weights`. Ties at a cut share it equally. The first rounds use all
-rows, because losses say nothing before the model has learnt something. None of the libraries is imported here.
-May import: `core`.
+Every round ranks the losses of all rows and boosts only the ranks m+1 to k. Gradients and second derivatives are those
+of the log loss, multiplied by the weights of `range_weights`. The first rounds use all rows, because losses are
+uninformative before the model has learnt anything. This module imports none of the three libraries. May import: `core`.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ __all__ = [
     "xgboost_objective",
 ]
 
-# Second derivatives below this would let a leaf divide by nothing.
+# A lower bound of second derivatives: the value of a leaf divides by their sum.
 _LEAST_HESSIAN = 1e-16
 WARM_UP = 10
 
@@ -43,7 +42,8 @@ class BoostingObjective:
         Ranks to drop and the last rank to keep: a count, or a fraction in [0, 1] of the rows (of their weight, if rows
         have weights).
     warm_up : int, default=10
-        The first rounds, which use all rows. A new run starts counting anew: it starts with equal scores of all rows.
+        The number of first rounds that use all rows. The count restarts with each training run, which begins with equal
+        scores of all rows.
 
     Examples
     --------
@@ -68,7 +68,7 @@ class BoostingObjective:
         return f"{self.name}(m={self.range.m}, k={self.range.k}, warm_up={self.warm_up})"
 
     def derivatives(self, scores: Array, y: Array, sample_weight: Array | None = None) -> tuple[Array, Array]:
-        """First and second derivatives of the sum of the kept losses by the scores, for one round.
+        """First and second derivatives of the sum of the kept losses with respect to the scores.
 
         Parameters
         ----------
@@ -77,7 +77,7 @@ class BoostingObjective:
         y : ndarray of shape (n,)
             Labels 0 and 1, or 0 to classes - 1.
         sample_weight : ndarray of shape (n,), optional
-            A weight is a repetition.
+            Weights of the rows; weight 2 equals the row twice.
 
         Returns
         -------
@@ -94,12 +94,12 @@ class BoostingObjective:
         return weights * gradient, np.maximum(weights * hessian, _LEAST_HESSIAN)
 
     def value(self, scores: Array, y: Array, sample_weight: Array | None = None) -> float:
-        """The mean of the kept losses: the matching metric."""
+        """The mean of the kept losses, which the matching metric reports."""
         return float(ranked_range(log_loss_derivatives(scores, y)[0], self.range, sample_weight=sample_weight))
 
 
 def log_loss_derivatives(scores: Array, y: Array) -> tuple[Array, Array, Array]:
-    """Log losses of all rows, and their first and second derivatives by the scores."""
+    """Log losses of all rows, and their first and second derivatives with respect to the scores."""
     scores, y = np.asarray(scores, dtype=float), np.asarray(y)
     classes = 2 if scores.ndim == 1 else scores.shape[1]
     codes = y.astype(np.int64)
@@ -118,12 +118,15 @@ def log_loss_derivatives(scores: Array, y: Array) -> tuple[Array, Array, Array]:
     gradient = p.copy()
     rows = np.arange(len(codes))
     gradient[rows, codes] -= 1.0
-    # The diagonal of the Hessian, scaled so that steps are as cautious as those of the libraries' own softmax.
+    # The diagonal of the Hessian, scaled as in the libraries' own softmax objectives.
     return -logs[rows, codes], gradient, classes / (classes - 1.0) * p * (1.0 - p)
 
 
 class _OfData(BoostingObjective):
-    """The calls of XGBoost and LightGBM: (scores, data set) natively, (y, scores[, weight]) by their estimators."""
+    """An objective for XGBoost and LightGBM.
+
+    `train` calls it with (scores, data set), estimators with (y, scores[, weight]).
+    """
 
     def __call__(self, first: Any, second: Any, sample_weight: Any = None) -> tuple[Array, Array]:
         scores, y, weight = _arguments(first, second, sample_weight)
@@ -185,10 +188,10 @@ def lightgbm_objective(m: Rank, k: Rank = 1.0, *, warm_up: int = WARM_UP) -> Boo
     Returns
     -------
     callable
-        For `lightgbm.train({"objective": ...}, data)` or `LGBMClassifier(objective=...)`. Of both, `predict` and
-        `predict_proba` return raw scores: log odds, or one score per class with `num_class` in the parameters. See
-        `labels_of_scores` and `probabilities_of_scores`. Bagging and GOSS stay as they are: ranks are over all rows,
-        and those that a round samples are boosted with their weights.
+        For `lightgbm.train({"objective": ...}, data)` or `LGBMClassifier(objective=...)`. Their `predict` and
+        `predict_proba` then return raw scores: log odds, or one score per class with `num_class` in the parameters.
+        `labels_of_scores` and `probabilities_of_scores` convert them. Bagging and GOSS work as usual: all rows are
+        ranked, and each round samples from them.
 
     Examples
     --------
@@ -204,16 +207,16 @@ def lightgbm_objective(m: Rank, k: Rank = 1.0, *, warm_up: int = WARM_UP) -> Boo
 def catboost_objective(m: Rank, k: Rank = 1.0, *, n_rows: int, warm_up: int = WARM_UP) -> BoostingObjective:
     """The ranked range as the objective of CatBoost, for two classes.
 
-    CatBoost asks for derivatives of blocks of 500 to 1,000 rows, so a call cannot rank all of them. The losses of a
-    pass over all rows are gathered, and its cuts hold for the next pass: those of the leaves are the ones of this
-    round, those of the splits the ones of the round before.
+    CatBoost calls the objective with blocks of 500 to 1,000 rows, so one call cannot rank all rows. The objective
+    collects the losses of a whole pass and uses its cuts in the next pass. A round has two passes: leaf values use the
+    cuts of the same round, and splits use those of the round before.
 
     Parameters
     ----------
     m, k : int or float
         Ranks to drop and the last rank to keep, as counts or fractions.
     n_rows : int
-        The number of rows that are fitted.
+        The number of training rows.
     warm_up : int, default=10
         The first rounds, which use all rows.
 
@@ -221,8 +224,8 @@ def catboost_objective(m: Rank, k: Rank = 1.0, *, n_rows: int, warm_up: int = WA
     -------
     object
         For `CatBoostClassifier(loss_function=..., eval_metric="Logloss", boosting_type="Plain",
-        leaf_estimation_iterations=1)`, with these settings: otherwise a round has other passes. For more than two
-        classes CatBoost asks row by row, and this objective does not apply.
+        leaf_estimation_iterations=1)`. These settings are needed: others change the number of passes per round. More
+        than two classes are not supported, because CatBoost then calls the objective row by row.
 
     Examples
     --------
@@ -237,7 +240,10 @@ def catboost_objective(m: Rank, k: Rank = 1.0, *, n_rows: int, warm_up: int = WA
 
 
 class _OfCatBoost(BoostingObjective):
-    """Derivatives of what is to be made large, so that both have the other sign, for one block of rows at a time."""
+    """An objective for CatBoost.
+
+    It gets one block of rows at a time. Its sign is opposite, because CatBoost maximises.
+    """
 
     name = "catboost_objective"
 
@@ -255,7 +261,7 @@ class _OfCatBoost(BoostingObjective):
         self._weights: list[Array] = []
 
     def calc_ders_range(self, approxes: Any, targets: Any, weights: Any) -> list[tuple[float, float]]:
-        """First and second derivatives of a block, as CatBoost asks for them."""
+        """Return the first and second derivatives of a block of rows; CatBoost calls this method."""
         scores, y = (np.array([values[i] for i in range(len(values))]) for values in (approxes, targets))
         weight = np.ones(len(y)) if weights is None else np.array([weights[i] for i in range(len(weights))])
         if not self._losses and (scores == 0.0).all():
@@ -267,7 +273,7 @@ class _OfCatBoost(BoostingObjective):
         return list(zip((-kept * gradient).tolist(), (-kept * hessian).tolist(), strict=True))
 
     def _gather(self, losses: Array, weight: Array) -> None:
-        """Add a block; the last one of a pass gives the cuts of the next."""
+        """Collect the losses of a block. After the last block of a pass, compute the cuts for the next pass."""
         self._losses.append(losses)
         self._weights.append(weight)
         if sum(map(len, self._losses)) >= self.n_rows:
@@ -347,8 +353,8 @@ def catboost_metric(m: Rank, k: Rank = 1.0) -> Any:
     Returns
     -------
     object
-        Smaller is better. CatBoost evaluates all rows of a data set in one call, so that these are the ranks of all;
-        for two classes or more, with an objective of its own too.
+        A metric for which smaller is better. It ranks all rows of a data set, because CatBoost evaluates them in one
+        call. It works for two or more classes and with CatBoost's own objectives.
 
     Examples
     --------
@@ -362,7 +368,7 @@ def catboost_metric(m: Rank, k: Rank = 1.0) -> Any:
 
 
 class RankedRangeMetric:
-    """The three methods that CatBoost calls; it shows the name of the class."""
+    """A metric with the three methods that CatBoost calls. CatBoost prints the name of the class."""
 
     def __init__(self, objective: BoostingObjective) -> None:
         self.objective = objective
@@ -389,7 +395,7 @@ class RankedRangeMetric:
 
 
 def probabilities_of_scores(scores: Any) -> Array:
-    """Probabilities of the classes from raw scores, which LightGBM returns for an objective of one's own.
+    """Class probabilities from the raw scores that LightGBM returns with a custom objective.
 
     Parameters
     ----------
@@ -399,8 +405,8 @@ def probabilities_of_scores(scores: Any) -> Array:
     Returns
     -------
     ndarray of shape (n, classes)
-        Rows sum to 1. The rows that were not boosted did not pull them towards the middle: they are more extreme than
-        those of a plain fit.
+        Probabilities that sum to 1 in each row. They are more extreme than those of an ordinary fit, because the
+        dropped rows do not pull them towards 0.5.
 
     Examples
     --------
@@ -414,7 +420,7 @@ def probabilities_of_scores(scores: Any) -> Array:
 
 
 def labels_of_scores(scores: Any, classes: Any = None) -> Array:
-    """The most probable class of each row from raw scores, which LightGBM returns for an objective of one's own.
+    """The most probable class of each row, from the raw scores that LightGBM returns with a custom objective.
 
     Parameters
     ----------
@@ -426,7 +432,7 @@ def labels_of_scores(scores: Any, classes: Any = None) -> Array:
     Returns
     -------
     ndarray of shape (n,)
-        Of log odds of exactly 0 the first class, as of equal scores.
+        The predicted classes. If scores tie (log odds of exactly 0), the first class is predicted.
 
     Examples
     --------
@@ -440,7 +446,7 @@ def labels_of_scores(scores: Any, classes: Any = None) -> Array:
         return codes
     n_classes = scores.shape[1] if scores.ndim == 2 else 2
     if len(classes) != n_classes:
-        raise ValueError(f"scores of shape {scores.shape} are of {n_classes} classes, got {len(classes)} names")
+        raise ValueError(f"scores of shape {scores.shape} need {n_classes} classes, got {len(classes)}")
     return np.asarray(classes)[codes]
 
 

@@ -1,6 +1,6 @@
-"""Private helpers of scikit-learn that have no public counterpart: the only module that imports them.
+"""Private helpers of scikit-learn that have no public counterpart. Only this module imports them.
 
-`tests/test_compatibility.py` holds both: that they do what is needed of them, and that nothing else reaches for private
+`tests/test_compatibility.py` checks that each helper behaves as expected and that no other module imports private
 names. May import: nothing of this package.
 """
 

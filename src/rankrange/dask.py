@@ -1,4 +1,4 @@
-"""The estimators for Dask arrays and dataframes: data stay where they are, coefficients travel.
+"""Estimators for Dask arrays and dataframes. The data stay on the workers; only coefficients and sums are sent.
 
 ```python
 from distributed import Client
@@ -70,7 +70,7 @@ def find_label_issues(X: Any, y: Any, *, client: Any = None, **options: Any) -> 
 
 
 class _OnDask:
-    """Fit on chunks where they are, predict lazily."""
+    """Mixin of the estimators: fits on chunks on the workers, predicts lazily."""
 
     _local_class: Any
     client: Any = None
@@ -94,14 +94,17 @@ class _OnDask:
         return fit_on_shards(DaskShards(X, y, sample_weight, self.client), self)
 
     def __sklearn_clone__(self) -> Any:
-        """A copy with the same client, which is a connection: as a parameter it would be copied too."""
+        """Clone with the same client. The client is not a parameter, because `clone` would copy the connection."""
         copy = clone_parametrized(self)
         if self.client is not None:
             copy.client = self.client
         return copy
 
     def to_local(self) -> Any:
-        """The fitted estimator for data in memory (`rankrange.AoRRClassifier`); computes `dropped_` in one pass."""
+        """Return the fitted estimator for data in memory (`rankrange.AoRRClassifier`).
+
+        This computes `dropped_` in one pass.
+        """
         local = self._without_rows()
         if hasattr(self, "dropped_"):
             local.dropped_ = np.asarray(self.dropped_)
@@ -114,7 +117,7 @@ class _OnDask:
         return local
 
     def _lazily(self, method: str, X: Any, n_columns: int | None, dtype: Any) -> Any:
-        """`method` of the plain estimator, chunk by chunk; at once where X is in memory."""
+        """Call `method` of the plain estimator on each chunk, or at once if X is in memory."""
         local = self._without_rows()
         if not hasattr(X, "__dask_graph__"):
             return getattr(local, method)(X)

@@ -12,9 +12,10 @@ _OPTIONS = (
 
 
 class UserError(Exception):
-    """Something the user can put right: the message states the rule, what was found, and the remedy.
+    """An error that the user can fix: the message states the rule, the value that was found, and the remedy.
 
-    Options are named as Python has them, `encoding='latin-1'`; on the command line it is `--encoding latin-1`.
+    Messages name options as Python arguments, `encoding='latin-1'`. The command line shows them as flags, `--encoding
+    latin-1`.
     """
 
     def for_command_line(self) -> str:
@@ -23,7 +24,7 @@ class UserError(Exception):
         Returns
         -------
         str
-            The message in the words of the command line.
+            The message with command line flags.
 
         Examples
         --------
@@ -39,10 +40,10 @@ def _flag(name: str) -> str:
 
 
 def _word(value: str) -> str:
-    """The value as a shell would have to be given it."""
+    """The value, quoted for a shell if it needs quotes."""
     return value if re.fullmatch(r"[\w.-]+", value) else f"'{value}'"
 
 
 def missing_package(name: str, purpose: str) -> UserError:
-    """The error for an optional package that is not installed; `purpose` is what needs it."""
+    """The error for an optional package that is not installed. `purpose` is the feature that needs the package."""
     return UserError(f"{purpose} needs {name}, which is not installed; run: pip install 'rankrange[app]'")

@@ -1,8 +1,8 @@
 """Top-k metrics of ranked classes and labels, and the partial AUC between two false positive rates.
 
-What scikit-learn already has is scikit-learn's own; the top-k multi-label accuracy of the paper is added. Arguments
-come in the order (truth, scores, k), with one column of scores per label. Labels whose scores tie at the k-th place are
-taken from the highest index down: one rule for every metric here, and the one of scikit-learn's `top_k_accuracy_score`.
+Metrics that scikit-learn has are calls of scikit-learn; the top-k multi-label accuracy of the paper is new. Arguments
+have the order (truth, scores, k), with one column of scores per label. All metrics break ties as scikit-learn's
+`top_k_accuracy_score` does: of labels tied at the k-th place, those with the highest index are predicted.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def top_k_multilabel_accuracy(Y: Any, scores: ArrayLike, k: int, *, sample_weigh
             f"scores must have one row per row of Y and one column per label, got shape {top.shape} for Y of shape "
             f"{true.shape}; pass the scores of the same rows and labels"
         )
-    # One set holds the other exactly when they share as many labels as the smaller one has.
+    # One set contains the other if and only if the intersection has the size of the smaller set.
     right = (true & top).sum(axis=1) == np.minimum(true.sum(axis=1), k)
     return float(ranked_range(right, 0, 1.0, sample_weight=sample_weight))
 
@@ -111,8 +111,8 @@ def top_k_accuracy(
 def label_ranking_average_precision(Y: Any, scores: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float:
     """Average precision of the ranking of labels: scikit-learn's `label_ranking_average_precision_score`.
 
-    The formula printed in section 5 of the paper counts the true labels ranked strictly before each true label, and so
-    gives 0 to a perfect ranking of one true label (docs/paper.md, item 6). This one counts the label itself as well.
+    The formula printed in section 5 of the paper counts the true labels ranked strictly before each true label. It
+    gives 0 to a perfect ranking of one true label (docs/paper.md, item 6). This function also counts the label itself.
 
     Parameters
     ----------
@@ -158,8 +158,8 @@ def partial_auc_score(
     score : array_like of shape (n,)
         The higher, the more likely positive.
     fpr : pair of float, default=(0.0, 1.0)
-        The range of false positive rates, 0 <= lo < hi <= 1. It is the ranked range of the negatives from rank
-        lo n- to rank hi n-; a bound may fall inside a row.
+        The range of false positive rates, 0 <= lo < hi <= 1. It selects the ranks lo * n to hi * n of the n negatives.
+        A bound that is not a whole number counts one row in part.
     tpr : pair of float, default=(0.0, 1.0)
         The range of true positive rates: only the area between these two heights counts (two-way partial AUC).
     standardize : bool, default=True
@@ -202,7 +202,7 @@ def roc_area(
     tpr: tuple[float, float] = (0.0, 1.0),
     standardize: bool = False,
 ) -> float:
-    """`partial_auc_score` of checked input, as a share of the rectangle unless it is standardised."""
+    """`partial_auc_score` of validated input; a share of the rectangle if `standardize` is False."""
     order = np.argsort(-score, kind="stable")
     last = np.flatnonzero(np.diff(score[order], append=np.nan) != 0)  # of each set of ties; NaN differs from all
     x, height = (np.append(0.0, np.cumsum(mass[order] * side[order])[last]) for side in (~positive, positive))
@@ -216,7 +216,7 @@ _DIAGONAL = np.array([0.0, 1.0])
 
 
 def _band_area(x: Any, height: Any, fpr: tuple[float, float], tpr: tuple[float, float]) -> float:
-    """The area under a polygon between two places and above and below two heights."""
+    """Area under a polygonal curve, restricted to a range of x and a range of heights."""
     left, right = (np.clip(side, *fpr) for side in (x[:-1], x[1:]))
     wide = right > left
     left, right, x0, x1, h0, h1 = (a[wide] for a in (left, right, x[:-1], x[1:], height[:-1], height[1:]))
@@ -224,7 +224,7 @@ def _band_area(x: Any, height: Any, fpr: tuple[float, float], tpr: tuple[float, 
     rise = at_right - at_left
 
     def under(h: Any) -> Any:
-        """The integral over heights up to h of the part of a height that lies in the range."""
+        """Antiderivative of the clipped height, clip(h, *tpr) - tpr[0]."""
         inside = np.clip(h, *tpr)
         return (inside - tpr[0]) ** 2 / 2 + (tpr[1] - tpr[0]) * (np.maximum(h, tpr[1]) - tpr[1])
 
@@ -298,19 +298,19 @@ def check_indicator(Y: Any, name: str = "Y") -> NDArray[np.bool_]:
     Parameters
     ----------
     Y : array_like or sparse matrix of shape (n, labels)
-        It must hold only 0 and 1.
+        A matrix with only 0 and 1.
     name : str, default="Y"
-        What the error message calls it.
+        The name of the matrix in error messages.
 
     Returns
     -------
     ndarray of bool of shape (n, labels)
-        True where there is a 1.
+        True for 1, False for 0.
 
     Raises
     ------
     TypeError, ValueError
-        If it is anything else; the message contains the conversion.
+        If Y is not an indicator matrix. The message names a conversion.
 
     Examples
     --------

@@ -1,8 +1,8 @@
 """Label noise for experiments, with an exact number of wrong labels.
 
-Every function returns new labels and does not change the given ones; the changed rows are those where the two differ.
-The paper speaks of "probability p" and then counts p * n noisy rows (its ground truth for m). Here the counts are
-exact: round(rate * n) rows, chosen uniformly without replacement.
+Every function returns new labels and leaves its input unchanged. The noisy rows are those in which the two differ.
+Their number is exact: round(rate * n) rows, chosen uniformly without replacement. The paper writes "probability p", but
+takes p * n as the true number of noisy rows (its best m).
 """
 
 from __future__ import annotations

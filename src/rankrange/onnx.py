@@ -1,8 +1,8 @@
-"""Fitted models as ONNX graphs, by converters for skl2onnx.
+"""Export fitted models as ONNX graphs, with converters for skl2onnx.
 
-Linear models are a product with their coefficients. An ensemble around another model is the graph of each of its
-members, as far as skl2onnx can convert these, and what `predict_proba` does with their probabilities. skl2onnx is
-imported when a model is converted, not before. May import: `core`, `crossfit`, `estimators`.
+A linear model becomes a matrix product. An ensemble becomes the graphs of its members, which skl2onnx converts, and the
+weighted mean of their probabilities. skl2onnx is imported only when a model is converted. May import: `core`,
+`crossfit`, `estimators`.
 """
 
 from __future__ import annotations
@@ -32,24 +32,25 @@ _REGRESSORS = (AoRRRegressor, AoRRRegressorCV, RankedRangeRegressor)
 
 
 def to_onnx(model: Any, X: Any, *, target_opset: int | None = None) -> Any:
-    """A fitted model, or a pipeline that ends with one, as an ONNX graph.
+    """Convert a fitted model, or a pipeline that ends with one, to an ONNX graph.
 
     Parameters
     ----------
     model : AoRRClassifier, AoRRRegressor, RankedRangeClassifier, RankedRangeRegressor or Pipeline
-        Fitted. RankedRangeClassifier needs a base with `predict_proba` that skl2onnx can convert: linear models, trees,
-        forests and `GradientBoostingClassifier` of scikit-learn among them. Its default base is not among them with
-        skl2onnx 1.20 and protobuf 7.
+        The fitted model. RankedRangeClassifier needs a base with `predict_proba` that skl2onnx can convert, such as the
+        linear models, trees, forests and `GradientBoostingClassifier` of scikit-learn. With skl2onnx 1.20 and protobuf
+        7 its default base cannot be converted.
     X : ndarray of shape (n, n_features)
-        Some rows, for the type and the number of columns. ONNX computes with that type: pass float32 or float64.
+        Example rows, which give the number of columns and the type: float32 or float64. The graph computes in this
+        type.
     target_opset : int, optional
-        The version of ONNX's operators; by default the newest that skl2onnx knows.
+        The version of the ONNX operator set; by default the newest that skl2onnx supports.
 
     Returns
     -------
     onnx.ModelProto
-        Its input is "X". A classifier has the outputs "label" and, if it has `predict_proba`, "probabilities"; a
-        regressor "variable".
+        A graph with the input "X". A classifier has the output "label" and, if it has `predict_proba`, "probabilities".
+        A regressor has the output "variable".
 
     Raises
     ------
@@ -72,7 +73,7 @@ def to_onnx(model: Any, X: Any, *, target_opset: int | None = None) -> Any:
 
     try:
         return convert(model, X[:1], target_opset=target_opset)
-    except Exception as error:  # skl2onnx has a dozen ways to say that it cannot
+    except Exception as error:  # skl2onnx raises many kinds of errors
         said = (str(error).strip() or type(error).__name__).partition("\n")[0][:80]
         raise ValueError(
             f"skl2onnx must convert every model inside {_name_of(model)}, got an error from it: {said}; use another "
@@ -81,7 +82,9 @@ def to_onnx(model: Any, X: Any, *, target_opset: int | None = None) -> Any:
 
 
 def register_converters() -> None:
-    """Teach skl2onnx the estimators of this package, so that its own `to_onnx` takes pipelines with them.
+    """Register the estimators of this package with skl2onnx.
+
+    Its own `to_onnx` then converts pipelines that contain them.
 
     Examples
     --------
@@ -130,7 +133,8 @@ def _check_model(model: Any) -> None:
         _names(last)
 
 
-# ---- what skl2onnx asks ----------------------------------------------------------------------------------------------
+# ---- callbacks of skl2onnx
+# ----------------------------------------------------------------------------------------------
 
 
 def _parse_classifier(scope: Any, model: Any, inputs: Any, custom_parsers: Any = None) -> Any:
@@ -146,7 +150,7 @@ def _parse_classifier(scope: Any, model: Any, inputs: Any, custom_parsers: Any =
 
 
 def _names(model: Any) -> Array:
-    """The classes as ONNX takes them: whole numbers or texts."""
+    """The classes as integers or strings, the two types that ONNX supports."""
     classes = np.asarray(model.classes_)
     if classes.dtype.kind in "iub":
         return classes.astype(np.int64)
@@ -196,7 +200,7 @@ def _weights(model: Any) -> Array:
 
 
 def _of_linear_classifier(model: Any, graph: _Graph) -> tuple[Any, Any]:
-    """The label by the largest score, and the probabilities of `AoRRClassifier.predict_proba`."""
+    """The class with the largest score, and the probabilities of `AoRRClassifier.predict_proba`."""
     scores = graph.linear(model.coef_, model.intercept_)
     label = graph.label(graph.of_two(scores) if len(model.classes_) == 2 else scores, _names(model))
     if not hasattr(model, "predict_proba"):
@@ -219,13 +223,18 @@ def _of_ensemble(model: Any, graph: _Graph) -> tuple[Any, Any]:
         made = graph.member(inner, classifies=True)
         parts.append(graph.spread(graph.normed(made[1]), known, len(model.classes_)))
     P = graph.sum(parts, _weights(model))
-    own = model.refit == "single" and not isinstance(part, Renumbered)  # its own labels, as `predict` returns them
+    own = model.refit == "single" and not isinstance(
+        part, Renumbered
+    )  # the labels of the member, as its `predict` returns them
     label = made[0] if own else graph.label(P, _names(model))
     return label, P if model.temperature_ == 1.0 else graph.tempered(P, model.temperature_)
 
 
 class _Graph:
-    """The operators of ONNX that the converters use, on the input of one of them."""
+    """Builds the graph of one converter from its input.
+
+    Each method adds operators and returns the name of their output.
+    """
 
     def __init__(self, operator: Any, container: Any) -> None:
         from skl2onnx.algebra import onnx_ops
@@ -244,7 +253,7 @@ class _Graph:
         self.op("Identity", node, output_names=[self.outputs[place]]).add_to(scope, container)
 
     def member(self, model: Any, classifies: bool = False) -> Any:
-        """What skl2onnx makes of another model: values, or labels and probabilities."""
+        """Add the graph of another model. Its outputs are values, or labels and probabilities."""
         from skl2onnx.algebra.onnx_operator import OnnxSubEstimator
 
         steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
@@ -279,17 +288,17 @@ class _Graph:
         return self.op("Div", node, self.row_sum(node))
 
     def spread(self, node: Any, places: Array, n: int) -> Any:
-        """Columns in their places among n."""
+        """The columns at the given places of n columns; the others are 0."""
         if len(places) == n:
             return node
         return self.op("MatMul", node, np.eye(n)[places])
 
     def of_two(self, score: Any) -> Any:
-        """One score of two classes as two, of which the second is the score; 0 is a tie, which the first class wins."""
+        """Two columns of scores from the one score of a binary classifier. The first class wins a tie at 0."""
         return self.op("Concat", self.times(score, 0.0), score, axis=1)
 
     def probabilities(self, scores: Any) -> Any:
-        """(n, classes) from scores (n, classes), or (n, 1) if there are two."""
+        """Probabilities (n, classes) from scores (n, classes), or from (n, 1) for two classes."""
         if self.one_column:
             return self.op("Softmax", self.of_two(scores), axis=1)
         return self.op("Softmax", scores, axis=1)
@@ -307,7 +316,7 @@ class _Graph:
         return self.op("Softmax", self.times(self.op("Log", clipped), 1.0 / heat), axis=1)
 
     def joined(self, robust: Any, ordinary: Any, share: float) -> Any:
-        """As `core.flips.joined`."""
+        """The same formula as `core.flips.joined`."""
         n = self.outputs[1].type.shape[1]
         P = self.sum([ordinary, robust], np.array([share, 1.0 - share]))
         front = self.op("Gather", np.eye(n), self.op("ArgMax", robust, axis=1, keepdims=0), axis=0)

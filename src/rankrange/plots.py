@@ -1,8 +1,9 @@
-"""Plots of results. Each function draws into a matplotlib axis and returns it; without one it makes a new figure.
+"""Plots of results. Each function draws into matplotlib axes and returns them; without `ax` it makes a new figure.
 
-`plot_ranked` shows any losses and the range that is kept of them, `plot_tuning` how m was chosen. The others show an
-`Audit` (rankrange.audit): its losses and cuts, what moving the cut would do, the scores of both models, and which share
-of each group was cut. `regression_diagnostics` shows which rows of a robust regression are outliers.
+`plot_ranked` shows losses and the ranks that are kept, `plot_tuning` the choice of m, `path` the coefficients of sparse
+models, and `regression_diagnostics` the outliers of a robust regression. The other functions show an `Audit`
+(rankrange.audit): its losses and cuts, the precision and recall of other cuts, the scores of both models, and the
+dropped share of each group.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ __all__ = [
     "plot_tuning",
     "regression_diagnostics",
 ]
-# How the fits of `tuning_` were found.
+# The two kinds of fits in `tuning_`.
 _PATHS = {"none": "nothing dropped", "up": "more dropped step by step", "search": "search from several starts"}
 KEPT, CUT, SOFT = "#2457a6", "#b4400b", "#5a5651"
 
@@ -48,7 +49,7 @@ def plot_ranked(
     losses : array_like of shape (n,)
         The losses.
     m, k : int or float; m may also be a RankedRange
-        The ranks that are kept, m+1 to k; all of them by default.
+        The ranks to keep, m+1 to k; by default all.
     ax : matplotlib Axes, optional
         The axes to draw into.
 
@@ -84,8 +85,8 @@ def plot_ranked(
 def plot_tuning(estimator: Any, *, ax: Any = None) -> Any:
     """Draw the cross-validated gain over m = 0 for each candidate m, with its standard error, and mark the chosen m.
 
-    There are two fits for each m: one on a path that starts at the ordinary fit and drops more and more rows, and one
-    from a search with several starts.
+    Each m has two fits. One continues a path that starts at the ordinary fit and drops more rows at each step. The
+    other is a search from several starts.
 
     Parameters
     ----------
@@ -162,12 +163,12 @@ def path(model: Any, *, ax: Any = None) -> Any:
 
 
 def plot_losses(audit: Any, *, ax: Any = None) -> Any:
-    """Draw the distribution of the out-of-fold losses, the estimated wrong ones among them, and the cuts of the model.
+    """Draw a histogram of the out-of-fold losses, the estimated wrong labels in each bin, and the cuts.
 
     Parameters
     ----------
     audit : Audit
-        What `rankrange.audit.audit_table` returns.
+        The result of `rankrange.audit.audit_table`.
     ax : matplotlib Axes, optional
         The axes to draw into.
 
@@ -195,7 +196,7 @@ def plot_losses(audit: Any, *, ax: Any = None) -> Any:
     for name, cut in cuts:
         ax.axvline(cut, color=SOFT, lw=1.2, ls="--")
         ax.annotate(name, (cut, 1.0), xycoords=("data", "axes fraction"), ha="center", va="bottom")
-    ax.set(xscale="log", xlabel=f"{j.loss_name}, out of sample", ylabel="rows")
+    ax.set(xscale="log", xlabel=f"out-of-fold {j.loss_name}", ylabel="rows")
     ax.legend(frameon=False)
     return ax
 
@@ -241,7 +242,7 @@ def plot_scores(audit: Any, *, ax: Any = None) -> Any:
     Parameters
     ----------
     audit : Audit
-        What an audit found.
+        The result of an audit.
     ax : matplotlib Axes, optional
         The axes to draw into.
 
@@ -266,7 +267,7 @@ def plot_scores(audit: Any, *, ax: Any = None) -> Any:
         gain = measure.gain
         spread = [[factor * (gain.value - gain.low)], [factor * (gain.high - gain.value)]]
         ax.errorbar(factor * gain.value, place, xerr=spread, fmt="o", color=KEPT, capsize=3)
-        # Inside the axis: beside it a figure without a layout would cut the names off.
+        # Names inside the axes: a figure without a layout engine would clip them outside.
         ax.text(0.02, place - 0.15, measure.name, transform=ax.get_yaxis_transform(), va="bottom")
     ax.axvline(0.0, color=SOFT, lw=1, ls=":")
     ax.set(yticks=[], ylim=(len(measures) - 0.5, -0.5))
@@ -275,12 +276,12 @@ def plot_scores(audit: Any, *, ax: Any = None) -> Any:
 
 
 def plot_groups(audit: Any, *, ax: Any = None) -> Any:
-    """Draw, for each class, label or range of the target, the share that the model dropped and the share likely wrong.
+    """Draw the dropped share and the estimated wrong share of each class, label or range of the target.
 
     Parameters
     ----------
     audit : Audit
-        An audit of a table.
+        The result of an audit.
     ax : matplotlib Axes, optional
         The axes to draw into.
 
@@ -320,9 +321,9 @@ def regression_diagnostics(model: Any, X: Any = None, y: Any = None, *, ax: Any 
     model : AoRRRegressor
         Fitted with loss="squared" and k=1.0.
     X, y : array_like, optional
-        Rows to look at; the training rows if they are left out.
+        Rows to draw; by default the training rows.
     ax : matplotlib Axes, optional
-        Where to draw residuals against distances alone.
+        Axes for one panel only: residuals against distances.
 
     Returns
     -------
@@ -342,7 +343,7 @@ def regression_diagnostics(model: Any, X: Any = None, y: Any = None, *, ax: Any 
     """
     if not hasattr(model, "diagnostics"):
         raise TypeError(
-            f"regression_diagnostics draws a fitted AoRRRegressor, as of rankrange.regression.mm, got "
+            f"regression_diagnostics needs a fitted AoRRRegressor, for example from rankrange.regression.mm, got "
             f"{type(model).__name__}"
         )
     found = model.diagnostics(X, y)
@@ -353,7 +354,7 @@ def regression_diagnostics(model: Any, X: Any = None, y: Any = None, *, ax: Any 
 
     axes = matplotlib.pyplot.subplots(2, 2, figsize=(10, 8), layout="constrained")[1]
     _leverage_plot(axes[0, 0], found)
-    r = np.clip(found.residuals, -1e6, 1e6)  # after an exact fit outliers are infinitely many scales away
+    r = np.clip(found.residuals, -1e6, 1e6)  # after an exact fit the scale is 0 and outliers have infinite residuals
     n = len(r)
     quantiles = norm.ppf((np.arange(n) + 0.5) / n)
     at = np.empty(n)
@@ -373,7 +374,7 @@ def regression_diagnostics(model: Any, X: Any = None, y: Any = None, *, ax: Any 
 
 
 def _draw_kinds(ax: Any, x: Any, r: Any, found: Any) -> None:
-    """Points with the mark of their kind, the same in every panel."""
+    """Draw the points; each kind of row has the same marker in every panel."""
     kinds = found.kinds
     for kind, count in found.counts.items():
         if count:
@@ -382,7 +383,7 @@ def _draw_kinds(ax: Any, x: Any, r: Any, found: Any) -> None:
 
 
 def _leverage_plot(ax: Any, found: Any) -> Any:
-    """Residuals against robust distances; the cuts divide four regions."""
+    """Draw residuals against robust distances, and the cut-offs that divide the plot into four regions."""
     _draw_kinds(ax, found.distances, np.clip(found.residuals, -1e6, 1e6), found)
     for cut in (-found.residual_cut, found.residual_cut):
         ax.axhline(cut, color=SOFT, lw=1, ls=":")
@@ -395,7 +396,7 @@ def _leverage_plot(ax: Any, found: Any) -> Any:
 
 def _check_audit(audit: Any, name: str) -> None:
     if not hasattr(audit, "result"):
-        raise TypeError(f"{name} draws what rankrange.audit.audit_table returns, got {type(audit).__name__}")
+        raise TypeError(f"{name} needs the result of rankrange.audit.audit_table, got {type(audit).__name__}")
 
 
 def _plain(name: str) -> str:

@@ -1,6 +1,6 @@
 """Robust regression for statisticians: least trimmed squares and MM-estimates of arrays or of a formula.
 
-Both functions return a fitted `AoRRRegressor` without penalty; `summary()` prints what statsmodels users know.
+Both functions return a fitted `AoRRRegressor` without penalty. Its `summary()` prints a table as statsmodels does.
 Formulas need the package formulaic.
 """
 
@@ -23,14 +23,14 @@ __all__ = ["lts", "mm"]
 
 
 class FormulaRegressor(AoRRRegressor):
-    """A regressor that makes its columns from a frame by the right side of `formula`, in `fit` and `predict` alike.
+    """A regressor that computes its features from a DataFrame by a formula, in `fit` and in `predict`.
 
     Parameters
     ----------
     formula : str
-        As "y ~ a + C(b)". The left side names the target, if `fit` is given none.
+        For example "y ~ a + C(b)". The left side is the target if `fit` gets no y.
     m, k, **settings
-        Of `AoRRRegressor`; `fit_intercept` must agree with the formula.
+        Parameters of `AoRRRegressor`; `fit_intercept` must agree with the formula.
     """
 
     def __init__(self, formula: Any = None, m: Any = "half", k: Any = 1.0, **settings: Any) -> None:
@@ -38,9 +38,11 @@ class FormulaRegressor(AoRRRegressor):
         self.formula = formula
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, X_val: Any = None, **more: Any) -> Any:
-        """Fit the columns that the formula makes of the frame X; without y the formula's left side is the target.
+        """Fit to the columns of the formula, computed from the DataFrame X.
 
-        y is on the scale of the predictions: of "log(y) ~ a" the logarithms.
+        Without y, the formula's left side is the target.
+
+        y has the scale of the predictions: for "log(y) ~ a" pass the logarithms.
         """
         columns, target, self.formula_ = _by_formula(self.formula, X, with_target=y is None)
         if self.formula_.intercept != bool(self.fit_intercept):
@@ -52,11 +54,11 @@ class FormulaRegressor(AoRRRegressor):
         return super().fit(columns, target if y is None else y, sample_weight, X_val=X_val, **more)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Predicted targets of rows as they were given, or of the columns that the formula makes of them."""
+        """Predict targets, from a DataFrame or from the columns of the formula."""
         return super().predict(self._made(X), return_std)
 
     def diagnostics(self, X: Any = None, y: Any = None) -> Any:
-        """As that of `AoRRRegressor`, of rows as they were given."""
+        """The diagnostics of `AoRRRegressor`, for rows of a DataFrame."""
         return super().diagnostics(self._made(X), y)
 
     def _made(self, X: Any) -> Any:
@@ -67,7 +69,7 @@ class FormulaRegressor(AoRRRegressor):
 
 
 def _with_formula(init: Any) -> inspect.Signature:
-    """The signature of an __init__ and one more parameter; scikit-learn's clone reads parameters from it."""
+    """The signature of `init` with the parameter `formula` added; scikit-learn's clone reads parameters from it."""
     signature = inspect.signature(init)
     own, *rest = signature.parameters.values()
     formula = inspect.Parameter("formula", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None)
@@ -79,21 +81,22 @@ setattr(FormulaRegressor.__init__, "__signature__", _with_formula(AoRRRegressor.
 
 @dataclass(frozen=True)
 class MadeColumns:
-    """How a formula made its columns: the specification, and the values of the columns that hold categories."""
+    """The specification of a formula's columns, and the training values of its categorical columns."""
 
     spec: Any
     levels: dict[str, set[Any]]
     intercept: bool
 
     def columns_of(self, data: Any) -> Any:
-        """The columns of other rows."""
+        """The columns of the formula for new rows."""
         _check_cells(data, self.spec.required_variables)
         for name, known in self.levels.items():
             new = sorted(set(data[name].unique()) - known, key=str)
             if new:
                 raise ValueError(
-                    f"column {name!r} has the value {_plain(new[0])!r}, which no training row has, got "
-                    f"{int(data[name].isin(new).sum())} such rows; leave these rows out, or fit with rows of it"
+                    f"column {name!r} has the value {_plain(new[0])!r}, which no training row has, in "
+                    f"{int(data[name].isin(new).sum())} rows; leave these rows out, or add rows with this value to "
+                    "the training data"
                 )
         return _columns(_without_guessing(self.spec, data))
 
@@ -108,7 +111,7 @@ def lts(formula: Any, data: Any, *, alpha: float = 0.5, reweight: bool = True, *
     data : DataFrame or array_like of shape (n_samples,)
         The columns of the formula, or the targets.
     alpha : float, default=0.5
-        The share of the rows that is kept, from 0.5 (the highest breakdown point) to 1.
+        The share of rows to keep, from 0.5 (the highest breakdown point) to 1.
     reweight : bool, default=True
         Whether to follow with least squares on the rows that are not outliers.
     **settings
@@ -172,7 +175,8 @@ def _fit(formula: Any, data: Any, alpha: float, settings: dict[str, Any]) -> AoR
         raise ValueError(f"alpha is the share of the rows that is kept, a number from 0.5 to 1, got {alpha!r}")
     if settings.get("sample_weight") is not None:
         raise TypeError(
-            "lts and mm have no sample_weight: standard errors and breakdown point are those of unweighted rows; "
+            "lts and mm do not support sample_weight, because their standard errors and breakdown point need equal "
+            "weights; "
             "use AoRRRegressor(m, k=1.0).fit(X, y, sample_weight)"
         )
     settings = {"C": np.inf, **settings}
@@ -183,7 +187,7 @@ def _fit(formula: Any, data: Any, alpha: float, settings: dict[str, Any]) -> AoR
         X = formula
     if np.ndim(X) != 2:
         raise ValueError(
-            f"features must be a table of shape (rows, columns), got shape {np.shape(X)}; of one column pass x[:, None]"
+            f"features must have shape (rows, columns), got shape {np.shape(X)}; pass one column as x[:, None]"
         )
     n, d = np.shape(X)
     m = _share(float(alpha), n, d + bool(settings.get("fit_intercept", True)))
@@ -193,9 +197,10 @@ def _fit(formula: Any, data: Any, alpha: float, settings: dict[str, Any]) -> AoR
 
 
 def _share(alpha: float, n: int, p: int) -> str | float:
-    """The parameter m for a share that is kept; it fits any number of rows, so that the model can be fitted to others.
+    """The parameter m that keeps a share alpha of the rows.
 
-    It is "half" or the share that R's rule drops here, which depends on the number p of coefficients.
+    It is "half" or a fraction, not a count, because cross-validation fits the model to other numbers of rows. The
+    fraction follows R's rule, which depends on the number p of coefficients.
     """
     if n <= p:
         raise ValueError(f"{p} coefficients need more than {p} rows, got {n}; add rows or leave out columns")
@@ -203,7 +208,7 @@ def _share(alpha: float, n: int, p: int) -> str | float:
 
 
 def _by_formula(formula: Any, data: Any, *, with_target: bool) -> tuple[Any, Array | None, MadeColumns]:
-    """The columns, the target if it is asked for, and how the columns were made."""
+    """The columns, the target if `with_target`, and the specification of the columns."""
     try:
         from formulaic import Formula
     except ImportError:
@@ -228,7 +233,7 @@ def _target(formula: str, parsed: Any, data: Any) -> Array:
 
 
 def _check_cells(data: Any, names: Any) -> None:
-    """Raise for columns that are not there and for missing cells."""
+    """Raise an error if a column or a cell is missing."""
     names = sorted(map(str, names))
     gone = [name for name in names if name not in data.columns]
     if gone:
@@ -243,7 +248,7 @@ def _check_cells(data: Any, names: Any) -> None:
 
 
 def _levels(spec: Any, data: Any) -> dict[str, set[Any]]:
-    """The training values of the columns that are categories as they stand, such as b of C(b)."""
+    """The training values of the columns that the formula uses as categories, such as b in C(b)."""
     kinds = {factor: state for factor, (kind, state) in spec.encoder_state.items() if kind.value == "categorical"}
     found = {}
     for factor, variables in spec.factor_variables.items():
@@ -256,15 +261,17 @@ def _levels(spec: Any, data: Any) -> dict[str, set[Any]]:
 
 
 def _without_guessing(maker: Any, data: Any) -> Any:
-    """The matrix of a formula; an unknown category is an error, not the baseline."""
+    """The matrix of a formula. An unknown category raises an error; formulaic alone would take it for the baseline."""
     from formulaic.errors import DataMismatchWarning
 
     with warnings.catch_warnings():
         warnings.simplefilter("error", DataMismatchWarning)
         try:
             return maker.get_model_matrix(data, na_action="raise")
-        except DataMismatchWarning as told:
-            raise ValueError(f"a category has values that no training row has; leave these rows out: {told}") from None
+        except DataMismatchWarning as warning:
+            raise ValueError(
+                f"a category has values that no training row has; leave these rows out: {warning}"
+            ) from None
 
 
 def _plain(value: Any) -> Any:
@@ -272,5 +279,5 @@ def _plain(value: Any) -> Any:
 
 
 def _columns(matrix: Any) -> Any:
-    """A plain DataFrame of numbers without the intercept, which the model adds itself."""
+    """A DataFrame of floats without the intercept column, because the model adds an intercept."""
     return matrix.drop(columns=["Intercept"], errors="ignore").astype(np.float64)

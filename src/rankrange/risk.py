@@ -1,8 +1,8 @@
-"""Conditional value at risk, the interval between two of them, and how far a sample can be off (section 4.2).
+"""Conditional value at risk, interval CVaR and their confidence bounds (section 4.2 of the paper).
 
-CVaR_alpha is the mean of the worst alpha of a distribution, and the average of the top k of n values is the empirical
-CVaR at level k/n. The ranked range is the interval CVaR, nu CVaR_nu - mu CVaR_mu at mu = m/n and nu = k/n: the part
-of the mean that lies between the two quantiles. Levels are shares in [0, 1], never counts.
+CVaR_alpha is the mean of the largest share alpha of a distribution. The mean of the k largest of n values is the
+empirical CVaR at level k/n. The ranked range is the interval CVaR, nu CVaR_nu - mu CVaR_mu with mu = m/n and nu = k/n.
+It is the part of the mean between the two quantiles. Levels are shares in [0, 1], never counts.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ __all__ = ["cvar", "exponential", "extremile", "icvar", "icvar_bounds", "superqu
 def cvar(values: ArrayLike, alpha: float, *, sample_weight: ArrayLike | None = None) -> float:
     """Empirical conditional value at risk: the mean of the largest n * alpha values.
 
-    It is the infimum over lam of lam + mean(max(values - lam, 0)) / alpha. Where n * alpha is no whole number it is
-    exact too: the last value counts in part.
+    It equals the minimum over lam of lam + mean(max(values - lam, 0)) / alpha. If n * alpha is not a whole number, the
+    last value counts in part.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def cvar(values: ArrayLike, alpha: float, *, sample_weight: ArrayLike | None = N
     Returns
     -------
     float
-        The mean of the worst alpha of the sample.
+        The mean of the largest share alpha of the sample.
 
     Examples
     --------
@@ -179,7 +179,7 @@ def superquantile(
 def winsorised_mean(
     values: ArrayLike, m: float = 0.1, k: float = 0.9, *, sample_weight: ArrayLike | None = None
 ) -> float:
-    """Winsorised mean: the largest share m of the values, and those after k, are replaced by the nearest value inside.
+    """Winsorised mean: the largest share m and the smallest share 1 - k are replaced by the nearest value between them.
 
     Parameters
     ----------
@@ -230,12 +230,14 @@ def icvar_bounds(
 
     Notes
     -----
-    "paper" has upper = (b - a) [sqrt(5 k ln(3/delta))/n + sqrt(ln(1/delta)/(2n))], and lower the same with m for k. Its
-    proof joins two events of probability 1 - delta and so shows 1 - 2 delta only; the statement holds for delta <= 1/2
-    all the same, because the second root alone is enough. That root is "dkw": the interval CVaR equals a (nu - mu) +
-    integral over [a, b] of clip(P(s > t) - mu, 0, nu - mu) dt, so that it moves by at most b - a times the distance of
-    two distribution functions, which Dvoretzky, Kiefer, Wolfowitz and Massart bound. It needs no continuous
-    distribution. For delta above 1/2 it has ln(2/delta) instead.
+    The bound "paper" is upper = (b - a) [sqrt(5 k ln(3/delta))/n + sqrt(ln(1/delta)/(2n))]; lower has m instead of k.
+    The printed proof combines two events of probability 1 - delta, which proves only 1 - 2 delta. The bound still holds
+    for delta <= 1/2, because its second term alone is a valid bound.
+
+    The bound "dkw" is this second term. The interval CVaR equals a (nu - mu) + integral over [a, b] of clip(P(s > t) -
+    mu, 0, nu - mu) dt. It therefore changes by at most b - a times the largest difference between two distribution
+    functions, which the inequality of Dvoretzky, Kiefer, Wolfowitz and Massart bounds. The distribution need not be
+    continuous. For delta above 1/2 the term has ln(2/delta) instead of ln(1/delta).
 
     Examples
     --------
@@ -254,7 +256,7 @@ def icvar_bounds(
         common = math.sqrt(math.log(1.0 / delta) / (2 * n))
         lower, upper = (math.sqrt(5.0 * mass * math.log(3.0 / delta)) / n + common for mass in (mass_m, mass_k))
     elif method == "dkw":
-        # Massart's constant for one side needs delta <= 1/2; beyond, both sides together do.
+        # Massart's one-sided constant needs delta <= 1/2; a larger delta uses the two-sided bound.
         distance = math.sqrt(math.log((1.0 if delta <= 0.5 else 2.0) / delta) / (2 * n))
         lower = upper = min(distance, (mass_k - mass_m) / n)
     else:
@@ -263,7 +265,7 @@ def icvar_bounds(
 
 
 def _mass(level: float, total: float) -> float:
-    """level * total; a product within rounding of a whole number is that number, as m/n * n is meant to be m."""
+    """level * total, rounded if it is a whole number up to rounding errors: m/n * n is m."""
     mass = level * total
     return float(round(mass)) if abs(mass - round(mass)) <= 2.0 * np.finfo(float).eps * mass else mass
 
@@ -295,6 +297,6 @@ def _check_weights(sample_weight: ArrayLike, n: int) -> NDArray[np.float64]:
     if len(weights) != n or weights.min() < 0.0 or weights.max() == 0.0:
         raise ValueError(
             f"sample_weight must be {n} weights >= 0, one per value and not all 0, got {len(weights)} from "
-            f"{weights.min()} to {weights.max()}; a weight counts how often a value is there"
+            f"{weights.min()} to {weights.max()}; a weight is a number of repetitions"
         )
     return weights

@@ -1,6 +1,6 @@
-"""The audit of a table: which rows are wrong, as one result that is shown as a page or as files.
+"""The audit of a table: finds rows that are probably wrong and writes the result as a page or as files.
 
-May import: everything above it, from `core` to `tables`; only the command line imports it, which prints the result.
+May import: all packages from `core` to `tables`. Only the command line imports this package.
 """
 
 from .applying import apply_decisions

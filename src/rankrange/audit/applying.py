@@ -1,4 +1,4 @@
-"""Apply decisions to a table: all of them or none, after checking that each row is the one that was reviewed.
+"""Apply decisions to a table. If a row is not the one that was reviewed, none is applied.
 
 In CSV files all other rows stay the same to the byte, with their quotes, spaces and line ends.
 """
@@ -282,7 +282,7 @@ def _fixed_csv(source: Source, changes: Changes, file: BinaryIO) -> None:
             file.write(next(text).encode(source.encoding))
         row = 0
         for record, cells in records(text, source.delimiter):
-            if not cells:  # an empty line is no row
+            if not cells:  # an empty line is not a row
                 file.write(record.encode(source.encoding))
                 continue
             if row < len(changes.gone) and not changes.gone[row]:

@@ -1,4 +1,4 @@
-"""What the audit finds in each group of rows that `group` names: which one is served worst, and its wrong rows."""
+"""Results of the audit by group: the rows, the loss, and the dropped and wrong shares of each group."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ..pages.text import number, visible
 from .target import group_numbers
 from .task_result import TaskResult
 
-# Groups with fewer rows are listed, but none of them is called the worst: its mean loss is luck.
+# Groups with fewer rows are listed, but none is reported as the worst, because their mean losses vary too much.
 _LEAST_ROWS = 20
 
 
 @dataclass(frozen=True)
 class GroupRow:
-    """One group: its rows, the share that the robust model ignores, the expected share of wrong targets, its loss."""
+    """One group: number of rows, share that the robust model ignores, expected share of wrong targets, mean loss."""
 
     name: str
     rows: int
@@ -43,14 +43,15 @@ def by_group(column: Any, result: TaskResult) -> list[GroupRow]:
 
 
 def in_words(groups: list[GroupRow], name: str, loss_name: str) -> list[str]:
-    """One sentence about the group that is served worst; none if no two groups are large enough to be compared."""
+    """One sentence about the group with the largest loss; empty if fewer than two groups are large enough."""
     large = [group for group in groups if group.rows >= _LEAST_ROWS]
     if len(large) < 2:
         return []
     worst, total = large[0], sum(group.rows for group in groups)
     mean = sum(group.rows * group.loss for group in groups) / total
     return [
-        f"By {visible(name, 60)}, models serve '{visible(worst.name, 40)}' worst ({worst.rows:,} rows): out-of-fold "
-        f"{loss_name} {number(worst.loss, 3)}, {number(mean, 3)} over all rows; {worst.ignored:.0%} of its rows are "
-        f"ignored, about {worst.wrong:.0%} have a wrong target."
+        f"By {visible(name, 60)}, the models fit '{visible(worst.name, 40)}' worst ({worst.rows:,} rows): its "
+        "out-of-fold "
+        f"{loss_name} is {number(worst.loss, 3)}, and {number(mean, 3)} over all rows. The robust model ignores "
+        f"{worst.ignored:.0%} of its rows; about {worst.wrong:.0%} have a wrong target."
     ]

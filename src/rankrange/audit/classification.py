@@ -1,4 +1,4 @@
-"""A target of classes: logistic regression, the same with the ranked range, and `find_label_issues`."""
+"""Audit of a target with classes: ordinary and robust logistic regression, and `find_label_issues`."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from .plan import Plan, Progress, choose_penalty, fit_ordinary, fit_robust
 from .target import Target
 from .task_result import Group, Interval, Measure, TaskResult, blinded, facts_of, lost_groups
 
-# Two probabilities this close favour neither label.
+# If two probabilities are this close, neither label is preferred.
 _APART = 0.1
-# Rows that are listed at least, however improbable it is that their labels are wrong.
+# At least this many rows are listed, however small their p_wrong.
 _LISTED = 20
-# Up to so many rows linear models are fitted again to find suspects.
+# Up to this many rows, linear models are fitted again to find suspects.
 _JUDGED_ANEW = 100_000
 _JUDGES = {
     "ordinary": "the ordinary one gives",
-    "robust": "the one that ignores the worst rows",
+    "robust": "the robust one",
     "boosting": "boosted trees",
     "forest": "a forest",
     "neighbours": "the labels of the nearest rows",
@@ -34,23 +34,23 @@ _JUDGES = {
 
 
 def study_classification(X: Array, target: Target, plan: Plan, progress: Progress) -> TaskResult:
-    """Audit a target of classes; arguments as in `study_regression`.
+    """Audit a target with classes.
 
     Parameters
     ----------
     X : ndarray of shape (n, features)
         The encoded rows.
     target : Target
-        Their classes.
+        The classes of the rows.
     plan : Plan
-        How much work is done.
+        The settings of the fits.
     progress : callable
         Called with a short text before each stage of the work.
 
     Returns
     -------
     TaskResult
-        What was found about each row.
+        The results for each row.
     """
     codes, names = target.y, target.names
     n, K = len(codes), len(names)
@@ -59,16 +59,16 @@ def study_classification(X: Array, target: Target, plan: Plan, progress: Progres
     penalty = choose_penalty(_objective(X, codes, K), plan)
     logs = np.empty((2, n, K), dtype=np.float32)
     fold_m = [0] * plan.n_folds
-    progress(f"fitting both models without part 1 of {plan.n_folds}")
+    progress(f"fitting both models without fold 1 of {plan.n_folds}")
     for f, part in enumerate(plan.each(_fold, ((X, codes, penalty, plan, f) for f in range(plan.n_folds)))):
         logs[:, plan.of_fold(f)[1]], fold_m[f] = part
         if f + 1 < plan.n_folds:
-            progress(f"fitting both models without part {f + 2} of {plan.n_folds}")
+            progress(f"fitting both models without fold {f + 2} of {plan.n_folds}")
     progress("fitting the model on all rows")
     labels = np.array(names, dtype=str)[codes]
     model = fit_robust(AoRRClassifier, X, labels, penalty, plan, plan.n_folds, plan.blocks())
     progress("looking for wrong labels")
-    # The suspects come from fits with the penalty of the model, so that findings about one hold for the other.
+    # The fits that find suspects have the penalty of the model, so findings about one apply to the other.
     issues = _issues(X, target, AoRRClassifier(C=penalty), plan, logs)
     listed = _listed(issues, target.relabelled)
     order = listed["row"]
@@ -99,24 +99,24 @@ def study_classification(X: Array, target: Target, plan: Plan, progress: Progres
         loss_name="log loss",
         notes=[*lost_groups(groups), *_trust(issues, codes, plan.pred_probs is None and _scored(plan, n))],
     )
-    # Trees, or probabilities that were given, may know what the two linear models do not. They were mixed so as to fit
-    # these labels, and which of them knows was chosen too: twice the usual distance from chance is asked of them.
+    # Trees or given probabilities may predict labels that the linear models do not. Their weights were fitted to these
+    # labels, and the best of them was selected, so they must exceed chance by twice the usual margin.
     judges = Interval.of_mean((mean.argmax(axis=1) == codes) * _worth(codes, K))
     judges = Interval(judges.value, 2.0 * judges.low - judges.value, judges.high)
     return blinded(result, 1.0 / K, result.measures[1], judges)
 
 
 def _listed(issues: LabelIssues, reviewed: Array) -> Array:
-    """The suspects, and at least the first rows of the ranking: the rows most worth a look, whatever their p_wrong."""
+    """The suspects, and at least the first rows of the ranking, whatever their p_wrong."""
     assert issues.ranked is not None
     ranked = issues.ranked[~reviewed[issues.ranked["row"]]]
     return ranked[(ranked["action"] != "") | (np.arange(len(ranked)) < _LISTED)]
 
 
 def _issues(X: Array, target: Target, judge: AoRRClassifier, plan: Plan, logs: Array) -> LabelIssues:
-    """Suspects by the models that the plan names; along time, by fits on earlier rows alone."""
+    """Find suspects with the models of the plan. With a time column, models are fitted to earlier rows only."""
     codes = target.judged
-    # On many rows the predictions behind the scores are used again: new fits of the same kind would add nothing.
+    # With many rows, the predictions that were scored are reused: new fits of the same kind would be no better.
     if plan.pred_probs is not None or _scored(plan, len(codes)):
         given = np.exp(logs.astype(np.float64)).mean(axis=0) if plan.pred_probs is None else plan.pred_probs
         given = given / given.sum(axis=1, keepdims=True)
@@ -134,13 +134,13 @@ def _issues(X: Array, target: Target, judge: AoRRClassifier, plan: Plan, logs: A
 
 
 def _scored(plan: Plan, n: int) -> bool:
-    """Whether the suspects are found from the predictions behind the scores."""
+    """Whether the predictions that were scored also find the suspects."""
     return plan.forward or (plan.models == "linear" and n > _JUDGED_ANEW)
 
 
 _NAMES = {
     "ordinary": "the linear model",
-    "robust": "the linear model that ignores the worst rows",
+    "robust": "the robust linear model",
     "boosting": "boosted trees",
     "forest": "the forest",
     "neighbours": "the labels of the nearest rows",
@@ -149,15 +149,15 @@ _NAMES = {
 
 
 def _trust(issues: LabelIssues, codes: Array, by_scores: bool) -> list[str]:
-    """How good the best model is, and what the interval leaves out."""
+    """Sentences about the accuracy of the best model and the limits of the interval."""
     right = {name: float((P.argmax(axis=1) == codes).mean()) for name, _, P in issues.members}
     best = max(right, key=lambda name: right[name])
     name = "the linear model" if by_scores else _NAMES.get(best, best)
     who = f"{len(right)} kinds of models. The best, {name}," if len(right) > 1 else f"{name} alone, which"
     notes = [
-        f"Labels were predicted by {who} agrees with {right[best]:.1%} of the labels out of fold. The "
-        "interval of the share of wrong labels covers what these models cannot distinguish from chance; it does not "
-        "cover errors that look right to all of them."
+        f"Labels were predicted by {who} agrees with {right[best]:.1%} of the labels out of fold. "
+        "The interval of the share of wrong labels accounts for labels that these models cannot predict. It does "
+        "not account for errors that all models agree with."
     ]
     if issues.far is not None and bool((issues.far & (issues.p_wrong >= LIKELY)).any()):
         count = int((issues.far & (issues.p_wrong >= LIKELY)).sum())
@@ -176,7 +176,7 @@ def _fold(X: Array, codes: Array, penalty: float, plan: Plan, f: int) -> tuple[A
     """Log probabilities (2, test rows, K) of the ordinary and the robust fit on the other rows, and m of the latter."""
     train, test = plan.of_fold(f)
     X_train, X_test = X[train], X[test]
-    if plan.together is not None:  # rows that may not train may not choose the penalty either
+    if plan.together is not None:  # rows that are excluded from training must not choose the penalty
         penalty = choose_penalty(_objective(X_train, codes[train], int(codes.max()) + 1), plan, train)
     ordinary = fit_ordinary(AoRRClassifier, X_train, codes[train], penalty)
     robust = fit_robust(AoRRClassifier, X_train, codes[train], penalty, plan, f, plan.blocks(train))
@@ -185,7 +185,7 @@ def _fold(X: Array, codes: Array, penalty: float, plan: Plan, f: int) -> tuple[A
 
 
 def _worth(codes: Array, K: int) -> Array:
-    """What each row counts in balanced accuracy: classes count alike."""
+    """The weight of each row in balanced accuracy, in which all classes have the same weight."""
     return np.asarray((len(codes) / K / np.bincount(codes, minlength=K))[codes])
 
 
@@ -211,7 +211,7 @@ def _weights(model: AoRRClassifier, places: list[int]) -> Array:
 
 
 def _others(suggested: Array, codes: Array, mean: Array) -> Array:
-    """The suggested class; if that is the given one, the most probable of the others."""
+    """The suggested class, or the most probable other class if the suggestion is the given one."""
     same = np.flatnonzero(suggested == codes)
     other = mean[same].copy()
     other[np.arange(len(same)), codes[same]] = -np.inf

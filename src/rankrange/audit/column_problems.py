@@ -1,4 +1,4 @@
-"""Problems that one column shows: batches of neighbouring rows in which it is off, leaks of the target, drift."""
+"""Problems of single columns: batches of consecutive rows with unusual values, target leakage, and drift."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from ..pages.text import visible
 from .problems import BLOCK, MOST_COLUMNS, Column, RowProblem, covariance, each, median, quantiles, said_value
 from .target import Target
 
-# A mean of neighbouring rows is off from this many standard deviations of single rows on.
+# The mean of neighbouring rows is unusual if it deviates by at least this many standard deviations of single rows.
 _LEAST_OFF = 0.5
-# A column leaks if it removes this share of the errors, and no other column more than that; or nearly all.
+# A column leaks if it removes the first share of the errors and every other column less than the second; or the third
+# share.
 _LEAK, _NO_LEAK, _SURE_LEAK = 0.95, 0.9, 0.99
-# Bins of a column, and rows that a bin is estimated from.
+# The number of bins of a column, and the least number of rows in a bin.
 _MOST_BINS, _LEAK_ROWS = 200, 100_000
-# The largest gap between two distribution functions from which on a column drifts.
+# A column drifts if the largest difference between two distribution functions is at least this.
 _DRIFT = 0.5
-# Means that a sentence compares differ by this part of a standard deviation at least.
+# A sentence compares means only if they differ by at least this many standard deviations.
 _SHOWN = 0.1
-# So many rows at least are a batch by their far cells or their digits.
+# The least number of rows of a batch that is found by outlying cells or by digits.
 _LEAST_TOGETHER = 5
 _UNITS = {
     "1,000": 1000.0,
@@ -40,12 +41,12 @@ _UNITS = {
 def find_batches(
     numeric: list[Column], far: list[Array], target: Target, numbers: Array, jobs: int = 1
 ) -> list[RowProblem]:
-    """Neighbouring rows in which a column is off together.
+    """Find consecutive rows in which a column has unusual values.
 
-    Signs are consecutive outlying cells, cells with more digits than the others, one value repeated, and unusual means
-    of neighbouring rows: of the values, of their distances from the median, and of what the other columns do not
-    explain. Values are compared within their class: a table sorted by its target is no batch. `far` are the outlying
-    cells of each column, -1 below and 1 above.
+    A batch has consecutive outlying cells, cells with more digits than others, one repeated value, or unusual means of
+    neighbouring rows: of the values, of their distances from the median, or of their residuals given the other columns.
+    Values are compared within their class, because a table may be sorted by its target. `far` marks the outlying cells
+    of each column, -1 below and 1 above.
     """
     if not numeric or len(numeric) > MOST_COLUMNS:
         return []
@@ -62,10 +63,10 @@ def find_batches(
 def _batches_in(
     column: Column, far: Array, levels: tuple[Array, Array], tests: int, numbers: Array
 ) -> list[RowProblem]:
-    """The batches of one column, its values given as distances within the class and as what other columns leave."""
+    """The batches of one column, from its values within the class and its residuals given the other columns."""
     assert column.values is not None
     runs = _constant_runs(column)
-    reasons = dict.fromkeys(_together_in(far > 0) + _together_in(far < 0), "several of its cells lie far outside")
+    reasons = dict.fromkeys(_together_in(far > 0) + _together_in(far < 0), "several of its cells are outliers")
     odd = _odd_digits(column)  # converted values differ from each other
     digits = [(a, b) for a, b in _together_in(odd) if len(np.unique(column.values[a:b][odd[a:b]])) > 3]
     reasons.update(dict.fromkeys(digits, "its cells have more digits than elsewhere"))
@@ -73,20 +74,20 @@ def _batches_in(
     if own.any():
         for x, reason in (
             (own, "its values differ from those of other rows"),
-            (rest, "it does not follow the other columns as it does elsewhere"),
-            (np.log(np.abs(own) + 0.05), "its values spread otherwise than elsewhere"),
+            (rest, "its relation to the other columns differs from that in other rows"),
+            (np.log(np.abs(own) + 0.05), "its values vary more or less than in other rows"),
         ):
             for span in _off_together(x, tests):
                 reasons.setdefault(span, reason)
     found = [_stuck(column, run, numbers) for run in runs]
-    known = ~np.isnan(column.values)  # a block of missing cells has no values that could be off
+    known = ~np.isnan(column.values)  # a block of missing cells has no values to compare
     filled = [span for span in reasons if known[slice(*span)].mean() > 0.5]
     apart = _apart(filled, [(run.start, run.stop) for run in runs])
     return found + [_off(column, slice(*span), numbers, reasons[span]) for span in apart]
 
 
 def _levels(column: Column) -> Array:
-    """The values, or their logarithms where they spread over decades; missing cells are the median."""
+    """The values, or their logarithms if they span several orders of magnitude; missing cells get the median."""
     x = column.values
     assert x is not None
     known = ~np.isnan(x)
@@ -102,7 +103,7 @@ def _levels(column: Column) -> Array:
 
 
 def _kinds(target: Target) -> list[Array]:
-    """The rows of each class, or of each tenth of the numbers."""
+    """The rows of each class, or of each decile of a numeric target."""
     if target.task == "labels":
         return [np.arange(len(target.y))]
     codes = target.y
@@ -113,10 +114,10 @@ def _kinds(target: Target) -> list[Array]:
 
 
 def _within(x: Array, kinds: list[Array], most: float) -> Array:
-    """Distances from the median of the row's kind, in robust standard deviations of it, brought in to `most`."""
+    """Distances from the median of the row's class, in robust standard deviations, clipped to `most`."""
     out = np.zeros_like(x)
     whole = 1.4826 * median(np.abs(x - np.float32(median(x))))
-    if whole == 0:  # most cells have one value
+    if whole == 0:  # most cells have the same value
         return out
     for rows in kinds:
         own = x[rows]
@@ -127,12 +128,12 @@ def _within(x: Array, kinds: list[Array], most: float) -> Array:
 
 
 def _odd_digits(column: Column) -> Array:
-    """Cells with more digits behind the point than nine in ten cells have: converted, not measured."""
+    """Cells with more decimals than nine in ten cells have, as after a conversion of units."""
     x = column.values
     assert x is not None
     for digits in range(5):
         if _has_more_digits(x[:: max(1, len(x) // 10_000)], digits).mean() > 0.2:
-            continue  # not worth looking at all cells
+            continue  # a sample of cells is enough
         odd = _has_more_digits(x, digits)
         if odd.sum() <= 0.1 * len(x):
             return odd
@@ -145,7 +146,7 @@ def _has_more_digits(x: Array, digits: int) -> Array:
 
 
 def _together_in(mask: Array) -> list[tuple[int, int]]:
-    """Spans in which rows of the mask follow each other more closely than chance allows."""
+    """Spans in which the rows of the mask are closer together than chance explains."""
     rows, n = np.flatnonzero(mask), len(mask)
     if len(rows) < _LEAST_TOGETHER or len(rows) > 0.2 * n:
         return []
@@ -164,19 +165,21 @@ def _without_each_other(z: Array, kinds: list[Array], jobs: int) -> Array:
     inverse = np.linalg.inv(covariance(z) + 1e-3 * np.eye(p))
     weights = inverse / np.diag(inverse)[:, None]
     rest = np.concatenate([weights @ z[:, a : a + BLOCK] for a in range(0, n, BLOCK)], axis=1, dtype=z.dtype)
-    # Brought in: one wild cell must not make its neighbours a batch.
+    # Clipped: one outlying cell must not make its neighbours a batch.
     return np.stack(each(lambda x: _within(x, kinds, 3.0), rest, jobs))
 
 
 def _off_together(x: Array, tests: int) -> list[tuple[int, int]]:
-    """Spans of neighbouring rows whose mean lies far from that of other spans of the same length, farthest first.
+    """Spans of neighbouring rows whose mean differs most from that of other spans of the same length, largest first.
 
-    The lengths double; for each the means of other spans show what is usual, so an order of the rows raises no alarm.
+    The lengths double. The means of all spans of a length give their usual variation, so a table with a trend raises no
+    false alarm.
     """
     sums = np.concatenate([[0.0], np.cumsum(x, dtype=np.float64)])
     n, spans = len(x), []
     centred = x - x.mean()
-    order = max(0.0, float(centred[1:] @ centred[:-1]) / max(float(centred @ centred), 1e-12))  # 1 if rows are sorted
+    # the autocorrelation: 1 if rows are sorted
+    order = max(0.0, float(centred[1:] @ centred[:-1]) / max(float(centred @ centred), 1e-12))
     length, levels, spread = 8, np.array([0.75, 0.9, 0.95]), float(x.std())
     while length <= n // 8:
         step = length // 4
@@ -184,7 +187,7 @@ def _off_together(x: Array, tests: int) -> list[tuple[int, int]]:
         *low, centre, third, ninth, last = quantiles(means, [0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95]).tolist()
         for sign, ends in ((-1.0, low[::-1]), (1.0, [third, ninth, last])):
             usual = float(np.median(sign * (np.array(ends) - centre) / ndtri(levels)))
-            scale = max(usual, spread / length**0.5)  # means are nearly normal, unless the rows have an order
+            scale = max(usual, spread / length**0.5)  # means are nearly normal, unless the rows are ordered
             least = max((1.25 + 2.0 * order) * scale * -ndtri(0.05 / (len(means) * tests)), _LEAST_OFF)
             far = np.flatnonzero(sign * (means - centre) > least)
             if 0 < len(far) <= max(12, 0.15 * len(means)):
@@ -197,17 +200,17 @@ def _off_together(x: Array, tests: int) -> list[tuple[int, int]]:
 
 
 def _best_of(x: Array, spans: list[tuple[float, float, float, int, int]]) -> list[tuple[int, int]]:
-    """The most unusual spans, each extended to its edges; those that touch a better one are left out."""
+    """The most unusual spans, each extended to its edges. Spans that overlap a more unusual one are left out."""
     kept: list[tuple[int, int]] = []
     for _, sign, centre, start, length in sorted(spans, reverse=True):
         if all(start + length <= first or start >= last for first, last in kept):
             kept.append(_refined(sign * (x - centre), start, start + length))
-    most = max(40, len(x) // 10)  # of a larger part nobody can say that it is the one that is off
+    most = max(40, len(x) // 10)  # for a larger span it is unclear whether the span or the rest is unusual
     return [(start, stop) for start, stop in kept if stop - start <= most and _has_edges(x, start, stop)]
 
 
 def _has_edges(x: Array, start: int, stop: int) -> bool:
-    """Whether the values jump at both ends of a span: if rows have an order, they change gradually instead."""
+    """Whether the values jump at both ends of a span. In ordered tables they change gradually instead."""
     reach = max(8, (stop - start) // 4)
     here, usual = float(x[start:stop].mean()), float(np.median(x))
     sides = [side for side in (x[max(0, start - reach) : start], x[stop : stop + reach]) if len(side) >= 4]
@@ -216,7 +219,7 @@ def _has_edges(x: Array, start: int, stop: int) -> bool:
 
 
 def _refined(x: Array, start: int, stop: int) -> tuple[int, int]:
-    """The span around the given one in which the values lie closer to its median than to 0, as far as they go on."""
+    """Extend or shrink a span to the consecutive values that are closer to its median than to 0."""
     middle = 0.5 * float(np.median(x[start:stop]))
     reach = 4 * (stop - start)
     low, high = max(0, start - reach), min(len(x), stop + reach)
@@ -229,7 +232,7 @@ def _refined(x: Array, start: int, stop: int) -> tuple[int, int]:
 
 
 def _apart(spans: list[tuple[int, int]], taken: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The first of overlapping spans; those that overlap `taken` are left out."""
+    """The first of overlapping spans, without those that overlap `taken`."""
     kept: list[tuple[int, int]] = []
     for span in spans:
         if all(span[1] <= other[0] or span[0] >= other[1] for other in [*kept, *taken]):
@@ -238,7 +241,7 @@ def _apart(spans: list[tuple[int, int]], taken: list[tuple[int, int]]) -> list[t
 
 
 def _off(column: Column, run: slice, numbers: Array, reason: str) -> RowProblem:
-    """A batch: its median or its mean beside that of the other rows if they differ, otherwise the reason."""
+    """Describe a batch: its median or mean and that of the other rows if they differ, otherwise the reason."""
     assert column.values is not None
     inside = column.values[run]
     outside = np.concatenate([column.values[: run.start], column.values[run.stop :]])
@@ -251,8 +254,8 @@ def _off(column: Column, run: slice, numbers: Array, reason: str) -> RowProblem:
         apart = abs(means[0] - means[1]) > _SHOWN * float(np.nanstd(outside))
         text = _both(column, "mean", *means) if apart else reason
     said = (
-        f"{visible(column.name, 60)} is off in the {run.stop - run.start:,} rows {int(numbers[run.start]):,} to "
-        f"{int(numbers[run.stop - 1]):,} together: {text}"
+        f"{visible(column.name, 60)} is unusual in the {run.stop - run.start:,} rows {int(numbers[run.start]):,} to "
+        f"{int(numbers[run.stop - 1]):,}: {text}"
     )
     rows, action = tuple(numbers[run].tolist()), "fix" if unit else "look"
     return RowProblem("batch", rows, column.name, said_value(column, here), f"{low} to {high}", said, 0.85, action)
@@ -263,7 +266,7 @@ def _both(column: Column, word: str, here: float, usual: float) -> str:
 
 
 def _unit_between(here: float, usual: float) -> str:
-    """The unit that may have been taken for another, where the factor is that of two units."""
+    """A remark on the unit, if the factor is the ratio of two common units."""
     if usual == 0 or here / usual <= 0:
         return ""
     factor = here / usual
@@ -275,7 +278,7 @@ def _unit_between(here: float, usual: float) -> str:
 
 
 def _constant_runs(column: Column) -> list[slice]:
-    """Runs of one value that are too long for chance, in a column in which neighbours hardly ever agree."""
+    """Runs of one value that are too long for chance, in a column whose neighbouring cells rarely agree."""
     x = column.values
     assert x is not None
     same = np.append(False, x[1:] == x[:-1])
@@ -302,17 +305,17 @@ def _stuck(column: Column, run: slice, numbers: Array) -> RowProblem:
     value = said_value(column, float(column.values[run.start]))
     said = (
         f"{visible(column.name, 60)} is {value} in the {run.stop - run.start:,} rows {int(numbers[run.start]):,} to "
-        f"{int(numbers[run.stop - 1]):,} one after the other, although neighbouring rows hardly ever agree"
+        f"{int(numbers[run.stop - 1]):,} in a row, although neighbouring rows rarely have equal values"
     )
     return RowProblem("batch", tuple(numbers[run].tolist()), column.name, value, "different values", said, 0.9)
 
 
-# ---- columns that give the target away, and columns that drift -------------------------------------------------------
+# ---- target leakage and drift -------------------------------------------------------
 
 
 def find_leaks(columns: list[Column], target: Target) -> list[RowProblem]:
-    """Columns that nearly determine the target, scored on rows that were not counted."""
-    # Drawn, because rows may alternate: every second row can hold one class alone.
+    """Columns that nearly determine the target, scored on held-out rows."""
+    # A random half, because classes may alternate from row to row.
     rng = np.random.default_rng(0)
     some = np.sort(rng.permutation(len(target.y))[:_LEAK_ROWS])
     half = rng.random(len(some)) < 0.5
@@ -322,9 +325,8 @@ def find_leaks(columns: list[Column], target: Target) -> list[RowProblem]:
         others = float(np.delete(shares, j).max()) if len(shares) > 1 else 0.0
         if share >= _LEAK and (others <= _NO_LEAK or share >= _SURE_LEAK):
             name = visible(columns[j].name, 60)
-            said = (
-                f"{name} nearly determines the target: it takes away {100 * share:.1f}% of the errors of guessing"
-                + (f", the next best column {100 * max(others, 0.0):.0f}%" if len(shares) > 1 else "")
+            said = f"{name} nearly determines the target: it removes {100 * share:.1f}% of the errors of guessing" + (
+                f", the next best column {100 * max(others, 0.0):.0f}%" if len(shares) > 1 else ""
             )
             found.append(
                 RowProblem("leak", (), columns[j].name, f"{share:.3f}", f"up to {others:.3f}", said, share, "drop")
@@ -333,7 +335,7 @@ def find_leaks(columns: list[Column], target: Target) -> list[RowProblem]:
 
 
 def _explained_share(column: Column, target: Target, some: Array, half: Array) -> float:
-    """The share of the errors of guessing that the column alone takes away, fitted on half of the rows."""
+    """The share of the errors of guessing that the column alone removes, estimated on half of the rows."""
     if target.task == "labels":
         return 0.0
     bins, y = _bins(column, some), target.y[some]
@@ -347,7 +349,7 @@ def _explained_share(column: Column, target: Target, some: Array, half: Array) -
 
 
 def _variance_explained_share(bins: Array, y: Array, half: Array) -> float:
-    """The share of the variance of the ranks of y, with straight lines between the means of the bins."""
+    """The explained share of the variance of the ranks of y, by linear interpolation between bin means."""
     ranks = np.empty(len(y))
     ranks[np.argsort(y, kind="stable")] = np.arange(len(y))
     counts = np.bincount(bins[half])
@@ -358,7 +360,7 @@ def _variance_explained_share(bins: Array, y: Array, half: Array) -> float:
 
 
 def _bins(column: Column, some: Array | slice = slice(None)) -> Array:
-    """Up to 200 bins of equally many rows; texts are their own, beyond 200 one in common."""
+    """Up to 200 bins with equal numbers of rows. Each text has its own bin; texts after the first 200 share one."""
     if column.values is None:
         assert column.codes is not None
         return np.minimum(column.codes[some] + 1, _MOST_BINS)
@@ -372,7 +374,7 @@ def _bins(column: Column, some: Array | slice = slice(None)) -> Array:
 
 
 def find_drift(columns: list[Column], time: str) -> list[RowProblem]:
-    """Columns whose values in the last third of the time differ from those in the first: the largest gap of shares."""
+    """Columns whose distribution differs between the first and the last third of the time."""
     clock = next(column for column in columns if column.name == time)
     assert clock.values is not None
     first, last = np.nanquantile(clock.values, [1 / 3, 2 / 3])
@@ -402,6 +404,6 @@ def _drifts(column: Column, early: Array, late: Array, size: float, time: str) -
         words = f"its median is {there} in the first third along {time} and {here} in the last"
     else:
         here, there = "other values", "values of the first third"
-        words = f"{100 * size:.0f}% of its values are others in the last third along {time} than in the first"
+        words = f"{100 * size:.0f}% of its values differ between the first and the last third along {time}"
     said = f"{visible(column.name, 60)} drifts: {words}"
     return RowProblem("drift", (), column.name, here, there, said, min(1.0, size))

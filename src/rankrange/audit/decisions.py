@@ -1,8 +1,8 @@
-"""What a reviewer decided about rows: a small CSV that names each row so that it cannot be taken for another.
+"""Decisions of a reviewer about rows: their CSV format and the fingerprints that identify rows.
 
-A decision names its row by number and by a fingerprint of its cells, the target apart. So a decision is never carried
-out on another row than the one that was looked at, and it is found again in a table from which rows are gone. Cells are
-compared as the file writes them, not as their types are guessed.
+A decision identifies its row by number and by a fingerprint of all cells except the target. It is therefore never
+applied to a different row, and its row is found again after other rows were removed. Cells are compared as written in
+the file, without type inference.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 COLUMNS = ("row", "given", "decision", "new_label", "p_wrong", "contents", "table", "target", "task")
 NO_LABELS = "(none)"
-# More rows than anybody decides; a larger file is something else.
+# A larger file is not a file of decisions.
 _MOST_BYTES = 200_000_000
-# Rows that, with the names and the number of rows, identify a table.
+# The number of first rows in the fingerprint of a table, which also has the column names and the number of rows.
 _SAMPLED = 200
 
 
@@ -98,7 +98,7 @@ class Decisions:
 
 
 def target_as_text(target: Sequence[str]) -> str:
-    """The columns as decisions write them: one as its name, several, or what a quote would change, as JSON."""
+    """The target columns as text. It is JSON for several columns and for names that need quotes, otherwise the name."""
     plain = len(target) == 1 and target[0][:1] != "[" and csv_safe(target[0]) == target[0]
     return target[0] if plain else json.dumps(list(target))
 
@@ -107,7 +107,7 @@ def target_as_text(target: Sequence[str]) -> str:
 
 
 def as_decisions(given: Any) -> Decisions:
-    """Decisions themselves, or those of the file that a path names."""
+    """Return decisions unchanged, or read them if a path is given."""
     return given if isinstance(given, Decisions) else read_decisions(Path(given))
 
 
@@ -200,11 +200,11 @@ def _one(line: dict[str, Any], where: str) -> Decision:
     return Decision(line["row"].strip(), line["given"], choice, line["new_label"], p, line["contents"].strip())
 
 
-# ---- what decisions know of rows -------------------------------------------------------------------------------------
+# ---- fingerprints of rows -------------------------------------------------------------------------------------
 
 
 class Looked(NamedTuple):
-    """What decisions need to know of some rows."""
+    """Targets and fingerprints of some rows, for decisions about them."""
 
     cells: list[list[str]]
     contents: list[str]  # fingerprints
@@ -213,7 +213,7 @@ class Looked(NamedTuple):
 
 
 def look_at(source: Any, target: Sequence[str], n_rows: int, rows: Sequence[int] | Array) -> Looked:
-    """Look at some rows of a source, in one pass over it.
+    """Compute targets and fingerprints of some rows in one pass.
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ def look_at(source: Any, target: Sequence[str], n_rows: int, rows: Sequence[int]
     n_rows : int
         How many rows it has.
     rows : sequence of int
-        Their places, from 0.
+        Positions of the rows, from 0.
     """
     sample = np.unique(np.linspace(0, n_rows - 1, min(n_rows, _SAMPLED)).astype(int))
     cells = rows_as_text(source, [*rows, *sample])
@@ -238,29 +238,29 @@ def look_at(source: Any, target: Sequence[str], n_rows: int, rows: Sequence[int]
 
 
 def contents_of_row(cells: list[str], target_places: Sequence[int]) -> str:
-    """The fingerprint of a row, its target apart."""
+    """The fingerprint of a row without its target."""
     return fingerprint([cell for place, cell in enumerate(cells) if place not in target_places])
 
 
 def given_of(cells: list[str], places: Sequence[int], target: Sequence[str]) -> str:
-    """The target as the file writes it; of several columns of 0 and 1 the names of those that say yes."""
+    """The target as written in the file. For several 0/1 columns, the names of the columns that are 1."""
     if len(places) == 1 or not cells:
         return cells[places[0]] if cells else ""
     return join_labels([name for place, name in zip(places, target, strict=True) if says_yes(cells[place])])
 
 
 def says_yes(cell: str) -> bool:
-    """Whether a cell of a column of 0 and 1 means yes."""
+    """Whether a cell of a 0/1 column means 1."""
     return cell.strip().casefold().removesuffix(".0") in ("1", "true", "yes", "y", "t")
 
 
 def join_labels(labels: Sequence[str]) -> str:
-    """Several labels as one text, from which `split_labels` gets them back."""
+    """Join several labels into one text, which `split_labels` splits again."""
     return json.dumps(list(labels)) if any("," in label for label in labels) else ", ".join(labels) or NO_LABELS
 
 
 def split_labels(text: str) -> list[str]:
-    """The labels of a text that `join_labels` made."""
+    """Split a text of `join_labels` into labels."""
     if text in ("", NO_LABELS):
         return []
     if text.startswith("["):
@@ -272,12 +272,12 @@ def split_labels(text: str) -> list[str]:
 
 
 def same_text(cell: str, said: str) -> bool:
-    """Whether a cell of the table equals that of a decision, which may have a quote before a formula."""
+    """Whether a cell of the table equals that of a decision, in which a formula may have a leading quote."""
     return said in (cell, csv_safe(cell))
 
 
 def same_number(one: str, other: str) -> bool:
-    """Whether both texts are one number; of a text and itself: whether it is a number."""
+    """Whether both texts are the same number. `same_number(text, text)` tests whether a text is a number."""
     try:
         return float(one) == float(other)
     except ValueError:
@@ -296,7 +296,7 @@ def decisions_of(audit: Audit) -> Decisions:
 
 
 def record(audit: Audit, row: Any, decision: str, label: str | None) -> None:
-    """Record a decision in an audit after it was checked; arguments as in `Audit.decide`."""
+    """Validate a decision and record it in an audit; the arguments are those of `Audit.decide`."""
     target, result = audit.target, audit.result
     place = audit.row_names.place(row, audit.n_rows)
     suspects = dict(zip(target.rows[result.order].tolist(), result.suggested, strict=True))
@@ -304,7 +304,7 @@ def record(audit: Audit, row: Any, decision: str, label: str | None) -> None:
     if decision not in CHOICES:
         raise UserError(f"a decision is one of {', '.join(CHOICES)}, got {decision!r}; choose one of them")
     if new is None:
-        raise UserError(f"row {row} is no suspect, so no label is suggested for it; pass the label it should have")
+        raise UserError(f"row {row} is not a suspect, so it has no suggested label; pass the new label")
     if target.task == "classes" and new and new not in target.names:
         raise UserError(f"a label is one of {', '.join(target.names[:5])}, got {new!r}; choose one of them")
     at = np.flatnonzero(target.rows == place)

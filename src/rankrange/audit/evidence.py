@@ -1,7 +1,7 @@
-"""What is shown to a reviewer beside a suspect and for the table as a whole: values, usual values, nearest rows.
+"""Evidence for a reviewer: unusual values, usual values and nearest rows of each suspect, and charts of the table.
 
-Reasons are sentences with values: the value in the row, and those in the other rows with its label. Shares come
-from at most 20,000 rows with each label, drawn at random. `pictures` has the numbers of the charts.
+A reason is a sentence that compares a value of the row with the values of other rows with its label. Shares are
+estimated from at most 20,000 random rows per label. `pictures` computes the data of the charts.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from .pictures import ColumnPicture, colours, column_picture, points_of
 from .target import Target
 from .task_result import TaskResult
 
-# Suspects on the page: so many, with so many columns of their values.
+# The largest number of suspects on the page, and of columns shown for each.
 SHOWN, SHOWN_IMAGES, SHOWN_COLUMNS, SHOWN_CHARS = 1000, 500, 40, 60
-# Suspects with their nearest rows, of each label; rows among which these are looked for.
+# The largest number of suspects with nearest rows, of nearest rows per label, and of rows to search.
 WITH_NEIGHBOURS, WITH_IMAGES, _NEAREST, _SEARCHED = 250, 100, 2, 30_000
 _SAMPLE = 20_000
 _TAILS = ((0.01, 0.99), (0.05, 0.95), (0.10, 0.90), (0.25, 0.75))
@@ -37,7 +37,7 @@ _WORD = re.compile(r"\w{2,}")
 
 @dataclass(frozen=True)
 class Near:
-    """A row beside a suspect: its place in the table, its target, and its cells or its pixels."""
+    """A neighbour of a suspect: its position in the table, its target, and its cells or pixels."""
 
     row: int
     said: str
@@ -47,25 +47,25 @@ class Near:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What there is to see.
+    """The evidence that the page shows.
 
     Attributes
     ----------
     reasons : list of str
-        For each suspect, worst first: the columns that speak most against its target, with values.
+        For each suspect, worst first: the columns with the strongest evidence against its target, with values.
     marks : list of dict
-        For each suspect that is shown: why the cell of a column is unusual, by the name of the column.
+        For each suspect on the page: a dict from column names to the reason why the cell is unusual.
     near : list of list of Near
-        For the first suspects: the nearest rows that are no suspects, with its own label and with the suggested one.
+        For the first suspects: the nearest rows that are not suspects, with the given and with the suggested label.
     columns : list of ColumnPicture
         The overview.
     labels : list of str
         The meaning of the colours of the pictures.
     points : dict
-        The map: "x" and "y" from 0 to 1, the "label" of each point, and its "rank" among the suspects (0: none);
-        empty if the model gives no scores.
+        The scatter plot: "x" and "y" from 0 to 1, the "label" of each point, and its "rank" among the suspects (0 for
+        other rows). Empty if the model has no scores.
     axes : tuple of str
-        What x and y of the map are.
+        The axis labels of the scatter plot.
     """
 
     reasons: list[str] = field(default_factory=list)
@@ -78,7 +78,7 @@ class Evidence:
 
 
 class Values:
-    """One column: numbers or texts, and what is usual among the rows of a group."""
+    """One column of numbers or texts, with its usual values in each group."""
 
     def __init__(self, name: str, column: Any, groups: Groups) -> None:
         self.name, self.groups = name, groups
@@ -92,7 +92,7 @@ class Values:
         self.prose = self.numbers is None and len(self.levels) > MOST_LEVELS and is_prose(self.levels)
 
     def text(self, i: int) -> str:
-        """The cell of a row as it is said in a sentence."""
+        """The cell of a row, formatted for a sentence."""
         if self.numbers is None:
             code = int(self.codes[i])  # type: ignore[index]
             return "missing" if code < 0 else f"'{self.levels[code][:40]}'"
@@ -104,11 +104,11 @@ class Values:
         return number(value, 4)
 
     def said(self, value: float) -> str:
-        """A number or a date as it is said in a sentence."""
+        """A number or a date, formatted for a sentence."""
         return str(np.datetime64(int(value), "D")) if self.kind == "dates" else number(value, 4)
 
     def usual(self, group: int) -> Any:
-        """Quantiles of the numbers of a group, or the share of each text in it; last the share that is missing."""
+        """Quantiles of the numbers of a group, or the share of each text; last, the share of missing cells."""
         if group not in self._usual:
             rows = self.groups.sample(group)
             if self.numbers is not None:
@@ -124,7 +124,7 @@ class Values:
         return self._usual[group]
 
     def unusual(self, i: int, group: int, other: int | None) -> tuple[float, str]:
-        """How rare the cell of a row is in a group (a share), and that in words."""
+        """The share of a group with a cell at least as extreme as that of a row, and a sentence about it."""
         if self.prose:
             return self._unusual_word(i, group, other)
         usual, of = self.usual(group), self.groups.of(group)
@@ -145,7 +145,7 @@ class Values:
         return 0.5, f"the middle half of {of} is {middle}"
 
     def _unusual_word(self, i: int, group: int, other: int | None) -> tuple[float, str]:
-        """The word of a text that sets the other group most apart, and how often both have it; texts hardly repeat."""
+        """The word of a text that is most typical of the other group, with its frequency in both groups."""
         words = set() if other is None else self._words(i)
         if other is None or not words:
             return 1.0, ""
@@ -171,7 +171,7 @@ class Values:
 
 
 class Groups:
-    """The rows that a row is compared with: those with its label, or all."""
+    """The rows to compare a row with: those with the same label, or all rows."""
 
     def __init__(self, target: Target, rng: np.random.Generator) -> None:
         self.target, self.rng = target, rng
@@ -180,7 +180,7 @@ class Groups:
 
     @cached_property
     def counts(self) -> Array:
-        """How many rows each group has."""
+        """The number of rows in each group."""
         if not self.by_class:
             return np.array([len(self.target.y)])
         return np.bincount(self.target.y, minlength=len(self.target.names))
@@ -190,7 +190,7 @@ class Groups:
         return int(self.target.y[i]) if self.by_class else 0
 
     def sample(self, group: int) -> Array:
-        """Some rows of a group, or all where they are few."""
+        """A sample of the rows of a group, or all if there are few."""
         if group not in self._samples:
             rows = np.flatnonzero(self.target.y == group) if self.by_class else np.arange(len(self.target.y))
             some = self.rng.choice(len(rows), _SAMPLE, replace=False) if len(rows) > _SAMPLE else slice(None)
@@ -198,7 +198,7 @@ class Groups:
         return self._samples[group]
 
     def of(self, group: int | None, short: bool = False) -> str:
-        """A group in words."""
+        """The group, described in words."""
         if not self.by_class or group is None:
             return f"the {int(self.counts[0]):,} rows"
         label = f"labelled '{self.target.names[group][:40]}'"
@@ -215,26 +215,26 @@ def gather(
     seed: int,
     pixels: Callable[[Array], list[bytes]] | None = None,
 ) -> Evidence:
-    """Gather what there is to see beside the suspects and of the table.
+    """Compute the evidence for the suspects and the charts of the table.
 
     Parameters
     ----------
     features : pyarrow.Table
-        The columns, of the rows that have a target.
+        The columns, for the rows that have a target.
     X : ndarray or sparse matrix
         The same rows, encoded.
     target : Target
         The target of the table.
     result : TaskResult
-        What was found.
+        The results of the audit.
     owners : sequence of str
         The column from which each feature was made.
     shown : sequence of str
-        The columns whose cells are shown.
+        The columns to show.
     seed : int
-        Of the samples.
+        Seed for the samples.
     pixels : callable or None
-        The images of rows, if the columns are pixels.
+        A function that returns the images of rows, if the columns are pixels.
     """
     rng = np.random.default_rng([seed, 15])
     groups = Groups(target, rng)
@@ -268,7 +268,7 @@ def gather(
 
 
 def _comparable(column: Any) -> bool:
-    """Whether the cells of a column can be compared: numbers, or texts of which some come again."""
+    """Whether the cells of a column can be compared: numbers, or texts that repeat."""
     if numbers_of(column)[0] is not None:
         return True
     try:
@@ -289,7 +289,7 @@ def _suggested_groups(target: Target, result: TaskResult) -> list[int | None]:
 
 
 def _by_column(against: Any, owners: Sequence[str]) -> tuple[list[str], Array]:
-    """How much each column speaks against the target as given: its features summed."""
+    """The evidence of each column against the given target: the sum over its features."""
     names = list(dict.fromkeys(owners))
     place = {name: c for c, name in enumerate(names)}
     total = np.zeros((against.shape[0], len(names)))
@@ -308,7 +308,7 @@ def _strongest(weight: Array, most: int = 3) -> list[list[int]]:
 
 
 def _reason(columns: list[Values], i: int, groups: Groups, other: int | None) -> str:
-    """The two rarest values among the columns that say most, the rarer first."""
+    """The two rarest values among the most informative columns, the rarer first."""
     if not columns:
         return ""
     found = sorted(((*column.unusual(i, groups.group(i), other), column) for column in columns), key=lambda one: one[0])
@@ -369,7 +369,7 @@ def _nearest(
 
 
 def _distances(A: Any, B: Any) -> Array:
-    """Squared distances (rows of A, rows of B), up to what is the same for all of B."""
+    """Squared distances (rows of A, rows of B), up to a constant for each row of A."""
     if hasattr(B, "multiply"):
         return np.asarray(B.multiply(B).sum(axis=1)).ravel() - 2.0 * (A @ B.T).toarray()
     A, B = (np.asarray(M, dtype=np.float32) for M in (A, B))
@@ -377,7 +377,7 @@ def _distances(A: Any, B: Any) -> Array:
 
 
 def short_text(value: Any, most: int = 60) -> str:
-    """A value of a cell as it is shown."""
+    """The value of a cell, truncated for display."""
     text = "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
     return text if len(text) <= most else text[: most - 1] + "…"
 
@@ -386,7 +386,7 @@ def short_text(value: Any, most: int = 60) -> str:
 
 
 def image_side(features: Any) -> int:
-    """The side of a square image, if the columns are its pixels (a square number, all of 0..1 or 0..255); else 0."""
+    """The side of the images if the columns are pixels (a square number of columns in 0..1 or 0..255), otherwise 0."""
     import pyarrow as pa
 
     count = features.num_columns
@@ -408,7 +408,7 @@ def _as_array(table: Any, i: int) -> Array:
 
 
 def pixels_of(features: Any, rows: Array, side: int) -> list[bytes]:
-    """The grey values of the images of these rows, as bytes; nothing if rows are no images."""
+    """The grey values of the images of these rows, as bytes; empty if the rows are not images."""
     if not side or not len(rows):
         return []
     chosen = features.take(rows)
@@ -418,7 +418,7 @@ def pixels_of(features: Any, rows: Array, side: int) -> list[bytes]:
 
 
 def cells_of(table: Any, columns: list[str], rows: Array) -> dict[str, list[str]]:
-    """The values of the suspects that are shown, as text."""
+    """The cells of the suspects on the page, as text."""
     chosen = table.select(columns[:SHOWN_COLUMNS]).take(rows)
     return {
         name: [short_text(value, SHOWN_CHARS) for value in chosen.column(name).to_pylist()]

@@ -1,7 +1,6 @@
-"""An audit's suspects for Label Studio and Argilla, and whatever reviewers return as decisions.
+"""Export the suspects of an audit to Label Studio and Argilla, and read reviews as decisions.
 
-Every reader returns decisions by reviewer, so that `reviewers.merge_decisions` is the one place where several votes on
-a row become one decision.
+Every reader returns decisions by reviewer. Only `reviewers.merge_decisions` combines several votes on a row.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def _suggested(text: str, audit: Audit) -> list[str]:
 
 
 def export_contents(audit: Audit, format: str, path: Path) -> dict[Path, bytes]:
-    """What goes into the files of an export: the tasks or records, and beside them how they are shown."""
+    """The contents of the files of an export: the tasks or records, and the configuration of the review tool."""
     if format == "label-studio":
         return audit.to_label_studio().contents(path)
     settings = argilla.argilla_settings(audit.target.names, audit.target.task)
@@ -152,7 +151,7 @@ def _decision(answer: Answer) -> Decision:
 
 
 def _is_given(labels: list[str], about: dict[str, Any]) -> bool:
-    """Whether the labels are those that the row has, as a review tool shows them."""
+    """Whether the labels are the given labels of the row, in the format of the review tool."""
     given = about["given"]
     if about["task"] == "labels":
         parts = given.split(about["separator"]) if about["separator"] else split_labels(given)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .findings import Audit, Suspect
 
 _OWN = ("rank", "row", "given", "suggested", "p_wrong", "loss", "action", "why")
-# From this probability of being wrong on, rows are changed without a review.
+# Rows with at least this probability of being wrong are changed without a review.
 CLEAN_IF = 0.9
 # Types that a model file may contain besides those that skops trusts by default.
 _TRUSTED = (
@@ -54,7 +54,7 @@ def contents_of(
     relabel : bool, default=False
         Whether the cleaned table relabels rows for which one other label fits, instead of dropping them.
     clean_if : float
-        The probability of being wrong from which on the cleaned table changes or drops a row.
+        The least probability of being wrong at which the cleaned table changes or drops a row.
 
     Returns
     -------
@@ -229,7 +229,7 @@ def _batch_as_csv(batch: Any, delimiter: str) -> bytes:
     import pyarrow.compute as compute
     import pyarrow.csv
 
-    # Empty, a number, or a first character that does not start a formula: stricter than csv_safe.
+    # Empty, a number, or a first character that cannot start a formula. This is stricter than csv_safe.
     plain = r"^$|^-?[0-9.]+(e-?[0-9]+)?$|^[\pL0-9_(\[{<>/#$&!*.:;~^]"
     if all(compute.all(compute.match_substring_regex(column, plain)).as_py() is not False for column in batch.columns):
         sink = io.BytesIO()

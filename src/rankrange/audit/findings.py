@@ -1,4 +1,4 @@
-"""`Audit`: the result of an audit, from which tables, JSON, CSV and the page are made."""
+"""`Audit`: the result of an audit, which produces tables, JSON, CSV and the page."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Suspect(NamedTuple):
     action : str
         "relabel", "drop" or "look".
     why : str
-        The reasons in words.
+        The reasons, in words.
     residual : float or None
         The given minus the expected value, in the unit of the target; None unless the target is numeric.
     """
@@ -110,7 +110,7 @@ class Audit:
     review : Review or None
         Earlier decisions, matched to this table.
     evidence : Evidence
-        What is shown for each suspect: reasons with values, nearest rows, pictures.
+        The evidence for each suspect: reasons with values, nearest rows, pictures.
     decided : dict of int to Decision
         Decisions made with `decide`, by the position of the row.
 
@@ -167,13 +167,13 @@ class Audit:
         return len(self.result.order)
 
     def listed_in_words(self) -> str:
-        """What the list of rows is: the suspects, and the rows that are most worth a look after them."""
+        """A description of the list: the suspects, and the next rows of the ranking."""
         more = self.n_listed - self.n_suspects
         if not more:
             return plural(self.n_suspects, "suspect")
         if not self.n_suspects:
-            return f"no suspects, but the {plural(more, 'row')} most worth a look"
-        return f"{plural(self.n_suspects, 'suspect')} and the {plural(more, 'row')} most worth a look after them"
+            return f"no suspects, but the first {plural(more, 'row')} of the ranking"
+        return f"{plural(self.n_suspects, 'suspect')} and the next {plural(more, 'row')} of the ranking"
 
     @property
     def n_likely(self) -> int:
@@ -196,7 +196,7 @@ class Audit:
         Parameters
         ----------
         limit : int or None, default=None
-            How many to list at most.
+            The largest number of rows to list.
 
         Returns
         -------
@@ -258,7 +258,7 @@ class Audit:
         """Write the decisions to a CSV file for `rankrange apply` and `rankrange audit --decisions`."""
         write_whole({Path(path): self.decisions.as_csv()})
 
-    # ---- what the cut does
+    # ---- effects of the cut
 
     def cut_curve(self) -> dict[str, list[float]]:
         """Estimated precision and recall of wrong rows for different cuts of the losses.
@@ -266,8 +266,7 @@ class Audit:
         Returns
         -------
         dict of list
-            For 200 cuts: the cut, the number of rows above it, the estimated share of wrong rows among them, and the
-            share of all wrong rows that they are.
+            For 200 cuts: the cut, the number of rows above it, and the estimated precision and recall of these rows.
         """
         return cut_curve(self.result, self.n_likely)
 
@@ -307,8 +306,8 @@ class Audit:
         j, first = self.result, self.result.measures[0]
         if j.m == 0:
             return (
-                "Ignoring the rows that fit worst would not help a linear model here: no share of them that was tried "
-                "predicts better out of fold than the ordinary fit, so none was cut."
+                "Ignoring the rows that fit worst does not help a linear model here: no share of them that was tried "
+                "predicts better out of fold than the ordinary fit, so no row was cut."
             )
         fit = "fits" if j.m == 1 else "fit"
         cut = (
@@ -366,7 +365,7 @@ class Audit:
         fits = "fits better" if first.p_wrong >= LIKELY else "may fit better"
         if not self.n_suspects:
             return (
-                f"If you review rows at all, begin with row {row_said(first.row)}: its {self.word[:-1]} is "
+                f"If you review rows, begin with row {row_said(first.row)}: its {self.word[:-1]} is "
                 f"{first.given!r}, which is wrong with a probability of {first.p_wrong:.0%}."
             )
         its = f"its {self.word[:-1]} is {first.given!r}"
@@ -383,7 +382,7 @@ class Audit:
             f"you review rows, begin with those that fit worst; the first is row {row_said(worst)}."
         )
 
-    # ---- for others
+    # ---- export
 
     def to_dict(self, limit: int | None = None) -> dict[str, Any]:
         """The result as a dict of numbers and strings, for JSON.

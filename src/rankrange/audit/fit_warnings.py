@@ -23,10 +23,10 @@ recorded_warnings = SharedContext(_recording)
 
 
 def warning_texts(raised: Sequence[Any]) -> list[str]:
-    """What the fits warned of, once each. Lost classes have a note of their own."""
+    """The distinct warnings of the fits. Classes that lost most rows have a separate note."""
     unproved = any(issubclass(w.category, ConvergenceWarning) for w in raised)
     others = [
         w for w in raised if issubclass(w.category, UserWarning) and not issubclass(w.category, ConvergenceWarning)
     ]
     kept = list(dict.fromkeys(str(w.message) for w in others if "stratify=" not in str(w.message)))[:5]
-    return [*kept, *(["Some fits ended without a proof that they are the best of their kind."] if unproved else [])]
+    return [*kept, *(["Some fits ended without a certificate of optimality."] if unproved else [])]

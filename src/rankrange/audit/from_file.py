@@ -51,9 +51,10 @@ def audit_file(
     tell : callable, optional
         Deprecated: the old name of `progress`.
     memory_limit : int, optional
-        Bytes of memory that the audit may take; by default what is free. A larger file is audited out of core.
+        Bytes of memory that the audit may use; by default the free memory. A larger file is audited out of core.
     sample_rows : int, default=100000
-        Rows of a sample that decides, out of core, how columns are encoded, and which m and C are tried.
+        Rows of the sample that determines, in an audit out of core, the encoding of columns and the candidates for m
+        and C.
     **options
         Further parameters of `audit_table`.
 
@@ -81,7 +82,7 @@ def audit_file(
     """
     source = open_table(path, delimiter=delimiter, encoding=encoding, sheet=sheet)
     wanted = [target] if isinstance(target, str) else list(target)
-    columns = find_columns(source.names, wanted, source.path)  # before all of the file is read
+    columns = find_columns(source.names, wanted, source.path)  # before the whole file is read
     progress = renamed_progress(progress, tell) or (lambda words: None)
     limits: dict[str, Any] = {"memory_limit": memory_limit, "sample_rows": sample_rows}
     return audit_source(source, columns, progress=progress, **limits, **options)
@@ -110,7 +111,7 @@ def audit_source(
     progress : callable
         Called with a short text before each stage of the work.
     memory_limit : int, optional
-        Bytes of memory that the audit may take; by default what is free.
+        Bytes of memory that the audit may use; by default the free memory.
     sample_rows : int
         Rows of the sample of an audit out of core.
     **options
@@ -131,7 +132,7 @@ def audit_source(
 
 
 def can_be_read_out_of_core(source: Source, target: Sequence[str], options: dict[str, Any]) -> bool:
-    """One file of a format that comes in batches, one target, and no option that needs all rows at once."""
+    """Whether the audit can be out of core: one file in batches, one target, no option that needs all rows."""
     in_batches = source.kind in ("csv", "parquet", "arrow", "stream") and not source.parts
     held = any(options.get(name) is not None for name in NEEDS_ALL_ROWS)
     return in_batches and len(target) == 1 and options.get("task") != "labels" and not held

@@ -1,4 +1,4 @@
-"""How much memory an audit of a file takes, and how much there is."""
+"""Estimates of the memory that an audit of a file needs and of the free memory."""
 
 from __future__ import annotations
 
@@ -6,22 +6,21 @@ from pathlib import Path
 
 from ..tables.read import Source
 
-# Measured as peaks of whole audits with a page, 20,000 to 300,000 rows of CSV, 10 to 15 columns: 282, 454 and 712 MB
-# where this says 310, 447 and 726. Python with its packages; and for each byte of CSV text, or of columns unpacked,
-# what the fits make of it. The first bytes take more: neighbours and trees are asked about so many rows at most.
-# Columns cost by themselves too: 300 rows of 1,000, 5,000 and 9,998 columns took 405, 651 and 886 MB where this says
-# 453, 832 and 885.
+# The terms: Python with its packages; a factor for each byte of CSV text or of uncompressed columns, larger for the
+# first bytes because neighbours and trees use a limited number of rows; and a cost per column. Measured peaks of whole
+# audits with a page: 282, 454 and 712 MB for 20,000 to 300,000 rows of CSV with 10 to 15 columns (estimated 310, 447
+# and 726), and 405, 651 and 886 MB for 300 rows of 1,000, 5,000 and 9,998 columns (estimated 453, 832 and 885).
 _BASE, _FIRST, _PER_FIRST, _PER_BYTE, _PER_COLUMN = 270_000_000, 8_000_000, 26.0, 9.5, 30_000
 
 
 def memory_needed(source: Source) -> int:
-    """About how many bytes an audit of the file takes at its peak."""
+    """The estimated peak memory of an audit of the file, in bytes."""
     first = min(source.n_bytes, _FIRST)
     return int(_BASE + _PER_FIRST * first + _PER_BYTE * (source.n_bytes - first) + _PER_COLUMN * len(source.names))
 
 
 def free_memory() -> int | None:
-    """Bytes that this process may still take: what the machine has, or what its container allows; None if unknown."""
+    """The free memory of the machine or of its container, in bytes; None if unknown."""
     free = _from_meminfo()
     limit, used = (_number(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
     if limit is not None and used is not None:
@@ -56,6 +55,6 @@ def sized(count: float) -> str:
 
 
 def fits_memory(source: Source, limit: int | None = None) -> bool:
-    """Whether an audit of the file would fit into so many bytes, or into the memory that is free."""
+    """Whether an audit of the file fits into `limit` bytes, or into the free memory."""
     free = free_memory() if limit is None else limit
     return free is None or memory_needed(source) <= free

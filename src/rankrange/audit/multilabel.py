@@ -1,4 +1,4 @@
-"""A multi-label target: one logistic regression per label, top-k learning (TKML), and which labels are wrong."""
+"""Audit of a multi-label target: one logistic regression per label, TKML, and the posterior of wrong labels."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from .plan import Plan, Progress
 from .target import Target
 from .task_result import Group, Interval, Measure, TaskResult, blinded, facts_of
 
-# Shares of rows to ignore that are tried; TKML has no path over m, so each is a fit.
+# Candidate shares of rows to ignore. TKML has no path over m, so each candidate needs a fit.
 _SHARES = (0.0, 0.05, 0.1, 0.2)
-# Folds that choose the penalty, at most: each is as many fits as there are labels.
+# The largest number of folds that choose the penalty: each fold needs one fit per label.
 _PENALTY_FOLDS = 3
 
 
 def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -> TaskResult:
-    """Study a multi-label target.
+    """Audit a multi-label target.
 
     Parameters
     ----------
     X : ndarray of shape (n, features)
         The encoded rows.
     target : Target
-        Their labels as a mask.
+        The labels of the rows, as a mask.
     plan : Plan
-        How much work there is to do.
+        The settings of the fits.
     progress : callable
         Called with a short text before each stage of the work.
 
     Returns
     -------
     TaskResult
-        What was found about each row.
+        The results for each row.
     """
     Y, names = target.y, target.names
     n, L = Y.shape
@@ -53,11 +53,11 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
     progress("choosing the penalty")
     penalty = _choose_penalty(X, Y, top_k, plan)
     scores, fold_m = np.empty((2, n, L)), [0] * plan.n_folds
-    progress(f"fitting both models without part 1 of {plan.n_folds}")
+    progress(f"fitting both models without fold 1 of {plan.n_folds}")
     for f, part in enumerate(plan.each(_fold, ((X, Y, top_k, penalty, plan, f) for f in range(plan.n_folds)))):
         scores[:, plan.of_fold(f)[1]], fold_m[f] = part
         if f + 1 < plan.n_folds:
-            progress(f"fitting both models without part {f + 2} of {plan.n_folds}")
+            progress(f"fitting both models without fold {f + 2} of {plan.n_folds}")
     progress("fitting the model on all rows")
     model = _fit_robust(X, Y, names, top_k, penalty, plan, plan.n_folds, plan.blocks())
     progress("looking for wrong labels")
@@ -67,7 +67,7 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
     wrong = cells.max(axis=1)
     order = np.argsort(-wrong, kind="stable")
     order = order[wrong[order] >= POSSIBLE]
-    # If a label is almost surely wrong it is corrected, with others that are as sure: the row itself may stay.
+    # Labels that are almost certainly wrong are corrected, so the row itself is kept.
     sure = wrong[order] >= SURE
     flips = cells[order] >= np.where(sure, SURE, np.minimum(LIKELY, wrong[order]))[:, None]
     suggested = Y[order] ^ flips
@@ -76,7 +76,7 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
     place = np.array([model.classes_.tolist().index(name) for name in names])  # the model sorts its labels
     result = TaskResult(
         task="labels",
-        ordinary_name="logistic regression a label",
+        ordinary_name="one logistic regression per label",
         robust_name=f"top-{top_k} learning with the ranked range",
         model=model,
         **facts_of(model, fold_m),
@@ -92,14 +92,14 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
         noise=noise,
         loss_name=f"top-{top_k} multi-label loss",
         top_k=top_k,
-        notes=["The share of wrong labels counts each yes or no of each row on its own."],
+        notes=["The share of wrong labels refers to the cells of the target: one yes or no per row and label."],
     )
-    always = np.broadcast_to(Y.mean(axis=0), Y.shape)  # what is right if the most frequent labels are always said
+    always = np.broadcast_to(Y.mean(axis=0), Y.shape)  # the accuracy of always predicting the most frequent labels
     return blinded(result, float(_right(Y, always, top_k).mean()), result.measures[0])
 
 
 def _choose_penalty(X: Array, Y: Array, top_k: int, plan: Plan, among: Array | None = None) -> float:
-    """scikit-learn's C of the least out-of-fold log loss of the logistic regressions; X are the rows `among` all."""
+    """The C with the smallest out-of-fold log loss of the logistic regressions; X are the rows `among` all."""
     rng, n = plan.rng(1), len(Y)
     rows = np.sort(rng.choice(n, min(n, plan.penalty_rows), replace=False))
     folds = plan.folds_among(rows if among is None else among[rows], rng).first(_PENALTY_FOLDS)
@@ -118,10 +118,10 @@ def _choose_penalty(X: Array, Y: Array, top_k: int, plan: Plan, among: Array | N
 
 
 def _fold(X: Array, Y: Array, top_k: int, penalty: float, plan: Plan, f: int) -> tuple[Array, int]:
-    """Scores (2, test rows, L) of fits on the other rows, and m of the robust one."""
+    """Scores (2, test rows, L) of the ordinary and the robust fit to the other rows, and the m of the robust fit."""
     train, test = plan.of_fold(f)
     X_train, Y_train = X[train], Y[train].astype(int)
-    if plan.together is not None:  # rows that may not train may not choose the penalty either
+    if plan.together is not None:  # rows that are excluded from training must not choose the penalty
         penalty = _choose_penalty(X_train, Y[train], top_k, plan, train)
     ordinary = LogisticPerLabel(top_k, C=penalty).fit(X_train, Y_train)
     robust = _fit_robust(X_train, Y[train], None, top_k, penalty, plan, f, plan.blocks(train))
@@ -138,7 +138,7 @@ def _fit_robust(
     stream: int,
     groups: Array | None = None,
 ) -> TKMLClassifier:
-    """TKML-AoRR; m is the share that does best on a fifth of the rows, and 0 unless it gains a standard error."""
+    """Fit TKML-AoRR. The share m scores best on a held-out fifth of the rows, or is 0 without a significant gain."""
     rng, n = plan.rng(2, stream), len(Y)
     rows = rng.permutation(n)[: plan.m_rows]
     held = hold_out(len(rows), len(rows) // 5, np.arange(len(rows)), None if groups is None else groups[rows])
@@ -160,12 +160,13 @@ def _fit_robust(
 
 
 def _wrong_cells(X: Array, Y: Array, p: Array, plan: Plan) -> tuple[Array, Interval]:
-    """(rows, labels): the probability that this yes or no is wrong; and the share of those that are.
+    """(rows, labels): the probability that each cell is wrong, and the share of wrong cells.
 
-    Each label is two classes, predicted by its logistic regression, by the nearest rows and by smooth functions.
+    Each label is a binary target. Its predictions come from logistic regression, nearest neighbours and smooth
+    functions.
     """
     yes = {"logistic": p}
-    # The nearest row may be one of the same group, or a later one.
+    # No nearest neighbours: they may belong to the same group or to a later time.
     if plan.models == "all" and plan.together is None and len(Y) <= POOL:
         yes["neighbours"] = label_set_shares(X, Y, plan.rng(3))
         yes["smooth"] = smooth_label_sets(X, Y, plan.rng(5))
@@ -192,7 +193,7 @@ def _measures(Y: Array, scores: Array, top_k: int, kept: Array) -> list[Measure]
 
 
 def _precision(Y: Array, scores: Array) -> Array:
-    """Label ranking average precision of each row: 1 if there is nothing to rank."""
+    """Label ranking average precision of each row; 1 if all labels are true or none is."""
     among_all = rankdata(-scores, "max", axis=1)
     among_true = rankdata(np.where(Y, -scores, np.inf), "max", axis=1)
     n_true = Y.sum(axis=1)
@@ -201,12 +202,12 @@ def _precision(Y: Array, scores: Array) -> Array:
 
 
 def _said(true: Array, wrong: Array, names: list[str]) -> str:
-    """Which labels to add or to take away where that is sure, and which others are in doubt."""
+    """A sentence with the labels to add or to remove, and the labels that are uncertain."""
     parts = []
     for i in [i for i in np.argsort(-wrong) if wrong[i] >= SURE]:
-        parts.append(f"{'take away' if true[i] else 'add'} '{names[i]}' ({wrong[i]:.0%})")
+        parts.append(f"{'remove' if true[i] else 'add'} '{names[i]}' ({wrong[i]:.0%})")
     for i in [i for i in np.argsort(-wrong)[:3] if POSSIBLE <= wrong[i] < SURE]:
-        parts.append(f"'{names[i]}' {'should perhaps not' if true[i] else 'may'} be there ({wrong[i]:.0%})")
+        parts.append(f"'{names[i]}' may be {'wrong' if true[i] else 'missing'} ({wrong[i]:.0%})")
     return "; ".join(parts)
 
 

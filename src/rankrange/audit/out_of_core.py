@@ -1,8 +1,8 @@
 """Audits of tables larger than memory.
 
-The table is read twice: a sample of its rows decides what the columns are and how they are encoded, then all rows are
-written as plain numbers into a temporary folder. Fits and posteriors are passes over these (`rankrange.shards`). What
-stays in memory is some sixty bytes per row.
+The table is read twice. First, a sample of rows determines the types and the encoding of the columns. Then all rows are
+encoded and written as numbers to a temporary folder. Fits and posteriors are passes over this folder
+(`rankrange.shards`). About sixty bytes per row stay in memory.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from .plan import Progress, check_models
 from .target import RowNames, Target, _classes, find_target
 from .task_result import TaskResult
 
-# Rows that decide what the columns are, and that fits are searched on.
+# The size of the sample that determines column types, and on which fits are searched.
 SAMPLE_ROWS = 100_000
-# Options of `audit_table` that an out-of-core audit does not have: with one of them the table is read into memory.
+# Options of `audit_table` that need the table in memory.
 NEEDS_ALL_ROWS = ("labels_by", "decisions", "group", "time", "estimator", "pred_probs", "embeddings", "images")
 
 
 class OutOfCoreAudit:
-    """An audit in parts: what the table is, its rows as numbers on disk, and what passes over them find."""
+    """An out-of-core audit: it samples the table, encodes the rows to disk, and runs passes over them."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class OutOfCoreAudit:
         if unknown:
             raise TypeError(f"an audit has no option {unknown[0]!r}; see rankrange.audit.audit_table for all of them")
         self.sample_rows = sample_rows
-        self.models = models  # jobs play no part, which `_settings` says
+        self.models = models  # jobs have no effect, which `_settings` reports
         self.target_forms: dict[str, str] = {}
         self.source, self.column, self.progress, self.task, self.seed = source, column, progress, task, seed
         self.ignore, self.forms = list(ignore), (dates, decimal)
@@ -77,7 +77,10 @@ class OutOfCoreAudit:
             raise UserError(f"a table needs a column besides the target, got only {column} in {source.path}; add one")
 
     def audit(self, check: Callable[[str], None]) -> Audit | None:
-        """The whole audit; None if the table is needed in memory: a multi-label target, or trees on a numeric one."""
+        """Run the audit.
+
+        Returns None if the table is needed in memory: for a multi-label target, or trees on a numeric one.
+        """
         self.progress(f"reading {self.source.path.name}: counting its rows")
         n, types = count_rows(self.source)
         sample, numbers = self._sampled(n, types)
@@ -87,7 +90,7 @@ class OutOfCoreAudit:
         if found.task == "labels" or (found.task == "numbers" and self.models == "trees"):
             return None
         check(found.task)
-        # Imported only now: most audits fit into memory and need nothing of shards.
+        # Imported here, because audits in memory do not need shards.
         from ..shards.scanned import scan
         from .out_of_core_models import classify_out_of_core, regress_out_of_core
 
@@ -110,7 +113,7 @@ class OutOfCoreAudit:
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        # The reasons of the suspects are read from the folder when they are asked for.
+        # The reasons of the suspects are computed from the folder when first used.
         weakref.finalize(audit, shutil.rmtree, folder, ignore_errors=True)
         return audit
 
@@ -132,15 +135,15 @@ class OutOfCoreAudit:
         return pyarrow.Table.from_batches(parts), np.concatenate(numbers)
 
     def _encoded(self, encoder: TableEncoder, found: Target, types: dict[str, Any], n: int, folder: Path) -> Target:
-        """All rows with a target as X.npy and y.npy; the target of all rows."""
+        """Write all rows with a target as X.npy and y.npy, and return the target of all rows."""
         import pyarrow
 
         width = len(encoder.owner_)
         room, needed = shutil.disk_usage(folder).free, 4 * n * width + 8 * n
         if room < 1.1 * needed:
             raise UserError(
-                f"an out-of-core audit needs {sized(needed)} of disk in {folder.parent}, got {sized(room)}; make "
-                "room, or name another folder by TMPDIR"
+                f"an out-of-core audit needs {sized(needed)} of disk in {folder.parent}, got {sized(room)}; free "
+                "some space, or set TMPDIR to another folder"
             )
         self.progress(f"reading {self.source.path.name}: {n:,} rows as {width:,} numbers each, {sized(needed)} on disk")
         kept_y, kept_rows, at = [], [], 0
@@ -160,7 +163,7 @@ class OutOfCoreAudit:
             _write_header(file, (len(rows), width))
         np.save(folder / "y.npy", y)
         gone = at - len(rows)
-        notes = [f"{gone:,} rows without a target, or of classes that a sample of the rows does not have, are left out"]
+        notes = [f"{gone:,} rows without a target, or with a class that is not in the sample, are left out"]
         return replace(found, y=y, rows=rows, notes=notes if gone else [])
 
     def _audit_of(
@@ -169,7 +172,7 @@ class OutOfCoreAudit:
         shown = target.rows[result.order[:SHOWN]]
         note = (
             f"The table would not fit into memory ({sized(memory_needed(self.source))} needed), so it was audited out "
-            "of core, in passes over the file. Its columns are described by a sample of "
+            "of core, in passes over the file. The descriptions of its columns come from a sample of "
             f"{min(n, self.sample_rows):,} rows. Rows were not compared with each other."
         )
         return Audit(
@@ -199,7 +202,7 @@ class OutOfCoreAudit:
             "cross-validation": f"{FOLDS} folds by row number",
             "read": "out of core, because it would not fit into memory",
             "models": "linear" if self.models == "linear" or target.task == "numbers" else "linear, trees of a sample",
-            "jobs": "1, because passes are not made side by side",
+            "jobs": "1, because passes run one after the other",
             "m chosen on": "a sample, confirmed on all other rows",
             "seed": str(self.seed),
             "rankrange": __version__,
@@ -229,13 +232,13 @@ class _ReportedShards:
 
 
 def _counts_rows(column: Any, numbers: Array) -> bool:
-    """Whether the column numbers the rows, which the encoder cannot see in a sample."""
+    """Whether the column contains row numbers, which the encoder cannot recognise in a sample."""
     values, kind, _ = numbers_of(column)
     return kind == "whole numbers" and values is not None and len(set((values - numbers).tolist())) == 1
 
 
 def _target_of(column: Any, found: Target) -> Array:
-    """Codes of the names that the sample has, -1 for others; or numbers, NaN if there is none."""
+    """Codes of the classes in the sample, -1 for others; or numbers, NaN for missing ones."""
     numbers, kind, _ = numbers_of(column)
     if found.task == "numbers":
         return np.full(len(column), np.nan) if numbers is None else numbers
@@ -250,7 +253,7 @@ def _write_header(file: Any, shape: tuple[int, int]) -> None:
 
 
 def _picked(source: Source, columns: list[str], rows: Array, types: Any) -> Any:
-    """These rows of the file, in their order."""
+    """Read these rows of the file, in file order."""
     import pyarrow
 
     order, parts, at = np.argsort(rows, kind="stable"), [], 0

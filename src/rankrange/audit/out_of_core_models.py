@@ -1,4 +1,4 @@
-"""The same findings as `classification` and `regression`, from a few passes over rows that are on disk."""
+"""The models of `classification` and `regression` for rows on disk, computed in a few passes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .regression import regression_result
 from .target import Target
 from .task_result import Group, Interval, Measure, TaskResult, blinded, facts_of, listed_actions, lost_groups
 
-# Fits of two models for each fold share their passes, eight in all.
+# The fits of two models for each fold, eight in all, share their passes.
 FOLDS = 4
 _NORMAL = 1.96
 
@@ -31,7 +31,7 @@ _NORMAL = 1.96
 
 
 def classify_out_of_core(rows: Any, target: Target, X: Path, seed: int, trees: bool = True) -> TaskResult:
-    """A target of classes, by passes over `rows`, whose features are in the file X; `trees` adds boosted trees."""
+    """Audit a target with classes in passes over `rows`, whose features are in the file X."""
     model = fit_on_shards(rows, AoRRClassifier(C="auto", random_state=seed, tol=1e-4))
     judge = AoRRClassifier(C=model.C_)
     found = issues_in_shards(rows, judge, FOLDS, trees, seed, 0, every_row=True, cut=model.m_ / len(target.y))
@@ -69,14 +69,14 @@ def classify_out_of_core(rows: Any, target: Target, X: Path, seed: int, trees: b
 
 
 def _listed(found: ShardIssues) -> tuple[Array, Array]:
-    """The suspects, and at least the first rows of the ranking, as in memory; and what to do about each."""
+    """The suspects, and at least the first rows of the ranking, with the action for each."""
     ranked = found.ranked
     listed = (actions(ranked["p_wrong"], ranked["p_suggested"]) != "") | (np.arange(len(ranked)) < _LISTED)
     return ranked[listed], listed_actions(ranked["p_wrong"], ranked["p_suggested"])[listed]
 
 
 class _said_of:
-    """Why each suspect is one, in words, made when it is asked for: there may be millions."""
+    """The reason for each suspect, computed on access, because there may be millions of suspects."""
 
     def __init__(self, suspects: Array, given: Array, other: Array, names: list[str]) -> None:
         self.suspects, self.given, self.other, self.names = suspects, given, other, names
@@ -88,7 +88,7 @@ class _said_of:
 
 
 class _Against:
-    """How much each feature speaks against a suspect's label; rows are read when they are asked for."""
+    """The evidence of each feature against the label of each suspect; rows are read on access."""
 
     def __init__(self, X: Path, order: Array, weights: Array, other: Array, given: Array) -> None:
         self.X, self.order, self.weights, self.other, self.given = X, order, weights, other, given
@@ -149,7 +149,7 @@ def _balanced(name: str, shares: list[Array], rows: Array) -> Measure:
 
 
 def regress_out_of_core(rows: Any, target: Target, X: Path, seed: int) -> TaskResult:
-    """A numeric target, by passes over `rows`, whose features are in the file X."""
+    """Audit a numeric target in passes over `rows`, whose features are in the file X."""
     scaler = RobustScaler(unit_variance=True).fit(target.y[:: 1 + len(target.y) // rows.sample_rows, None])
     y = scaler.transform(target.y[:, None])[:, 0].astype(np.float32)
     np.save(X.parent / "y.npy", y)
@@ -179,7 +179,7 @@ def regress_out_of_core(rows: Any, target: Target, X: Path, seed: int) -> TaskRe
 
 
 def _widths(residual: Array, X: Path, step: int) -> Array:
-    """`Widths` of one row in `step`, for all."""
+    """`Widths` for all rows, estimated from every `step`-th row."""
     rows = np.load(X, mmap_mode="r")
     found = Widths.of(residual[::step].astype(np.float64), np.asarray(rows[::step]))
     return np.concatenate(
@@ -188,7 +188,7 @@ def _widths(residual: Array, X: Path, step: int) -> Array:
 
 
 def outliers_of_all(residual: Array, step: int) -> tuple[Array, Interval]:
-    """`outlier_posterior` of one residual in `step`, interpolated for the others on each side of zero."""
+    """`outlier_posterior` of every `step`-th residual, interpolated for the others on each side of zero."""
     some = residual[::step].astype(np.float64)
     found = outlier_posterior(some, clean="skewed")
     wrong = np.zeros(len(residual), dtype=np.float32)
@@ -201,7 +201,7 @@ def outliers_of_all(residual: Array, step: int) -> tuple[Array, Interval]:
 
 
 def _unseen_guesses(X: Path, ends: Array, seed: int) -> Array:
-    """What both models expect of each row (2, n), by the fits without its fold."""
+    """Out-of-fold predictions (2, n) of both models."""
     rows = np.load(X, mmap_mode="r")
     guess = np.empty((2, len(rows)), dtype=np.float32)
     for start in range(0, len(rows), 1 << 17):

@@ -1,6 +1,6 @@
-"""The numbers behind the charts of an audit: losses, the cut, columns by label, the map of rows, confused labels.
+"""The data of the charts of an audit: losses, the cut, columns by label, the scatter plot of rows, confused labels.
 
-The page draws them; nothing here knows how.
+The page draws the charts.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from ..core.arrays import Array
 from .target import Target
 from .task_result import TaskResult
 
-# Points of the slider, bars of the losses.
+# The number of positions of the slider, and of bars of the loss histogram.
 _STEPS, _LOSS_BARS = 200, 48
-# Bars of a column of numbers and of one of texts, colours, points of the map, labels in the table of confusions.
+# The largest number of bars of a numeric and of a text column, of colours, of points in the scatter plot, and of labels
+# in the table of confusions.
 _BARS, _VALUES, MOST_COLOURS, _POINTS, _CONFUSED = 16, 8, 4, 1500, 12
 
 
@@ -28,7 +29,7 @@ class ColumnPicture:
     name: str
     counts: list[list[int]]
     ends: tuple[str, str]
-    values: list[str]  # of text: what each bar stands for
+    values: list[str]  # for texts: the text of each bar
 
 
 # ---- losses and the cut ----------------------------------------------------------------------------------------------
@@ -43,7 +44,7 @@ def cut_curve(result: TaskResult, n_likely: int) -> dict[str, list[float]]:
     counts = np.unique(np.concatenate([np.arange(1, 41), np.geomspace(1, most, _STEPS)]).round().astype(int))
     counts = counts[counts <= most]
     counts = np.union1d(counts, [c for c in (result.m, n_likely) if 0 < c <= most]).astype(int)
-    # Rows of one loss are cut together: the cut is at the last of them.
+    # Rows with equal losses are cut together, so the cut is at the last of them.
     ends = np.unique(n - np.searchsorted(losses[::-1], losses[counts - 1], side="left"))
     ends = ends[(ends >= 1) & (ends <= n)]
     return {
@@ -59,10 +60,10 @@ def loss_bars(result: TaskResult) -> dict[str, list[float]]:
     losses = result.losses
     high = float(losses.max())
     high = high if high > 0 else 1.0
-    # Losses of nearly zero would stretch the axis by decades that say nothing: the first bar holds them.
+    # The first bar contains all losses near zero, which would otherwise stretch the logarithmic axis.
     some = losses[losses > 1e-6 * (float(np.quantile(losses, 0.9)) or high)]
     least, low = map(float, np.quantile(some, [0.005, 0.1])) if len(some) else (0.1, 0.1)
-    # Four decades, or more if outliers are so extreme that nearly all rows would be in the first bar.
+    # Four decades, or more if the first bar would otherwise contain nearly all rows.
     low = max(least, min(low, 1e-4 * high), 1e-12 * high)
     edges = np.geomspace(low, max(high, 1.01 * low), _LOSS_BARS + 1)
     place = np.clip(np.searchsorted(edges, losses, side="right") - 1, 0, _LOSS_BARS - 1)
@@ -74,12 +75,12 @@ def loss_bars(result: TaskResult) -> dict[str, list[float]]:
 
 
 def found_curve(result: TaskResult) -> dict[str, list[float]]:
-    """How many of the expected errors have been seen after so many suspects were reviewed, worst first.
+    """The share of the expected errors that a reviewer has seen after reviewing the first suspects.
 
     Returns
     -------
     dict of list
-        "rows" that were reviewed, up to 100 places; and the "share" of all expected errors that are among them.
+        "rows", up to 100 numbers of reviewed rows, and "share", the share of all expected errors among these rows.
     """
     wrong = result.wrong[result.order]
     total = max(float(result.wrong.sum()), 1e-12)
@@ -89,7 +90,7 @@ def found_curve(result: TaskResult) -> dict[str, list[float]]:
 
 
 def confusions(target: Target, result: TaskResult) -> tuple[list[str], list[list[int]]]:
-    """How many suspects of each given label have each suggested one: the labels that occur most, and the counts."""
+    """The most frequent labels of suspects, and the number of suspects for each pair of given and suggested label."""
     if target.task != "classes":
         return [], []
     given = [target.names[target.y[i]] for i in result.order]
@@ -103,7 +104,7 @@ def confusions(target: Target, result: TaskResult) -> tuple[list[str], list[list
 
 
 def colours(target: Target) -> list[str]:
-    """The labels that have a colour of their own: the most frequent; the others share one."""
+    """The most frequent labels, which have their own colours; the others share one colour."""
     if target.task != "classes":
         return ["rows"]
     frequent = [target.names[code] for code, _ in Counter(target.y.tolist()).most_common(MOST_COLOURS)]
@@ -121,14 +122,14 @@ def _colour_of(target: Target, labels: list[str]) -> Array:
 
 
 def column_picture(column: Any, target: Target, labels: list[str]) -> ColumnPicture:
-    """How a column (`evidence.Values`) is spread, by label: bars of numbers, or the most frequent texts."""
+    """The distribution of a column (`evidence.Values`) by label: a histogram, or counts of the most frequent texts."""
     colour = _colour_of(target, labels)
     if column.numbers is not None:
         known = ~np.isnan(column.numbers)
         values = column.numbers[known]
         low, high = np.quantile(values, [0.005, 0.995]) if len(values) else (0.0, 1.0)
         bars = _BARS if low < high else 1
-        # Brought in before it is divided: a value far out would be no whole number after it.
+        # Clipped before the division: an extreme value would overflow the integer.
         inside = np.clip(values, low, high) - low
         place = np.minimum((inside / (high - low if high > low else 1.0) * bars).astype(int), bars - 1)
         counts = [np.bincount(place[colour[known] == c], minlength=bars).tolist() for c in range(len(labels))]
@@ -147,7 +148,7 @@ def column_picture(column: Any, target: Target, labels: list[str]) -> ColumnPict
 def points_of(
     X: Any, target: Target, result: TaskResult, labels: list[str], rng: np.random.Generator
 ) -> tuple[dict[str, list[Any]], tuple[str, str]]:
-    """The map of rows: two components of the model's scores, or expected and given numbers."""
+    """The scatter plot of rows: two components of the model's scores, or expected and given values."""
     n = len(target.y)
     rank = np.zeros(n, dtype=int)
     rank[result.order] = np.arange(1, len(result.order) + 1)
@@ -157,7 +158,7 @@ def points_of(
     rows = np.concatenate([np.sort(others), result.order[: _POINTS // 3][::-1]])
     try:
         both, axes = _components(X[rows], target.y[rows], result.model, target.task)
-    except (AttributeError, ValueError, TypeError):  # a model without scores has no map
+    except (AttributeError, ValueError, TypeError):  # a model without scores has no scatter plot
         return {}, ("", "")
     low, high = np.quantile(both, [0.005, 0.995], axis=0)
     both = np.clip((both - low) / np.maximum(high - low, 1e-12), 0.0, 1.0)
@@ -184,4 +185,4 @@ def _components(X: Any, y: Array, model: Any, task: str) -> tuple[Array, tuple[s
     centred = score - score.mean()
     rest = rest - np.outer(centred, centred @ rest) / max(float(centred @ centred), 1e-12)
     _, _, V = np.linalg.svd(rest, full_matrices=False)
-    return np.column_stack([score, rest @ V[0]]), ("score of the model", "what varies most besides it")
+    return np.column_stack([score, rest @ V[0]]), ("score of the model", "first component of the other directions")

@@ -1,9 +1,9 @@
-"""Numbers that stand for a missing cell: codes such as -999 and 99999, and zeros where nothing can be zero.
+"""Placeholders of missing cells: codes such as -999 and 99999, and zeros in columns without values near zero.
 
-A code is a number that people choose for "missing", that comes several times, and that lies apart from the bulk of the
-column, with hardly any other cell near it: single extreme cells elsewhere do not matter. A zero is one if all other
-values are positive and zero is farther from them than their tail reaches, on the scale of logarithms: weights,
-pressures and prices do not come near it, counts and amounts do.
+A code is a number that is commonly used for "missing". It occurs several times, lies outside the bulk of the column,
+and has hardly any other cell near it. Extreme cells elsewhere do not matter. A zero is a placeholder if all other
+values are positive and, on a logarithmic scale, zero is farther from them than their tail extends. Weights, pressures
+and prices have no values near zero; counts and sums of money do.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from ..core.arrays import Array
 from ..pages.text import visible
 from .problems import Column, RowProblem, quantiles, said_value
 
-# A placeholder stands in so many cells at least; so many other cells, of so many values, show what is usual.
+# The least number of cells with the placeholder, of other cells, and of distinct values among these.
 _LEAST_CELLS, _LEAST_OTHERS, _LEAST_VALUES = 3, 20, 5
-# A code lies beyond the bulk, and the cells near it are at most this share of its own; near means within so much of
-# what 98% of the other cells span.
+# A code lies outside the bulk. The cells near it are at most this share of its own cells; near means within this share
+# of the range of 98% of the other cells.
 _APART, _NEARBY = 0.5, 1 / 3
-# A code of so many digits may stand in two cells, if no other cell lies within so many spans of it: two equal extremes
-# of a heavy tail are hardly ever such a number.
+# Two cells are enough for a code with this many digits if no other cell lies within this many ranges: two equal extreme
+# values of a heavy tail are rarely such a number.
 _DIGITS, _ALONE = 3, 2.0
-# More zeros are the usual value of the column; a tail must end so many steps above zero, and no value may come nearer
-# to zero than this part of the median.
+# If a larger share is zero, zero is a usual value. The tail must end this many steps above zero, and all values must
+# exceed this share of the median.
 _MOST_ZEROS, _STEPS, _NEAR = 0.5, 3.0, 0.1
 
 
 def find_placeholders(column: Column, numbers: Array) -> tuple[Column, list[RowProblem]]:
-    """The numbers of a column that probably stand for missing cells.
+    """Find the numbers of a column that are probably placeholders of missing cells.
 
     Parameters
     ----------
     column : Column
         A column of numbers.
     numbers : ndarray of int
-        How the audit numbers the rows.
+        The row numbers of the audit.
 
     Returns
     -------
     column : Column
-        The same column with these cells missing, for all other checks.
+        The column with these cells missing, for all other checks.
     problems : list of RowProblem
-        One for each such number.
+        One problem for each placeholder.
     """
     found: list[RowProblem] = []
     if column.kind not in ("numbers", "whole numbers"):
@@ -60,7 +60,7 @@ def find_placeholders(column: Column, numbers: Array) -> tuple[Column, list[RowP
 
 
 def _placeholder(column: Column) -> tuple[float, float] | None:
-    """A number of the column that stands for missing cells, and how sure that is; None if there is none."""
+    """A placeholder of the column and the strength of the evidence; None if there is none."""
     assert column.values is not None
     known = column.values[~np.isnan(column.values)]
     if len(known) < _LEAST_OTHERS:
@@ -87,7 +87,10 @@ def _digits(value: float) -> str:
 
 
 def _lies_apart(code: float, count: int, others: Array) -> bool:
-    """Whether a code lies beyond the bulk with few cells near it; -1 needs only that no other cell is negative."""
+    """Whether a code lies outside the bulk with few cells near it.
+
+    For -1 it is enough that no other cell is negative.
+    """
     if len(np.unique(others[:10_000])) < _LEAST_VALUES:
         return False
     if code == -1:
@@ -107,7 +110,7 @@ def _lies_apart(code: float, count: int, others: Array) -> bool:
 
 
 def _never_near_zero(others: Array) -> bool:
-    """Whether positive values end so far above zero that a zero is none of them."""
+    """Whether positive values end so far above zero that a zero cannot be a usual value."""
     values = np.unique(others)
     if values[0] <= 0 or len(values) < _LEAST_VALUES or values[0] < _NEAR * float(np.median(others)):
         return False
@@ -116,7 +119,7 @@ def _never_near_zero(others: Array) -> bool:
     sizes = (centre - np.array([quarter, tenth, fifth])) / ndtri([0.75, 0.9, 0.95])
     reach = float(np.max(sizes)) * -float(ndtri(0.05 / max(len(others), 20)))
     least = min(float(np.exp(centre - reach)), float(values[0]))
-    # The step of the column: what neighbouring values of its lower half differ by.
+    # The step of the column: the difference of neighbouring values in its lower half.
     step = float(np.median(np.diff(values[: max(3, len(values) // 2)])))
     return least > _STEPS * step
 
@@ -129,7 +132,7 @@ def _problem(column: Column, value: float, strength: float, numbers: Array) -> R
     share, said = 100 * len(rows) / len(column.values), said_value(column, value)
     sentence = (
         f"{visible(column.name, 60)} is {said} in {len(rows):,} rows ({share:.3g}%), and from {low} to {high} in all "
-        f"others: {said} probably stands for a missing value; leave these cells empty"
+        f"others: {said} is probably a placeholder for a missing value; leave these cells empty"
     )
     return RowProblem(
         "placeholder", tuple(rows.tolist()), column.name, said, f"{low} to {high}", sentence, strength, "fix"

@@ -1,4 +1,4 @@
-"""How much work an audit of a table is: its folds, how many rows choose C and m, and the two fits of each fold."""
+"""The plan of an audit: its folds, the number of rows for choosing C and m, and the ordinary and the robust fit."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ..estimators import AoRRClassifier, AoRRRegressor
 
 Progress = Callable[[str], None]
 MODELS = ("all", "linear", "trees")
-# At most this many numbers in X, times scores per row, are read to choose m, and to choose C.
+# The largest number of cells of X, times scores per row, for choosing m and for choosing C.
 _TUNED_ON, _PENALTY_ON = 2e7, 1e7
-# Rows from which the share to cut is estimated to a fraction of a percent; more take longer and change little.
+# This many rows estimate the share to cut to a fraction of a percent.
 _SAMPLE = 50_000
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How an audit of n rows goes: fewer folds on more rows, m and C chosen on a sample of them."""
+    """The plan for n rows. Large tables get fewer folds, and a sample chooses m and C."""
 
     n_folds: int
     m_rows: int
@@ -34,11 +34,11 @@ class Plan:
     jobs: int | None
     seed: int
     models: str = "all"  # kinds of members of the label-noise ensemble: "linear", "trees" or "all"
-    folds: Folds | None = None  # drawn once: C, the scores and the suspects are all out of these folds
-    together: Array | None = None  # the group, or the part of time, of each row: what no choice may separate
-    forward: bool = False  # whether folds train on earlier rows alone
-    estimator: Any = None  # the user's own model, a member of that ensemble
-    pred_probs: Array | None = None  # ready-made probabilities, (n, classes)
+    folds: Folds | None = None  # drawn once and used for C, the scores and the suspects
+    together: Array | None = None  # the group or the time period of each row, which folds must not split
+    forward: bool = False  # whether folds train only on earlier rows
+    estimator: Any = None  # the user's own model, a member of the ensemble
+    pred_probs: Array | None = None  # given probabilities (n, classes)
 
     @classmethod
     def of(cls, n: int, p: int, n_outputs: int, jobs: int | None, seed: int) -> Plan:
@@ -51,7 +51,7 @@ class Plan:
         n_outputs : int
             Scores per row.
         jobs : int or None
-            Parts fitted at a time.
+            The number of folds that are fitted in parallel.
         seed : int
             The same seed gives the same audit.
         """
@@ -65,11 +65,11 @@ class Plan:
         )
 
     def rng(self, *stream: int) -> np.random.Generator:
-        """A generator of its own for each part of the work, so that parts do not depend on each other's order."""
+        """A separate random generator for each stage, so stages do not depend on their order."""
         return np.random.default_rng([self.seed, *stream])
 
     def draw(self, strata: Array) -> Plan:
-        """The plan with its folds: the given ones, or folds that are even within the strata (n,)."""
+        """The plan with its folds: the given ones, or folds stratified by `strata` (n,)."""
         if self.folds is not None:
             return self
         repeats = usual_repeats(len(strata), int(strata.max()) + 1)
@@ -82,25 +82,25 @@ class Plan:
         return np.flatnonzero(self.folds.train[f]), np.flatnonzero(self.folds.test[f])
 
     def folds_among(self, rows: Array, rng: np.random.Generator, strata: Array | None = None) -> Folds:
-        """The first draw of the folds on some of the rows; if fewer than two are left, new ones are drawn."""
+        """The first draw of the folds, restricted to some rows. If fewer than two folds remain, new ones are drawn."""
         assert self.folds is not None
         found = self.folds.once().among(rows)
         return found if len(found) > 1 else draw_folds(len(rows), rng, strata=strata, n_folds=5, n_repeats=1)
 
     def blocks(self, rows: Any = slice(None)) -> Array | None:
-        """What the choice of m on these rows must not separate; None if there is only one group of them."""
+        """The groups of these rows that the choice of m must not split; None if there is only one group."""
         found = None if self.together is None else self.together[rows]
         return None if found is None or (found == found[0]).all() else found
 
     def each(self, work: Callable[..., Any], items: Any) -> Iterator[Any]:
-        """`work` on all items, in threads (X is shared, the time goes into matrix products), results in order."""
+        """Apply `work` to all items in threads, and return the results in order."""
         return iter(
             Parallel(n_jobs=self.jobs, prefer="threads", return_as="generator")(delayed(work)(*item) for item in items)
         )
 
 
 def choose_penalty(objective: Objective, plan: Plan, rows: Array | None = None) -> float:
-    """scikit-learn's C of the fit that predicts best, chosen on some of the rows if there are many.
+    """The C of the fit with the best predictions, chosen on a sample if there are many rows.
 
     `rows` are the rows of the table that the objective has; None is all of them.
     """
@@ -111,13 +111,13 @@ def choose_penalty(objective: Objective, plan: Plan, rows: Array | None = None) 
     objective = replace(objective, design=Design(spanned(objective.design.X), objective.design.fit_intercept))
     folds = plan.folds_among(rows, rng, objective.strata)
     folds = folds if len(rows) < FOLDS_UP_TO else folds.first(1)
-    return CrossFit(objective, folds.test).C  # along time too: all of these rows may train
+    return CrossFit(objective, folds.test).C  # also with a time column: all of these rows are training rows
 
 
 def fit_robust(
     kind: type[Any], X: Array, y: Array, penalty: float, plan: Plan, stream: int, groups: Array | None = None
 ) -> Any:
-    """The AoRR fit with m on auto; on many rows m is chosen on a sample of them.
+    """The AoRR fit with automatic m, chosen on a sample if there are many rows.
 
     Parameters
     ----------
@@ -140,8 +140,8 @@ def fit_robust(
     some = np.sort(plan.rng(3, stream).choice(len(y), plan.m_rows, replace=False))
     tuned = kind(C=penalty, random_state=seed).fit(X[some], y[some], groups=None if groups is None else groups[some])
     share = float(tuned.m_) / len(some)
-    # Random starts find the basin if two classes or a numeric target have outliers; with more classes they find the
-    # same minimum as the ordinary start, at more than twice the time.
+    # Random starts find a better minimum if two classes or a numeric target have outliers. With more classes they find
+    # the same minimum as the ordinary start and take more than twice the time.
     starts = 2 if hasattr(tuned, "classes_") and len(tuned.classes_) > 2 else 10
     settings = {"C": penalty, "n_starts": starts, "tol": 1e-3, "random_state": seed}
     fitted = kind(m=share, k=1.0, **settings).fit(X, y)
@@ -150,11 +150,11 @@ def fit_robust(
 
 
 def fit_ordinary(kind: type[AoRRClassifier] | type[AoRRRegressor], X: Array, y: Array, penalty: float) -> Any:
-    """The fit in which all rows count alike: logistic or ridge regression."""
+    """The ordinary fit to all rows: logistic or ridge regression."""
     return kind(m=0, k=1.0, C=penalty, random_state=0).fit(X, y)
 
 
 def check_models(models: str) -> None:
-    """Raise an error unless `models` names kinds of models."""
+    """Raise an error unless `models` is a valid name."""
     if models not in MODELS:
         raise UserError(f"models is one of {', '.join(MODELS)}, got {models!r}; leave it out for all")

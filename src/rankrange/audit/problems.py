@@ -1,4 +1,4 @@
-"""What a problem of rows is, columns as the checks read them, and the simplest problem: rows that are repeated."""
+"""Problems of rows, columns as the checks read them, and the check for repeated rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .target import Target
 
 
 class Kind(NamedTuple):
-    """A kind of problem in words, and whether it is about columns and not about rows."""
+    """A kind of problem: its singular and plural in words, and whether it concerns a column."""
 
     one: str
     many: str
@@ -28,29 +28,31 @@ class Kind(NamedTuple):
 KINDS = {
     "far": Kind("row far outside", "rows far outside"),
     "impossible": Kind("row with an impossible value", "rows with impossible values"),
-    "placeholder": Kind("row with a number that stands for missing", "rows with numbers that stand for missing"),
+    "placeholder": Kind("row with a placeholder for a missing value", "rows with placeholders for missing values"),
     "duplicate": Kind("duplicate row", "duplicate rows"),
     "conflicting duplicate": Kind(
-        "row equal to another but for its target", "rows equal to others but for their target"
+        "row equal to another except for its target", "rows equal to others except for their target"
     ),
-    "batch": Kind("row in a batch that is off", "rows in batches that are off"),
-    "leak": Kind("column that gives the target away", "columns that give the target away", of_columns=True),
-    "drift": Kind("column that drifts along time", "columns that drift along time", of_columns=True),
+    "batch": Kind("row in an unusual batch", "rows in unusual batches"),
+    "leak": Kind("column that leaks the target", "columns that leak the target", of_columns=True),
+    "drift": Kind("column that drifts over time", "columns that drift over time", of_columns=True),
 }
-# More columns than this are not predicted from each other.
+# Columns are predicted from each other only up to this number of columns.
 MOST_COLUMNS = 150
-# Up to so many values quantiles are exact; beyond, they are those of so many drawn ones, which know a share of a half
-# to .0016.
+# Quantiles are exact up to this many values. Otherwise they come from a sample of this size, which estimates a share of
+# a half to .0016.
 EXACT_UP_TO, _DRAWN = 200_000, 100_000
-# Rows that are multiplied by a matrix at a time: float64 copies of all would take more memory than the table.
+# Rows per matrix product: a float64 copy of all rows would take more memory than the table.
 BLOCK = 1 << 16
-# Rows from which the chance of equal cells is estimated, and columns that are left out one at a time.
+# Rows for estimating the chance of equal cells, and the number of columns that are left out one at a time.
 _TOLD_ON, _LEFT_OUT = 100_000, 12
-# A column in which two rows agree more often does not identify rows; more nearly equal rows are no accident.
+# A column identifies rows if two rows agree in it at most this often. The largest number of nearly equal rows that are
+# errors.
 _IDENTIFYING, _MOST_NEAR = 0.05, 0.05
-# Nearly equal rows differ in so many cells at most; numbers are near within this part of what their column spans.
+# Nearly equal rows differ in at most this many cells. Numbers are near if they differ by at most this share of the
+# range of their column.
 _FEW_CELLS, _STEP = 3, 5e-4
-# Of the columns that identify rows, so many decide which rows are compared.
+# This many identifying columns determine which rows are compared.
 _COMPARED = 16
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 Found = TypeVar("Found")
@@ -96,9 +98,9 @@ class RowProblem:
 
 
 def count_problems(problems: Sequence[RowProblem]) -> dict[str, int]:
-    """How many rows (of "leak" and "drift": columns) have each kind of problem; kinds that do not occur are left out.
+    """The number of rows (for "leak" and "drift": columns) with each kind of problem that occurs.
 
-    Of repeated rows the first does not count: it is the original.
+    The first of repeated rows is the original and is not counted.
     """
     counts = {}
     for kind in KINDS:
@@ -152,7 +154,7 @@ class Column:
         return cls(name, "text", None, codes, levels)
 
     def said(self, row: int) -> str:
-        """The value of a row in words."""
+        """The cell of a row as text."""
         if self.values is None:
             assert self.codes is not None
             return "" if self.codes[row] < 0 else visible(self.levels[self.codes[row]], 60)
@@ -160,14 +162,14 @@ class Column:
 
 
 def _strays_of(column: Any, values: Array) -> Array:
-    """Cells that hold a text which is neither a number nor a mark of a missing cell."""
+    """Cells with a text that is neither a number nor a marker of a missing cell."""
     codes, levels = codes_of(column)
     stray = np.array([not is_mark(level) for level in levels] + [False])
     return np.isnan(values) & stray[codes]
 
 
 def said_value(column: Column, value: float) -> str:
-    """A number of a column in words: dates as dates."""
+    """A number of a column as text; dates are formatted as dates."""
     if np.isnan(value):
         return "(missing)"
     if column.kind == "dates" and abs(value) < 2e6:
@@ -179,9 +181,9 @@ def said_value(column: Column, value: float) -> str:
 
 
 def quantiles(x: Array, levels: Sequence[float]) -> Array:
-    """Quantiles as `np.quantile` has them, by one partial sort for all levels; of a sample where there are many values.
+    """Quantiles as of `np.quantile`, by one partial sort for all levels; from a sample if there are many values.
 
-    The sample is drawn once for each number of values, so that results repeat.
+    The sample depends only on the number of values, so results are reproducible.
     """
     values = x if len(x) <= EXACT_UP_TO else x[_drawn(len(x))]
     places = np.asarray(levels) * (len(values) - 1)
@@ -189,17 +191,17 @@ def quantiles(x: Array, levels: Sequence[float]) -> Array:
     high = np.minimum(low + 1, len(values) - 1)
     ordered = np.partition(values, np.unique(np.append(low, high)))
     below, above, share = ordered[low].astype(np.float64), ordered[high].astype(np.float64), places - low
-    # As NumPy interpolates: from the nearer end, so that equal neighbours give their value.
+    # Interpolate from the nearer end as NumPy does, which returns equal neighbours exactly.
     return np.where(share < 0.5, below + (above - below) * share, above - (above - below) * (1.0 - share))
 
 
 def median(x: Array) -> float:
-    """The middle value, as `quantiles` finds it."""
+    """The median, by `quantiles`."""
     return float(quantiles(x, [0.5])[0])
 
 
 def covariance(z: Array) -> Array:
-    """Of variables (variables, rows), as `np.cov` has it."""
+    """The covariance matrix of variables (variables, rows), as of `np.cov`."""
     means, n = z.mean(axis=1, dtype=np.float64)[:, None], z.shape[1]
     total = np.zeros((len(z), len(z)))
     for start in range(0, n, BLOCK):
@@ -210,12 +212,12 @@ def covariance(z: Array) -> Array:
 
 @lru_cache(maxsize=8)
 def _drawn(n: int) -> Array:
-    """Places of a sample of n values, in order."""
+    """Sorted positions of a sample of n values."""
     return np.sort(np.random.default_rng(n).integers(0, n, _DRAWN))
 
 
 def each(work: Callable[..., Found], items: Iterable[Any], jobs: int, *more: Iterable[Any]) -> list[Found]:
-    """What `work` gives for each item, so many at a time; NumPy lets other threads run while it sorts and adds."""
+    """Apply `work` to each item in threads; NumPy releases the GIL while it sorts and adds."""
     if jobs <= 1:
         return list(map(work, items, *more))
     with ThreadPoolExecutor(jobs) as pool:
@@ -226,14 +228,14 @@ def each(work: Callable[..., Found], items: Iterable[Any], jobs: int, *more: Ite
 
 
 def find_repeats(columns: list[Column], target: Target, numbers: Array, jobs: int = 1) -> list[RowProblem]:
-    """Rows that are equal to an earlier one, with the same target or another."""
+    """Find rows that equal an earlier row, with the same or another target."""
     total: Array = np.zeros(len(numbers), dtype=np.uint64)
     chances = np.zeros(len(columns))
     for j, column in enumerate(columns):
         marks = _marks(column, j)
         total += marks
         chances[j] = _chance(marks[:_TOLD_ON])
-    # The most identifying columns: those in which they hardly ever agree, and the rows without each of these.
+    # The most identifying columns: those in which two rows rarely agree.
     identifying = np.argsort(chances)[:_LEFT_OUT].tolist()
     groups = _groups_of(total)
     y = _codes_of_target(target)
@@ -253,7 +255,7 @@ def _chance(marks: Array) -> float:
 def _nearly_equal(
     columns: list[Column], identifying: list[int], total: Array, chances: Array, numbers: Array, jobs: int
 ) -> list[RowProblem]:
-    """Rows that are equal in all columns but one, if the others have so many values that chance explains none."""
+    """Find rows that are equal in all columns but one, if equality by chance is improbable."""
     n, rare = len(total), chances < _IDENTIFYING
 
     def without(j: int) -> list[Array]:
@@ -278,7 +280,7 @@ def _listed(rows: tuple[int, ...]) -> str:
 
 
 def _marks(column: Column, j: int) -> Array:
-    """A number for each cell that is the same for equal cells; sums of them identify rows."""
+    """A hash of each cell; sums of hashes identify rows."""
     with np.errstate(over="ignore"):
         if column.values is not None:
             bits = (column.values + 0.0).view(np.uint64).copy()
@@ -296,7 +298,7 @@ def _marks(column: Column, j: int) -> Array:
 
 
 def _groups_of(marks: Array) -> list[Array]:
-    """The rows of equal marks, if there is more than one, in the order of the table."""
+    """Groups of at least two rows with equal hashes, in table order."""
     order = _by_marks(marks)
     ordered = marks[order]
     edges = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
@@ -308,8 +310,8 @@ def _groups_of(marks: Array) -> list[Array]:
 
 
 def _by_marks(marks: Array) -> Array:
-    """Rows in the order of their marks, most of those whose mark comes once left out."""
-    # Sorting values is faster than sorting places, and half of the digits are enough to leave out most rows.
+    """Rows sorted by their hashes, without most rows whose hash is unique."""
+    # Sorting values is faster than argsort, and half of the digits are enough to exclude most rows.
     half = marks.astype(np.uint32)
     ordered = np.sort(half)
     again = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
@@ -320,7 +322,7 @@ def _by_marks(marks: Array) -> Array:
 
 
 def _pairs(marks: Array) -> float:
-    """How many pairs of rows have equal marks."""
+    """The number of pairs of rows with equal hashes."""
     ordered = np.sort(marks)
     edges = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
     sizes = np.diff(np.append(edges, len(ordered))).astype(np.float64)
@@ -328,10 +330,10 @@ def _pairs(marks: Array) -> float:
 
 
 def _by_chance(columns: list[Column], identifying: list[int], chances: Array, total: Array, jobs: int) -> bool:
-    """Whether as many rows would be equal if each column were independent of the others: columns of few values.
+    """Whether as many rows would be equal by chance if the columns were independent.
 
-    Pairs that differ in one column alone, times the odds that this column agrees by chance, are the pairs to expect.
-    Columns with many values identify rows best, so only these are used.
+    The expected number of equal pairs is the number of pairs that differ in one column only, times the odds that this
+    column agrees by chance. Only columns with many values are used, because they identify rows best.
     """
     equal = _pairs(total)
     pairs = each(lambda j: _pairs(total - _marks(columns[j], j)), identifying, jobs)
@@ -362,10 +364,9 @@ def _repeat(rows: Array, same: bool, target: Target, numbers: Array) -> RowProbl
 
 
 def _alike(columns: list[Column], chances: Array, taken: set[int], numbers: Array, jobs: int) -> list[RowProblem]:
-    """Rows that differ in few cells, or in all by very little, if neither chance nor the kind of data explains it.
+    """Find rows that differ in few cells, or in all cells by very little, if chance does not explain it.
 
-    If wider tolerances give many more such pairs, similar rows are normal in this table: a series of measurements,
-    for example.
+    If wider tolerances give many more such pairs, similar rows are normal in this table, for example in a time series.
     """
     identifying = [j for j in np.argsort(chances)[:_COMPARED].tolist() if chances[j] < _IDENTIFYING]
     if len(identifying) < 4:
@@ -384,9 +385,10 @@ def _alike(columns: list[Column], chances: Array, taken: set[int], numbers: Arra
 
 
 def _near_pairs(columns: list[Column], identifying: list[int], step: float, n: int, jobs: int) -> Array:
-    """(pairs, 2): rows of which all cells are near but a few, and not all equal.
+    """(pairs, 2): rows with all but a few cells near each other, and not all equal.
 
-    Two rows that differ in three cells agree in one of four parts of the columns, so only rows that do are compared.
+    Two rows that differ in three cells agree in at least one of four blocks of columns, so only rows that agree in a
+    block are compared.
     """
     few = min(_FEW_CELLS, len(identifying) // 2 - 1)
     widths = each(lambda column: step * _span(column), columns, jobs)
@@ -396,10 +398,10 @@ def _near_pairs(columns: list[Column], identifying: list[int], step: float, n: i
         total: Array = np.zeros(n, dtype=np.uint64)
         for j in part:
             steps = _steps_of(columns[j], widths[j])
-            chances[j] = min(1.0, 3.0 * _chance(steps[:_TOLD_ON]))  # near is up to one step to either side
+            chances[j] = min(1.0, 3.0 * _chance(steps[:_TOLD_ON]))  # near means at most one step apart
             total += steps.view(np.uint64) * np.uint64((int(_ODD) + 2 * j * 0xD1B54A32D192ED03) % 2**64)
         order = _by_marks(total)
-        if len(order) > 0.2 * n:  # too many rows agree there for this block to be informative
+        if len(order) > 0.2 * n:  # too many rows agree in this block
             order = order[:0]
         same = np.flatnonzero(total[order][1:] == total[order][:-1])
         return np.stack([order[same], order[same + 1]], axis=1)
@@ -415,7 +417,7 @@ def _near_pairs(columns: list[Column], identifying: list[int], step: float, n: i
 
 
 def _span(column: Column) -> float:
-    """What nine in ten numbers of a column span; 0 for texts."""
+    """The range of the central 90% of the numbers of a column; 0 for texts."""
     if column.values is None:
         return 0.0
     known = column.values[~np.isnan(column.values)]
@@ -423,13 +425,13 @@ def _span(column: Column) -> float:
 
 
 def _steps_of(column: Column, width: float) -> Array:
-    """Whole numbers that are equal for cells in the same step of this width, and for equal texts."""
+    """Integers that are equal for cells in the same bin of this width, and for equal texts."""
     if column.values is None:
         assert column.codes is not None
         return column.codes.astype(np.int64)
     if width == 0.0:
         return (column.values + 0.0).view(np.int64)
-    with np.errstate(invalid="ignore"):  # missing cells all become the same number
+    with np.errstate(invalid="ignore"):  # all missing cells become the same number
         return np.floor(column.values / width).astype(np.int64)
 
 
@@ -446,8 +448,8 @@ def _said_alike(columns: list[Column], a: int, b: int, shown: tuple[int, int]) -
     pair = np.array([[a, b]])
     far = [column for column in columns if not _compared(column, pair, _STEP * _span(column))[0][0]]
     if not far:
-        said = f"rows {_listed(shown)} are equal but for next to nothing in some columns"
+        said = f"rows {_listed(shown)} are equal, or differ very little, in all columns"
         return RowProblem("duplicate", shown, None, "", "", said, 0.55)
     values = ", ".join(f"{visible(c.name, 40)} ({c.said(a)} and {c.said(b)})" for c in far)
-    said = f"rows {_listed(shown)} are equal, or nearly, in all columns but {values}"
+    said = f"rows {_listed(shown)} are equal, or nearly equal, in all columns but {values}"
     return RowProblem("duplicate", shown, far[0].name, far[0].said(b), far[0].said(a), said, 0.55)

@@ -18,7 +18,7 @@ from ..errors import UserError
 from ..pages.text import plural
 from .decisions import Decisions
 
-# Cuts that are tested, and how many rows the first has, in units of the fewest that could pass.
+# The number of cuts to test, and the rows above the first, in units of the fewest rows that could pass.
 _CUTS, _FIRST = 20, 2
 
 
@@ -153,14 +153,14 @@ def _limit(share: float, risk: float, next_rows: int | None) -> tuple[float, flo
         raise UserError(f"share * next_rows must be at least one row, got {share} of {next_rows}; raise one of them")
     allowed = np.floor(share * next_rows + 1e-9)
     low, high = 0.0, share
-    for _ in range(60):  # the largest share whose binomial exceeds what is allowed with half of the risk
+    for _ in range(60):  # the largest share for which more right rows than allowed have at most half of the risk
         middle = (low + high) / 2
         low, high = (middle, high) if binom.sf(allowed, next_rows, middle) <= risk / 2 else (low, middle)
     return low, risk / 2
 
 
 def _cut(p: Array, right: Array, share: float, risk: float) -> float:
-    """The lowest cut down to which every test rejects "more than `share` of the rows above are right"."""
+    """The lowest cut such that all tests down to it reject "more than `share` of the rows above are right"."""
     order = np.argsort(-p, kind="stable")
     ordered, n_right = p[order], np.cumsum(right[order])
     fewest = int(np.ceil(np.log(risk) / np.log1p(-share)))
@@ -168,7 +168,7 @@ def _cut(p: Array, right: Array, share: float, risk: float) -> float:
     sizes = np.unique(np.linspace(first, len(p), _CUTS).astype(int))
     cut = float("inf")
     for size in sizes:
-        # All rows tied with the last one are above the cut too.
+        # Rows tied with the last one are also above the cut.
         rows = int(np.searchsorted(-ordered, -ordered[size - 1], side="right"))
         if binom.cdf(n_right[rows - 1], rows, share) > risk:
             break

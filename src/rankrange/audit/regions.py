@@ -1,4 +1,4 @@
-"""Notes from the robust line of a numeric target: its scale in the target's unit, and rows that are leverage points."""
+"""A note on the robust linear fit of a numeric target: its scale in the target's unit, and bad leverage points."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from ..pages.text import number
 from .target import RowNames, Target
 from .task_result import TaskResult
 
-# Features up to which distances are measured, and bad leverage points that are named.
+# The largest number of features for distances, and of bad leverage points to name.
 _MOST_FEATURES, _NAMED = 50, 5
 
 
 def regions(result: TaskResult, target: Target, names: RowNames) -> list[str]:
-    """A sentence for the notes of a report on a numeric target; none if the features are too many for distances."""
+    """The note, as a list of sentences; empty if there are too many features for robust distances."""
     fitted = getattr(result.model, "regressor_", None)
     if not isinstance(fitted, AoRRRegressor) or not 0 < fitted.n_features_in_ <= _MOST_FEATURES:
         return []
-    if getattr(fitted, "_training", None) is None or fitted.k_ != len(target.y):  # rows on disk have no scale
+    if getattr(fitted, "_training", None) is None or fitted.k_ != len(target.y):  # out of core there is no scale
         return []
     found = fitted.diagnostics()
     unit = float(result.model.transformer_.scale_[0]) * fitted.scale_
     said = ", ".join(f"{count:,} {kind}s" for kind, count in list(found.counts.items())[1:] if count)
     words = (
-        f"Rows scatter about the robust line with a standard deviation of {number(unit, 4)}; {said or 'no outlier'}."
+        f"The residuals of the robust linear fit have a standard deviation of {number(unit, 4)}; "
+        f"{said or 'no outlier'}."
     )
     bad = (found.kinds == "bad leverage point").nonzero()[0]
     worst = sorted(bad.tolist(), key=lambda i: -abs(found.residuals[i]))[:_NAMED]
@@ -30,5 +31,9 @@ def regions(result: TaskResult, target: Target, names: RowNames) -> list[str]:
     more = f" and {len(bad) - _NAMED:,} more" if len(bad) > _NAMED else ""
     return [
         words
-        + (f" Bad leverage points, far in the features and off the line: rows {', '.join(off)}{more}." if off else "")
+        + (
+            f" Bad leverage points, with outlying features and large residuals: rows {', '.join(off)}{more}."
+            if off
+            else ""
+        )
     ]

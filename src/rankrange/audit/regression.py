@@ -1,4 +1,4 @@
-"""A numeric target: least squares, the same with the ranked range, and which residuals are outliers."""
+"""Audit of a numeric target: ordinary and robust least squares, and the posterior of outliers."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from .target import Target
 from .task_result import Group, Interval, Measure, TaskResult, facts_of
 
 _GROUPS = 5
-# Rows that boosted trees are fitted to at most, up to which extra trees are asked too, and how many of these.
+# The largest number of rows for boosted trees and for extra trees, and the number of extra trees.
 _BOOSTED_ON, _EXTRA_UP_TO, _EXTRA_TREES = 40_000, 20_000, 60
 
 
 def study_regression(X: Array, target: Target, plan: Plan, progress: Progress) -> TaskResult:
-    """Study a numeric target.
+    """Audit a numeric target.
 
     Parameters
     ----------
     X : ndarray of shape (n, features)
         The encoded rows.
     target : Target
-        Their numbers.
+        The target values of the rows.
     plan : Plan
-        How much work is done.
+        The settings of the fits.
     progress : callable
         Called with a short text before each stage of the work.
 
     Returns
     -------
     TaskResult
-        What was found about each row.
+        The results for each row.
     """
     scaler = RobustScaler(unit_variance=True).fit(target.y[:, None])
     y = scaler.transform(target.y[:, None])[:, 0].astype(X.dtype)
@@ -53,11 +53,11 @@ def study_regression(X: Array, target: Target, plan: Plan, progress: Progress) -
     penalty = choose_penalty(_objective(X, y), plan)
     fold_m = [0] * plan.n_folds
     guess = np.empty((2, len(y)))
-    progress(f"fitting both models without part 1 of {plan.n_folds}")
+    progress(f"fitting both models without fold 1 of {plan.n_folds}")
     for f, part in enumerate(plan.each(_fold, ((X, y, penalty, plan, f) for f in range(plan.n_folds)))):
         guess[:, plan.of_fold(f)[1]], fold_m[f] = part
         if f + 1 < plan.n_folds:
-            progress(f"fitting both models without part {f + 2} of {plan.n_folds}")
+            progress(f"fitting both models without fold {f + 2} of {plan.n_folds}")
     progress("fitting the model on all rows")
     fitted = fit_robust(AoRRRegressor, X, y, penalty, plan, plan.n_folds, plan.blocks())
     progress("looking for wrong numbers")
@@ -107,30 +107,30 @@ def regression_result(
     Parameters
     ----------
     target : Target
-        The numbers.
+        The target values.
     scaler : RobustScaler
-        Takes numbers into the units of the fits.
+        Scales the targets to the units of the fits.
     fitted : AoRRRegressor
-        The robust fit of all rows.
+        The robust fit to all rows.
     fold_m : list of int
-        How many rows the fit of each part left out.
+        The number of rows that the fit of each fold dropped.
     errors : ndarray of shape (2, n)
         Out-of-fold errors of the ordinary and of the robust model.
     residual, wrong : ndarray of shape (n,)
         The residual of each row, and the probability that its target is wrong.
     width : ndarray of shape (n,)
-        How many times as far as that of others it may be, because a cell is missing for example.
+        The factor by which the residual of each row is expected to be larger, for example because a cell is missing.
     order : ndarray
         The suspects, worst first.
     noise : Interval
-        The share of wrong numbers.
+        The share of wrong targets.
     rows : ndarray of shape (suspects, features)
         The encoded rows of the suspects.
 
     Returns
     -------
     TaskResult
-        In the units of the numbers.
+        The result, in the units of the target.
     """
     scale, off = float(scaler.scale_[0]), residual[order]
     usual = max(robust_scale(residual / width), 1e-9 * float(np.abs(residual).max()), 1e-300)
@@ -145,7 +145,8 @@ def regression_result(
         losses=residual**2,
         wrong=wrong,
         order=order,
-        actions=actions(wrong[order], np.zeros(len(order))),  # no value is sure enough to be put in its place
+        # a numeric target is never replaced: no prediction is certain enough
+        actions=actions(wrong[order], np.zeros(len(order))),
         suggested=[number(value) for value in expected.tolist()],
         residuals=scale * residual,
         expected=_said(expected, scale * off, scale * usual * width[order]),
@@ -153,7 +154,9 @@ def regression_result(
         groups=_groups(target.y, fitted.dropped_, wrong),
         noise=noise,
         loss_name=f"squared error, in units of {number(scale, 4)} squared",
-        notes=["For a numeric target, wrong means an outlier given the other columns: the value may be rare instead."],
+        notes=[
+            "For a numeric target, wrong means an outlier given the other columns. The value may be rare and correct."
+        ],
     )
 
 
@@ -164,7 +167,7 @@ def _objective(X: Array, y: Array) -> Objective:
 def _fold(X: Array, y: Array, penalty: float, plan: Plan, f: int) -> tuple[Array, int]:
     train, test = plan.of_fold(f)
     X_train = X[train]
-    if plan.together is not None:  # rows that may not train may not choose the penalty either
+    if plan.together is not None:  # rows that are excluded from training must not choose the penalty
         penalty = choose_penalty(_objective(X_train, y[train]), plan, train)
     ordinary = fit_ordinary(AoRRRegressor, X_train, y[train], penalty)
     robust = fit_robust(AoRRRegressor, X_train, y[train], penalty, plan, f, plan.blocks(train))
@@ -172,10 +175,10 @@ def _fold(X: Array, y: Array, penalty: float, plan: Plan, f: int) -> tuple[Array
 
 
 def _best_guess(X: Array, y: Array, linear: Array, plan: Plan) -> Array:
-    """Out-of-fold predictions of the robust line, boosted trees and extra trees, combined.
+    """A weighted mean of the out-of-fold predictions of the robust linear fit, boosted trees and extra trees.
 
-    How much each counts is decided by the smaller 70% of the errors, which wrong numbers cannot raise. Errors are not
-    divided by their expected size: if wrong targets are large, trees learn that too.
+    The weights minimise the smaller 70% of the errors, which are robust to wrong targets. Errors are not divided by
+    their expected size, because trees also learn the large errors of wrong targets.
     """
     target = y.astype(np.float64)
     models: list[Any] = [HistGradientBoostingRegressor(loss="absolute_error", early_stopping=False)]
@@ -190,16 +193,16 @@ def _best_guess(X: Array, y: Array, linear: Array, plan: Plan) -> Array:
 
 
 def _shares(count: int) -> Array:
-    """(blends, count): all tenths that make up one."""
+    """(blends, count): all weights in tenths that sum to one."""
     tenths = [part for part in product(range(11), repeat=count) if sum(part) == 10]
     return np.array(tenths) / 10.0
 
 
 def _within_scatter(X: Array, residual: Array, plan: Plan) -> Array:
-    """(n,): p(wrong) with residuals in units of the scatter of similar rows.
+    """(n,): p(wrong) with residuals divided by the local scale of similar rows.
 
-    Noise that grows with a column is no error. It only ever lowers p(wrong): if all residuals were
-    divided by it, errors that crowd in one place would look usual.
+    Noise that grows with a column is not an error. The local scale is only used to lower p(wrong), because clustered
+    errors raise it.
     """
     model = HistGradientBoostingRegressor(max_iter=30, min_samples_leaf=40, early_stopping=False)
     expected = _out_of_fold(model, X, sizes(residual), plan, 7)
@@ -207,7 +210,7 @@ def _within_scatter(X: Array, residual: Array, plan: Plan) -> Array:
 
 
 def _out_of_fold(model: Any, X: Array, y: Array, plan: Plan, stream: int) -> Array:
-    """(n,): out-of-fold predictions of copies of the model, fitted to a sample if the rows are many."""
+    """(n,): out-of-fold predictions of clones of the model, fitted to a sample if there are many rows."""
     found = np.empty(len(y))
     for f in range(plan.n_folds):
         rows, test = plan.of_fold(f)
@@ -224,7 +227,7 @@ def _middle(errors: Array) -> float:
 
 
 def _said(expected: Array, residual: Array, core: Array) -> list[str]:
-    """The expected value, and how far the target lies from it, in its own units and in those of rows like it."""
+    """The reason in words: the expected value, and the residual in the target's units and in standard deviations."""
     return [
         f"expected {number(value, 4)} by a model fitted without the row; the value is {number(abs(off), 4)} "
         f"{'more' if off > 0 else 'less'}, {abs(off) / usual:.1f} standard deviations of the other rows"
@@ -233,7 +236,7 @@ def _said(expected: Array, residual: Array, core: Array) -> list[str]:
 
 
 def _in_units(fitted: AoRRRegressor, scaler: RobustScaler) -> TransformedTargetRegressor:
-    """The fit as a regressor that takes and gives targets in their own units."""
+    """The fit as a regressor that predicts in the units of the target."""
     model = TransformedTargetRegressor(regressor=fitted, transformer=scaler)
     model.regressor_, model.transformer_, model._training_dim = fitted, scaler, 1
     return model

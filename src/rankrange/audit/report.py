@@ -1,4 +1,4 @@
-"""The page of an audit, and the short form of it that a notebook shows."""
+"""The HTML page of an audit, and a short version for notebooks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .task_result import show, show_gain, show_range, unit
 if TYPE_CHECKING:
     from .findings import Audit, Suspect
 
-# A page stays below 2 MB whatever the table holds: suspects are left off its end until it does.
+# The largest size of a page. If a page is larger, the last suspects are left out.
 _MOST_BYTES = 1_900_000
 _TEXT = 80
 
@@ -39,7 +39,7 @@ def audit_page(audit: Audit) -> str:
 
 
 def audit_fragment(audit: Audit, limit: int = 10) -> Markup:
-    """For a notebook: the findings, the scores and the first suspects; no script and no style of its own."""
+    """HTML for a notebook: the findings, the scores and the first suspects, without script or style."""
     return fragment("audit_short.html", **_values(audit, limit))
 
 
@@ -88,7 +88,7 @@ def _values(audit: Audit, limit: int) -> dict[str, Any]:
 
 
 def _pictures(audit: Audit) -> dict[str, Any]:
-    """What the templates of the pictures, of the review and of other problems want."""
+    """The variables of the templates of the pictures, of the review and of other problems."""
     evidence = audit.evidence
     labels, counts = confusions(audit.target, audit.result)
     most = max((max(row) for row in counts), default=1) or 1
@@ -110,7 +110,7 @@ def _pictures(audit: Audit) -> dict[str, Any]:
 
 
 def _seen(audit: Audit) -> dict[str, Any]:
-    """The curve of errors seen, and its value at a round number of rows."""
+    """The curve of errors found during a review, and a sentence with its value at a round number of rows."""
     curve = found_curve(audit.result)
     rows, shares = curve["rows"], curve["share"]
     last = int(rows[-1])
@@ -118,13 +118,13 @@ def _seen(audit: Audit) -> dict[str, Any]:
     stop = next((n for n in (10, 20, 50, 100, 200, 500, 1000, 2000, 5000) if enough <= n < last), last)
     wrong = audit.result.wrong
     seen = float(wrong[audit.result.order[:stop]].sum() / max(float(wrong.sum()), 1e-12))
-    says = f"After {stop:,} rows you have seen {seen:.0%} of the {_about(float(wrong.sum()))} errors that are expected"
+    says = f"After {stop:,} rows you have seen {seen:.0%} of the {_about(float(wrong.sum()))} expected errors"
     rest = f"; after all {last:,} listed, {shares[-1]:.0%}." if stop < last else "."
     return {**rising(rows, shares), "says": says + rest}
 
 
 def _about(count: float) -> str:
-    """An expected count: 28,898, or with decimals if they matter."""
+    """An expected count as text, with decimals if it is small."""
     return f"{count:,.0f}" if count >= 100 else number(count, 3)
 
 
@@ -141,7 +141,7 @@ def _mapped(audit: Audit) -> dict[str, Any]:
 
 
 def _overview(audit: Audit) -> list[dict[str, Any]]:
-    """The columns with their pictures, and in words for those who do not see these."""
+    """The columns with their pictures, and a text alternative for screen readers."""
     reports = {column.name: column for column in audit.columns}
     unusual: dict[str | None, int] = {}
     for problem in audit.row_problems:
@@ -168,7 +168,10 @@ def _overview(audit: Audit) -> list[dict[str, Any]]:
 
 
 def shown_labels(audit: Audit, suspect: Suspect) -> tuple[str, str]:
-    """Given and suggested as they are shown: of a multi-label target the second is what to add and what to remove."""
+    """The given and the suggested target as text.
+
+    For a multi-label target, the second lists labels to add and to remove.
+    """
     if audit.target.task != "labels":
         return visible(suspect.given, _TEXT), visible(suspect.suggested, _TEXT)
     given, suggested = (_set_of(audit, text) for text in (suspect.given, suspect.suggested))
@@ -178,7 +181,7 @@ def shown_labels(audit: Audit, suspect: Suspect) -> tuple[str, str]:
 
 
 def _set_of(audit: Audit, text: str) -> list[str]:
-    """The labels of a set as `Target.said_labels` writes it."""
+    """The labels in a text of `Target.said_labels`."""
     return [] if text == "(none)" else text.split(audit.target.separator or ", ")
 
 
@@ -226,7 +229,7 @@ def _near(audit: Audit, near: Near) -> dict[str, Any]:
 
 
 def _new_cell(audit: Audit, suspect: Suspect, cell: str) -> str:
-    """What a relabelled row gets: of a cell with several labels only those that change are changed."""
+    """The new cell of a relabelled row. In a cell with several labels, the unchanged labels keep their spelling."""
     if audit.target.task != "labels" or not audit.target.separator:
         return suspect.suggested
     given, suggested = (_set_of(audit, text) for text in (suspect.given, suspect.suggested))
@@ -236,7 +239,7 @@ def _new_cell(audit: Audit, suspect: Suspect, cell: str) -> str:
 
 
 def _rounded(curve: dict[str, list[float]]) -> dict[str, list[float]]:
-    """Enough digits for the page; counts stay whole."""
+    """Round a curve for the page; counts stay integers."""
     return {k: [v if k == "count" else float(f"{v:.5g}") for v in values] for k, values in curve.items()}
 
 

@@ -1,8 +1,8 @@
-"""Decisions of a reviewer: which rows are settled, and how they shift p(wrong) of the others.
+"""Apply a review to an audit: settle the decided rows, and update p(wrong) of the others.
 
-Relabelled rows are learnt with their new label, dropped rows are left out, kept rows stay with their label, and none of
-them is a suspect any more. Of the suspects that were looked at, the share that was wrong is compared with what had been
-expected, and the odds of all other rows are corrected by one factor.
+Models are trained on relabelled rows with their new labels, on kept rows with their given labels, and without dropped
+rows. None of these rows is a suspect any more. The share of reviewed suspects that were wrong is compared with the
+expected share, and the odds of all other rows are multiplied by one factor.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from .task_result import TaskResult, listed_actions
 
 @dataclass(frozen=True)
 class Review:
-    """Decisions as they fit the table of an audit; places are those of all its rows, from 0.
+    """Decisions matched to the rows of an audited table. Rows are positions from 0.
 
     Attributes
     ----------
     decided : dict of int to Decision
         The decisions whose rows were found.
     lost : int
-        Decisions whose rows were not found, those that dropped a row apart.
+        The number of decisions whose rows were not found, except decisions to drop a row.
     wrong, right : int
-        Suspects that were confirmed (relabelled or dropped), and suspects that were kept.
+        The number of suspects that were relabelled or dropped, and of suspects that were kept.
     expected : float
-        How many of these the audit had expected to be wrong.
+        The number of these suspects that the audit had expected to be wrong.
     shift : float
-        Added to the log odds of being wrong of all rows without a decision.
+        The correction that is added to the log odds of all rows without a decision.
     """
 
     decided: dict[int, Decision]
@@ -57,7 +57,7 @@ class Review:
     shift: float = 0.0
 
     def in_words(self, left: int) -> list[str]:
-        """What was decided, what was learnt, and how many rows are left, as sentences."""
+        """The decisions, the correction and the number of remaining rows, as sentences."""
         if not (self.wrong or self.right or self.decided):
             return []
         wrong = "1 suspect was" if self.wrong == 1 else f"{self.wrong:,} suspects were"
@@ -66,10 +66,10 @@ class Review:
         )
         said = [f"Decided so far: {wrong} wrong, {right}."]
         if np.isfinite(self.expected) and self.wrong + self.right:
-            changed = f"odds of being wrong are multiplied by {np.exp(self.shift):.2g} for the rows that are left"
+            changed = f"odds of being wrong are multiplied by {np.exp(self.shift):.2g} for the remaining rows"
             said.append(f"The audit had expected {self.expected:.1f} of these to be wrong, so the {changed}.")
         more = f"{left:,} more rows are" if left != 1 else "One more row is"
-        said.append(f"{more} worth looking at (likely wrong)." if left else "No other row is likely wrong.")
+        said.append(f"{more} likely wrong." if left else "No other row is likely wrong.")
         if self.lost:
             lost = "1 decision fits no row of this table and is" if self.lost == 1 else None
             said.append(f"{lost or f'{self.lost:,} decisions fit no row of this table and are'} not used.")
@@ -77,18 +77,18 @@ class Review:
 
 
 def match(decisions: Decisions, source: Any, target: Target, n_rows: int) -> Review:
-    """Find the rows of decisions in a table, which may be the one they were made on or the one they were applied to.
+    """Find the rows of decisions in a table: the reviewed table, or the table after `rankrange apply`.
 
     Parameters
     ----------
     decisions : Decisions
-        What was decided.
+        The decisions.
     source : Source or Held
         The table.
     target : Target
         The target of the table.
     n_rows : int
-        How many rows it has.
+        The number of rows.
 
     Raises
     ------
@@ -125,7 +125,7 @@ def match(decisions: Decisions, source: Any, target: Target, n_rows: int) -> Rev
 
 
 def _candidates(made: list[Decision]) -> list[tuple[int, int]]:
-    """The possible places of each row: the original one, and the one after the dropped rows are removed. -1 is none."""
+    """The possible positions of each row: in the original table, and after dropped rows were removed. -1 means none."""
     numbers = np.array([int(one.row) if one.row.isdecimal() and len(one.row) < 18 else 0 for one in made])
     gone = np.sort(numbers[[one.choice == "drop" for one in made]])
     after = numbers - np.searchsorted(gone, numbers)
@@ -133,7 +133,10 @@ def _candidates(made: list[Decision]) -> list[tuple[int, int]]:
 
 
 def _search(missing: list[Decision], source: Any, places: list[int], decided: dict[int, Decision]) -> list[Decision]:
-    """Look for rows by their contents in the whole table; put those found into `decided`, and return the others."""
+    """Search the whole table for rows by their contents.
+
+    Add the rows found to `decided`, and return the other decisions.
+    """
     wanted: dict[str, list[Decision]] = {}
     for made in missing:
         wanted.setdefault(made.contents, []).append(made)
@@ -148,10 +151,9 @@ def _search(missing: list[Decision], source: Any, places: list[int], decided: di
 
 
 def _learnt(decisions: Decisions, review: Review) -> Review:
-    """Compare what was decided with what had been said, and correct the log odds by what both differ in.
+    """Compare the decisions with the estimated probabilities, and compute the correction of the log odds.
 
-    The correction is one number. It has a normal prior of mean 0 and standard deviation 1, so that a few decisions do
-    not move much, and its most probable value is taken.
+    The correction is the posterior mode under a standard normal prior, so a few decisions change little.
     """
     judged = [made for made in decisions.made if made.choice != "unsure"]
     wrong = sum(made.choice != "keep" for made in judged)
@@ -170,7 +172,7 @@ def _learnt(decisions: Decisions, review: Review) -> Review:
 
 
 def with_decisions(target: Target, review: Review) -> Target:
-    """The target with relabelled rows as decided, what the models learn from, and as given; without dropped rows."""
+    """The target after the review: new labels for training, given labels for the noise estimate, no dropped rows."""
     y, given, keep = target.y.copy(), target.y.copy(), np.ones(len(target.rows), dtype=bool)
     place = {int(row): i for i, row in enumerate(target.rows)}
     for row, made in review.decided.items():
@@ -179,7 +181,7 @@ def with_decisions(target: Target, review: Review) -> Target:
         if made.choice == "drop":
             keep[place[row]] = False
         elif made.choice == "relabel":
-            # The table may be the one that the decisions were applied to, so that both labels come from the decision.
+            # The decisions may already be applied to this table, so both labels come from the decision.
             for labels, label in ((y, made.new_label), (given, made.given)):
                 coded = _coded(target, label)
                 if coded is not None:
@@ -188,7 +190,7 @@ def with_decisions(target: Target, review: Review) -> Target:
 
 
 def _coded(target: Target, label: str) -> Any:
-    """The label as y has it; None if the audit does not know it, as for a class that is too rare."""
+    """The code of a label in y; None for an unknown label, such as a class that was too rare."""
     if target.task == "numbers":
         try:
             return float(label)
@@ -202,15 +204,15 @@ def _coded(target: Target, label: str) -> Any:
 
 
 def reviewed(target: Target, decisions: Any, source: Any, n_rows: int) -> tuple[Target, Review]:
-    """The target after decisions, given as such or as the path of their file, and how they fit the table."""
+    """The target after the decisions (or the file of decisions), and the matched review."""
     review = match(as_decisions(decisions), source, target, n_rows)
     return with_decisions(target, review), review
 
 
 def apply_review(result: TaskResult, target: Target, review: Review) -> TaskResult:
-    """The result after the decisions: decided rows are no suspects, and the others are as likely as was learnt.
+    """The result after the review: decided rows are no longer suspects, and the log odds of the others are corrected.
 
-    Rows that were looked at and kept or relabelled are right; what the reviewer is unsure of stays a suspect.
+    Kept and relabelled rows count as right. Rows with the decision "unsure" stay suspects.
     """
     sure = {row for row, made in review.decided.items() if made.choice in ("keep", "relabel")}
     settled = np.array([int(row) in sure for row in target.rows], dtype=bool)

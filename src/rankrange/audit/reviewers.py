@@ -1,7 +1,7 @@
-"""Several reviewers: their decisions as one, how far they agree, and the rows on which they do not.
+"""Several reviewers: merge their decisions, measure their agreement, and list the rows on which they disagree.
 
-The majority of those who decided counts; "unsure" is an abstention. A tie settles nothing: its row is a conflict, keeps
-its target, and is listed for another look. An arbiter overrules the majority.
+The majority of the votes decides; "unsure" is an abstention. A row with a tie is a conflict: it keeps its target and is
+listed for another review. An arbiter overrules the majority.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Merged:
     disagreements : list of Disagreement
         The rows on which reviewers disagree.
     arbitrated : int
-        How many rows the arbiter decided.
+        The number of rows that the arbiter decided.
 
     Examples
     --------
@@ -82,10 +82,10 @@ class Merged:
         return [found for found in self.disagreements if not found.settled]
 
     def in_words(self) -> list[str]:
-        """How far reviewers agree, as sentences."""
+        """The agreement of the reviewers, as sentences."""
         said = []
         for (one, other), (kappa, n) in self.kappa.items():
-            value = "not defined, both decided always the same" if np.isnan(kappa) else f"{kappa:.2f}"
+            value = "not defined, because both always made the same decision" if np.isnan(kappa) else f"{kappa:.2f}"
             said.append(f"Agreement of {one} and {other} on {plural(n, 'row')}: Cohen's kappa {value}.")
         if self.disagreements:
             said.append(f"Reviewers differ on {plural(len(self.disagreements), 'row')}; {self._open_in_words()}.")
@@ -117,14 +117,14 @@ class Merged:
 
 
 def merge_decisions(reviews: Mapping[str, Decisions], *, arbiter: Decisions | None = None) -> Merged:
-    """Make one list of the decisions of several reviewers.
+    """Merge the decisions of several reviewers.
 
     Parameters
     ----------
     reviews : mapping of str to Decisions
-        By reviewer; all about the same table and target.
+        The decisions of each reviewer, all about the same table and target.
     arbiter : Decisions, optional
-        Decisions that overrule those of the reviewers, except "unsure": `conflicts_csv` filled in, for example.
+        Decisions that overrule the reviewers, unless they are "unsure"; for example a completed `conflicts_csv`.
 
     Returns
     -------
@@ -173,7 +173,7 @@ def merge_decisions(reviews: Mapping[str, Decisions], *, arbiter: Decisions | No
 
 
 def _settled(row: str, votes: dict[str, Decision], last: Decision | None) -> tuple[Decision, Disagreement | None]:
-    """What the arbiter wants, or most of those who decided; otherwise the row stays undecided."""
+    """The decision of the arbiter or of the majority; otherwise "unsure"."""
     looked = [*votes.values(), *([last] if last is not None else [])]
     one = looked[0]
     if any((made.given, made.contents) != (one.given, one.contents) for made in looked):
@@ -193,7 +193,7 @@ def _in_words(made: Decision) -> str:
 
 
 def _kappa(by_row: dict[str, dict[str, Decision]], one: str, other: str) -> tuple[float, int]:
-    """Cohen's kappa of two reviewers over the rows that both decided, and how many these are."""
+    """Cohen's kappa of two reviewers over the rows that both decided, and the number of these rows."""
     both = [(votes[one], votes[other]) for votes in by_row.values() if one in votes and other in votes]
     pairs = [(a[2:4], b[2:4]) for a, b in both if "unsure" not in (a.choice, b.choice)]
     return cohens_kappa(pairs), len(pairs)

@@ -1,10 +1,10 @@
-"""Everything besides a wrong target that can be wrong with a row: one list, one sentence of evidence for each entry.
+"""Problems of rows apart from a wrong target, each with a sentence of evidence.
 
-Nothing here needs a model of the target. Values far outside are distinguished from heavy tails by fitting the tail of
-each column to its own inner quantiles (Tukey's h), and a gap must lie before them; rows whose columns do not go
-together are found by predicting each column from the others on robust ranks. `problems` finds repeated rows,
-`column_problems` batches, leaks and drift. All of it is linear in the rows, up to sorting; beyond 200,000 rows
-quantiles are those of a sample.
+The checks need no model of the target. An outlier must lie beyond the tail of its column, which is extrapolated from
+inner quantiles (Tukey's h distribution), and beyond a gap. Rows with inconsistent columns are found by predicting the
+normal scores of each column from the others. `problems` finds repeated rows, `column_problems` finds batches, leaks and
+drift. The cost is linear in the number of rows, up to sorting. With more than 200,000 rows, quantiles come from a
+sample.
 """
 
 from __future__ import annotations
@@ -35,12 +35,11 @@ from .problems import (
 )
 from .target import Target
 
-# Fewer cells do not show a tail; a larger share far outside is a part of the table, not an accident; so many are
-# listed.
+# The least number of cells for estimating a tail, the largest share of outliers, and the largest number to list.
 _LEAST, _MOST_FAR, MOST_LISTED = 20, 0.03, 1000
-# Far cells of one value are one finding from so many on.
+# At least this many outlying cells with the same value are one finding.
 _LEAST_EQUAL = 3
-# Up to so many rows the ranks are exact; beyond, they are those among 2,000 of them.
+# Ranks are exact up to this many rows; otherwise they are ranks among 2,000 of them.
 _RANKED_ALL = 100_000
 _STEPS = 1 << 14
 
@@ -48,7 +47,7 @@ _STEPS = 1 << 14
 def find_row_problems(
     table: Any, target: Target, *, time: str | None = None, row_numbers: Array | None = None, jobs: int = 1
 ) -> list[RowProblem]:
-    """Find everything besides a wrong target that is wrong with the rows of a table.
+    """Find problems of the rows of a table, apart from wrong targets.
 
     Parameters
     ----------
@@ -57,16 +56,16 @@ def find_row_problems(
     target : Target
         The target of the table.
     time : str or None
-        The column along which drift is looked for.
+        The time column, for finding drift.
     row_numbers : ndarray of int or None
-        How the audit numbers these rows; by default their place in the table, from 1.
+        The row numbers of the audit; by default positions from 1.
     jobs : int, default=1
-        Columns looked at side by side; the result does not depend on it.
+        The number of columns checked in parallel; the result does not depend on it.
 
     Returns
     -------
     list of RowProblem
-        The surest first within each kind, in the order of `KINDS`.
+        The problems in the order of `KINDS`, the strongest of each kind first.
     """
     numbers = target.rows + 1 if row_numbers is None else np.asarray(row_numbers)
     columns = each(lambda name: Column.of(name, table.column(name)), table.column_names, jobs)
@@ -77,7 +76,7 @@ def find_row_problems(
 
 
 class CheckedRows(NamedTuple):
-    """What every check of rows gets: the columns, the target, how rows are numbered, and the column of time."""
+    """The input of every check: the columns, the target, the row numbers and the time column."""
 
     columns: list[Column]
     target: Target
@@ -87,7 +86,7 @@ class CheckedRows(NamedTuple):
 
 
 def _check_values(rows: CheckedRows) -> list[RowProblem]:
-    """Impossible values, placeholders, values far outside, and batches of values that are off."""
+    """Impossible values, placeholders, outliers and unusual batches."""
     numbers, jobs = rows.numbers, rows.jobs
     numeric = [column for column in rows.columns if column.values is not None]
     found = [problem for column in numeric for problem in _impossible(column, numbers)]
@@ -101,7 +100,7 @@ def _check_values(rows: CheckedRows) -> list[RowProblem]:
     return found + _strange_together(numeric, normal_scores(numeric, jobs), few, numbers, jobs)
 
 
-# A new check is a function here, and its kind of problem an entry in `problems.KINDS`.
+# To add a check, write a function, add it to this list, and add its kind to `problems.KINDS`.
 CHECKS: tuple[Callable[[CheckedRows], list[RowProblem]], ...] = (
     _check_values,
     lambda rows: find_repeats(rows.columns, rows.target, rows.numbers, rows.jobs),
@@ -111,10 +110,10 @@ CHECKS: tuple[Callable[[CheckedRows], list[RowProblem]], ...] = (
 
 
 def first_to_see(problems: Sequence[RowProblem], count: int) -> list[RowProblem]:
-    """So many problems of all kinds: the surest of each kind first, then the second of each.
+    """The first `count` problems: the strongest of each kind, then the second of each kind, and so on.
 
-    A list by strength alone would begin with a hundred single cells and hide a column that is frozen in half of the
-    rows. Of two that are equally sure the one about more rows comes first.
+    A list by strength alone could begin with many single cells and hide a column that is constant in half of the rows.
+    Of two equally strong problems, the one with more rows comes first.
     """
     by_kind = [
         sorted((p for p in problems if p.kind == kind), key=lambda p: (-p.strength, -len(p.rows))) for kind in KINDS
@@ -123,15 +122,15 @@ def first_to_see(problems: Sequence[RowProblem], count: int) -> list[RowProblem]
     return [found for _, _, found in sorted(places, key=lambda entry: entry[:2])[:count]]
 
 
-# ---- far outside -----------------------------------------------------------------------------------------------------
+# ---- outliers -----------------------------------------------------------------------------------------------------
 
 
 def tail_limit(distances: tuple[float, float, float], n: int, tests: int = 1, heaviest: float = 1.5) -> float:
-    """How far from the median a tail reaches in n rows, from the distances of its 75%, 90% and 95% quantiles.
+    """The limit of a tail in n rows, from the distances of its 75%, 90% and 95% quantiles to the median.
 
-    Over all `tests` columns one cell in twenty tables passes it. It is the tail of Tukey's h distribution through the
-    three: A z exp(h z^2 / 2), where z is normal. h is 0 for a normal tail and 1 for one as heavy as Cauchy's;
-    the smallest of three estimates is taken, which a few percent of junk do not move.
+    The limit has a family-wise error rate of 5% over all `tests` columns. The tail is that of Tukey's h distribution, A
+    z exp(h z^2 / 2) with a normal z, through the three quantiles. h is 0 for a normal tail and 1 for a tail as heavy as
+    Cauchy's. The smallest of three estimates of h is used, which is robust to a few percent of outliers.
     """
     z = ndtri(np.array([0.75, 0.9, 0.95]))
     logs = np.log(np.maximum(distances, 1e-300) / z)
@@ -143,7 +142,7 @@ def tail_limit(distances: tuple[float, float, float], n: int, tests: int = 1, he
 
 
 def beyond(distances: Array, limit: float, gap: float) -> Array:
-    """Which distances lie beyond the limit and beyond the first gap after it: a tail that goes on has no gap."""
+    """Which distances lie beyond the limit and beyond the first gap after it. A continuous tail has no gap."""
     far = distances > limit
     if not far.any():
         return far
@@ -154,10 +153,9 @@ def beyond(distances: Array, limit: float, gap: float) -> Array:
 
 
 def _far_cells(column: Column, tests: int) -> tuple[Array, Array]:
-    """Which cells of a column lie far outside: -1 below, 1 above, 0 elsewhere; and the same where they are too many.
+    """The outlying cells of a column: -1 below, 1 above, 0 elsewhere; and the same without a limit of their number.
 
-    If many cells are outliers they are part of the distribution, unless they are consecutive: the second array is for
-    `find_batches`.
+    Many outlying cells belong to the distribution, unless they are consecutive. The second array is for `find_batches`.
     """
     values = column.values
     assert values is not None
@@ -177,9 +175,9 @@ def _far_cells(column: Column, tests: int) -> tuple[Array, Array]:
 
 
 def _scales(values: Array, known: Array) -> list[tuple[Array, Array, float]]:
-    """The values themselves if they do not span decades, and the logarithms of those above zero.
+    """The values, unless they span orders of magnitude, and the logarithms of positive values.
 
-    With each comes the heaviest tail to allow for: logarithms of heavy tails are no heavier than an exponential one.
+    Each comes with the heaviest tail to allow. Logarithms of heavy-tailed values have at most exponential tails.
     """
     x = values[known]
     least = x.min()
@@ -192,10 +190,10 @@ def _scales(values: Array, known: Array) -> list[tuple[Array, Array, float]]:
 
 
 def _far_side(d: Array, q: Array, tests: int, heaviest: float) -> Array:
-    """Which signed distances from the median are far on the positive side; q are their 75%, 90% and 95% quantiles."""
+    """Which signed distances are outliers on the positive side; q are their 75%, 90% and 95% quantiles."""
     n = len(d)
     if q[0] <= 0 < q[2] or (q[2] <= 0 and (d > 0).sum() >= _LEAST * 2):
-        inner = d[d > 0]  # most cells have one value: the others are looked at by themselves
+        inner = d[d > 0]  # most cells have the same value: check only the others
         q = quantiles(inner, [0.5, 0.8, 0.9])
     if q[0] > 0:
         some = d[:: max(1, n // 20_000)]
@@ -209,7 +207,10 @@ def _far_side(d: Array, q: Array, tests: int, heaviest: float) -> Array:
 
 
 def _far(numeric: list[Column], masks: dict[str, Array], numbers: Array) -> list[RowProblem]:
-    """One problem per row with cells far outside, about its farthest cell; cells of one value are one problem."""
+    """One problem per row with outlying cells, about its most extreme cell.
+
+    Cells with the same value are one problem.
+    """
     found: dict[int, tuple[float, RowProblem]] = {}
     together: list[RowProblem] = []
     for column in numeric:
@@ -236,7 +237,7 @@ def _far(numeric: list[Column], masks: dict[str, Array], numbers: Array) -> list
 
 
 def _repeated_values(values: Array) -> Array:
-    """The values that so many cells hold that they are one finding."""
+    """The values that occur in so many cells that they are one finding."""
     different, counts = np.unique(values, return_counts=True)
     return np.asarray(different[counts >= _LEAST_EQUAL])
 
@@ -261,22 +262,22 @@ def _far_problem(column: Column, value: float, usual: tuple[float, float, int], 
 
 
 def _impossible(column: Column, numbers: Array) -> list[RowProblem]:
-    """Texts in a column of numbers or dates."""
+    """Find texts in a column of numbers or dates."""
     if column.strays is None or not column.strays.any():
         return []
     rows, what = numbers[column.strays], "dates" if column.kind == "dates" else "numbers"
     listed = ", ".join(f"{row:,}" for row in rows[:5].tolist()) + (" ..." if len(rows) > 5 else "")
-    said = f"{len(rows):,} cells of {visible(column.name, 60)} are no {what} (row{'s' * (len(rows) > 1)} {listed})"
+    said = f"{len(rows):,} cells of {visible(column.name, 60)} are not {what} (row{'s' * (len(rows) > 1)} {listed})"
     return [RowProblem("impossible", tuple(rows.tolist()), column.name, "text", what, said, 0.9, "fix")]
 
 
-# ---- columns that do not go together ---------------------------------------------------------------------------------
+# ---- inconsistent columns ---------------------------------------------------------------------------------
 
 
 def normal_scores(numeric: list[Column], jobs: int = 1) -> Array:
-    """(columns, rows): each value as the normal quantile of its rank, ties at their mean rank, missing cells 0.
+    """(columns, rows): normal scores, with the mean rank for ties and 0 for missing cells.
 
-    Ranks bound what a wild cell can do to the correlations.
+    Ranks bound the effect of an outlier on the correlations.
     """
     found = each(_scores_of, numeric[:MOST_COLUMNS], jobs)
     return np.stack(found) if found else np.zeros((0, 0), dtype=np.float32)
@@ -296,7 +297,7 @@ def _scores_of(column: Column) -> Array:
 def _strange_together(
     numeric: list[Column], z: Array, masks: dict[str, Array], numbers: Array, jobs: int
 ) -> list[RowProblem]:
-    """Rows whose columns do not go together, or fit better when moved by one column, though each value is usual."""
+    """Find rows with inconsistent columns, or whose values fit better when shifted by one column."""
     p, n = z.shape
     if n < 5 * p or n < _LEAST or p < 2 or len(numeric) > p:
         return []
@@ -310,7 +311,7 @@ def _strange_together(
         far[rows] = True
     moved = _moved_by_one(numeric, size, inverse, jobs)
     for column in numeric:
-        far[np.flatnonzero(masks[column.name])] = False  # a cell that is far on its own is reported as such
+        far[np.flatnonzero(masks[column.name])] = False  # outlying cells are reported as such
     far &= moved == 0
     found = [_moved(int(moved[i]), int(numbers[i])) for i in np.flatnonzero(moved)[:MOST_LISTED].tolist()]
     if far.sum() > _MOST_FAR * n:
@@ -326,9 +327,9 @@ def _strange_together(
 
 
 def _filled(z: Array, missing: list[Array], inverse: Array, sweeps: int = 10) -> Array:
-    """The scores with missing cells at their expected value given the other cells of the row.
+    """The scores with missing cells at their conditional mean given the other cells of the row.
 
-    That is the least of z' inverse z over the missing cells: column after column is set to its minimum, some times.
+    The conditional mean minimises z' inverse z over the missing cells, by a few sweeps of coordinate descent.
     """
     if not any(map(len, missing)):
         return z
@@ -341,7 +342,7 @@ def _filled(z: Array, missing: list[Array], inverse: Array, sweeps: int = 10) ->
 
 
 def _explained(z: Array, inverse: Array) -> tuple[Array, Array]:
-    """inverse @ z, and the length of each column of z as the inverse measures it; a part of the rows at a time."""
+    """inverse @ z, and z' inverse z for each row, in blocks of rows."""
     product, size = np.empty_like(z), np.empty(z.shape[1], dtype=np.float32)
     for start in range(0, z.shape[1], BLOCK):
         part = slice(start, start + BLOCK)
@@ -355,7 +356,7 @@ def _far_rows(residuals: Array, tests: int) -> Array:
 
 
 def _moved_by_one(numeric: list[Column], size: Array, inverse: Array, jobs: int) -> Array:
-    """Rows that fit much better if their numbers move by one column: 1 to the right, -1 to the left, otherwise 0."""
+    """Rows that fit much better if shifted by one column: 1 to the right, -1 to the left, otherwise 0."""
     n, p = len(size), len(inverse)
     moved = np.zeros(n, dtype=np.int8)
     if p < 3:
@@ -371,7 +372,7 @@ def _moved_by_one(numeric: list[Column], size: Array, inverse: Array, jobs: int)
 
 
 def _ordered(column: Column, most: int = EXACT_UP_TO) -> Array:
-    """About so many values of a column at most, evenly taken and sorted, which stand for all."""
+    """At most about `most` values of a column, evenly spaced and sorted, as a sample of all."""
     assert column.values is not None
     known = column.values[~np.isnan(column.values)]
     return np.sort(known[:: max(1, len(known) // most)])
@@ -382,11 +383,11 @@ def _grid(column: Column) -> Array:
 
 
 def _score_on(grid: Array, values: Array) -> Array:
-    """The normal scores that values would have in a column; missing ones 0."""
+    """The normal scores that values would have in a column; 0 for missing values."""
     scores = np.zeros(len(values), dtype=np.float32)
     if not len(grid):
         return scores
-    # The score of a value is that of its place or, if the grid contains it, of the middle of its places there.
+    # The score of a value is that of its position in the grid, or of its mean position if the grid contains it.
     places = _places_in(grid, values)
     steps, repeats = np.arange(len(grid) + 1), np.searchsorted(grid, grid, "right") - np.arange(len(grid))
     between = ndtri((steps + 0.5) / (len(grid) + 1.0)).astype(np.float32)
@@ -399,7 +400,7 @@ def _score_on(grid: Array, values: Array) -> Array:
 
 
 def _places_in(grid: Array, values: Array) -> Array:
-    """`np.searchsorted(grid, values)`, faster for many values: most of many equal steps hold no value of the grid."""
+    """`np.searchsorted(grid, values)`, faster for many values: most of many equal bins contain no grid value."""
     width = float(grid[-1] - grid[0]) / _STEPS
     if len(values) < _STEPS or not 0.0 < width < np.inf:
         return np.searchsorted(grid, values)
@@ -410,7 +411,7 @@ def _places_in(grid: Array, values: Array) -> Array:
     held = np.bincount(steps(grid), minlength=_STEPS + 1)
     mine = steps(values)
     places = (np.cumsum(held) - held)[mine]
-    unsure = np.flatnonzero(held[mine])  # some value of the grid lies in the same step
+    unsure = np.flatnonzero(held[mine])  # a grid value lies in the same bin
     places[unsure] = np.searchsorted(grid, values[unsure])
     return places
 
@@ -422,7 +423,7 @@ def _moved(step: int, row: int) -> RowProblem:
 
 
 def _robust_correlation(z: Array) -> Array:
-    """Correlations of normal scores, brought in a little so that copies of a column can be inverted."""
+    """Correlations of normal scores, shrunk a little, because duplicate columns would make the matrix singular."""
     C = covariance(z)
     spread = np.sqrt(np.maximum(np.diag(C), 1e-12))  # a constant column correlates with none
     R = C / spread[:, None] / spread
@@ -439,9 +440,10 @@ def _far_above(values: Array, tests: int = 1) -> Array:
 
 
 def _together(column: Column, i: int, found: tuple[float, float, float], known: Array, row: int) -> RowProblem | None:
-    """`found`: the score of the cell, its residual given the other columns, and the precision of that.
+    """Describe a cell that is inconsistent with the other columns.
 
-    None if the value is among those to expect: ranks between two neighbours of a column may mean nothing.
+    `found` has the score of the cell, its residual given the other columns, and the precision of the residual. Returns
+    None if the value lies in the expected range.
     """
     score, residual, precision = found
     spread = 1.0 / np.sqrt(precision)
@@ -454,6 +456,6 @@ def _together(column: Column, i: int, found: tuple[float, float, float], known: 
     said = column.said(i)
     sentence = (
         f"{visible(column.name, 60)} is {said} in row {row:,}, but {first} to {last} is expected given the other "
-        "columns: these values do not go together"
+        "columns: these values are inconsistent"
     )
     return RowProblem("far", (row,), column.name, said, f"{first} to {last}", sentence, 0.7)

@@ -1,7 +1,6 @@
-"""What a table must satisfy, as the audit found it: types, ranges and levels, for pandera.
+"""A pandera schema from an audit: types, ranges and levels of the columns.
 
-Values that the audit flagged (rows far outside, impossible values, placeholders, likely wrong targets) and rows that
-were dropped do not widen a range, so that a fixed table stays fixed.
+Flagged values (outliers, impossible values, placeholders, likely wrong targets) and dropped rows do not widen a range.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from ..label_noise import LIKELY
 if TYPE_CHECKING:
     from .findings import Audit
 
-# Texts with more levels are free text, whose levels are no rule.
+# A text column with more levels is free text and gets no rule.
 _MOST_LEVELS = 50
 _FLAGGED = ("far", "impossible", "placeholder")
 
 
 class ColumnRule(NamedTuple):
-    """What the cells of a column must satisfy; None where there is no such rule."""
+    """The rules for the cells of a column; None if a rule does not apply."""
 
     name: str
     kind: str  # "int", "float", "bool", "text", "date" or "any"
@@ -33,14 +32,14 @@ class ColumnRule(NamedTuple):
 
 
 def column_rules(audit: Audit) -> list[ColumnRule]:
-    """The rules that all cells satisfy which the audit did not flag."""
+    """The rules that hold for all cells that the audit did not flag."""
     source = audit.source
     table = source.table if hasattr(source, "table") else source.read()
     return [_rule(name, table.column(name), ~_flagged(audit, name)) for name in table.schema.names]
 
 
 def _flagged(audit: Audit, column: str) -> Array:
-    """Rows whose cell in this column does not count."""
+    """Rows whose cell in this column is ignored."""
     flagged = np.zeros(audit.n_rows, dtype=bool)
     for problem in audit.row_problems:
         if problem.kind in _FLAGGED and problem.column in (None, column):
@@ -84,7 +83,7 @@ def _kind(kind: Any) -> str:
 
 
 def pandera_schema(audit: Audit) -> Any:
-    """The rules as a pandera schema; arguments as in `Audit.to_pandera`."""
+    """The rules as a pandera schema; see `Audit.to_pandera`."""
     try:
         import pandera.pandas as pandera
     except ImportError as error:
@@ -99,7 +98,7 @@ def _pandera_column(rule: ColumnRule, pandera: Any) -> Any:
         checks.append(pandera.Check.in_range(rule.low, rule.high))
     if rule.levels is not None:
         checks.append(pandera.Check.isin(rule.levels))
-    # pandas writes whole numbers with gaps as floats, and dates in several units: their type is not a rule.
+    # No rule for these types: pandas stores integers with missing values as floats, and dates in several units.
     kinds = {
         "int": float if rule.nullable else int,
         "float": float,
@@ -107,7 +106,7 @@ def _pandera_column(rule: ColumnRule, pandera: Any) -> Any:
         "text": str,
     }
     kind = kinds.get(rule.kind)
-    # Whole numbers may be read as floats; they are never truncated to fit.
+    # Integers may be read as floats; they are never truncated.
     if kind is int:
         kind = None
         checks.append(pandera.Check(_whole, element_wise=False, error="whole numbers"))

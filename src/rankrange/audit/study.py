@@ -1,8 +1,7 @@
-"""An audit of a table in memory: which rows are wrong, and how much better is a model that ignores them?
+"""The audit of a table in memory: find rows that are probably wrong, and measure the gain of ignoring them.
 
 `audit_table(table, target)` takes a pyarrow Table, a data frame or a dict of columns. It fits an ordinary and an AoRR
-model, compares them out of fold, and lists suspects. The result is an `Audit`. Nothing here writes a file or asks the
-network.
+model, compares them out of fold, and lists suspects. The result is an `Audit`. This module writes no files.
 """
 
 from __future__ import annotations
@@ -109,10 +108,10 @@ def audit_table(
     models : {"all", "linear", "trees"}, default="all"
         Which kinds of models predict the target; "linear" is the fastest.
     estimator : classifier with predict_proba or str, optional
-        Predicts the labels instead of the linear models, from the encoded columns. A name is that of a
-        classifier of scikit-learn, such as "RandomForestClassifier", with its default settings.
+        A classifier that predicts the labels from the encoded columns, instead of the linear models. A str is the name
+        of a scikit-learn classifier, such as "RandomForestClassifier", with default settings.
     pred_probs : array_like of shape (rows, classes) or path of a .npy file, optional
-        Ready-made out-of-fold probabilities, in the order of the sorted classes.
+        Out-of-fold probabilities of your own model, in the order of the sorted classes.
     embeddings : array_like of shape (rows, features) or path of a .npy file, optional
         Further features, for example a network's embeddings of texts or images.
     images : path, optional
@@ -183,7 +182,7 @@ def audit_table(
     result = result if review is None else apply_review(result, found, review)
     groups = [] if group is None else by_group(table.column(group), result)
     words = [*words, *in_words(groups, str(group), result.loss_name)]
-    progress("looking for other problems of rows")
+    progress("checking rows for other problems")
     looked_at = features if time is None else features.append_column(time, clock.column(0))
     problems = find_row_problems(
         looked_at, found, time=time, row_numbers=names.numbers(found.rows), jobs=plan.jobs or 1
@@ -192,7 +191,7 @@ def audit_table(
     shown = result.order[: SHOWN_IMAGES if side else SHOWN]
     owners = [encoder.columns_[place]["name"] for place in encoder.owner_]
     pixels = (lambda rows: pixels_of(features, rows, side)) if side else None
-    progress("gathering what there is to see")
+    progress("collecting evidence for the page")
     return Audit(
         name=name,
         n_rows=n_rows,
@@ -217,20 +216,20 @@ def audit_table(
 
 
 def renamed_progress(progress: Progress | None, tell: Progress | None) -> Progress | None:
-    """`progress`, or what was passed under its old name."""
+    """`progress`, or the value of its old name `tell`."""
     if tell is not None:
         warnings.warn("tell is called progress; pass progress=", FutureWarning, stacklevel=3)
     return tell if progress is None else progress
 
 
 def _may_encode_by_target(found: Target, group: str | None, time: str | None) -> bool:
-    """Whether columns may be encoded by the target; within groups and along time that would leak."""
+    """Whether columns may be encoded by the target. With groups or a time column, this would leak the target."""
     return group is None and time is None and found.task != "labels"
 
 
 def _judged(X: Array, found: Target, plan: Plan, progress: Progress) -> tuple[TaskResult, list[str]]:
-    """The result of the task, and what fits warned of."""
-    # One thread per product: parts are fitted side by side, and results do not depend on how many there are.
+    """The result of the task, and the warnings of its fits."""
+    # One thread per matrix product: folds are fitted in parallel, and results must not depend on the number of threads.
     with one_thread(), _one_openmp_thread(), recorded_warnings() as raised:
         before = len(raised)
         result = _STUDIES[found.task](X, found, plan, progress)
@@ -241,7 +240,7 @@ _one_openmp_thread = SharedContext(lambda: threadpool_limits(1, user_api="openmp
 
 
 def _described(result: TaskResult, words: list[str], found: Target, names: RowNames) -> tuple[TaskResult, list[str]]:
-    """The same, with a note on the robust line of a numeric target first."""
+    """The result with notes; for a numeric target, the first is about the robust linear fit."""
     return result, [*regions(result, found, names), *words] if found.task == "numbers" else words
 
 
@@ -251,7 +250,7 @@ def _plan_for(found: Target, X: Array, jobs: int | None, seed: int) -> Plan:
 
 
 def _other_columns(table: Any, columns: Sequence[str], others: dict[str, Any], name: str) -> list[str]:
-    """The columns that are left for the models, after all names were checked."""
+    """Validate all column names, and return the columns for the models."""
     taken = set(columns)
     for option, value in others.items():
         wanted = [value] if isinstance(value, str) else value or []
@@ -280,7 +279,7 @@ def _widened(table: Any, embeddings: Any, images: Any) -> Any:
 
 
 def _array_of(values: Any, option: str, n_rows: int) -> Array:
-    """Numbers of shape (rows, columns), given or from a .npy file, checked."""
+    """Validate an array of shape (rows, columns), given or read from a .npy file."""
     if isinstance(values, str | os.PathLike):
         try:
             values = np.load(values, allow_pickle=False)
@@ -298,7 +297,7 @@ def _array_of(values: Any, option: str, n_rows: int) -> Array:
 
 
 def _directed(plan: Plan, found: Target, group: Any, clock: Any) -> Plan:
-    """The plan with parts of whole groups, or along time."""
+    """The plan with folds by group or by time."""
     if group is not None and clock.num_columns:
         raise UserError("folds are drawn by group or by time, got both; leave one out")
     if group is not None:
@@ -321,7 +320,7 @@ def _judged_by(
     if along_time and found.task == "classes" and (models == "trees" or estimator is not None):
         got = "models='trees'" if estimator is None else "an estimator"
         raise UserError(
-            f"along time labels are predicted by linear fits on earlier rows, got {got}; leave it or time= out"
+            f"with time=, labels are predicted by linear fits on earlier rows, got {got}; leave it or time= out"
         )
     if estimator is not None and pred_probs is not None:
         raise UserError("labels are predicted by estimator or by pred_probs, got both; leave one of them out")

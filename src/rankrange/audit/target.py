@@ -1,4 +1,4 @@
-"""The target: classes, numbers or several labels per row (multi-label), from one column or several."""
+"""The target of an audit: classes, numbers or several labels per row, from one column or several."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ..tables.cell_values import codes_of, is_text, marks_in, numbers_of
 from ..tables.columns import typed
 
 TASKS = ("classes", "numbers", "labels")
-# Fewer rows are not informative; a class needs this many to be in every fold.
+# The least number of rows of a table, and of a class, which must be in every fold.
 LEAST_ROWS, LEAST_OF_CLASS = 20, 5
 _MOST_CLASSES, _MOST_LABELS = 200, 500
-# Whole numbers with so few different values are classes unless `task` says otherwise.
+# Whole numbers with at most this many distinct values are classes, unless `task` is given.
 _FEW_VALUES = 20
-# So many groups, the largest first, are dealt out by their size; the others are small.
+# This many of the largest groups are assigned to folds by size; the others are small.
 _DEALT_BY_SIZE = 10_000
 _SEPARATORS = ("|", ";", ",")
 _YES = {"1", "true", "yes", "y", "t"}
@@ -32,9 +32,9 @@ _NO = {"0", "false", "no", "n", "f"}
 class Target:
     """y for the rows that have one: codes of `names` (classes), floats (numbers), or a mask (rows, labels).
 
-    `rows` are the places in the file of the rows that are kept. `separator` is between labels of one cell. `given` is y
-    before decisions, if there are some: the share of wrong targets is estimated on it, because the rows that nobody has
-    reviewed are as often wrong as before, however many of the worst were corrected.
+    `rows` are the positions of the kept rows in the file. `separator` separates labels within a cell. `given` is y
+    before decisions, if there are any. The share of wrong targets is estimated on `given`, because correcting the worst
+    rows does not make the unreviewed rows more accurate.
     """
 
     task: str
@@ -48,17 +48,17 @@ class Target:
 
     @property
     def judged(self) -> Array:
-        """What the share of wrong targets is estimated on: y as it was before decisions."""
+        """The target before decisions, on which the share of wrong targets is estimated."""
         return self.y if self.given is None else self.given
 
     @property
     def relabelled(self) -> Array:
-        """Which of the kept rows have another target than they were given."""
+        """Which of the kept rows were relabelled."""
         differs = self.judged != self.y
         return differs.any(axis=1) if differs.ndim == 2 else differs
 
     def said(self, i: int) -> str:
-        """The target of the i-th kept row in words."""
+        """The target of the i-th kept row as text."""
         if self.task == "classes":
             return self.names[self.y[i]]
         if self.task == "numbers":
@@ -66,7 +66,7 @@ class Target:
         return self.said_labels(self.y[i])
 
     def said_labels(self, mask: Array) -> str:
-        """The labels of a mask in words."""
+        """The labels of a mask as text."""
         return (self.separator or ", ").join(
             name for name, true in zip(self.names, mask, strict=True) if true
         ) or "(none)"
@@ -92,7 +92,7 @@ def find_target(
     separator : str or None
         The separator of labels within one cell.
     reading : tuple of str or None
-        How ambiguous dates and amounts of money are read: `dates` and `decimal` of `tables.columns.typed`.
+        The options `dates` and `decimal` of `tables.columns.typed`, which resolve ambiguous dates and numbers.
 
     Returns
     -------
@@ -102,13 +102,15 @@ def find_target(
     Raises
     ------
     UserError
-        If nothing can be learnt; the message contains the remedy.
+        If the target cannot be used; the message contains the remedy.
     """
     if task not in ("auto", *TASKS):
-        raise UserError(f"a task is one of auto, {', '.join(TASKS)}, got {task!r}; leave it out to have it found")
+        raise UserError(f"a task is one of auto, {', '.join(TASKS)}, got {task!r}; leave it out to have it detected")
     if separator is not None and (len(columns) > 1 or task not in ("auto", "labels")):
         what = f"{len(columns)} target columns" if len(columns) > 1 else f"task={task!r}"
-        raise UserError(f"labels_by parts the labels of one target column, got it beside {what}; leave one of them out")
+        raise UserError(
+            f"labels_by separates the labels of one target column, got {what} as well; leave one of them out"
+        )
     if len(columns) > 1:
         target = _indicators(table, list(columns))
     else:
@@ -129,7 +131,7 @@ def find_target(
 
 
 def _many(column: Any) -> bool:
-    """Whether texts have too many values for classes, and no labels between separators, as amounts of money have."""
+    """Whether texts have too many values for classes and no separators of labels, as sums of money have."""
     return len(codes_of(column)[1]) > _MOST_CLASSES and _separator_in(column) is None
 
 
@@ -156,7 +158,7 @@ def _one_column(column: Any, name: str, task: str, separator: str | None) -> Tar
         return _label_sets(name, _split(column, found), found)
     if numbers is not None and not strays and task == "auto" and not _looks_like_classes(numbers, kind):
         return _numbers(name, numbers, marks)
-    if marks:  # "unknown" beside 0 and 1 is a class
+    if marks:  # "unknown" among 0 and 1 is a class
         numbers, kind = None, "text"
     found = _separator_in(column) if task == "auto" and numbers is None else None
     return _label_sets(name, _split(column, found), found) if found else _classes(name, column, numbers, kind)
@@ -171,7 +173,7 @@ def _looks_like_classes(numbers: Array, kind: str) -> bool:
 
 
 def _numbers(name: str, numbers: Array, strays: int) -> Target:
-    notes = [f"{strays:,} targets that are no numbers count as missing"] if strays else []
+    notes = [f"{strays:,} targets that are not numbers count as missing"] if strays else []
     return Target("numbers", [name], numbers, [], np.arange(len(numbers)), notes)
 
 
@@ -191,7 +193,7 @@ def _classes(name: str, column: Any, numbers: Array | None, kind: str) -> Target
 
 
 def _indicators(table: Any, columns: list[str]) -> Target:
-    """Several columns of yes and no; a row in which any is missing is left out."""
+    """The target from several 0/1 columns; rows with a missing cell are left out."""
     masks, known = [], np.ones(table.num_rows, dtype=bool)
     for name in columns:
         codes, levels = codes_of(table.column(name))
@@ -209,7 +211,7 @@ def _indicators(table: Any, columns: list[str]) -> Target:
 
 
 def _separator_in(column: Any) -> str | None:
-    """What stands between labels, if the cells look like sets of few labels rather than like single values."""
+    """The separator of labels, if the cells look like sets of few labels rather than single values."""
     if not is_text(column.type):
         return None
     codes, levels = codes_of(column)
@@ -222,7 +224,7 @@ def _separator_in(column: Any) -> str | None:
             p.strip() for level, joined in zip(levels, several, strict=True) if joined for p in level.split(separator)
         }
         singles = {level.strip() for level, joined in zip(levels, several, strict=True) if not joined}
-        # Labels come again: some cell holds one of them alone, or there are fewer of them than of their combinations.
+        # Labels repeat: a cell has one of them alone, or there are fewer labels than combinations.
         again = bool(singles & pieces) or (separator != "," and len(pieces) < several.sum())
         if again and 1 < len(pieces | singles) <= _MOST_LABELS:
             return separator
@@ -236,7 +238,7 @@ def _split(column: Any, separator: str) -> list[list[str] | None]:
 
 
 def _label_sets(name: str, sets: Sequence[list[str] | None], separator: str) -> Target:
-    # An empty cell is a row without labels where cells hold sets: a missing set and an empty one look the same in CSV.
+    # An empty cell is a row without labels, because CSV does not distinguish missing and empty sets.
     names = sorted({label for labels in sets for label in labels or ()})
     if len(names) < 2:
         raise UserError(
@@ -265,7 +267,7 @@ def _kept(target: Target, keep: Array, note: str, y: Array | None = None, names:
 
 
 def _in_words(note: str, rows: int) -> str:
-    """A note about so many rows, in the singular if it is one."""
+    """A note about this many rows, in the singular for one row."""
     said = re.sub(r"\b1 classes\b", "1 class", note.format(rows))
     return said.replace("1 rows", "1 row").replace(" are left out", " is left out") if rows == 1 else said
 
@@ -325,36 +327,37 @@ def _quoted(columns: Sequence[str]) -> str:
     return ", ".join(f"'{visible(name, 60)}'" for name in columns[:3]) + more
 
 
-# ---- parts of the rows -----------------------------------------------------------------------------------------------
+# ---- folds by group and by time
+# -----------------------------------------------------------------------------------------------
 
 
 def group_numbers(column: Any) -> Array:
-    """The number of the group of each row; a row without one is a group of its own."""
+    """The group number of each row; a row without a group is its own group."""
     codes, levels = codes_of(column)
     alone = codes < 0
     return np.where(alone, len(levels) + np.cumsum(alone) - 1, codes)
 
 
 def parts_by_group(column: Any, name: str, target: Target, folds: int, rng: np.random.Generator) -> Array:
-    """A part for each row such that rows of one group are in one part.
+    """Assign folds to rows such that no group is split.
 
     Parameters
     ----------
     column : pyarrow column
-        The group of each row; a row without one is a group of its own.
+        The group of each row; a row without a group is its own group.
     name : str
-        Of the column.
+        The name of the column.
     target : Target
         The target; each class must be in the training rows of all folds.
     folds : int
-        How many parts there are.
+        The number of folds.
     rng : Generator
-        Shuffles the groups.
+        Generator that shuffles the groups.
 
     Returns
     -------
     ndarray of int of shape (n,)
-        From 0 to folds - 1.
+        The fold of each row, from 0 to folds - 1.
     """
     codes = group_numbers(column)
     sizes = np.bincount(codes)
@@ -373,7 +376,7 @@ def parts_by_group(column: Any, name: str, target: Target, folds: int, rng: np.r
 
 
 def parts_by_time(column: Any, name: str, target: Target, folds: int) -> Array:
-    """A part for each row: equally many rows each, in the order of time; rows of one moment are in one part."""
+    """Assign folds of equal size in the order of time; rows with the same time are in the same fold."""
     values, _, _ = numbers_of(column)
     if values is None or np.isnan(values).any():
         got = "texts" if values is None else f"{int(np.isnan(values).sum()):,} cells without a date"
@@ -387,7 +390,7 @@ def parts_by_time(column: Any, name: str, target: Target, folds: int) -> Array:
 
 
 def _with_all_classes(parts: Array, target: Target, option: str, seen: Any) -> Array:
-    """The parts, if the training rows of each of them have all classes."""
+    """Return the folds if the training rows of each fold have all classes; raise an error otherwise."""
     if target.task == "classes":
         for f in range(int(parts.max()) + 1):
             counts = np.bincount(target.y[seen(parts, f)], minlength=len(target.names))
@@ -405,25 +408,25 @@ def _with_all_classes(parts: Array, target: Target, option: str, seen: Any) -> A
 
 @dataclass(frozen=True)
 class RowNames:
-    """How rows are named: by the index of a data frame, by their number in a file from 1 below the header, or from 0.
+    """Names of rows: the index of a data frame, the row number in a file from 1 below the header, or a position from 0.
 
     Parameters
     ----------
     index : ndarray or None
         The labels of all rows, if the table has an index.
     first : int
-        The number of the first row otherwise: 1 in files, 0 in memory.
+        The number of the first row if there is no index: 1 in files, 0 in memory.
     """
 
     index: Array | None = None
     first: int = 0
 
     def name(self, place: int) -> Any:
-        """The name of the row at a place."""
+        """The name of the row at a position."""
         return place + self.first if self.index is None else self.index[place]
 
     def place(self, name: Any, n_rows: int) -> int:
-        """The place of the row of that name; an error if there is none, or more than one."""
+        """The position of the row with this name; an error if there is none or more than one."""
         if self.index is None:
             place = int(name) - self.first if isinstance(name, int | np.integer) else -1
             fits = [place] if 0 <= place < n_rows else []
@@ -445,17 +448,17 @@ class RowNames:
         return rows + self.first
 
     def in_words(self) -> str:
-        """How rows are counted."""
+        """A description of the row names."""
         if self.index is not None:
             return "by the index of the data frame"
         return "by their number, counted from 1 below the header" if self.first else "by their number, counted from 0"
 
 
 def row_said(row: Any) -> str:
-    """The name of a row as it is written: numbers with commas, labels in quotes."""
+    """The name of a row as text: numbers with commas, labels in quotes."""
     return f"{row:,}" if isinstance(row, int | np.integer) else f"'{visible(row, 60)}'"
 
 
 def plain_name(name: Any) -> Any:
-    """The name of a row as JSON has it."""
+    """The name of a row for JSON."""
     return int(name) if isinstance(name, int | np.integer) else str(name)

@@ -1,4 +1,4 @@
-"""What a task finds about its rows: scores of both models with intervals, p(wrong), and the suspects."""
+"""The result of a task: scores of both models with intervals, p(wrong), and the suspects."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ class Interval:
         return cls(mean, mean - _NORMAL * error, mean + _NORMAL * error)
 
     def without(self, share: float) -> Interval:
-        """The remaining share of wrong targets after so many of them were corrected."""
+        """The remaining share of wrong targets after this share was corrected."""
         return Interval(*(max(0.0, end - share) for end in (self.value, self.low, self.high)))
 
     def within(self, low: float, high: float) -> Interval:
-        """The same value, with the ends of the interval brought into [low, high]."""
+        """The same value, with the interval clipped to [low, high]."""
         return Interval(self.value, max(low, self.low), min(high, self.high))
 
 
 @dataclass(frozen=True)
 class Measure:
-    """One out-of-fold score of both models, and what the robust one gains (positive is better)."""
+    """One out-of-fold score of both models, and the gain of the robust one (positive is better)."""
 
     name: str
     percent: bool
@@ -57,13 +57,13 @@ class Measure:
         Parameters
         ----------
         name : str
-            What it is called on the page.
+            The name of the score on the page.
         ordinary, robust : ndarray of shape (n,)
-            What each row adds, under both models.
+            The contribution of each row, under both models.
         percent : bool
-            Whether it is a share.
+            Whether the score is a share.
         higher : bool
-            Whether more is better.
+            Whether higher is better.
         """
         sign = 1.0 if higher else -1.0
         both = [Interval.of_mean(np.asarray(v, dtype=np.float64)) for v in (ordinary, robust)]
@@ -74,7 +74,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class Group:
-    """Rows of one class, with one label, or in one range of the target: how many were cut, how many are suspect."""
+    """The rows of one class, label or range of the target: the number of rows, of cut rows and of suspects."""
 
     name: str
     rows: int
@@ -84,18 +84,18 @@ class Group:
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What a task finds about the rows that have a target; arrays have one entry per row.
+    """The result for the rows that have a target; arrays have one entry per row.
 
     Attributes
     ----------
     losses : ndarray
-        Out of fold: for classes of the ensemble mean, otherwise of the robust model.
+        Out-of-fold losses: of the ensemble mean for classes, otherwise of the robust model.
     wrong : ndarray
         The probability that the target is wrong.
     order, actions : ndarray
-        The suspects, worst first, and what to do about each.
+        The suspects, worst first, and the action for each.
     against : ndarray of shape (suspects, features)
-        How much each feature speaks against the target as given.
+        The evidence of each feature against the given target.
     """
 
     task: str
@@ -104,7 +104,7 @@ class TaskResult:
     model: Any
     m: int
     k: int
-    fold_m: list[int]  # of the robust fit without each part, which the scores come from
+    fold_m: list[int]  # of the robust fit without each fold, from which the scores come
     lam: float
     lam_hat: float
     C: float
@@ -120,14 +120,14 @@ class TaskResult:
     groups: list[Group]
     noise: Interval
     loss_name: str
-    residuals: Array | None = None  # of numbers: the target less what the robust model expects, in the target's unit
+    residuals: Array | None = None  # for numeric targets: the target minus the prediction of the robust model
     top_k: int = 0
-    blind: str = ""  # why there are no suspects, if no model predicts the target
+    blind: str = ""  # the reason for no suspects, if no model predicts the target
     notes: list[str] = field(default_factory=list)
 
 
 def facts_of(model: Any, fold_m: list[int]) -> dict[str, Any]:
-    """What a `TaskResult` holds of the fitted model."""
+    """The attributes of the fitted model that a `TaskResult` has."""
     return {
         "m": int(model.m_),
         "k": int(model.k_),
@@ -142,14 +142,14 @@ def facts_of(model: Any, fold_m: list[int]) -> dict[str, Any]:
 def blinded(result: TaskResult, chance: float, measure: Measure, judges: Interval | None = None) -> TaskResult:
     """Remove the suspects from a result if no model predicts better than chance.
 
-    There every row would look wrong.
+    Otherwise every row would look wrong.
 
     Parameters
     ----------
     result : TaskResult
-        As the task found it.
+        The result of the task.
     chance : float
-        What `measure` would be without any knowledge.
+        The value of `measure` for random guessing.
     measure : Measure
         The score that is compared with chance.
     judges : Interval, optional
@@ -177,7 +177,7 @@ def blinded(result: TaskResult, chance: float, measure: Measure, judges: Interva
 
 
 def lost_groups(groups: list[Group]) -> list[str]:
-    """A note for each class of which the model ignores more than half."""
+    """A note for each class of which the model ignores more than half of the rows."""
     return [
         f"The model ignores {100 * g.cut / g.rows:.0f}% of the rows of '{g.name}': they may be rare, not wrong."
         for g in groups
@@ -186,27 +186,27 @@ def lost_groups(groups: list[Group]) -> list[str]:
 
 
 def listed_actions(p_wrong: Array, p_best: Array) -> Array:
-    """What to do about rows that are listed anyway: "look" for those that the costs would leave alone."""
+    """The actions for listed rows; "look" for rows that need no action by the costs."""
     found = actions(p_wrong, p_best)
     return np.where(found == "", "look", found)
 
 
 def show(measure: Any, value: float) -> str:
-    """A score as it is written: in percent, or with three digits."""
+    """A score as text, in percent or with three digits."""
     return f"{100 * value:.1f}%" if measure.percent else number(value, 4)
 
 
 def show_gain(measure: Any, value: float) -> str:
-    """A gain as it is written, with its sign."""
+    """A gain as text, with its sign."""
     text = f"{100 * value:+.1f}" if measure.percent else ("+" if value >= 0 else "") + number(value, 3)
     return text.replace("-", "\N{MINUS SIGN}")
 
 
 def show_range(measure: Any) -> str:
-    """The 95% interval of a gain as it is written."""
+    """The 95% interval of a gain as text."""
     return f"{show_gain(measure, measure.gain.low)} to {show_gain(measure, measure.gain.high)}"
 
 
 def unit(measure: Any) -> str:
-    """What a gain is counted in."""
+    """The unit of a gain."""
     return " points" if measure.percent else ""

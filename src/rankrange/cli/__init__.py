@@ -1,4 +1,4 @@
-"""The `rankrange` command: `entry` dispatches to the subcommands, and each of these has a file.
+"""The `rankrange` command: `entry` dispatches to the subcommands, each of which is a module.
 
 May import: everything. Only the command that is called is imported.
 """

@@ -302,7 +302,7 @@ class Progress:
 
     def _still(self) -> None:
         while not self.over.wait(self.still):
-            self.console.print(f"{self.clock.line()}, still at it")
+            self.console.print(f"{self.clock.line()}, still running")
 
 
 def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:

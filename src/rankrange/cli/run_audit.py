@@ -1,4 +1,4 @@
-"""`rankrange audit`: which rows of a table are wrong, and how much better is a model that ignores them?"""
+"""`rankrange audit`: find the rows of a table that are probably wrong, and measure the gain of ignoring them."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def _add_running(run_group: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Audit the file, write the requested outputs, print the findings, and return the exit code."""
     outputs, source = _checked(arguments)
-    # Imported after the checks, so that errors in the arguments are reported at once.
+    # Imported after the checks, so errors in the arguments are reported immediately.
     from ..audit.exchange import export_contents, read_reviews
     from ..audit.export import CLEAN_IF, check_relabel, contents_of
     from ..audit.from_file import audit_source, can_be_read_out_of_core
@@ -214,7 +214,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _checked(arguments: argparse.Namespace) -> tuple[dict[str, Path], Source]:
-    """The paths of the outputs and the opened table, after all checks that take no time."""
+    """The paths of the outputs and the opened table, after all quick checks."""
     from ..errors import UserError
     from ..tables.columns import find_columns
     from ..tables.read import open_table
@@ -261,7 +261,7 @@ def _up_front(source: Source, out_of_core: bool) -> str:
     if needed > free and out_of_core:
         return f"{text}, and {sized(free)} are free: the audit is out of core, with the rows as numbers on disk"
     if needed > free:
-        return f"{text}, and {sized(free)} are free, but this kind of file, target or option needs it in memory"
+        return f"{text}, and {sized(free)} are free, but this file type, target or option needs the table in memory"
     return f"{text}, {sized(free)} are free"
 
 

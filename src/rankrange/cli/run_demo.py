@@ -16,8 +16,8 @@ HELP = "see an audit of 500 handwritten digits with planted errors, a review, an
 DESCRIPTION = """\
 Audit 500 handwritten digits (threes, fives, eights and nines of 8 x 8 pixels, part of scikit-learn) with 40 wrong
 labels planted at random. Report how many of these errors were found, and write the page. Then review the first 15
-suspects as somebody would who looks at the images, apply the decisions, and audit again. It takes a few seconds and
-needs no network.
+suspects with the true labels, as a reviewer of the images would, apply the decisions, and audit again. It takes a few
+seconds and needs no network.
 """
 REPORT = "rankrange-demo.html"
 _DIGITS, _ROWS, _SHARE, _DECIDED = (3, 5, 8, 9), 500, 0.08, 15
@@ -70,8 +70,8 @@ def _reviewed(audit: Audit, table: dict[str, Any], planted: Any, progress: Any) 
     again = audit_table(fixed, "digit", decisions=audit.decisions, progress=progress)
     left = int((np.asarray(fixed["digit"]).astype(int) != truth).sum())
     return [
-        f"\nA review of the first {len(suspects)}, by somebody who looks at the images: {relabelled} relabelled, "
-        f"{len(suspects) - relabelled} kept. {left} of the {int(planted.sum())} errors are left. The next audit:",
+        f"\nA reviewer looks at the first {len(suspects)} images: {relabelled} are relabelled, "
+        f"{len(suspects) - relabelled} kept. {left} of the {int(planted.sum())} errors remain. The next audit:",
         *(f"  {sentence}" for sentence in again.review_in_words()),
         "On your own table: decide on the page, download decisions.csv, then",
         "  rankrange apply table.csv decisions.csv --out fixed.csv",
@@ -115,6 +115,6 @@ def found_in_words(audit: Audit, planted: Any) -> str:
     likely = j.order[j.wrong[j.order] >= LIKELY]
     total, found, flagged = int(planted.sum()), int(planted[likely].sum()), len(likely)
     return (
-        f"Of the {total} planted errors {found} are among the {plural(flagged, 'row')} flagged as likely wrong, and "
-        f"{int(planted[j.order].sum())} among all {len(j.order)} suspects."
+        f"{plural(flagged, 'row')} are flagged as likely wrong; {found} of these are planted errors. "
+        f"The list of {len(j.order)} rows has {int(planted[j.order].sum())} of the {total} planted errors."
     )

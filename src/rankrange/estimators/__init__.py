@@ -1,4 +1,4 @@
-"""scikit-learn estimators: they validate, build an objective, solve it, and store what came out.
+"""scikit-learn estimators. `fit` validates the data, builds an objective, calls a solver and stores the result.
 
 May import: `core`, `solvers`, `crossfit`, and `metrics`.
 """

@@ -20,13 +20,13 @@ from ..label_noise import LabelNoiseModel, LabelNoisePosterior
 from .any_model import Plan, RankedRangeModel, WrongRows, mass_of_rows
 from .linear import warn_of_lost_class
 
-# Classes of fewer rows lose none: half of the rows would hold too few of them to learn from.
+# No row of a class with fewer rows is dropped: a fold would have too few rows of it to learn from.
 _LEAST_OF_CLASS = 5
-# Of the other classes at least so many rows are kept, those most likely to be right, so no class is dropped entirely.
+# At least this many rows of every other class are kept, those with the smallest p_wrong.
 _LEAST_KEPT = 2
 # If more than this share of all rows would be dropped, none are: the labels are then too noisy to learn from.
 _MOST_CUT = 0.5
-# A quarter of the rows is enough for a fit from this many independent rows on (a group counts as 25).
+# With at least this many independent rows (a group counts as 25), a fit to a quarter of the rows is accurate enough.
 _LEAST_TO_QUARTER = 600
 
 
@@ -44,11 +44,12 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
     ----------
     estimator : classifier, default=HistGradientBoostingClassifier()
         Anything with `fit(X, y)` and one of `predict_proba`, `decision_function` and `predict`: forests, boosting of
-        any package, pipelines, `AoRRClassifier`. X is passed on as it is. Each fit to a subset of the rows gets its own
-        random state; the model of all rows keeps the one it was given.
+        any package, pipelines, `AoRRClassifier`. X is passed on unchanged. Each fit to a subset of the rows gets its
+        own random state; the model fitted to all rows keeps the one that you set.
     m : "auto", int or float
-        How many rows to drop: an int is a count, a float in [0, 1] a share. "auto" drops those with a probability of at
-        least one half of being wrong. A given m drops the m rows with the largest out-of-fold loss; see Notes.
+        How many rows to drop: an int is a count, a float in [0, 1] a share. "auto" drops the rows whose labels are
+        wrong with a probability of at least one half. A given m drops the m rows with the largest out-of-fold loss; see
+        Notes.
     k : int or float, default=1.0
         The last rank to keep, with a given m. Rows of higher rank, which are fitted easily, are dropped as well.
     refit : "ensemble" or "single"
@@ -90,10 +91,10 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
     -----
     A given m alternates: the out-of-fold losses of all rows are ranked; the model is fitted to the ranks m+1..k; its
     out-of-fold losses are ranked again. This continues while the ranked range of these losses decreases, for at most
-    five rounds. It is guaranteed that the values in `tuning_` decrease, except perhaps the last one; that `dropped_`
-    are exactly the m rows of largest `losses_` (of tied rows the first); and that the models of the ensemble were
-    fitted without them. It is not guaranteed that the value is a minimum or a stationary point: the model minimises its
-    own objective on the kept rows, not the ranked range.
+    five rounds. Three properties are guaranteed. The values in `tuning_` decrease, except perhaps the last one.
+    `dropped_` marks exactly the m rows with the largest `losses_` (the first of tied rows). The models of the ensemble
+    were fitted without these rows. The value need not be a minimum or a stationary point, because the model minimises
+    its own objective on the kept rows and not the ranked range.
 
     An integer weight is repetition: weight 2 is the row twice, both in the same fold. Rows with integer weights are
     repeated (up to 5,000 rows in all, or up to a million for a model whose `fit` takes no sample_weight). Other weights
@@ -189,9 +190,10 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         self.temperature_ = float(np.sqrt(heats[0] * heats[1]))
 
     def _fold_plans(self, task: Task, plan: Plan, alone: bool) -> dict[str, Plan]:
-        """Folds that train on four fifths; without simple models also on quarters, which overfit wrong labels less.
+        """Folds that train on four fifths of the rows and, without simple models, folds that train on a quarter.
 
-        With quarters alone, correct labels of rare kinds of rows would look wrong.
+        Models trained on a quarter overfit wrong labels less. Alone, they would misclassify rare kinds of rows with
+        correct labels.
         """
         assert task.codes is not None
         if self.cv is not None:
@@ -227,7 +229,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         """
         check_is_fitted(self)
         if self.refit == "single":
-            return np.asarray(self.estimator_.predict(X)).ravel()  # CatBoost's has a column
+            return np.asarray(self.estimator_.predict(X)).ravel()  # CatBoost predicts a column
         return np.asarray(self.classes_[self._asked(X, self.classes_).argmax(axis=1)])
 
     @available_if(lambda self: hasattr(self._base(), "predict_proba"))

@@ -37,17 +37,18 @@ _LEAST_ROWS = 20
 # A given m needs at least this many rows.
 _LEAST_RANKED = 4
 _ROUNDS = 5
-# Half of the rows are enough for a fit from this many independent rows on (a group counts as 25): boosted trees need 20
-# rows in a leaf.
+# With at least this many independent rows (a group counts as 25), a fit to half of the rows is accurate enough: boosted
+# trees need 20 rows in a leaf.
 LEAST_TO_HALVE = 200
-# If no more than this share is dropped there is little noise to average out, so larger training sets are better.
+# If at most this share is dropped, there is little noise to average out, and larger training sets are better.
 _FEW = 0.01
-# Weight of the model of all rows in that case. Half is best for boosted trees, all for forests, which average already.
+# Weight of the model of all kept rows in that case. 1/2 is best for boosted trees, 1 for forests, which average
+# already.
 _WHOLE = 0.75
-# Weight of the models fitted before rows were dropped, beside those fitted after: some of the dropped rows were hard
-# and not wrong, and models that were never trained on hard rows are overconfident.
+# Weight of the models fitted before rows were dropped. Some dropped rows are hard, not wrong, and models that were
+# never trained on hard rows are overconfident.
 _BEFORE = 0.25
-# Attributes that exist under some settings only.
+# Attributes that exist only with some settings.
 _STORED = (
     "estimator_",
     "estimators_",
@@ -103,7 +104,7 @@ class Plan:
         return replace(self, folds=drawn, seeds=self.rng.integers(2**31 - 1, size=len(drawn)).tolist())
 
     def quarters(self, strata: Array, repeats: int) -> Plan:
-        """Training and test rows exchanged: fits to a quarter of the rows predict the other three."""
+        """Folds with training and test rows exchanged: fits to a quarter of the rows predict the rest."""
         drawn = draw_folds(len(strata), self.rng, strata=strata, groups=self.groups, n_folds=4, n_repeats=repeats)
         seeds = self.rng.integers(2**31 - 1, size=len(drawn)).tolist()
         return replace(self, folds=Folds(drawn.test, drawn.train), seeds=seeds)
@@ -135,7 +136,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    # Whether the models of the ensemble are fitted to four fifths of the rows that are kept, or to halves of them.
+    # Whether the models of the ensemble are fitted to four fifths of the kept rows or to halves of them.
     _learns_from_fifths = False
 
     def _base(self) -> Any:
@@ -247,7 +248,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         fit = before = None
         if not single or self._gives_probabilities():
             if self.cv is None and fifths is not None and not self.dropped_.any():
-                fit = fifths  # nothing has changed since these were fitted
+                fit = fifths  # no row was dropped, so these fits are still valid
             else:
                 large = self.cv is None and (calm or single or self._learns_from_fifths)
                 fit = self._cross_fit(task, plan.larger(task) if large else plan, ~self.dropped_)
@@ -324,7 +325,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         if self.verbose:
             print(message)
 
-    # ---- what scikit-learn asks
+    # ---- scikit-learn's interface
 
     def _take(self, X: Any) -> Any:
         """Return X unchanged, and store the number and the names of its columns if it has any."""
@@ -333,7 +334,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         try:
             num_features(X)
         except (TypeError, ValueError):
-            self.__dict__.pop("n_features_in_", None)  # texts have none
+            self.__dict__.pop("n_features_in_", None)  # lists of texts have no columns
         else:
             check_n_features(self, X, reset=True)
         return X

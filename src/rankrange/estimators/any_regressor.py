@@ -19,10 +19,10 @@ from .any_model import Plan, RankedRangeModel, WrongRows
 
 # Repeats of the folds for the outlier model: its result is smoothed, so two are enough.
 _REPEATS = 2
-# If many targets are wrong, fits without the worst of them find more. The maximum number of further rounds, and how
-# much the share of outliers must have grown for a second one.
+# If many targets are wrong, fits without the worst of them find more. The largest number of further rounds, and the
+# growth of the share of outliers that starts a second one.
 _AGAIN, _GROWN = 2, 0.02
-# Fits without the outliers must predict the other rows better by so many standard errors.
+# Fits without the outliers must predict the other rows better by this many standard errors.
 _BETTER = 2.0
 
 

@@ -77,7 +77,7 @@ class _Baseline(LabelRanker, ABC):
             rows, true, weight = canonical_rows(X, true, weight)
         design = Design(rows, bool(self.fit_intercept))
         mass = np.ones(design.n) if weight is None else weight
-        C = float(self.C) * float(mass.sum())  # relative to the mean, as the solvers have it
+        C = float(self.C) * float(mass.sum())  # solvers take C relative to the mean loss
         with threads_for(X):
             W, value, self.n_iter_, self.converged_ = self._minimise(design, Blocks(design, true), mass, C)
         self.objective_ = value * C
@@ -107,7 +107,7 @@ class LogisticPerLabel(_Baseline):
     top_k : int, default=1
         How many labels are predicted.
     C : float, default=1.0
-        Inverse strength of the penalty, as in scikit-learn.
+        Inverse of regularization strength, as in scikit-learn.
     fit_intercept : bool, default=True
         Whether each label has an intercept.
     max_iter : int, default=500
@@ -226,7 +226,7 @@ class TopKSVMClassifier(_Baseline):
     def _minimise(self, design: Design, blocks: Blocks, mass: Array, C: float) -> tuple[Array, float, int, bool]:
         run = _Run(design, blocks, mass, C)
         W, n_iter = run.zero(), 0
-        for mu in (0.5, 0.1, 0.02, 0.005):  # smooth, then sharpen
+        for mu in (0.5, 0.1, 0.02, 0.005):  # decreasing smoothing widths
 
             def loss(true: Array, f: Array, mu: float = mu) -> tuple[Array, Array]:
                 return top_k_hinge(true, f, int(self.top_k), mu)
@@ -273,8 +273,8 @@ class _Run:
 def lsep(true: Array, f: Array) -> tuple[Array, Array]:
     """The log-sum-exp pairwise loss (n,) of scores f (n, L), and its derivative (n, L).
 
-    It is log(1 + sum over false u and true v of exp(f_u - f_v)), where the sum over pairs is a product of two sums. A
-    row without a true or without a false label costs 0.
+    It is log(1 + sum over false u and true v of exp(f_u - f_v)). The sum over pairs is a product of two sums. The loss
+    of a row without a true label or without a false label is 0.
     """
     high = np.where(true, -np.inf, f).max(axis=1, keepdims=True)
     low = np.where(true, f, np.inf).min(axis=1, keepdims=True)
@@ -286,7 +286,7 @@ def lsep(true: Array, f: Array) -> tuple[Array, Array]:
     with np.errstate(divide="ignore"):
         exponent = (high - low)[:, 0] + np.log(a) + np.log(b)  # log of the sum over pairs
     s = softplus(exponent)
-    share = np.exp(exponent - s)  # of the pairs in 1 + the sum
+    share = np.exp(exponent - s)  # the share of the sum over pairs in 1 + sum
     slope = share[:, None] * (false_part / np.maximum(a, 1e-300)[:, None] - true_part / np.maximum(b, 1e-300)[:, None])
     return np.where(idle[:, 0], 0.0, s), np.where(idle, 0.0, slope)
 
@@ -312,7 +312,7 @@ def top_k_hinge(true: Array, f: Array, k: int, mu: float) -> tuple[Array, Array]
     Returns
     -------
     s, slope : ndarray of shape (n,) and (n, L)
-        The losses and their derivative in f.
+        The losses and their derivatives with respect to f.
     """
     own = f[true][:, None]
     b = f - own + ~true

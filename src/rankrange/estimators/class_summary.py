@@ -76,10 +76,11 @@ class AoRRLogistic(AoRRLinear):
         )
 
     def _notes(self) -> tuple[str, ...]:
-        notes = [f"Penalised with C={self.C_:g}; intervals are about the penalised coefficients."]
+        notes = [f"Penalised with C={self.C_:g}; intervals are for the penalised coefficients."]
         if self.m_:
             notes.append(
-                "Trimming right labels makes coefficients too large: intervals reach from temperature x coefficient "
-                "(no dropped label is wrong) to the coefficient (all are)."
+                "Dropping correct labels makes coefficients too large. Intervals cover both extremes: temperature x "
+                "coefficient "
+                "(no dropped label is wrong) and the coefficient itself (all are wrong)."
             )
         return tuple(notes)

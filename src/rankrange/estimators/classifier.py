@@ -34,11 +34,11 @@ from .on_scans import ScoresScans, checked_rows
 from .sparse import follows_a_stream
 from .weights import class_factors, product_of
 
-# The temperature is first fitted to so many rows.
+# The temperature is first fitted to a sample of this size.
 _MANY = 5_000
 # Candidate weights of the ordinary fit in the probabilities, and the tolerance of that fit.
 _SHARES, _ROUGH = np.linspace(0.0, 1.0, 21), 1e-3
-# By name: the loss of two classes and that of more.
+# For each name: the loss for two classes and the loss for more.
 _LOSSES: dict[str, tuple[Any, Any]] = {
     "logistic": (Logistic, Softmax),
     "hinge": (Hinge, CrammerSinger),
@@ -59,9 +59,9 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
     ----------
     m : "auto", int, float or RankedRange, default="auto"
         How many of the largest losses to drop. An int is a count, a float in [0, 1] a fraction of the training rows.
-        "auto" chooses m by cross-validation on the given labels (docs/how-to/choose_m.md) and drops nothing unless that
-        shows a gain. If `fit` gets a clean validation set, m is chosen from the losses of that set (the paper's
-        Algorithm 2). A RankedRange defines both m and k.
+        "auto" chooses m by cross-validation on the given labels and drops nothing if cross-validation shows no gain
+        (docs/how-to/choose_m.md). If `fit` gets a clean validation set, m is chosen from the losses of that set (the
+        paper's Algorithm 2). A RankedRange defines both m and k.
     k : "auto", "adaptive", int or float, default="auto"
         The last rank to keep, as a count or a fraction. "auto" keeps all ranks after m, or chooses k if `fit` gets a
         clean validation set. "adaptive" starts with all rows and lowers k to n/2, n/4, n/8, n/16 and n/32 when the
@@ -159,8 +159,8 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         "validation_loss", one entry per evaluation.
     noise_estimate_, noise_interval_ : float and pair of float
         The estimated share of wrong labels and its 95% interval, if m or k was chosen. They come from linear and smooth
-        models; the upper end counts every label that these do not predict. m_ / n may differ from it, because m_ is
-        chosen for accuracy.
+        models; the upper end counts every label that these models mispredict. m_ / n may differ from the estimate,
+        because m_ is chosen for accuracy.
 
     References
     ----------
@@ -264,13 +264,13 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         X, y, sample_weight = where_they_are_fitted(self, X, y, sample_weight, X_val=X_val, y_val=y_val, groups=groups)
         if fitted_elsewhere(self, X, y, sample_weight, X_val, y_val, groups):
             self.temperature_, self.ordinary_share_ = 1.0, 0.0
-            if hasattr(X, "some"):  # on a device a few rows for the host cost nothing
+            if hasattr(X, "some"):  # copying a few rows from a device to the host is cheap
                 self._calibrate_by(*X.some())
             return self
         self._check_params()
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
         self.classes_, codes = np.unique(y, return_inverse=True)
-        if y.dtype.kind not in "biu" or 2 * len(self.classes_) > len(y):  # a few whole numbers are classes for certain
+        if y.dtype.kind not in "biu" or 2 * len(self.classes_) > len(y):  # a few whole numbers are always classes
             check_classification_targets(y)
         given, factor = self._weights(X, codes, sample_weight)
         weight = product_of(given, factor)
@@ -286,7 +286,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
                 )
             clean = clean[0], self._encode(np.searchsorted(self.classes_, clean[1]), X.dtype)
         y = self._encode(codes, X.dtype)
-        del codes  # as long as y; the fit needs the memory
+        del codes  # as long as y: free the memory for the fit
         with threads_for(X):
             self._solve(X, y, given, loss, n_outputs, clean, factor, group_codes(groups, X))
             self._calibrate(X, y, weight)
@@ -419,7 +419,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         self._learn(
             X, self._encode(codes, X.dtype), product_of(*self._weights(X, codes, sample_weight)), loss, n_outputs
         )
-        self.temperature_, self.ordinary_share_ = 1.0, 0.0  # those of an earlier fit are not valid any more
+        self.temperature_, self.ordinary_share_ = 1.0, 0.0  # attributes of an earlier fit are no longer valid
         return self
 
     def _weights(self, X: Any, codes: Array, sample_weight: Any) -> tuple[Array | None, Array | None]:
@@ -552,7 +552,8 @@ def _best_factor(below: Array, own: Array, mass: Array | None) -> float:
     for every in sorted({1, -(-len(own) // _MANY)}, reverse=True):
         few, own_score = below[::every], own[::every]
         total = np.sum if mass is None else mass[::every].dot
-        others = 1.0 if few.shape[1] == 1 else 0.0  # the largest score of two, whose exponential is 1, is not in `few`
+        # with two classes `few` has no column for the larger score, whose exponential is 1
+        others = 1.0 if few.shape[1] == 1 else 0.0
         for _ in range(50):
             E = np.exp(factor * few)
             sums = E.sum(axis=1) + others

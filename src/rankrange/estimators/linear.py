@@ -84,7 +84,7 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         self.l1_ratio = l1_ratio
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the training rows, so that a saved model contains no data."""
+        """Leave out the training rows. A saved model contains no data."""
         return {name: value for name, value in super().__getstate__().items() if name != "_training"}
 
     def _is_auto(self, name: str) -> bool:
@@ -368,9 +368,10 @@ def _with_slopes(change: Callable[[Array], Array], W: Array, d: int) -> Array:
 
 
 def fitted_elsewhere(estimator: AoRRLinear, X: Any, *others: Any) -> bool:
-    """Fit to X by its own engine, as rows of `rankrange.scan` have one, and return whether that was done.
+    """If X has its own engine, as a scan has, fit by that engine. Return whether X has one.
 
-    Such an X contains targets and weights. For a Dask collection, the error names the class in `rankrange.dask`.
+    Such an X contains the targets and the weights. A Dask collection raises an error that names the class in
+    `rankrange.dask`.
     """
     if hasattr(X, "__dask_graph__"):
         name = type(estimator).__name__

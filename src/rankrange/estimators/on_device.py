@@ -1,4 +1,4 @@
-"""PyTorch tensors and CuPy arrays as X: when to fit on their device, and predictions for them."""
+"""PyTorch tensors and CuPy arrays as X: whether to fit on their device, and predictions as tensors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..core.flips import joined, probabilities_of
 
 
 def is_tensor(X: Any) -> bool:
-    """Whether X is a PyTorch tensor; PyTorch is not loaded to find out."""
+    """Whether X is a PyTorch tensor. This does not import PyTorch."""
     return "torch" in sys.modules and isinstance(X, sys.modules["torch"].Tensor)
 
 
@@ -29,7 +29,7 @@ def on_device(X: Any) -> bool:
 
 
 def where_they_are_fitted(estimator: Any, X: Any, y: Any, sample_weight: Any, **others: Any) -> tuple[Any, Any, Any]:
-    """X, y and weights as `fit` needs them: unchanged, or for a device as one engine that contains all three.
+    """Prepare X, y and weights for `fit`: unchanged for NumPy, or as one engine that contains all three for a device.
 
     If the search would use all rows, they are copied to the host, because the search runs there.
     """
@@ -111,14 +111,14 @@ def tensor_probabilities(estimator: Any, X: Any) -> Any:
 
 
 def on_host(values: Any) -> Any:
-    """Tensors and CuPy arrays as NumPy arrays; everything else as it is."""
+    """Convert tensors and CuPy arrays to NumPy arrays; return other values unchanged."""
     if is_tensor(values):
         return values.detach().cpu().numpy()
     return values.get() if hasattr(values, "__cuda_array_interface__") else values
 
 
 def tensor_score(estimator: Any, X: Any, y: Any, sample_weight: Any) -> float:
-    """Accuracy of a classifier, R squared of a regressor, of rows on a device."""
+    """Accuracy of a classifier or R squared of a regressor, for rows on a device."""
     measure = accuracy_score if hasattr(estimator, "classes_") else r2_score
     predicted = on_host(estimator.predict(X))
     return float(measure(on_host(y), predicted, sample_weight=on_host(sample_weight)))

@@ -85,7 +85,7 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
     n_features_in_ : int
         Number of features.
     threshold_ : float
-        Value of the decision function at the upper end of `fpr`, estimated on held-out rows.
+        Threshold of the decision function for the upper end of `fpr`, estimated on held-out rows.
     train_fpr_, train_tpr_ : pair of float
         The ranges that were trained on; `train_fpr_` is None for the logistic fit.
     C_ : float
@@ -256,7 +256,7 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         return candidates_of(task, train_fpr, self.C, len(rows.positive))
 
     def _store(self, chosen: Chosen, w: Array, rows: LabelledRows, rate: float) -> None:
-        """Store everything but the coefficients: intercept, slope of the probabilities, threshold."""
+        """Store intercept, slope of the probabilities and threshold."""
         self.train_fpr_: Rates | None = chosen.candidate.fpr
         self.train_tpr_, self.C_ = chosen.candidate.tpr, chosen.candidate.C
         centre, spread = negative_scale(rows, w)

@@ -43,8 +43,8 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
     ----------
     m : "auto", "half", int, float or RankedRange, default="auto"
         How many of the largest losses to drop. An int is a count, a float in [0, 1] a fraction of the training rows.
-        "auto" chooses m by cross-validation and drops nothing unless that shows a gain; the score is a squared error
-        capped at three robust standard deviations. "half" keeps floor((n + p + 1) / 2) rows, which tolerates the
+        "auto" chooses m by cross-validation and drops nothing if cross-validation shows no gain. The score is a squared
+        error capped at three robust standard deviations. "half" keeps floor((n + p + 1) / 2) rows, which tolerates the
         largest possible share of outliers. A RankedRange defines both m and k.
     k : "auto", int or float, default="auto"
         The last rank to keep, as a count or a fraction. "auto" keeps all ranks after m, or chooses k if `fit` gets a
@@ -59,7 +59,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
     solver : {"auto", "dca", "subgradient", "bilevel"}, default="auto"
         The solver, as in `AoRRClassifier`; "auto" certifies its result.
     n_starts : int, default=10
-        Number of random starts of solver="auto". With loss="squared" and k=1.0 each stands for 50 elemental starts.
+        Number of random starts of solver="auto". With loss="squared" and k=1.0, there are 50 elemental starts for each.
     max_iter : int, default=200
         Maximum number of iterations.
     tol : float, default=1e-6
@@ -75,7 +75,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
     operations : None, pair of float or pair of callable, default=None
         How the two cuts are computed from a clean validation set; see `AoRRClassifier`.
     reweight : bool, default=False
-        Whether to follow the trimmed fit by least squares on the rows within 2.24 robust standard deviations. That
+        Whether to refit by least squares on the rows within 2.24 robust standard deviations of the trimmed fit. This
         makes `coef_` more efficient. It needs loss="squared" and k=1.0.
     efficiency : float or None, default=None
         If a number such as 0.95, an MM-estimate (Tukey's bisquare) with this efficiency for normal errors follows the
@@ -261,7 +261,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
             self.__dict__.pop(name, None)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the training rows and what is computed from them, so that a saved model contains no data."""
+        """Leave out the training rows and results computed from them. A saved model contains no data."""
         state = super().__getstate__()
         finished = state.pop("_finished", None)
         if finished is not None:

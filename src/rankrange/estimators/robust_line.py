@@ -16,7 +16,7 @@ from ..inference.table import Summary
 if TYPE_CHECKING:
     from .regressor import AoRRRegressor
 
-# Up to so many rows standard errors are estimated by the bootstrap.
+# Up to this many rows, the bootstrap estimates standard errors.
 _FEW_ROWS = 200
 
 
@@ -29,12 +29,14 @@ def summarise(model: AoRRRegressor, level: float, errors: str) -> Summary:
     fit = model._robust()
     n = len(fit.residuals)
     resampling = errors == "bootstrap" or (errors == "auto" and n <= _FEW_ROWS)
-    if fit.method == "exact fit":  # no scatter, no test: zeros would make every coefficient significant
+    if (
+        fit.method == "exact fit"
+    ):  # no scatter, so no test: standard errors of 0 would make every coefficient significant
         bse = np.full(len(fit.W[0]), np.nan)
     else:
         bse = _resampled(fit, n) if resampling else np.sqrt(np.diag(fit.covariance))
     coef, names = fit.W[0].astype(np.float64), feature_names(model)
-    if model.fit_intercept:  # first, as statisticians write it
+    if model.fit_intercept:  # the intercept first, as in tables of statistics packages
         coef, bse, names = np.roll(coef, 1), np.roll(bse, 1), ("Intercept", *names)
     coef = np.where(np.isnan(bse), np.nan, coef) if fit.method != "exact fit" else coef
     return Summary(
@@ -50,19 +52,19 @@ def summarise(model: AoRRRegressor, level: float, errors: str) -> Summary:
 
 
 def feature_names(model: Any) -> tuple[str, ...]:
-    """The columns of the frame that was fitted, or x0, x1, ..."""
+    """The column names of the fitted DataFrame, or x0, x1, ..."""
     given = getattr(model, "feature_names_in_", None)
     return tuple(f"x{j}" for j in range(model.n_features_in_)) if given is None else tuple(map(str, given))
 
 
 def _resampled(fit: RobustFit, n: int) -> Array:
-    """Standard deviations over resamples, by quartiles: a resample of few rows may be singular."""
+    """Standard deviations over bootstrap samples, from quartiles, because a sample of few rows may be singular."""
     low, high = np.quantile(fit.resample(draws(n, np.random.default_rng(0))), (0.158655, 0.841345), axis=0)
     return (high - low) / 2
 
 
 def r_squared(fit: RobustFit, y: Array) -> float:
-    """The share of the variance of y that is explained, both weighted by the weights of the rows."""
+    """R squared, with the weights of the rows."""
     w = fit.weights
     mean = float(w @ y / w.sum())
     total = float(w @ (y - mean) ** 2)
@@ -87,30 +89,32 @@ def _notes(model: AoRRRegressor, fit: RobustFit) -> tuple[str, ...]:
     if fit.method == "exact fit":
         on = int(np.count_nonzero(fit.support))
         notes.append(
-            f"{on} of {len(fit.residuals)} rows lie on one hyperplane: the scale is 0, every other row an outlier."
+            f"{on} of {len(fit.residuals)} rows lie on one hyperplane: the scale is 0, and every other row is an "
+            "outlier."
         )
     if fit.method == "LTS":
-        notes.append("Trimmed fits are inefficient and these intervals wide; efficiency=0.95 gives shorter ones.")
+        notes.append("Trimmed fits are inefficient, so these intervals are wide; efficiency=0.95 gives shorter ones.")
     if fit.rank < len(fit.W[0]):
         notes.append(_not_identified(model, fit))
     if np.isfinite(model.C_):
         notes.append(
-            f"Penalised with C={model.C_:g}: intervals are about the penalised coefficients; C=inf has no penalty."
+            f"Penalised with C={model.C_:g}: intervals are for the penalised coefficients; C=inf has no penalty."
         )
     return tuple(notes)
 
 
 def _not_identified(model: AoRRRegressor, fit: RobustFit) -> str:
-    """A sentence that names the coefficients that are not identifiable, and why."""
+    """A sentence that names the coefficients that are not identified, with the reason."""
     names = (*feature_names(model), *(("Intercept",) if model.fit_intercept else ()))
     lost = np.isnan(np.diag(fit.covariance))
     X = np.asarray(model._training[0])
     constant = [name for name, column in zip(names, X.T, strict=False) if (column == column[0]).all()]
-    why = f"{', '.join(constant)} constant" if constant else "columns that depend on each other"
+    why = f"{', '.join(constant)} constant" if constant else "linearly dependent columns"
     gone = ", ".join(name for name, without in zip(names, lost, strict=True) if without)
     return (
-        f"Not identified, NaN: {gone} (rank {fit.rank} of {len(lost)}: {why}). Predictions are unaffected; leave "
-        "columns out to get coefficients of the others."
+        f"Not identified, NaN: {gone} (rank {fit.rank} of {len(lost)}: {why}). Predictions are unaffected. To get all "
+        "coefficients, "
+        "leave columns out."
     )
 
 

@@ -44,7 +44,7 @@ def robust_maximum(s: Array, slack: float, mass: Array | None = None) -> tuple[f
     if slack == 0:
         tied = mass * (s == top)
         return float(top), tied / tied.sum()
-    # The norm of the excess is convex and falls in v: Newton steps from below never pass the root.
+    # The norm of the excess is convex and decreasing in v, so Newton steps from below never pass the root.
     v = float(top - slack / np.sqrt(mass[s.argmax()]))
     for _ in range(100):
         excess = mass * np.maximum(s - v, 0.0)
@@ -163,5 +163,5 @@ class RobustMaxClassifier(AoRRClassifier):
 
     @property
     def partial_fit(self) -> Any:
-        """Not available: an AttributeError, as scikit-learn expects."""
+        """Raise AttributeError: this estimator has no `partial_fit`."""
         raise AttributeError("RobustMaxClassifier has no partial_fit; use fit")

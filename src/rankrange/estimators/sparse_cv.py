@@ -397,7 +397,7 @@ class AoRRClassifierCV(ClassifierMixin, _SparseCV):
 
 
 def _same_columns(estimator: Any, X: Any) -> Any:
-    """X checked, without the names of its columns, which the model inside does not know."""
+    """Validate X and remove its column names, because the inner model was fitted without names."""
     return validate_data(estimator, X, accept_sparse="csr", dtype=np.float64, reset=False)
 
 

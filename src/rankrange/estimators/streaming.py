@@ -1,9 +1,9 @@
 """`partial_fit`: mini-batch steps with thresholds that are tracked across batches.
 
-Ranks within a batch are not ranks in the data. So lam and lam_hat are tracked across batches by the minimax updates of
-the paper's Algorithm 3, scaled to the batch: each moves by the difference between the share of losses above it and the
-share that should be above it. The first batches use all rows, because thresholds on the losses of an untrained model
-would cut at random. The penalty is that of a fit to all rows so far, so its weight decreases with their number.
+Ranks within a batch differ from ranks in the data. The thresholds lam and lam_hat are therefore tracked across batches
+by the minimax updates of the paper's Algorithm 3: each moves by the difference between the share of losses above it and
+the share that should be above it. The first batches use all rows, because the losses of an untrained model are
+uninformative. The penalty is that of a fit to all rows so far, so its weight decreases with their number.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def _sparse_indicator(y: Any) -> Any:
     matrix = sp.csr_array(y)
     matrix.sum_duplicates()
     if matrix.ndim != 2 or matrix.shape[1] < 2 or not np.isin(matrix.data, (0, 1)).all():
-        return check_indicator(y, "y")  # raises the error
+        return check_indicator(y, "y")  # raises the error for invalid entries
     matrix = matrix.astype(bool)
     matrix.eliminate_zeros()
     return _fitting(matrix)

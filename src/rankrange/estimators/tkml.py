@@ -30,9 +30,9 @@ from .targets import LabelRanker
 from .weights import as_count, canonical_rows, is_whole, present_rows, unit_of
 
 _SOLVERS = ("auto", "dca", "minmax")
-# Patience: a path ends after so many steps without a better held-out accuracy.
+# Patience: a path ends after this many steps without a better held-out accuracy.
 _PATIENCE = 40
-# Up to this size of X and Y rows are sorted, so that an integer weight gives exactly the fit of repeated rows.
+# Rows are sorted up to this size of X and Y. An integer weight then gives exactly the fit of repeated rows.
 _ORDERED_UP_TO = 5_000_000
 
 
@@ -188,7 +188,7 @@ class TKMLClassifier(LabelRanker):
         mean = _Mean()
         with threads_for(X):
             chosen, steps = self._choose(objective.in_units(unit_of(weight)), rng, seed, together)
-            objective = replace(objective, C=chosen.C)  # relative to the mean, so that it has no unit
+            objective = replace(objective, C=chosen.C)  # relative to the mean, so C has no unit
             result = self._run(objective, steps, seed, Log(print if self.verbose else None), mean)
             if self.validation is not None and steps:
                 result = replace(result, w=mean.W, value=objective.value(mean.W), certificate=np.inf)
@@ -348,13 +348,13 @@ class _Stop(NamedTuple):
 
 
 class _Enough(Exception):
-    """Further steps are not worth their time."""
+    """Raised to end a path early: further steps do not improve the held-out accuracy."""
 
 
 class _Mean:
-    """Running mean of the iterates, which is passed on to another callback.
+    """Callback that passes the running mean of the iterates to another callback.
 
-    Steps on a non-smooth function oscillate; the mean of the iterates does so less than the last one.
+    Steps on a non-smooth function oscillate; the mean of the iterates oscillates less than the last one.
     """
 
     def __init__(self, watch: Watch | None = None) -> None:
@@ -396,7 +396,7 @@ class _Accuracy:
 
 
 def _smoothed(curve: Array) -> Array:
-    """Moving average over five steps, because a single good step is chance; the start is not averaged."""
+    """Moving average over five steps, which reduces the variance of single steps; the start is not averaged."""
     padded = np.pad(curve, 2, mode="edge")
     smooth = np.convolve(padded, np.full(5, 0.2), "valid")
     smooth[0] = curve[0]

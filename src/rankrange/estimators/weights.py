@@ -15,7 +15,7 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from ..core.arrays import Array
 
-# Up to this many rows are sorted, so that an integer weight gives exactly the fit of repeated rows.
+# Up to this many rows are sorted. An integer weight then gives exactly the fit of repeated rows.
 _SORTED_UP_TO = 5000
 # A sparse matrix of up to this many entries is quicker as a dense one.
 _DENSE_UP_TO = 1_000_000
@@ -47,8 +47,8 @@ def scale_of(weight: Array | None) -> float:
 def unit_of(weight: Array | None, factor: Array | None = None) -> float:
     """The mass of one effective row: 1 for counts, c for weights that are all c.
 
-    The mass of all rows in this unit is Kish's effective number of rows, (sum w)^2 / sum w^2, by which a weighted mean
-    has the standard error of a plain one.
+    The mass of all rows in this unit is Kish's effective number of rows, (sum w)^2 / sum w^2. A weighted mean has the
+    standard error of an unweighted mean of this many rows.
 
     Parameters
     ----------

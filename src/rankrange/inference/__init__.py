@@ -1,4 +1,4 @@
-"""What follows a robust fit: scale, reweighting, MM-estimation, standard errors, kinds of rows, and the summary table.
+"""Inference after a robust fit: scale, reweighting, MM-estimation, standard errors, diagnostics and the summary table.
 
-Functions of arrays; the estimators call them and store what comes out. May import: `core` and `solvers`.
+All functions take arrays. The estimators call them and store the results. May import: `core` and `solvers`.
 """

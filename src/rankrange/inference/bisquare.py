@@ -1,4 +1,4 @@
-"""Tukey's bisquare: its cost, the influence it allows, and constants for a breakdown point and an efficiency."""
+"""Tukey's bisquare: rho, psi, weights, and the constants for a breakdown point or an efficiency."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def psi_derivative(u: Array, c: float) -> Array:
 
 @lru_cache(maxsize=32)
 def constant_of(efficiency: float) -> float:
-    """The constant at which the M-estimate has that efficiency at the normal model; 4.685 for 0.95."""
+    """The constant for which the M-estimate has this efficiency at the normal model; 4.685 for 0.95."""
     return float(brentq(lambda c: _efficiency(c) - efficiency, 0.5, 40.0, xtol=1e-10))
 
 

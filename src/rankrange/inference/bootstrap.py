@@ -1,8 +1,8 @@
-"""The fast bootstrap: every resample takes one step of the equations that the estimate solves, not a new search.
+"""The fast and robust bootstrap: each bootstrap sample takes one step of the estimating equations instead of a new fit.
 
-The step is stretched by the derivative of the equations, so that it moves as far as a full fit would, to first order.
-Salibian-Barrera and Zamar, "Bootstrapping robust estimates of regression", Annals of Statistics 30 (2002). Weights are
-held, so an outlier that is drawn often does not break a resample down.
+The step is corrected by the derivative of the equations. To first order it then equals the change of a full fit. The
+weights of the rows stay fixed, so an outlier that is drawn often does not break down a bootstrap sample.
+Salibian-Barrera and Zamar, "Bootstrapping robust estimates of regression", Annals of Statistics 30 (2002).
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ SAMPLES = 1_000
 
 
 def draws(n: int, rng: np.random.Generator) -> Array:
-    """How often each of n rows is drawn (samples, n)."""
+    """The number of times that each of n rows is drawn (samples, n)."""
     return rng.multinomial(n, np.full(n, 1.0 / n), size=SAMPLES).astype(np.float64)
 
 
 def resampled_mm(problem: TrimmedSquares, b: Array, first: Array, scale: float, c: float, counts: Array) -> Array:
-    """Deviations (samples, p) of MM-estimates: b with the S-estimate `first` and its scale."""
+    """Deviations (samples, p) of MM-estimates from b; `first` is the S-estimate and `scale` its scale."""
     Z, y = problem.Z, problem.y
     u, v = (y - Z @ b) / scale, (y - Z @ first) / scale
     w, slope = weight(u, c), psi_derivative(u, c)
     one_step = problem.fit(counts * w) - b
     S = (Z * slope[:, None]).T @ Z + problem.P
     stretch = np.linalg.solve(S, (Z * w[:, None]).T @ Z + problem.P)
-    # The scale of a resample: one step of its own equation, stretched by the derivative of that equation.
+    # The scale of a bootstrap sample: one corrected step of its equation.
     change = counts @ rho(v, FOR_BREAKDOWN) / len(y) - np.mean(rho(v, FOR_BREAKDOWN))
     moved = scale * change / np.mean(6 * psi(v, FOR_BREAKDOWN) / FOR_BREAKDOWN**2 * v)
     drift = -np.linalg.solve(S, Z.T @ (slope * u))
@@ -45,5 +45,5 @@ def resampled_trimmed(problem: TrimmedSquares, b: Array, kept: Array, cut: float
 def resampled_reweighted(
     problem: TrimmedSquares, b: Array, kept: Array, cut: float, raw: Array, counts: Array
 ) -> Array:
-    """Deviations (samples, p) of reweighted fits, where `raw` (samples, p) are those of the trimmed ones."""
+    """Deviations (samples, p) of reweighted fits; `raw` (samples, p) are the deviations of the trimmed fits."""
     return problem.fit(counts * kept) - b + lost_at_cut(cut) * raw

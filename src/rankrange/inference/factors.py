@@ -1,7 +1,7 @@
-"""Factors that make the scale of least trimmed squares estimate a standard deviation at the normal model.
+"""Correction factors for the scale of least trimmed squares, which make it consistent for normal errors.
 
 The consistency factor is exact for many rows. The small-sample factor was fitted to simulations by Pison, Van Aelst and
-Willems, "Small sample corrections for LTS and MCD", Metrika 55 (2002); its constants are those that R's robustbase has.
+Willems, "Small sample corrections for LTS and MCD", Metrika 55 (2002); its constants are those of R's robustbase.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import math
 import numpy as np
 from scipy.stats import norm
 
-# The factor is 1 / f(n), f(n) = 1 - exp(a) / n^b, at h/n = 1/2 and at 7/8, by whether there is an intercept. One slope:
-# (a, b) themselves. No slope: the same, with a root. More slopes: f is known at n = 3 p^2 and n = 5 p^2, where it is
-# 1 - c / p^e, as (c, e).
+# The factor is 1 / f(n) with f(n) = 1 - exp(a) / n^b, tabulated for h/n = 1/2 and 7/8, with and without an intercept.
+# For one slope the table has (a, b). For no slope it has (a, b) of the squared factor. For more slopes f is known at n
+# = 3 p^2 and n = 5 p^2, where it is 1 - c / p^e, and the table has (c, e).
 _RAW = {
     True: {
         0: ((0.262024211897096, 0.604756680630497), (-0.351584646688712, 1.01646567502486)),
@@ -51,18 +51,21 @@ _REWEIGHTED = {
 
 
 def half(n: int, p: int) -> int:
-    """How many rows are kept at the largest breakdown point, floor((n + p + 1) / 2); p counts the intercept."""
+    """The number of rows kept at the largest breakdown point, floor((n + p + 1) / 2); p includes the intercept."""
     return min((n + p + 1) // 2, n)
 
 
 def kept_rows(alpha: float, n: int, p: int) -> int:
-    """How many rows are kept for a share alpha from 1/2 to 1, between `half` and n."""
+    """The number of rows kept for a share alpha from 1/2 to 1; it lies between `half` and n."""
     least = half(n, p)
     return min(math.floor(2 * least - n + 2 * (n - least) * alpha), n)
 
 
 def share_of(h: int, n: int, p: int) -> float:
-    """The alpha of `kept_rows` that gives h: the fraction of smallest denominator, because h is known rounded."""
+    """The alpha for which `kept_rows` returns h.
+
+    Several do, because h is rounded; this is the fraction with the smallest denominator.
+    """
     least = half(n, p)
     if h >= n or least >= n:
         return 1.0
@@ -75,7 +78,7 @@ def share_of(h: int, n: int, p: int) -> float:
 
 
 def consistency(share: float) -> float:
-    """The standard deviation of a normal over that of its middle `share`, both about 0."""
+    """The ratio of the standard deviation of a normal to that of its central `share`."""
     if share >= 1.0:
         return 1.0
     q = norm.ppf((1 + share) / 2)
@@ -83,7 +86,7 @@ def consistency(share: float) -> float:
 
 
 def small_sample(n: int, slopes: int, fit_intercept: bool, alpha: float, *, reweighted: bool) -> float:
-    """The factor for few rows, after the trimmed fit or after reweighting; it tends to 1 with n."""
+    """The small-sample factor of the trimmed or of the reweighted fit; it tends to 1 for large n."""
     if slopes == 0 and not fit_intercept:
         return 1.0
     table = (_REWEIGHTED if reweighted else _RAW)[fit_intercept]
@@ -92,7 +95,7 @@ def small_sample(n: int, slopes: int, fit_intercept: bool, alpha: float, *, rewe
         f = at_half + (at_most - at_half) * (alpha - 0.5) / 0.375
     else:
         f = at_most + (1 - at_most) * (alpha - 0.875) / 0.125
-    # Few rows of many columns lie beyond the simulations; the line through them may cross zero there.
+    # The simulations do not cover few rows with many columns; there the interpolation may cross zero.
     f = max(f, 0.05)
     return float(1 / np.sqrt(f) if slopes == 0 else 1 / f)
 
@@ -107,13 +110,13 @@ def _known(n: int, slopes: int, pair: tuple) -> float:
 
 
 def spread_of_core(residuals: np.ndarray, cut: float) -> float:
-    """The standard deviation of a normal whose part within +-cut has the mean square of the residuals there.
+    """The standard deviation of a normal that has, within +-cut, the mean square of the residuals within +-cut.
 
-    Unlike a factor for the share that is kept, this does not take gross outliers for the tails of the normal.
+    Unlike a factor for the kept share, this does not mistake gross outliers for the tails of a normal.
     """
     inside = residuals[np.abs(residuals) <= cut]
     ratio = float(np.mean(inside**2)) / cut**2 if len(inside) and cut > 0 else 0.0
-    if ratio >= 0.3:  # nearly uniform: the cut is no tail, and the normal is not identifiable from it
+    if ratio >= 0.3:  # nearly uniform within the cut: the standard deviation is not identifiable
         return cut
     low, high = 0.5, 50.0
     for _ in range(60):

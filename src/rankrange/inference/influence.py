@@ -1,8 +1,8 @@
 """The influence of each row on robust coefficients, and the covariance that follows from it.
 
-To first order an estimate moves by the sum of what each row adds; the sum of the squares of these is the sandwich
-estimate of the covariance. Which rows are kept depends on the data too: a larger residual at the cut drops a row. That
-is where least squares on the kept rows goes wrong, and what the density terms here put right.
+To first order, the error of an estimate is the sum of the influences of the rows, and the sum of their squares is the
+sandwich estimate of its covariance. The kept rows depend on the data as well, because a row that crosses the cut is
+dropped. The covariance of least squares on the kept rows ignores this; the density terms in this module account for it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .bisquare import FOR_BREAKDOWN, psi, psi_derivative, rho
 
 
 def lost_at_cut(cut: float) -> float:
-    """2 a f(a) / P(|e| <= a) of the standard normal at a cut a: the share of the curvature that moving rows undo."""
+    """The share of curvature lost to rows that cross the cut a: 2 a f(a) / P(|e| <= a) for standard normal errors."""
     return float(2 * cut * norm.pdf(cut) / (2 * norm.cdf(cut) - 1)) if 0 < cut < np.inf else 0.0
 
 
@@ -27,17 +27,17 @@ def after_trimming(Z: Array, P: Array, residuals: Array, kept: Array, cut: float
 
 
 def after_reweighting(Z: Array, P: Array, residuals: Array, kept: Array, cut: float, raw: Array) -> Array:
-    """Influence (n, p) on least squares within a cut of the residuals of a fit whose own influence is `raw`."""
+    """Influence (n, p) on least squares of the rows within a cut; `raw` is the influence on the trimmed fit."""
     G = Z[kept].T @ Z[kept]
     scores = Z * np.where(kept, residuals, 0.0)[:, None] + lost_at_cut(cut) * raw @ G
     return np.linalg.solve(G + P, scores.T).T
 
 
 def mm_covariance(Z: Array, P: Array, residuals: Array, first: Array, scale: float, c: float) -> Array:
-    """The covariance (p, p) of an MM-estimate, with the error of its scale.
+    """The covariance (p, p) of an MM-estimate, including the error of its scale.
 
     `residuals` are those of the M-estimate, `first` those of the S-estimate. Croux, Dhaene and Hoorelbeke, "Robust
-    standard errors for robust estimators" (2003): valid with asymmetric errors and with variances that differ by row.
+    standard errors for robust estimators" (2003): valid for asymmetric and heteroscedastic errors.
     """
     n, (u, v) = len(Z), (residuals / scale, first / scale)
     slope = psi_derivative(u, c)

@@ -1,4 +1,4 @@
-"""Which rows are outliers, and of which kind: by their residual, and by how far their features lie from the others'."""
+"""Diagnostics of rows: outliers by their residuals, and leverage points by the robust distances of their features."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from sklearn.covariance import MinCovDet
 from ..core.arrays import Array
 
 KINDS = ("regular", "vertical outlier", "good leverage point", "bad leverage point")
-# The covariance of the features is estimated on so many rows at most.
+# The covariance of the features is estimated on at most this many rows.
 _ENOUGH = 2_000
-# Outliers that are listed when diagnostics are printed.
+# The number of outliers that printed diagnostics list.
 _LISTED = 10
 
 
@@ -32,7 +32,7 @@ class Diagnostics:
     fitted : ndarray of shape (n,)
         Predicted targets.
     residual_cut, distance_cut : float
-        Beyond them a row is an outlier, or a leverage point: what 2.5% of regular normal rows exceed.
+        Cut-offs for outliers and for leverage points, which 2.5% of regular normal rows exceed.
     """
 
     residuals: Array
@@ -77,8 +77,8 @@ class Diagnostics:
 def robust_distances(X: Array, seed: int = 0) -> tuple[Array, float]:
     """Mahalanobis distances (n,) by the minimum covariance determinant, and the cut that 2.5% of normal rows exceed.
 
-    Columns that hold one value in half of the rows, as dummies of rare levels do, have no robust spread and are left
-    out; so are columns that depend on others.
+    Columns with the same value in half of the rows, such as dummies of rare categories, have no robust scale and are
+    left out. Linearly dependent columns are left out as well.
     """
     X = np.asarray(X, dtype=np.float64)
     rng = np.random.default_rng(seed)
@@ -92,7 +92,7 @@ def robust_distances(X: Array, seed: int = 0) -> tuple[Array, float]:
     _, s, V = np.linalg.svd(near - near.mean(axis=0), full_matrices=False)
     T = V[s > 1e-8 * s.max(initial=0.0)].T
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # its warnings on ties and few rows are nothing that the caller can change
+        warnings.simplefilter("ignore")  # the caller cannot act on its warnings about ties and few rows
         found = MinCovDet(random_state=seed).fit(some @ T)
     distance = np.sqrt(np.maximum(found.mahalanobis(X @ T), 0.0))
     return distance, float(np.sqrt(chi2.ppf(0.975, T.shape[1])))

@@ -1,4 +1,4 @@
-"""MM-estimation: an S-estimate for breakdown and scale, then an M-estimate with that scale held for efficiency.
+"""MM-estimation: an S-estimate with a high breakdown point, then an efficient M-estimate with the same scale.
 
 The S-estimate minimises the scale s that solves mean of rho(r / s) = 1/2 (with n - p as divisor). It is searched from
 the trimmed fit and, with few rows, from elemental starts as well. Yohai, "High breakdown-point and high efficiency
@@ -17,9 +17,10 @@ from .bisquare import FOR_BREAKDOWN, weight
 
 _TOL = 1e-10
 _MOST_STEPS = 2_000
-# Elemental starts of the S-estimate for each of n_starts, up to so many rows; steps that screen them; how many go on.
+# Elemental starts of the S-estimate for each of n_starts; the largest number of rows for them; screening steps; the
+# number of starts that are continued.
 _STARTS, _SEARCHED_UP_TO, _SCREEN_STEPS, _GO_ON = 30, 5_000, 2, 5
-# Steps of the scale while starts are screened.
+# Steps of the scale during screening.
 _SCALE_STEPS = 4
 
 
@@ -31,7 +32,7 @@ class Located(NamedTuple):
 
 
 def m_scale(residuals: Array, p: int, start: Array | None = None, steps: int = 100) -> Array:
-    """The scales (S,) at which the mean of rho over residuals (S, n) is 1/2, by Newton's method.
+    """The scales (S,) at which the mean of rho over the residuals (S, n) is 1/2, by Newton's method.
 
     They tend to 0 if more than half of the residuals are 0.
     """
@@ -43,7 +44,9 @@ def m_scale(residuals: Array, p: int, start: Array | None = None, steps: int = 1
     for _ in range(steps):
         inside = np.maximum(1 - squares / np.maximum(FOR_BREAKDOWN * s, 1e-150)[:, None] ** 2, 0.0)
         mean = (len(squares.T) - (inside**3).sum(axis=1)) / divisor
-        slope = 6 * (inside**2 * (1 - inside)).sum(axis=1) / divisor  # of the mean in log s, but for its sign
+        slope = (
+            6 * (inside**2 * (1 - inside)).sum(axis=1) / divisor
+        )  # minus the derivative of the mean with respect to log s
         factor = 1 + (mean - 0.5) / np.maximum(slope, 1e-12)
         last, s = s, s * np.clip(factor, 0.5, 2.0)
         if (np.abs(s - last) <= _TOL * last).all():
@@ -65,7 +68,7 @@ def s_estimate(problem: TrimmedSquares, start: Array, rng: np.random.Generator, 
 
 
 def _steps(problem: TrimmedSquares, B: Array, most: int) -> tuple[Array, Array]:
-    """Steps of reweighted least squares and of the scale together; the scales where they end."""
+    """Alternate steps of reweighted least squares and of the scale. Return the coefficients and their scales."""
     residuals = problem.y - B @ problem.Z.T
     s = m_scale(residuals, problem.p, None, _SCALE_STEPS)
     moving = np.flatnonzero(s > 0)
@@ -83,7 +86,7 @@ def _steps(problem: TrimmedSquares, B: Array, most: int) -> tuple[Array, Array]:
 
 
 def m_estimate(problem: TrimmedSquares, start: Located, c: float) -> Array:
-    """The M-estimate nearest to an S-estimate, with its scale held."""
+    """The M-estimate that starts at an S-estimate and keeps its scale."""
     b = start.b
     for _ in range(_MOST_STEPS):
         w = weight((problem.y - problem.Z @ b) / start.scale, c)

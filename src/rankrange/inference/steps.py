@@ -1,4 +1,4 @@
-"""From a trimmed fit to its reported results: scale, reweighted or MM coefficients, weights and covariance."""
+"""Inference after a trimmed fit: scale, reweighted or MM coefficients, weights and covariance."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RobustFit:
     W : ndarray of shape (1, p)
         Coefficients, the intercept last if there is one.
     scale, raw_scale : float
-        Of the residuals, and of those of the trimmed fit.
+        Robust standard deviations of the residuals, under the final and under the trimmed fit.
     weights : ndarray of shape (n,)
         1 or 0, or Tukey's weight of each row.
     support : ndarray of bool of shape (n,)
@@ -40,11 +40,11 @@ class RobustFit:
     residuals : ndarray of shape (n,)
         y minus fitted, in the unit of y.
     covariance : ndarray of shape (p, p)
-        The sandwich estimate for the coefficients; NaN for those that the rows do not identify.
+        The sandwich estimate for the coefficients; NaN for coefficients that are not identified.
     rank : int
-        Independent columns, with the intercept.
+        The number of linearly independent columns, including the intercept.
     resample : callable
-        Takes how often each row is drawn (samples, n), returns the deviations of the coefficients (samples, p).
+        A function from the counts of the drawn rows (samples, n) to the deviations of the coefficients (samples, p).
     """
 
     method: str
@@ -60,7 +60,7 @@ class RobustFit:
 
 
 class Rows:
-    """The rows of a fit in coordinates of about orthogonal columns, from which every step starts."""
+    """The rows of a fit, transformed to nearly orthogonal columns. All steps use these coordinates."""
 
     def __init__(self, X: Array, y: Array, fit_intercept: bool, C: float, rng: np.random.Generator) -> None:
         self.at = Coordinates(X, fit_intercept, rng)
@@ -71,24 +71,24 @@ class Rows:
         self.slopes = self.rank - fit_intercept
 
     def small_sample(self, h: int, *, reweighted: bool) -> float:
-        """The factor of the scale for few rows."""
+        """The small-sample correction of the scale."""
         alpha = factors.share_of(h, self.n, self.rank)
         return factors.small_sample(self.n, self.slopes, self.at.fit_intercept, alpha, reweighted=reweighted)
 
     def to_given(self) -> Array:
-        """The matrix (p, rank) from coefficients of these coordinates to those as given; NaN if not identified."""
+        """The matrix (p, rank) that maps coefficients to those of the original columns; NaN if not identified."""
         J = np.column_stack([self.at.as_given(unit)[0] for unit in np.eye(self.rank)])
         J[~self.at.identified()] = np.nan
         return J
 
     def in_units(self, covariance: Array) -> Array:
-        """A covariance of these coordinates as one of the coefficients as given."""
+        """The covariance of the coefficients of the original columns."""
         J = self.to_given()
         return J @ covariance @ J.T
 
 
 def finish(rows: Rows, W: Array, kept: Array, reweight: bool, efficiency: float | None, n_starts: int) -> RobustFit:
-    """Scale and covariance of a trimmed fit W that keeps some rows, or of the reweighted or MM fit that follows it."""
+    """Scale and covariance of the trimmed fit W, or of the reweighted or MM fit that follows it."""
     b, h = rows.at.inside(W), int(np.count_nonzero(kept))
     r = rows.y - rows.Z @ b
     raw_scale = _raw_scale(rows, r, kept, h)
@@ -116,7 +116,10 @@ def _given(rows: Rows, resample: Callable[[Array], Array]) -> Callable[[Array], 
 
 
 def _raw_scale(rows: Rows, r: Array, kept: Array, h: int) -> float:
-    """Of the kept residuals, with the factors for a normal; of all rows the usual one of least squares."""
+    """The scale of the kept residuals, consistent for normal errors.
+
+    If all rows are kept, the scale of least squares.
+    """
     total = float(r[kept] @ r[kept])
     if h == rows.n:
         return float(np.sqrt(total / max(rows.n - rows.rank, 1)))
@@ -132,7 +135,7 @@ def _reweighted(
     raw: Array,
     resample_raw: Callable[[Array], Array],
 ) -> RobustFit:
-    """Least squares on the rows within 2.24 raw scales; the weights of all rows then follow from its scale."""
+    """Least squares on the rows within 2.24 raw scales. Its own scale then determines the weights of all rows."""
     b = rows.problem.fit(inside[None])[0]
     r = rows.y - rows.Z @ b
     count = int(np.count_nonzero(inside))
@@ -151,7 +154,7 @@ def _reweighted(
 
 
 def _mm(rows: Rows, b: Array, raw_scale: float, efficiency: float, n_starts: int) -> RobustFit:
-    """The S-estimate from the trimmed fit on, and the M-estimate from it."""
+    """The MM-estimate: an S-estimate that starts at the trimmed fit, then an M-estimate."""
     c = constant_of(efficiency)
     first = s_estimate(rows.problem, b, rows.rng, n_starts)
     if first.scale <= _rounding(rows.y):
@@ -169,7 +172,7 @@ def _mm(rows: Rows, b: Array, raw_scale: float, efficiency: float, n_starts: int
 
 
 def _exact_fit(rows: Rows, W: Array, r: Array) -> RobustFit:
-    """More than half of the rows lie on one hyperplane: the others are outliers, whatever their distance."""
+    """The result if more than half of the rows lie on one hyperplane. All other rows are outliers, at any distance."""
     on = np.abs(r) <= 8 * _rounding(rows.y)
     none = rows.in_units(np.zeros((rows.rank, rows.rank)))
     J = rows.to_given()
@@ -188,10 +191,10 @@ def _exact_fit(rows: Rows, W: Array, r: Array) -> RobustFit:
 
 
 def _inflated(influence: Array, rows: Rows) -> Array:
-    """Sums of squares, with n - p in the place of n."""
+    """The covariance from influence values, with n - p as the divisor."""
     return influence.T @ influence * (rows.n / max(rows.n - rows.rank, 1))
 
 
 def _rounding(y: Array) -> float:
-    """A residual that is rounding of targets like these."""
+    """The largest residual that rounding errors of these targets can explain."""
     return float(256 * np.finfo(np.float64).eps * np.abs(y).max(initial=0.0))

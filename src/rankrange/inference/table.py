@@ -21,9 +21,9 @@ class Summary:
     Parameters
     ----------
     title : str
-        What was fitted.
+        The kind of model, printed above the table.
     names : tuple of str
-        Of the coefficients.
+        Names of the coefficients.
     coef, bse : ndarray of shape (p,)
         Coefficients and their standard errors; NaN if a coefficient is not identified.
     df : float
@@ -35,7 +35,7 @@ class Summary:
     level : float, default=0.95
         The confidence level of the intervals.
     other : ndarray of shape (p,), optional
-        Other values that the coefficients may have; intervals cover both.
+        Second estimates of the coefficients; intervals cover both estimates.
     """
 
     title: str
@@ -50,7 +50,7 @@ class Summary:
 
     @property
     def tvalues(self) -> Array:
-        """Coefficients over standard errors."""
+        """Coefficients divided by their standard errors."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.coef == 0, 0.0, self.coef / self.bse) + 0.0 * self.bse
 
@@ -60,7 +60,7 @@ class Summary:
         return 2 * student.sf(np.abs(self.tvalues), self.df)
 
     def conf_int(self) -> Array:
-        """Ends of the confidence intervals (p, 2)."""
+        """Confidence intervals (p, 2)."""
         reach = student.ppf((1 + self.level) / 2, self.df) * self.bse
         other = self.coef if self.other is None else self.other
         return np.column_stack([np.minimum(self.coef, other) - reach, np.maximum(self.coef, other) + reach])
@@ -79,7 +79,7 @@ class Summary:
         return f"[{tail:.3g}", f"{1 - tail:.3g}]"
 
     def _cells(self) -> list[tuple[str, ...]]:
-        """The table as text, without the names; p-values have three digits, the others four that count."""
+        """The cells of the table as text: p-values with three decimals, other values with four significant digits."""
         rows = zip(self.coef, self.bse, self.tvalues, self.pvalues, *self.conf_int().T, strict=True)
         return [
             (_number(c), _number(s), f"{t:.2f}", f"{p:.3f}", _number(low), _number(high))
@@ -105,7 +105,7 @@ class Summary:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """The same for notebooks; names are escaped."""
+        """The summary as HTML for notebooks; names are escaped."""
         head = "".join(f"<th>{escape(name)}</th>" for name in ("", *COLUMNS, *self._ends()))
         rows = "".join(
             f"<tr><th>{escape(name)}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"

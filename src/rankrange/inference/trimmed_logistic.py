@@ -1,13 +1,12 @@
 """Standard errors of a trimmed logistic regression of two classes.
 
-The rows that are dropped depend on the coefficients, so the usual formula on the kept rows is wrong twice: moving the
-coefficients moves rows across the cut, which flattens the objective, and the cut itself is estimated. Both enter here
-by the density of the losses at the cut.
+The usual formula on the kept rows is wrong, because the dropped rows depend on the coefficients. A change of the
+coefficients moves rows across the cut, which makes the objective flatter, and the cut itself is an estimate. Both
+effects are computed from the density of the losses at the cut.
 
-Trimming is not consistent for the logistic model either: of right labels it drops the unlikely ones, and the line
-through the rest is too steep. If no label is wrong, the coefficients are those of the model times a factor, of which
-the reciprocal is the `temperature_`; if every dropped label is wrong, they are right as they are. The truth lies
-between, so the intervals reach over both.
+Trimming is also inconsistent for the logistic model. It drops correct labels that are unlikely, so coefficients of the
+remaining rows are too large. If no label is wrong, the coefficients are too large by the factor 1 / `temperature_`. If
+every dropped label is wrong, they are correct. The truth lies between, so intervals cover both.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from scipy.special import expit
 
 from ..core.arrays import Array
 
-# The smallest share of the curvature of the kept rows that may be left: the density is an estimate.
+# At least this share of the curvature of the kept rows remains, because the density is only an estimate.
 _LEFT = 0.25
 
 
@@ -39,13 +38,13 @@ def trimmed_covariance(Z: Array, y: Array, b: Array, kept: Array, penalty: Array
 
 
 def naive_covariance(Z: Array, y: Array, b: Array, kept: Array, penalty: Array) -> Array:
-    """What the usual formula gives on the kept rows, as if they had been all."""
+    """The usual covariance on the kept rows, as if no row had been dropped."""
     wrong = expit(-y * (Z @ b))
     return np.linalg.inv((Z * (kept * wrong * (1 - wrong))[:, None]).T @ Z + np.diag(penalty))
 
 
 def _at_cut(losses: Array, slopes: Array, dropped: int) -> tuple[Array, Array]:
-    """The curvature that moving rows undo (p, p), and the mean slope (p,) of the rows near the cut."""
+    """The curvature (p, p) lost to rows that cross the cut, and the mean gradient (p,) of the rows near the cut."""
     n = len(losses)
     reach = max(5, round(0.5 * n**0.8))
     order = np.argsort(-losses, kind="stable")
@@ -59,7 +58,7 @@ def _at_cut(losses: Array, slopes: Array, dropped: int) -> tuple[Array, Array]:
 
 
 def _less(H: Array, flat: Array) -> Array:
-    """H - flat, no direction of it below a share of H."""
+    """H - flat, bounded below by a share of H in every direction."""
     values, vectors = np.linalg.eigh(H)
     root = vectors * np.sqrt(np.maximum(values, 1e-300))
     back = np.linalg.inv(root)

@@ -1,4 +1,4 @@
-"""Which labels are wrong: `find_label_issues`, its result, and the formats of review tools.
+"""Finding wrong labels: `find_label_issues`, its result, and the formats of review tools.
 
 May import: `core`, `solvers`, `crossfit`, `estimators`, and `pages` for notebooks.
 """

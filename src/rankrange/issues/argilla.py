@@ -1,4 +1,4 @@
-"""Records for Argilla with suggestions, and its export read back.
+"""Argilla: write records with suggestions, and read the export.
 
 The format is that of `Dataset.records.to_json` and `from_json` of Argilla 2: a list of records with `fields`,
 `metadata`, `suggestions` and `responses` by question.
@@ -30,7 +30,7 @@ _DROP = "drop this row"
 
 
 def argilla_records(questions: Sequence[Question], task: str) -> list[dict[str, Any]]:
-    """Questions as records; arguments as in `Audit.to_argilla`."""
+    """Convert questions to records; the arguments are those of `Audit.to_argilla`."""
     return [_record(question, task) for question in questions]
 
 
@@ -55,12 +55,12 @@ def _record(question: Question, task: str) -> dict[str, Any]:
 
 
 def is_export(records: list[Any]) -> bool:
-    """Whether the records look like those of Argilla."""
+    """Whether the records have the format of Argilla."""
     return isinstance(records[0], dict) and "fields" in records[0] and "metadata" in records[0]
 
 
 def read_argilla(path: str | os.PathLike[str]) -> list[Answer]:
-    """The answers of an export of Argilla, one for each reviewer and record.
+    """Read the answers from an Argilla export, one for each reviewer and record.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def read_argilla(path: str | os.PathLike[str]) -> list[Answer]:
     Returns
     -------
     list of Answer
-        Discarded records are answers without labels; drafts do not count.
+        The answers. A discarded record is an answer without labels; drafts are skipped.
     """
     return answers_of(read_json(path), str(path))
 
@@ -87,7 +87,7 @@ def answers_of(records: list[Any], path: str) -> list[Answer]:
             if isinstance(error, UserError):
                 raise
             raise UserError(
-                f"the metadata '{_KEY}' must be what rankrange wrote, got another text in {where}"
+                f"the metadata '{_KEY}' must be unchanged since rankrange wrote it, got another text in {where}"
             ) from error
         given = need(record.get("responses") or {}, dict, "responses", where)
         answers += [
@@ -116,7 +116,7 @@ def _answer(response: dict[str, Any], about: dict[str, Any], where: str) -> Answ
 
 
 def argilla_settings(names: Sequence[str], task: str) -> dict[str, Any]:
-    """The settings of the data set as `argilla.Settings.from_json` reads them: fields, the question, metadata."""
+    """The settings of the data set for `argilla.Settings.from_json`: fields, question and metadata."""
     question: dict[str, Any] = {"type": "text", "use_markdown": False}
     if task != "numbers":
         shown = [*map(visible, names), *([NONE_OF_THEM] if task == "labels" else []), _DROP]
@@ -125,7 +125,7 @@ def argilla_settings(names: Sequence[str], task: str) -> dict[str, Any]:
         question["visible_options"] = min(len(options), 20) if len(options) >= 3 else None
     fields = [_setting(name, {"type": "text", "use_markdown": False}) for name in ("row", "given", "why")]
     return {
-        "guidelines": "Choose the label that fits the row. The suggestion is that of the models. Discard if unsure.",
+        "guidelines": "Choose the label that fits the row. Models made the suggestion. Discard if unsure.",
         "fields": [*fields[:2], {**fields[2], "required": False}],
         "questions": [{**_setting(_QUESTION, question), "description": None}],
         "metadata": [
@@ -133,7 +133,7 @@ def argilla_settings(names: Sequence[str], task: str) -> dict[str, Any]:
             _setting("contents", {"type": "terms", "values": None}, visible_for_annotators=False),
         ],
         "vectors": [],
-        # The key that identifies a row is one more, which is stored and not indexed.
+        # The key that identifies a row is stored as further metadata, which is not indexed.
         "allow_extra_metadata": True,
         "distribution": {"strategy": "overlap", "min_submitted": 1},
         "mapping": None,

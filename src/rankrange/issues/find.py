@@ -1,8 +1,8 @@
-"""Which labels are wrong? Out-of-fold predictions of an ensemble, one posterior, and the suspects, worst first.
+"""`find_label_issues`: out-of-fold predictions of an ensemble, the posterior of wrong labels, the table of suspects.
 
-The members are an ordinary linear fit, one that drops as many rows as seem wrong, boosted trees, a forest, and the
-labels of the nearest rows if they add something. `label_noise` turns their predictions into the probability that each
-label is wrong; high-leverage rows train no member and have their own rate of wrong labels.
+The members of the ensemble are an ordinary linear fit, a trimmed linear fit, boosted trees, a forest, and nearest
+neighbours if they improve the predictions. `label_noise` computes the probability that each label is wrong from their
+predictions. High-leverage rows are not used for training and have their own rate of wrong labels.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .out_of_fold import (
 )
 from .suspects import LabelIssues
 
-# Numbers in a sparse X that is written out for trees, at most.
+# The largest size of a sparse X that is converted to a dense array for trees.
 _WRITTEN_OUT = 5e7
 
 
@@ -68,8 +68,8 @@ def find_label_issues(
     estimator : None, AoRRClassifier or classifier with predict_proba, default=None
         The model that predicts the labels. None is an AoRRClassifier whose C is chosen by cross-validated log loss. Any
         other classifier, for example a pipeline, may take any X: texts, or tables with categories and missing values.
-        If X can be converted to numbers, trees and nearest neighbours are added to the ensemble, so that rows which
-        only they predict well are not mistaken for label errors.
+        If X can be converted to numbers, trees and nearest neighbours are added to the ensemble. Rows that only they
+        predict well are then not mistaken for label errors.
     cv : int, splitter or iterable of (train, test), default=5
         The folds. Each fold must train on all rows that it does not test, and all rows must be tested equally often.
         For a scan cv must be an int of at most 4, which is also the default there.
@@ -124,10 +124,10 @@ def find_label_issues(
         raise ValueError("find_label_issues takes estimator or pred_probs, got both; leave one of them out")
     fitting = {"cv": None if isinstance(cv, int) and cv == 5 else cv, "n_repeats": n_repeats}
     if pred_probs is not None:
-        _refuse(fitting, "ready-made probabilities need no fits")
+        _refuse(fitting, "pred_probs are used without any fit")
     if hasattr(X, "__rankrange_issues__"):  # rows larger than memory
         given = {"y": y, "pred_probs": pred_probs, "learn_from": learn_from, "n_jobs": n_jobs, **fitting, "cv": None}
-        _refuse(given, "rows larger than memory hold their labels and are read in a few passes")
+        _refuse(given, "a scan contains its labels and is read in a few passes")
         judged: LabelIssues = X.__rankrange_issues__(
             estimator=estimator, cv=cv, trees=trees, costs=costs, random_state=random_state, verbose=verbose
         )
@@ -163,16 +163,16 @@ def _refuse(given: dict[str, Any], rule: str) -> None:
     """Raise an error for the first argument that is not None."""
     for name, value in given.items():
         if value is not None:
-            raise TypeError(f"{rule}, got {name} beside them; leave it out")
+            raise TypeError(f"{rule}, got {name} as well; leave it out")
 
 
 def _linear_predictions(
     data: Data, estimator: AoRRClassifier | None, far: Array, folds: Folds, report: Report
 ) -> tuple[Data, Predictions]:
-    """Predictions of linear fits, and the data in the units that they were fitted in.
+    """Predictions of linear fits, and the data in the units of the fits.
 
-    A C that was given is about X as it is. Otherwise columns are scaled; a sparse X that is mostly zeros is tried as it
-    is too, because the units of words (TF-IDF) may say how much each counts. What predicts the labels better is kept.
+    If the user gave C, X keeps its units. Otherwise the columns are standardised. A sparse X is also fitted in its own
+    units, because TF-IDF weights are informative; the better of the two predictions is kept.
     """
     words = sp.issparse(data.X) and 2 * data.X.nnz <= data.X.shape[0] * data.X.shape[1]
     views = [data] if estimator is not None else [data.scaled(far), data][: 1 + words]
@@ -182,14 +182,14 @@ def _linear_predictions(
 
 
 def _written_out(X: Any) -> Array | None:
-    """X as an array, which trees need; None if that would be too large."""
+    """X as a dense array for trees; None if it would be too large."""
     if not sp.issparse(X):
         return np.asarray(X)
     return np.asarray(X.toarray()) if X.shape[0] * X.shape[1] <= _WRITTEN_OUT else None
 
 
 class _Inferred(NamedTuple):
-    """The members' predictions, the posterior of the rows that are not far, and that of all rows."""
+    """The members' predictions, the posterior of the rows without high leverage, and the posterior of all rows."""
 
     members: dict[str, Array]
     posterior: LabelNoisePosterior
@@ -203,7 +203,7 @@ class _Inferred(NamedTuple):
 def _inferred(
     data: Data, members: dict[str, Array], far: Array, neighbours: bool, rng: np.random.Generator, report: Report
 ) -> _Inferred:
-    # If some labels were corrected since, some were wrong.
+    # If labels were corrected, at least one label was wrong.
     prior = NoisePrior() if (data.learnt == data.codes).all() else NoisePrior(no_error=0.0)
     model, weight = LabelNoiseModel(prior), (~far).astype(np.float64)
     posterior = model.fit(members, data.codes, weight)
@@ -222,7 +222,7 @@ def _inferred(
 
 
 def _with_far_rows(data: Data, members: dict[str, Array], posterior: LabelNoisePosterior, far: Array) -> _Inferred:
-    """The posterior of all rows: labels of high-leverage rows are wrong at a rate of their own."""
+    """The posterior of all rows, with a separate rate of wrong labels for high-leverage rows."""
     p_wrong, p_true = posterior.p_wrong.copy(), posterior.p_true.copy()
     if not far.any():
         return _Inferred(members, posterior, p_wrong, p_true, posterior.share, posterior.interval, far)
@@ -249,7 +249,7 @@ _COLUMNS: tuple[tuple[str, Any], ...] = (
 
 def _tabulate(data: Data, predictions: Predictions, found: _Inferred, costs: Costs) -> LabelIssues:
     rows, codes, mean, p_wrong = np.arange(len(data.codes)), data.codes, found.posterior.mean, found.p_wrong
-    # Posterior and out-of-fold error together: the second ranks rows that the first holds for equally right.
+    # The out-of-fold error breaks near-ties of the posterior.
     score = (4.0 * p_wrong + 1.0 - mean[rows, codes]) / 5.0
     losses = -predictions.logs[predictions.best][:, rows, codes].astype(np.float64)
     other = found.p_true.copy()
@@ -264,7 +264,7 @@ def _tabulate(data: Data, predictions: Predictions, found: _Inferred, costs: Cos
     table["p_wrong"], table["loss"] = p_wrong[order], losses[:, order].mean(axis=0)
     table["distance"] = (losses - predictions.cuts)[:, order].mean(axis=0)
     table["cut"] = (losses > predictions.cuts)[:, order].mean(axis=0)
-    # A high-leverage row may be an outlier: no class is suggested for it.
+    # No class is suggested for a high-leverage row, because it may be an outlier.
     table["action"] = actions(p_wrong, np.where(found.far, 0.0, other.max(axis=1)), costs)[order]
     suspects = table[table["action"] != ""]
     for part in (suspects, table):

@@ -1,7 +1,7 @@
-"""Tasks for Label Studio, the labelling configuration that shows them, and its export read back.
+"""Label Studio: write tasks and the labelling configuration, and read the export.
 
-Tasks are written in its import format (`data` and `predictions`), and exports are read in its JSON format
-(`annotations` beside the same `data`). Scores are 1 - p_wrong, because Label Studio shows low scores first.
+Tasks have the import format (`data` and `predictions`). Exports have the JSON format (the same `data`, with
+`annotations`). Scores are 1 - p_wrong, because Label Studio shows low scores first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .questions import (
     shown_cell_text,
 )
 
-# Names of the controls and of the key under which a task keeps what identifies its row.
+# Names of the controls, and the key of the fields that identify the row of a task.
 _LABEL, _ROW, _KEY = "label", "row", "rankrange"
 _DROP = "drop this row"
 _CONTROL = {"classes": "choices", "labels": "choices", "numbers": "number"}
@@ -59,7 +59,7 @@ class LabelStudioTasks(NamedTuple):
     config: str
 
     def contents(self, path: str | os.PathLike[str]) -> dict[Path, bytes]:
-        """The contents of the file of tasks and of the configuration, a file of the same name that ends in .xml."""
+        """The contents of two files: the tasks at `path`, and the configuration next to it with the suffix .xml."""
         path = Path(path)
         return {path: safe_json(self.tasks), path.with_suffix(".xml"): self.config.encode()}
 
@@ -67,7 +67,7 @@ class LabelStudioTasks(NamedTuple):
 def label_studio_tasks(
     questions: Sequence[Question], names: Sequence[str], task: str, text: str | None = None, image: str | None = None
 ) -> LabelStudioTasks:
-    """Questions as tasks with their configuration; arguments as in `Audit.to_label_studio`."""
+    """Convert questions to tasks with their configuration; the arguments are those of `Audit.to_label_studio`."""
     text, image = media_columns(questions, text, image)
     first = "image" if image is not None else "text" if text is not None else "cells"
     tasks = [_task(question, task, first, text, image) for question in questions]
@@ -125,22 +125,22 @@ def _config(names: Sequence[str], task: str, first: str, text: bool, image: bool
 
 
 def is_export(records: list[Any]) -> bool:
-    """Whether the records look like tasks of Label Studio, annotated or not."""
+    """Whether the records have the format of Label Studio tasks, with or without annotations."""
     return isinstance(records[0], dict) and ("data" in records[0] or _KEY in records[0])
 
 
 def read_label_studio(path: str | os.PathLike[str]) -> list[Answer]:
-    """The answers of an export in Label Studio's JSON format, one for each reviewer and task.
+    """Read the answers from an export in Label Studio's JSON format, one for each reviewer and task.
 
     Parameters
     ----------
     path : path-like
-        The file, as "Export", "JSON" gives it.
+        The file from "Export", "JSON".
 
     Returns
     -------
     list of Answer
-        Skipped tasks are answers without labels. Of several annotations by one reviewer the last one counts.
+        The answers. A skipped task is an answer without labels. The last annotation of a reviewer counts.
     """
     return answers_of(read_json(path), str(path))
 
@@ -181,7 +181,7 @@ def _answer(annotation: dict[str, Any], about: dict[str, Any], where: str) -> An
         need(item, dict, "a result", where)
         name, kind = item.get("from_name"), item.get("type")
         if name not in (_LABEL, _ROW):
-            others.append(str(name))  # a control that somebody added to the configuration
+            others.append(str(name))  # a control that the user added to the configuration
             continue
         value = need(item.get("value"), dict, "the value of a result", where).get(str(kind))
         if name == _ROW:
@@ -207,7 +207,7 @@ def _labels(value: Any, kind: str, task: str, where: str) -> list[str]:
 
 
 def _reviewer(completed_by: Any) -> str:
-    """The reviewer's name: a number, or an object with an address."""
+    """The reviewer's name, from a number or an object with an email address."""
     if isinstance(completed_by, dict):
         completed_by = completed_by.get("email") or completed_by.get("id")
     return "reviewer" if completed_by is None else visible(completed_by, 60)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-# Rows that are printed.
+# The largest number of rows to print.
 _MOST = 20
 
 
@@ -22,13 +22,14 @@ class NamedRows(np.ndarray):
 
 
 def lines_of(rows: Any) -> list[str]:
-    """The names of the columns, and a line for each row, cells below each other."""
+    """The column names, and one aligned line per row."""
     table = [list(rows.dtype.names or ()), *([shown_cell(cell) for cell in row.tolist()] for row in np.asarray(rows))]
     widths = [max(9, *map(len, column)) for column in zip(*table, strict=True)]
     return ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in table]
 
 
 def shown_cell(value: Any, limit: int | None = 24) -> str:
-    """A cell as it is printed; a text over `limit` is cut short."""
+    """A cell as text, truncated to `limit` characters."""
     text = f"{value:.3f}" if isinstance(value, float) else str(value)
-    return text if limit is None or len(text) <= limit else text[: limit - 3] + "..."  # never another label's name
+    # a truncated label must not equal another label
+    return text if limit is None or len(text) <= limit else text[: limit - 3] + "..."

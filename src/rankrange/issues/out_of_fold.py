@@ -1,4 +1,4 @@
-"""Checked data, and out-of-fold predictions: of given probabilities, of any classifier, of trimmed linear fits."""
+"""Input validation, and out-of-fold predictions: given probabilities, any classifier, or trimmed linear fits."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ def index_of(table: Any) -> Array | None:
 
 @dataclass(frozen=True)
 class Data:
-    """Rows and labels, checked: codes 0..K-1 of the sorted classes; and the index of a data frame, if it has one.
+    """Validated rows and labels: codes 0..K-1 of the sorted classes, and the index of a data frame.
 
-    `codes` are the labels in question, `learnt` those that models are trained on: the same, unless some were corrected.
+    `codes` are the given labels. `learnt` are the labels that models are trained on; they differ if labels were
+    corrected.
     """
 
     X: Any
@@ -49,9 +50,10 @@ class Data:
 
     @classmethod
     def checked(cls, X: Any, y: Any, fitted: bool, any_X: bool, learn_from: Any = None) -> Data:
-        """Check X and y as users give them; `fitted`: probabilities are given and nothing is to be fitted.
+        """Validate X and y as given by the user. `fitted` means that probabilities are given and no model is fitted.
 
-        With a model of the user's own (`any_X`), X is what that model takes; what is kept of it are numbers, or None.
+        With a user's own model (`any_X`), X may be anything that this model accepts. Data then has X as numbers, or
+        None.
         """
         if y is None or (X is None and not fitted):
             raise ValueError("find_label_issues needs y, and X or pred_probs; pass find_label_issues(X, y)")
@@ -67,16 +69,16 @@ class Data:
             X = numeric_view(X) if any_X else X
         classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
         if len(classes) < 2:
-            raise ValueError(f"need at least two classes in y, got only {classes.tolist()}; nothing can be wrong here")
+            raise ValueError(f"need at least two classes in y, got only {classes.tolist()}; check y")
         if not fitted and counts.min() < 2:
             raise ValueError(_too_rare(classes, counts))
         return cls(X, codes, classes, codes if learn_from is None else _relabelled(learn_from, classes, len(y)), index)
 
     def scaled(self, far: Array) -> Data:
-        """The same with columns in units of their standard deviation over near rows; far ones would stretch it.
+        """Scale the columns by their standard deviations over the rows without high leverage.
 
-        A column that is mostly zeros, a word or a level, is in units of its other values instead: the rarer it is, the
-        more it would count.
+        A column that is mostly zeros, such as a word or a category, is scaled by its non-zero values. Its standard
+        deviation would give rare columns too much weight.
         """
         near = self.X[~far]
         square, filled = near.multiply(near) if sp.issparse(near) else near**2, (near != 0).mean(axis=0)
@@ -103,14 +105,17 @@ def _labels(name: str, y: Any) -> Array:
 
 
 def _is_missing(value: Any) -> bool:
-    """None, NaN and what pandas has for them; pandas need not be installed."""
+    """Whether a value is None, NaN or pandas' NA or NaT; pandas need not be installed."""
     if isinstance(value, float | np.floating):
         return bool(np.isnan(value))
     return value is None or type(value).__name__ in ("NAType", "NaTType")
 
 
 def _too_rare(classes: Array, counts: Array) -> str:
-    """What is said of a class of one row; where labels look like measured numbers, what is there for these."""
+    """The error message for a class with one row.
+
+    If the labels look numeric, it names the functions for numeric targets.
+    """
     numbers = classes.dtype.kind in "fiu"
     if numbers and ((classes % 1 != 0).any() or len(classes) > max(20, counts.sum() // 10)):
         return (
@@ -122,26 +127,29 @@ def _too_rare(classes: Array, counts: Array) -> str:
 
 
 def _as_numbers(X: Any) -> Any:
-    """X checked, missing values filled and marked; for texts, the error names functions that accept them."""
+    """Validate a numeric X, fill missing values and add indicators.
+
+    For texts, the error names functions that accept them.
+    """
     try:
         X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite="allow-nan")
         if sp.issparse(X):
             return check_array(X, accept_sparse="csr")
         missing = np.isnan(X)
         if missing.all():
-            raise ValueError("X must hold numbers, got missing values (NaN) alone; check how it was read")
+            raise ValueError("X must have at least one number, got only missing values (NaN); check how it was read")
         return numeric_view(X) if missing.any() else X
     except ValueError as error:
         if "could not convert string" not in str(error) and "dtype='numeric'" not in str(error):
             raise
         raise ValueError(
-            f"X must be numbers where no estimator is given, got texts ({str(error)[:99]}); pass estimator= a pipeline "
+            f"X must be numeric if no estimator is given, got texts ({str(error)[:99]}); pass estimator= a pipeline "
             "that takes them, or use rankrange.audit.audit_table for a table of any columns"
         ) from error
 
 
 def _relabelled(learn_from: Any, classes: Array, n: int) -> Array:
-    """The codes of labels that stand in for y in all fits, checked."""
+    """Validate the labels to train on instead of y, and return their codes."""
     labels = _labels("learn_from", learn_from)
     if len(labels) != n:
         raise ValueError(
@@ -158,10 +166,10 @@ def _relabelled(learn_from: Any, classes: Array, n: int) -> Array:
 
 @dataclass(frozen=True)
 class Predictions:
-    """Out-of-sample log probabilities, and the losses above which a row is cut.
+    """Out-of-fold log probabilities, and the losses above which rows are cut.
 
-    logs (V, R, n, K): V fits of growing m, the ordinary one first, R repeats. `best` is the fit that trains best, and
-    cuts (R, n) its lam_hat in the fold where the row was left out. C is scikit-learn's, of linear fits.
+    `logs` has shape (V, R, n, K): V fits of increasing m, the ordinary one first, and R repeats. `best` is the index of
+    the best fit. `cuts` (R, n) has its lam_hat in the fold that left out the row. C is the C of linear fits.
     """
 
     logs: Array
@@ -170,12 +178,12 @@ class Predictions:
     C: float | None = None
 
     def member(self, view: int) -> Array:
-        """(n, K): the probabilities by one of the fits, the mean over repeats."""
+        """(n, K): the probabilities of one of the fits, averaged over repeats."""
         return np.asarray(np.exp(self.logs[view].mean(axis=0)))
 
 
 def given_predictions(pred_probs: Any, data: Data) -> Predictions:
-    """Predictions made of ready-made probabilities, checked."""
+    """Validate the probabilities of the user and return them as predictions."""
     P = check_array(_in_order(pred_probs, data.classes), dtype=np.float64)
     shape = (len(data.codes), len(data.classes))
     if P.shape != shape:
@@ -191,7 +199,7 @@ def given_predictions(pred_probs: Any, data: Data) -> Predictions:
 
 
 def _in_order(pred_probs: Any, classes: Array) -> Any:
-    """A data frame whose columns are named by the classes, with these sorted; anything else as it is."""
+    """Sort the columns of a data frame if their names are the classes; return other values unchanged."""
     names = list(getattr(pred_probs, "columns", ()))
     wanted = classes.tolist()
     return (
@@ -217,15 +225,15 @@ def estimator_predictions(
     Parameters
     ----------
     data : Data
-        The labels, and the numbers that X holds.
-    X : anything that the classifier takes
+        The labels, and X as numbers if possible.
+    X : any object that the classifier accepts
         Texts, a table with categories and missing values, an array.
     estimator : classifier with predict_proba
-        Cloned for each fold.
+        The classifier; it is cloned for each fold.
     folds : Folds
         Out of which every row is predicted, equally often.
     n_jobs : int or None
-        Folds fitted at a time.
+        The number of folds that are fitted in parallel.
     report : callable
         Called with a short text after each stage.
     """
@@ -245,14 +253,14 @@ def estimator_predictions(
 
 
 def trimmed_predictions(data: Data, estimator: AoRRClassifier | None, folds: Folds, report: Report) -> Predictions:
-    """Predictions of an ordinary fit and of fits that cut about as many rows as seem wrong.
+    """Predictions of an ordinary fit and of fits that drop about as many rows as are estimated to be wrong.
 
     Parameters
     ----------
     data : Data
         The rows and their labels.
     estimator : AoRRClassifier or None
-        Where C and the intercept come from; None chooses C.
+        Gives C and `fit_intercept`; None chooses C.
     folds : Folds
         Out of which every row is predicted, equally often.
     report : callable
@@ -272,14 +280,14 @@ def trimmed_predictions(data: Data, estimator: AoRRClassifier | None, folds: Fol
     return Predictions(logs, 2, cuts, fits.sets.C / objective.total)
 
 
-# Of so many rows at most the neighbours are asked first, whether they add anything.
+# Nearest neighbours are first tried on at most this many rows.
 _ASKED = 2000
 
 
 def neighbour_predictions(data: Data, plain: Array, far: Array, rng: np.random.Generator) -> Array | None:
-    """The class shares among the nearest rows; None if they add nothing to the ensemble.
+    """The class shares among the nearest rows; None if they do not improve the ensemble.
 
-    Some rows are tried first: a gain in log likelihood of up to two standard errors counts as none.
+    A sample of rows is tried first. The neighbours are used if the log likelihood gains more than two standard errors.
 
     Parameters
     ----------
@@ -290,7 +298,7 @@ def neighbour_predictions(data: Data, plain: Array, far: Array, rng: np.random.G
     far : ndarray of shape (n,)
         High-leverage rows.
     rng : Generator
-        Chooses some of the rows.
+        Generator that samples the rows.
 
     Returns
     -------

@@ -1,7 +1,7 @@
-"""Suspects as questions for a review tool, and the answers that its export has.
+"""Suspects as questions for a review tool, and answers from its export.
 
-A question carries what identifies its row (number, given target, fingerprint), and every review tool gives that back
-unchanged. `label_studio` and `argilla` are the formats; what is common to them is here.
+A question has the fields that identify its row (number, given target, fingerprint), and review tools export them
+unchanged. This module has the parts that the formats `label_studio` and `argilla` share.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from typing import Any, NamedTuple
 from ..errors import UserError
 from ..pages.text import visible
 
-# What a question knows of its row; a review tool returns it as it was.
+# The fields that identify the row of a question; a review tool exports them unchanged.
 ABOUT = ("row", "given", "contents", "table", "target", "task", "p_wrong")
 NONE_OF_THEM = "(none)"
 _MOST_BYTES = 500_000_000
-# Longer cells are cut short where they are shown; whole texts have a field of their own.
+# Longer cells are truncated; long texts have a separate field.
 _LONGEST_CELL = 500
 _IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff")
-# Cells that are longer than this on average are texts to read.
+# Columns whose cells are longer than this on average are texts.
 _TEXT = 60
 
 
 class Question(NamedTuple):
-    """One suspect as a review tool asks about it.
+    """One suspect, as a question for a review tool.
 
     Attributes
     ----------
     about : dict
-        What identifies the row: the keys of `ABOUT`.
+        The fields that identify the row; the keys are `ABOUT`.
     shown : dict of str
         The cells to show, by column.
     suggested : list of str
-        The labels that fit better; one, or several of a multi-label target.
+        The suggested labels: one, or several for a multi-label target.
     score : float
         1 - p_wrong: review tools show low scores first.
     why : str
-        The reasons in words.
+        The reason for the suspicion, in words.
     """
 
     about: dict[str, Any]
@@ -54,9 +54,9 @@ class Question(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What one reviewer answered: the labels of the row, or that it goes; neither if the question was skipped.
+    """The answer of one reviewer: the labels of the row, or to drop it; neither if the question was skipped.
 
-    `others` are the names of questions that rankrange did not ask, and to which there are answers.
+    `others` are the names of answered questions that rankrange did not ask.
     """
 
     about: dict[str, Any]
@@ -67,7 +67,10 @@ class Answer(NamedTuple):
 
 
 def drop_or_labels(answer: Answer) -> Answer:
-    """The answer, if it is a label or "drop": with both, the label must be the suggestion, which tools fill in."""
+    """Validate that an answer is a label or "drop".
+
+    Both are allowed if the label is the suggestion, which tools fill in.
+    """
     if not answer.drop or answer.labels is None:
         return answer
     if sorted(answer.labels) == sorted(visible(label) for label in answer.about["suggested"]):
@@ -80,7 +83,7 @@ def drop_or_labels(answer: Answer) -> Answer:
 
 
 def check_questions(answers: Sequence[Answer], path: str) -> None:
-    """Raise an error if nothing was answered but questions of other names."""
+    """Raise an error if all answers are to questions with other names."""
     others = sorted({name for answer in answers for name in answer.others})
     if others and not any(answer.drop or answer.labels is not None for answer in answers):
         named = ", ".join(visible(name, 40) for name in others[:3])
@@ -91,24 +94,24 @@ def check_questions(answers: Sequence[Answer], path: str) -> None:
 
 
 def fingerprint(data: Any) -> str:
-    """A short fingerprint of what JSON can write."""
+    """A short hash of JSON-serialisable data."""
     return "r" + hashlib.blake2b(json.dumps(data).encode(), digest_size=7).hexdigest()
 
 
 def majority(votes: Iterable[Hashable]) -> tuple[Any, bool]:
-    """What most votes are for, None if there is none or a tie; and whether votes differ."""
+    """The majority vote (None without votes or with a tie), and whether the votes differ."""
     ranked = Counter(votes).most_common(2)
     tie = len(ranked) == 2 and ranked[0][1] == ranked[1][1]
     return (None if tie or not ranked else ranked[0][0]), len(ranked) == 2
 
 
 def shown_cell_text(value: Any) -> str:
-    """A cell as a review tool may show it: no hidden characters, and not too long."""
+    """A cell as text for a review tool, without invisible characters and truncated."""
     return visible(value, _LONGEST_CELL)
 
 
 def media_columns(questions: Sequence[Question], text: str | None, image: str | None) -> tuple[str | None, str | None]:
-    """The column of texts to read and that of images, either of them as named or as the cells look."""
+    """The text column and the image column, as named by the user or recognised by their cells."""
     names = list(questions[0].shown) if questions else []
     for given in (text, image):
         if given is not None and given not in names:
@@ -126,14 +129,14 @@ def media_columns(questions: Sequence[Question], text: str | None, image: str | 
 
 
 def _is_image(cell: str) -> bool:
-    """Whether a cell is a path or an address of an image; no other scheme than http is one."""
+    """Whether a cell is a path or an http address of an image."""
     scheme, sign, _ = cell.partition(":")
     plain = not sign or scheme.lower() in ("http", "https", "s3", "gs") or len(scheme) == 1
     return plain and cell.partition("?")[0].lower().endswith(_IMAGES)
 
 
 def safe_json(data: Any) -> bytes:
-    """JSON in ASCII in which nothing can end a script or open a tag, should a page include it."""
+    """JSON in ASCII that is safe inside an HTML page: it cannot close a script or open a tag."""
     text = json.dumps(data, ensure_ascii=True, allow_nan=False, indent=1)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026").encode()
 
@@ -142,7 +145,7 @@ def safe_json(data: Any) -> bytes:
 
 
 def read_json(path: str | os.PathLike[str]) -> list[Any]:
-    """The records of an export: a list, or one object per line."""
+    """Read the records of an export: a JSON list, or one object per line."""
     path = Path(path)
     try:
         if path.stat().st_size > _MOST_BYTES:
@@ -163,11 +166,11 @@ def read_json(path: str | os.PathLike[str]) -> list[Any]:
 
 
 def about_of(found: Any, where: str) -> dict[str, Any]:
-    """What a record says of its row, checked; numbers and texts only."""
+    """The validated fields of a record that identify its row."""
     absent = [name for name in ABOUT if name not in found] if isinstance(found, dict) else list(ABOUT)
     if absent:
         raise UserError(
-            f"a record must carry what rankrange wrote into it, got none named '{absent[0]}' in {where}; export the "
+            f"a record must have the fields that rankrange wrote, got none named '{absent[0]}' in {where}; export the "
             "project that was made from an export of rankrange, with all its data"
         )
     texts = {name: found[name] for name in ("row", "given", "contents", "table", "task")}
@@ -186,7 +189,7 @@ def about_of(found: Any, where: str) -> dict[str, Any]:
 
 
 def need(value: Any, kind: type, what: str, where: str) -> Any:
-    """The value, if it is of that kind; an error otherwise."""
+    """Return the value if it has this type; raise an error otherwise."""
     if not isinstance(value, kind):
         raise UserError(
             f"{what} must be a JSON {_NAMES[kind]}, got {_kind(value)} in {where}; export the project again"

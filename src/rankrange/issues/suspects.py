@@ -1,4 +1,4 @@
-"""The result of `find_label_issues`: the suspects, worst first, and what is known of all rows."""
+"""`LabelIssues`, the result of `find_label_issues`: the table of suspects and the posterior of all rows."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class LabelIssues:
         """
         if decision not in CHOICES:
             raise ValueError(f"a decision is one of {', '.join(CHOICES)}, got {decision!r}; choose one of them")
-        self._place(row)  # an error if there is no such row
+        self._place(row)  # raises an error for an unknown row
         if label is not None and decision != "relabel":
             raise ValueError(f"a label goes with the decision 'relabel', got label={label!r} with {decision!r}")
         new = None
@@ -174,7 +174,7 @@ class LabelIssues:
 
     @cached_property
     def _table_print(self) -> str:
-        """What tells these labels from others in an export."""
+        """A fingerprint of the labels, which an export contains."""
         return fingerprint([len(self.given), [str(plain(label)) for label in np.asarray(self.given)[:1000]]])
 
     @cached_property
@@ -350,7 +350,7 @@ class LabelIssues:
         return ("keep", None) if label == answer.about["given"] else ("relabel", labels[label])
 
     def _about(self, row: Any, p_wrong: float) -> dict[str, Any]:
-        """What identifies a row in an export."""
+        """The fields that identify a row in an export."""
         given = str(plain(np.asarray(self.given)[self._place(row)]))
         about = {"row": str(plain(row)), "given": given, "contents": fingerprint([str(plain(row)), given])}
         return {**about, "table": self._table_print, "target": ["label"], "task": "classes", "p_wrong": p_wrong}
@@ -383,7 +383,7 @@ class LabelIssues:
 
 
 def plain(value: Any) -> Any:
-    """A NumPy scalar as Python's own, so that messages show 71 and not np.int64(71)."""
+    """Convert a NumPy scalar to a Python object, because messages should show 71 and not np.int64(71)."""
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -392,14 +392,14 @@ WIDE = 0.1
 
 
 def share_in_words(share: float, interval: tuple[float, float]) -> str:
-    """The share of wrong labels with its interval, and whether that is too wide to rely on."""
+    """The share of wrong labels with its interval in words, with a warning if the interval is wide."""
     low, high = interval
     known = "" if high - low <= WIDE else ", which is uncertain"
     return f"about {share:.1%} ({low:.1%} to {high:.1%}){known}"
 
 
 def _headline(issues: LabelIssues) -> str:
-    """How many suspects there are, and the share of wrong labels."""
+    """The number of suspects and the share of wrong labels, as one sentence."""
     share = share_in_words(issues.noise_estimate, issues.noise_interval)
     suspects = "1 suspect" if len(issues) == 1 else f"{len(issues)} suspects"
     return f"{suspects} among {len(issues.score)} rows; wrong labels: {share}"
@@ -416,7 +416,7 @@ def _pandas(purpose: str) -> Any:
 
 
 def issues_fragment(issues: Any, limit: int = 10) -> str:
-    """What a notebook shows: the estimate and the first suspects, without script or style."""
+    """HTML for notebooks: the estimate and the first suspects, without script or style."""
     from ..pages.shell import fragment
 
     shown = fragment(

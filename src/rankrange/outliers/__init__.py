@@ -1,7 +1,7 @@
-"""Which numeric targets are wrong? One model for every entry point: out-of-fold residuals in, a posterior out.
+"""The model of wrong numeric targets. It turns out-of-fold residuals into posterior probabilities.
 
-`scatter` has the robust scale of residuals, over all rows or locally, and `model` the posterior.
-May import: `core`; NumPy, SciPy and scikit-learn's isotonic regression only.
+`scatter` estimates the robust scale of residuals, overall or locally. `model` computes the posterior. May import:
+`core`; NumPy, SciPy and scikit-learn's isotonic regression only.
 """
 
 from .model import OutlierPosterior as OutlierPosterior

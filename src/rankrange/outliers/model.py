@@ -1,4 +1,4 @@
-"""The posterior that a numeric target is wrong: a mixture of clean residuals and a wide normal."""
+"""The posterior probability that a numeric target is wrong: a mixture of clean residuals and a wide normal."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from .scatter import MOST, local_scale, quantile, robust_scale
 
 # Shapes of clean residuals: 2 is the normal, 1 has exponential tails.
 _SHAPES = (2.0, 1.4, 1.0, 0.7)
-# One side is at most so many times as wide as the other, and has a width of its own from so many rows on.
+# The largest ratio of the widths of the two sides, and the least number of rows for separate widths.
 _SKEWED, _FEW = 3.0, 10
-# In standard deviations of clean residuals: none below is an outlier, all beyond are, and the least width of outliers.
+# In standard deviations of clean residuals: no smaller residual is an outlier, every larger one is, and the least width
+# of outliers.
 _NEAR, _GROSS, _WIDE = 2.0, 30.0, 3.0
 _NORMAL = 1.96
 
@@ -24,7 +25,7 @@ _NORMAL = 1.96
 class OutlierPosterior:
     """p_wrong (n,) of each target, the share of outliers with its 95% interval, and the standardised residuals.
 
-    `harm`: whether they harm the fits, so that dropping them improves predictions.
+    `harm` is whether outliers harm the fits, in which case dropping them improves predictions.
     """
 
     p_wrong: Array
@@ -37,29 +38,30 @@ class OutlierPosterior:
 def outlier_posterior(
     residual: Array, mass: Array | None = None, *, expected: Array | None = None, clean: str = "normal"
 ) -> OutlierPosterior:
-    """Which of the residuals that are known (not NaN) are outliers.
+    """Estimate which residuals are outliers. Unknown residuals are NaN.
 
-    A residual is clean, or an outlier from a normal at least three times as wide. The scale of clean residuals comes
-    from the smaller 70% of them, which outliers cannot move, the share and the width of outliers from EM.
+    The model is a mixture: a residual is clean, or an outlier from a normal at least three times as wide. The scale of
+    clean residuals is estimated from the smaller 70% of residuals, which is robust to outliers. EM estimates the share
+    and the width of outliers.
 
     Parameters
     ----------
     residual : ndarray of shape (n,)
         Out-of-fold residuals.
     mass : ndarray of shape (n,), optional
-        How many rows each stands for.
+        Weights of the rows; weight 2 equals the row twice.
     expected : ndarray of shape (n,), optional
-        The size that a model expects of each residual. Residuals are then in units of their local scale.
+        The absolute residual that a model expects for each row. Residuals are then divided by their local scale.
     clean : {"normal", "skewed"}
-        What clean residuals look like. "normal": one scale for all, and nothing is flagged unless the share of
-        outliers is significantly above 0, nor if it is above 30%, because the other 70% are then not normal either.
-        "skewed": each side of zero has a width of its own, and tails up to longer than exponential; shapes count with
-        the likelihood that they give to the residuals.
+        The distribution of clean residuals. "normal" has one scale. It flags no row if the share of outliers is not
+        significantly above 0, or if it is above 30%, because then the normal model does not fit. "skewed" has a
+        separate width and tail shape on each side of zero. It averages over shapes, weighted by their likelihoods; the
+        longest tails are longer than exponential.
 
     Returns
     -------
     OutlierPosterior
-        p_wrong of unknown residuals is the share of outliers.
+        The posterior. p_wrong of an unknown residual is the share of outliers.
     """
     mass = np.ones(len(residual)) if mass is None else mass
     known = np.isfinite(residual) & (mass > 0)
@@ -77,7 +79,7 @@ def outlier_posterior(
 
 
 def _standardised(residual: Array, mass: Array, expected: Array | None) -> Array:
-    """Residuals in units of their scale, overall or local; zero if that is zero."""
+    """Residuals divided by their overall or local scale; zero if the scale is zero."""
     if expected is not None:
         scale = local_scale(residual, expected, mass)
         residual = np.divide(residual, scale, out=np.zeros_like(residual), where=scale > 0)
@@ -86,7 +88,7 @@ def _standardised(residual: Array, mass: Array, expected: Array | None) -> Array
 
 
 def _mean(p: Array, mass: Array) -> tuple[float, float, float]:
-    """The mean with its 95% interval, which reaches at least three rows beyond it."""
+    """The mean with its 95% interval, which extends at least three rows beyond the mean."""
     n = float(mass.sum())
     mean = float(mass @ p) / n
     error = _NORMAL * float(np.sqrt(mass @ (p - mean) ** 2 / n / max(n - 1.0, 1.0)))
@@ -98,25 +100,28 @@ def _as_normal(size: Array, mass: Array) -> Array:
 
 
 def _by_side(residual: Array, mass: Array) -> Array:
-    """The probability that each residual is an outlier, with a width and a shape for each side of zero."""
+    """The probability that each residual is an outlier, with separate widths and shapes on the two sides of zero."""
     size, up = np.abs(residual), residual >= 0
     usual = [_usual(size, side, mass) for side in (up, ~up)]
     wrong = np.zeros(len(size))
     for side, own, other in zip((up, ~up), usual, usual[::-1], strict=True):
         if side.any():
-            # Outliers may be most of the large residuals on one side: the other side bounds what is usual.
+            # Most large residuals on one side may be outliers, so the width of the other side limits its width.
             wrong[side] = _of_size(size[side], mass[side], min(own, _SKEWED * other), _SHAPES)
     return wrong
 
 
 def _usual(size: Array, side: Array, mass: Array) -> float:
-    """The 70% quantile of the residuals of one side; of all, if that side has almost none."""
+    """The 70% quantile of the residuals on one side, or of all residuals if the side has almost none."""
     rows = side if mass[side].sum() >= _FEW else slice(None)
     return quantile(size[rows], MOST, mass[rows])
 
 
 def _of_size(size: Array, mass: Array, usual: float, shapes: tuple[float, ...]) -> Array:
-    """The probability that each size is that of an outlier, averaged over shapes; 70% of clean sizes are `usual`."""
+    """The probability that each absolute residual is an outlier, averaged over shapes.
+
+    `usual` is the 70% quantile of clean ones.
+    """
     usual = max(usual, 1e-9 * float(size.max(initial=0.0)), 1e-300)
     fits = [_two_widths(size, mass, usual, shape) for shape in shapes]
     weights = softmax(np.array([likelihood for likelihood, _ in fits]))
@@ -124,9 +129,11 @@ def _of_size(size: Array, mass: Array, usual: float, shapes: tuple[float, ...]) 
 
 
 def _two_widths(size: Array, mass: Array, usual: float, shape: float) -> tuple[float, Array]:
-    """The log likelihood of the sizes under one shape, and the probability of each to be that of an outlier."""
+    """The log likelihood of the absolute residuals under one shape, and the probability that each is an outlier."""
     width = usual / float(gammaincinv(1.0 / shape, MOST)) ** (1.0 / shape)
-    core = width * float(np.exp(0.5 * (gammaln(3.0 / shape) - gammaln(1.0 / shape))))  # its standard deviation
+    core = width * float(
+        np.exp(0.5 * (gammaln(3.0 / shape) - gammaln(1.0 / shape)))
+    )  # the standard deviation of this shape
     z = size / core
     right = np.log(shape / width) - gammaln(1.0 / shape) - (size / width) ** shape
     share, wide = 0.05, 6.0
@@ -140,5 +147,5 @@ def _two_widths(size: Array, mass: Array, usual: float, shape: float) -> tuple[f
         if abs(new - share) < 1e-7:
             break
         share = new
-    wrong[z < _NEAR] = 0.0  # the wide normal covers the middle too, but no residual there is an outlier
+    wrong[z < _NEAR] = 0.0  # the wide normal also covers small residuals, but no small residual is an outlier
     return float(mass @ total), wrong

@@ -1,8 +1,8 @@
-"""The scatter of out-of-fold residuals: a robust scale, one that follows the expected size, and one by binary columns.
+"""The scale of out-of-fold residuals: overall, local, or by the values of binary columns.
 
-A model estimates how large residuals are (their absolute values, clipped). These estimates only order the rows; along
-that order the local scale is a robust quantile of the residuals nearby, made monotone. So noise that grows with a
-feature or with the target is not mistaken for outliers, and if the scatter is the same everywhere, so is the scale.
+A model predicts the absolute residuals, clipped. Its predictions order the rows. The local scale is a robust quantile
+of the residuals of neighbouring rows in this order, made monotone. Noise that grows with a feature or with the target
+is therefore not mistaken for outliers. If the noise is homoscedastic, the local scale is constant.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ from sklearn.isotonic import isotonic_regression
 from ..core.arrays import Array
 from ..core.two_values import Side, sides
 
-# The share of residuals that must be small: with a half, repeated targets could be fitted exactly.
+# The scale comes from this quantile of absolute residuals. The median could be 0, because repeated targets can be
+# fitted exactly.
 MOST = 0.7
 # Smallest number of rows in each bin of the order, and largest number of bins.
 _PART, _PARTS = 40, 20
-# Residuals are clipped to so many robust standard deviations before their size is modelled.
+# Residuals are clipped to this many robust standard deviations before a model predicts their absolute values.
 _CUT_BACK = 3.0
 # The local scale is at least this fraction of the overall one.
 _LEAST = 0.1
-# Rows with one value of a column have a larger scatter than the others if the logarithm of the ratio is so many times
-# its standard error, which is about this for one row; and the largest number of such columns.
+# A binary column affects the scale if the log ratio of the two scales exceeds this many standard errors; the standard
+# error for one row; and the largest number of such columns.
 _SCATTERS, _ERROR_OF_LOG, _FOLLOWED = 3.5, 1.2, 8
 
 
 def quantile(size: Array, share: float, mass: Array | None = None) -> float:
-    """The quantile of some sizes, each of which counts with its mass: the smallest that has `share` below or at it."""
+    """The weighted quantile: the smallest size such that a share of at least `share` of the mass is at or below it."""
     if mass is None:
         return float(np.quantile(size, share))
     order = np.argsort(size, kind="stable")
@@ -45,23 +46,24 @@ def robust_scale(residual: Array, mass: Array | None = None, share: float = MOST
 
 
 def _scale_of_part(residual: Array, mass: Array) -> float:
-    """By the 70% or the 50% quantile, whichever is smaller: outliers may cluster where they have misled the model.
+    """The smaller of the scales from the 70% and the 50% quantile.
 
-    Their share in such a bin can be above 30%. A median of zero does not identify the scale: targets repeat there.
+    Outliers may cluster in a bin where they have misled the model, so their share can exceed 30%. A median of zero is
+    ignored, because repeated targets cause it.
     """
     most, half = robust_scale(residual, mass), robust_scale(residual, mass, 0.5)
     return min(most, half) if half > 0 else most
 
 
 def sizes(residual: Array) -> Array:
-    """Absolute residuals, clipped: the target of the model of the scatter."""
+    """Absolute residuals, clipped: the target of the model that predicts their size."""
     size = np.abs(residual)
     limit = _CUT_BACK * robust_scale(residual[np.isfinite(residual)])
     return np.where(np.isfinite(size), np.minimum(size, limit), 0.0)
 
 
 def local_scale(residual: Array, expected: Array, mass: Array) -> Array:
-    """(n,): the robust scale of the residuals of rows whose `expected` size is alike, rising with it."""
+    """(n,): the robust scale of rows with similar `expected` residuals, non-decreasing in `expected`."""
     overall = robust_scale(residual, mass)
     parts = min(len(residual) // _PART, _PARTS)
     if parts < 2 or overall == 0.0:
@@ -75,9 +77,9 @@ def local_scale(residual: Array, expected: Array, mass: Array) -> Array:
 
 @dataclass(frozen=True)
 class Widths:
-    """How much larger residuals are for one value of a binary column, typically an indicator of a missing cell.
+    """Factors by which residuals are larger for one value of a binary column, typically an indicator of a missing cell.
 
-    Predictions are less accurate when an informative cell is missing, without the target being wrong.
+    Predictions are less accurate if an informative cell is missing, even if the target is correct.
     """
 
     sides: tuple[Side, ...] = ()
@@ -85,7 +87,7 @@ class Widths:
 
     @classmethod
     def of(cls, residual: Array, X: Any) -> Widths:
-        """Find the columns one by one, that with the clearest difference first."""
+        """Select columns one at a time, the most significant first."""
         asked, found = sides(X), cls()
         while asked and len(found.sides) < _FOLLOWED:
             left = residual / found.of_rows(X)
@@ -98,7 +100,7 @@ class Widths:
         return found
 
     def of_rows(self, X: Any) -> Array:
-        """(n,): the factor of each row, 1 for rows with the smallest scatter."""
+        """(n,): the factor of each row, 1 for rows with the smallest scale."""
         width = np.ones(X.shape[0])
         for side, ratio in zip(self.sides, self.ratios, strict=True):
             width[side.of(X)] *= ratio
@@ -106,7 +108,7 @@ class Widths:
 
 
 def _log_ratio(residual: Array, upper: Array) -> tuple[float, float]:
-    """The log ratio of the scatter of the rows of one value to that of the others, and its standard error."""
+    """The log ratio of the scales of the rows with `upper` and of the others, and its standard error."""
     parts = [residual[side] for side in (upper, ~upper)]
     scales = [_scale_of_part(part, np.ones(len(part))) for part in parts]
     error = _ERROR_OF_LOG * float(np.sqrt(sum(1.0 / len(part) for part in parts)))

@@ -1,4 +1,4 @@
-"""The shell of every HTML page and how values are shown as text: escaping, numbers, charts, templates.
+"""HTML pages: the page shell, templates, charts, escaping, and values as text.
 
-May import: `errors`; it knows nothing of what is shown.
+May import: `errors`. This package does not depend on the contents of the pages.
 """

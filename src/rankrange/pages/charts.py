@@ -1,4 +1,4 @@
-"""Geometry of the charts: numbers in, places on an SVG out. The templates draw them, so every text is escaped there."""
+"""Geometry of the charts: converts numbers to SVG coordinates. The templates draw the charts and escape all texts."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ LEFT, RIGHT, TOP, BOTTOM = 64, 16, 38, 54
 
 
 def histogram(bars: dict[str, list[float]], cuts: Sequence[tuple[str, float | None]]) -> dict[str, Any]:
-    """Bars over a logarithmic axis of the loss, heights by square root so that a few rows still show beside many.
+    """Bars on a logarithmic loss axis, with heights on a square-root scale, which keeps small bars visible.
 
     Parameters
     ----------
     bars : dict
-        Lists "edges", "rows" and "wrong", as `Audit.distribution` gives them.
+        The result of `Audit.distribution`: lists "edges", "rows" and "wrong".
     cuts : sequence of tuple
-        Names and places of the cuts; None is not drawn.
+        Names and values of the cuts; None is not drawn.
 
     Returns
     -------
     dict
-        Places on the SVG, as the template wants them.
+        SVG coordinates for the template.
     """
     edges, rows, wrong = bars["edges"], bars["rows"], bars["wrong"]
     top = max(max(rows), 1)
@@ -70,7 +70,7 @@ def histogram(bars: dict[str, list[float]], cuts: Sequence[tuple[str, float | No
 
 
 def x_of(value: float, edges: Sequence[float]) -> float:
-    """Where a loss lies on the axis of these edges; what is outside is put at its end."""
+    """The position of a loss on the axis, clipped to its ends."""
     low, high = math.log10(edges[0]), math.log10(edges[-1])
     share = (math.log10(max(value, 1e-300)) - low) / max(high - low, 1e-12)
     return LEFT + (WIDTH - LEFT - RIGHT) * min(max(share, 0.0), 1.0)
@@ -84,7 +84,7 @@ def _decades(low: float, high: float) -> list[float]:
 
 
 def _round_counts(top: float) -> list[int]:
-    """Zero and up to four round numbers, further apart as they grow, as the square root asks for."""
+    """Zero and up to four round numbers, spaced for a square-root scale."""
     unit = 10 ** math.floor(math.log10(top))
     candidates = [round(unit * f) for f in (0.1, 0.5, 1, 2, 3, 5, 7, 10)]
     chosen = [0]
@@ -95,7 +95,7 @@ def _round_counts(top: float) -> list[int]:
 
 
 def whiskers(measure: Any) -> dict[str, Any]:
-    """Both models' values with their intervals on one axis, which is as long as the intervals ask for."""
+    """The scores of both models with their intervals, on a common axis that covers the intervals."""
     both = [measure.ordinary, measure.robust]
     low, high = min(i.low for i in both), max(i.high for i in both)
     margin = 0.08 * max(high - low, 1e-9)
@@ -111,7 +111,7 @@ def whiskers(measure: Any) -> dict[str, Any]:
 
 
 def rising(rows: Sequence[float], shares: Sequence[float]) -> dict[str, Any]:
-    """A line from (0, 0) over numbers of rows, up to all of them, and shares from 0 to 1."""
+    """A curve of shares from 0 to 1 against numbers of rows, starting at (0, 0)."""
     width, height, left, right, top, floor = 380, 250, 46, 368, 12, 206
     most = max(rows[-1], 1)
 
@@ -135,20 +135,20 @@ def rising(rows: Sequence[float], shares: Sequence[float]) -> dict[str, Any]:
 
 
 def _round_step(most: float) -> int:
-    """A round number of which at most five fit into `most`."""
+    """A round step with at most five steps up to `most`."""
     unit = 10 ** max(0, math.floor(math.log10(max(most, 1))) - 1)
     return next(int(unit * f) for f in (1, 2, 5, 10, 20, 50, 100) if most / (unit * f) <= 5)
 
 
 def _some(items: list[Any], most: int) -> list[Any]:
-    """So many of the items at most, evenly spread, the last among them."""
+    """At most `most` items, evenly spaced, including the last."""
     if len(items) <= most:
         return items
     return [items[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]
 
 
 def scatter(points: dict[str, list[Any]], n_labels: int) -> dict[str, Any]:
-    """Dots and crosses on a square: one path per label for rows, one per label for suspects."""
+    """Dots for rows and crosses for suspects in a square, one path per label."""
     width, height, left, right, top, floor = 380, 340, 26, 372, 8, 314
     dots: list[list[str]] = [[] for _ in range(n_labels)]
     crosses: list[list[str]] = [[] for _ in range(n_labels)]
@@ -166,7 +166,7 @@ def scatter(points: dict[str, list[Any]], n_labels: int) -> dict[str, Any]:
 
 
 def stacked(counts: list[list[int]]) -> dict[str, Any]:
-    """Small bars on top of each other, one path per label."""
+    """Small stacked bars, one path per label."""
     width, height = 160, 34
     bars = len(counts[0]) if counts else 0
     top = max((sum(label[b] for label in counts) for b in range(bars)), default=0) or 1

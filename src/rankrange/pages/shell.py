@@ -1,8 +1,8 @@
 """The shell of every page: title, style, a strict content security policy, and at most one script.
 
-A page is one file that loads nothing. Values go in through Jinja2 with autoescape, or as JSON in a block of data that
-is not executed. The policy names the hashes of the page's own style and script, so that a script which got into the
-page some other way would not run.
+A page is one file without external resources. Values are inserted by Jinja2 with autoescape, or as JSON in a data block
+that is not executed. The policy contains the hashes of the page's own style and script, so an injected script does not
+run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .. import __version__
 from .text import visible
 
 _HERE = Path(__file__).parent / "templates"
-# What could end a script block, start a tag or break a line inside a JavaScript string.
+# Characters that could end a script block, start a tag or break a line inside a JavaScript string.
 _ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&'\u2028\u2029\x7f"}
 
 
@@ -30,16 +30,16 @@ def page(title: str, body: Markup, *, script: str = "") -> str:
     Parameters
     ----------
     title : str
-        Of the page.
+        The title of the page.
     body : Markup
-        Escaped already; anything else is an error.
+        The body, already escaped; other types raise an error.
     script : str, default=""
-        Our own code, never data.
+        JavaScript code of this package, never data.
 
     Returns
     -------
     str
-        One file that loads nothing.
+        The page, without external resources.
     """
     if not isinstance(body, Markup):
         raise TypeError(f"body must be Markup, escaped already, got {type(body).__name__}; make it with fragment()")
@@ -65,7 +65,7 @@ def page(title: str, body: Markup, *, script: str = "") -> str:
 
 
 def fragment(template: str, **values: Any) -> Markup:
-    """A template of this package filled with values, every one of them escaped unless it is Markup."""
+    """Render a template of this package. All values are escaped unless they are Markup."""
     return Markup(_environment().get_template(template).render(**values))
 
 
@@ -77,7 +77,7 @@ def embed(name: str, data: Any) -> Markup:
 
 @cache
 def asset(name: str) -> str:
-    """A text file of the templates' folder, such as the style."""
+    """A text file from the folder of templates, such as the style."""
     return (_HERE / name).read_text(encoding="utf-8").strip()
 
 

@@ -1,4 +1,4 @@
-"""Tables in and out: reading files, what columns mean, columns as numbers, and writing files whole or not at all.
+"""Reading and writing tables: file formats, column types, encoding of columns as numbers, and atomic writes.
 
-May import: `errors`, `core.arrays` and `pages.text`; it knows nothing of models.
+May import: `errors`, `core.arrays` and `pages.text`. This package does not depend on models.
 """

@@ -1,4 +1,4 @@
-"""The cells of a column as numbers: numbers, dates, times, yes and no, and texts that are nearly all one of these."""
+"""Conversion of columns to numbers: numbers, dates, times, yes and no, and texts of these types."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy as np
 from ..core.arrays import Array
 
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "?", "#N/A", "<NA>")
-# What else stands for a missing cell in a column of numbers or dates. Among texts these are often values.
+# Further markers of missing cells in columns of numbers or dates. In text columns they are often values.
 _MARKS = {
     *(mark.casefold() for mark in MISSING),
     *(".", "..", "...", "-", "--", "---", "\u2013", "\u2014", "*", "na", "n.a.", "n.a", "n/d", "nd", "nil", "none"),
     *("missing", "(missing)", "unknown", "unk", "not known", "not available", "not applicable", "not recorded"),
     *("#div/0!", "#value!", "#ref!", "#num!", "#name?", "#null!"),
 }
-# Texts that are numbers in this share of their cells are a column of numbers; the rest counts as missing.
+# A text column is numeric if at least this share of its cells are numbers; the others count as missing.
 _MOSTLY = 0.95
-# Infinity, and what overflows when it is squared, counts as missing.
+# Infinite values, and values whose square overflows, count as missing.
 _HUGE = 1e150
 _PAIRS = ({"yes", "no"}, {"y", "n"}, {"true", "false"}, {"t", "f"})
 _YES = {"yes", "y", "true", "t"}
@@ -27,28 +27,28 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:.*)?")
 
 
 def is_mark(text: str) -> bool:
-    """Whether a text stands for a missing cell in a column of numbers or dates."""
+    """Whether a text marks a missing cell in a column of numbers or dates."""
     return text.strip().casefold() in _MARKS
 
 
 def marks_in(column: Any) -> dict[str, int]:
-    """The texts that stand for missing cells in a column of texts, and how many cells hold each."""
+    """The markers of missing cells in a text column, and the number of cells with each."""
     codes, levels = codes_of(column)
     counts = np.bincount(codes[codes >= 0], minlength=len(levels))
     return {level.strip(): int(counts[i]) for i, level in enumerate(levels) if is_mark(level)}
 
 
 def numbers_of(column: Any) -> tuple[Array | None, str, int]:
-    """The column as numbers, where it is one of numbers, dates, times, or yes and no.
+    """Convert a column of numbers, dates, times, or yes and no to floats.
 
     Returns
     -------
     values : ndarray or None
         NaN for missing cells; None if the column is text.
     kind : str
-        What the column holds, in words.
+        The type of the column, in words.
     strays : int
-        How many cells are no numbers and count as missing.
+        The number of cells that are not numbers and count as missing.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -73,7 +73,7 @@ def numbers_of(column: Any) -> tuple[Array | None, str, int]:
 
 
 def is_text(t: Any) -> bool:
-    """Whether a pyarrow type is one of text."""
+    """Whether a pyarrow type is a text type."""
     import pyarrow as pa
 
     return bool(pa.types.is_string(t) or pa.types.is_large_string(t) or str(t) == "string_view")
@@ -89,7 +89,7 @@ def _as_floats(column: Any) -> Array:
 
 
 def _numbers_in_text(column: Any) -> tuple[Array | None, str, int]:
-    """Numbers of texts that are nearly all numbers, yes and no, or all dates; marks such as "-" are missing cells."""
+    """Convert texts that are nearly all numbers, yes and no, or all dates; markers such as "-" are missing cells."""
     codes, levels = codes_of(column)
     marks = np.array([is_mark(level) for level in levels], dtype=bool)
     folded = {level.strip().casefold() for level, mark in zip(levels, marks, strict=True) if not mark}
@@ -135,7 +135,7 @@ def _number(text: str) -> float:
 
 
 def codes_of(column: Any) -> tuple[Array, list[str]]:
-    """The number of its value for each cell (-1 if it is missing), and the values as text."""
+    """The code of each cell (-1 if missing), and the distinct values as text."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

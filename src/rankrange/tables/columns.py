@@ -1,9 +1,9 @@
-"""Columns: which one a name means, and what its texts mean where they are no plain numbers.
+"""Column names and types: finds columns by name or pattern, and reads texts as dates, money, percent or numbers.
 
-Names are found by pattern, and the one that was probably meant is suggested. Texts may be dates of any country, money,
-percent, or numbers with decimal commas. A column is looked at as a whole: 03/04/2025 alone may be two days, but beside
-31/12/2025 it is one. What stays open is asked back, never guessed. `typed` gives a table in which such columns are
-dates and numbers, and the form of each, so that another table can be read the same way.
+Errors about unknown names suggest a similar name. Texts may be dates of any country, money, percent, or numbers with
+decimal commas. The format is determined from the whole column: 03/04/2025 is ambiguous alone, but not in a column with
+31/12/2025. Ambiguous columns raise an error and are never guessed. `typed` returns a table with converted columns, and
+the format of each, which reads another table in the same way.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from ..errors import UserError
 from ..pages.text import visible
 from .cell_values import is_mark, is_text
 
-# What counts as missing in any column, besides an empty cell.
+# Markers of missing cells in any column, besides empty cells.
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar", " ": "space", ":": "colon"}
 
 
 def find_columns(names: Sequence[str], wanted: Sequence[str], path: Path, option: str = "target") -> list[str]:
-    """The columns of these names; a name with * or ? that is no column itself stands for all that match it.
+    """Find columns by name; a name with * or ? that is not itself a column matches several.
 
     Parameters
     ----------
     names : sequence of str
-        The columns that there are.
+        All column names of the table.
     wanted : sequence of str
         Names, or patterns such as "label:*".
     path : Path
         The file, for the message.
     option : str
-        What the message calls the option.
+        The name of the option in the message.
 
     Returns
     -------
     list of str
-        Each column once, in the order in which they were asked for.
+        The columns without repetition, in the order of `wanted`.
     """
     found: dict[str, None] = {}
     for name in wanted:
@@ -58,18 +58,18 @@ def find_columns(names: Sequence[str], wanted: Sequence[str], path: Path, option
 
 
 def find_column(names: Sequence[str], wanted: str, path: Path, option: str = "target") -> str:
-    """The column of that name, or an error that suggests the one that was meant.
+    """Check that a column exists; the error suggests a similar name.
 
     Parameters
     ----------
     names : sequence of str
-        The columns that there are.
+        All column names of the table.
     wanted : str
         The name that was given.
     path : Path
         The file, for the message.
     option : str
-        What the message calls the option.
+        The name of the option in the message.
 
     Returns
     -------
@@ -98,15 +98,15 @@ def nearest(wanted: str, names: Sequence[str]) -> str | None:
 
 
 def shown(name: str) -> str:
-    """A name from the data as a message shows it: in quotes, short, nothing hidden."""
+    """A name from the data for messages: quoted, truncated, with hidden characters made visible."""
     return "'" + visible(name, 60) + "'"
 
 
 DATES = ("day-first", "month-first")
 DECIMALS = ("point", "comma")
-# So many different texts are looked at first; most columns are no dates and no money, and say so at once.
+# The number of distinct texts to check first; most columns are neither dates nor money.
 _FIRST = 200
-# So many cells at least must be of the form; the others count as missing.
+# The least share of cells that must have the format; the others count as missing.
 _MOSTLY = 0.95
 _DATE = re.compile(
     r"(\d{1,4})([./-])(\d{1,2})\2(\d{1,4})(?:[T ]+(\d{1,2}):(\d\d)(?::(\d\d)(?:\.\d+)?)?\s*([AaPp][Mm])?)?"
@@ -123,34 +123,34 @@ _AMOUNT = re.compile(
 def typed(
     table: Any, forms: Mapping[str, str] | None = None, *, dates: str | None = None, decimal: str | None = None
 ) -> tuple[Any, dict[str, str]]:
-    """Turn columns of texts that are dates, money, percent or numbers with decimal commas into dates and numbers.
+    """Convert text columns with dates, money, percent or decimal commas to dates and numbers.
 
     Parameters
     ----------
     table : pyarrow.Table
-        Any columns; those that hold no texts stay as they are.
+        The table; columns of other types do not change.
     forms : mapping of str to str, optional
-        The form of each column, as an earlier call found it; nothing is looked for then.
+        The formats from an earlier call, which are then used.
     dates : {"day-first", "month-first"}, optional
-        What 03/04/2025 means, where the column does not say it itself.
+        The meaning of 03/04/2025, if the column is ambiguous.
     decimal : {"point", "comma"}, optional
-        What 1,234 means, where the column does not say it itself.
+        The meaning of 1,234, if the column is ambiguous.
 
     Returns
     -------
     table : pyarrow.Table
-        The same columns, some of them with other types.
+        The table with converted columns.
     forms : dict
-        The form of each column that was turned.
+        The format of each converted column.
 
     Raises
     ------
     UserError
-        Where a column can be read in two ways, and nobody said which.
+        If a column is ambiguous and the option was not given.
     """
     for option, value, known in (("dates", dates, DATES), ("decimal", decimal, DECIMALS)):
         if value is not None and value not in known:
-            raise UserError(f"{option} is one of {', '.join(known)}, got {value!r}; leave it out to have it found")
+            raise UserError(f"{option} is one of {', '.join(known)}, got {value!r}; leave it out to have it detected")
     found: dict[str, str] = {}
     for place, name in enumerate(table.column_names):
         column = table.column(place)
@@ -173,7 +173,7 @@ def _value_type(column: Any) -> Any:
 
 
 def _form_of(name: str, column: Any, dates: str | None, decimal: str | None) -> str | None:
-    """The form of a column of texts: "day-first", "comma" and so on; None for texts."""
+    """The format of a text column: "day-first", "comma" and so on; None for plain text."""
     some = (_texts(column.slice(0, 2000)) or _texts(column))[:_FIRST]
     for pattern, decide in ((_DATE, _order_of_dates), (_NAMED, _named_dates), (_AMOUNT, _decimal_of)):
         if some and sum(pattern.fullmatch(text) is not None for text in some) >= _MOSTLY * len(some):
@@ -186,7 +186,7 @@ def _form_of(name: str, column: Any, dates: str | None, decimal: str | None) -> 
 
 
 def _texts(column: Any) -> list[str]:
-    """The different texts of a column, without white space around them; marks of missing cells are left out."""
+    """The distinct texts of a column, stripped, without markers of missing cells."""
     import pyarrow.compute as pc
 
     texts = [str(value).strip() for value in pc.unique(column).to_pylist() if value is not None]
@@ -209,7 +209,7 @@ def _order_of_dates(name: str, matches: list[re.Match[str]], dates: str | None) 
     if second > 12:
         return "month-first"
     if all(match[2] == "." for match in matches):
-        return "day-first"  # nobody writes the month first with points
+        return "day-first"  # dates with points are never month-first
     if dates is not None:
         return dates
     raise UserError(
@@ -225,7 +225,7 @@ def _named_dates(name: str, matches: list[re.Match[str]], dates: str | None) -> 
 
 
 def _milliseconds(text: str, form: str) -> int | None:
-    """Milliseconds since 1970 of a date in words, or None if it is none."""
+    """Milliseconds since 1970 of a date, or None if the text is not a date."""
     from datetime import datetime, timezone
 
     if form == "month-named" and (found := _NAMED.fullmatch(text.strip())):
@@ -252,7 +252,7 @@ def _milliseconds(text: str, form: str) -> int | None:
 
 
 def _decimal_of(name: str, matches: list[re.Match[str]], decimal: str | None) -> str | None:
-    """Which of point and comma comes before the decimals; None where all texts are plain numbers."""
+    """The decimal separator, point or comma; None if all texts are plain numbers."""
     plain = all(re.fullmatch(r"[-+]?\d*\.?\d*", match[0]) for match in matches)
     if plain:
         return None
@@ -283,7 +283,7 @@ def _says(digits: str) -> str | None:
         return "point" if last == "." else "comma"
     other = "comma" if last == "." else "point"
     if len(marks) > 1:
-        return other  # 1.234.567: one that comes again groups thousands
+        return other  # 1.234.567: a repeated separator groups thousands
     before, after = digits.strip().split(last)
     if len(after.strip()) == 3 and 1 <= len(before.strip()) <= 3 and before.strip() != "0":
         return None
@@ -305,7 +305,7 @@ def _amount(text: str, form: str) -> float | None:
 
 
 def _read_as(column: Any, form: str) -> Any:
-    """The column with its texts read in this form; what is not of it is missing."""
+    """Convert a column in this format; texts of another format become missing."""
     import pyarrow as pa
 
     kind = pa.float64() if form in DECIMALS else pa.timestamp("ms")

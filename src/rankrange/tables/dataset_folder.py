@@ -1,7 +1,7 @@
-"""Folders that Hugging Face `datasets` saved, and folders of Parquet files, as one table; nothing is downloaded.
+"""Read folders saved by Hugging Face `datasets`, and folders of Parquet files, as one table.
 
-`Dataset.save_to_disk` leaves Arrow streams, `state.json` (which files, in which order) and `dataset_info.json` (what
-the columns mean). Class labels become their names, and pictures and sounds the paths of their files.
+`Dataset.save_to_disk` writes Arrow streams, `state.json` (the files in order) and `dataset_info.json` (the types of the
+columns). Class labels are converted to their names, images and audio to the paths of their files.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ def load_folder(folder: Path) -> Any:
     Parameters
     ----------
     folder : Path
-        What `Dataset.save_to_disk` left, or a folder of Parquet files.
+        A folder written by `Dataset.save_to_disk`, or a folder of Parquet files.
 
     Returns
     -------
     pyarrow.Table
-        All rows; columns of class labels as texts.
+        All rows, with class labels as texts.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def load_folder(folder: Path) -> Any:
 def _saved(folder: Path) -> Any:
     files = _facts(folder / "state.json").get("_data_files")
     names = [entry.get("filename") for entry in files if isinstance(entry, dict)] if isinstance(files, list) else []
-    # A name with a folder in it could lead anywhere.
+    # A name that contains a folder could point outside of this folder.
     odd = [name for name in names if not isinstance(name, str) or Path(name).name != name or name in (".", "..")]
     if odd or not names:
         raise UserError(f"state.json must name Arrow files of its folder, got other names in {folder}; save it again")
@@ -90,7 +90,7 @@ def _facts(path: Path) -> dict[str, Any]:
 
 
 def _decoded(table: Any, features: dict[str, Any], folder: Path) -> Any:
-    """Class labels as their names, pictures and sounds as the paths of their files."""
+    """Convert class labels to their names, and images and audio to the paths of their files."""
     import pyarrow
 
     for place, name in enumerate(table.schema.names):

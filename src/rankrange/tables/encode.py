@@ -1,11 +1,10 @@
-"""From the columns of a table to the numbers of a linear model.
+"""Encoding of the columns of a table as numeric features.
 
-Numbers are standardised; texts become one 0/1 column per value, rare values together in one; where there are many
-values, columns with what the target usually is beside each, learnt from other rows; prose becomes a few dozen
-directions of its words (`texts`); dates become days, money and percent numbers (`columns`), yes and no become 1 and 0.
-A missing cell becomes the median, or a value of its own, with a 0/1 column that says so, and so does a number far
-outside the usual range, with a column of -1 (below), 0 and 1 (above). What cannot help is left out: constant columns,
-and columns of identifiers.
+Numbers are standardised. Texts are one-hot encoded; rare values share one column, and columns with many values also get
+an out-of-fold target encoding. Prose becomes a few dozen components of its words (`texts`). Dates become days, money
+and percent become numbers (`columns`), yes and no become 1 and 0. Missing numbers are replaced by the median and marked
+by a 0/1 column; missing texts are a separate value. Numbers far outside the usual range are replaced by the median and
+marked by a column of -1 (below), 0 and 1 (above). Constant columns and identifiers are left out.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from .cell_values import codes_of, is_text, marks_in, numbers_of
 from .columns import typed
 from .texts import as_texts, encode_texts, encode_usual, is_prose, learn_texts, learn_usual
 
-# Values of a text column that get their own 0/1 column: so many at most, each in so many rows at least.
+# The largest number of values of a text column with their own 0/1 column, and the least number of rows of each.
 MOST_LEVELS, LEAST_ROWS = 25, 5
-# A text column in which more than half of the cells differ names its rows and does not describe them.
+# A text column with a larger share of distinct values is an identifier.
 _IDENTIFIER, _FEW = 0.5, 20
-# Numbers more than this many spans (1% to 99% of the values) beyond the span are far outside.
+# Numbers are far outside if they lie more than this many ranges (1% to 99% of the values) beyond that range.
 _SPANS = 10.0
-# From this many numbers on X is float32: half the memory, and the solver sums in float64 where it matters.
+# If X has at least this many numbers, it is float32, which halves the memory. Solvers accumulate in float64.
 _SINGLE_FROM = 4_000_000
 OTHER, MISSING, FAR = "(other)", "(missing)", "(far outside)"
 _OTHER, _MISSING = -2, -1
@@ -38,7 +37,7 @@ _OTHER, _MISSING = -2, -1
 
 @dataclass(frozen=True)
 class ColumnReport:
-    """What became of one column: its kind, how many cells are missing, whether it is used, and how in words."""
+    """The encoding of one column: its kind, the number of missing cells, whether it is used, and a description."""
 
     name: str
     kind: str
@@ -48,23 +47,23 @@ class ColumnReport:
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):
-    """Learns from a table how to make it a matrix of numbers.
+    """Transformer from a table to a matrix of numeric features.
 
     A table is a pyarrow Table, a pandas or polars data frame, or a dict of columns.
 
     Parameters
     ----------
     dates, decimal : str or None
-        What 03/04/2025 and 1,234 mean, where a column does not say it itself; see `rankrange.tables.columns.typed`.
+        The meaning of 03/04/2025 and 1,234 in ambiguous columns; see `rankrange.tables.columns.typed`.
 
     Attributes
     ----------
     report_ : list of ColumnReport
-        What became of each column.
+        The encoding of each column.
     columns_ : list of dict
-        What `transform` needs of each column that is used.
+        The fitted parameters of each column that is used.
     owner_ : list of int
-        The place in `columns_` of the column that each feature belongs to.
+        For each feature, the index of its column in `columns_`.
     feature_names_ : list of str
         A name for each feature.
     """
@@ -74,14 +73,14 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         self.decimal = decimal
 
     def fit(self, X: Any, y: Any = None) -> TableEncoder:
-        """Look at the columns of a table and decide how each is encoded.
+        """Determine the encoding of each column of a table.
 
         Parameters
         ----------
         X : table
             The columns, without the target.
         y : ndarray or None
-            Codes of classes or numbers, for columns with many values; None leaves what the target usually is out.
+            Codes of classes or numbers, for the target encoding; None omits the target encoding.
 
         Returns
         -------
@@ -91,7 +90,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         Raises
         ------
         UserError
-            Where no column is of use.
+            If no column can be used.
         """
         given = as_table(X)
         table, self.forms_ = typed(given, dates=self.dates, decimal=self.decimal)
@@ -104,19 +103,19 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 self.columns_.append(settings)
         if not self.columns_:
             reasons = "; ".join(f"{r.name}: {r.how}" for r in self.report_[:3])
-            raise UserError(f"at least one column besides the target must be of use, got none ({reasons}); add columns")
+            raise UserError(f"at least one column besides the target must be usable, got none ({reasons}); add columns")
         self.owner_ = [place for place, column in enumerate(self.columns_) for _ in column["features"]]
         self.feature_names_ = [name for column in self.columns_ for name in column["features"]]
         self.n_features_in_ = len(table.column_names)
         return self
 
     def transform(self, X: Any) -> Array:
-        """Encode the columns of a table as they were in the fit.
+        """Encode the columns of a table with the fitted encoding.
 
         Parameters
         ----------
         X : table
-            It must have the columns that are used, of the kinds they had; others are ignored.
+            A table with the columns of the fit, of the same types; other columns are ignored.
 
         Returns
         -------
@@ -127,14 +126,14 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return self._encoded(X, None)
 
     def fit_transform(self, X: Any, y: Any = None) -> Array:
-        """Learn from a table, and encode it: what the target usually is beside a value comes from other rows alone.
+        """Fit the encoder to a table and encode it; the target encoding of a row comes from other folds.
 
         Parameters
         ----------
         X : table
             The columns, without the target.
         y : ndarray or None
-            As in `fit`.
+            The target, as in `fit`.
 
         Returns
         -------
@@ -170,7 +169,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
 
 def as_table(data: Any) -> Any:
-    """Anything with columns (pyarrow, pandas, polars, a dict) as a pyarrow Table."""
+    """Convert a pyarrow Table, a pandas or polars data frame, or a dict of columns to a pyarrow Table."""
     import pyarrow
 
     if isinstance(data, pyarrow.Table):
@@ -185,21 +184,21 @@ def _learn(name: str, column: Any, y: Any = None) -> tuple[dict[str, Any] | None
     if numbers is not None:
         settings, missing, how = _learn_numbers(name, numbers, kind)
         if strays and settings is not None:
-            how += f"; {strays:,} cells that are no numbers count as missing"
+            how += f"; {strays:,} cells that are not numbers count as missing"
     else:
         kind, (settings, missing, how) = "text", _learn_text(name, column, y)
     return settings, ColumnReport(name, kind, missing, settings is not None, how)
 
 
 def _with_marks(report: ColumnReport, column: Any) -> ColumnReport:
-    """The report of a column, with the text that stood for missing cells if it was not an empty cell."""
+    """The report of a column, with a note on the markers of missing cells."""
     if report.kind == "text" or not is_text(column.type):
         return report
     marks = marks_in(column)
     if not marks:
         return report
     listed = ", ".join(f"'{visible(mark, 20)}'" for mark in list(marks)[:4]) + (" ..." if len(marks) > 4 else "")
-    return replace(report, how=f"{report.how}; {sum(marks.values()):,} cells that hold {listed} count as missing")
+    return replace(report, how=f"{report.how}; {sum(marks.values()):,} cells with {listed} count as missing")
 
 
 # ---- numbers ---------------------------------------------------------------------------------------------------------
@@ -215,7 +214,7 @@ def _learn_numbers(name: str, values: Array, kind: str) -> tuple[dict[str, Any] 
         return None, missing, "left out: all values are the same"
     counts_up = kind == "whole numbers" and not missing and len(known) > _FEW and highest - lowest == len(known) - 1
     if counts_up and len(np.unique(known)) == len(known):
-        return None, missing, "left out: it numbers the rows"
+        return None, missing, "left out: it contains row numbers"
     yes = kind == "yes or no"
     limits = (0.0, 1.0) if yes else _usual_range(known)
     outside = int(np.count_nonzero(far := _far(known, limits)))
@@ -245,10 +244,10 @@ def _learn_numbers(name: str, values: Array, kind: str) -> tuple[dict[str, Any] 
 
 
 def _usual_range(known: Array) -> tuple[float, float]:
-    """The range of usual values: ten spans of the middle 98% beyond these.
+    """The range of usual values: the central 98%, extended by ten times its width on both sides.
 
-    Beyond that a cell holds a code or a mistake. A linear model would extrapolate from it, and two such cells in 500
-    would set the scale of the column.
+    A cell outside this range is a code or an error. Two such cells in 500 would determine the scale of the column and
+    the coefficient of a linear model.
     """
     inner = np.partition(known, (q := [int(np.ceil(0.01 * (len(known) - 1))), int(0.99 * (len(known) - 1))]))[q]
     span = float(inner[1] - inner[0])
@@ -278,7 +277,7 @@ def _encode_numbers(settings: dict[str, Any], column: Any, out: Array) -> None:
 
 
 def _same_kind(settings: dict[str, Any], column: Any) -> Array:
-    """The values, if they are of the kind that the fit had: dates are no numbers, and 2 is neither yes nor no."""
+    """The values, if they have the type of the fit. Dates are not numbers, and 2 is neither yes nor no."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -325,25 +324,25 @@ def _learn_text(name: str, column: Any, y: Any = None) -> tuple[dict[str, Any] |
     pooled = len(levels) - len(own)
     chosen = [levels[i] for i in own]
     slots = [*range(len(own)), *([_OTHER] if pooled else []), *([_MISSING] if missing else [])]
-    # Two values are one question; with a penalty, more of them are best separated by a column each.
+    # Two values need one column; with a penalty, more values are best encoded by one column each.
     slots = slots[:1] if len(slots) == 2 else slots
     said = {_OTHER: OTHER, _MISSING: MISSING}
     features = [f"{name} = {said[slot] if slot < 0 else visible(chosen[slot], 60)}" for slot in slots]
     usual = learn_usual(codes, levels, y) if len(levels) > MOST_LEVELS else {}
-    features += [f"{name} (what the target usually is)"] * usual.get("width", 0)
+    features += [f"{name} (target encoding)"] * usual.get("width", 0)
     settings = {"name": name, "kind": "text", "levels": chosen, "slots": slots, "features": features, "usual": usual}
-    how = f"{len(own)} values, a 0/1 column each"
-    how += f"; {pooled:,} rare ones together in one" if pooled else ""
-    how += "; what the target usually is beside each value, from other rows" if usual else ""
-    how += f"; {missing:,} missing are a value of their own" if missing else ""
+    how = f"{len(own)} values, one 0/1 column each"
+    how += f"; {pooled:,} rare values share one column" if pooled else ""
+    how += "; and an out-of-fold target encoding" if usual else ""
+    how += f"; {missing:,} missing cells are a separate value" if missing else ""
     return settings, missing, how
 
 
 def _learn_prose(name: str, column: Any, missing: int) -> tuple[dict[str, Any], int, str]:
     learnt = learn_texts(as_texts(column))
     features = [f"{name}, words {i + 1}" for i in range(learnt["width"])]
-    how = f"prose: words and runs of characters, reduced to {learnt['width']} numbers"
-    how += f"; {missing:,} missing have none" if missing else ""
+    how = f"prose: words and character n-grams, reduced to {learnt['width']} numbers"
+    how += f"; {missing:,} missing cells are zeros" if missing else ""
     return {"name": name, "kind": "prose", "features": features, **learnt}, missing, how
 
 

@@ -1,8 +1,8 @@
-"""Formats: which one a file has, those besides CSV and Parquet, and tables some rows at a time.
+"""File formats: detection, readers for formats other than CSV and Parquet, and reading in batches.
 
-JSON, Excel, ORC, standard input and folders of images are read whole. Of the others, which come some rows at a time,
-Parquet and Arrow say their types. CSV has to be read to its end to know them: a column of numbers may hold a text in
-its last row. `count_rows` does so once, and what it finds is given to `batches` from then on.
+JSON, Excel, ORC, standard input and folders of images are read at once. CSV, Parquet and Arrow are read in batches.
+Parquet and Arrow contain their types. The types of CSV are known only at the end of the file, because the last row of a
+numeric column may have a text. `count_rows` reads the file once, and its result is passed to `batches`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-# A picture becomes so many grey values on each side.
+# Images are reduced to this many pixels on each side.
 _SIDE = 16
 _LIMIT = 2_000_000_000
 _OTHER_KINDS = {
@@ -61,12 +61,12 @@ def _load_orc(path: Path) -> Any:
     return pyarrow.orc.read_table(path)
 
 
-# A new format is a function and an entry here.
+# To add a format, write a function and add an entry here.
 FORMATS: dict[str, Format] = {"orc": Format(b"ORC", _load_orc)}
 
 
 def saved_input() -> Path:
-    """Standard input as a file, which is gone when the program ends."""
+    """Save standard input to a temporary file, which is deleted at the end of the program."""
     folder = Path(tempfile.mkdtemp(prefix="rankrange-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     place = folder / "standard input"
@@ -121,14 +121,14 @@ def load(path: Path, kind: str, zipped: bool, sheet: str | None = None) -> Any:
     kind : str
         "lines", "json", "excel" or a name in `FORMATS`.
     zipped : bool
-        Whether it is a gzip.
+        Whether the file is compressed with gzip.
     sheet : str or None
-        The sheet of a workbook; needed where several hold something.
+        The sheet of a workbook; required if several sheets have rows.
 
     Returns
     -------
     pyarrow.Table
-        Its columns.
+        The table.
     """
     if kind == "excel":
         return _load_excel(path, sheet)
@@ -210,7 +210,7 @@ def _of_records(path: Path, rows: list[dict[str, Any]]) -> Any:
 
 
 def _mixed(values: list[Any]) -> Any:
-    """Values of several types: whole numbers and others as floats, anything else as texts."""
+    """Convert values of mixed types: integers and floats to floats, everything else to texts."""
     import pyarrow as pa
 
     if all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values):
@@ -290,7 +290,7 @@ def _moment(value: date) -> datetime:
 
 
 def _sheets(path: Path) -> dict[str, list[list[Any]]]:
-    """The rows of each sheet, by the reader that is installed."""
+    """The rows of each sheet, read by the installed Excel package."""
     try:
         if importlib.util.find_spec("python_calamine"):
             import python_calamine
@@ -302,7 +302,7 @@ def _sheets(path: Path) -> dict[str, list[list[Any]]]:
 
             book = openpyxl.load_workbook(path, read_only=True, data_only=True)
             return {sheet.title: [list(row) for row in sheet.iter_rows(values_only=True)] for sheet in book.worksheets}
-    except Exception as error:  # whatever a reader of another package raises, the file is to blame
+    except Exception as error:  # any error of the Excel package means a damaged file
         raise _damaged(path, "Excel", error) from error
     raise UserError(
         f"Excel needs a reader, got {path} and none is installed; run: pip install 'rankrange[excel]', or save CSV"
@@ -313,14 +313,14 @@ def _sheets(path: Path) -> dict[str, list[list[Any]]]:
 
 
 def with_images(table: Any, folder: Path) -> Any:
-    """Put the grey values of images in the place of the column that names their files.
+    """Replace the column of image file names by the grey values of the images.
 
     Parameters
     ----------
     table : pyarrow.Table
-        One row per image; some column holds the names of files in the folder.
+        A table with one row per image and a column of file names.
     folder : Path
-        Where the images lie.
+        The folder of the images.
 
     Returns
     -------
@@ -342,7 +342,7 @@ def with_images(table: Any, folder: Path) -> Any:
 
 
 def _file_column(table: Any, folder: Path) -> str:
-    """The column whose cells are names of files in the folder."""
+    """The column whose cells are file names in the folder."""
     from .cell_values import is_text
 
     inside = folder.resolve()
@@ -375,25 +375,25 @@ def _grey(path: Path) -> Any:
 
 
 class StrayCell(ValueError):
-    """A cell of CSV that is not of the type that the first rows of its column have; the argument is the column."""
+    """A CSV cell does not have the type of the first rows of its column. The argument is the column."""
 
 
 def batches(source: Source, columns: Sequence[str] | None = None, types: Mapping[str, Any] | None = None) -> Any:
-    """Record batches of typed columns, cells of `MISSING` being null.
+    """Record batches with typed columns; markers in `MISSING` are null.
 
     Parameters
     ----------
     source : Source
         The file.
     columns : sequence of str, optional
-        Which columns; all of them by default.
+        The columns to read; by default all.
     types : mapping, optional
-        What `count_rows` found; it is asked where this is left out.
+        The types from `count_rows`, which is called if they are not given.
 
     Returns
     -------
     iterator of pyarrow.RecordBatch
-        The rows, in their order.
+        The rows, in file order.
     """
     if source.kind != "csv":
         return source.packed_batches(columns)
@@ -402,7 +402,7 @@ def batches(source: Source, columns: Sequence[str] | None = None, types: Mapping
 
 
 def count_rows(source: Source) -> tuple[int, dict[str, Any]]:
-    """How many rows there are, and the columns of CSV that are text although their first rows are not."""
+    """The number of rows, and the CSV columns that are text although their first rows are not."""
     import pyarrow
 
     if source.kind == "parquet":
@@ -429,5 +429,5 @@ def _csv_batches(source: Source, columns: list[str], types: dict[str, Any]) -> I
     except (OSError, ValueError, EOFError, zlib.error, MemoryError) as error:
         stray = re.search(r"In CSV column #(\d+).*conversion error", str(error))
         if stray:
-            raise StrayCell(source.names[int(stray.group(1))]) from error  # counted among all columns of the file
+            raise StrayCell(source.names[int(stray.group(1))]) from error  # an index into all columns of the file
         raise source._unreadable(error) from error

@@ -1,10 +1,10 @@
-"""Tables from files; the format is found from their content, and they are checked before use.
+"""Reading tables from files. The format is detected from the content, and files are checked before use.
 
 CSV (also gzip), Parquet and Arrow are read here, JSON, Excel, ORC and standard input in `formats`.
 
-`open_table(path)` looks at the file and names its columns, `Source.read()` gives typed columns, `Source.text_batches()`
-gives every cell as it is written, for output. Whatever is wrong with a file is a `UserError`: one sentence with the
-remedy. Files are only ever read.
+`open_table(path)` detects the format and the column names, `Source.read()` returns typed columns, and
+`Source.text_batches()` returns every cell as written in the file. Problems of a file raise a `UserError` with the
+remedy. Files are never modified.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from .dataset_folder import load_folder
 from .formats import FORMATS, kind_of, load, saved_input
 from .records import line_count, records
 
-# More columns than this would need more memory than most machines have, one-hot columns not yet counted.
+# More columns would need more memory than most machines have.
 MOST_COLUMNS = 10_000
 _HEAD = 1 << 22
-# Rows that are held at a time where a table is read in parts.
+# Rows per batch.
 _ROWS_AT_A_TIME = 1 << 15
 
 
 @dataclass(frozen=True)
 class Source:
-    """A table in a file: where, in which format, and its column names in order."""
+    """A table in a file: path, format and column names."""
 
     path: Path
     kind: str  # "csv", "parquet", "arrow", "stream" (Arrow without its footer), or a format of `formats`
@@ -52,13 +52,13 @@ class Source:
     delimiter: str = ","
     encoding: str = "utf-8"
     zipped: bool = False
-    n_bytes: int = 0  # unpacked, where that is known without reading all
+    n_bytes: int = 0  # uncompressed size, if it is known without reading the file
     header_lines: int = 1
-    held: Any = None  # the table itself, of a format that is read whole
-    parts: tuple[Source, ...] = ()  # of several files of one schema
+    held: Any = None  # the table itself, for formats that are read at once
+    parts: tuple[Source, ...] = ()  # the files, if there are several with the same columns
 
     def read(self, columns: Sequence[str] | None = None) -> Any:
-        """Read the columns, or some of them, as a pyarrow Table with types; cells of `MISSING` are null."""
+        """Read all or some columns as a typed pyarrow Table; markers in `MISSING` are null."""
         try:
             table = self._read(list(self.names if columns is None else columns))
         except (OSError, ValueError, EOFError, zlib.error, MemoryError) as error:
@@ -71,7 +71,7 @@ class Source:
         return table
 
     def packed_batches(self, columns: Sequence[str] | None = None) -> Iterator[Any]:
-        """Record batches of a file that is not CSV; of Parquet and Arrow some rows at a time, never held whole."""
+        """Record batches of a file that is not CSV. Parquet and Arrow are never read as a whole."""
         wanted = list(self.names if columns is None else columns)
         if self.held is not None:
             yield from self.held.select(wanted).to_batches()
@@ -90,7 +90,7 @@ class Source:
             raise self._unreadable(error) from error
 
     def text_batches(self) -> Iterator[Any]:
-        """Record batches of all columns, every cell as text just as it is written; a missing one of Parquet is ''."""
+        """Record batches of all columns, with every cell as written in the file; missing cells of Parquet are ''."""
         for part in self.parts:
             yield from (batch.select(self.names) for batch in part.text_batches())
         if self.parts:
@@ -147,7 +147,8 @@ class Source:
 
     def _read_options(self) -> Any:
         _, arrow_csv = _arrow("csv")
-        # The names are ours: a header may have blank ones. Blocks hold whole rows, so they must fit the longest.
+        # We pass the names, because a header may have blank ones. Blocks contain whole rows, so they must fit the
+        # longest.
         size = min(max(1 << 20, 64 * sum(map(len, self.names))), 1 << 26)
         return arrow_csv.ReadOptions(
             column_names=self.names, skip_rows=self.header_lines, encoding=self.encoding, block_size=size
@@ -210,30 +211,30 @@ def open_table(
     encoding: str = "utf-8",
     sheet: str | None = None,
 ) -> Source:
-    """Look at a file, and say its format and the names of its columns; large formats are not read yet.
+    """Open a file: detect its format and its column names. Large formats are not read yet.
 
     Parameters
     ----------
     path : path, or sequence of paths
         CSV, JSON lines, a JSON array (all also as gzip), Parquet, Arrow, Feather, ORC or Excel, recognised by content.
-        "-" is standard input. A folder is a saved Hugging Face data set, or one of Parquet files. Several files must
-        have the same columns.
+        "-" is standard input. A folder is a saved Hugging Face data set or has Parquet files. Several files must have
+        the same columns.
     delimiter : str or None
-        What separates columns of CSV; None is the comma, or the tab for .tsv.
+        The separator of CSV columns; None is the comma, or the tab for .tsv.
     encoding : str
-        Of CSV.
+        The encoding of CSV.
     sheet : str or None
         The sheet of a workbook that has several.
 
     Returns
     -------
     Source
-        From which the table can be read.
+        The source, from which the table can be read.
 
     Raises
     ------
     UserError
-        Whatever is wrong with the file, in one sentence with the remedy.
+        If the file cannot be used; the message contains the remedy.
     """
     if not isinstance(path, str | os.PathLike):
         parts = [open_table(one, delimiter=delimiter, encoding=encoding, sheet=sheet) for one in path]
@@ -266,7 +267,7 @@ def open_table(
 
 
 def _of_one_schema(parts: list[Source]) -> Source:
-    """Several files as one, after their columns were compared with those of the first."""
+    """Combine several files into one source, after checking that their columns agree."""
     if not parts:
         raise UserError("a table comes from at least one file, got none; name a file")
     first = parts[0]
@@ -346,7 +347,7 @@ def _decoded(path: Path, head: bytes, encoding: str, whole: bool) -> str:
     except LookupError as error:
         raise UserError(f"unknown encoding {visible(encoding)!r}; use for example encoding='latin-1'") from error
     except UnicodeDecodeError as error:
-        if whole or len(head) - error.start > 8:  # a character that the end of the head cuts is no error
+        if whole or len(head) - error.start > 8:  # a character that is truncated at the end of the head is not an error
             line = head[: error.start].count(b"\n") + 1
             raise UserError(
                 f"a CSV file must be {encoding} text, got byte 0x{head[error.start]:02X} in line {line} of {path}; "
@@ -384,7 +385,7 @@ def _one_column(path: Path, text: str, delimiter: str) -> UserError:
 
 
 def _named(names: list[str]) -> list[str]:
-    """Blank names become "column 3"; the others stay as they are."""
+    """Replace blank names by "column 3" and so on."""
     return [name if name.strip() else f"column {place}" for place, name in enumerate(names, 1)]
 
 
@@ -420,17 +421,17 @@ def _arrow(module: str) -> tuple[Any, Any]:
     return importlib.import_module("pyarrow"), importlib.import_module(f"pyarrow.{module}")
 
 
-# ---- rows as the file writes them ------------------------------------------------------------------------------------
+# ---- rows as written in the file ------------------------------------------------------------------------------------
 
 
 class Held:
-    """A table in memory as a source of texts, as `Source` is one for a file."""
+    """A table in memory with the interface of `Source` for texts."""
 
     def __init__(self, table: Any) -> None:
         self.table, self.names, self.path = table, list(table.column_names), Path("the table")
 
     def text_batches(self) -> Iterator[Any]:
-        """Record batches of all columns with every cell as text; a missing one is ''."""
+        """Record batches of all columns with every cell as text; missing cells are ''."""
         import pyarrow
 
         for batch in self.table.to_batches(max_chunksize=10_000):
@@ -439,7 +440,7 @@ class Held:
 
 
 def rows_as_text(source: Any, rows: Sequence[int] | Array) -> list[list[str]]:
-    """The cells of these rows as the source writes them, in the order asked for; [] for a row that is not there."""
+    """The cells of these rows as written in the source, in the given order; [] for a row that does not exist."""
     wanted = np.unique(np.asarray(rows, dtype=np.int64))
     found: dict[int, list[str]] = {}
     start = 0

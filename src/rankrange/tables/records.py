@@ -1,7 +1,7 @@
-"""Records of CSV as they are written, separated by their quotes.
+"""Split CSV into records without changing their text.
 
-What Python's csv module takes for a record is one here, with cells of any length: its limit on them belongs to the
-whole process, and is left as it is.
+Records are those of Python's csv module, but cells may have any length. The module's limit on the length is global to
+the process and is not changed.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 def records(lines: Iterable[str], delimiter: str) -> Iterator[tuple[str, list[str]]]:
-    """Each record as it is written, its line end included, and its cells; an empty line has none.
+    """Yield the text of each record, including its line end, and its cells; an empty line has none.
 
     Parameters
     ----------
     lines : iterable of str
-        Lines with their ends, as of a file that was opened with ``newline=""``.
+        Lines with their line ends, from a file opened with ``newline=""``.
     delimiter : str
-        What separates cells.
+        The separator of cells.
 
     Yields
     ------
     record : str
-        One line, or several where a cell in quotes holds line ends.
+        One line, or several if a quoted cell contains line ends.
     cells : list of str
-        Without their quotes.
+        The cells without quotes.
     """
     held: list[str] = []
     inside = False
@@ -44,13 +44,13 @@ def records(lines: Iterable[str], delimiter: str) -> Iterator[tuple[str, list[st
 
 
 def line_count(record: str) -> int:
-    """How many lines a record takes in its file."""
+    """The number of lines of a record."""
     ends = len(_LINE_END.findall(record))
     return ends + (not record.endswith(("\r", "\n")))
 
 
 def _ends_inside(line: str, inside: bool, first: bool, delimiter: str) -> bool:
-    """Whether a cell in quotes goes on after the line; only a quote at the start of a cell opens one."""
+    """Whether a quoted cell continues after the line. Only a quote at the start of a cell opens one."""
     at = 0
     if '"' not in line:
         return inside
@@ -70,7 +70,7 @@ def _ends_inside(line: str, inside: bool, first: bool, delimiter: str) -> bool:
 
 
 def _closing(text: str, at: int) -> int:
-    """The place after the quote that closes a cell, or -1; two quotes are one that belongs to it."""
+    """The position after the closing quote of a cell, or -1. A doubled quote does not close the cell."""
     while True:
         place = text.find('"', at)
         if place < 0:

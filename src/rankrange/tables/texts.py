@@ -1,9 +1,8 @@
-"""Text columns as numbers: weighted counts of words and of runs of characters, reduced to a few dozen directions.
+"""Encoding of text columns: TF-IDF of words and character n-grams, reduced by a truncated SVD; and target encoding.
 
-Words say what a text is about, runs of three to five characters forgive spelling and endings. Counts are weighted by
-how rare they are (TF-IDF) and reduced by a truncated SVD, so that neighbours, trees and linear models can take them.
-Where the texts are long altogether, counts are hashed: no list of all words is kept. A column of many values that
-are no prose gets columns with what the target usually is beside each of them, learnt from other rows.
+Words carry the topic of a text. N-grams of three to five characters are robust to spelling and word endings. The SVD
+reduces the counts to a few dozen components, which neighbours, trees and linear models can use. Large texts are hashed,
+which needs no vocabulary. A column with many values that is not prose gets an out-of-fold target encoding.
 """
 
 from __future__ import annotations
@@ -14,20 +13,20 @@ import numpy as np
 
 from ..core.arrays import Array
 
-# Features of a text column, and entries of its lists of words and of runs of characters.
+# The number of components of a text column, and the sizes of the vocabularies of words and n-grams.
 _DIRECTIONS, _WORDS = 50, 20_000
-# From so many characters on counts are hashed; of a cell so many are read.
+# Texts with at least this many characters in total are hashed; cells are truncated to this length.
 _HASHED_FROM, _READ = 30_000_000, 20_000
-# Prose has so many words per cell.
+# The least number of words per cell of prose.
 _WORDS_OF_PROSE = 3.0
-# Rows from which the directions are learnt.
+# The largest number of rows for fitting the components.
 _LEARNT_ON = 50_000
-# What the target usually is beside a value counts so many rows of the overall mean; up to so many classes less one.
+# The target encoding is shrunk to the overall mean with the weight of this many rows; the largest number of outputs.
 _DRAWN, _MOST_USUAL = 10.0, 9
 
 
 def is_prose(levels: list[str]) -> bool:
-    """Whether different texts are prose: half of them have words that some others have, but not most."""
+    """Whether distinct texts are prose: half of them have words that some, but not most, other texts have."""
     some = levels[:: max(1, len(levels) // 500)][:500]
     words = [set(text.casefold().split()) for text in some]
     if not words or np.mean([len(w) for w in words]) < _WORDS_OF_PROSE:
@@ -41,24 +40,24 @@ def is_prose(levels: list[str]) -> bool:
 
 
 def as_texts(column: Any) -> list[str]:
-    """The cells of a pyarrow column as texts; a missing one is ""."""
+    """The cells of a pyarrow column as texts; missing cells are ""."""
     return ["" if value is None else str(value) for value in column.to_pylist()]
 
 
 def learn_texts(texts: list[str], seed: int = 0) -> dict[str, Any]:
-    """Learn the directions of a column of texts.
+    """Fit the encoding of a text column.
 
     Parameters
     ----------
     texts : list of str
-        One per row; a missing cell is "".
+        One text per row; a missing cell is "".
     seed : int
-        Of the random start of the SVD.
+        Seed for the random start of the SVD.
 
     Returns
     -------
     dict
-        The fitted parts, which `encode_texts` needs, and their number of features as "width".
+        The fitted parameters for `encode_texts`, and the number of features as "width".
     """
     from sklearn.decomposition import TruncatedSVD
 
@@ -74,7 +73,7 @@ def learn_texts(texts: list[str], seed: int = 0) -> dict[str, Any]:
 
 
 def encode_texts(settings: dict[str, Any], texts: list[str]) -> Array:
-    """The texts as numbers of about unit size, (rows, width); an empty text is all 0."""
+    """Encode texts as features (rows, width) of about unit variance; an empty text is all 0."""
     parts = []
     for start in range(0, len(texts), 20_000):
         some = [text[:_READ] for text in texts[start : start + 20_000]]
@@ -111,7 +110,7 @@ def _weighted(words: Any, runs: Any) -> Any:
 
 
 def learn_usual(codes: Array, levels: list[str], y: Any) -> dict[str, Any]:
-    """What the target usually is beside each value: the mean of each class, drawn towards that of all rows."""
+    """Fit the target encoding: the mean of the target for each value, shrunk towards the overall mean."""
     if y is None or np.ndim(y) != 1:
         return {}
     Y = _targets(np.asarray(y))
@@ -122,14 +121,14 @@ def learn_usual(codes: Array, levels: list[str], y: Any) -> dict[str, Any]:
 
 
 def _targets(y: Array) -> Array:
-    """(n, outputs): numbers brought in to their middle 98%, or 0/1 columns of the classes but the first."""
+    """(n, outputs): numbers clipped to their central 98%, or 0/1 columns of all classes but the first."""
     if y.dtype.kind == "f":
         return np.clip(y, *np.quantile(y, [0.01, 0.99]))[:, None]
     return (y[:, None] == np.arange(1, y.max() + 1)).astype(np.float64)
 
 
 def _usual_of(codes: Array, count: int, Y: Array, centre: Array) -> Array:
-    """(values + 1, outputs): means of the target, each with `_DRAWN` rows of the overall mean; the last is missing."""
+    """(values + 1, outputs): means of the target, shrunk by `_DRAWN` rows of the overall mean; last, missing cells."""
     place = np.where(codes < 0, count, codes)
     sizes = np.bincount(place, minlength=count + 1)[:, None]
     sums = np.stack([np.bincount(place, weights=Y[:, k], minlength=count + 1) for k in range(Y.shape[1])], axis=1)
@@ -137,7 +136,7 @@ def _usual_of(codes: Array, count: int, Y: Array, centre: Array) -> Array:
 
 
 def encode_usual(usual: dict[str, Any], codes: Array, levels: list[str], y: Any, out: Array) -> None:
-    """Rows of the fit (with y) get means of other rows: each fifth from the four others."""
+    """Write the target encoding to `out`. Training rows (with y) get means from the other four of five folds."""
     place = {level: i for i, level in enumerate(usual["levels"])}
     own = np.array([place.get(level, -2) for level in levels] + [len(place)])[codes]
     scale = np.maximum(usual["scale"], 1e-12)

@@ -1,9 +1,9 @@
-"""Files that appear whole or not at all.
+"""Atomic writes: all output files are written completely or not at all.
 
-Every output is written to a temporary file in its folder, forced to the disk, and moved into place when all of them are
-ready. Whatever happens before, a kill included, leaves the old file or none. Where the system has files without a name
-(Linux, most file systems) a kill leaves nothing else behind, unless it comes between two moves; elsewhere a dot file
-that ends in `.tmp` and cannot be taken for an output.
+Every output is written to a temporary file in its folder, synced to disk, and moved into place when all outputs are
+ready. An error or a kill before that leaves the old file or none. On systems with unnamed files (Linux, most file
+systems) a kill leaves nothing else behind, unless it comes between two moves. On other systems it may leave a dot file
+that ends in `.tmp`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Any, BinaryIO
 from ..errors import UserError
 
 Writer = Callable[[BinaryIO], None]
-_BINARY = getattr(os, "O_BINARY", 0)  # of Windows
+_BINARY = getattr(os, "O_BINARY", 0)  # on Windows
 
 
 def check_places(outputs: Mapping[str, Path], inputs: Mapping[str, Path]) -> None:
-    """Before any work, raise an error for outputs that could not be written or would overwrite what is read.
+    """Raise an error for outputs that cannot be written or would overwrite an input. Called before any work.
 
-    Both mappings go from the name of an option to its path.
+    Both mappings are from the name of an option to its path.
     """
     taken = {path.resolve(): option for option, path in inputs.items()}
     for option, path in outputs.items():
@@ -44,7 +44,7 @@ def check_places(outputs: Mapping[str, Path], inputs: Mapping[str, Path]) -> Non
 
 
 def write_whole(outputs: Mapping[Path, bytes | Writer]) -> None:
-    """Write all files, or none that is new: contents are bytes, or a function that writes them into a binary file."""
+    """Write all files or none. Contents are bytes, or a function that writes to a binary file."""
     ready: list[_Draft] = []
     path = Path()
     try:
@@ -65,12 +65,12 @@ def write_whole(outputs: Mapping[Path, bytes | Writer]) -> None:
 
 
 class _Draft:
-    """A file that has no name yet, or a hidden one where the system knows no files without a name."""
+    """An unnamed temporary file, or a hidden one if the system has no unnamed files."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.name = path.parent / f".{path.name[:100]}.{secrets.token_hex(6)}.tmp"
-        # The mode is what the user's umask leaves of it; reading the umask would mean to set it for the whole process.
+        # open() applies the umask to the mode. Reading the umask would require setting it for the whole process.
         try:
             self.handle, self.named = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY, 0o666), False
         except (AttributeError, OSError):
@@ -86,9 +86,9 @@ class _Draft:
             os.fsync(file.fileno())
 
     def publish(self) -> None:
-        """Give the file its place."""
+        """Move the file to its path."""
         if not self.named:
-            # A folder is named so that the link is that of the file, not of the entry in /proc.
+            # With a folder descriptor, linkat links the file and not the entry in /proc.
             folder = os.open(self.path.parent, os.O_RDONLY)
             try:
                 os.link(f"/proc/self/fd/{self.handle}", self.name, src_dir_fd=folder, follow_symlinks=True)
@@ -107,7 +107,7 @@ class _Draft:
 
 
 def packed(path: Path, write: Writer) -> Writer:
-    """The writer itself, or one that packs what it writes where the name ends in .gz."""
+    """Return the writer, or a writer that compresses its output if the name ends in .gz."""
     if path.suffix.lower() != ".gz":
         return write
 
@@ -119,7 +119,7 @@ def packed(path: Path, write: Writer) -> Writer:
 
 
 def csv_lines(rows: Iterable[Iterable[Any]], delimiter: str) -> bytes:
-    """Lines of CSV. Python's csv module leaves a carriage return without quotes, which would end the line there."""
+    """Lines of CSV. Cells with a carriage return are quoted, which Python's csv module does not do."""
     special = re.compile(f'["\r\n{re.escape(delimiter)}]')
 
     def quoted(cell: str) -> str:
