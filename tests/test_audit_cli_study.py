@@ -313,7 +313,7 @@ def test_plots_of_losses_and_of_tuning_draw_into_the_axis_they_are_given():
     with pytest.raises(ValueError, match="needs an estimator fitted with m='auto'"):
         plots.plot_tuning(AoRRClassifier(m=0.1, random_state=0).fit(X, X[:, 0] > 0))
     for draw in (plots.plot_losses, plots.plot_cut, plots.plot_scores, plots.plot_groups):
-        with pytest.raises(TypeError, match="audit_table returns, got AoRRClassifier"):
+        with pytest.raises(TypeError, match="audit_table, got AoRRClassifier"):
             draw(model)
     with pytest.raises(TypeError, match="fitted AoRRRegressor"):
         plots.regression_diagnostics(model)

@@ -564,7 +564,7 @@ def test_lists_say_how_many_of_their_rows_are_suspects(audited, tmp_path, capsys
     said = audit.listed_in_words()
     assert said.startswith(f"{audit.n_suspects} suspect")
     more = audit.n_listed - audit.n_suspects
-    assert (f"the {more} row" in said) == bool(more)
+    assert (f"next {more} row" in said) == bool(more)
 
 
 def test_an_audit_learns_from_an_export(audited, tmp_path, capsys):

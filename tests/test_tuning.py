@@ -145,8 +145,11 @@ def test_a_constant_guess_scores_one_over_the_number_of_classes(classes):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_labels_of_one_class_wrong_more_often_do_not_hide_the_gain_of_cutting_them(seed):
-    """Of one class 45% bear the other's label. By accuracy against these labels nothing is gained in some of the cases;
-    balanced accuracy grows with the clean one in all of them."""
+    """Of one class 45% bear the other's label.
+
+    By accuracy against these labels nothing is gained in some of the cases; balanced accuracy grows with the clean one
+    in all of them.
+    """
     rng = np.random.default_rng(seed)
     y = np.arange(1200) % 2
     X = rng.normal(size=(1200, 2)) + np.outer(4 * y - 2, [1.0, 0.0])
@@ -248,7 +251,7 @@ def test_progress_of_the_choice_is_shown(capsys):
     X, y = overlapping(100, flipped=0.2)
     AoRRClassifier(random_state=0, verbose=1).fit(X, y)
     shown = capsys.readouterr().out
-    assert "fits that cut more and more" in shown
+    assert "fits with increasing m" in shown
     assert "m = " in shown
     AoRRClassifier(random_state=0).fit(X, y)
     assert capsys.readouterr().out == ""

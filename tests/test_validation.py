@@ -238,4 +238,4 @@ def test_labels_that_were_fitted_do_not_hide_that_they_are_wrong():
 def test_looks_at_the_validation_set_are_shown(capsys):
     X, _, given = blobs(300, 0.1)
     AoRRClassifier(random_state=0, verbose=1).fit(X, given, X_val=X, y_val=given)
-    assert "look 2 at the validation set" in capsys.readouterr().out
+    assert "evaluation 2 on the validation set" in capsys.readouterr().out

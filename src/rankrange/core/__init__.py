@@ -1,7 +1,6 @@
-"""The mathematics: what to keep (`ranges`), selection, losses, aggregates, the objective, the model of label flips.
+"""The mathematics: ranges, selection, losses, aggregates, objectives, and the model of class-conditional label noise.
 
-May import: nothing of the package but `errors`; NumPy and SciPy only, never scikit-learn. Importing it is light: its
-modules are attributes that are loaded when first used.
+May import: `errors`, NumPy and SciPy. Modules are imported when they are first used.
 """
 
 import importlib

@@ -58,7 +58,7 @@ class Aggregate(Protocol):
         """
 
     def take(self, rows: Array) -> Aggregate:
-        """The same aggregate for some of the rows, given by their places."""
+        """The same aggregate for a subset of the rows, given by their indices."""
 
 
 @dataclass(frozen=True, eq=False)

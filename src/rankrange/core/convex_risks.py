@@ -1,8 +1,8 @@
-"""Convex functions of the losses that are the largest q . s over a polytope of weights, and their smoothed versions.
+"""Convex functions of the losses: the maximum of q . s over a polytope of weights q, and smoothed versions.
 
-`RowRisk` weighs rows by rank, `GroupRisk` weighs the mean losses of groups by rank. Both give exact values with their
-weights, and for a width above 0 a smooth function below with weights that lie in the same polytope: these prove a lower
-bound on the minimum. What their second derivative adds to that of the losses is `bend`.
+`RowRisk` weights rows by rank, `GroupRisk` weights the mean losses of groups by rank. `exact` returns the value and the
+weights. `smoothed` returns a smooth lower bound whose weights lie in the same polytope; they prove a lower bound on the
+minimum. `bend` is the part of the second derivative that comes from the change of the weights.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from .arrays import Array
 from .rank_weights import Smoothed, Spectrum
 
-_ROWS = 4096  # rows that are made dense at a time
+_ROWS = 4096  # rows per dense block
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +50,7 @@ class RowRisk:
         inside = sp.csr_matrix((p[rows] * slope[rows], (block, rows)), shape=(block.max() + 1, design.n))
         means = _times(inside, design) / np.bincount(block, weights=p[rows])[:, None]
         total = np.zeros((design.p, design.p))
-        for start in range(0, len(rows), _ROWS):  # centred before they are squared: the sums would cancel
+        for start in range(0, len(rows), _ROWS):  # centred before squaring, to avoid cancellation
             some = slice(start, start + _ROWS)
             apart = _scaled(design, rows[some], slope[rows[some]]) - means[block[some]]
             total += (p[rows[some]][:, None] * apart).T @ apart
@@ -59,7 +59,7 @@ class RowRisk:
 
 @dataclass(frozen=True, eq=False)
 class GroupRisk:
-    """The mean losses of groups, weighted by their rank among the groups; each row counts with its cap."""
+    """The mean losses of groups, weighted by their rank among the groups; the weight of a row is its cap."""
 
     spectrum: Spectrum
     groups: Array
@@ -67,12 +67,12 @@ class GroupRisk:
 
     @cached_property
     def sizes(self) -> Array:
-        """The mass that is left of each group."""
+        """The remaining mass of each group."""
         return np.bincount(self.groups, weights=self.caps)
 
     @cached_property
     def present(self) -> Array:
-        """The groups of which something is left."""
+        """The groups with remaining mass."""
         return np.flatnonzero(self.sizes > 0)
 
     def means(self, s: Array) -> Array:
@@ -91,7 +91,7 @@ class GroupRisk:
         return Smoothed(found.value, self._spread(found.weights), found.blocks)
 
     def bend(self, design: Any, slope: Array, blocks: Array, width: float) -> Array:
-        """What the change of the group weights adds to the second derivative (p, p)."""
+        """The part of the second derivative (p, p) that comes from the change of the group weights."""
         place = np.zeros(len(self.sizes), dtype=np.intp)
         place[self.present] = np.arange(len(self.present))
         share = np.divide(self.caps, self.sizes[self.groups], out=np.zeros(len(self.caps)), where=self.caps > 0)
@@ -113,7 +113,7 @@ class GroupRisk:
 
 
 def _scaled(design: Any, rows: Array, slope: Array) -> Array:
-    """The rows of [X, 1], each times its slope, as a dense array."""
+    """The rows of [X, 1], each multiplied by its slope, as a dense array."""
     block = design.X[rows]
     block = (block.toarray() if sp.issparse(block) else block) * slope[:, None]
     return np.column_stack([block, slope]) if design.fit_intercept else np.asarray(block, dtype=np.float64)

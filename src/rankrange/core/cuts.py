@@ -1,12 +1,11 @@
-"""Selection: which of some losses are the largest, with ties shared equally. The only place that selects.
+"""Selection of the largest losses, with ties shared equally. All selection on the CPU happens in this module.
 
-phi_k, the sum of the k largest, is linear between ties: weight 1 above the cut s_[k], an equal share of what is left
-on the values tied with it, 0 below. The ranked range is phi_k - phi_m, so its weights are the difference of the two.
-With weights on the values ranks become mass, and a cut may fall inside a value.
+The weights of phi_k, the sum of the k largest values, are 1 above the cut s_[k] and 0 below; values tied at the cut
+share the remaining weight equally. The weights of the ranked range phi_k - phi_m are the difference of the two. With
+sample weights, ranks are cumulative weights, and a cut may fall inside a value.
 
-`select` and `cuts_of` serve one set of losses, `select_rows` and `top_weights` many sets together; `Ranked` is the
-default aggregate of objectives. Nothing here checks its input: `rankrange.core.select` does that
-for users.
+`select` and `cuts_of` take one set of losses, `select_rows` and `top_weights` many sets at once. `Ranked` is the
+default aggregate of objectives. Inputs are not validated; `rankrange.core.select` has the validated public functions.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ from .arrays import Array
 from .mass_cuts import Cut as Cut
 from .mass_cuts import cuts_of_mass, mass_cuts
 
-# Below this many values np.partition alone is quicker than sampling pivots first.
+# Below this many values, np.partition is faster than sampling pivots first.
 _SAMPLED_FROM = 1 << 14
-_SAMPLE_SIZE = 1 << 15  # at most; a smaller set is sampled more sparsely
-# Where the last cuts lay, and how far they had moved: {(number of values, rank): (value, move)}.
+_SAMPLE_SIZE = 1 << 15  # the largest sample; smaller sets get a smaller sample
+# The last cuts and their last moves: {(number of values, rank): (value, move)}.
 Trail = dict[tuple[int, int], tuple[float, float]]
-_REACH = 5.0  # moves to either side of a last cut within which the next one is looked for
-_FORGET = 0.5  # of a move is remembered at the next one
-# Blocks that stay in a core's cache: several passes over a block cost little more than one over memory.
+_REACH = 5.0  # the next cut is searched within this many moves of the last one
+_FORGET = 0.5  # the factor of the last move in the estimate of the next one
+# The size of blocks that fit into the cache: several passes over a block cost little more than one.
 BLOCK = 1 << 15
 
 
 class Selection(NamedTuple):
-    """What was selected: weights like the values, their weighted sum (in float64), and the two cuts.
+    """The result of a selection: the weights, the weighted sum (in float64), and the two cuts.
 
     For many rows together, total and cuts have one entry per row.
     """
@@ -54,14 +53,13 @@ def select(
     out: Array | None = None,
     trail: Trail | None = None,
 ) -> Selection:
-    """Weights, total and cuts of one set of losses: what every solver iteration calls.
+    """Weights, total and cuts of one set of losses. Every solver iteration calls this function.
 
     Parameters
     ----------
     values : ndarray of shape (n,)
-        Finite floats.
-    m, k : float
-        Counts, or masses where there are weights; 0 <= m < k <= n is not checked.
+        Finite floats. m, k : float
+            Counts, or masses if there are weights; 0 <= m < k <= n is not checked.
     sample_weight : ndarray of shape (n,) or None
         The mass of each value.
     out : ndarray of shape (n,) or None
@@ -72,7 +70,7 @@ def select(
     Returns
     -------
     Selection
-        Its weights sum to k - m.
+        The selection; its weights sum to k - m.
     """
     lower, upper = cuts_of(values, m, k, sample_weight, trail)
     weights = np.empty_like(values) if out is None else out
@@ -111,18 +109,18 @@ def cuts_of(
     sample_weight : ndarray of shape (n,) or None
         The mass of each value.
     trail : dict or None
-        Where earlier cuts of as many values lay, written anew by each call. It changes how long the search takes where
-        values move little from call to call, as in the steps of a solver, and never what is found.
+        The cuts of earlier calls, updated by each call. They speed up the search if values change little between calls,
+        as in the steps of a solver, and do not affect the result.
 
     Returns
     -------
     tuple of Cut
-        Lower and upper; the upper one is at infinity where m = 0.
+        The lower and the upper cut; the upper one is infinite for m = 0.
     """
     if sample_weight is not None:
         of_mass = mass_cuts(values, sample_weight, [k, m] if m else [k])
         return of_mass[0], of_mass[1] if m else _NO_CUT
-    if k == len(values):  # nothing is cut below: no selection is needed to find the smallest
+    if k == len(values):  # nothing is cut below: the lower cut is the minimum
         lower = _cut_of(values, float(values.min()), len(values))
         return lower, _NO_CUT if m == 0 else cuts_of(values, 0, m, None, trail)[0]
     ranks = [int(k), int(m)] if m else [int(k)]
@@ -130,7 +128,8 @@ def cuts_of(
     if len(values) >= _SAMPLED_FROM:
         cuts = _sampled_cuts(values, ranks) if trail is None else _followed_cuts(values, ranks, trail)
     if cuts is None:
-        found = values_at(values, [len(values) - rank for rank in ranks])  # ascending: rank r stands at n - r
+        # in ascending order, rank r is at position n - r
+        found = values_at(values, [len(values) - rank for rank in ranks])
         cuts = [_cut_of(values, float(value), rank) for value, rank in zip(found, ranks, strict=True)]
     return cuts[0], cuts[1] if m else _NO_CUT
 
@@ -139,9 +138,10 @@ _NO_CUT = Cut(math.inf, 0.0, 1.0)
 
 
 def values_at(values: Array, positions: Sequence[int]) -> list[Array]:
-    """What stands at ascending positions of the last axis, sorted: the last one first, the others among what is below.
+    """The values at ascending positions of the sorted last axis.
 
-    np.partition has vector instructions for one position and none for several, which take several times as long.
+    The last position is selected first, then the others among the values below it. np.partition is vectorised for one
+    position only; several positions in one call take several times as long.
     """
     found: list[Array] = []
     for position in reversed(positions):
@@ -151,7 +151,7 @@ def values_at(values: Array, positions: Sequence[int]) -> list[Array]:
 
 
 def _cut_of(values: Array, value: float, rank: int) -> Cut:
-    """The cut at a value that is known to have this rank: mostly nothing ties with it, and one count decides."""
+    """The cut at a value that is known to have this rank. Ties are rare, and one count is then enough."""
     if len(values) <= BLOCK and np.count_nonzero(values == value) == 1:
         return Cut(value, 1, 1)
     return _cut_at(values, value, rank)
@@ -167,8 +167,8 @@ def _cut_at(values: Array, value: float, rank: int) -> Cut:
 
 
 def _kept_of_ties(lower: Cut, upper: Cut) -> tuple[Any, Any]:
-    """How much is kept of the values tied with the lower cut, and of those tied with the upper."""
-    same = lower.value == upper.value  # then all that is kept is here, and counted as the lower cut's
+    """The kept counts or masses of the values tied at the lower cut and of those tied at the upper cut."""
+    same = lower.value == upper.value  # both cuts have the same value: count the kept part at the lower cut
     return lower.taken - same * upper.taken, (1 - same) * (upper.tied - upper.taken)
 
 
@@ -181,7 +181,7 @@ def _dot(weights: Array, values: Array) -> float:
 def select_rows(values: Array, m: float, k: float, mass: Array | None = None) -> Selection:
     """`select` for all rows of a matrix of short rows together; cuts and totals have one entry per row.
 
-    `mass` (n,) is that of the values of every row.
+    `mass` (n,) is the mass of the values, the same for every row.
     """
     if mass is not None:
         return _shared(values, *cuts_of_mass(values, m, k, mass), mass)
@@ -193,7 +193,7 @@ def select_rows(values: Array, m: float, k: float, mass: Array | None = None) ->
     total = np.einsum("ij,ij->i", weights, values, dtype=np.float64)
     tied = values == at_k
     if np.count_nonzero(tied) == len(values) and (not m or np.count_nonzero(values == at_m) == len(values)):
-        # Nothing ties with a cut, as almost always: the lower one is kept, the upper one is not.
+        # The usual case without ties: the value at the lower cut is kept, the value at the upper cut is not.
         np.copyto(weights, 1, where=tied, casting="same_kind")
         total += at_k[:, 0]
         return Selection(weights, total, at_k[:, 0], at_m[:, 0])
@@ -201,7 +201,7 @@ def select_rows(values: Array, m: float, k: float, mass: Array | None = None) ->
 
 
 def _shared(values: Array, lower: Cut, upper: Cut, mass: Array) -> Selection:
-    """What the cuts of each row select; values that tie at a cut share what is left of it in parts of their mass."""
+    """The weights for the cuts of each row; ties at a cut share its remaining weight in proportion to their mass."""
     at_lower, at_upper = _kept_of_ties(lower, upper)
     inside = (values > lower.value[:, None]) & (values < upper.value[:, None])
     weights = (inside * mass).astype(values.dtype)
@@ -216,7 +216,7 @@ def _shared(values: Array, lower: Cut, upper: Cut, mass: Array) -> Selection:
 def _ranked_values(values: Array, m: int, k: int) -> tuple[Array, Array]:
     """The values of the ranks k and m in each row, one column each; infinity for the rank 0."""
     n = values.shape[1]
-    # The smallest needs no selection, and asking for it would slow down the one for the other rank.
+    # The minimum needs no partition, and including it would slow down the partition for the other rank.
     ranks = [rank for rank in (k, m) if 0 < rank < n]
     found = dict(zip(ranks, values_at(values, [n - rank for rank in ranks]), strict=True))
     at_k = found[k][:, None] if k < n else values.min(axis=1, keepdims=True)
@@ -231,16 +231,16 @@ def cuts_of_rows(values: Array, m: int, k: int) -> tuple[Cut, Cut]:
         if rank:
             value = at[:, 0]
             tied = (values == value[:, None]).sum(axis=1)
-            # Where nothing ties, all others of its rank are above it.
+            # Without ties, all values of lower rank are above the cut.
             above = rank - 1 if (tied == 1).all() else (values > value[:, None]).sum(axis=1)
             cuts[i] = Cut(value, rank - above + 0 * tied, tied)
     return cuts[0], cuts[1]
 
 
 def _sampled_cuts(values: Array, ranks: list[int]) -> list[Cut] | None:
-    """Floyd and Rivest: a sorted sample brackets each cut; one pass over the values collects what lies between.
+    """Floyd and Rivest: a sorted sample brackets each cut, and one pass collects the values inside the brackets.
 
-    Exact, or None when the sample was unlucky and a cut lies outside its bracket.
+    The result is exact, or None if a cut lies outside its bracket.
     """
     n = len(values)
     sample = np.sort(values[_sampled_rows(n)])
@@ -248,7 +248,7 @@ def _sampled_cuts(values: Array, ranks: list[int]) -> list[Cut] | None:
 
 
 def _followed_cuts(values: Array, ranks: list[int], trail: Trail) -> list[Cut] | None:
-    """A bracket of some moves around each last cut; a sample where it is wide, or where the cut has left it."""
+    """Search in a bracket around each last cut; sample if the bracket is wide or misses the cut."""
     n, number = len(values), values.dtype.type
     last = [trail.get((n, rank), (math.nan, math.nan)) for rank in ranks]
     brackets = [(number(value - _REACH * moved), number(value + _REACH * moved)) for value, moved in last]
@@ -258,13 +258,13 @@ def _followed_cuts(values: Array, ranks: list[int], trail: Trail) -> list[Cut] |
     cuts = _sampled_cuts(values, ranks) if cuts is None else cuts
     for rank, (value, moved), cut in zip(ranks, last, cuts or [], strict=False):
         move = abs(cut.value - value)
-        # The first move is not known yet, and one that was short by chance is not trusted.
+        # The first move is unknown, and a short move may be chance.
         trail[n, rank] = (cut.value, max(move, _FORGET * moved) if math.isfinite(moved) else move)
     return cuts
 
 
 def _cuts_between(values: Array, ranks: list[int], brackets: list[tuple[Any, Any]]) -> list[Cut] | None:
-    """The cuts, if each lies in its bracket; one pass over the values collects what lies between."""
+    """The cuts if each lies in its bracket, otherwise None; one pass collects the values inside the brackets."""
     n = len(values)
     below, over = [0] * len(ranks), [0] * len(ranks)
     between: list[list[Array]] = [[] for _ in ranks]
@@ -273,7 +273,7 @@ def _cuts_between(values: Array, ranks: list[int], brackets: list[tuple[Any, Any
         for i, (low, high) in enumerate(brackets):
             inner = block > low
             over[i] += np.count_nonzero(inner)
-            if low == high:  # a tie so large that it fills the bracket: nothing lies between
+            if low == high:  # ties fill the bracket: no values lie strictly inside
                 below[i] += np.count_nonzero(block < low)
             else:
                 inner &= block < high
@@ -281,7 +281,7 @@ def _cuts_between(values: Array, ranks: list[int], brackets: list[tuple[Any, Any
     cuts = []
     for rank, (low, high), n_below, n_over, blocks in zip(ranks, brackets, below, over, between, strict=True):
         inner = np.concatenate(blocks or [values[:0]])
-        position = n - rank - (n - n_over)  # of the cut among the values over `low`, ascending
+        position = n - rank - (n - n_over)  # the position of the cut among the values above `low`, ascending
         if position < 0 and low == high:
             cut = Cut(float(low), rank - n_over, n - n_over - n_below)
         elif position < 0:
@@ -300,12 +300,12 @@ def _cuts_between(values: Array, ranks: list[int], brackets: list[tuple[Any, Any
 
 @lru_cache(maxsize=8)
 def _sampled_rows(n: int) -> Array:
-    """The same rows each time: results and times repeat, and a solver that selects again and again draws once."""
+    """A fixed sample of n positions, cached: results are reproducible, and a solver draws the sample only once."""
     return np.random.default_rng(0).integers(n, size=min(_SAMPLE_SIZE, n // 12 + 3))
 
 
 def _bracket(sample: Array, share: float) -> tuple[Any, Any]:
-    """Two values between which the quantile `share` of the whole set almost surely lies: six standard deviations."""
+    """Two values that bracket the quantile `share` of the whole set, at six standard deviations."""
     size = len(sample)
     reach = 6.0 * math.sqrt(size * share * (1.0 - share)) + 8.0
     low, high = math.floor(size * share - reach), math.ceil(size * share + reach)
@@ -320,9 +320,9 @@ def top_weights(values: Array, mass: Array, top: Array) -> Array:
     values : ndarray of shape (S, n)
         The values to be ranked within each row.
     mass : ndarray of shape (S, n)
-        How much each value may take. Masses of 0 and 1 may be given as bool, which is quicker.
+        The largest weight of each value. Masses of 0 and 1 may be bool, which is faster.
     top : ndarray of shape (S,)
-        The mass to be taken in each row, from the largest value down.
+        The total weight of each row, from the largest value down.
 
     Returns
     -------
@@ -341,7 +341,7 @@ def top_weights(values: Array, mass: Array, top: Array) -> Array:
     else:
         order = np.argsort(-inside, axis=1, kind="stable")
         reached = np.cumsum(np.take_along_axis(mass, order, axis=1), axis=1)
-        # The first place at which the mass is reached; a hair less where rounding of the sum leaves none.
+        # The first position at which the mass is reached, up to rounding errors of the sum.
         place = (reached < (top * (1.0 - 1e-14))[:, None]).sum(axis=1).clip(max=values.shape[1] - 1)
         cut = inside[rows, order[rows, place]][:, None]
     above = mass * (inside > cut)
@@ -354,7 +354,7 @@ def top_weights(values: Array, mass: Array, top: Array) -> Array:
 
 @dataclass(frozen=True)
 class Ranked:
-    """The ranked range: the losses ranked m+1..k, those that tie at a cut in equal parts."""
+    """The ranked range: the losses ranked m+1..k; losses tied at a cut share its weight equally."""
 
     name: ClassVar[str] = "ranked"
     linear: ClassVar[bool] = True
@@ -365,23 +365,23 @@ class Ranked:
         return select(s, m, k, mass, trail=self._trail)
 
     def take(self, rows: Array) -> Ranked:
-        """The ranked range knows nothing about single rows, so it stays the same."""
+        """The aggregate itself, which does not depend on the rows."""
         return self
 
     def caps(self, s: Array, m: float, mass: Array | None) -> Array | None:
-        """The mass of each row that is left when the m largest losses are dropped for good; None means 1 each."""
+        """The remaining mass of each row if the m largest losses are dropped; None means 1 each."""
         return mass if m == 0 else left_of(s, [(np.arange(len(s)), cuts_of(s, 0, m, mass)[0])], mass)
 
     def cuts(self, s: Array, m: float, mass: Array | None) -> list[tuple[Array | slice, Cut]]:
-        """The upper cut with the rows that it is about: all of them; an empty list where m = 0."""
+        """The upper cut, which concerns all rows; an empty list if m = 0."""
         return [(slice(None), cuts_of(s, 0, m, mass)[0])] if m > 0 else []
 
     def blurred(self, s: Array, m: float, mass: Array | None) -> list[Array]:
-        """The rows that tie at the upper cut, where it falls among them."""
+        """The rows tied at the upper cut, if the cut divides them."""
         return blurred_rows(s, self.cuts(s, m, mass))
 
     def upper(self, s: Array, m: float, mass: Array | None) -> Array:
-        """Weights of the m largest losses: what is dropped."""
+        """Weights of the m largest losses, which are dropped."""
         return select(s, 0, m, mass).weights
 
     def top(self, s: Array, mass: Array, m: Array) -> Array:
@@ -397,9 +397,9 @@ def top_within(s: Array, caps: Array | None, K: float) -> Array:
     s : ndarray of shape (n,)
         The losses.
     caps : ndarray of shape (n,) or None
-        The most that each row may weigh; None means 1 each.
+        The largest weight of each row; None means 1 each.
     K : float
-        The mass to be taken.
+        The total weight.
 
     Returns
     -------
@@ -415,12 +415,12 @@ def top_within(s: Array, caps: Array | None, K: float) -> Array:
 
 
 def caps_that_matter(caps: Array, K: float) -> Array | None:
-    """The caps, or None where each is 1: counting is quicker than weighing."""
+    """The caps, or None if all are 1, because unweighted selection is faster."""
     return None if int(K) == K and (caps == 1.0).all() else caps
 
 
 def left_of(s: Array, cuts: list[tuple[Array | slice, Cut]], mass: Array | None) -> Array:
-    """The mass of each row that is left by these cuts; what ties at a cut is cut in equal parts."""
+    """The remaining mass of each row after these cuts; rows tied at a cut lose equal shares."""
     caps = np.ones(len(s)) if mass is None else mass.astype(np.float64)
     for rows, cut in cuts:
         over, tied = s[rows] > cut.value, s[rows] == cut.value
@@ -429,6 +429,6 @@ def left_of(s: Array, cuts: list[tuple[Array | slice, Cut]], mass: Array | None)
 
 
 def blurred_rows(s: Array, cuts: list[tuple[Array | slice, Cut]]) -> list[Array]:
-    """For each cut that falls among tied losses, the rows that tie there."""
+    """For each cut that divides tied losses, the tied rows."""
     every = np.arange(len(s))
     return [every[rows][s[rows] == cut.value] for rows, cut in cuts if cut.taken < cut.tied]

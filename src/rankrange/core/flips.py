@@ -1,6 +1,6 @@
 """How many labels are wrong: a model of wrong labels on top of scores that did not see them.
 
-Given scores z of rows that were not used to fit them, and the labels as they are, the model is
+For out-of-fold scores z and given labels, the model is
 
     true class c ~ softmax(a z + b),     given label ~ row c of a transition matrix T,
 
@@ -20,17 +20,18 @@ from scipy.special import expit
 from .arrays import Array
 from .losses import softmax
 
-# Levels of p(wrong) that are reported as sure, likely and possible. Rows below the last are not suspects.
+# Levels of p(wrong) that are reported as certain, likely and possible. Rows below the last are not suspects.
 SURE, LIKELY, POSSIBLE = 0.8, 0.5, 0.2
-# Beyond this many classes wrong labels are spread evenly over the other classes: a full matrix would be all noise.
+# With more classes, wrong labels are spread evenly over the other classes: a full matrix cannot be estimated.
 _FULL_UP_TO = 30
 STARTS = (0.05, 0.35)
-# A Cauchy prior, of this width, on how far the logit rate of a class lies from their mean; in units of one row's loss.
+# The scale of a Cauchy prior on the difference between the logit rate of a class and the mean, in units of one row's
+# loss.
 APART, _PRIOR = 1.0, 1.0
 _SLICES = 250
 _MOST_ROWS = 10_000
 WIDTH = 1.96
-# Probabilities below this are not distinguished; and how far from 1 a temperature is at first thought to be.
+# Probabilities are at least this; and the standard deviation of the prior on the log temperature.
 LEAST, _LOG_TEMPERATURE = 1e-4, 0.5
 # By how much the class that a decision names stays in front of one that is as likely.
 IN_FRONT = 1e-9
@@ -44,7 +45,7 @@ def wrong_rate(scores: Array, codes: Array, mass: Array | None = None) -> float:
     scores : ndarray of shape (n, classes) or (n,)
         Out-of-sample scores; one per row if there are two classes.
     codes : ndarray of shape (n,)
-        The labels as they are, 0..classes-1.
+        The given labels, 0..classes-1.
     mass : ndarray of shape (n,) or None
         The weight of each row.
     """
@@ -60,9 +61,9 @@ def wrong_rate(scores: Array, codes: Array, mass: Array | None = None) -> float:
 
 
 def transition_of(P: Array, codes: Array, wrong: Array, mass: Array) -> Array:
-    """(true, given): how often rows of each class have each label, where `wrong` is how likely each label is wrong.
+    """The transition matrix (true, given), from the probability `wrong` that each label is wrong.
 
-    P (n, classes) is the probability of each true class of a wrong label.
+    P (n, classes) is the probability of each true class if the label is wrong.
     """
     rows, K = np.arange(len(codes)), P.shape[1]
     instead = P.copy()
@@ -74,10 +75,10 @@ def transition_of(P: Array, codes: Array, wrong: Array, mass: Array) -> Array:
 
 
 def temperature(P: Array, codes: Array, transition: Array, mass: Array) -> float:
-    """The temperature at which probabilities of rows that were not seen make the labels as they are most likely.
+    """The temperature of out-of-fold probabilities that maximises the likelihood of the given labels.
 
-    Labels come from the true classes by `transition`. A prior of one half on the logarithm keeps few rows from saying
-    much.
+    Given labels are drawn from true classes by `transition`. A prior with standard deviation 1/2 on the log temperature
+    regularises fits to few rows.
     """
     rows = np.arange(len(codes))
 
@@ -89,21 +90,21 @@ def temperature(P: Array, codes: Array, transition: Array, mass: Array) -> float
 
 
 def tempered(P: Array, heat: float) -> Array:
-    """Probabilities (n, classes) raised to 1 / heat: nearer to even ones where that is above 1."""
+    """Probabilities (n, classes) raised to the power 1 / heat and normalised; heat above 1 makes them less extreme."""
     return softmax(np.log(np.clip(P, LEAST, 1.0)) / heat)
 
 
 def probabilities_of(scores: Array) -> Array:
-    """(n, classes) from scores (n, classes), or (n, 1) where there are two."""
+    """Probabilities (n, classes) from scores (n, classes), or (n, 1) for two classes."""
     if scores.shape[1] == 1:
         return np.stack([expit(-scores[:, 0]), expit(scores[:, 0])], axis=1)
     return softmax(scores)
 
 
 def joined(robust: Array, ordinary: Array, share: float) -> Array:
-    """A mixture of probabilities (n, classes) in which the class that the first hold for likeliest stays in front.
+    """A mixture of probabilities (n, classes) that keeps the most probable class of the robust fit.
 
-    Where it is not, it and those before it share alike.
+    If the mixture would prefer other classes, these and the class of the robust fit share their probability equally.
     """
     P, rows, first = share * ordinary + (1.0 - share) * robust, np.arange(len(robust)), robust.argmax(axis=1)
     before = P[rows, first][:, None] <= P
@@ -121,9 +122,9 @@ def normed(Z: Array) -> Array:
 
 
 def coarse(Z: Array, codes: Array, share: Array, slices: int = _SLICES) -> tuple[Array, Array, Array]:
-    """Fewer rows to fit: with two classes the mean scores of many slices of each class, otherwise evenly spaced rows.
+    """Reduce the number of rows: means over quantile bins of each class if there are two, otherwise evenly spaced rows.
 
-    Nothing is lost that the fit would notice: it has a handful of parameters.
+    The model has few parameters, so the fit loses almost no accuracy.
     """
     if len(Z) <= 2 * slices:
         return Z, codes, share
@@ -149,7 +150,7 @@ class _Fit(NamedTuple):
 
 
 class _Point(NamedTuple):
-    """The model at some parameters: class probabilities p (n, K), likelihoods q (n,), p(true class | label)."""
+    """The model at given parameters: class probabilities p (n, K), likelihoods q (n,), p(true class | label)."""
 
     p: Array
     q: Array
@@ -158,15 +159,18 @@ class _Point(NamedTuple):
 
 
 class _Model:
-    """Parameters: log a; b (K); how often the labels of each class are wrong (K); and to which class they go (K, K).
+    """The likelihood.
 
-    A label is right more often than it is any one wrong class, or the classes could be renamed. A weak prior holds the
-    rates of the classes together: a few unusual rows should not make all labels of one class suspect.
+    Parameters: log a, b (K), the rate of wrong labels of each class (K), and their target classes (K, K).
+
+    A correct label is more frequent than any single wrong label; otherwise classes could be permuted. A weak prior
+    shrinks the rates of the classes to each other, because a few unusual rows should not make all labels of a class
+    suspect.
     """
 
     def __init__(self, Z: Array, codes: Array, prior: float = 0.0) -> None:
         self.n, self.K = Z.shape
-        self.Z = np.asfortranarray(Z)  # sums over the few classes are quick by columns, and what is computed from Z too
+        self.Z = np.asfortranarray(Z)  # column-major: sums over the few classes are faster
         self.prior = prior
         self.codes = codes
         self.given = np.zeros((self.n, self.K), order="F")
@@ -220,5 +224,5 @@ class _Model:
         return -float(share @ np.log(point.q)) + self.prior * float(np.log1p((apart / APART) ** 2).sum()), gradient
 
     def _inside(self, point: _Point) -> Array:
-        """(K,): the derivative of each rate in its parameter."""
+        """(K,): the derivative of each rate with respect to its parameter."""
         return point.rates * (1.0 - point.rates / self.cap)

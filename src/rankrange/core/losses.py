@@ -1,4 +1,4 @@
-"""Losses of one sample as functions of its target y and its score z. Nothing here depends on X.
+"""Losses of one sample as functions of its target y and its score z. They do not depend on X.
 
 Conventions:
 - y comes first. Binary y is -1 or +1, class y a code 0..C-1, label y a 0/1 mask (n, L), regression y a number.
@@ -106,8 +106,8 @@ def softplus(t: Array) -> Array:
 def log_of_sum(e: Array, u: Array) -> Array:
     """log(1 + e) for e >= 0 and u = 1 + e as rounded; e is overwritten.
 
-    As accurate as np.log1p, which has no vector instructions and takes several times as long: the logarithm of u, and
-    what rounding took from it.
+    It is the logarithm of u plus a correction for the rounding of u. It is as accurate as np.log1p, which is not
+    vectorised and takes several times as long.
     """
     e -= u - 1
     e /= u
@@ -116,7 +116,10 @@ def log_of_sum(e: Array, u: Array) -> Array:
 
 
 def softmax(Z: Array) -> Array:
-    """Along the rows of Z (n, K), in the memory order of Z; SciPy's spends most of its time on checks."""
+    """Softmax along the rows of Z (n, K), in the memory order of Z.
+
+    It is faster than SciPy's, which mostly validates.
+    """
     P = np.exp(Z - Z.max(axis=1)[:, None])
     P /= P.sum(axis=1)[:, None]
     return P
@@ -138,7 +141,7 @@ class Logistic:
         np.negative(t, out=t)
         e = np.copysign(t, -1)
         np.exp(e, out=e)  # of -|t|, in (0, 1]: it cannot overflow
-        slope = np.maximum(e, t > 0)  # 1 where t > 0; np.where is several times as slow on a mask without a pattern
+        slope = np.maximum(e, t > 0)  # 1 if t > 0; np.where is several times slower on an irregular mask
         u = 1 + e
         slope /= u
         slope *= -y
@@ -162,7 +165,7 @@ class Hinge:
         return np.maximum(0, 1 - y * z)
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
-        """The losses, and -y where they are positive."""
+        """The losses, and -y for positive losses."""
         s = self.value(y, z)
         return s, np.where(s > 0, -y, 0).astype(z.dtype, copy=False)
 
@@ -311,11 +314,11 @@ class Softmax:
         """
         z = np.ascontiguousarray(z.T)
         peak = z.max(axis=0)
-        d = z - peak  # one subtraction: a second would round again, and exp turns that into lost digits
+        d = z - peak  # one subtraction: a second one would add a rounding error, which exp amplifies
         np.exp(d, out=d)
         others, found = np.zeros_like(peak), np.zeros(len(peak), dtype=bool)
         for scores, ratios in zip(z, d, strict=True):
-            first = (scores == peak) & ~found  # of classes that tie for the highest score one is the largest
+            first = (scores == peak) & ~found  # of classes tied for the highest score, one counts as the largest
             found |= first
             others += np.where(first, 0, ratios)
         return (peak - z[y, np.arange(len(y))]) + np.log1p(others), d
@@ -343,7 +346,7 @@ class CrammerSinger:
         """1 + z_c - z_y for each class c, minus infinity for y itself."""
         rows = np.arange(len(y))
         margins = 1 + (z - z[rows, y][:, None])
-        margins[rows, y] = -np.inf  # a class is no rival of itself
+        margins[rows, y] = -np.inf  # the class itself is excluded
         return margins
 
     def margins_adjoint(self, y: Array, a: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Cuts among values that have a mass: where the mass counted from the top is reached."""
+"""Cuts of weighted values: the value at which the cumulative mass from the top reaches a given mass."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ import numpy as np
 
 from .arrays import Array
 
-# Weighted values up to this many are sorted to find a cut.
+# Up to this many weighted values are sorted to find a cut.
 _SORTED_UP_TO = 1 << 11
-# A mass is reached if sums of weights reach it but for their rounding.
+# The relative tolerance for rounding errors in sums of weights.
 _BUT_ROUNDING = 1.0 - 1e-12
 
 
 class Cut(NamedTuple):
-    """The top of a set: everything above `value`, and `taken` out of the `tied` that equal it (counts, or mass).
+    """The top of a set: all values above `value`, and `taken` of the `tied` values equal to it (counts or masses).
 
-    Counts and not a share of the tie: differences of counts are exact, those of shares lose their digits.
+    It stores counts instead of a share, because differences of counts are exact.
     """
 
-    value: Any  # a number, or one per row, as all three
+    value: Any  # a number or one per row, like the other fields
     taken: Any
     tied: Any
 
     @property
     def takes_tie(self) -> bool:
-        """Whether all that equals the value is taken, but for the rounding of sums of weights."""
+        """Whether all values equal to the cut are taken, up to rounding errors of sums of weights."""
         return bool(self.taken >= self.tied * (1.0 - 1e-9))
 
 
 def mass_cuts(values: Array, weights: Array, masses: list[float]) -> list[Cut]:
-    """The values at which the mass counted from the top reaches each of `masses`, which do not rise."""
+    """The values at which the cumulative mass from the top reaches each of `masses`, which are non-increasing."""
     if not weights.all():
         values, weights = values[weights > 0], weights[weights > 0]
     weights = weights.astype(np.float64, copy=False)
@@ -42,7 +42,7 @@ def mass_cuts(values: Array, weights: Array, masses: list[float]) -> list[Cut]:
 
 
 def _around_cut(values: Array, weights: Array, mass: float) -> tuple[Array, Array, float]:
-    """The few values among which the mass is reached, their weights, and the mass above them: quickselect."""
+    """Quickselect: the few values among which the mass is reached, their weights, and the mass above them."""
     above = 0.0
     while len(values) > _SORTED_UP_TO:
         middle = len(values) // 2
@@ -66,7 +66,7 @@ def _sorted_cuts(values: Array, weights: Array, above: float, masses: list[float
     reached = above + np.cumsum(mass_rising[::-1])
     cuts = []
     for mass in masses:
-        # Rounding of the sums may leave a hair of mass below a value that is taken whole, or below the last one.
+        # Rounding errors may leave a tiny mass below a value that is taken completely, or below the last one.
         place = min(int(reached.searchsorted(mass * _BUT_ROUNDING)), len(values) - 1)
         value = rising[len(values) - 1 - place]
         low, high = int(rising.searchsorted(value, "left")), int(rising.searchsorted(value, "right"))

@@ -1,16 +1,16 @@
 """Partial AUC as an objective: the pair loss between kept positives and kept negatives of a linear model.
 
-For a decreasing pair loss all positives rank the negatives alike, by score. So the partial AUC between two false
-positive rates is the ranked range over the negatives, m = lo n- and k = hi n-, and a bound on the true positive rate
-is the ranked range over the positives, from their lowest score. Both masses may fall inside a row:
+For a decreasing pair loss, all positives rank the negatives in the same order, by score. The partial AUC between two
+false positive rates is therefore a ranked range over the n negatives, with m = lo n and k = hi n. A range of true
+positive rates is a ranked range over the positives, starting from the lowest score. Both masses may fall inside a row:
 
     G(w) = ||w||^2 / 2 + C M (mean of l(u_i - v_j) over the kept pairs, with weights p_i q_j)
 
 with the mass M of the kept positives.
 
-An intercept cancels in every pair. If nothing is dropped from the difficult ends (lo = 0, and tpr up to 1), G is the
-largest of convex functions over the weights p and q. What is dropped is dropped for good in `PairTop`, which is convex,
-lies above G and touches it.
+An intercept cancels in every pair. If no hard rows are dropped (lo = 0, and tpr up to 1), G is the maximum of convex
+functions over the weights p and q. `PairTop` fixes the dropped rows. It is convex and an upper bound on G that touches
+G.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from .pairs import PairLoss
 
 
 class Masses(NamedTuple):
-    """What is kept of one class, from its difficult end: m to drop, k to keep up to."""
+    """The masses m to drop and k to keep up to of one class, counted from its hardest rows."""
 
     m: float
     k: float
 
     @property
     def kept(self) -> float:
-        """The mass that is kept."""
+        """The kept mass, k - m."""
         return self.k - self.m
 
 
@@ -52,20 +52,20 @@ class PairPoint(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PairTop:
-    """The convex problem: the difficult ends alone, under caps on the rows.
+    """The convex problem with fixed dropped rows: the hardest pairs, with caps on the weights of rows.
 
     Parameters
     ----------
     positives, negatives : Design
         The rows of the two classes, without intercept.
     loss : PairLoss
-        What a pair costs.
+        The loss of a pair.
     scale : float
-        What the mean loss of the kept pairs is multiplied by.
+        The factor of the mean loss of the kept pairs.
     kept_positives, kept_negatives : float
         Masses to keep.
     positive_caps, negative_caps : ndarray
-        The most that each row may weigh.
+        The largest weight of each row.
     """
 
     positives: Design
@@ -92,7 +92,7 @@ class PairTop:
         return self.at_scores(w, *self.scores(w))
 
     def at_scores(self, w: Array, u: Array, v: Array, weights: tuple[Array, Array] | None = None) -> PairPoint:
-        """The objective at w, whose scores are u and v, or what these weights make of it: a lower bound."""
+        """The objective at w with scores u and v; with given weights, a lower bound."""
         p, q = self.weights(u, v) if weights is None else weights
         i, j = _inside(p), _inside(q)
         losses, pull = self.loss.sums(u[i], v[j], q[j], (0, 1))
@@ -104,14 +104,14 @@ class PairTop:
         return PairPoint(w, value, gradient, u, v, p, q)
 
     def hessian(self, point: PairPoint) -> Array:
-        """The (generalised) second derivative with the weights held, (p, p), in O(n p^2)."""
+        """The (generalised) second derivative (p, p) with fixed weights, in O(n p^2)."""
         i, j = _inside(point.p), _inside(point.q)
         u, v, p, q = point.u[i], point.v[j], point.p[i], point.q[j]
         (bend,) = self.loss.sums(u, v, q, (2,))
         (bend_back,) = self.loss.sums(-v, -u, p, (2,))
         X, Y = _dense(self.positives, i), _dense(self.negatives, j)
         matrix = _gram(X, p * bend) + _gram(Y, q * bend_back)
-        if len(X) <= len(Y):  # the sums are over the smaller class
+        if len(X) <= len(Y):  # sum over the smaller class
             (mixed,) = self.loss.sums(-v, -u, p[:, None] * X, (2,))
             cross = mixed.T @ (q[:, None] * Y)
         else:
@@ -120,7 +120,7 @@ class PairTop:
         return np.eye(len(point.w)) + self.scale * (matrix - cross - cross.T)
 
     def lines(self, point: PairPoint, positive: bool, rows: Array) -> tuple[Array, Array]:
-        """What one unit of weight on each of these rows costs, and its gradient (rows, p), with the others held."""
+        """The loss per unit of weight on each of these rows and its gradient (rows, p), with other weights fixed."""
         sign = -1.0 if positive else 1.0
         mine, other = (point.u, point.v) if positive else (point.v, point.u)
         weights = point.q if positive else point.p
@@ -143,13 +143,13 @@ class PairObjective:
     positives, negatives : Design
         The rows of the two classes, without intercept.
     loss : PairLoss
-        What a pair costs.
+        The loss of a pair.
     C : float
         Inverse strength of the penalty, relative to the sum over the kept positives of their mean loss.
     positive_mass, negative_mass : ndarray
         The mass of each row.
     of_positives, of_negatives : Masses
-        What is kept: of the positives from the lowest score, of the negatives from the highest.
+        The masses to keep, of the positives from the lowest score and of the negatives from the highest.
     """
 
     positives: Design
@@ -163,11 +163,11 @@ class PairObjective:
 
     @property
     def convex(self) -> bool:
-        """Whether nothing is dropped from the difficult ends."""
+        """Whether the objective is convex: no hard rows are dropped."""
         return self.of_positives.m == 0 and self.of_negatives.m == 0
 
     def cutting(self, w: Array) -> PairTop:
-        """The convex problem that is left when what is dropped at w is dropped for good."""
+        """The convex problem with the rows fixed that are dropped at w."""
         top = self._top()
         u, v = top.scores(w)
         dropped = _top(-u, self.positive_mass, self.of_positives.m) * self.of_positives.m
@@ -211,7 +211,7 @@ def _top(s: Array, caps: Array, kept: float) -> Array:
 
 
 def _inside(weights: Array) -> Array | slice:
-    """The rows that count; a slice if all do, so that nothing is copied."""
+    """The rows with positive weight; a slice if all have, which avoids a copy."""
     rows = np.flatnonzero(weights)
     return slice(None) if len(rows) == len(weights) else rows
 

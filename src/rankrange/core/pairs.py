@@ -1,9 +1,8 @@
-"""Pair losses: what it costs that a positive with score u is not far enough above a negative with score v.
+"""Pair losses l(u - v) of a positive with score u and a negative with score v, summed without forming all pairs.
 
-A pair loss is l(u - v) with l convex and decreasing. `sums` adds it, or its derivatives, over the negatives for each
-positive, without a matrix of pairs: the squared hinge by sorting and sums from the top, O(n log n); the logistic loss
-by Chebyshev interpolation on panels of scores, O(n), to 13 digits. By symmetry `sums(loss, -v, -u, ...)` adds over the
-positives for each negative.
+The function l is convex and decreasing. `sums` adds the loss or its derivatives over the negatives for each positive.
+The squared hinge uses sorting and cumulative sums, O(n log n). The logistic loss uses Chebyshev interpolation on panels
+of scores, O(n), to 13 digits. By symmetry, `sums(loss, -v, -u, ...)` adds over the positives for each negative.
 
 A new pair loss is one class and one entry in `PAIR_LOSSES`; the contract tests run over the table.
 """
@@ -19,15 +18,15 @@ from scipy.special import expit
 from .arrays import Array
 from .losses import softplus
 
-# Up to this many pairs are added one by one; interpolation costs as much.
+# Up to this many pairs are summed directly, because interpolation is not faster.
 _PAIRS_AT_ONCE = 1 << 18
-# Panels: their width, Chebyshev nodes on each (error below 1e-13 because the kernels are analytic up to pi from the
-# real line), and the distance from which the logistic loss is linear, or zero, to the last digit.
+# The width of panels, the Chebyshev nodes on each (the error is below 1e-13, because the kernels are analytic within pi
+# of the real line), and the distance from which the logistic loss equals its linear or zero limit.
 _WIDTH, _NODES, _FAR = 2.0, 16, 40.0
 
 
 class PairLoss(Protocol):
-    """What the pair objective asks of a loss l(u - v)."""
+    """The methods of a pair loss l(u - v)."""
 
     def kernel(self, t: Array, order: int) -> Array:
         """l, -l' or l'' (order 0, 1, 2) at u - v = -t."""
@@ -38,18 +37,18 @@ class PairLoss(Protocol):
         Parameters
         ----------
         u : ndarray of shape (a,)
-            Scores at which to add up.
+            Scores of the positives.
         v : ndarray of shape (b,)
-            Scores that are added.
+            Scores of the negatives.
         R : ndarray of shape (b,) or (b, c)
-            What each of them weighs.
+            Weights of the negatives.
         orders : tuple of int
-            Derivatives asked for, of 0, 1, 2.
+            The orders of the derivatives, out of 0, 1, 2.
 
         Returns
         -------
         list of ndarray of shape (a,) or (a, c)
-            One for each order.
+            The sums, one array for each order.
         """
 
 
@@ -57,12 +56,12 @@ class PairSquaredHinge:
     """max(0, 1 - (u - v))^2."""
 
     def kernel(self, t: Array, order: int) -> Array:
-        """The squared hinge at margin 1 + t, twice the margin, or 2 where the margin is positive."""
+        """The squared hinge at the margin 1 + t; twice the margin; or 2 if the margin is positive."""
         margin = np.maximum(0.0, 1.0 + t)
         return margin**2 if order == 0 else 2.0 * margin if order == 1 else 2.0 * (margin > 0)
 
     def sums(self, u: Array, v: Array, R: Array, orders: tuple[int, ...]) -> list[Array]:
-        """By sums from the top of R, v R and v^2 R, with v sorted and centred."""
+        """Cumulative sums of R, v R and v^2 R, with v sorted and centred."""
         order = np.argsort(v, kind="stable")
         middle = float(v[order[len(v) // 2]]) if len(v) else 0.0
         sorted_v, weights = v[order] - middle, R[order]
@@ -98,7 +97,7 @@ class PairLogistic:
         return p if order == 1 else p * expit(-t)
 
     def sums(self, u: Array, v: Array, R: Array, orders: tuple[int, ...]) -> list[Array]:
-        """Pair by pair where they are few, by panels of scores otherwise."""
+        """Direct sums for few pairs, otherwise interpolation on panels of scores."""
         if len(u) * len(v) <= _PAIRS_AT_ONCE:
             t = v[None, :] - u[:, None]
             return [self.kernel(t, order) @ R for order in orders]
@@ -110,7 +109,7 @@ class PairLogistic:
 def _by_panels(
     u: Array, v: Array, R: Array, orders: tuple[int, ...], kernel: Callable[[Array, int], Array]
 ) -> list[Array]:
-    """Sums of the kernel between panels of scores, and of its linear limit where v is far above u."""
+    """Sums of the kernel between panels of scores, and of its linear limit for v far above u."""
     origin = min(float(u.min()), float(v.min()))
     by_u, by_v = np.argsort(u, kind="stable"), np.argsort(v, kind="stable")
     u, v, R = u[by_u] - origin, v[by_v] - origin, R[by_v]
@@ -142,7 +141,7 @@ def _by_panels(
 
 
 def _panels(x: Array) -> Iterator[tuple[float, slice]]:
-    """The panels of sorted x >= 0 that are not empty: centre, and which of x lie in it."""
+    """The non-empty panels of sorted x >= 0: their centres and their slices of x."""
     number = np.floor(x / _WIDTH).astype(np.int64)
     starts = np.flatnonzero(np.diff(number, prepend=-1))
     for start, end in zip(starts, [*starts[1:], len(x)], strict=True):

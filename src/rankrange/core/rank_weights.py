@@ -96,7 +96,7 @@ class Spectrum:
         if self.convex:
             return (1.0, self), None
         rises = np.maximum(np.diff(self.density), 0.0)
-        lower = np.append(np.cumsum(rises[::-1])[::-1], 0.0)  # the increase that is still to come at smaller losses
+        lower = np.append(np.cumsum(rises[::-1])[::-1], 0.0)  # the total increase at smaller losses
         return self._of(self.density + lower), self._of(lower)
 
     def _of(self, density: Array) -> tuple[float, Spectrum]:
@@ -189,7 +189,7 @@ def _check_range(m: float, k: float) -> None:
         raise ValueError(f"need rank shares 0 <= m < k <= 1, got m={m!r}, k={k!r}; divide counts by the number of rows")
 
 
-# ---- from what users give --------------------------------------------------------------------------------------------
+# ---- from user input --------------------------------------------------------------------------------------------
 
 
 def spectrum_source(weights: Any, params: dict[str, Any]) -> Spectrum | Cumulative:

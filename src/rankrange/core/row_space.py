@@ -1,8 +1,8 @@
-"""Few rows of many columns, in coordinates of the space that the rows span.
+"""Coordinates in the span of the rows, for data with fewer rows than columns.
 
-A squared penalty keeps the minimiser of any loss of X w in the span of the rows: whatever stands at right angles to it
-changes no score and costs penalty. With fewer rows than columns the same problem therefore has only as many unknowns as
-rows. The basis is orthonormal, so that the penalty, the optimum and every score stay what they are.
+With a squared penalty, the minimiser of any loss of X w lies in the span of the rows, because an orthogonal component
+changes no score and increases the penalty. With fewer rows than columns, the problem therefore has only as many
+unknowns as rows. The basis is orthonormal, so penalty, optimum and scores do not change.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from .arrays import Array
 
-# Up to so many rows a matrix of rows by rows is factored quickly; with more, solvers multiply with X instead.
+# Up to this many rows, factoring a matrix of rows by rows is fast; with more rows, solvers use products with X.
 _MOST_ROWS = 1000
 
 
@@ -28,7 +28,7 @@ class RowSpace:
     X : ndarray of shape (n, r)
         The rows in coordinates of the span.
     basis : ndarray of shape (p, r)
-        Orthonormal columns: the rows as they were given are ``X @ basis.T``.
+        Orthonormal columns: the original rows are ``X @ basis.T``.
     """
 
     X: Array
@@ -36,7 +36,7 @@ class RowSpace:
 
     @classmethod
     def of(cls, X: Any) -> RowSpace | None:
-        """The span of the rows, or None where it would save nothing: sparse rows, many rows, or as many as columns."""
+        """The span of the rows, or None if it saves no time: for sparse rows, many rows, or few columns."""
         n, p = X.shape
         if sp.issparse(X) or not n < p or n > _MOST_ROWS:
             return None
@@ -44,18 +44,18 @@ class RowSpace:
         return cls(np.ascontiguousarray(lower.T, dtype=X.dtype), basis)
 
     def coordinates(self, X: Any) -> Array:
-        """Rows (n, p), or coefficients (outputs, p), in coordinates of the span; what lies outside it is left out."""
+        """Project rows (n, p) or coefficients (outputs, p) onto the span and return their coordinates."""
         return np.asarray(X @ self.basis, dtype=X.dtype)
 
     def coefficients(self, w: Array) -> Array:
-        """Coefficients (outputs, p) of the columns as they were given, from those in coordinates of the span."""
+        """Coefficients (outputs, p) of the original columns, from coefficients in coordinates of the span."""
         return np.asarray(w @ self.basis.T)
 
 
 def spanned(X: Any) -> Any:
     """X in coordinates of the span of its rows if there are fewer rows than columns, otherwise X itself.
 
-    For fits with a squared penalty of which only scores of these rows are asked.
+    Use it for fits with a squared penalty of which only the scores of these rows are needed.
     """
     space = RowSpace.of(X)
     return X if space is None else space.X

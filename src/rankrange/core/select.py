@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from .cuts import BLOCK, Cut, Selection, cuts_of, cuts_of_rows, select, select_rows
 from .ranges import Rank, RankedRange, ThresholdRange
 
-# Up to this length the rows of an array are selected together; beyond it, one after the other.
+# Up to this length, the rows of an array are selected together; longer rows are selected one by one.
 _ROWS_TOGETHER = 1 << 14
 
 
@@ -174,7 +174,7 @@ def thresholds(
 
 
 def _mean_of_large(values: NDArray[Any], weights: NDArray[Any], kept: Any) -> NDArray[Any]:
-    """Weighted means of finite rows whose sums overflow: values are divided before they are added."""
+    """Weighted means of finite rows whose sums overflow: values are divided before the summation."""
     half = np.einsum("ij,ij->i", weights / np.reshape(kept, (-1, 1)), values / 2)
     limit = np.finfo(values.dtype).max / 2
     return 2 * np.clip(half, -limit, limit)
@@ -334,7 +334,7 @@ def _check_axis(axis: int, ndim: int) -> int:
 
 
 def _as_sample_weight(weight: ArrayLike | None, array: NDArray[Any], axis: int | None) -> NDArray[Any] | None:
-    """One weight per value, as a matrix like the rows: float64, because sums of weights decide ranks."""
+    """One weight per value, as a float64 matrix of the shape of the rows, because sums of weights determine ranks."""
     if weight is None:
         return None
     given = as_floats(weight, "sample_weight").astype(np.float64)

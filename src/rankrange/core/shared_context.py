@@ -1,4 +1,4 @@
-"""A setting of the whole process that several threads want for a while: made by the first, undone by the last."""
+"""A process-wide context manager that several threads share: the first one enters it, the last one leaves it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 class SharedContext:
     """One context manager for all threads.
 
-    Limits of thread pools and filters of warnings belong to the process. If each thread saved and restored them, the
-    last to leave would restore what another had set.
+    Limits of thread pools and warning filters are global to the process. If each thread saved and restored them, the
+    last thread would restore the setting of another thread.
 
     Parameters
     ----------
     make : callable
-        Makes the context manager, each time that nobody is inside.
+        A function that creates the context manager; it is called when no thread is inside.
     """
 
     def __init__(self, make: Callable[[], AbstractContextManager[Any]]) -> None:

@@ -1,7 +1,7 @@
-"""One BLAS thread where more do not pay: small products, one after the other, with work in NumPy between them.
+"""Restrict BLAS to one thread during fits with many small products.
 
-Threads of a BLAS wait for each other by spinning. If the cores are busy with other work, a product that takes a
-millisecond then takes as long as the scheduler needs to come round, and a fit makes thousands of them.
+BLAS threads wait for each other by spinning. If the cores are busy, a product that takes a millisecond then waits for
+the scheduler, and a fit makes thousands of products.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from typing import Any
 import scipy.linalg  # noqa: F401  # loads the BLAS of SciPy, which may be another than that of NumPy
 import scipy.sparse as sp
 
-# Products with a matrix of more numbers than this are worth several threads.
+# Products with a matrix of more entries benefit from several threads.
 _WORTH_THREADS = 1 << 22
 
 
 @cache
 def _libraries() -> list[Any]:
-    """The BLAS libraries of this process; to look for them takes longer than a small fit, so that it is done once."""
+    """The BLAS libraries of this process, cached, because finding them takes longer than a small fit."""
     from threadpoolctl import ThreadpoolController
 
     return list(ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
 class _OneThread:
-    """BLAS on one thread as long as anyone in this process asks for it; then as it was before.
+    """Context manager that restricts BLAS to one thread and restores the setting after the last user has left.
 
-    Some libraries have one number of threads for the whole process: who comes first remembers it, who leaves last puts
-    it back. Others (over OpenMP) have one for each thread that calls.
+    Some libraries have one setting for the process: the first user saves it, the last one restores it. Others (with
+    OpenMP) have one setting per calling thread.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,9 @@ class _OneThread:
 
 
 def _set(library: Any, count: int) -> None:
-    """Newer versions of threadpoolctl ignore all Python threads but one, lest they fight; here a lock sees to that."""
+    """Set the number of threads of a library directly.
+
+    Newer versions of threadpoolctl ignore calls from all Python threads but one. Here a lock prevents conflicts."""
     getattr(library, "_real_set_num_threads", library.set_num_threads)(count)
 
 
@@ -69,12 +71,12 @@ one_thread = _OneThread()
 
 
 def threads_for(X: Any) -> AbstractContextManager[None]:
-    """BLAS on one thread while fits multiply with X, unless X is so large that more threads pay.
+    """Restrict BLAS to one thread for products with X, unless X is large.
 
     Parameters
     ----------
     X : ndarray or sparse matrix
-        What is multiplied with.
+        The matrix of the products.
     """
     numbers = X.nnz if sp.issparse(X) else X.shape[0] * X.shape[1]
     return one_thread() if numbers <= _WORTH_THREADS else nullcontext()

@@ -1,4 +1,4 @@
-"""Columns of two values, such as indicators of missing cells and of levels."""
+"""Binary columns, such as indicators of missing cells and of categories."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ import scipy.sparse as sp
 
 from .arrays import Array
 
-# Rows that show which columns have two values; and rows that each value needs.
+# The number of rows that are checked first, and the least number of rows with each value.
 _SHOWN, _LEAST_SIDE = 2000, 20
 
 
 class Side(NamedTuple):
-    """The rows that have one of the two values of a column; `lacking` if another column is constant on them."""
+    """The rows with one of the two values of a column; `lacking` if another column is constant on these rows."""
 
     column: int
     value: float
     lacking: bool
 
     def of(self, X: Any) -> Array:
-        """(n,): which rows these are."""
+        """(n,): a mask of these rows."""
         return np.asarray(X[:, self.column] == self.value)
 
 
 def sides(X: Any) -> list[Side]:
-    """Both sides of each column of two values that 20 rows or more have each.
+    """Both sides of each binary column in which each value occurs in at least 20 rows.
 
-    A missing cell has been filled with one value: that is how an indicator of missing cells is recognised.
+    Missing cells were filled with one value, so another column is constant where an indicator marks missing cells.
     """
     found: list[Side] = []
     if sp.issparse(X):
@@ -36,7 +36,7 @@ def sides(X: Any) -> list[Side]:
     n = X.shape[0]
     shown = X[:: 1 + n // _SHOWN]
     two = _only_ends(shown)
-    others = shown[:, ~two]  # a table of words has none
+    others = shown[:, ~two]  # sparse word counts have no binary columns
     for column in np.flatnonzero(two & (shown.min(axis=0) < shown.max(axis=0))).tolist():
         low, high = X[:, column].min(), X[:, column].max()
         counts = [int((X[:, column] == end).sum()) for end in (low, high)]
@@ -48,5 +48,5 @@ def sides(X: Any) -> list[Side]:
 
 
 def _only_ends(X: Array) -> Array:
-    """Which columns hold nothing but their least and their largest value."""
+    """Which columns have only two values, their minimum and their maximum."""
     return np.asarray(((X.min(axis=0) == X) | (X.max(axis=0) == X)).all(axis=0))

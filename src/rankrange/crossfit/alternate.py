@@ -18,7 +18,7 @@ _LEAST_FALL = 1e-4
 
 @dataclass(frozen=True)
 class Alternation:
-    """The result: `last` was fitted without `dropped`, the m rows of largest `losses`, and `easy`, beyond rank k.
+    """The result: `last` was fitted without `dropped`, the m largest `losses`, and `easy`, the ranks above k.
 
     `values` holds the ranked range of the out-of-fold losses in each round, decreasing except perhaps for the last.
     """
@@ -41,8 +41,8 @@ def alternate(
 ) -> Alternation:
     """Fit to all rows, then repeatedly to the ranks m+1..k of the out-of-fold losses of the last fits.
 
-    Each round must lower the ranked range of the out-of-fold losses; otherwise it is the last. The dropped rows are
-    those of the last round that did, and the models of the round after it were fitted without them.
+    The iteration ends at the first round that does not lower the ranked range of the out-of-fold losses. The dropped
+    rows are those of the round before, and the models of the last round were fitted without them.
     """
     last = fit(np.ones(len(mass), dtype=bool))
     losses = losses_of(last)
@@ -63,9 +63,9 @@ def alternate(
 
 
 def by_rank(losses: Array, known: Array, m: float, k: float, mass: Array) -> tuple[Array, Array]:
-    """Masks of the rows of rank 1..m, and of those beyond rank k; of rows tied at a cut the first are ranked first.
+    """Masks of the rows ranked 1..m and of the rows beyond rank k. Tied rows are ranked in order.
 
-    A row of weight w takes w ranks, and its middle decides. Rows of unknown loss are in neither.
+    A row of weight w covers w ranks, and its middle rank counts. Rows with unknown losses are in neither mask.
     """
     rows = np.flatnonzero(known)
     rows = rows[np.argsort(-losses[rows], kind="stable")]

@@ -1,14 +1,13 @@
-"""Choosing m, k and C: without clean data (`choose_m`), which is the default, or with some (`with_clean`).
+"""Automatic m, k and C without clean data (`choose_m`); `with_clean` uses a clean validation set.
 
-Without clean data, fits at a grid of m are scored by cross-validation against the labels as they are. For classes the
-score is balanced accuracy: where labels of one class are wrong more often than those of another, it is still an
-increasing function of the balanced accuracy on clean labels, which plain accuracy is not. The best m must beat m = 0 by
-one standard error (more on few rows), or nothing is cut. For numbers the score is a squared error that stops growing at
-three robust standard deviations, so that an outlier that is not fitted costs the same however far out it is; of all m
-that score as well as the best within one standard error, the smallest is taken.
+Fits on a grid of m are scored by cross-validation against the given labels. For classes the score is balanced accuracy.
+Under class-conditional label noise it is an increasing function of the balanced accuracy on clean labels, which
+accuracy is not. The best m must beat m = 0 by one standard error (more with few rows); otherwise m = 0. For numeric
+targets the score is a squared error capped at three robust standard deviations, which limits the influence of outliers.
+Of all m within one standard error of the best score, the smallest is chosen.
 
-On many rows the scores around the best m are flat, and the share of errors can be estimated well: there m is that share
-if it scores as well as the best, within two standard errors.
+With many rows, the scores near the best m are flat, but the share of errors is estimated accurately. Then m is this
+share if its score is within two standard errors of the best.
 """
 
 from __future__ import annotations
@@ -28,42 +27,44 @@ from .folds import FOLDS_UP_TO, PART_FROM, PENALTIES, TWICE_UP_TO, CrossFit, Rep
 from .held_out import OUTLYING, Scored
 from .label_share import share_of_wrong_labels
 
-# Shares that are tried. More than half of the labels can be wrong only where there are more than two.
+# Candidate shares. More than half of the labels can be wrong only if there are more than two classes.
 SHARES = np.array([0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6])
-# On many rows the estimated share of errors is tried too, so that fewer of these are enough.
+# With many rows the estimated share of errors is also a candidate, so fewer of these are enough.
 _COARSE = np.array([0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
 # Fewer rows than this are uninformative about m.
 _LEAST_ROWS = 20
-# Numbers in X times scores: a larger set chooses m on some of its rows.
+# If X times scores per row is larger, m is chosen on a sample of the rows.
 _LARGEST = 6e8
 _RANDOM_STARTS = 6
-# The best of many scores is the luckier the fewer rows there are: with n rows it must gain 1 + 40/n standard errors.
+# The maximum of many scores is biased upwards, more so with few rows: with n rows the gain must be 1 + 40/n standard
+# errors.
 _CAUTION = 40.0
-# The share of a class that may be cut.
+# The largest share of a class that may be cut.
 _MOST_OF_CLASS = 0.5
-# Of numbers no more is cut than this many times the share of outliers that there may be. Cutting a third of the rows
-# pays where noise has a peak, as Laplace's has, and nothing is wrong with the rows that it cuts.
+# For numeric targets, m is at most this multiple of the upper bound of the share of outliers. With peaked noise, such
+# as Laplace noise, dropping a third of correct rows would improve the score.
 _NO_MORE = 1.5
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen, and what it was chosen from.
+    """The chosen m, k and C, and the table of candidates.
 
     Attributes
     ----------
     m : float
-        A mass, or a count where the masses are counts.
+        The chosen m as a mass, or as a count if masses are counts.
     start : ndarray or None
-        A fit at that m from which to go on; None if nothing is cut.
+        A fit at this m to continue from; None if m = 0.
     table : dict of ndarray
-        One entry per fit that was compared.
+        Arrays with one entry per candidate.
     reason : str
-        Why, in words.
+        The reason for the choice.
     noise : tuple of float
-        The estimated share of wrong labels, or of outliers, with its interval. It is not m, which is what trains best.
+        The estimated share of wrong labels or of outliers, with its interval. It differs from m, which has the best
+        score.
     k, C : float or None
-        None if they stay what they were.
+        The chosen values; None if they were given.
     """
 
     m: float
@@ -87,35 +88,36 @@ def choose_m(
     total: float | None = None,
     cross_fit: type[CrossFit] | Callable[..., CrossFit] = CrossFit,
 ) -> Choice:
-    """Choose m, and C where it is left open, by cross-validation against the targets as they are.
+    """Choose m, and C if it is not given, by cross-validation against the given targets.
 
-    C is chosen first, on the same folds, for the fits of all rows; where m > 0 it is looked at again for the chosen m.
+    C is chosen first, on the same folds, for the ordinary fits. If m > 0, weaker penalties are tried again for the
+    chosen m.
 
     Parameters
     ----------
     objective : Objective
-        The model and its rows. Its own m does not matter; its k stays.
+        The model and its rows. Its m is ignored; its k is kept.
     rng : Generator
-        Deals out the folds and draws random starts.
+        Generator that draws folds and random starts.
     report : callable
         Called with a short text before each stage of the work.
     C : float or None
         scikit-learn's C; None chooses it.
     n_jobs : int
-        Threads that the fits are shared among.
+        The number of threads.
     groups : ndarray of shape (n,) or None
-        The group of each row; no group is on both sides of a fold.
+        The group of each row; folds never split a group.
     largest : float
-        Numbers in X times scores: a larger set chooses m on some of its rows.
+        If X times scores per row is larger, m is chosen on a sample of the rows.
     total : float or None
-        The mass of all rows, where these are a sample of them: C is about all rows.
+        The mass of all rows, if the objective has a sample of them: C refers to all rows.
     cross_fit : callable
-        Makes the folds' fits and scores; an engine may have a kind that scores rows elsewhere.
+        A function that fits and scores the folds. An engine may pass its own, which scores rows elsewhere.
 
     Returns
     -------
     Choice
-        With C in scikit-learn's meaning.
+        The choice, with scikit-learn's C.
     """
     k_share = objective.k / objective.total
     shares = SHARES if objective.design.n <= (PART_FROM if objective.n_outputs == 1 else FOLDS_UP_TO) else _COARSE
@@ -126,7 +128,7 @@ def choose_m(
     part, groups = _some_rows(objective, rng, groups, largest)
     strata = part.strata
     total = objective.total if total is None else total
-    # Where m is chosen on some of the rows, they are penalised as all of them are.
+    # A sample gets the same penalty as all rows.
     cross = cross_fit(part, split(part, strata, rng, plan_of(part), groups), C, n_jobs=n_jobs, total=total)
     candidates = cross.candidates(shares, k_share, rng, _RANDOM_STARTS, report)
     most = np.inf
@@ -137,7 +139,7 @@ def choose_m(
         found = fits.sets.C / total if C is None else C
         if chosen == 0:
             return Choice(0, None, table, reason, noise, C=found)
-        start = fits.W[chosen, 0] if len(cross.tests) == 1 else None  # a hold-out leaves enough rows for the minimum
+        start = fits.W[chosen, 0] if len(cross.tests) == 1 else None  # a hold-out has enough rows for the least share
         m, start = on_all_rows(objective, fits, chosen, shares, k_share, start, found * total, rng)
         if not loses_a_class(objective, start, m):
             return Choice(m, start, table, reason, noise, C=found)
@@ -153,9 +155,9 @@ def _best(
     report: Report,
     most: float = np.inf,
 ) -> tuple[Fits, int, dict[str, Array], str, tuple[float, float, float]]:
-    """The candidate that is chosen, with the table it was chosen from, and the estimated share of errors.
+    """The chosen candidate, the table of candidates, and the estimated share of errors.
 
-    No candidate is chosen that cuts more than `most`, or more than half of a class.
+    Candidates that drop more than `most`, or more than half of a class, are excluded.
     """
     part, tests = cross.objective, cross.tests
     parts = cross.scores(fits)
@@ -163,12 +165,12 @@ def _best(
     scores = cross.scored(fits)
     chosen, table, reason = _gate(scores.only(allowed), part, fits)
     noise = _noise(part, strata, parts, tests, chosen, rng)
-    # The least share that is tried stays: a few outliers far out are worth it, however few they are.
+    # The smallest candidate is always allowed, because dropping a few extreme outliers is worthwhile.
     most = max(_NO_MORE * noise[2], float(SHARES[0]))
     if part.loss.targets == "numbers" and fits.shares[chosen] > most:
         chosen, _, reason = _gate(scores.only(allowed & (fits.shares <= most)), part, fits)
         noise = _noise(part, strata, parts, tests, chosen, rng)
-    # On fewer rows the estimate is too rough to follow, and one below the least share that is tried is no candidate.
+    # With fewer rows the estimate is too inaccurate, and an estimate below the smallest share is not a candidate.
     if chosen and part.design.n > TWICE_UP_TO and noise[0] >= SHARES[0]:
         more = fits.beside(chosen, min(noise[0], 0.9 * k_share), k_share)
         report(f"{len(tests)} more fits, at the estimated share of errors, m = {more.shares[-1]:.3f} n")
@@ -182,7 +184,7 @@ def _best(
 def loses_a_class(objective: Objective, W: Array, m: float) -> bool:
     """Whether dropping the mass m of the largest losses at W (r, p) drops more than half of a class.
 
-    What is left of such a class is what another class predicts: it is rare or hard, not wrong.
+    Such a class is rare or hard, not wrong: another class is predicted for most of its rows.
     """
     if objective.loss.targets == "numbers" or m <= 0:
         return False
@@ -191,7 +193,7 @@ def loses_a_class(objective: Objective, W: Array, m: float) -> bool:
 
 
 def _lose_a_class(fits: Fits) -> Array:
-    """(candidates,): which candidates drop more than half of a class in half of the training sets or more."""
+    """(candidates,): which candidates drop more than half of a class in at least half of the training sets."""
     model, found = fits.sets.model, np.zeros(len(fits.shares), dtype=bool)
     if model.loss.targets == "numbers":
         return found
@@ -203,7 +205,7 @@ def _lose_a_class(fits: Fits) -> Array:
 
 
 def _lost(model: Objective, s: Array, mass: Array, m: Array) -> Array:
-    """(S,): whether the largest losses s (S, n), up to the masses m (S,), hold more than half of a class."""
+    """(S,): whether the largest losses s (S, n), up to the masses m (S,), contain more than half of a class."""
     cut, strata = model.aggregate.top(s, mass, m), model.strata
     classes = [strata == c for c in np.unique(strata)]
     return np.any([cut[:, rows].sum(axis=1) > _MOST_OF_CLASS * mass[:, rows].sum(axis=1) for rows in classes], axis=0)
@@ -217,7 +219,7 @@ def choose_C(
     total: float | None = None,
     cross_fit: type[CrossFit] | Callable[..., CrossFit] = CrossFit,
 ) -> float:
-    """Choose scikit-learn's C for an objective at its own m and k; its own C does not matter. See `choose_m`."""
+    """Choose scikit-learn's C for an objective at its m and k. See `choose_m`."""
     if objective.total < _LEAST_ROWS or _one_group(groups):
         return 1.0
     part, groups = _some_rows(objective, rng, groups)
@@ -233,8 +235,8 @@ def choose_C(
 def weaker_penalty(cross: CrossFit, fits: Fits, chosen: int, k_share: float) -> Fits:
     """Try weaker penalties at the chosen m, and keep one that scores better by more than a standard error.
 
-    The C of the ordinary fit is too strong where wrong or high-leverage rows turn it; without these rows a weaker one
-    may do better. The cost of the kept rows cannot choose C: it falls as the penalty does.
+    If wrong or high-leverage rows bias the ordinary fit, its best penalty is too strong; without these rows a weaker
+    one may be better. The loss of the kept rows cannot choose C, because it decreases with the penalty.
 
     Parameters
     ----------
@@ -243,14 +245,14 @@ def weaker_penalty(cross: CrossFit, fits: Fits, chosen: int, k_share: float) -> 
     fits : Fits
         The fits that were compared.
     chosen : int
-        Which of them was chosen.
+        The index of the chosen candidate.
     k_share : float
         The share of the mass up to which losses count.
 
     Returns
     -------
     Fits
-        The same fits, with the chosen one under its best penalty.
+        The fits, with the chosen one refitted at its best penalty.
     """
     objective = cross.objective
     m, k = paths.masses_of(fits.sets, fits.shares[[chosen]], k_share)
@@ -278,7 +280,7 @@ def on_all_rows(
 ) -> tuple[float, Array]:
     """The chosen m, and the chosen fit on all rows.
 
-    It is made as those on the folds were: a deeper search would find minima that were not scored.
+    It is computed like the fits on the folds. A deeper search would find minima that were not scored.
 
     Parameters
     ----------
@@ -287,22 +289,22 @@ def on_all_rows(
     fits : Fits
         The fits that were compared.
     chosen : int
-        Which of them was chosen.
+        The index of the chosen candidate.
     shares : ndarray
-        The shares of m that were tried.
+        The candidate shares.
     k_share : float
         The share of the mass up to which losses count.
     start : ndarray or None
-        A fit to go on from instead.
+        A fit to continue from instead.
     C : float
-        Relative to the mean of all rows.
+        The inverse penalty, relative to the mean loss of all rows.
     rng : Generator
-        Draws random starts.
+        Generator that draws random starts.
 
     Returns
     -------
     m, start : float and ndarray
-        m as a mass, and the fit there.
+        m as a mass, and the fit at m.
     """
     sets = paths.Sets.of(objective, objective.mass[None], C)
     shares = np.union1d(shares, fits.shares[chosen])
@@ -318,7 +320,7 @@ def on_all_rows(
 def _some_rows(
     objective: Objective, rng: np.random.Generator, groups: Array | None, largest: float = _LARGEST
 ) -> tuple[Objective, Array | None]:
-    """As many rows as m is chosen on, with their groups."""
+    """The sample of rows on which m is chosen, with their groups."""
     n, numbers = objective.design.n, objective.design.p * objective.n_outputs
     most = max(int(largest / numbers), TWICE_UP_TO)
     if n <= most:
@@ -328,7 +330,7 @@ def _some_rows(
 
 
 def _one_group(groups: Array | None) -> bool:
-    """Whether all rows are of one group, so that none can be held out."""
+    """Whether all rows belong to one group. Then no rows can be held out."""
     return groups is not None and len(np.unique(groups)) < 2
 
 
@@ -342,7 +344,7 @@ def _noise(
 ) -> tuple[float, float, float]:
     """The share of wrong labels, or of outliers, with its 95% interval, from the out-of-fold scores of the chosen fit.
 
-    Labels are predicted by the ordinary fit as well.
+    For labels, the predictions of the ordinary fit are used as well.
     """
     asked, n = sorted({0, chosen}), objective.design.n
     total, seen = np.zeros((len(asked), objective.n_outputs, n)), np.zeros(n)
@@ -357,7 +359,7 @@ def _noise(
 
 
 def outlier_share(residual: Array, mass: Array) -> tuple[float, float, float]:
-    """Residuals beyond three robust standard deviations, less those that a normal error would have there."""
+    """The share of residuals beyond three robust standard deviations, minus the share expected for normal errors."""
     n = float(mass.sum())
     order = np.argsort(np.abs(residual), kind="stable")
     middle = order[np.searchsorted(np.cumsum(mass[order]), 0.7 * n)]
@@ -374,14 +376,14 @@ def _gate(
 ) -> tuple[int, dict[str, Array], str]:
     """The best candidate if it beats the ordinary fit by a standard error, otherwise the ordinary fit.
 
-    For numbers that is, of all that score as well as the best within a standard error, the one that cuts least.
-    A candidate that is `preferred` counts as best where it scores worse by less than two standard errors.
+    For numeric targets, the candidate with the smallest m within one standard error of the best is chosen. The
+    `preferred` candidate counts as the best if its score is within two standard errors of the best.
     """
-    # Rounded: sums of the same terms may differ in their last digit, and where nothing changes the error is 0.
+    # Rounded: sums of the same terms may differ in the last digit, and the standard error of equal scores is 0.
     mean = np.round(scores.mean, 12)
     best = int(mean.argmax())
     if objective.loss.targets == "numbers" and fits.shares.any():
-        # Once all outliers are cut the scores are flat in m, and the highest is the luckiest: cut no more than needed.
+        # Scores are flat in m once all outliers are cut, and the maximum is random: cut no more than needed.
         as_good = mean[best] - mean <= scores.errors(best)
         as_good[0] = best == 0
         best = min(np.flatnonzero(as_good).tolist(), key=lambda i: (fits.shares[i], -mean[i]))
@@ -402,23 +404,23 @@ ADAPTIVE = ((0.7, 2), (0.8, 4), (0.9, 8), (0.95, 16), (0.995, 32))
 def adapt_k(
     objective: Objective, result: Result, solve: Callable[[Objective, Array], Result]
 ) -> tuple[Objective, Result]:
-    """The paper's schedule for k: fit at k = n, then at the k that the training accuracy allows, until k stays.
+    """The paper's schedule for k: fit at k = n, then at the k for the training accuracy, until k does not change.
 
-    k never rises, and never falls to m or below: there the schedule ends.
+    k never increases. The schedule ends before k would reach m.
 
     Parameters
     ----------
     objective : Objective
-        At k = n.
+        The objective at k = n.
     result : Result
-        Its solution.
+        The solution at k = n.
     solve : callable
-        Fits an objective from a start.
+        A function that fits an objective from a start.
 
     Returns
     -------
     objective, result : Objective and Result
-        At the last k.
+        The objective and the solution at the last k.
     """
     while True:
         accuracy = _training_accuracy(objective, result.w)

@@ -1,4 +1,4 @@
-"""High-leverage rows: rows so far from all others that they should not train, because predictions there extrapolate."""
+"""Detection of high-leverage rows. They are excluded from training, because their predictions are extrapolations."""
 
 from __future__ import annotations
 
@@ -10,24 +10,26 @@ from sklearn.neighbors import NearestNeighbors
 
 from ..core.arrays import Array
 
-# Rows whose distance from the centre is so many times that of three quarters of the rows are far, if they are few.
+# A row has high leverage if its distance from the centre exceeds this multiple of the 75% quantile, and few rows do.
 _FAR, _FEW_FAR = 2.5, 0.25
-# A row is not far, wherever it lies, if its neighbour of this rank is at most so many times as far away as that of
-# three quarters of the rows; it is looked for among so many rows, and so many pairs of rows are compared at most.
+# A row with neighbours is not a high-leverage row: the rank of the neighbour, the largest multiple of the 75% quantile
+# of such distances, the number of rows to search, and the largest number of pairs to compare.
 _NEXT, _AS_NEAR, _LOOKED_AMONG, _COMPARED = 5, 3.0, 20_000, 2e8
-# A value that so many rows have is not extreme in its column: a level, if most rows of the column share one value, and
-# a measurement. Two cells with the same code for "missing" are two outliers.
+# A value is not extreme if it occurs in this many rows: in a column where most rows have the same value, and in other
+# columns. Two cells with the same code for "missing" are two outliers.
 _COMMON_LEVEL, _COMMON_VALUE = 2, _NEXT
-# Columns of at most so many levels; in how many of them an odd row has a level of its own; and rows that show whether a
-# column may be one of these.
+# The largest number of levels of a column, the least number of unique levels of an odd row, and the number of rows that
+# are checked first.
 _LEVELS, _ODD_LEVELS, _SHOWN = 20, 3, 2000
 
 
 def odd_rows(X: Any) -> Array:
-    """Which rows have levels of their own where all others share a few: outliers, whatever their label.
+    """Rows with unique levels in columns in which all other rows share a few levels.
 
-    Asked are the columns of 2 to 20 levels that several rows have. A row is odd that has a value of its own in at least
-    three of them, and in half of them.
+    They are outliers, whatever their label.
+
+    Columns with 2 to 20 shared levels are used. A row is odd if its value is unique in at least three and in at least
+    half of these columns.
     """
     n = X.shape[0]
     alone, asked = np.zeros(n, dtype=np.intp), 0
@@ -44,10 +46,10 @@ def odd_rows(X: Any) -> Array:
 
 
 def far_rows(X: Any, codes: Array) -> Array:
-    """Which rows lie so far out that they should not train: few, alone, and of classes that mostly lie near.
+    """High-leverage rows: few isolated rows, of classes whose other rows have low leverage.
 
-    Distances are in units of each column's middle rows. A value that many rows share is not far out in its column, rows
-    that are close together are a kind of their own, and a class most of whose rows are far lies where it lies.
+    Distances are in robust units of each column. Three kinds of rows are exempt: values that many rows share, rows that
+    are close to each other, and classes in which most rows are distant.
     """
     nowhere = np.zeros(len(codes), dtype=bool)
     if sp.issparse(X) or X.shape[1] == 0:
@@ -79,15 +81,16 @@ def far_rows(X: Any, codes: Array) -> Array:
 
 
 def _alone(Z: Array, rows: Array) -> Array:
-    """Which of these rows of Z have no others around them, compared with what is usual for all rows.
+    """Which of these rows of Z are isolated, compared with the usual distances between neighbours.
 
-    A kind of row that lies far out, whatever its labels say, has neighbours; outliers have none.
+    A distant cluster has neighbours; outliers have none.
     """
     rng, n = np.random.default_rng(0), len(Z)
     size = int(min(n, _LOOKED_AMONG, max(_COMPARED / max(len(rows), 1), 10 * _NEXT)))
     if not len(rows) or size <= _NEXT:
         return np.ones(len(rows), dtype=bool)
     pool = rng.choice(n, size, replace=False)
-    search = NearestNeighbors(n_neighbors=_NEXT + 1).fit(Z[pool])  # one more, because a row of the pool finds itself
+    # one more, because a row of the pool is its own neighbour
+    search = NearestNeighbors(n_neighbors=_NEXT + 1).fit(Z[pool])
     usual = float(np.quantile(search.kneighbors(Z[pool[:_SHOWN]])[0][:, -1], 0.75))
     return np.asarray(search.kneighbors(Z[rows])[0][:, -1] > _AS_NEAR * usual)

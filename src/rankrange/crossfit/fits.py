@@ -1,10 +1,10 @@
 """Trimmed fits of one linear model for many training sets and many m at once.
 
-Choosing m needs the same model on every fold, at every m, from several starts. All of them share the rows of X, so
-they run as the columns of one batched descent: a training set is a row of masses (0 leaves a row out), and one product
-with X serves all columns. The fits are as precise as a choice between them needs, not more.
+Choosing m needs fits on every fold, at every m, from several starts. They share the rows of X, so they run as columns
+of one batched descent. A training set is a row of masses (0 excludes a row), and one product with X serves all columns.
+The fits are only as accurate as a comparison needs.
 
-`Sets` are the training sets, `Fits` what was fitted to them: candidates of growing m, each on every training set.
+`Sets` are the training sets. `Fits` are the fits of candidates with increasing m, each on every training set.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ..core.threads import threads_for
 from ..solvers.descent import Metric, descend
 from ..solvers.starts import pair_direction, rough_metric, scaled_directions
 
-# Columns are worked on in parts of about this many numbers, which stay in a core's cache.
+# Columns are processed in blocks of about this many numbers, which fit into the cache.
 _PART = 1 << 18
-# Products with X serve all columns together, up to this many numbers of scores.
+# One product with X computes the scores of all columns, up to this many scores.
 _PRODUCT = 1 << 23
-# The share of rows far out, which count in the metric as if they lay where the others end: all that a fit can survive.
+# The largest share of distant rows, which are winsorised in the metric.
 _FAR = 0.25
 _TOL = 1e-5
 _MEDIAN_ROWS = 4000
@@ -38,35 +38,34 @@ Report = Callable[[str], None]  # called with a short text before each stage of 
 class Sets:
     """The model and its training sets: one row of masses (F, n) per set.
 
-    C is relative to the mean of all rows: n times scikit-learn's. Fits on a part of the rows are then penalised as the
-    fit on all of them is.
+    C is relative to the mean of all rows: n times scikit-learn's. Fits to a subset of the rows then have the same
+    penalty as the fit to all rows.
 
     Parameters
     ----------
     model : Objective
-        Its m, k and C do not matter.
+        The model and its rows; its m, k and C are ignored.
     masses : ndarray of shape (F, n)
-        How much each row counts in each training set; bool where each row counts once.
+        The mass of each row in each training set; bool if each row counts once.
     C : float
-        Inverse strength of the penalty.
-    metric : Metric
-        Scales the steps.
+        Inverse of regularization strength. metric : Metric
+            The scaling of the steps.
     far : ndarray of shape (n,)
-        How far out each row lies.
+        The squared robust distance of each row.
     """
 
     model: Objective
     masses: Array
     C: float
     metric: Metric
-    far: Array  # how far out each row lies
-    n_jobs: int = 1  # parts of the columns worked on side by side
+    far: Array  # squared robust distances
+    n_jobs: int = 1  # the number of threads
 
     @classmethod
     def of(cls, model: Objective, masses: Array, C: float) -> Sets:
-        """The training sets of these masses. In their metric rows far out are drawn in, and not left out.
+        """The training sets with these masses. Distant rows are winsorised in the metric, not excluded.
 
-        All rows of a rare level may be among them, and fits whose metric misses a level stop before they know it.
+        All rows of a rare level may be distant, and a metric without this level would converge slowly.
         """
         with threads_for(model.design.X):
             far, beyond = farness(model)
@@ -93,12 +92,12 @@ class Sets:
         m, k : ndarray of shape (S,)
             Masses to drop and to keep up to, of each column.
         max_iter, tol : int and float
-            When to stop.
+            The stopping rule.
 
         Returns
         -------
         W, values : ndarray of shape (S, r, p) and (S,)
-            Where each column ended, and its objective there.
+            The solution of each column and its objective.
         """
 
         def batch(W: Array, numbers: Array) -> tuple[Array, Array]:
@@ -132,7 +131,10 @@ class Sets:
         return values, gradients
 
     def _each(self, work: Callable[[int], None], firsts: range) -> None:
-        """All parts, side by side where there are jobs; each writes places of its own, so that their order is free."""
+        """Process all blocks, in threads if there are several jobs.
+
+        Blocks write to disjoint places, so their order does not matter.
+        """
         if self.n_jobs == 1 or len(firsts) == 1:
             for first in firsts:
                 work(first)
@@ -141,7 +143,7 @@ class Sets:
             list(pool.map(work, firsts))
 
     def _part(self, Z: Array, which: Array, m: Array, k: Array) -> tuple[Array, Array]:
-        """The mean of the kept losses (S,), and its derivative in the scores Z (S, r, n)."""
+        """The mean of the kept losses (S,) and its derivative with respect to the scores Z (S, r, n)."""
         s, slope = self._losses_and_slopes(Z)
         mass = self.masses[which]
         q = mass - self.model.aggregate.top(s, mass, m) if (m > 0).any() else mass.astype(np.float64)
@@ -171,8 +173,7 @@ class Sets:
 def _softmax(y: Array, Z: Array) -> tuple[Array, Array]:
     """Softmax losses (S, n) and slopes of scores (S, r, n), for all columns at once.
 
-    `core.losses.Softmax` keeps the digits of losses near zero, which a choice of m does not need, at two to four times
-    the cost.
+    `core.losses.Softmax` is more accurate for losses near zero, but two to four times slower.
     """
     peak = Z.max(axis=1)
     own = np.take_along_axis(Z, np.broadcast_to(y, (len(Z), 1, len(y))), axis=1)
@@ -187,11 +188,12 @@ def _softmax(y: Array, Z: Array) -> tuple[Array, Array]:
 
 
 def farness(model: Objective) -> tuple[Array, Array]:
-    """How far out each row lies, and the same where rare levels count as near: two times (n,).
+    """Two squared robust distances (n,) of each row; in the second, rare levels are not distant.
 
-    Both are squared distances from the median, in robust spreads of the columns, from some thousand rows, evenly
-    spaced, where there are more. Columns of which one value has more than half have no such spread: in the first it is
-    the mean distance, under which the rarest level is the farthest, in the second a typical distance of the others.
+    Both are distances from the median, in robust scales of the columns, estimated from a few thousand evenly spaced
+    rows. A column in which one value has more than half of the rows has no robust scale. The first distance then uses
+    the mean absolute deviation, for which the rarest level is the most distant; the second uses a typical deviation of
+    the other values.
     """
     n = model.design.n
     sample = _dense(model, np.arange(0, n, 1 + n // _MEDIAN_ROWS))
@@ -208,7 +210,7 @@ def farness(model: Objective) -> tuple[Array, Array]:
 
 
 def masses_of(sets: Sets, shares: Array, k_share: float) -> tuple[Array, Array]:
-    """m (M, F) for these shares (M,) of each training set's mass, and k (F,): counts where masses are counts."""
+    """m (M, F) for these shares (M,) of each training set's mass, and k (F,); counts if masses are counts."""
     totals = sets.totals
     m, k = shares[:, None] * totals, k_share * totals
     if (sets.masses == np.floor(sets.masses)).all():
@@ -218,14 +220,14 @@ def masses_of(sets: Sets, shares: Array, k_share: float) -> tuple[Array, Array]:
 
 
 def ordinary(sets: Sets, start: Array | None = None, tol: float = 1e-7) -> Array:
-    """The fit of all losses on each training set, (F, r, p); from zero unless a start is given."""
+    """The ordinary fit on each training set, (F, r, p), from zero or from `start`."""
     model, n_sets = sets.model, len(sets.masses)
     start = np.zeros((n_sets, model.n_outputs, model.design.p)) if start is None else start
     return sets.fit(start, np.arange(n_sets), np.zeros(n_sets), sets.totals, max_iter=100, tol=tol)[0]
 
 
 def upward(sets: Sets, start: Array, m: Array, k: Array) -> Array:
-    """Fits (M, F, r, p) that cut more and more, at m (M, F) and k (F,): each from the one before, from `start` on."""
+    """A path of fits (M, F, r, p) at increasing m (M, F) and k (F,); each starts at the last, the first at `start`."""
     every = np.arange(len(sets.masses))
     path = [start]
     for level in m:
@@ -234,10 +236,10 @@ def upward(sets: Sets, start: Array, m: Array, k: Array) -> Array:
 
 
 def searched(sets: Sets, m: Array, k: Array, rng: np.random.Generator, n_random: int) -> Array:
-    """The lowest fits (M, F, r, p) of a search at each m, from random starts and the fit without high-leverage rows.
+    """The best fits (M, F, r, p) of a search at each m, from random starts and the fit without high-leverage rows.
 
-    All start together. After a few steps each (m, set) goes on with its best two and the best of the next smaller and
-    the next larger m; after some more with the best one.
+    After a few steps each (m, set) continues with its best two fits and the best of the next smaller and the next
+    larger m, and after more steps with the best one.
 
     Parameters
     ----------
@@ -248,11 +250,11 @@ def searched(sets: Sets, m: Array, k: Array, rng: np.random.Generator, n_random:
     k : ndarray of shape (F,)
         Masses to keep up to.
     rng : Generator
-        Draws the random starts.
+        Generator that draws the random starts.
     n_random : int
         How many of these there are per set.
     """
-    # Fits that cut the rows far out do not meet them again: their steps are those of the rows near by.
+    # Fits that drop the distant rows use the metric of the other rows.
     near = sets.far <= np.quantile(sets.far, 1.0 - _FAR)
     sets = replace(sets, metric=rough_metric(replace(sets.model, C=sets.C), near))
     drawn = random_starts(sets, n_random, rng)
@@ -282,7 +284,7 @@ def _fit_grid(sets: Sets, starts: Array, m: Array, k: Array, max_iter: int, tol:
 
 
 def near_starts(sets: Sets, m: Array) -> Array:
-    """Starts (M, F, r, p): one Newton step from zero on the rows that are left when the m farthest are cut."""
+    """Starts (M, F, r, p): one Newton step from zero without the m most distant rows."""
     model, n_sets = sets.model, len(sets.masses)
     zero = np.zeros((n_sets, model.n_outputs, model.design.p))
     every, none = np.arange(n_sets), np.zeros(n_sets)
@@ -298,7 +300,8 @@ def near_starts(sets: Sets, m: Array) -> Array:
 def random_starts(sets: Sets, n_random: int, rng: np.random.Generator) -> Array:
     """Random starts (F, n_random, r, p).
 
-    For numbers each goes through few rows; for classes it is the direction of two random rows with their labels.
+    For numeric targets each is a fit to a few rows; for classes it is the direction between two random rows of
+    different classes.
     """
     design = sets.model.design
     W = np.zeros((len(sets.masses), n_random, sets.model.n_outputs, design.p))
@@ -329,18 +332,18 @@ def _dense(model: Objective, rows: Array) -> Array:
 
 @dataclass(frozen=True)
 class Fits:
-    """The fits that are compared, each on every training set; the first is the ordinary one.
+    """The candidate fits, each on every training set; the first is the ordinary one.
 
     Attributes
     ----------
     sets : Sets
         The training sets.
     shares : ndarray of shape (candidates,)
-        What each candidate drops, as a share of the mass.
+        The share of the mass that each candidate drops.
     names : list of str
-        How each was found: "none", "up" or "search".
+        The kind of each candidate: "none", "up" or "search".
     W : ndarray of shape (candidates, F, r, p)
-        Their parameters.
+        The parameters.
     """
 
     sets: Sets
@@ -358,7 +361,7 @@ class Fits:
         n_random: int,
         report: Report,
     ) -> Fits:
-        """All fits that a choice of m compares: fits that cut more and more, and a search at each share.
+        """All candidates for the choice of m: a path of increasing m, and a search at each share.
 
         Parameters
         ----------
@@ -381,14 +384,14 @@ class Fits:
         report(f"{n_sets} ordinary fits to choose m")
         zero = upward(sets, plain, np.zeros((1, n_sets)), k) if k_share < 1 else plain[None]
         up = upward(sets, zero[0], m, k)
-        report(f"{n_sets * len(shares)} fits that cut more and more")
+        report(f"{n_sets * len(shares)} fits with increasing m")
         found = searched(sets, m, k, rng, n_random if sets.model.n_outputs == 1 else 0)
         report(f"{n_sets * len(shares)} searches")
         names = ["none"] + ["up"] * len(shares) + ["search"] * len(shares)
         return cls(sets, np.concatenate([[0.0], shares, shares]), names, np.concatenate([zero, up, found]))
 
     def beside(self, chosen: int, share: float, k_share: float) -> Fits:
-        """These fits and one more, on the path of `chosen`: at `share`, from the nearest fit that there is."""
+        """These fits and one more of the kind of `chosen`, at `share`, which starts from the nearest fit."""
         path = [0, *(i for i, name in enumerate(self.names) if name == self.names[chosen])]
         near = min(path, key=lambda i: abs(self.shares[i] - share))
         m, k = masses_of(self.sets, np.array([share]), k_share)
@@ -408,7 +411,7 @@ class Fits:
         return np.array(found)
 
     def out_of_fold(self, objective: Objective, tests: Array) -> list[tuple[Array, Array]]:
-        """For each test part its rows, and their out-of-fold scores (candidates, r, rows)."""
+        """For each test fold its rows, and their out-of-fold scores (candidates, r, rows)."""
         parts = []
         for f, test in enumerate(tests):
             rows = np.flatnonzero(test)

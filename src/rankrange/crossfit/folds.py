@@ -1,10 +1,10 @@
-"""Folds, and what is computed once per set of folds: the penalty and out-of-fold scores.
+"""Folds, and cross-fitting of linear models on them: the penalty and the out-of-fold scores.
 
-Rows are dealt out within each class, of whole groups, or as given. `CrossFit` is what "auto", suspects and audits are
-built on. The penalty is scikit-learn's C. Where it is left open, the fits of all rows at a grid of C are compared by
-what they cost on the rows left out; for numbers by the smaller 70% of the errors, which outliers cannot raise, over
-fits that cut 0, 10 and 20%: an ordinary fit that outliers turn is the better the more it is shrunk, so its
-error does not identify C.
+Folds are stratified by class, keep groups together, or are given. `CrossFit` is used by m="auto", `find_label_issues`
+and audits. The penalty is scikit-learn's C. If it is not given, a grid of C is compared by the out-of-fold loss of the
+ordinary fits. For numeric targets the criterion is the mean of the smaller 70% of the errors, which is robust to
+outliers, over fits that drop 0, 10 and 20% of the rows: outliers bias the ordinary fit, and more shrinkage always
+improves it, so its error does not identify C.
 """
 
 from __future__ import annotations
@@ -21,24 +21,25 @@ from .fits import Fits, Sets, masses_of, ordinary, upward
 from .fits import Report as Report
 from .held_out import RowScores, Scored, row_scores
 
-# One score per row: five folds twice up to this many rows; then, and with many scores, five folds; then one hold-out.
+# With one score per row: five folds, repeated twice, up to the first number of rows; five folds up to the second; then
+# one hold-out.
 TWICE_UP_TO = 4000
 FOLDS_UP_TO = 20_000
-# With one score per row, from this many rows on, a part of them is fitted and all others score the fits: what a share
-# of m gains shows in as many held-out rows as can be had, and hardly depends on how many are fitted.
+# With one score per row and at least this many rows, fits use a part of the rows and all others are test rows. The gain
+# of m hardly depends on the size of the training set, and many test rows measure it accurately.
 PART_FROM = 10_000
 _LEAST_FITTED = 4000
 _FITTED_PER_COLUMN = 60
 
 
 def silent(message: str) -> None:
-    """Report nothing: the progress that nobody asked for."""
+    """Ignore a progress message."""
 
 
 def plan_of(objective: Objective) -> tuple[int, int, int]:
-    """(repeats, folds, folds used): five folds twice on few rows, one hold-out on many.
+    """(repeats, folds, folds used): five folds, repeated twice, for few rows; one hold-out for many.
 
-    A negative number of folds is one hold-out too: one fold is fitted, and all others score it.
+    A negative number of folds is a reversed hold-out: one fold is the training set, all others are test rows.
     """
     n = objective.design.n
     if objective.n_outputs == 1 and n > PART_FROM:
@@ -53,10 +54,9 @@ def split(
     plan: tuple[int, int, int],
     groups: Array | None = None,
 ) -> Array:
-    """Deal out the rows into test parts, within each class, and of whole groups where these are given.
+    """Split the rows into test folds, stratified by class, without splitting groups.
 
-    A row that stands for several (a whole weight) is dealt out one by one, so that a weight is the same as repetition;
-    one of a fractional weight goes into one part.
+    A row with an integer weight is split like repeated rows. A row with a fractional weight goes into one fold.
 
     Parameters
     ----------
@@ -65,16 +65,15 @@ def split(
     strata : ndarray of shape (n,)
         The class of each row.
     rng : Generator
-        Shuffles.
-    plan : tuple of int
-        Repeats, folds, and how many of the folds are used.
+        Generator that shuffles the rows. plan : tuple of int
+            The numbers of repeats, of folds, and of folds that are used.
     groups : ndarray of shape (n,) or None
         The group of each row; with fewer groups than folds there are as many folds as groups.
 
     Returns
     -------
     ndarray of shape (F, n)
-        Masses of the rows that each fold leaves out; bool where each row counts once.
+        Masses of the test rows of each fold; bool if each row counts once.
     """
     n = objective.design.n
     mass = objective.mass
@@ -98,21 +97,20 @@ def split(
 
 
 def deal(strata: Array, folds: int, rng: np.random.Generator) -> Array:
-    """A fold for each row, as even as can be within each class and over all.
+    """Assign a fold to each row, balanced within each class and overall.
 
     Parameters
     ----------
     strata : ndarray of shape (n,)
         The class of each row.
     folds : int
-        How many folds there are.
-    rng : Generator
-        Shuffles.
+        The number of folds. rng : Generator
+            Generator that shuffles the rows.
 
     Returns
     -------
     ndarray of shape (n,)
-        Numbers from 0 to folds - 1.
+        The fold of each row, from 0 to folds - 1.
     """
     order = np.lexsort((rng.permutation(len(strata)), strata))
     fold = np.empty(len(strata), dtype=np.intp)
@@ -132,12 +130,12 @@ def row_keys(X: Any, seed: int) -> Array:
 
 
 def hold_out(n: int, count: int, order: Array, groups: Array | None) -> Array:
-    """The first `count` of n rows in this order; of whole groups, as many as there are up to that row.
+    """The first `count` of n rows in this order; with groups, all groups up to that row.
 
     Parameters
     ----------
     n, count : int
-        How many rows there are, and how many of them to take: at least one, and not all.
+        The number of rows, and the number to take: at least one, and not all.
     order : ndarray of shape (n,)
         The rows, shuffled.
     groups : ndarray of shape (n,) or None
@@ -154,7 +152,7 @@ def hold_out(n: int, count: int, order: Array, groups: Array | None) -> Array:
 
 
 def whole_number(name: str, value: Any, least: int) -> int:
-    """The value as an int of at least `least`, or an error that names it."""
+    """Validate that a value is an int of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise ValueError(f"{name} must be an int of at least {least}, got {value!r}")
     return int(value)
@@ -164,8 +162,8 @@ def whole_number(name: str, value: Any, least: int) -> int:
 class Folds:
     """Masks (F, n) of the training rows and of the test rows of each fold. No row is in both of a fold.
 
-    A row may be in no test set at all, as the first rows are under a split by time. `repeat` (F,) is the draw that each
-    fold belongs to, in order; None is one draw.
+    A row may be in no test set, like the first rows of a split by time. `repeat` (F,) is the repeat of each fold, in
+    order; None means one repeat.
     """
 
     train: Array
@@ -174,13 +172,13 @@ class Folds:
 
     @classmethod
     def of_parts(cls, part: Array) -> Folds:
-        """Folds that test one part each and train on all others; `part` (n,) has numbers from 0."""
+        """Folds from the fold numbers `part` (n,), from 0: each tests one part and trains on all others."""
         test = np.arange(int(part.max()) + 1)[:, None] == part
         return cls(~test, test)
 
     @classmethod
     def forward(cls, part: Array) -> Folds:
-        """Folds that test one part each and train on the parts before it; the first is tested by the second."""
+        """Folds that test one part and train on the parts before it; the first part is predicted from the second."""
         number = np.arange(int(part.max()) + 1)[:, None]
         return cls(np.where(number > 0, part < number, part == 1), number == part)
 
@@ -189,30 +187,30 @@ class Folds:
 
     @property
     def repeats(self) -> Array:
-        """(F,): the draw that each fold belongs to."""
+        """(F,): the repeat of each fold."""
         return np.zeros(len(self), dtype=np.intp) if self.repeat is None else self.repeat
 
     def first(self, count: int) -> Folds:
-        """The first so many folds."""
+        """The first `count` folds."""
         return Folds(self.train[:count], self.test[:count], None if self.repeat is None else self.repeat[:count])
 
     def once(self) -> Folds:
-        """The folds of the first draw."""
+        """The folds of the first repeat."""
         return self.first(int((self.repeats == 0).sum()))
 
     def among(self, rows: Array) -> Folds:
-        """The same folds of some of the rows; those that keep no training or no test rows are left out."""
+        """The folds restricted to some rows, without folds that lose all training or test rows."""
         train, test = self.train[:, rows], self.test[:, rows]
         kept = train.any(axis=1) & test.any(axis=1)
         return Folds(train[kept], test[kept], None if self.repeat is None else self.repeat[kept])
 
     def without(self, rows: Array) -> Folds:
-        """The same folds with the rows of this mask in no training set."""
+        """The folds without the rows of this mask in the training sets."""
         return Folds(self.train & ~rows, self.test, self.repeat)
 
     @property
     def judged(self) -> Array:
-        """(n,): whether the row is in some test set."""
+        """(n,): whether each row is in a test set."""
         return np.asarray(self.test.any(axis=0))
 
     def average(self, parts: list[Array]) -> Array:
@@ -225,9 +223,9 @@ class Folds:
 
 
 def label_folds(codes: Array, cv: Any, n_repeats: int | None, rng: np.random.Generator) -> Folds:
-    """Folds that test each row equally often and train on all other rows: drawn, given, or of a splitter.
+    """Folds that test each row equally often and train on all other rows: drawn, given, or from a splitter.
 
-    `n_repeats` None draws twice if there are two classes and few rows.
+    `n_repeats=None` means two repeats for two classes and few rows, otherwise one.
     """
     n = len(codes)
     if isinstance(cv, Folds):
@@ -254,7 +252,7 @@ def label_folds(codes: Array, cv: Any, n_repeats: int | None, rng: np.random.Gen
 
 
 def usual_repeats(n: int, n_classes: int) -> int:
-    """How often folds are drawn: twice for two classes and few rows, where one draw is noisy and fits are cheap."""
+    """The default number of repeats: two for two classes and few rows, where one repeat is noisy and fits are cheap."""
     return 2 if n_classes == 2 and n <= TWICE_UP_TO else 1
 
 
@@ -267,7 +265,7 @@ def draw_folds(
     n_folds: int = 2,
     n_repeats: int = 5,
 ) -> Folds:
-    """Folds of n rows drawn `n_repeats` times, even within the strata as far as whole groups allow."""
+    """Draw folds of n rows `n_repeats` times, stratified as far as groups allow."""
     tests = []
     for _ in range(n_repeats):
         if groups is None:
@@ -286,7 +284,7 @@ def deal_groups(n: int, strata: Array | None, groups: Array, n_folds: int, seed:
     found = len(np.unique(groups))
     if found < n_folds:
         raise ValueError(f"folds of whole groups need at least {n_folds} groups, got {found}; pass other groups")
-    # scikit-learn's stratified kind needs a class that reaches into every fold.
+    # StratifiedGroupKFold needs a class with members in every fold.
     even = strata is not None and np.bincount(strata).max() >= n_folds
     kind = (StratifiedGroupKFold if even else GroupKFold)(n_folds, shuffle=True, random_state=seed)
     fold = np.empty(n, dtype=np.intp)
@@ -296,7 +294,7 @@ def deal_groups(n: int, strata: Array | None, groups: Array, n_folds: int, seed:
 
 
 def given_folds(cv: Any, X: Any, y: Array, groups: Any = None) -> Folds:
-    """The folds of a splitter, or of a list of (train, test) rows; they need not test each row, nor equally often."""
+    """The folds of a splitter or of a list of (train, test) rows. They need not test every row, nor equally often."""
     n = len(y)
     pairs = list(cv.split(X, y, groups) if hasattr(cv, "split") else cv)
     if not pairs:
@@ -312,18 +310,18 @@ def given_folds(cv: Any, X: Any, y: Array, groups: Any = None) -> Folds:
     return Folds(train, test)
 
 
-# What is tried for C, in scikit-learn's meaning, from strong to weak; the cost falls and then rises.
+# Candidates for scikit-learn's C, from a strong to a weak penalty; the loss first decreases, then increases.
 PENALTIES = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0)
-# Shares cut while the penalty of a regression is chosen.
+# Shares to drop while the penalty of a regression is chosen.
 _CUTS = np.array([0.1, 0.2])
-_ENOUGH = 1e-4  # precision of fits that only a penalty is chosen by
+_ENOUGH = 1e-4  # tolerance of fits for choosing the penalty
 
 
 def training_sets(objective: Objective, tests: Array, C: float) -> Sets:
-    """For each test part (a row of masses that are left out) the rows that are not in it; C is relative to the mean."""
+    """The training set of each test fold (a row of test masses); C is relative to the mean."""
     mass = objective.mass
     train = ~tests if mass.dtype == bool else mass - tests
-    if len(train) == 1:  # a hold-out: no need to carry its rows along
+    if len(train) == 1:  # a hold-out: its test rows are not needed for the fits
         rows = np.flatnonzero(train[0])
         objective, train = objective.rows(rows, 0, 1), train[:, rows]
     return Sets.of(objective, train, C)
@@ -335,17 +333,17 @@ class CrossFit:
     Parameters
     ----------
     objective : Objective
-        The model and its rows. Its m, k and C do not matter.
+        The model and its rows; its m, k and C are ignored.
     tests : ndarray of shape (F, n)
-        Masses of the rows that each fold leaves out; bool where each row counts once.
+        Masses of the test rows of each fold; bool if each row counts once.
     C : float or None
         scikit-learn's C; None chooses it.
     train : ndarray of shape (F, n) or None
-        Masses of the rows that each fold is fitted to, where that is not all that it does not test.
+        Masses of the training rows of each fold; by default all rows that it does not test.
     n_jobs : int
-        Threads that the fits are shared among; the result does not depend on it.
+        The number of threads; the result does not depend on it.
     total : float or None
-        The mass that C is about, where these rows are a sample of more: the sample is penalised as all of them are.
+        The mass of all rows, if these rows are a sample: the sample gets the same penalty as all rows.
     """
 
     def __init__(
@@ -366,7 +364,7 @@ class CrossFit:
 
     @cached_property
     def sets(self) -> Sets:
-        """The training sets, under the penalty given or the weakest that is tried."""
+        """The training sets, with the given or the weakest penalty."""
         C = PENALTIES[-1] if self._given is None else self._given
         if self._train is None:
             sets = training_sets(self.objective, self.tests, C * self.total)
@@ -376,13 +374,13 @@ class CrossFit:
 
     @cached_property
     def ordinary(self) -> Fits:
-        """The fits of all losses, at the C of least cost where it was left open."""
+        """The ordinary fits, at the given C or the C with the smallest loss."""
         if self._given is not None:
             return self._fits(self.sets, ordinary(self.sets, tol=_ENOUGH))
         W: Array | None = None
         found: list[tuple[float, int, Fits]] = []
         for C in PENALTIES:
-            # The metric stays: steps are scaled by the spread of the rows, whatever the penalty.
+            # The metric depends only on the rows, not on the penalty.
             sets = replace(self.sets, C=C * self.total)
             W = ordinary(sets, W, tol=_ENOUGH)
             fits = self._fits(sets, W)
@@ -397,22 +395,22 @@ class CrossFit:
         return self._given if self._given is not None else self.ordinary.sets.C / self.total
 
     def trimmed(self, shares: Array) -> Fits:
-        """The ordinary fits, and fits that drop these growing shares of the rows, each from the one before."""
+        """The ordinary fits, and fits that drop these increasing shares of the rows, each starting from the last."""
         return _cutting(self.ordinary, shares)
 
     def candidates(
         self, shares: Array, k_share: float, rng: np.random.Generator, n_random: int, report: Report = silent
     ) -> Fits:
-        """All fits that a choice of m compares, as `Fits.on` makes them: paths that cut more and more, and searches."""
+        """All candidates for the choice of m, by `Fits.on`: paths of increasing m, and searches."""
         sets = replace(self.sets, C=self.C * self.total)
         return Fits.on(sets, shares, k_share, rng, n_random, report)
 
     def scores(self, fits: Fits) -> list[tuple[Array, Array]]:
-        """For each test part its rows, and their out-of-fold scores (candidates, r, rows)."""
+        """For each test fold its rows, and their out-of-fold scores (candidates, r, rows)."""
         return fits.out_of_fold(self.objective, self.tests)
 
     def scored(self, fits: Fits) -> Scored:
-        """How well each candidate does on the rows left out."""
+        """The scores of the candidates on the test rows."""
         model = self.objective
         return RowScores(row_scores(model, model.strata, self.scores(fits), self.tests), model.mass)
 
@@ -429,14 +427,14 @@ class CrossFit:
         )
 
     def _middle_error(self, fits: Fits) -> float:
-        """The mean of the smaller 70% of the out-of-fold errors: the least over some cuts."""
+        """The mean of the smaller 70% of the out-of-fold errors, minimised over the shares to drop."""
         parts = self.scores(_cutting(fits, _CUTS))
         errors = np.concatenate([np.abs(self.objective.y[rows] - Z.reshape(len(Z), -1)) for rows, Z in parts], axis=1)
         return float(np.sort(errors, axis=1)[:, : max(1, int(0.7 * errors.shape[1]))].mean(axis=1).min())
 
 
 def _cutting(fits: Fits, shares: Array) -> Fits:
-    """These ordinary fits, and fits that cut more and more from there."""
+    """These ordinary fits, and a path of fits with increasing m from there."""
     m, k = masses_of(fits.sets, shares, 1.0)
     W = np.concatenate([fits.W, upward(fits.sets, fits.W[0], m, k)])
     return Fits(fits.sets, np.array([0.0, *shares]), ["none", *["up"] * len(shares)], W)

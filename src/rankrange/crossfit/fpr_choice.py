@@ -1,13 +1,13 @@
-"""Partial AUC on held-out rows: which false positive rates to train on, calibration and thresholds.
+"""Partial AUC on held-out rows: the choice of the training range, calibration and thresholds.
 
-The range to train on is not the range that is wanted. A pair loss on the few hardest negatives has little to learn
-from, and if no line lifts the mean positive above them it is least at w = 0. So ranges that are wider than the wanted
-one, and one that leaves out the lowest positives, compete on folds, at several C, with each other and with the logistic
-fit of all rows, which wins unless another is better by more than a standard error. The held-out scores of the winner
-then give probabilities and thresholds.
+The best range for training is often wider than the range of interest. A pair loss on the few hardest negatives has few
+rows to learn from, and it is minimal at w = 0 if no linear model ranks the mean positive above them. Cross-validation
+therefore compares, at several C, wider ranges, a range without the lowest positives, and a logistic fit to all rows.
+The logistic fit is chosen unless another candidate is better by more than a standard error. The held-out scores of the
+chosen candidate give probabilities and thresholds.
 
-Equal rows stay in one fold, and folds depend on what the rows are and not on where they stand, so that a weight of 2
-equals the row twice.
+Equal rows stay in one fold, and folds depend on the contents of rows and not on their order, so a weight of 2 equals
+the row twice.
 """
 
 from __future__ import annotations
@@ -28,22 +28,23 @@ from ..solvers.pairwise import solve_pairs
 from .folds import deal_groups, row_keys
 
 Rates = tuple[float, float]
-# Training ranges reach up to these multiples of the wanted rate, and to 1; one of them also with this share of the
-# positives, from the highest: those that a line can lift above the negatives. C is tried at these multiples.
+# Training ranges end at these multiples of the rate of interest, and at 1. One range also uses only this share of the
+# positives with the highest scores. The multiples of C to try.
 _WIDER, _REACHED, _OF_C = (1.0, 4.0), 0.5, (0.1, 1.0, 10.0)
-# Folds are drawn twice up to this many rows; beyond the second number one part of about so many rows is fitted and some
-# others are scored in blocks, at the given C alone.
+# Folds are repeated twice up to the first number of rows. Above the second number, one part of about this size is
+# fitted and other rows are scored in blocks, at the given C only.
 _TWICE_UP_TO, FOLDS_UP_TO, _PART, _SCORED, _BLOCKS = 4000, 20_000, 6000, 5, 10
-# Below so many negatives in the wanted range, or positives, no difference shows and the logistic fit is taken.
+# With fewer negatives in the range of interest, or fewer positives, differences are not measurable and the logistic fit
+# is used.
 LEAST_TO_COMPARE = 10
-# Fits that are only compared.
+# Settings of fits that are only compared.
 _ROUGH = 1e-3
-# The least slope of a calibration, per standard deviation of the scores: probabilities rise with scores.
+# The smallest slope of a calibration per standard deviation of the scores: probabilities must increase with scores.
 _LEAST_SLOPE = 1e-3
 
 
 class Candidate(NamedTuple):
-    """One way to fit: on ranges of the two rates, or all rows by logistic loss (`fpr` None), at one C."""
+    """A candidate: ranges of the two rates, or a logistic fit to all rows (`fpr` is None), and a C."""
 
     fpr: Rates | None
     tpr: Rates
@@ -59,9 +60,9 @@ class LabelledRows:
     X : ndarray or sparse matrix of shape (n, p)
         The rows.
     positive : ndarray of bool of shape (n,)
-        Their class.
+        Whether each row is positive.
     mass : ndarray of shape (n,)
-        Their mass, above 0.
+        The masses of the rows, above 0.
     """
 
     X: Any
@@ -69,7 +70,7 @@ class LabelledRows:
     mass: Array
 
     def take(self, rows: Array) -> LabelledRows:
-        """Some of the rows."""
+        """A subset of the rows."""
         return LabelledRows(self.X[rows], self.positive[rows], self.mass[rows])
 
     def mass_of(self, positive: bool) -> float:
@@ -78,7 +79,7 @@ class LabelledRows:
 
 
 class Task(NamedTuple):
-    """What is wanted: the rates, the pair loss, and the accuracy and budget of a fit."""
+    """The task: the rates of interest, the pair loss, and the tolerance and iteration limit of fits."""
 
     fpr: Rates
     tpr: Rates
@@ -88,7 +89,7 @@ class Task(NamedTuple):
 
 
 class HeldOut(NamedTuple):
-    """Scores of rows by fits that have not seen them, in standard deviations of the fit's own training negatives."""
+    """Out-of-fold scores, in standard deviations of the training negatives of each fit."""
 
     score: Array
     positive: Array
@@ -96,7 +97,7 @@ class HeldOut(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """The candidate that won, its coefficients on some rows, its held-out scores, and the comparison, if any."""
+    """The chosen candidate, its coefficients, its held-out scores, and the comparison, if any."""
 
     candidate: Candidate
     start: Array
@@ -105,16 +106,16 @@ class Chosen(NamedTuple):
 
 
 def candidates_of(task: Task, train_fpr: Any, C: Any, n: int) -> list[Candidate]:
-    """The candidates, logistic fits first; C given with a given range is one candidate.
+    """The candidates, logistic fits first. A given range with a given C is a single candidate.
 
     Parameters
     ----------
     task : Task
-        What is wanted.
+        The task.
     train_fpr : "auto" or pair of float
         The range to train on; "auto" tries several, and logistic fits.
     C : "auto" or float
-        The penalty; a number is the middle of what is tried if the range is chosen.
+        The inverse penalty; if the range is chosen, a number is the centre of the grid.
     n : int
         The number of rows.
     """
@@ -130,7 +131,7 @@ def candidates_of(task: Task, train_fpr: Any, C: Any, n: int) -> list[Candidate]
 
 
 def fit(rows: LabelledRows, candidate: Candidate, task: Task, start: Array | None = None) -> Result:
-    """One fit; its `w` has no intercept."""
+    """Fit a candidate; `w` has no intercept."""
     if candidate.fpr is None:
         return _logistic(rows, candidate.C, task)
     objective = pair_objective(rows, candidate, task)
@@ -167,12 +168,12 @@ Splits = list[tuple[Array, Array]]
 
 
 def choose(rows: LabelledRows, candidates: list[Candidate], task: Task, splits: Splits) -> Chosen:
-    """The best candidate on held-out rows, in favour of logistic fits, with its held-out scores.
+    """Choose the best candidate on held-out rows, with a preference for logistic fits.
 
-    Candidates without a range are logistic fits: the best of the others must be better than the best of them by more
+    Candidates without a range are logistic fits. Another candidate must be better than the best logistic fit by more
     than the standard error of the difference over folds.
     """
-    if not splits:  # too few rows of a class: the training rows themselves are all there is
+    if not splits:  # too few rows of a class: use the training rows themselves
         w = fit(rows, candidates[0], task).w[0]
         return Chosen(candidates[0], w, _scored(rows, rows, w), None)
     rough = task if len(candidates) == 1 else task._replace(tol=max(task.tol, _ROUGH))
@@ -230,7 +231,7 @@ def _deal(rows: LabelledRows, folds: int, seed: int, groups: Array | None) -> tu
 def _fold(
     rows: LabelledRows, split: tuple[Array, Array], candidates: list[Candidate], task: Task
 ) -> list[tuple[Array, HeldOut]]:
-    """Coefficients and held-out scores of each candidate; ranges start from the logistic fit of their C."""
+    """Coefficients and held-out scores of each candidate; ranges start from the logistic fit with the same C."""
     train, test = (rows.take(np.flatnonzero(mask)) for mask in split)
     found: list[tuple[Array, HeldOut]] = []
     logistic: dict[float, Array] = {}
@@ -253,7 +254,7 @@ def scores_of(X: Any, w: Array) -> Array:
 
 
 def negative_scale(rows: LabelledRows, w: Array) -> tuple[float, float]:
-    """Mean and standard deviation of the scores of the negatives; 1 for the latter where all are equal."""
+    """Mean and standard deviation of the scores of the negatives; the latter is 1 if all scores are equal."""
     z, mass = scores_of(rows.X[np.flatnonzero(~rows.positive)], w), rows.mass[~rows.positive]
     centre = float(np.average(z, weights=mass))
     spread = float(np.sqrt(np.average((z - centre) ** 2, weights=mass)))
@@ -268,7 +269,7 @@ def _compared(held: list[list[HeldOut]], candidates: list[Candidate], task: Task
     logistic = np.array([candidate.fpr is None for candidate in candidates])
     base = int(np.where(logistic, score, -np.inf).argmax()) if logistic.any() else int(score.argmax())
     gain = areas - areas[:, [base]]
-    # Folds that are drawn twice are not twice as many.
+    # repeated folds are not independent
     times = 1 if len(held) == 1 else max(1, int(np.sum([test for _, test in splits], axis=0).max()))
     independent = len(areas) / times
     error = gain.std(axis=0, ddof=1) / np.sqrt(independent)
@@ -286,7 +287,7 @@ def _args(held: HeldOut) -> tuple[Array, Array, Array]:
 
 
 def _blocks(held: list[HeldOut]) -> list[list[HeldOut]]:
-    """One set of held-out rows in blocks, each with its share of the positives."""
+    """Split one set of held-out rows into blocks, stratified by class."""
     positive = held[0].positive
     place = np.empty(len(positive), dtype=np.intp)
     for side in (True, False):
@@ -295,7 +296,7 @@ def _blocks(held: list[HeldOut]) -> list[list[HeldOut]]:
 
 
 def calibrate(held: HeldOut) -> tuple[float, float]:
-    """Slope and intercept of the log odds in the score (Platt), the slope not below a small positive number."""
+    """Slope and intercept of the log odds as a function of the score (Platt scaling); the slope is bounded below."""
     total = float(held.mass.sum())
     y = np.where(held.positive, 1.0, -1.0)
     design = Design(held.score[:, None], True)
@@ -308,10 +309,10 @@ def calibrate(held: HeldOut) -> tuple[float, float]:
 
 
 def threshold_at(z: Array, mass: Array, rate: float) -> float:
-    """The held-out score that a new negative exceeds at most at this rate; the highest one if there are too few.
+    """The held-out score that a new negative exceeds with at most this probability; the maximum if there are too few.
 
-    Of n held-out negatives and a new one, each is equally likely to be among the r highest: the r-th highest of the
-    n, r = rate (n + 1), is exceeded with probability r / (n + 1).
+    A new negative exceeds the r-th highest of n held-out negatives with probability r / (n + 1), because all n + 1 are
+    exchangeable. Here r = rate (n + 1).
     """
     order = np.argsort(-z, kind="stable")
     reached = np.cumsum(mass[order])

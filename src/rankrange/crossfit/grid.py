@@ -1,8 +1,8 @@
 """Grid search over m, k and C by cross-validation, along paths of m.
 
-`RangeSearchCV` is scikit-learn's GridSearchCV, with the same tables and attributes. But all m of a grid that share
-their k, C and other parameters are one task: the largest m is searched from many starts, as in a fit of its own, and
-each smaller one from few, one of them the previous solution. `paper_grid` is the grid of the paper.
+`RangeSearchCV` is like scikit-learn's GridSearchCV, with the same tables and attributes. All m of a grid that share k,
+C and other parameters are one task: the largest m is searched from many starts, and each smaller m from few starts, one
+of which is the previous solution. `paper_grid` is the grid of the paper.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, get_ro
 __all__ = ["RangeSearchCV", "paper_grid"]
 
 Group = tuple[dict[str, Any], tuple[Any, ...]]
-# Of the fits that follow another.
+# The number of starts of fits that follow another.
 _FEW_STARTS = 2
 _ENOUGH = 1e-3
 
@@ -155,7 +155,7 @@ class RangeSearchCV(GridSearchCV):
 
 
 def _paths(param_grid: Any) -> list[Group]:
-    """Candidates by what they share beside m: (the shared parameters, all m)."""
+    """Candidates grouped by all parameters except m: (the shared parameters, all m)."""
     groups: list[tuple[dict[str, Any], list[Any]]] = []
     grids = [param_grid] if isinstance(param_grid, Mapping) else param_grid
     for grid in grids:
@@ -167,7 +167,7 @@ def _paths(param_grid: Any) -> list[Group]:
 
 
 class _Path(BaseEstimator):
-    """One fit for each m, largest first: path_ holds them in the order of `ms`."""
+    """Fits for each m, largest first; `path_` has them in the order of `ms`."""
 
     def __init__(self, estimator: Any, fixed: dict[str, Any], ms: tuple[Any, ...]) -> None:
         self.estimator = estimator
@@ -175,16 +175,16 @@ class _Path(BaseEstimator):
         self.ms = ms
 
     def __sklearn_tags__(self) -> Any:
-        return get_tags(self.estimator)  # folds are dealt out within classes for a classifier
+        return get_tags(self.estimator)  # folds are stratified for a classifier
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """What `fit` is given goes to the fits of the estimator."""
+        """Arguments of `fit` are passed to the fits of the estimator."""
         mapping = MethodMapping().add(caller="fit", callee="fit")
         return MetadataRouter(owner=type(self).__name__).add(estimator=self.estimator, method_mapping=mapping)
 
     def fit(self, X: Any, y: Any, **params: Any) -> _Path:
         with warnings.catch_warnings():
-            # Candidates may cut a class or stop early; the refitted model, the last one, warns itself.
+            # Candidates may drop a class or stop early. Only the refitted model warns.
             warnings.simplefilter("ignore", UserWarning)
             self.path_ = self._follow(X, y, params)
         return self
@@ -203,25 +203,25 @@ class _Path(BaseEstimator):
 
 
 def _size(m: Any, n: int) -> float:
-    """m as a count, to sort by; "auto" and ranges first, with a search of their own."""
+    """m as a sort key; "auto" and ranges come first and are searched from many starts."""
     if isinstance(m, int | float | np.number):
         return float(m) if isinstance(m, int | np.integer) else float(m) * n
     return np.inf
 
 
 class _OfEach:
-    """Scores of all fits of a path, by their place; what is beyond its end is never read."""
+    """Scores of all fits of a path by position; positions after the end of the path are not read."""
 
     def __init__(self, scorer: Any, longest: int) -> None:
         self.scorer = scorer
         self.longest = longest
 
     def get_metadata_routing(self) -> Any:
-        """What the scorer asks for."""
+        """The routing of the scorer."""
         return get_routing_for_object(self.scorer)
 
     def _accept_sample_weight(self) -> bool:
-        """What GridSearchCV asks of a scorer where metadata is not routed."""
+        """GridSearchCV calls this method of a scorer if metadata routing is off."""
         if hasattr(self.scorer, "_accept_sample_weight"):
             return bool(self.scorer._accept_sample_weight())
         return "sample_weight" in signature(self.scorer).parameters
@@ -232,7 +232,10 @@ class _OfEach:
 
 
 def _rows(groups: list[Group], results: dict[str, Any], n_splits: int) -> dict[str, Any]:
-    """cv_results_ as of GridSearchCV: a row for each m of each group. Times are those of the path, shared out."""
+    """`cv_results_` in the format of GridSearchCV, with a row for each m of each group.
+
+    The time of a path is divided equally.
+    """
     params = [{**fixed, "m": m} for fixed, ms in groups for m in ms]
     where = [(group, place) for group, (_, ms) in enumerate(groups) for place in range(len(ms))]
     table: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""How well candidates do on the rows that their folds left out, and how certain the differences are."""
+"""Scores of candidates on held-out rows, and standard errors of their differences."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Scored(Protocol):
         """(candidates,): the mean score."""
 
     def errors(self, candidate: int) -> Array:
-        """(candidates,): the standard error of the difference from one of them."""
+        """(candidates,): the standard error of the difference from one candidate."""
 
     def only(self, allowed: Array) -> Scored:
-        """The same with the score of the first for all that are not allowed, so that none of these is best."""
+        """The scores with those of excluded candidates replaced by that of the first, so none of these is the best."""
 
 
 class RowScores:
-    """Scores (candidates, n) by row; NaN for rows that no fold left out."""
+    """Scores (candidates, n) by row; NaN for rows that no fold tests."""
 
     def __init__(self, scores: Array, mass: Array) -> None:
         seen = ~np.isnan(scores[0])
@@ -50,18 +50,18 @@ class RowScores:
         return np.asarray(self._value @ self._mass / self._mass.sum())
 
     def errors(self, candidate: int) -> Array:
-        """(candidates,): the standard error of the difference from one of them."""
+        """(candidates,): the standard error of the difference from one candidate."""
         gain = self._value - self._value[candidate]
         return np.asarray(np.sqrt(((gain - gain @ self._mass[:, None] / self.mass) ** 2) @ self._mass) / self.mass)
 
     def only(self, allowed: Array) -> RowScores:
-        """The same with the score of the first for all that are not allowed."""
+        """The scores with those of excluded candidates replaced by that of the first."""
         scores, mass = self._scores
         return RowScores(np.where(allowed[:, None], scores, scores[0]), mass)
 
 
 def row_scores(objective: Objective, strata: Array, parts: list[tuple[Array, Array]], tests: Array) -> Array:
-    """What each row adds to the score of each candidate, averaged over the folds that left it out.
+    """The contribution of each row to the score of each candidate, averaged over the folds that test it.
 
     Parameters
     ----------
@@ -70,14 +70,14 @@ def row_scores(objective: Objective, strata: Array, parts: list[tuple[Array, Arr
     strata : ndarray of shape (n,)
         The class of each row.
     parts : list of tuple
-        For each fold the rows it left out and their scores (candidates, r, rows).
+        For each fold its test rows and their scores (candidates, r, rows).
     tests : ndarray of shape (F, n)
-        Masses of the rows that each fold leaves out.
+        Masses of the test rows of each fold.
 
     Returns
     -------
     ndarray of shape (candidates, n)
-        The score of a candidate is the mean of its row; NaN for rows that no fold left out.
+        Scores by row; their mean is the score of a candidate. NaN for rows that no fold tests.
     """
     gains = _right if objective.loss.targets != "numbers" else _close
     total = np.zeros((len(parts[0][1]), objective.design.n))
@@ -89,7 +89,7 @@ def row_scores(objective: Objective, strata: Array, parts: list[tuple[Array, Arr
 
 
 def _right(objective: Objective, strata: Array, parts: list[tuple[Array, Array]]) -> list[Array]:
-    """1 if the class is predicted, in units that make the mean over rows the mean over classes."""
+    """1 if the prediction is correct, scaled such that the mean over rows is the mean over classes."""
     mass = np.bincount(strata, weights=objective.mass.astype(np.float64))
     present = mass > 0
     worth = np.divide(mass.sum() / present.sum(), mass, out=np.zeros_like(mass), where=present)
@@ -101,9 +101,10 @@ def _right(objective: Objective, strata: Array, parts: list[tuple[Array, Array]]
 
 
 def _close(objective: Objective, strata: Array, parts: list[tuple[Array, Array]]) -> list[Array]:
-    """1 - min(1, (residual / 3 sigma)^2), sigma from the candidate that has most of its residuals small.
+    """1 - min(1, (residual / 3 sigma)^2), where sigma is the smallest robust scale of the candidates.
 
-    "Most" is 70%: a half could be fitted exactly where targets repeat, as in counts with many zeros.
+    The scale is the 70% quantile of absolute residuals. The median could be 0 if targets repeat, as in counts with many
+    zeros.
     """
     residuals = [np.abs(Z[:, 0] - objective.y[rows]) for rows, Z in parts]
     spread = np.quantile(np.concatenate(residuals, axis=1), 0.7, axis=1).min()

@@ -1,7 +1,7 @@
-"""The share of wrong labels, where m is chosen: by the linear fits that are there anyway, and a model that is not.
+"""The estimated share of wrong labels, from the linear fits that choose m and a smooth model.
 
-A linear model alone takes every class boundary that is not a line for wrong labels: of a clean exclusive or it calls a
-fifth of the labels wrong. Smooth functions of some rows cost a few linear fits.
+A linear model alone mistakes non-linear class boundaries for wrong labels: for clean XOR data it estimates 20% wrong
+labels. A smooth model of a sample of rows costs about as much as a few linear fits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..label_noise import LabelNoiseModel
 from .numeric import standardised, with_levels
 from .simple_models import smooth_functions
 
-# Rows that are used at most: so many give the share to half a percent.
+# The largest number of rows; this many estimate the share to half a percent.
 _MOST_ROWS = 4_000
 
 
@@ -24,7 +24,7 @@ def share_of_wrong_labels(
 ) -> tuple[float, float, float]:
     """The expected share of wrong labels, and its 95% interval.
 
-    With so few models, what they do not predict may be wrong or out of their reach: the interval holds all of it.
+    Labels that these few models do not predict may be wrong or just hard to predict. The interval covers both cases.
 
     Parameters
     ----------
@@ -35,9 +35,9 @@ def share_of_wrong_labels(
     scores : ndarray of shape (fits, n, r)
         Out-of-fold scores by one or several linear fits.
     seen : ndarray of shape (n,)
-        Which rows have such scores.
+        Whether each row has scores.
     rng : Generator
-        Draws rows.
+        Generator that samples rows.
     """
     rows = np.flatnonzero(seen)
     if len(rows) > _MOST_ROWS:

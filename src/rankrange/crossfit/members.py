@@ -1,4 +1,4 @@
-"""The members of the label-noise ensemble beside the linear fits, in one table."""
+"""The table of non-linear members of the label-noise ensemble."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ def _trees(task: MemberTask) -> Mapping[str, Array]:
     return tree_predictions(*task)[0]
 
 
-# A new member is a function that returns out-of-fold probabilities (n, n_classes) by name, and an entry here. Its
-# weight in the ensemble follows from the likelihood of the labels: an uninformative member gets none.
+# To add a member, write a function that returns a dict of out-of-fold probabilities (n, n_classes), and add an entry
+# here. The weight of a member is fitted to the labels; an uninformative member gets weight 0.
 MEMBERS: dict[str, Callable[[MemberTask], Mapping[str, Array]]] = {"trees": _trees}

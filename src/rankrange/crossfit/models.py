@@ -1,6 +1,6 @@
-"""Any model, fitted to some rows and predicting others: classes or numeric targets, texts, mixed tables, weights.
+"""Cross-fitting of any model: classes or numeric targets, texts, mixed tables, weights.
 
-X is only ever sliced by rows; the model alone has to understand it.
+X is only indexed by rows, so it may be anything that the model accepts.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from ..core.arrays import Array
 from ..errors import UserError
 from .folds import Folds
 
-# Integer weights of up to this many rows in all become repetitions, which work with any model; up to the second number
-# for models that take no weights.
+# Integer weights become repeated rows up to this total, or up to the second number for models without sample weights.
 _REPEATED_UP_TO, _REPEATED_AT_MOST = 5000, 1_000_000
 
 
@@ -104,7 +103,7 @@ def _fit_and_ask(model: Any, task: Task, rows: Array, asked: Array, seed: int | 
 def fit_rows(model: Any, task: Task, rows: Array, seed: int | None = None, *, keep_states: bool = False) -> Any:
     """A copy of the model fitted to these rows; if they are all of one class, a constant classifier.
 
-    `keep_states` leaves random states that the model was given as they are.
+    `keep_states` does not change random states that the user has set.
     """
     if task.mass is not None:
         rows = rows[task.mass[rows] > 0]
@@ -154,7 +153,7 @@ class Renumbered:
 
 
 def fresh(model: Any) -> Any:
-    """An unfitted copy. Models that scikit-learn cannot clone are copied as they are: CatBoost with `cat_features`."""
+    """An unfitted copy. Models that scikit-learn cannot clone are copied, for example CatBoost with `cat_features`."""
     try:
         return clone(model)
     except (RuntimeError, TypeError):
@@ -218,14 +217,14 @@ def _probabilities(fitted: Any, X: Any, known: Array) -> Array:
 
 
 def by_rows(X: Any) -> Any:
-    """X as it is, if it can be indexed by rows; sparse matrices as CSR, and anything else as an array."""
+    """X in a form that can be indexed by rows: unchanged if possible, otherwise as CSR or array."""
     if sp.issparse(X):
         return X.tocsr()
     return np.asarray(X) if hasattr(X, "__array__") and not hasattr(X, "shape") else X
 
 
 def len_of(X: Any) -> int:
-    """How many rows X has, whatever it is."""
+    """The number of rows of X, of any type."""
     return int(X.shape[0]) if hasattr(X, "shape") else len(X)
 
 
@@ -235,7 +234,10 @@ def with_targets(task: Task, y: Array) -> Task:
 
 
 def classifier_named(name: str) -> Any:
-    """A classifier of scikit-learn with its default settings. No other class can be named, so no other code can run."""
+    """A scikit-learn classifier with default settings, by name.
+
+    Other classes are not allowed, so no other code can run.
+    """
     from sklearn.utils import all_estimators
 
     kinds = {key: kind for key, kind in all_estimators("classifier") if hasattr(kind, "predict_proba")}
@@ -246,6 +248,6 @@ def classifier_named(name: str) -> Any:
         )
     try:
         model = kinds[name]()
-    except TypeError:  # such as VotingClassifier, which is made of others
+    except TypeError:  # for example VotingClassifier, which needs other estimators
         raise UserError(f"estimator must work with its default settings, {name} does not; use another one") from None
     return model.set_params(random_state=0) if "random_state" in model.get_params() else model

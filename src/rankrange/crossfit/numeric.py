@@ -1,4 +1,4 @@
-"""A table of any kind as numbers, for models that need them: linear fits and distances between rows."""
+"""Conversion of any table to a numeric matrix, for linear fits and distances between rows."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from ..core.arrays import Array
 
 # Largest number of levels of a column that become indicator columns; rarer levels get none.
 _MOST_LEVELS = 20
-# Numbers with at most so many distinct values may be codes of levels; and the largest number of columns that results.
+# Numeric columns with at most this many distinct values may be codes of levels; and the largest number of resulting
+# columns.
 _MOST_CODES, _WIDEST, _SHOWN = 6, 500, 100
 # Columns of more distinct texts than this share of the rows are names or free text, and uninformative.
 _FREE_TEXT = 0.5
 
 
 def numeric_view(X: Any) -> Any:
-    """X as a float array without NaN, or a CSR matrix; None if it holds free text or objects of other kinds.
+    """X as a float array without NaN or a CSR matrix; None if it contains free text or other objects.
 
     Missing numbers become the median of their column, with an indicator column; levels become indicator columns.
-    Numeric arrays without missing values are returned as they are.
+    Numeric arrays without missing values are returned unchanged.
     """
     if sp.issparse(X):
         X = X.tocsr()
@@ -42,9 +43,9 @@ def numeric_view(X: Any) -> Any:
 
 
 def with_levels(X: Any) -> Any:
-    """X, and a column for each level of the columns that hold 3 to 6 distinct numbers, which may be codes of levels.
+    """X with added indicator columns for numeric columns with 3 to 6 distinct values, which may be codes of levels.
 
-    A sparse X is returned as it is, and so is one that would become too wide.
+    A sparse X, and an X that would become too wide, are returned unchanged.
     """
     if sp.issparse(X):
         return X
@@ -56,7 +57,7 @@ def with_levels(X: Any) -> Any:
 
 
 def standardised(X: Any, mass: Array | None = None) -> Any:
-    """X with columns of mean zero and standard deviation one; a sparse one keeps its zeros."""
+    """X with columns of mean zero and standard deviation one; a sparse X is scaled but not centred."""
     share = np.full(X.shape[0], 1.0 / X.shape[0]) if mass is None else mass / mass.sum()
     if sp.issparse(X):
         square = share @ X.multiply(X)
@@ -79,7 +80,7 @@ def _column(column: Any) -> Array | None:
 
 
 def _numbers(column: Any) -> Array | None:
-    """A column of numbers, its missing values NaN; None if it holds anything else."""
+    """A column as numbers with NaN for missing values; None if it is not numeric."""
     kind = str(getattr(column, "dtype", ""))
     if kind.startswith("category"):
         return None
@@ -90,9 +91,9 @@ def _numbers(column: Any) -> Array | None:
         return np.where(np.isnat(values), np.nan, values.astype("int64").astype(np.float64))
     if not kind.lower().startswith(("int", "uint", "float", "bool", "decimal")) or not hasattr(column, "to_numpy"):
         return None
-    if type(column).__module__.split(".")[0] == "polars":  # missing values make objects of its truth values
+    if type(column).__module__.split(".")[0] == "polars":  # booleans with missing values have dtype object
         return np.asarray(column.cast(float).to_numpy(), dtype=np.float64)
-    return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))  # pandas' numbers with missing values
+    return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))  # nullable dtypes of pandas
 
 
 def _levels(column: Any) -> Array | None:

@@ -26,13 +26,13 @@ from .folds import CrossFit, Folds, Report, silent
 
 Parts = list[tuple[Array, Array]]
 _MOST_CUT = 0.45
-# Neighbours, among how many rows at most.
+# The number of neighbours, and the largest number of rows to search.
 _NEIGHBOURS, POOL = 15, 20_000
-# Pairs of rows that are compared at most: where columns are few a tree of the rows leaves most pairs out.
+# The largest number of pairs to compare; with few columns, a tree avoids most pairs.
 _PAIRS, _PAIRS_FEW, _FEW_COLUMNS = 1e9, 6e9, 6
-# The nearest rows' shares of the classes are drawn towards the overall ones by so many rows.
+# Class shares of neighbours are shrunk towards the overall shares with the weight of this many rows.
 _SMOOTH = 2.0
-# Temperatures that are tried for rows with missing cells; rows that they are fitted to, and columns at most; and the
+# Candidate temperatures for rows with missing cells, the largest numbers of rows and columns for fitting them, and the
 # least gain in log likelihood.
 _HEATS = np.exp(np.arange(-1.5, 3.1, 0.25))
 _HEATED_ON, _FOLLOWED, _GAIN, _LEAST = 4_000, 5, 1.0, 1e-4
@@ -41,7 +41,7 @@ _HEATED_ON, _FOLLOWED, _GAIN, _LEAST = 4_000, 5, 1.0, 1e-4
 def logistic_objective(
     X: Any, codes: Array, n_classes: int, fit_intercept: bool = True, mass: Array | None = None
 ) -> Objective:
-    """The average logistic (softmax) loss of all rows with labels 0..n_classes-1; its C does not matter."""
+    """The objective with the average logistic (softmax) loss of all rows with labels 0..n_classes-1."""
     n, design = len(codes), Design(X, fit_intercept)
     if n_classes == 2:
         y, loss, outputs = (2 * codes - 1).astype(X.dtype), Logistic(), 1
@@ -85,7 +85,7 @@ def log_probabilities(Z: Array) -> Array:
 def linear_predictions(
     X: Any, codes: Array, n_classes: int, folds: Folds, mass: Array | None = None
 ) -> tuple[Array, ...]:
-    """Out-of-fold probabilities (n, n_classes) of the ordinary fit and of the one that cuts all that seems wrong."""
+    """Out-of-fold probabilities (n, n_classes) of the ordinary and of the trimmed linear fit."""
     objective = logistic_objective(X, codes, n_classes, mass=mass)
     _, parts = trimmed_fits(objective, codes, folds, None)
     logs = [log_probabilities(Z) for _, Z in parts]
@@ -95,16 +95,16 @@ def linear_predictions(
 def label_shares(
     X: Any, codes: Array, n_classes: int, asked: Array, rng: np.random.Generator, mass: Array | None = None
 ) -> Array:
-    """(asked, n_classes): the shares of the classes among each row's neighbours, which do not include itself.
+    """(asked, n_classes): the class shares among the neighbours of each row, excluding the row itself.
 
-    Columns count alike, whatever their scale.
+    Columns are standardised.
     """
     overall = shares_without_each(codes, n_classes, mass)[asked]
     return _shares(codes, n_classes, _neighbours(_alike(X), asked, rng, mass), mass, overall)
 
 
 def label_set_shares(X: Any, Y: Array, rng: np.random.Generator) -> Array:
-    """(n, labels): how often each label of Y (n, labels) is true among each row's neighbours, searched once for all."""
+    """(n, labels): the share of neighbours for which each label of Y (n, labels) is true; one search for all labels."""
     near, found = _neighbours(_alike(X), np.arange(X.shape[0]), rng, None), []
     for label in Y.T.astype(np.intp):
         found.append(_shares(label, 2, near, None, shares_without_each(label, 2, None))[:, 1])
@@ -112,7 +112,7 @@ def label_set_shares(X: Any, Y: Array, rng: np.random.Generator) -> Array:
 
 
 def _alike(X: Any) -> Any:
-    """X with columns of one spread."""
+    """X with columns of equal scale."""
     if sp.issparse(X):
         return X
     spread = X.std(axis=0)
@@ -120,7 +120,7 @@ def _alike(X: Any) -> Any:
 
 
 def label_shares_by_fold(X: Any, codes: Array, n_classes: int, folds: Folds, mass: Array | None = None) -> Array:
-    """(n, n_classes): the shares of the classes among the nearest training rows of each fold."""
+    """(n, n_classes): the class shares among the nearest training rows of each fold."""
     parts = []
     for train, test in zip(folds.train, folds.test, strict=True):
         pool = np.flatnonzero(train if mass is None else train & (mass > 0))
@@ -131,7 +131,7 @@ def label_shares_by_fold(X: Any, codes: Array, n_classes: int, folds: Folds, mas
 
 
 def shares_without_each(codes: Array, n_classes: int, mass: Array | None) -> Array:
-    """(n, n_classes): the shares of the classes among all rows but this one, so that no label predicts itself."""
+    """(n, n_classes): the class shares among all other rows (leave-one-out)."""
     worth = np.ones(len(codes)) if mass is None else mass
     others = np.bincount(codes, worth, n_classes) - worth[:, None] * np.eye(n_classes)[codes]
     total = others.sum(axis=1, keepdims=True)
@@ -139,42 +139,43 @@ def shares_without_each(codes: Array, n_classes: int, mass: Array | None) -> Arr
 
 
 def _shares(codes: Array, n_classes: int, near: Array, mass: Array | None, overall: Array) -> Array:
-    """The shares of the classes among the neighbours `near`, drawn towards the `overall` ones."""
+    """The class shares among the neighbours `near`, shrunk towards the `overall` shares."""
     worth = np.ones(len(codes)) if mass is None else mass
-    # A row of weight 2 is two neighbours: only so many have a vote.
+    # A row of weight 2 counts as two neighbours; the total number is limited.
     votes = np.clip(_NEIGHBOURS - (np.cumsum(worth[near], axis=1) - worth[near]), 0.0, worth[near])
     counts = np.stack([(votes * (codes[near] == c)).sum(axis=1) for c in range(n_classes)], axis=1)
     return np.asarray((counts + _SMOOTH * overall) / (votes.sum(axis=1, keepdims=True) + _SMOOTH))
 
 
 def _neighbours(X: Any, asked: Array, rng: np.random.Generator, mass: Array | None) -> Array:
-    """(asked, count): the nearest rows among all, or among some where there are many."""
+    """(asked, count): the nearest rows among all, or among a sample if there are many."""
     rows = np.arange(X.shape[0]) if mass is None else np.flatnonzero(mass > 0)
     pairs = _PAIRS_FEW if X.shape[1] <= _FEW_COLUMNS else _PAIRS
     size = int(np.clip(pairs / max(len(asked), 1), _NEIGHBOURS + 1, POOL))
     pool = np.sort(rng.choice(rows, min(len(rows), size), replace=False))
     count = min(_NEIGHBOURS, len(pool) - 1)
     near = pool[_nearest(X, pool, asked, count + 1)]
-    # A row is among its own neighbours, unless it is repeated or not in the pool: then the last one is left out.
+    # A row is its own neighbour, unless it is repeated or not in the pool; then the last neighbour is left out.
     itself = near == asked[:, None]
     itself[~itself.any(axis=1), -1] = True
     return near[~itself].reshape(len(asked), count)
 
 
 def _nearest(X: Any, pool: Array, asked: Array, count: int) -> Array:
-    """(asked, count): places in `pool` of the rows nearest to those asked."""
+    """(asked, count): positions in `pool` of the nearest neighbours."""
     return np.asarray(NearestNeighbors(n_neighbors=count).fit(X[pool]).kneighbors(X[asked], return_distance=False))
 
 
-# ---- rows that lack something ----------------------------------------------------------------------------------------
+# ---- rows with missing cells ----------------------------------------------------------------------------------------
 
 
 def less_sure(predictions: Mapping[str, Array], codes: Array, X: Any, transition: Array) -> Mapping[str, Array]:
     """The predictions (n, classes), less confident for rows with a missing cell if that makes their labels more likely.
 
-    A linear model fills a missing cell with an average value and is as confident as elsewhere. Under a noise model with
-    `transition` (true, given), rows that the cell would have explained then look wrong. So predictions of such rows are
-    shrunk towards their mean if the likelihood of their labels gains. If nothing changes, the same mapping is returned.
+    A linear model fills a missing cell with an average value and does not lower its confidence. Under a noise model
+    with `transition` (true, given), rows that depend on this cell then look wrong. Predictions of such rows are
+    therefore shrunk towards their mean if this increases the likelihood of their labels. If nothing changes, the same
+    mapping is returned.
     """
     asked = [side for side in sides(X) if side.lacking]
     found = {name: _doubtful(P, codes, X, transition, asked) for name, P in predictions.items()} if asked else {}
@@ -182,7 +183,7 @@ def less_sure(predictions: Mapping[str, Array], codes: Array, X: Any, transition
 
 
 def _doubtful(P: Array, codes: Array, X: Any, transition: Array, asked: list[Side]) -> Array:
-    """Predictions of one member; columns are tried one by one, that with the largest gain first."""
+    """Predictions of one member; columns are added one by one, the one with the largest gain first."""
     rows = np.arange(0, len(codes), 1 + len(codes) // _HEATED_ON)
     marks = np.array([side.of(X[rows]) for side in asked])
     for _ in range(_FOLLOWED):
@@ -199,6 +200,6 @@ def _doubtful(P: Array, codes: Array, X: Any, transition: Array, asked: list[Sid
 
 
 def _heated(P: Array, heat: float) -> Array:
-    """Probabilities (n, classes) on the way to their mean, which is reached where `heat` is infinite."""
+    """Probabilities (n, classes) shrunk towards their mean, which is the limit for infinite `heat`."""
     logs = np.log(np.clip(P, _LEAST, 1.0))
     return np.asarray(softmax(logs / heat + (1.0 - 1.0 / heat) * np.log(np.clip(P.mean(axis=0), _LEAST, 1.0)), axis=1))

@@ -1,4 +1,4 @@
-"""Simple out-of-fold models beside any model: linear, nearest neighbours, kernel ridge; and the trees of `trees`."""
+"""Simple members of the ensemble: linear fits, nearest neighbours, kernel ridge regression, and trees."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .numeric import numeric_view, standardised, with_levels
 from .predictions import POOL, label_shares, label_shares_by_fold, linear_predictions
 from .trees import smooth_forests
 
-# Lower bound of class shares from regressions, which do not predict probabilities.
+# Lower bound of class probabilities predicted by regressions.
 _SHARE = 1e-3
-# Smooth functions: rows that they are made of, widths in units of the median squared distance, and penalties.
+# Kernel ridge: the number of centres, widths in units of the median squared distance, and penalties.
 _LANDMARKS, _WIDTHS, _PENALTIES = 150, (0.5, 2.0), (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 
 
@@ -29,9 +29,9 @@ def simple_predictions(
 ) -> dict[str, Array]:
     """Out-of-fold probabilities (n, n_classes) of linear models, nearest neighbours, smooth functions and trees.
 
-    There are none if X is not numeric.
+    The dict is empty if X is not numeric.
 
-    Given folds are used by all of them; otherwise each has the scheme that suits it.
+    If folds are given, all models use them; otherwise each uses its own scheme.
     """
     view, n = numeric_view(X), len(codes)
     if view is None:
@@ -65,15 +65,15 @@ def smooth_label_sets(X: Any, Y: Array, rng: np.random.Generator) -> Array:
 def _smooth(X: Any, Y: Array, rng: np.random.Generator, mass: Array | None, apart: bool = False) -> Array:
     """Leave-one-out predictions of Y (n, targets) by regressions on radial basis functions, at least `_SHARE`.
 
-    Width and penalty are those of least squared error, over all targets together or `apart`. Leave-one-out predictions
-    follow from the fit to all rows.
+    Width and penalty minimise the squared error, jointly for all targets or separately (`apart`). Leave-one-out
+    predictions are computed from the fit to all rows.
     """
     worth = np.ones(len(Y)) if mass is None else mass
     some = np.sort(rng.choice(np.flatnonzero(worth > 0), min(_LANDMARKS, int((worth > 0).sum())), replace=False))
     squares = euclidean_distances(X, X[some], squared=True)
     middle = float(np.median(squares)) or 1.0
-    # The fit predicts the difference from the mean of Y over the other rows. It is linear in its targets, so a
-    # column of ones shows how much of that mean it keeps.
+    # The fit predicts the difference from the mean of Y over the other rows. It is linear in its targets, so a column
+    # of ones gives the factor of this mean.
     overall = (worth @ Y - worth[:, None] * Y) / np.maximum(worth.sum() - worth, 1e-300)[:, None]
     targets = np.column_stack([Y, np.ones(len(Y))])
     best, least = np.zeros(Y.shape), np.full(Y.shape[1], np.inf)
@@ -96,7 +96,7 @@ def _smooth(X: Any, Y: Array, rng: np.random.Generator, mass: Array | None, apar
 
 
 def _whitening(gram: Array) -> Array:
-    """The map from basis functions to features with the same inner products: the inverse root of their Gram matrix."""
+    """The inverse square root of the Gram matrix: basis functions times it have the same inner products."""
     values, vectors = np.linalg.eigh(gram)
     kept = values > 1e-6 * values[-1]
     return np.asarray(vectors[:, kept] / np.sqrt(values[kept]))

@@ -1,6 +1,6 @@
-"""Out-of-fold predictions of trees: boosting that stops before it learns wrong labels, and two kinds of forests.
+"""Out-of-fold predictions of trees: boosting with early stopping, and two kinds of forests.
 
-The forest has trees that leave two folds of five out and predict both. Large leaves average wrong labels out.
+Each tree of the forest leaves out two of five folds and predicts both. Large leaves average out wrong labels.
 """
 
 from __future__ import annotations
@@ -18,22 +18,24 @@ from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
 from ..core.arrays import Array
 from .folds import Folds
 
-# Boosting may stop at one of these rounds: early if labels are wrong. If the last is best, a richer model is tried.
+# Boosting may stop at one of these rounds, earlier if labels are wrong. If the last is the best, a larger model is
+# tried.
 _ROUNDS, _MORE_ROUNDS = (3, 5, 10, 20, 35, 50), (50, 100, 150)
-# Rounds of this size need half as many fits as scikit-learn's of .1 and predict as well; so many leaves do on few rows
-# of two classes, and of more, which have a tree each.
+# This learning rate needs half as many rounds as scikit-learn's .1 for the same accuracy. The numbers of leaves for two
+# classes, and for more, which have one tree each.
 _STEP, _FEW_LEAVES, _FEWER_LEAVES = 0.2, 15, 8
-# Indices of the rounds at which it is checked whether more rounds are worthwhile.
+# Indices of the rounds after which the gain of more rounds is checked.
 _HALTS = (2, 3)
-# Rows that boosted trees, richer ones, and each tree of a forest are fitted to at most; and rows that settle a stop.
+# The largest numbers of rows for boosted trees, for larger ones, for each tree of a forest, and for choosing the stop.
 _BOOSTED_ON, _RICH_ON, _FOREST_ON, _STOP_ON = 40_000, 150_000, 5_000, 4_000
-# On fewer rows more rounds and more leaves cost more than they explain.
+# With fewer rows, the larger model is not tried.
 _RICH_FROM = 5_000
 _LEAST_GAIN = 0.01
 # Trees of a forest, and the share of the folds that each leaves out and predicts.
 _TREES, _LEFT_OUT = 60, 0.4
-# Forests of large leaves, which average wrong labels out: trees, on half of the rows each, minimum leaf sizes of both
-# predictions, and columns tried at each split: nearly all, because informative ones would often be missed otherwise.
+# Forests with large leaves, which average out wrong labels: the number of trees (each on half of the rows), the minimum
+# leaf sizes of both predictions, and the share of columns per split, which is large because informative columns would
+# often be missed otherwise.
 _SMOOTH_TREES, _LEAVES, _COLUMNS = 32, (10, 40), 100
 
 
@@ -46,7 +48,7 @@ def _all_classes(fit: Any, P: Array, n_classes: int) -> Array:
 
 @dataclass(frozen=True)
 class TreeSettings:
-    """Settings chosen on the given labels: the round at which boosting stops, and whether it is the richer model.
+    """Settings chosen on the given labels: the round at which boosting stops, and whether the larger model is used.
 
     A stop of 0 means no boosting; `forest` is whether there is a forest.
     """
@@ -61,9 +63,9 @@ def tree_predictions(
 ) -> tuple[dict[str, Array], TreeSettings]:
     """Out-of-fold probabilities (n, n_classes) of boosted trees and of a forest, and the settings of the former.
 
-    Each fit has a limited number of rows, and predicts all test rows of its fold. Boosting stops at the round at which
-    the held-out labels are most likely: later rounds learn the wrong ones. If they still gain at the last round and
-    there are many rows, a richer model takes over, so that what a richer model explains is not flagged.
+    Each fit uses a limited number of rows and predicts all test rows of its fold. Boosting stops at the round with the
+    largest held-out likelihood, because later rounds learn wrong labels. If the last round is the best and there are
+    many rows, a larger model is used. Otherwise labels that only a larger model explains would be flagged.
 
     Parameters
     ----------
@@ -76,7 +78,7 @@ def tree_predictions(
     folds : Folds
         Training and test rows.
     rng : Generator
-        Draws samples and seeds.
+        Generator of samples and seeds.
     settled : TreeSettings, optional
         The settings of an earlier fit, to be reused.
     """
@@ -91,7 +93,7 @@ def tree_predictions(
 
 
 class Boosted(NamedTuple):
-    """Boosted trees of each fold, all stopped at one round; `gaining` if the last of the rounds tried was the best."""
+    """Boosted trees of each fold, stopped at the same round; `gaining` if the last round was the best."""
 
     fits: list[Any]
     n_classes: int
@@ -99,7 +101,7 @@ class Boosted(NamedTuple):
     gaining: bool
 
     def predict(self, fold: int, X: Array) -> Array:
-        """Probabilities (n, n_classes) by the trees that were not fitted to this fold."""
+        """Probabilities (n, n_classes) of the trees that were not fitted to this fold."""
         fit = self.fits[fold]
         if self.stop >= fit.n_iter_:
             return _all_classes(fit, fit.predict_proba(X), self.n_classes)
@@ -110,16 +112,16 @@ class Boosted(NamedTuple):
 
 
 class FoldTrees(NamedTuple):
-    """The trees of `tree_predictions`, kept: they predict rows that were not among those they were grown on.
+    """The fitted trees of `tree_predictions`, which can predict new rows.
 
-    `forest` holds the folds that each tree leaves out, and the tree.
+    `forest` is a list of pairs: the folds that a tree leaves out, and the tree.
     """
 
     boosted: Boosted
     forest: list[tuple[Array, Any]]
 
     def predict(self, fold: int, X: Array) -> dict[str, Array]:
-        """Probabilities (n, n_classes) of rows of one fold, by the trees that were not fitted to it."""
+        """Probabilities (n, n_classes) of rows of one fold, from trees that were not fitted to it."""
         K, rows = self.boosted.n_classes, np.ascontiguousarray(X, dtype=np.float32)
         own = [tree for left, tree in self.forest if fold in left]
         forest = np.zeros((len(rows), K))
@@ -129,7 +131,7 @@ class FoldTrees(NamedTuple):
 
 
 def fold_trees(X: Any, codes: Array, n_classes: int, folds: Folds, rng: np.random.Generator) -> FoldTrees:
-    """The trees that `tree_predictions` predicts with, by the same settings; each row must be in one test fold."""
+    """Fit the trees of `tree_predictions` and keep them; each row must be in one test fold."""
     task = _TreeTask(X, codes, n_classes, folds, int(rng.integers(2**31)))
     return FoldTrees(task.settled()[0], list(task.forest_trees()))
 
@@ -143,7 +145,7 @@ class _TreeTask:
     seed: int
 
     def settled(self) -> tuple[Boosted, TreeSettings]:
-        """The trees that predict best, and their settings."""
+        """The best trees and their settings."""
         boosted = self.boosted(_ROUNDS, rich=False)
         if boosted.gaining and len(self.codes) >= _RICH_FROM:
             richer = self.boosted(_MORE_ROUNDS, rich=True)
@@ -153,7 +155,7 @@ class _TreeTask:
         return boosted, TreeSettings(boosted.stop)
 
     def boosted(self, rounds: tuple[int, ...], rich: bool) -> Boosted:
-        """Trees up to the best of these rounds; fitting continues while more rounds make held-out labels likelier."""
+        """Boosted trees up to the best of these rounds; fitting continues while the held-out likelihood increases."""
         leaves = {"max_leaf_nodes": 63, "min_samples_leaf": 10} if rich else {}
         if len(self.codes) < _RICH_FROM:
             leaves = {"max_leaf_nodes": _FEW_LEAVES if self.n_classes == 2 else _FEWER_LEAVES}
@@ -174,7 +176,7 @@ class _TreeTask:
         return Boosted(fits, self.n_classes, rounds[best], best == len(rounds) - 1 > 0)
 
     def out_of_fold(self, boosted: Boosted) -> Array:
-        """Their probabilities (n, n_classes) of all rows that are tested."""
+        """The out-of-fold probabilities (n, n_classes) of boosted trees."""
         return self.folds.average([boosted.predict(fold, self.X[test]) for fold, test in enumerate(self.folds.test)])
 
     def forest(self) -> Array:
@@ -189,10 +191,10 @@ class _TreeTask:
         return _mean(parts(), (len(self.codes), self.n_classes))
 
     def forest_trees(self) -> Iterator[tuple[Array, Any]]:
-        """The folds that each tree leaves out, and the tree, which sees a few thousand rows.
+        """Pairs of the folds that a tree leaves out and the tree, which is fitted to a few thousand rows.
 
-        Trees on three of five folds see as many rows as those on a draw with repetition from four of five, and each
-        predicts twice as many.
+        Three of five folds have about as many distinct rows as a bootstrap sample of four folds, and each tree predicts
+        twice as many rows.
         """
         rng, F = np.random.default_rng(self.seed), len(self.folds)
         out = max(1, round(_LEFT_OUT * F))
@@ -205,7 +207,7 @@ class _TreeTask:
             yield left, tree.fit(X[rows], self.codes[rows])
 
     def log_likelihood(self, P: Array) -> float:
-        """The mean over the test rows."""
+        """The mean log likelihood of the test labels."""
         known = np.flatnonzero(self.folds.judged)
         return float(np.log(np.maximum(P[known, self.codes[known]], 1e-4)).mean())
 
@@ -217,7 +219,7 @@ class _TreeTask:
         return np.sort((rng or np.random.default_rng(self.seed)).choice(rows, most, replace=False))
 
     def _by_round(self, fit: Any, test: Array, rounds: tuple[int, ...]) -> Array:
-        """(rounds,): the log likelihood of some of the test labels."""
+        """(rounds,): the log likelihood of a sample of the test labels."""
         rows = np.flatnonzero(test)
         if len(rows) > _STOP_ON:
             rows = np.random.default_rng(self.seed).choice(rows, _STOP_ON, replace=False)
@@ -235,11 +237,11 @@ class _TreeTask:
 def smooth_forests(
     X: Any, codes: Array, n_classes: int, seed: int, folds: Folds | None = None, mass: Array | None = None
 ) -> tuple[Array, ...]:
-    """Probabilities (n, n_classes) of extra trees whose leaves hold many rows, out of bag or out of fold.
+    """Probabilities (n, n_classes) of extra trees with large leaves, out of bag or out of fold.
 
-    They still work if 40% of the labels are wrong: each leaf is a vote of ten labels or more, and the trees differ. The
-    second prediction is that of the same trees with leaves of fewer than forty rows merged into their parents. They are
-    rough, and get little weight if labels are right.
+    They still work if 40% of the labels are wrong, because each leaf averages at least ten labels and the trees differ.
+    The second prediction merges leaves with fewer than forty rows into their parents. These models are coarse and get
+    little weight if the labels are correct.
     """
     sparse = sp.issparse(X)
     X = sp.csr_matrix(X, dtype=np.float32) if sparse else np.ascontiguousarray(X, dtype=np.float32)
@@ -271,7 +273,7 @@ def _rows_of_trees(n: int, seed: int, folds: Folds | None, mass: Array | None) -
 
 
 def _joined_leaves(tree: Any, X: Any) -> list[Array]:
-    """Class shares in the smallest subtree around each row that holds enough rows, for each size."""
+    """For each minimum size, the class shares in the smallest subtree around each row with enough rows."""
     inner, parent = tree.tree_, np.zeros(tree.tree_.node_count, dtype=np.intp)
     for children in (inner.children_left, inner.children_right):
         parent[children[children >= 0]] = np.flatnonzero(children >= 0)
@@ -284,7 +286,7 @@ def _joined_leaves(tree: Any, X: Any) -> list[Array]:
 
 
 def _mean(parts: Iterable[tuple[Array, Array]], shape: tuple[int, ...]) -> Array:
-    """The mean of predictions of some rows each; NaN for rows that no tree predicts."""
+    """The mean of predictions, each for some rows; NaN for rows that no tree predicts."""
     total, times = np.zeros(shape), np.zeros((shape[0], *[1] * (len(shape) - 1)))
     for rows, predicted in parts:
         total[rows] += predicted

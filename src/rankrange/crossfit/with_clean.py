@@ -1,7 +1,7 @@
-"""Choosing m and k with a clean validation set: the paper's Algorithm 2.
+"""Automatic m and k with a clean validation set: the paper's Algorithm 2.
 
-At the optimum the two cuts are values of losses: rows above lam_hat are cut, rows below lam are not counted. So instead
-of m and k one may learn the two values, from the losses that rows with right labels have:
+The two cuts are values of losses: rows above lam_hat are dropped, rows below lam are not used. The algorithm learns
+these values instead of m and k, from the losses of rows with correct labels:
 
     warm up on the average loss until the validation loss stops falling
     repeat:  lam_hat, lam = operation 1, operation 2 of the validation losses      (lam_hat >= lam is kept)
@@ -9,11 +9,11 @@ of m and k one may learn the two values, from the losses that rows with right la
              train some steps on the ranked range (m, k)
     until m and k settle.
 
-Operations are mean + 1 and mean - 2 standard deviations; the latter is mostly negative for a loss that has a long tail,
-and then k = n (docs/paper.md). A share above lam_hat of the clean rows is cut with the wrong ones, so m is no estimate
-of the number of wrong labels; that comes from how clean rows of each class are predicted. Nor is it the m that trains
-best, so a last step, which the paper does not have, also fits at that estimate and half-way to it, and keeps what
-predicts the validation set best.
+The operations are mean + 1 and mean - 2 standard deviations. The latter is mostly negative for a loss with a long tail,
+and then k = n (docs/paper.md). Clean rows above lam_hat are dropped together with wrong ones, so m does not estimate
+the number of wrong labels. That estimate comes from the predictions of clean rows of each class. This m is not the best
+for training either. A last step, which the paper does not have, therefore also fits at the estimate and half-way to it,
+and keeps the fit with the best predictions of the validation set.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from .choose import Choice
 from .folds import Report, silent, split, training_sets
 
 Operation = Callable[[Array], float]
-_STEPS = 10  # between two looks at the validation set
-_WARM_UP = 20  # looks at most
+_STEPS = 10  # steps between two evaluations on the validation set
+_WARM_UP = 20  # the largest number of evaluations
 _ROUNDS = 40
 _SETTLED = 0.001  # of the rows
 _RESAMPLES = 200
@@ -39,7 +39,7 @@ _BOTH_HALVES_UP_TO = 4000
 
 
 def mean_plus(deviations: float) -> Operation:
-    """The mean of the losses plus so many standard deviations."""
+    """The mean of the losses plus a number of standard deviations."""
 
     def operation(losses: Array) -> float:
         return float(losses.mean() + deviations * losses.std())
@@ -80,25 +80,25 @@ def choose_with_validation(
     choose_k: bool = True,
     report: Report = silent,
 ) -> Choice:
-    """Choose m and k from the losses of clean rows: Algorithm 2 of the paper, with a last step of our own.
+    """Choose m and k from the losses of clean rows: Algorithm 2 of the paper, with an additional last step.
 
     Parameters
     ----------
     objective : Objective
-        The training rows; what is not to be chosen stays as it is.
+        The training rows; its m or k is kept if it is not chosen.
     clean : Objective
         The clean rows.
     operations : None, pair of float or pair of callable
-        How the clean losses give the two cuts; see `operations_of`.
+        The functions from the clean losses to the two cuts; see `operations_of`.
     choose_m, choose_k : bool
-        What is to be chosen.
+        Whether to choose m and k.
     report : callable
         Called with a short text at each evaluation on the clean rows.
 
     Returns
     -------
     Choice
-        With a start to go on from.
+        The choice, with a start to continue from.
     """
     upper, lower = operations_of(operations)
     sets = paths.Sets.of(objective, objective.mass[None], objective.C_of_sum * objective.total)
@@ -112,7 +112,7 @@ def choose_with_validation(
         new_m = above if choose_m else m
         new_k = max(inside if choose_k else k, new_m + 1 if choose_k else k)
         looks.append((new_m, new_k, lam_hat, lam, float(losses.mean())))
-        report(f"look {len(looks)} at the validation set: m = {new_m:g}, k = {new_k:g}")
+        report(f"evaluation {len(looks)} on the validation set: m = {new_m:g}, k = {new_k:g}")
         settled = abs(new_m - m) + abs(new_k - k) <= _SETTLED * objective.total and len(looks) > 1
         m, k = min(new_m, 0.95 * new_k), min(new_k, objective.total)
         if settled:
@@ -124,16 +124,16 @@ def choose_with_validation(
         m, W = _best_of(sets, clean, [W, warm], m, k, noise[0] * objective.total, whole)
     names = ("m", "k", "lam_hat", "lam", "validation_loss")
     table = {name: np.array(column) for name, column in zip(names, zip(*looks, strict=True), strict=True)}
-    reason = f"settled after {len(looks)} looks at the validation set, on what predicts it best"
+    reason = f"the best predictions of the validation set, after {len(looks)} evaluations"
     return Choice(int(m) if whole else m, W[0], table, reason, noise, int(k) if whole else k)
 
 
 def _best_of(
     sets: paths.Sets, clean: Objective, starts: list[Array], m: float, k: float, estimate: float, whole: bool
 ) -> tuple[float, Array]:
-    """Of m, the estimated number of wrong rows, half-way, and none: the one whose fit predicts the validation set best.
+    """Choose between m, the estimated number of wrong rows, half-way, and 0 by the predictions of the validation set.
 
-    Each goes on from that of the starts which predicts it best so far: the looks may have led astray.
+    Each fit continues from the start with the best predictions so far.
     """
     start = min(starts, key=lambda W: _error(clean, W[0]))
     levels = np.array([m, 0.5 * (m + estimate), estimate, 0.0])
@@ -145,7 +145,7 @@ def _best_of(
 
 
 def _error(clean: Objective, W: Array) -> float:
-    """The share of classes that are wrong, or the mean loss for numbers."""
+    """The error rate for classes, or the mean loss for numeric targets."""
     Z = clean.design.scores(W)
     if clean.loss.targets == "numbers":
         return float(clean.losses(Z).mean())
@@ -154,7 +154,7 @@ def _error(clean: Objective, W: Array) -> float:
 
 
 def _warm_up(sets: paths.Sets, clean: Objective) -> Array:
-    """(1, r, p): the average loss, minimised until the validation loss stops falling."""
+    """(1, r, p): minimise the average loss until the validation loss stops decreasing."""
     one, none = np.zeros(1, dtype=int), np.zeros(1)
     W = np.zeros((1, clean.n_outputs, clean.design.p))
     least = np.inf
@@ -187,10 +187,10 @@ def _noise(objective: Objective, clean: Objective, W: Array, lam_hat: float, m: 
 
 
 def _confusions(objective: Objective, clean: Objective, W: Array, share: float, K: int) -> tuple[Array, Array]:
-    """Tables (predicted, true) of the clean rows and (predicted, given) of the training rows, by fits of half of them.
+    """Confusion tables: (predicted, true) of the clean rows and (predicted, given) of the training rows.
 
-    A fit agrees with labels that it has seen more often than with others, so each half is predicted by the other. On
-    many rows one half is enough.
+    A fit agrees more often with its training labels, so each half of the rows is predicted by a fit to the other half.
+    With many rows one half is enough.
     """
     folds = 2 if objective.design.n <= _BOTH_HALVES_UP_TO else 1
     tests = split(objective, objective.strata, np.random.default_rng(0), (1, 2, folds))
@@ -216,10 +216,10 @@ def _table(objective: Objective, W: Array, K: int, mass: Array | None = None) ->
 
 
 def _wrong_share(known: Array, given: Array) -> Array:
-    """For tables (B, predicted, true) and (B, predicted, given): the share of labels that are not the true ones.
+    """The share of wrong labels, from tables (B, predicted, true) and (B, predicted, given).
 
-    Rows of one true class are predicted alike whatever their label says, so given = P(predicted | true) @ joint, and
-    the joint of (true, given) is fitted by maximum likelihood: EM, which keeps it non-negative.
+    Predictions depend on the true class and not on the given label, so given = P(predicted | true) @ joint. EM fits the
+    non-negative joint distribution of (true, given) by maximum likelihood.
     """
     K = known.shape[-1]
     rates = (known + 1e-3 * np.eye(K)) / (known.sum(axis=1, keepdims=True) + 1e-3)
@@ -232,7 +232,7 @@ def _wrong_share(known: Array, given: Array) -> Array:
 
 
 def _outliers(objective: Objective, clean: Objective, W: Array, lam_hat: float) -> tuple[float, float, float]:
-    """Rows above lam_hat, less the share of clean rows there."""
+    """The share of rows above lam_hat, minus the share of clean rows above it."""
     above, _ = _counts(objective, W, lam_hat, lam_hat)
     share = above / objective.total
     known = float((clean.losses(clean.design.scores(W)) > lam_hat).mean())
