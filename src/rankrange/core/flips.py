@@ -1,12 +1,12 @@
-"""How many labels are wrong: a model of wrong labels on top of scores that did not see them.
+"""A model of class-conditional label noise for out-of-fold scores, which estimates the share of wrong labels.
 
 For out-of-fold scores z and given labels, the model is
 
     true class c ~ softmax(a z + b),     given label ~ row c of a transition matrix T,
 
-fitted by maximum likelihood in (a, b, T). The share of wrong labels follows. What the scores cannot explain however
-they are scaled counts as wrong, so where a linear model does not hold, the share is too high. It is a first estimate,
-of how much a fit may drop; which labels are wrong is estimated by `rankrange.label_noise`.
+fitted by maximum likelihood in (a, b, T). It gives the share of wrong labels. Labels that the scores do not explain at
+any scale count as wrong, so the share is too high if a linear model does not fit. It is a first estimate of how many
+rows a fit may drop. `rankrange.label_noise` estimates which labels are wrong.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _MOST_ROWS = 10_000
 WIDTH = 1.96
 # Probabilities are at least this; and the standard deviation of the prior on the log temperature.
 LEAST, _LOG_TEMPERATURE = 1e-4, 0.5
-# By how much the class that a decision names stays in front of one that is as likely.
+# The margin by which the predicted class exceeds an equally likely class.
 IN_FRONT = 1e-9
 
 
 def wrong_rate(scores: Array, codes: Array, mass: Array | None = None) -> float:
-    """The share of wrong labels that a model of them fitted to out-of-fold scores explains best.
+    """The maximum likelihood estimate of the share of wrong labels, given out-of-fold scores.
 
     Parameters
     ----------
     scores : ndarray of shape (n, classes) or (n,)
-        Out-of-sample scores; one per row if there are two classes.
+        Out-of-fold scores; one per row if there are two classes.
     codes : ndarray of shape (n,)
         The given labels, 0..classes-1.
     mass : ndarray of shape (n,) or None
@@ -55,7 +55,7 @@ def wrong_rate(scores: Array, codes: Array, mass: Array | None = None) -> float:
     Z = normed(Z)
     few = coarse(Z, codes, share)
     quick = _Model(*few[:2], _PRIOR / n)
-    starts = STARTS if Z.shape[1] == 2 else STARTS[:1]  # with two classes a low and a high rate may both fit
+    starts = STARTS if Z.shape[1] == 2 else STARTS[:1]  # with two classes, a low and a high rate may both fit
     best = min((quick.fit(quick.start(rate), few[2]) for rate in starts), key=lambda fit: fit.value)
     return _Model(Z, codes).rate(best.x, share)
 
@@ -155,7 +155,7 @@ class _Point(NamedTuple):
     p: Array
     q: Array
     posterior: Array
-    rates: Array  # of wrong labels in each true class
+    rates: Array  # the rate of wrong labels in each true class
 
 
 class _Model:

@@ -188,8 +188,9 @@ def choose(rows: LabelledRows, candidates: list[Candidate], task: Task, splits: 
 def splits_of(rows: LabelledRows, cv: int, seed: int, compare: bool, groups: Array | None = None) -> Splits:
     """Masks of the rows to fit and of those to score, none where a class has fewer than two different rows or groups.
 
-    Folds are drawn twice if few rows are to compare candidates; probabilities and thresholds need them once. Folds of
-    whole groups that would leave a class out, of the rows to fit or of those to score, are left out themselves.
+    Folds are repeated twice for comparing candidates on few rows, and drawn once for probabilities and thresholds.
+    Folds of whole groups that would leave a class out, of the rows to fit or of those to score, are left out
+    themselves.
     """
     n = len(rows.positive)
     if n > FOLDS_UP_TO:
@@ -210,7 +211,7 @@ def _of_both_classes(rows: LabelledRows, splits: Splits) -> Splits:
 
 
 def _deal(rows: LabelledRows, folds: int, seed: int, groups: Array | None) -> tuple[Array, int]:
-    """A fold for each row, even within classes and equal for equal rows, and the different rows of the rarer class.
+    """The fold of each row, balanced within classes and equal for equal rows; and the size of the rarer class.
 
     Of whole groups: the groups that have rows of the rarer class.
     """

@@ -68,7 +68,8 @@ def trimmed_fits(
     fits = cross.ordinary
     report(f"{len(folds)} ordinary fits, C = {cross.C:g}")
     scores = folds.average([log_probabilities(Z)[0] for _, Z in cross.scores(fits)])
-    known = folds.judged & folds.train.any(axis=0)  # rows that never train are too far out to count
+    # rows that are in no training set have high leverage and are ignored
+    known = folds.judged & folds.train.any(axis=0)
     rate = wrong_rate(scores[known], codes[known], None if mass.dtype == bool else mass[known])
     share = min(max(rate, 1.0 / len(codes)), _MOST_CUT if objective.n_outputs == 1 else 0.6)
     fits = cross.trimmed(np.array([0.5 * share, share]))

@@ -227,7 +227,7 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         return LabelledRows(X, codes == 1, mass), unit_of(None if sample_weight is None else mass), present
 
     def _splits(self, rows: LabelledRows, X: Any, y: Any, groups: Any, present: Array, compare: bool) -> Splits:
-        """Masks of the rows to fit and to score, from our own folds or from `cv`."""
+        """Masks of training and test rows, from our own folds or from `cv`."""
         if isinstance(self.cv, numbers.Integral):
             parted = None if groups is None else groups[present]
             return splits_of(rows, int(self.cv), seed_of(self.random_state), compare, parted)

@@ -210,7 +210,7 @@ def _in_order(pred_probs: Any, classes: Array) -> Any:
 
 
 def _predictions_of(logs: Array, data: Data) -> Predictions:
-    """Predictions of one fit; rows are cut above the share of losses that are estimated to be wrong."""
+    """Predictions of one fit. The cut is the quantile of the losses for the estimated share of wrong labels."""
     rate = wrong_rate(logs[0].mean(axis=0), data.codes)
     losses = -logs[0][:, np.arange(len(data.codes)), data.codes]
     cut = np.quantile(losses, 1.0 - max(rate, 1.0 / len(data.codes)), axis=1, keepdims=True)
