@@ -130,7 +130,8 @@ def problems_in_words(problems: Sequence[RowProblem]) -> str:
 class Column:
     """A column as the checks read it: numbers, or the codes of texts.
 
-    `values` has NaN for missing cells and is None for texts; `codes` is then the number of the text of each cell.
+    `values` has NaN for missing cells and is None for texts; `codes` is then the number of the text of each cell, and
+    below 0 for missing cells.
     """
 
     name: str
@@ -159,6 +160,16 @@ class Column:
             assert self.codes is not None
             return "" if self.codes[row] < 0 else visible(self.levels[self.codes[row]], 60)
         return said_value(self, float(self.values[row]))
+
+
+class CheckedRows(NamedTuple):
+    """The input of every check: the columns, the target, the row numbers and the time column."""
+
+    columns: list[Column]
+    target: Target
+    numbers: Array
+    time: str | None
+    jobs: int
 
 
 def _strays_of(column: Any, values: Array) -> Array:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -25,6 +25,7 @@ from .problems import (
     EXACT_UP_TO,
     KINDS,
     MOST_COLUMNS,
+    CheckedRows,
     Column,
     RowProblem,
     covariance,
@@ -75,16 +76,6 @@ def find_row_problems(
     return sorted(found, key=lambda problem: (place[problem.kind], -problem.strength))
 
 
-class CheckedRows(NamedTuple):
-    """The input of every check: the columns, the target, the row numbers and the time column."""
-
-    columns: list[Column]
-    target: Target
-    numbers: Array
-    time: str | None
-    jobs: int
-
-
 def _check_values(rows: CheckedRows) -> list[RowProblem]:
     """Impossible values, placeholders, outliers and unusual batches."""
     numbers, jobs = rows.numbers, rows.jobs
@@ -100,7 +91,7 @@ def _check_values(rows: CheckedRows) -> list[RowProblem]:
     return found + _strange_together(numeric, normal_scores(numeric, jobs), few, numbers, jobs)
 
 
-# To add a check, write a function, add it to this list, and add its kind to `problems.KINDS`.
+# To add a check, write a function in a file of its own, add it to this list, and add its kind to `problems.KINDS`.
 CHECKS: tuple[Callable[[CheckedRows], list[RowProblem]], ...] = (
     _check_values,
     lambda rows: find_repeats(rows.columns, rows.target, rows.numbers, rows.jobs),
