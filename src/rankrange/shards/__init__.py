@@ -1,6 +1,6 @@
-"""Rows that do not fit into memory, or live on many machines: the same exact fit, in a few passes over them.
+"""Out-of-core and distributed fits: exact fits in a few passes over rows on disk or on a cluster.
 
-Names are loaded when they are first used, so that a worker that runs a kernel loads NumPy and little else.
+Names are imported when they are first used, so a worker imports little more than NumPy.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Shards of Dask collections: chunks stay on their workers, messages travel, results come back merged.
+"""Shards of Dask collections. Chunks stay on their workers; only messages and merged results are sent.
 
-Each chunk is one task, tied to the chunk by Dask, so that a lost worker means that chunk and task are computed again
-from where they came. Rows at the edges of chunks that belong to a neighbour's block are cut off once and travel to it.
+Each chunk is one Dask task. If a worker is lost, Dask computes its chunks and tasks again. Rows at the edge of a chunk
+that belong to the block of a neighbour are sent to it once.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ..core.arrays import Array
 from .engine import SAMPLE_ROWS, ArrayShard, Kernel, cut_chunk, merged
 from .row_blocks import aligned_ranges, as_rows
 
-# Results are merged in a tree on the workers, so many at a time.
+# Results are merged on the workers in a tree with this fan-in.
 _FAN_IN = 16
-# Seconds without any worker after which a fit gives up, unless Dask's configuration has `rankrange.worker-timeout`.
+# Seconds without any worker after which a fit fails, unless Dask's configuration has `rankrange.worker-timeout`.
 _WORKER_TIMEOUT = 8.0
 
 
 class LostDataError(RuntimeError):
-    """Data or workers that a fit on a cluster needs are gone and cannot be made again."""
+    """Data or workers that a fit on a cluster needs are lost and cannot be computed again."""
 
 
 class DaskShards:
@@ -38,16 +38,16 @@ class DaskShards:
     X : dask array or dataframe
         Features, in chunks of rows; chunk lengths may be unknown, chunks may be empty or sparse.
     y : dask array or series
-        Targets, cut at the same places.
+        Targets, with the same chunks of rows.
     weight : dask array or series, optional
-        Weights, cut at the same places.
+        Weights, with the same chunks of rows.
     client : distributed.Client, optional
-        Where to compute; without one the default client, or else Dask's scheduler in this process.
+        The client to compute with; by default the current client, or Dask's scheduler in this process.
 
     Notes
     -----
     Dask's configuration may have `rankrange.sample-rows` (rows of the sample, 131072 by default) and
-    `rankrange.worker-timeout` (seconds without any worker after which a fit gives up, 8 by default).
+    `rankrange.worker-timeout` (seconds without any worker after which a fit fails, 8 by default).
     """
 
     def __init__(self, X: Any, y: Any, weight: Any = None, client: Any = None) -> None:
@@ -67,7 +67,8 @@ class DaskShards:
             )
         as_one = dask.delayed(as_chunk, pure=True)
         self._lazy = [as_one(*parts) for parts in zip(*columns, strict=True)]
-        # The cluster keeps the chunks for the fit; alone in this process they might not fit, and are made each time.
+        # A cluster keeps the chunks in memory during the fit. In a single process they might not fit, so they are
+        # computed in each pass.
         self._chunks = self._persisted(self._lazy)
         known = self._known_lengths()
         self.lengths = self._checked(self._count() if known is None else known)
@@ -81,7 +82,7 @@ class DaskShards:
         return list(self.client.persist(parts))
 
     def _known_lengths(self) -> list[list[int]] | None:
-        """The lengths of each chunk of all collections, where they all know them: that saves a round."""
+        """The chunk lengths of all collections, if all are known, which saves a pass."""
         if not all(hasattr(part, "chunks") for part in self._collections):
             return None
         lengths = list(zip(*(part.chunks[0] for part in self._collections), strict=True))
@@ -102,7 +103,7 @@ class DaskShards:
         return [lengths[0] for lengths in rows]
 
     def _borrow(self, chunks: list[Any]) -> list[list[Any]]:
-        """For each range, the pieces of later chunks that complete its last block."""
+        """For each range, the rows of later chunks that complete its last block."""
         cut = dask.delayed(cut_chunk, pure=True)
         pieces = [[cut(chunks[i], a, b) for i, a, b in at.pieces[1:]] for at in self.ranges]
         if chunks is self._lazy or self.client is None:
@@ -112,14 +113,14 @@ class DaskShards:
 
     def _tasks(self, kernel: Kernel, message: Any, chunks: list[Any], borrowed: list[list[Any]]) -> list[Any]:
         run = dask.delayed(run_kernel, pure=False)
-        shared = dask.delayed(Sealed(message), pure=False)  # once in the graph: trees make it megabytes
+        shared = dask.delayed(Sealed(message), pure=False)  # once in the graph, because trees take megabytes
         return [
             run(Sealed((kernel, at)), shared, chunks[at.pieces[0].chunk], *others)
             for at, others in zip(self.ranges, borrowed, strict=True)
         ]
 
     def reduce(self, kernel: Kernel, message: Any) -> Any:
-        """Run the kernel on every chunk and merge what comes back, in the order of the rows."""
+        """Run the kernel on every chunk and merge the results in the order of the rows."""
         level = self._tasks(kernel, message, self._chunks, self._borrowed)
         join = dask.delayed(merge_all, pure=False)
         while len(level) > 1:
@@ -127,7 +128,7 @@ class DaskShards:
         return self._compute(level)[0]
 
     def map_lazy(self, kernel: Kernel, message: Any) -> list[Any]:
-        """Delayed results, one per range; they refer to the collection as it was given, and keep nothing on workers."""
+        """Delayed results, one per range. They refer to the original collection and keep nothing on the workers."""
         return self._tasks(kernel, message, self._lazy, self._borrow(self._lazy))
 
     def lazy_rows(self, kernel: Kernel, message: Any) -> Any:
@@ -145,7 +146,7 @@ class DaskShards:
             return dask.compute(*parts)
         from distributed import KilledWorker
 
-        # A graph with the trees of a forest has some 20 MB, which the user cannot change.
+        # Dask warns about large graphs; the trees of a forest take about 20 MB, which the user cannot change.
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):
             futures = self.client.compute(parts)
         try:
@@ -162,7 +163,7 @@ class DaskShards:
             self.client.cancel(futures)
 
     def _wait(self, futures: list[Any]) -> None:
-        """Until all are done; an error where no worker is left, which Dask would wait for without end."""
+        """Wait until all are done. Raise an error if there are no workers, because Dask would wait forever."""
         from distributed import wait
 
         alone_since: float | None = None
@@ -200,7 +201,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _default_client() -> Any:
-    """The client that Dask itself would use; None where another scheduler is asked for, or there is no cluster."""
+    """The client that Dask itself would use; None if another scheduler is configured or there is no cluster."""
     if dask.config.get("scheduler", None) not in (None, "dask.distributed", "distributed"):
         return None
     try:
@@ -212,10 +213,10 @@ def _default_client() -> Any:
 
 
 def frame_chunks(frame: Any) -> list[Any]:
-    """The partitions of a dataframe or series as delayed objects, as many as it says that it has.
+    """The partitions of a dataframe or series as delayed objects.
 
-    Dask reads several Parquet files at once, the more the fewer columns are asked for: X and y of one table would be
-    cut at different rows. Then the plan is taken before that step; it still reads the columns that are asked for only.
+    Dask combines Parquet files into larger partitions if few columns are read, so X and y of one table would have
+    different partitions. The plan before that step is used, which still reads only the needed columns.
     """
     chunks = list(frame.to_delayed())
     if len(chunks) == frame.npartitions:
@@ -241,7 +242,7 @@ def _chunks(collection: Any, name: str) -> list[Any]:
 
 
 def as_chunk(X: Any, y: Any, weight: Any = None) -> tuple[Any, Any, Any]:
-    """A chunk as arrays: what kernels read, whatever the collection holds."""
+    """Convert a chunk of any collection to arrays for the kernels."""
     return _matrix(X), _vector(y), None if weight is None else _vector(weight)
 
 
@@ -264,14 +265,14 @@ def chunk_lengths(chunk: tuple[Any, Any, Any]) -> list[int]:
 
 
 class Sealed:
-    """A value that Dask leaves as it is: it searches tuples and dataclasses for collections."""
+    """A wrapper that prevents Dask from searching a value for collections."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
 
 
 def run_kernel(task: Sealed, message: Sealed, own: Any, *others: Any) -> Any:
-    """On a worker: the kernel on one chunk, less what a neighbour has borrowed, and what is borrowed here."""
+    """Apply the kernel to one chunk, without the rows sent to a neighbour and with the received rows."""
     kernel, at = task.value
     parts = [cut_chunk(own, *at.pieces[0][1:]), *others]
     named = [(f"chunk {piece.chunk}", *part) for piece, part in zip(at.pieces, parts, strict=True)]
@@ -279,5 +280,5 @@ def run_kernel(task: Sealed, message: Sealed, own: Any, *others: Any) -> Any:
 
 
 def merge_all(results: list[Any]) -> Any:
-    """Merge results of neighbouring chunks, in their order."""
+    """Merge the results of neighbouring chunks in order."""
     return merged(results)

@@ -1,4 +1,4 @@
-"""The first pass: how many rows, which classes, is every number finite, and a sample."""
+"""The first pass: counts rows and classes, checks that all numbers are finite, and draws a sample."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from .shard_kernels import MOST_CLASSES, Sampling, fold_numbers
 
 @dataclass
 class Description:
-    """What is known of some consecutive shards after the first pass."""
+    """The results of the first pass over consecutive shards."""
 
     n: int = 0
     n_columns: set[int] = field(default_factory=set)
     dtypes: set[str] = field(default_factory=set)
     sparse: bool = False
     mass: TreeSum = field(default_factory=TreeSum)
-    whole: bool = True  # whether all weights are whole numbers
+    whole: bool = True  # whether all weights are integers
     weighted: bool = False
     labels: dict[Any, list[int]] = field(default_factory=dict)  # label: [rows, rows of positive weight]
     sample: list[Batch] = field(default_factory=list)
-    numbers: list[Array] = field(default_factory=list)  # of the rows in the sample
-    trouble: str | None = None  # the first thing that is wrong, in the order of the rows
+    numbers: list[Array] = field(default_factory=list)  # row numbers of the sample
+    trouble: str | None = None  # the first problem, in the order of the rows
 
     def copy(self) -> Description:
-        """One that can be merged into without changing this one."""
+        """A copy that can be merged into."""
         labels = {label: list(counts) for label, counts in self.labels.items()}
         same = replace(self, mass=self.mass.copy(), labels=labels, sample=list(self.sample))
         same.numbers = list(self.numbers)
@@ -40,7 +40,7 @@ class Description:
         return same
 
     def merge(self, later: Description) -> None:
-        """Add what a later shard found."""
+        """Add the results of a later shard."""
         self.n += later.n
         self.n_columns |= later.n_columns
         self.dtypes |= later.dtypes
@@ -58,24 +58,24 @@ class Description:
 
     @property
     def dtype(self) -> Any:
-        """float32 if that holds all columns, otherwise float64."""
+        """float32 if it represents all columns, otherwise float64."""
         small = all(np.dtype(name) in (np.dtype(np.float32), np.dtype(np.float16)) for name in self.dtypes)
         return np.float32 if small else np.float64
 
 
 def describe(shard: Shard, message: Sampling) -> Description:
-    """Look at each row once."""
+    """Describe the rows of a shard."""
     found = Description()
     with one_thread():
         for batch in aligned_blocks(_until_trouble(shard.batches(), message, found)):
             _look_at(batch, message, found)
-    if found.sample:  # as one array, which travels more quickly
+    if found.sample:  # as one array, which is faster to send
         found.sample, found.numbers = [joined(found.sample)], [np.concatenate(found.numbers)]
     return found
 
 
 def _until_trouble(batches: Iterable[Batch], message: Sampling, found: Description) -> Iterator[Batch]:
-    """The batches as they come, each checked under its own name, up to the first in which something is wrong."""
+    """Yield checked batches until the first problem."""
     for batch in batches:
         name = batch.source or f"the rows from {batch.first_row} on"
         found.n_columns.add(batch.X.shape[1])
@@ -127,7 +127,7 @@ def _look_at(batch: Batch, message: Sampling, found: Description) -> None:
 
 
 def _count_labels(labels: dict[Any, list[int]], y: Array, present: Array | None) -> None:
-    """Labels that are known already are counted by comparison, which is quicker than sorting; few are ever new."""
+    """Count labels. Known labels are counted by comparison, which is faster than sorting."""
     rest = np.ones(len(y), dtype=bool)
     if len(labels) <= 16:
         for label, counts in labels.items():
@@ -154,7 +154,7 @@ def _not_a_number(batch: Batch, name: str) -> str | None:
     if data.dtype.kind != "f":
         return None
     with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(data.sum()):  # quick; a sum that overflows is looked at more closely
+        if np.isfinite(data.sum()):  # fast check; if the sum overflows, each value is checked
             return None
     bad = ~np.isfinite(X.toarray() if sp.issparse(X) else X)
     if not bad.any():
@@ -173,7 +173,7 @@ def _wrong_weight(batch: Batch, name: str) -> str | None:
     wrong = int(np.flatnonzero(~np.isfinite(weight) | (weight < 0))[0])
     return (
         f"weights must be finite and not negative, got {weight[wrong]} in {name}, row {batch.first_row + wrong}; a "
-        "weight counts how often a row is there"
+        "weight is a number of repetitions"
     )
 
 

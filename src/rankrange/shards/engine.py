@@ -1,8 +1,8 @@
-"""What a fit asks of the engine that runs it: shards of rows, pure kernels, results merged in order.
+"""The interface between a fit and its engine: shards of rows, pure kernels, results merged in order.
 
-A kernel is a module-level function kernel(shard, message) -> result, where results have `merge(later)` and
-`copy()`. An engine is a `Shards`: it runs a kernel on each shard, anywhere, and merges the results in the order of the
-shards. Shards keep no state between calls, so a lost worker loses nothing that cannot be computed again.
+A kernel is a module-level function kernel(shard, message) -> result. Results have the methods `merge(later)` and
+`copy()`. An engine is a `Shards`: it runs a kernel on each shard, on any machine, and merges the results in the order
+of the shards. Shards keep no state between calls, so all results of a lost worker can be computed again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from ..core.arrays import Array
 from .row_blocks import Batch, aligned_ranges
 
 Kernel = Callable[[Any, Any], Any]
-# Rows of the sample: brackets and metric improve with its root, the search on it takes time in proportion.
+# Rows of the sample: the accuracy of brackets and metric grows with its square root, the time of the search in
+# proportion.
 SAMPLE_ROWS = 1 << 17
 
 
@@ -38,9 +39,9 @@ class Shard(Protocol):
 
 
 class Shards(Protocol):
-    """What an engine provides. `columns` are the names of the features where they have any.
+    """The interface of an engine. `columns` are the names of the features, if they have names.
 
-    It may also say how many rows come to the driver: `sample_rows` for the search, `collected_rows` for a cut.
+    It may also limit the rows that are sent to the driver: `sample_rows` for the search, `collected_rows` for a cut.
     """
 
     columns: list[str] | None
@@ -50,7 +51,7 @@ class Shards(Protocol):
         ...
 
     def map_lazy(self, kernel: Kernel, message: Any) -> Any:
-        """kernel(shard, message) for each shard, in order, each computed when it is asked for."""
+        """kernel(shard, message) for each shard, in order, computed lazily."""
         ...
 
 
@@ -68,10 +69,10 @@ class ArrayShard:
 
     start: int
     stop: int
-    parts: Sequence[tuple[str, Any, Any, Any]]  # (name, X, y, weight or None) of each part
+    parts: Sequence[tuple[str, Any, Any, Any]]  # (name, X, y, weight or None) for each part
 
     def batches(self) -> Iterator[Batch]:
-        """The rows, batch by batch, from where the shard starts."""
+        """The rows of the shard, batch by batch."""
         at = self.start
         for name, X, y, weight in self.parts:
             yield Batch(at, X, np.asarray(y), None if weight is None else np.asarray(weight), name)
@@ -80,7 +81,7 @@ class ArrayShard:
 
 @dataclass(frozen=True)
 class Task:
-    """A kernel with its message: a function of the shard that can travel to another process."""
+    """A kernel with its message: a picklable function of the shard."""
 
     kernel: Kernel
     message: Any
@@ -94,7 +95,7 @@ def merged(results: Iterable[Any]) -> Any:
     total = None
     for result in results:
         if total is None:
-            total = result.copy()  # an engine may keep what it gave, to merge it once more after a failure
+            total = result.copy()  # a copy, because an engine may keep the results and merge them again after a failure
         else:
             total.merge(result)
     return total

@@ -1,8 +1,8 @@
-"""The objective over all rows at one point, exactly, by one pass: the driver's side of `kernels.evaluate`.
+"""Exact evaluation of the objective over all rows in one pass: the driver's side of `shard_kernels.evaluate`.
 
-The sample shows between which two values each cut almost surely lies. Workers add up what lies between the cuts and
-send back the few rows that are undecided; among those the cuts are found exactly, ties shared. A cut that lies
-outside its bracket, or a bracket with too many rows in it, costs one more pass and never an approximate answer.
+The sample gives a bracket that contains each cut almost surely. Workers sum the rows between the brackets and send the
+few rows inside them, from which the driver finds the exact cuts and shares ties. If a cut lies outside its bracket, or
+a bracket has too many rows, one more pass is made. The result is always exact.
 """
 
 from __future__ import annotations
@@ -19,30 +19,31 @@ from ..core.objective import Objective
 from .engine import Shards
 from .shard_kernels import Evaluation, Interval, Model, Partial, Request, Rows, Sides, evaluate, n_sides, side_sums
 
-# Undecided rows that one pass may bring to the driver, in bytes.
+# The largest size of the undecided rows that one pass may send to the driver, in bytes.
 _COLLECT_BYTES = 96_000_000
-# A pass of counts alone cuts brackets into at most this many parts.
+# A counting pass divides brackets into at most this many bins.
 _PARTS = 1024
-# Rows that a part may well have: they cost less than a finer count.
+# Bins with at most this many rows are not divided further.
 _PART_ROWS = 2000
-# Rows on either side of a hinge's kink that are known one by one: a step is exact as long as no other row crosses it.
+# The number of rows on either side of the kink of the hinge that are sent to the driver: a step is exact if no other
+# row crosses the kink.
 _KINK_ROWS = 60_000
 
 
 @dataclass(frozen=True, eq=False)
 class Look:
-    """All that one pass found out about W."""
+    """The results of one pass at W."""
 
     W: Array
     value: float
     gradient: Array
-    lower: Cut | None  # None where k takes all
+    lower: Cut | None  # None if k keeps all rows
     upper: Cut | None  # None if m = 0
     sure: Array  # side sums over the rows outside both brackets
     rows: Rows | None  # the undecided rows, with float64 features
-    weights: Array  # the weight of each of them, in [0, its mass]
+    weights: Array  # their weights, each in [0, mass]
     least: float
-    between: Interval  # losses strictly inside are surely kept, and in `sure`
+    between: Interval  # rows with losses strictly inside are certainly kept and in `sure`
 
     def table(self) -> Array:
         """Side sums over all kept rows."""
@@ -50,7 +51,7 @@ class Look:
 
 
 class Movable(NamedTuple):
-    """Some rows that are surely kept at a look: their mass, and their side sums with tangents at other parameters."""
+    """Some certainly kept rows: their mass, and a function for their side sums with tangents at other parameters."""
 
     mass: float
     sums: Callable[[Array], Array]
@@ -64,7 +65,7 @@ def sums_of(rows: Rows, weights: Array, chosen: Array | None = None) -> Array:
 
 
 def take(rows: Rows, chosen: Array) -> Rows:
-    """Some of these rows."""
+    """A subset of these rows."""
     return Rows(
         rows.X[chosen],
         rows.y[chosen],
@@ -76,7 +77,7 @@ def take(rows: Rows, chosen: Array) -> Rows:
 
 
 class _Bracket:
-    """Where one cut lies in the sample: by its share at first, then by where it was found last."""
+    """The bracket of one cut, from the sample: first from its share, later from its last position."""
 
     def __init__(self, target: float, total: float, sample_mass: Array, part: float) -> None:
         self.target = target
@@ -84,14 +85,14 @@ class _Bracket:
         self.unit = float(sample_mass.mean())
         self.even = bool((sample_mass == 1.0).all())
         self.centre = share * float(sample_mass.sum())
-        # Six standard deviations of the mass above the cut in a sample that holds this part of all rows.
+        # Six standard deviations of the mass above the cut in a sample of this share of all rows.
         spread = np.sqrt(float((sample_mass**2).sum()) * share * (1.0 - share) * max(1.0 - part, 0.0))
         self.reach = 6.0 * spread + 8.0 * self.unit
-        self.above: Array | None = None  # the side of each row of the sample at the last look
+        self.above: Array | None = None  # the side of each sampled row in the last pass
 
     def interval(self, s: Array, mass: Array, slack: float) -> Interval:
-        """Values of the sample between which the cut lies, given its losses s."""
-        if self.even:  # sorting alone is quicker than finding the order
+        """Two values of the sample that bracket the cut, given its losses s."""
+        if self.even:  # sort is faster than argsort
             ranked, reached = -np.sort(-s), np.arange(1.0, len(s) + 1.0)
         else:
             order = np.argsort(-s, kind="stable")
@@ -108,7 +109,7 @@ class _Bracket:
         return Interval(low, high)
 
     def found(self, value: float, s: Array, mass: Array) -> None:
-        """The exact cut at this look: from here on only rows that change sides can move it within the sample."""
+        """Record the exact cut of this pass. Later, only rows that change sides can move it within the sample."""
         self.above = s > value
         self.centre = float(mass[self.above].sum())
         self.reach = 0.0
@@ -118,10 +119,12 @@ class _Bracket:
 
 
 class FullData:
-    """F over all shards. `sample` is the same objective on the sampled rows; it shares loss, C and cuts as shares.
+    """The objective F over all shards.
 
-    An engine may have a kind of its own, which is `smooth` if it has `hessians`: then so many rows lie next to a cut
-    that F bends there as a smooth function does.
+    `sample` is the same objective on the sampled rows, with the same loss, C and shares.
+
+    An engine may have its own subclass, which is `smooth` if it has `hessians`: with many rows next to a cut, F is
+    nearly smooth there.
     """
 
     smooth = False
@@ -142,7 +145,7 @@ class FullData:
         self.total, self.m, self.k = total, m, k
         self.mass = np.ones(sample.design.n) if sample.sample_weight is None else sample.sample_weight
         part = sample.design.n / n
-        self.tol = 1e-6  # what a bound is to reach
+        self.tol = 1e-6  # the target of the certificate
         self._on_pass = on_pass
         self._evaluate_one = self._alone if evaluate_one is None else evaluate_one
         self._brackets = {
@@ -157,11 +160,11 @@ class FullData:
 
     @property
     def kept(self) -> float:
-        """The mass that is kept."""
+        """The kept mass."""
         return self.k - self.m
 
     def look(self, W: Array) -> Look:
-        """Evaluate the objective at W in one pass, or in more where a cut lies outside its bracket."""
+        """Evaluate the objective at W in one pass, or in more if a cut lies outside its bracket."""
         s = self.model.losses(self.sample.y, self.sample.design.scores(W)).astype(np.float64)
         slack = 1e-5 if self.model.dtype == np.float32 else 1e-12
         for _ in range(12):
@@ -186,11 +189,14 @@ class FullData:
         raise RuntimeError("no bracket held the cut after twelve passes; please report this")
 
     def hessians(self, look: Look) -> tuple[Array, Array]:
-        """If F is `smooth`: the Hessian of the mean of the kept losses, and how much less F bends as rows are cut."""
+        """The Hessian of the mean of the kept losses, and its reduction by rows that cross the cuts.
+
+        Only if `smooth`.
+        """
         raise NotImplementedError
 
     def movable(self, look: Look) -> Movable | None:
-        """Rows of the sample, which are at hand, that are surely kept at a look."""
+        """The sampled rows that are certainly kept."""
         s = self.model.losses(self.sample.y, self.sample.design.scores(look.W))
         slack = 1e-4 * (1.0 + np.abs(s))
         inside = np.flatnonzero((s > look.between.low + slack) & (s < look.between.high - slack))
@@ -206,7 +212,7 @@ class FullData:
         return Movable(float(mass.sum()), sums)
 
     def _around_kink(self, s: Array, lower: Interval | None) -> Interval:
-        """The margins around the kink: zero, or the lower cut where that is higher."""
+        """The margins around the kink, which is at zero or at the lower cut if that is higher."""
         middle = 0.0 if lower is None else max(0.0, 0.5 * (lower.low + lower.high))
         middle = middle if np.isfinite(middle) else 0.0
         rank = min(max(int(min(_KINK_ROWS, self.limit // 2) / self._scale_up), 10), len(s) - 1)
@@ -220,8 +226,8 @@ class FullData:
 
     def _too_many(self, n_rows: int) -> TooManyTies:
         return TooManyTies(
-            f"at most {self.limit} rows may have losses next to a cut, got {n_rows}: so many rows tie there that no "
-            "choice among them can be made; use other m and k"
+            f"at most {self.limit} rows may have losses next to a cut, got {n_rows}: too many rows are tied "
+            "at the cut; use other m and k"
         )
 
     def _expected(self, s: Array, intervals: dict[str, Interval]) -> float:
@@ -235,13 +241,13 @@ class FullData:
         return self._evaluate_one(request)
 
     def _alone(self, request: Request) -> Partial:
-        """A pass for this request alone; fits that share their passes bring another function."""
+        """A pass for this request only; fits that share passes replace this function."""
         return self.shards.reduce(evaluate, Evaluation(self.model, (request,))).parts[0].pack()
 
     def _narrowed(self, W: Array, s: Array, intervals: dict[str, Interval]) -> dict[str, Interval]:
-        """The same brackets after a pass that counts what lies between many values in them.
+        """Narrow the brackets by a pass that counts rows in many bins.
 
-        These are values of the sample, and others between them where a value stands for too many rows.
+        The edges of the bins are values of the sample, and values between them if a bin would have too many rows.
         """
         values, enough = [], max(_PART_ROWS, 40 * W.size)
         for low, high in intervals.values():
@@ -253,7 +259,7 @@ class FullData:
         over = np.append(np.cumsum(masses[::-1])[::-1][1:], 0.0)  # mass above each edge; none above infinity
         narrowed = {}
         for name, bracket in self._brackets.items():
-            first = int(np.argmax(over < bracket.target))  # the first edge with less than the target above it
+            first = int(np.argmax(over < bracket.target))  # the first edge with less mass above it than the target
             low = float(edges[first - 1]) if first > 0 else -np.inf
             narrowed[name] = Interval(low, float(edges[first]) if first < len(edges) else np.inf)
         if self.model.by_margin:
@@ -261,7 +267,7 @@ class FullData:
         return narrowed
 
     def _cuts(self, part: Partial, request: Request) -> dict[str, Cut | None]:
-        """The exact cuts, None for one that lies outside its bracket."""
+        """The exact cuts; None for a cut outside its bracket."""
         if not self._brackets and not self.model.by_margin:
             return {}
         _, _, kept, in_high, above = map(float, part.sums.total()[:5])
@@ -309,18 +315,18 @@ class FullData:
 
 
 def _at_least_zero(cut: Cut | None, inside: bool) -> Cut | None:
-    """The lower cut of margins: rows below zero cost nothing, so that what is left of k stays with nobody."""
+    """The lower cut of margins. Rows with negative margins have loss 0, so the remaining mass of k is not assigned."""
     if cut is not None and cut.value > 0:
         return cut
     return Cut(0.0, 0.0, 1.0) if inside else None
 
 
 class TooManyTies(ValueError):
-    """More rows tie at a cut than the driver can hold."""
+    """More rows are tied at a cut than the driver can hold."""
 
 
 def slopes_of(side: Array, r: int, p: int, fit_intercept: bool) -> Array:
-    """The (r, p) sum of slopes times rows in one row of side sums."""
+    """The sum of slopes times rows (r, p) from one row of side sums."""
     flows, products = side[Sides.SLOPES : Sides.SLOPES + r], side[Sides.SLOPES + r :].reshape(r, -1)
     return np.concatenate([products, flows[:, None]], axis=1) if fit_intercept else products.copy()
 
@@ -334,7 +340,7 @@ def in_float64(rows: Rows) -> Rows:
 
 
 def cut_among(values: Array, mass: Array, above: float, target: float) -> Cut | None:
-    """The cut at which the mass counted from the top reaches `target`, `above` of it lying over all these values.
+    """The cut at which the cumulative mass from the top reaches `target`; `above` is the mass above all these values.
 
     None if the cut is not among the values.
     """
@@ -353,7 +359,7 @@ def cut_among(values: Array, mass: Array, above: float, target: float) -> Cut | 
 
 
 def kept_share(s: Array, lower: Cut | None, upper: Cut | None) -> Array:
-    """Which part of a row with loss s is kept: 1 between the cuts, an equal share of what is left at a cut."""
+    """The kept share of a row with loss s: 1 between the cuts, an equal share of the remaining mass at a cut."""
     share = np.ones(len(s))
     if upper is not None:
         share[s > upper.value] = 0.0

@@ -1,4 +1,4 @@
-"""Fit an estimator on shards: look once at all rows, search on a sample, then a few exact steps on all rows."""
+"""Fits on shards: one pass describes the rows, a sample is searched, then a few exact steps use all rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from .shard_kernels import MOST_CLASSES, Cutting, Interval, Model, Sampling, Sid
 from .shard_steps import Descent
 
 _SAMPLE_NUMBERS = 40_000_000
-# The search on the sample is a small part of the work, and which minimum it ends in is a matter of its starts.
+# More starts than in memory: the search on the sample is cheap, and its starts determine the minimum.
 _SEARCHES = 3
 _SEARCH_ROWS = 1 << 15
 _LOSSES = ("logistic", "hinge", "squared", "huber")
@@ -44,7 +44,7 @@ _LOSSES = ("logistic", "hinge", "squared", "huber")
 
 @dataclass(frozen=True)
 class _Data:
-    """The results of the first pass, checked."""
+    """The validated results of the first pass."""
 
     description: Description
     model: Model
@@ -55,7 +55,7 @@ class _Data:
 
     @property
     def unit(self) -> float:
-        """The mass of one row: 1 for counts, by the sample for other weights."""
+        """The mass of one row: 1 for counts, estimated from the sample for other weights."""
         return 1.0 if self.whole else unit_of(self.sample[2])
 
 
@@ -67,12 +67,12 @@ def fit_on_shards(shards: Shards, estimator: Any) -> Any:
     shards : Shards
         The rows, with their targets and weights.
     estimator : AoRRClassifier or AoRRRegressor
-        Its parameters say what to fit.
+        The estimator to fit.
 
     Returns
     -------
     AoRRClassifier or AoRRRegressor
-        The estimator, with the attributes of a fit in memory; `dropped_` is computed when it is asked for.
+        The estimator, with the attributes of a fit in memory; `dropped_` is lazy.
     """
     estimator._check_params()
     check_supported(estimator, getattr(shards, "place", "on shards"))
@@ -87,7 +87,7 @@ def fit_on_shards(shards: Shards, estimator: Any) -> Any:
         m, k, sample = _chosen(estimator, data, rng, _cross_fit(shards, data))
         search_rows = getattr(shards, "search_rows", _SEARCH_ROWS)
         dtype = getattr(shards, "search_dtype", data.model.dtype)
-        with np.errstate(over="ignore", invalid="ignore"):  # a start that overflows is a poor start, and loses
+        with np.errstate(over="ignore", invalid="ignore"):  # a start that overflows is discarded
             start = _search(sample, m, k, data.total, estimator, rng, search_rows, dtype)
         if m > 0 and hasattr(estimator, "tuning_"):
             start = _closer(sample, start, search_rows)
@@ -105,9 +105,9 @@ def fit_on_shards(shards: Shards, estimator: Any) -> Any:
 
 
 def _descended(estimator: Any, full: FullData, start: Array, rows: int, log: Log) -> tuple[Look, float, int]:
-    """Where steps on all rows end, with the certificate and their number.
+    """The result of the steps on all rows, the certificate and the number of steps.
 
-    If steps on all rows cost little, steps on the sample come before them only if they are needed.
+    If steps on all rows are cheap, steps on the sample are made only if they are needed.
     """
     further = getattr(full.shards, "further_steps", 0)
     settings: Any = {"tol": float(estimator.tol), "max_iter": int(estimator.max_iter), "log": log, "further": further}
@@ -123,7 +123,7 @@ def _descended(estimator: Any, full: FullData, start: Array, rows: int, log: Log
 
 
 class _Passes:
-    """Counts passes over the data, and names them where `verbose` asks for it."""
+    """Counts passes over the data, and prints them if `verbose` is set."""
 
     def __init__(self, verbose: int) -> None:
         self.count, self.verbose = 0, verbose
@@ -135,7 +135,7 @@ class _Passes:
 
 
 def check_supported(estimator: Any, place: str) -> None:
-    """Raise a ValueError for settings that a fit `place` ("on shards", "on a device") does not take."""
+    """Raise a ValueError for settings that a fit `place` ("on shards", "on a device") does not support."""
     if estimator.loss not in _LOSSES:
         raise ValueError(
             f"a fit {place} needs one of the losses {', '.join(_LOSSES)}, got loss={estimator.loss!r}; use another "
@@ -197,7 +197,7 @@ def _check_description(found: Description, shards: Shards) -> None:
 
 
 def _with_column_names(trouble: str, columns: list[str] | None) -> str:
-    """`{column:3}` in a message of a kernel, which knows numbers alone, as the name of that column."""
+    """Replace `{column:3}` in a message by the column name; kernels know only column numbers."""
     head, found, tail = trouble.partition("{column:")
     if not found:
         return trouble
@@ -245,7 +245,7 @@ def _class_factors(class_weight: Any, classes: Array, counts: Array) -> Array:
 
 
 def _mass(estimator: Any, found: Description, model: Model) -> tuple[float, bool]:
-    """The mass of all rows, and whether it consists of whole rows."""
+    """The mass of all rows, and whether all weights are integers."""
     total = float(found.mass.total()[0])
     if model.class_weight is None:
         return total, found.whole
@@ -259,7 +259,7 @@ def _mass(estimator: Any, found: Description, model: Model) -> tuple[float, bool
 
 
 def _chosen(estimator: Any, data: _Data, rng: np.random.Generator, cross_fit: Any) -> tuple[float, float, Objective]:
-    """m and k as masses of all rows, and the objective of the sample with the same shares."""
+    """Choose m and k as masses of all rows, and return the objective of the sample with the same shares."""
     m, k = estimator._range().masses(data.total, whole=data.whole)
     rows, y, weight = data.sample
     loss = LOSSES[data.model.loss]()
@@ -290,7 +290,7 @@ def _chosen(estimator: Any, data: _Data, rng: np.random.Generator, cross_fit: An
 
 
 def _cross_fit(shards: Shards, data: _Data) -> Any:
-    """What fits and scores folds: an engine may score all of its rows."""
+    """The function that fits and scores folds; an engine may score all of its rows."""
     return shards.cross_fit(data.model, data.unit) if hasattr(shards, "cross_fit") else CrossFit
 
 
@@ -304,7 +304,10 @@ def _confirmed(
     start: Array,
     passes: _Passes,
 ) -> tuple[float, Objective, Array]:
-    """m, the sample's objective and a start, after a pass over the rows outside the sample, which may change m."""
+    """Confirm m by a pass over the rows outside the sample, which may change it.
+
+    Returns m, the objective and a start.
+    """
     if sample.design.n >= data.description.n:
         return m, sample, start
     share = sample.total / data.total
@@ -321,7 +324,7 @@ def _confirmed(
 
 
 def _rank(mass: float, sample: Objective) -> float:
-    """A rank in the sample: a count where rows count once."""
+    """A rank in the sample; a count if rows have no weights."""
     if sample.sample_weight is not None:
         return min(mass, sample.total)
     return min(round(mass), sample.design.n)
@@ -337,9 +340,9 @@ def _search(
     rows: int,
     dtype: Any,
 ) -> Array:
-    """The best of many starts on the sample, its cuts lowered so that they hold the outliers that it may have more.
+    """The best of many starts on the sample, with larger cuts, because the sample may have more outliers by chance.
 
-    They see about so many rows of it, if there are more than twice as many, as numbers of this dtype.
+    The search uses about `rows` rows if the sample has more than twice as many, in this dtype.
     """
     share = m / total
     size = sample.design.n
@@ -361,7 +364,7 @@ def _search(
 
 
 def _as_dtype(objective: Objective, dtype: Any) -> Objective:
-    """The same rows in a dtype that has all of their digits; numeric targets may have more, and stay."""
+    """The rows in a dtype that represents them exactly; numeric targets keep their dtype."""
     design = objective.design
     if design.X.dtype == dtype or objective.loss.targets == "numbers":
         return objective
@@ -370,7 +373,7 @@ def _as_dtype(objective: Objective, dtype: Any) -> Objective:
 
 
 def _closer(sample: Objective, W: Array, rows: int) -> Array:
-    """W after steps on the whole sample, which cost little beside passes over all rows."""
+    """W after steps on the whole sample, which are cheap compared with passes over all rows."""
     if sample.m == 0 or sample.design.n <= 2 * rows:
         return W
     part = _every(sample, sample.design.n // rows)
@@ -386,16 +389,15 @@ def _every(objective: Objective, step: int) -> Objective:
 
 
 def _all_tie(sample: Objective, W: Array) -> bool:
-    """Whether W gives all rows the same score, as when no classifier beats the trivial one."""
+    """Whether W gives all rows the same score, which happens if no classifier beats the trivial one."""
     losses = sample.losses(sample.design.scores(W)).astype(np.float64)
     return sample.loss.targets != "numbers" and float(np.ptp(losses)) < 1e-6 * abs(float(losses.mean()))
 
 
 def _tied_at_zero(full: FullData, zero: Array) -> Look:
-    """The look at zero, which needs no pass: all losses of a classifier are the same there.
+    """The evaluation at zero, which needs no pass, because all losses of a classifier are equal there.
 
-    It is where the search ends when k is below the number of errors. No few rows are near the cut, all of them are, and
-    so there is no certificate.
+    The search ends there if k is below the number of errors. All rows are tied at the cut, so there is no certificate.
     """
     value = float(full.sample.losses(full.sample.design.scores(zero))[0])
     cut = Cut(value, full.k, full.total)
@@ -411,7 +413,7 @@ def _store(
     message = (
         f"the gap is at most {estimator.tol:g} of the objective"
         if converged
-        else "no direction lowers the loss of the sample at zero, where all losses tie: k is below the number of errors"
+        else "all losses are tied at zero, and no direction lowers them: k is below the number of errors"
         if not look.W.any()
         else f"stopped after {n_iter} steps with a relative gap of {gap:.2g}"
     )
@@ -441,11 +443,14 @@ def _store(
 
 
 def _warn_of_lost_classes(estimator: Any, data: _Data, look: Look) -> None:
-    """Say where most of a class was cut above. With k < n what is missing may be cut below as well: nothing is said."""
+    """Warn if most rows of a class were dropped.
+
+    With k < n, missing rows may also lie below the lower cut, so there is no warning.
+    """
     if look.lower is not None or look.upper is None or data.description.weighted or data.model.class_weight is not None:
         return
     kept = look.table()[:, Sides.MASS]
-    kept = kept[::-1] if data.model.n_outputs == 1 else kept  # slopes rise on the rows of the first class
+    kept = kept[::-1] if data.model.n_outputs == 1 else kept  # slopes are positive on the rows of the first class
     size = np.array([data.description.labels[label][0] for label in estimator.classes_.tolist()], dtype=np.float64)
     lost = 1.0 - kept / size
     if (lost > 0.5).any():

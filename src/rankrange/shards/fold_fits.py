@@ -1,6 +1,6 @@
-"""Fits to the rows outside each fold, over all shards: they share their passes, eight of them at a time.
+"""Fits to the rows outside each fold, over all shards. Up to eight fits share their passes.
 
-Rows belong to folds by the hash of their number. Eight fits in one pass cost about half of eight passes with one each.
+The hash of its number determines the fold of a row. Eight fits in one pass cost about half as much as eight passes.
 """
 
 from __future__ import annotations
@@ -24,12 +24,15 @@ from .row_blocks import one_thread
 from .shard_kernels import Evaluation, Fold, Model, Partial, Request, evaluate, fold_numbers
 from .shard_steps import Descent
 
-# A judgement needs no more than this of a fit: the labels of single rows hardly depend on its last digits.
+# The tolerance of fits for label issues: predictions hardly depend on the last digits.
 _TOL, _STEPS = 1e-4, 4
 
 
 class SharedPasses:
-    """Evaluations of several fits gathered into common passes: each fit runs in a thread until it needs the data."""
+    """Combines the evaluations of several fits into common passes.
+
+    Each fit runs in a thread until it needs the data.
+    """
 
     def __init__(self, shards: Shards, model: Model, on_pass: Callable[[str], None]) -> None:
         self.shards, self.model, self.on_pass = shards, model, on_pass
@@ -46,7 +49,7 @@ class SharedPasses:
         def work(place: int) -> None:
             try:
                 results[place] = fits[place](lambda request: self._ask(place, request))
-            except BaseException as error:  # it is raised where the fits were asked for
+            except BaseException as error:  # raised again in the calling thread
                 results[place] = error
             with self._changed:
                 self._running -= 1
@@ -74,7 +77,7 @@ class SharedPasses:
         return answer
 
     def _serve(self) -> None:
-        """One pass for all requests, as soon as every fit that still runs has asked."""
+        """Run one pass for all requests once every running fit has sent a request."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: len(self._asked) == self._running)
@@ -86,7 +89,7 @@ class SharedPasses:
                 self.on_pass(f"{len(requests)} fits")
                 found = self.shards.reduce(evaluate, Evaluation(self.model, requests)).parts
                 answers: list[Any] = [part.pack() for part in found]
-            except BaseException as error:  # each fit ends with it
+            except BaseException as error:  # the error ends each fit
                 answers = [error] * len(places)
             with self._changed:
                 self._answers.update(zip(places, answers, strict=True))
@@ -113,11 +116,11 @@ def fit_folds(
     parts : list of Objective
         The sample without the rows of each fold.
     starts : ndarray of shape (2, folds, r, p)
-        Where the fits start.
+        The starts of the fits.
     share : float
-        What the trimmed fits cut; with 0 they are the ordinary ones.
+        The share that the trimmed fits drop; 0 gives ordinary fits.
     C : float
-        scikit-learn's.
+        scikit-learn's C.
     passes : callable
         Called with a short text before each pass.
     """
@@ -150,7 +153,7 @@ def fit_folds(
 def regress_folds(shards: Shards, models: tuple[Any, Any], n_folds: int, random_state: Any) -> tuple[Array, int]:
     """Parameters (2, folds, 1, p) of an ordinary and a robust regressor, fitted to the rows outside each fold.
 
-    Both are fitted to all rows already, which is where these fits start. The second result is the seed of the folds.
+    The fits start from the models fitted to all rows. The second result is the seed of the folds.
     """
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
     with one_thread():

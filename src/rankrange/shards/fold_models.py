@@ -1,4 +1,4 @@
-"""The members of the ensemble for each fold, and what the label-noise posterior makes of their predictions of a row."""
+"""The members of the ensemble for each fold, and the label-noise posterior of rows from their predictions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .shard_kernels import Model, fold_numbers
 
 
 def dense(X: Any) -> Array:
-    """The rows as trees need them."""
+    """The rows as a dense array for trees."""
     return np.asarray(X.toarray() if sp.issparse(X) else X)
 
 
@@ -31,7 +31,7 @@ class FoldModels:
     trees: FoldTrees | None = None
 
     def predictions(self, fold: Array, X: Any) -> dict[str, Array]:
-        """Out-of-fold probabilities (n, classes) by each member: rows are predicted by the models of their own fold."""
+        """Out-of-fold probabilities (n, classes) of each member, from the models fitted without this fold."""
         names = ["ordinary", "robust", *(["boosting", "forest"] if self.trees is not None else [])]
         found = {name: np.empty((len(fold), self.model.n_classes)) for name in names}
         for number in range(self.n_folds):
@@ -51,7 +51,7 @@ class FoldModels:
 
 @dataclass(frozen=True)
 class Judging:
-    """All that a worker needs to compute the posterior of a row."""
+    """The message for workers that compute the posterior of rows."""
 
     members: FoldModels
     posterior: LabelNoisePosterior
@@ -60,7 +60,7 @@ class Judging:
 
 
 class Predicted(NamedTuple):
-    """Some rows: codes, the linear members (2, n, K), the posterior of the true class and the mixture (n, K)."""
+    """Predictions for some rows: codes, linear members (2, n, K), posterior of the true class and mixture (n, K)."""
 
     codes: Array
     linear: Array
@@ -79,7 +79,7 @@ class Predicted(NamedTuple):
 
     @property
     def score(self) -> Array:
-        """What suspects are ranked by, as in memory: the higher, the worse."""
+        """The score that ranks the suspects, as in memory; a higher score is more suspect."""
         return np.asarray((4.0 * self.p_wrong + 1.0 - self._given(self.mean)) / 5.0)
 
     @property
@@ -94,7 +94,7 @@ class Predicted(NamedTuple):
 
 
 def predict_rows(message: Judging, first_row: int, X: Any, y: Array) -> Predicted:
-    """The posterior of consecutive rows, each predicted by the models of its own fold."""
+    """The posterior of consecutive rows, from out-of-fold predictions."""
     members, posterior = message.members, message.posterior
     codes = members.model.codes(y)
     fold = fold_numbers(members.seed, members.n_folds, first_row, len(codes))

@@ -1,6 +1,6 @@
-"""The choice made on the sample, confirmed on all other rows: one pass scores up to eight fits of the sample at once.
+"""Confirmation of m on the rows outside the sample. One pass scores up to eight fits of the sample.
 
-No fit was trained on a row outside the sample, so no folds are needed: all of them are test rows.
+No fit was trained on rows outside the sample, so all of them are test rows and no folds are needed.
 """
 
 from __future__ import annotations
@@ -20,15 +20,18 @@ from .engine import Shard, Shards
 from .row_blocks import BLOCK_ROWS, TreeSum, aligned_blocks, as_rows, one_thread
 from .shard_kernels import Model, Sampling
 
-# Parameter sets that one pass scores.
+# The number of parameter sets that one pass scores.
 MOST_SETS = 8
-# A residual beyond three standard deviations costs the same however large it is.
+# Residuals are clipped at this many standard deviations.
 _OUTLYING = 3.0
 
 
 @dataclass(frozen=True)
 class Scoring:
-    """Fits to be scored on the rows that are not in the sample; `sigma` is the unit of residuals, for numbers."""
+    """The message of a scoring pass: fits to score on the rows outside the sample.
+
+    `sigma` is the scale of residuals.
+    """
 
     model: Model
     sets: tuple[Array, ...]
@@ -52,7 +55,7 @@ class Scores:
 
 
 def score_unseen(shard: Shard, message: Scoring) -> Scores:
-    """How well each fit does on the rows of this shard that are not in the sample."""
+    """The scores of each fit on the rows of this shard that are not in the sample."""
     found, model = Scores(), message.model
     with one_thread():
         for batch in aligned_blocks(shard.batches()):
@@ -82,7 +85,7 @@ def _by_class(model: Model, y: Array, mass: Array, scores: Array) -> Array:
 
 
 class Candidate(NamedTuple):
-    """A fit of the sample: its m as a mass of all rows, its C in scikit-learn's meaning, its parameters."""
+    """A fit of the sample: m as a mass of all rows, scikit-learn's C, and the parameters."""
 
     m: float
     C: float
@@ -92,7 +95,7 @@ class Candidate(NamedTuple):
 def candidates(
     sample: Objective, start: Array, m: float, share: float, C: float, shares: Array, open_C: bool
 ) -> list[Candidate]:
-    """Fits of the sample: the ordinary one first, then the chosen one and those beside it.
+    """The candidates: the ordinary fit, the chosen one, and fits at neighbouring m and C.
 
     Parameters
     ----------
@@ -103,13 +106,13 @@ def candidates(
     m : float
         The chosen mass of all rows.
     share : float
-        The mass of the sample over that of all rows.
+        The mass of the sample divided by that of all rows.
     C : float
-        The chosen C, in scikit-learn's meaning.
+        The chosen C of scikit-learn.
     shares : ndarray
         Other shares of m that were compared.
     open_C : bool
-        Whether C was left open: then weaker penalties are candidates too.
+        Whether C is chosen; then weaker penalties are candidates as well.
     """
     rng = np.random.default_rng(0)
     total = sample.total
@@ -134,7 +137,7 @@ def candidates(
 
 
 def _at(sample: Objective, m: float, C: float, share: float) -> Objective:
-    """The sample's objective at another m and C, penalised as all rows are."""
+    """The objective of the sample at another m and C, with the same penalty as all rows."""
     m = m if sample.sample_weight is not None else round(m)
     return replace(sample, m=m, C=C * (sample.k - m) / share)
 
@@ -148,10 +151,10 @@ def confirmed(
     on_pass: Callable[[str], None],
     unit: float = 1.0,
 ) -> tuple[int, dict[str, Array]]:
-    """Which candidate does best on the rows outside the sample, and the table of their scores.
+    """The best candidate on the rows outside the sample, and the table of scores.
 
-    The best must beat the ordinary fit, the first one, by a standard error; the second one, which the sample chose,
-    stays where it is within two standard errors of the best. `unit` is the mass that stands for one row.
+    The best candidate must beat the ordinary fit (the first) by a standard error. The choice of the sample (the second)
+    is kept if it is within two standard errors of the best. `unit` is the mass of one row.
     """
     on_pass("confirm")
     found: Any = shards.reduce(score_unseen, Scoring(model, tuple(one.W for one in tried), sampling, sigma))

@@ -1,10 +1,9 @@
-"""Label noise in rows that do not fit into memory: what `find_label_issues` does with shards.
+"""`find_label_issues` for shards: label issues in tables larger than memory.
 
-Rows belong to folds by the hash of their number. For each fold two linear models are fitted to all rows outside it, an
-ordinary one and one that cuts as many rows as seem wrong; all these fits share their passes over the data. Trees are
-grown on the rows of the sample outside each fold. The label-noise model is fitted to out-of-fold predictions of the
-sample's rows, and in one last pass its posterior is computed for all rows, each predicted by the models of its own
-fold.
+The hash of its number determines the fold of a row. For each fold, an ordinary and a trimmed linear model are fitted to
+all other rows; these fits share their passes over the data. Trees are fitted to the sampled rows outside each fold. The
+label-noise model is fitted to the out-of-fold predictions of the sample. One last pass computes the posterior of all
+rows from out-of-fold predictions.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ from .fold_models import FoldModels, Judging, Predicted, dense, predict_rows
 from .row_blocks import aligned_blocks, as_rows, one_thread
 from .shard_kernels import fold_numbers
 
-# Each fold has two linear fits, and a pass takes eight of them at not much more than half of their price one by one.
+# Each fold has two linear fits, and eight fits can share a pass.
 MOST_FOLDS = 4
-# Numbers in a sparse sample that is written out for trees, at most.
+# The largest size of a sparse sample that is converted to a dense array for trees.
 _WRITTEN_OUT = 5e7
-# Rows below the threshold of suspects that are kept, so that there is always a ranking.
+# The number of further rows in the ranking after the suspects.
 _RANKED = 100
 
 
@@ -56,15 +55,15 @@ def find_on_shards(
     Parameters
     ----------
     shards : Shards
-        The rows with their labels, as of `rankrange.scan`.
+        The rows with their labels, for example a `rankrange.scan`.
     estimator : AoRRClassifier, optional
-        Where C and the intercept come from; C is chosen on the sample without one.
+        Gives C and `fit_intercept`; by default C is chosen on the sample.
     cv : int, default=4
         Folds, at most 4: each needs two linear fits, and eight of them share a pass.
     trees : bool, default=True
         Whether boosted trees and a forest, grown on the sample, are members of the ensemble.
     costs : Costs, optional
-        What mistakes cost: which rows are suspects, and what to do about them.
+        The costs that determine the suspects and their actions.
     random_state : int, RandomState or None, default=None
         A seed for the sample and the folds.
     verbose : int, default=0
@@ -73,7 +72,7 @@ def find_on_shards(
     Returns
     -------
     LabelIssues
-        Suspects by their number among all rows. What it holds of every row is computed when it is asked for.
+        The suspects by row number. Values of all rows are computed lazily.
     """
     found = issues_in_shards(shards, estimator, cv, trees, random_state, verbose, costs=costs)
     return found.issues(shards)
@@ -92,8 +91,8 @@ def issues_in_shards(
 ) -> ShardIssues:
     """Fit all folds, then the label-noise model, and compute p_wrong of every row; arguments as of `find_on_shards`.
 
-    With `every_row` the judgement keeps p_wrong and the loss of each row, 8 bytes per row. `cut` is the share that the
-    robust fits cut; what seems wrong without it.
+    With `every_row` the result has p_wrong and the loss of each row, 8 bytes per row. `cut` is the share that the
+    trimmed fits drop; by default the estimated share of wrong labels.
     """
     model = _checked(estimator)
     # 5 is the default of find_label_issues.
@@ -129,7 +128,7 @@ def _checked(estimator: Any) -> Any:
 
 
 class _Sample(NamedTuple):
-    """The sample's rows with their folds: what is fitted before and after the passes."""
+    """The sampled rows with their folds, and the fits to them."""
 
     objective: Objective
     codes: Array
@@ -155,14 +154,14 @@ class _Sample(NamedTuple):
         return Folds(~test, test)
 
     def searched(self, C: float | None) -> tuple[Array, float, float]:
-        """Parameters (2, folds, r, p) of the ordinary and the trimmed fits of the sample, the share cut, and C."""
+        """Parameters (2, folds, r, p) of the ordinary and the trimmed fits of the sample, the dropped share, and C."""
         share = self.objective.total / self.data.total
         fits, _ = predictions.trimmed_fits(self.objective, self.codes, self.folds, None if C is None else C / share)
         found = fits.sets.C / self.objective.total if C is None else C
         return self._of_columns(fits.W[[0, 2]]), float(fits.shares[2]), found
 
     def _of_columns(self, W: Array) -> Array:
-        """Parameters of the columns, from those of the row space that `trimmed_fits` uses for few rows."""
+        """Convert parameters from the row space, which `trimmed_fits` uses for few rows, to the columns."""
         space = RowSpace.of(self.objective.design.X)
         if space is None:
             return W
@@ -174,14 +173,14 @@ class _Sample(NamedTuple):
         return self.objective.rows(np.flatnonzero(self.fold != number), 0, 1)
 
     def trees(self, rng: np.random.Generator) -> FoldTrees | None:
-        """Trees grown as in memory; None if they need more numbers than fit."""
+        """Fit trees to the sample; None if a dense copy would be too large."""
         X = self.objective.design.X
         if sp.issparse(X) and X.shape[0] * X.shape[1] > _WRITTEN_OUT:
             return None
         return fold_trees(dense(X), self.codes, self.data.model.n_classes, self.folds, rng)
 
     def posterior(self, members: FoldModels) -> LabelNoisePosterior:
-        """The label-noise posterior without the arrays of the sample's rows, so that it is small to send."""
+        """The label-noise posterior without arrays of rows, which is small to send."""
         predictions = members.predictions(self.fold, self.objective.design.X)
         return LabelNoiseModel().fit(predictions, self.codes, self.objective.sample_weight).without_rows()
 
@@ -202,11 +201,11 @@ SUSPECT = np.dtype(
 
 @dataclass
 class Suspects:
-    """Suspects of consecutive shards, sums over all rows by class, and if asked for p_wrong and loss of each row.
+    """Suspects of consecutive shards, sums over all rows by class, and optionally p_wrong and loss of each row.
 
-    `rest` are the first of the rows that are no suspects. The sums are: rows; likely wrong ones; rows that the ordinary
-    model gets right, the robust one, one of the two; the same three without likely wrong rows; log losses of both,
-    their squares, and the squares of their differences.
+    `rest` are the first rows of the ranking after the suspects. The sums are: rows; likely wrong rows; rows that the
+    ordinary model, the robust model, or exactly one of them predicts correctly; the same three without likely wrong
+    rows; log losses of both, their squares, and the squares of their differences.
     """
 
     table: list[Array] = field(default_factory=list)
@@ -215,11 +214,11 @@ class Suspects:
     rows: list[Array] = field(default_factory=list)
 
     def copy(self) -> Suspects:
-        """One that can be merged into."""
+        """A copy that can be merged into."""
         return Suspects(list(self.table), self.rest, None if self.sums is None else self.sums.copy(), list(self.rows))
 
     def merge(self, later: Suspects) -> None:
-        """Add what a later shard found."""
+        """Add the results of a later shard."""
         self.table += later.table
         self.rest = by_score(np.concatenate([self.rest, later.rest]))[:_RANKED]
         self.rows += later.rows
@@ -233,7 +232,7 @@ def by_score(table: Array) -> Array:
 
 
 def judge(shard: Shard, message: Judging) -> Suspects:
-    """The suspects of this shard, and what the linear members score on its rows."""
+    """The suspects of this shard, and the scores of the linear members on its rows."""
     found = Suspects()
     for first_row, present, rows in _predicted(shard, message):
         listed = (rows.p_wrong >= message.costs.review_from) & present
@@ -298,7 +297,7 @@ def row_values(shard: Shard, message: tuple[str, Judging]) -> Array:
 
 @dataclass(frozen=True)
 class ShardIssues:
-    """What the passes found; `issues` makes the public table of it."""
+    """The results of the passes; `issues` converts them to `LabelIssues`."""
 
     data: _Data
     judging: Judging
@@ -319,11 +318,11 @@ class ShardIssues:
 
     @property
     def ranked(self) -> Array:
-        """The suspects and the first of the other rows, worst first."""
+        """The suspects and the next rows of the ranking, worst first."""
         return by_score(np.concatenate([*self.suspects.table, self.suspects.rest]))
 
     def issues(self, shards: Any) -> LabelIssues:
-        """The suspects as `find_label_issues` gives them; values of all rows are lazy."""
+        """The result of `find_label_issues`; values of all rows are lazy."""
         classes = self.data.model.classes
         assert classes is not None
         n = self.data.description.n
@@ -344,7 +343,7 @@ class ShardIssues:
         )
 
     def _public(self, found: Array) -> Array:
-        """These rows with the columns of `LabelIssues.table`."""
+        """The rows as a table with the columns of `LabelIssues.table`."""
         classes, wrong = self.data.model.classes, found["p_wrong"]
         assert classes is not None
         kinds = [("row", np.intp), ("given", classes.dtype), ("suggested", classes.dtype), ("p_wrong", np.float64)]

@@ -1,4 +1,4 @@
-"""Rows from files, batch by batch: Parquet and Arrow by pyarrow, .npy by plain reads. Nothing is held but a batch."""
+"""Reading rows from files in batches: Parquet and Arrow with pyarrow, .npy with plain reads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..core.arrays import Array
 from ..errors import missing_package
 from .row_blocks import BLOCK_ROWS, Batch
 
-# A row group of Parquet up to this size is decoded at once, which is quicker; a larger one in parts.
+# Parquet row groups up to this size are decoded at once, which is faster; larger ones in parts.
 _GROUP_BYTES = 64_000_000
 _ROWS_AT_A_TIME = 1 << 16
 
@@ -33,19 +33,19 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """Which columns are features, which the target and the weight; what the features are read as."""
+    """The columns of features, target and weight, and the dtype of the features."""
 
     kind: str  # "parquet", "arrow" or "npy"
     features: tuple[Any, ...]
     target: Any
     weight: Any
     dtype: Any
-    labels: Array | None = None  # of a target that is stored as codes
+    labels: Array | None = None  # the labels, if the target is stored as codes
 
 
 @dataclass(frozen=True)
 class FileShard:
-    """Rows [start, stop) of some files. It holds names and numbers alone, so that it can travel to any process."""
+    """Rows [start, stop) of some files. It has only names and numbers, so it can be sent to any process."""
 
     start: int
     stop: int
@@ -53,7 +53,7 @@ class FileShard:
     layout: Layout
 
     def batches(self) -> Iterator[Batch]:
-        """The rows of the file, batch by batch, read ahead of their use."""
+        """The rows, batch by batch; the next batches are read in advance."""
         return read_ahead(self._batches)
 
     def _batches(self) -> Iterator[Batch]:
@@ -67,7 +67,7 @@ class FileShard:
 
 @contextmanager
 def readable(path: str, name: str) -> Iterator[None]:
-    """Whatever goes wrong while a file is read, with the name of the file and what to do."""
+    """Context manager that turns read errors into messages with the file name and the remedy."""
     try:
         yield
     except FileNotFoundError as error:
@@ -85,7 +85,7 @@ def _short(error: BaseException) -> str:
 
 
 def read_ahead(produce: Callable[[], Iterator[Any]], depth: int = 4) -> Iterator[Any]:
-    """The same items, the next ones being produced by a thread while one is used."""
+    """Yield the same items; a thread produces the next ones in advance."""
     items: queue.Queue[tuple[str, Any]] = queue.Queue(depth)
     stopped = threading.Event()
 
@@ -95,7 +95,7 @@ def read_ahead(produce: Callable[[], Iterator[Any]], depth: int = 4) -> Iterator
                 if not _put(items, ("item", item), stopped):
                     return
             _put(items, ("end", None), stopped)
-        except BaseException as error:  # it is raised where the items are used
+        except BaseException as error:  # raised again in the consumer
             _put(items, ("error", error), stopped)
 
     thread = threading.Thread(target=work, daemon=True)
@@ -158,7 +158,7 @@ def _wanted(layout: Layout) -> list[str]:
 
 
 def _tables(tables: Iterator[Any], part: Part, layout: Layout, low: int, high: int) -> Iterator[Batch]:
-    """Rows [low, high) of the part, in batches that end where blocks do."""
+    """Rows [low, high) of the part, in batches that end at block boundaries."""
     at = 0
     for table in tables:
         start, stop = max(low - at, 0), min(high - at, table.num_rows)
@@ -181,8 +181,8 @@ def _rows_of(table: Any, first_row: int, name: str, layout: Layout) -> Iterator[
 
 
 def _row_major(columns: list[Array], start: int, stop: int, dtype: Any) -> Array:
-    """Columns side by side, row after row."""
-    # Columns whose distance is a power of two share the same places of a cache; a few numbers between them do not.
+    """Columns as a row-major matrix."""
+    # Padding: columns at a distance of a power of two would share cache lines.
     beside = np.empty((len(columns), stop - start + 16), dtype=dtype)
     for place, column in zip(beside, columns, strict=True):
         place[: stop - start] = column[start:stop]
@@ -208,7 +208,7 @@ def _target(column: Any) -> Array:
 
 
 def _npy(part: Part, layout: Layout, low: int, high: int) -> Iterator[Batch]:
-    """Rows of X.npy; target and weight are other files beside it, or columns of the same one."""
+    """Rows of a .npy file; target and weight are columns of it or separate files."""
     X = Npy(part.path)
     at = low
     while at < high:
@@ -228,7 +228,7 @@ def _npy_column(which: Any, rows: Array, start: int, stop: int) -> Any:
 
 
 class Npy:
-    """A .npy file by plain reads: pages that a map leaves behind would count as memory of this process."""
+    """A .npy file with plain reads. Pages of a memory map would count as memory of this process."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = str(path)
@@ -249,5 +249,5 @@ class Npy:
             self.path, self.dtype, (stop - start) * width, offset=self._offset + start * width * self.dtype.itemsize
         )
         if len(out) != (stop - start) * width:
-            raise EOFError(f"{self.shape[0]} rows were promised, and row {stop - 1} is not there")
+            raise EOFError(f"the header has {self.shape[0]} rows, but row {stop - 1} is missing")
         return out.reshape(stop - start, *self.shape[1:])

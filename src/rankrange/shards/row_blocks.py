@@ -1,8 +1,8 @@
-"""Blocks of rows at fixed places, so that no result depends on how the rows were cut into chunks.
+"""Blocks of rows at fixed positions, which make results independent of the chunks.
 
-Row number i of all the data belongs to block i // BLOCK_ROWS. A product of BLAS rounds differently for another shape,
-and a sum for another order; so every product is taken over one whole block, and block sums are added in the order of
-`TreeSum`. Shards therefore begin at a multiple of BLOCK_ROWS, whatever the chunks they are made of.
+Row i of all data belongs to block i // BLOCK_ROWS. Rounding in BLAS depends on the shapes of arrays, and rounding in
+sums on their order. Every product is therefore over one whole block, and block sums are added in the order of
+`TreeSum`. Shards begin at a multiple of BLOCK_ROWS, whatever the chunks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 from ..core.arrays import Array
 
-# How many threads share a product changes its digits, so that kernels run on one.
+# The number of BLAS threads changes the rounding, so kernels use one thread.
 from ..core.threads import one_thread as one_thread
 
 BLOCK_ROWS = 1 << 13
@@ -28,7 +28,7 @@ class Batch(NamedTuple):
     Parameters
     ----------
     first_row : int
-        The row number of the first one in all the data.
+        The number of the first row among all rows.
     X : array or sparse matrix of shape (n, d)
         Features.
     y : ndarray of shape (n,)
@@ -36,7 +36,7 @@ class Batch(NamedTuple):
     weight : ndarray of shape (n,) or None
         Weights, if there are any.
     source : str, default=""
-        Their origin, for error messages.
+        The origin of the rows, for error messages.
     """
 
     first_row: int
@@ -63,7 +63,10 @@ class Range(NamedTuple):
 
 
 def aligned_ranges(lengths: Sequence[int]) -> list[Range]:
-    """One range for each chunk that holds the first row of a block; its last block may borrow rows of later chunks."""
+    """One range for each chunk that contains the first row of a block.
+
+    Its last block may include rows of later chunks.
+    """
     offsets = np.concatenate([[0], np.cumsum(np.asarray(lengths, dtype=np.int64))])
     n = int(offsets[-1])
     up = [min(-(-int(offset) // BLOCK_ROWS) * BLOCK_ROWS, n) for offset in offsets]
@@ -83,14 +86,14 @@ def aligned_ranges(lengths: Sequence[int]) -> list[Range]:
 
 
 def split_rows(n: int, parts: int) -> list[tuple[int, int]]:
-    """About `parts` equal ranges of n rows that begin at blocks."""
+    """About `parts` equal ranges of n rows that begin at block boundaries."""
     n_blocks = -(-n // BLOCK_ROWS)
     edges = [n_blocks * i // parts * BLOCK_ROWS for i in range(parts)] + [n]
     return [(a, b) for a, b in pairwise(edges) if a < b]
 
 
 def aligned_blocks(batches: Iterable[Batch]) -> Iterator[Batch]:
-    """The same rows, one whole block at a time; rows are copied only where a block spans two batches."""
+    """Yield the rows in whole blocks; rows are copied only if a block spans two batches."""
     waiting: list[Batch] = []
     for batch in batches:
         at, n = 0, batch.X.shape[0]
@@ -131,7 +134,7 @@ def _or_ones(part: Batch) -> Array:
 
 
 def as_rows(X: Any, dtype: Any) -> Any:
-    """X in the one layout that kernels multiply: row after row, or CSR with sorted columns."""
+    """X in the layout that kernels use: row-major, or CSR with sorted columns."""
     if sp.issparse(X):
         X = sp.csr_array(X).astype(dtype, copy=False)
         if not X.has_sorted_indices:
@@ -147,11 +150,11 @@ class TreeSum:
         self.nodes: list[tuple[int, int, Array]] = []
 
     def add(self, block: int, value: Array) -> None:
-        """The value of the next block."""
+        """Add the value of the next block."""
         self._push(block, 0, value)
 
     def extend(self, later: TreeSum) -> None:
-        """The sum over the blocks that follow."""
+        """Append the sum over the following blocks."""
         for node in later.nodes:
             self._push(*node)
 
@@ -171,7 +174,7 @@ class TreeSum:
         return same
 
     def total(self) -> Array:
-        """The sum over all blocks; what stands alone at the end is added from the last to the first."""
+        """The sum over all blocks; remaining nodes are added from the last to the first."""
         values = [value for _, _, value in self.nodes]
         total = values[-1]
         for value in reversed(values[:-1]):

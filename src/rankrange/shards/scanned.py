@@ -19,7 +19,7 @@ from .readers import FileShard, Layout, Npy, Part, pyarrow_module, readable
 from .row_blocks import Batch, split_rows
 from .shard_list import ShardList
 
-# Copies of fewer bytes than this save less than they cost.
+# Smaller copies do not save time.
 _LEAST_SPILL = 200_000_000
 _KINDS = {
     ".parquet": "parquet",
@@ -99,7 +99,7 @@ def scan(
 
 
 class Scan(ShardList):
-    """Rows in files as shards; what `rankrange.scan` returns.
+    """Rows in files as shards; the result of `rankrange.scan`.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ class Scan(ShardList):
     layout : Layout
         Which columns are features, target and weight.
     spill : str, optional
-        The folder for a copy as plain numbers.
+        The folder for an uncompressed copy.
     sample_rows : int
         Rows of the sample.
 
@@ -192,7 +192,7 @@ def _free_disk() -> int:
 
 
 def _in_memory(folder: str) -> bool:
-    """Whether the folder is on a file system that is itself memory, where a copy would save nothing."""
+    """Whether the folder is on a memory file system, where a copy would save nothing."""
     try:
         mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines()]
     except (OSError, ValueError):
@@ -202,7 +202,7 @@ def _in_memory(folder: str) -> bool:
 
 
 class _Keeper:
-    """Lives as long as the process; temporary folders go with it."""
+    """An object that lives as long as the process and removes temporary folders at its end."""
 
 
 _KEEPER = _Keeper()
@@ -225,13 +225,13 @@ def _files(path: Path) -> tuple[list[Path], str]:
 
 
 def _suffix(file: Path) -> str:
-    """The suffix that gives the format of a file, or the one before .gz; only CSV may be compressed."""
+    """The suffix of a file, without .gz; only CSV may be compressed."""
     packed = file.suffix.lower() == ".gz" and Path(file.stem).suffix.lower() == ".csv"
     return ".csv" if packed else file.suffix.lower()
 
 
 def _entries(folder: Path) -> Iterator[Path]:
-    """Files below the folder that are tables; hidden ones and those of other kinds, like _SUCCESS, are left out."""
+    """Files of tables below the folder, without hidden files and files such as _SUCCESS."""
     for file in folder.rglob("*"):
         below = file.relative_to(folder).parts
         if file.is_file() and not any(name.startswith((".", "_")) for name in below) and _suffix(file) in _KINDS:
@@ -350,10 +350,9 @@ def _npy_layout(
 
 
 class Spilling:
-    """A shard that leaves its rows in `folder` as X.npy, y.npy and weight.npy while they pass by.
+    """A shard that writes a copy of its rows to `folder` (X.npy, y.npy and weight.npy) during a pass.
 
-    Files are written under other names and take their own when all rows are there, so that a pass that ends early
-    leaves nothing behind that looks whole.
+    Files have temporary names until all rows are written, so an interrupted pass leaves no incomplete copy.
     """
 
     def __init__(self, shard: FileShard, folder: str, n: int, layout: Layout) -> None:
@@ -363,7 +362,7 @@ class Spilling:
         self._coded = False
 
     def batches(self) -> Iterator[Batch]:
-        """The rows, batch by batch, written to the copy as they pass."""
+        """The rows, batch by batch; each batch is written to the copy."""
         files: dict[str, Any] = {}
         try:
             for batch in self.shard.batches():
@@ -383,7 +382,7 @@ class Spilling:
             yield "weight", batch.weight
 
     def _plain(self, y: Array) -> Array:
-        """Labels that are not numbers as codes, in the order in which they come."""
+        """Convert labels that are not numbers to codes, in the order of their first occurrence."""
         if y.dtype.kind in "fiub" and not self._coded:
             return y
         self._coded = True
@@ -397,7 +396,7 @@ class Spilling:
         return file
 
     def finish(self) -> tuple[tuple[Part, ...], Layout]:
-        """Give the files their names; the parts and the layout of the copy."""
+        """Rename the files, and return the parts and the layout of the copy."""
         names = ["X", "y"] + (["weight"] if self.layout.weight is not None else [])
         paths = {name: str(self.folder / f"{name}.npy") for name in names}
         for path in paths.values():
@@ -408,7 +407,7 @@ class Spilling:
         return (Part(paths["X"], 0, 0, self.n, paths["X"]),), layout
 
     def abandon(self) -> None:
-        """Remove what was begun."""
+        """Remove the incomplete copy."""
         for name in ("X", "y", "weight"):
             (self.folder / f"{name}.npy.part").unlink(missing_ok=True)
 
@@ -417,7 +416,7 @@ _BLOCK_BYTES = 1 << 24
 
 
 def _as_arrow(path: Path, target: Any, weight: Any, columns: Sequence[Any] | None, folder: str) -> Path:
-    """The same table as an Arrow file in `folder`: features as float64, the target as it is; columns that are asked."""
+    """Convert CSV to an Arrow file in `folder`: features as float64, the target unchanged, only the needed columns."""
     arrow_csv, pyarrow = pyarrow_module("csv"), pyarrow_module()
     out = Path(folder) / (path.name.split(".")[0] + ".arrow")
     read = arrow_csv.ReadOptions(block_size=_BLOCK_BYTES)

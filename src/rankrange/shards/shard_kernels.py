@@ -1,4 +1,4 @@
-"""What runs on each shard: pure functions of its rows and a small message, with results that merge in order."""
+"""Kernels: pure functions of a shard and a small message, with results that are merged in order."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ..core.losses import LOSSES
 from .engine import Shard
 from .row_blocks import BLOCK_ROWS, TreeSum, aligned_blocks, as_rows, one_thread
 
-# More distinct labels than this are numbers, not classes.
+# A target with more distinct labels is numeric, not classes.
 MOST_CLASSES = 10_000
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """Which rows are in the sample: those whose hash is below the threshold. It depends on the row's number alone."""
+    """The sample: rows whose hash is below the threshold. The hash depends only on the row number."""
 
     seed: int
     threshold: int
     classify: bool
-    n_folds: int = 0  # masses are counted in so many folds as well
+    n_folds: int = 0  # masses are also counted for this many folds
 
     def chosen(self, first_row: int, n: int) -> Array:
         """Which of these rows are in the sample."""
@@ -33,21 +33,21 @@ class Sampling:
 
 
 class Fold(NamedTuple):
-    """The rows that one fold leaves out: those whose hash, by another seed than the sample's, falls to its number."""
+    """The test rows of one fold, by a hash with another seed than the sample's."""
 
     seed: int
     n_folds: int
     number: int
 
     def left(self, first_row: int, mass: Array | None, y: Array) -> Array:
-        """The mass of these rows without those that the fold leaves out."""
+        """The mass of these rows, 0 for the test rows of the fold."""
         inside = fold_numbers(self.seed, self.n_folds, first_row, len(y)) != self.number
         return inside.astype(np.float64) if mass is None else mass * inside
 
 
 @dataclass(frozen=True)
 class Model:
-    """How a row becomes a loss; the same in every pass."""
+    """The model: encoding of targets, scores and losses; the same in every pass."""
 
     loss: str
     n_outputs: int
@@ -57,7 +57,7 @@ class Model:
     class_weight: Array | None = None  # one factor per class
 
     def encoded(self, y: Array) -> Array:
-        """The targets as the loss wants them: -1 and +1, codes, or numbers."""
+        """The targets, encoded for the loss: -1 and +1, codes, or numbers."""
         if self.classes is None:
             return np.asarray(y, dtype=self.dtype)
         if self.n_outputs == 1:
@@ -68,7 +68,7 @@ class Model:
         return np.searchsorted(self.classes, y)
 
     def codes(self, y: Array) -> Array:
-        """The places among the classes of encoded targets."""
+        """The class codes of encoded targets."""
         return (y > 0).astype(np.intp) if self.n_outputs == 1 else y
 
     @property
@@ -78,7 +78,7 @@ class Model:
         return len(self.classes)
 
     def mass(self, y: Array, weight: Array | None) -> Array | None:
-        """Weight times the factor of the class, of rows whose y is encoded; None where every row counts once."""
+        """The weight times the class weight of rows with encoded y; None if every row counts once."""
         if self.class_weight is None:
             return None if weight is None else weight.astype(np.float64, copy=False)
         factor = self.class_weight[self.codes(y)]
@@ -94,11 +94,11 @@ class Model:
 
     @property
     def by_margin(self) -> bool:
-        """Whether a loss is max(0, margin): rows are then ranked by the margin itself, which goes on below zero."""
+        """Whether the loss is max(0, margin). Rows are then ranked by the margin, which distinguishes losses of 0."""
         return self.loss == "hinge"
 
     def losses(self, y: Array, Z: Array) -> Array:
-        """The losses (n,) of targets y at scores Z (r, n); margins where the loss is a hinge."""
+        """The losses (n,) of targets y at scores Z (r, n); margins if the loss is a hinge."""
         if self.by_margin:
             return 1.0 - y * Z[0]
         return LOSSES[self.loss]().value(y, Z[0] if self.n_outputs == 1 else Z.T)
@@ -120,10 +120,10 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Request:
-    """One evaluation at W. Rows inside a bracket are collected, those between the brackets added up.
+    """One evaluation at W. Rows inside a bracket are collected, rows between the brackets are summed.
 
-    `lower` is None if nothing is cut below, `upper` if nothing is cut above. With `edges`, masses between them
-    are counted and nothing else is done. `limit` is how many rows may be collected over all shards.
+    `lower` is None if nothing is cut below, `upper` if nothing is cut above. With `edges`, the pass only counts the
+    masses between them. `limit` is the largest number of rows to collect over all shards.
     """
 
     W: Array
@@ -136,14 +136,14 @@ class Request:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a pass is to evaluate: the model and one request per parameter set."""
+    """The message of an evaluation pass: the model and one request per parameter set."""
 
     model: Model
     requests: tuple[Request, ...]
 
 
 class Rows(NamedTuple):
-    """Collected rows: targets as encoded, slopes and scores (r, rows), and the mass of each."""
+    """Collected rows: encoded targets, slopes and scores (r, rows), and masses."""
 
     X: Any
     y: Array
@@ -154,7 +154,7 @@ class Rows(NamedTuple):
 
     @classmethod
     def joined(cls, parts: list[Rows]) -> Rows:
-        """The rows of several parts in their order."""
+        """The rows of several parts, in order."""
         X = [part.X for part in parts]
         stacked = sp.vstack(X, format="csr") if any(map(sp.issparse, X)) else np.concatenate(X)
         rest = [np.concatenate(column, axis=-1) for column in list(zip(*parts, strict=True))[1:]]
@@ -163,7 +163,7 @@ class Rows(NamedTuple):
 
 @dataclass
 class Partial:
-    """What an evaluation found in some consecutive shards."""
+    """The results of an evaluation for consecutive shards."""
 
     sums: TreeSum = field(default_factory=TreeSum)
     rows: list[Rows] = field(default_factory=list)
@@ -176,7 +176,7 @@ class Partial:
         self.sums.extend(later.sums)
         self.n_rows += later.n_rows
         self.least = min(self.least, later.least)
-        # Beyond the limit the rows are of no use: the driver narrows its brackets first.
+        # Above the limit, the rows are discarded and the driver narrows its brackets.
         self.rows = self.rows + later.rows if self.n_rows <= self.limit else []
 
     def copy(self) -> Partial:
@@ -184,7 +184,7 @@ class Partial:
         return replace(self, sums=self.sums.copy(), rows=list(self.rows))
 
     def pack(self) -> Partial:
-        """Join the collected rows, so that they travel as one array."""
+        """Join the collected rows into one array for sending."""
         self.rows = [Rows.joined(self.rows)] if len(self.rows) > 1 else self.rows
         return self
 
@@ -200,13 +200,13 @@ class Partials:
         return Partials([part.copy() for part in self.parts])
 
     def merge(self, later: Partials) -> None:
-        """Add what a later shard found for each request."""
+        """Add the results of a later shard for each request."""
         for mine, other in zip(self.parts, later.parts, strict=True):
             mine.merge(other)
 
 
 def evaluate(shard: Shard, message: Evaluation) -> Partials:
-    """Sums over the rows that are surely kept, masses in between, and the rows that are undecided."""
+    """Sums over the rows that are certainly kept, the masses of all regions, and the undecided rows."""
     model = message.model
     parts = [Partial(limit=request.limit) for request in message.requests]
     with one_thread():
@@ -248,7 +248,10 @@ def _mass_of(mass: Array | None, rows: Array) -> Array:
 
 
 def _sorted_out(request: Request, s: Array, mass: Array | None) -> tuple[Array, Array | None, Array]:
-    """Which rows are surely kept, which undecided; masses below, in the lower bracket, kept, in the upper, above."""
+    """Masks of kept and of undecided rows.
+
+    The masses below, in the lower bracket, kept, in the upper bracket, above.
+    """
     low, high = request.lower, request.upper
     if high is not None and low is not None and high.low <= low.high:  # one bracket for both cuts
         over, undecided = s > high.high, (s >= low.low) & (s <= high.high)
@@ -275,7 +278,10 @@ def _masses(mass: Array | None, *masks: Array | None) -> Array:
 
 
 def n_sides(n_outputs: int) -> int:
-    """The certificate scales slopes by their sign, or with several scores by the class of the row."""
+    """The number of sides.
+
+    The certificate scales slopes by their sign or, with several scores, by the class of the row.
+    """
     return 2 if n_outputs == 1 else n_outputs
 
 
@@ -286,14 +292,14 @@ class Sides:
 
     @staticmethod
     def width(r: int, d: int) -> int:
-        """How many numbers are summed per side for r scores and d columns."""
+        """The number of sums per side for r scores and d columns."""
         return 3 + r + r * d
 
 
 def side_sums(X: Any, y: Array, s: Array, weighted: Array, Z: Array, weight: Array) -> Array:
-    """The table of sums, a row per side; `weighted` are slopes times weights.
+    """The table of sums, with one row per side; `weighted` are slopes times weights.
 
-    Sums are float64 over blocks that are small enough for products in float32.
+    Sums over blocks are float64; blocks are small enough for float32 products.
     """
     weighted_loss = s * weight
     offset = weighted_loss - np.einsum("rn,rn->n", weighted, Z)
@@ -343,7 +349,7 @@ def _collect(part: Partial, rows: Rows) -> None:
 
 
 def _without_repetition(rows: Rows) -> Rows:
-    """Equal rows as one of their common mass: where a column has few values, ties at a cut are many and alike."""
+    """Merge equal rows and add their masses: if columns have few values, many equal rows are tied at a cut."""
     table = np.ascontiguousarray(np.column_stack([rows.X, rows.y, rows.losses]).astype(np.float64))
     keys = table.view(np.dtype((np.void, table.dtype.itemsize * table.shape[1]))).ravel()
     _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
@@ -359,16 +365,16 @@ def _without_repetition(rows: Rows) -> Rows:
 
 @dataclass(frozen=True)
 class Cutting:
-    """A finished model and its upper cut: what `dropped` needs."""
+    """The message of `dropped`: a fitted model and its upper cut."""
 
     model: Model
     W: Array
     lam_hat: float
-    whole_tie: bool  # whether rows that equal the cut are dropped with those above it
+    whole_tie: bool  # whether rows equal to the cut are dropped
 
 
 def dropped(shard: Shard, message: Cutting) -> Array:
-    """Which rows lie above the upper cut, by the very losses that the fit ranked."""
+    """Which rows lie above the upper cut, computed with exactly the losses that the fit ranked."""
     masks = []
     model = message.model
     with one_thread():
@@ -380,12 +386,12 @@ def dropped(shard: Shard, message: Cutting) -> Array:
 
 
 def fold_numbers(seed: int, n_folds: int, first_row: int | Array, n: int) -> Array:
-    """The fold of each of n rows from the first one on, or of the rows with these numbers, by their number alone."""
+    """The fold of each of n rows from `first_row` on, or of the rows with these numbers."""
     return (hashed(seed ^ 0x5851F42D4C957F2D, first_row, n) % np.uint64(n_folds)).astype(np.intp)
 
 
 def hashed(seed: int, first_row: int | Array, n: int) -> Array:
-    """A 64-bit number per row that depends on the seed and the number of the row alone (the splitmix64 mixer)."""
+    """A 64-bit hash of the seed and the row number (splitmix64)."""
     rows = np.arange(n, dtype=np.uint64) + np.uint64(first_row) if np.ndim(first_row) == 0 else first_row
     with np.errstate(over="ignore"):
         x = np.uint64(seed * 0x9E3779B97F4A7C15 % 2**64) + np.asarray(rows).astype(np.uint64)

@@ -1,4 +1,4 @@
-"""Shards that an ordered map runs, with what estimators ask of rows larger than memory."""
+"""`ShardList`: the engine that runs kernels by an ordered map, with the methods that estimators call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .engine import SAMPLE_ROWS, Kernel, Shard, Task, merged
 class ShardList:
     """A list of shards and an ordered map over them: the built-in `map`, or that of an executor.
 
-    Another engine needs nothing else: an ordered map over shards, on any machines.
+    An ordered map over shards is all that another engine needs.
 
     Parameters
     ----------
@@ -26,10 +26,10 @@ class ShardList:
     columns : list of str, optional
         Names of the features.
     sample_rows : int, default=131072
-        Rows of the sample on which starts are searched and m and C chosen. It must fit into memory.
+        The size of the sample that is used to search for starts and to choose m and C. It must fit into memory.
     collected_rows : int, optional
-        Undecided rows that one pass may bring into memory; by default 96 MB of them. With fewer, some cuts need another
-        pass.
+        The largest number of undecided rows that one pass may load into memory; by default 96 MB. With fewer, some cuts
+        need another pass.
 
     Examples
     --------
@@ -79,13 +79,13 @@ class ShardList:
         return find_on_shards(self, **options)
 
     def __rankrange_rows__(self) -> Iterator[Any]:
-        """The features of all rows, batch after batch."""
+        """The features of all rows, in batches."""
         for shard in self.shards:
             for batch in shard.batches():
                 yield batch.X
 
     def __rankrange_targets__(self) -> tuple[Array, Array | None]:
-        """The targets of all rows, and their weights where they have any."""
+        """The targets of all rows, and their weights if there are any."""
         y, weights = zip(*((b.y, b.weight) for shard in self.shards for b in shard.batches()), strict=True)
         if all(weight is None for weight in weights):
             return np.concatenate(y), None
@@ -94,7 +94,7 @@ class ShardList:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         raise TypeError(
-            "rows larger than memory are taken by fit, predict and score of AoRRClassifier and AoRRRegressor and by "
-            "find_label_issues, got them where an array is needed, a scaler or another model for example; read the "
-            "table into memory, or write it with its columns prepared"
+            "only find_label_issues and fit, predict and score of AoRRClassifier and AoRRRegressor accept a scan, got "
+            "it in a function that needs an array, such as a scaler or another model; read the table into memory, or "
+            "prepare the columns before the scan"
         )

@@ -1,9 +1,9 @@
 """Steps on all rows and their certificate, from the results of one pass.
 
-Where k takes all, F is smooth around a minimum: a quasi-Newton step in the metric of the sample's Hessian. Where k cuts
-below, a minimum lies on kinks, as many rows tie at the lower cut as there are parameters. Rows near that cut are known
-one by one, so a step minimises a model that holds their kinks as they are, all else being quadratic, and the
-certificate chooses their weights. Both are the same small problem (`solve_band`).
+If k keeps all rows, F is smooth near a minimum, and a step is a quasi-Newton step in the metric of the sample's
+Hessian. If k is smaller, a minimum lies on kinks: about as many rows are tied at the lower cut as there are parameters.
+The rows near this cut are known individually. A step minimises a model with their exact kinks and a quadratic function
+for all other rows, and the certificate chooses their weights. Both are the same small problem (`solve_band`).
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from ..solvers.multistart import hessian
 from .evaluation import FullData, Look, slopes_of, sums_of, take
 from .shard_kernels import Rows, Sides
 
-# Up to this many parameters the whole Hessian of the sample is built and factored.
+# The Hessian of the sample is built and factored up to this many parameters.
 MOST_PARAMETERS = 1500
-# Products of the Hessian of several scores that are worth their time.
+# The largest cost of the Hessian of several scores.
 _HESSIAN_WORK = 4e10
-# What a violated balance of slopes counts, squared, before it is scaled away exactly: its share of the bound is 1e-9.
+# The weight of the squared imbalance of slopes, which is then scaled away exactly; its share of the bound is 1e-9.
 _BALANCE = 1e9
-# The gap to which the small problem of the rows near a cut is solved, relative to F; the ridge of a factored Hessian.
+# The tolerance of the small problem relative to F, and the ridge of a factored Hessian.
 _BAND_GAP, _RIDGE = 1e-14, 1e-12
-# Where the gap is this part of the tolerance, further steps have no use.
+# Further steps are not made if the gap is below this share of the tolerance.
 _FAR_BELOW = 0.05
 
 
 def _less(matrix: Array, other: Array) -> Array:
-    """A positive definite matrix less another, but in no direction below a tenth of the first."""
+    """A positive definite matrix minus another, bounded below by a tenth of the first in every direction."""
     raised = add_diagonal(matrix.copy(), np.full(len(matrix), 1e-12 * float(np.diag(matrix).max())))
     values, vectors = scipy.linalg.eigh(other, raised)
     root = raised @ vectors
@@ -46,7 +46,7 @@ def _less(matrix: Array, other: Array) -> Array:
 
 
 def _softmax_hessian(sample: Objective, Z: Array, q: Array) -> Array:
-    """sum of q (diag(p) - p p') x x' over rows, (r p, r p); of the first rows where all would take long."""
+    """sum of q (diag(p) - p p') x x' over the rows, (r p, r p); over the first rows only if all would take too long."""
     r, p = sample.n_outputs, sample.design.p
     rows = np.arange(min(len(q), max(int(_HESSIAN_WORK / (r * p) ** 2), 5 * r * p)))
     q = q[rows] / max(float(q[rows].sum()), 1e-300)
@@ -65,7 +65,7 @@ def _softmax_hessian(sample: Objective, Z: Array, q: Array) -> Array:
 
 
 def outer_rows(X: Any, U: Array, fit_intercept: bool) -> Array:
-    """Each row as its slopes (r) times its features (p), flat: (rows, r p), float64."""
+    """The flattened outer product of the slopes (r) and features (p) of each row: (rows, r p), float64."""
     X = X.toarray() if sp.issparse(X) else np.asarray(X, dtype=np.float64)
     if fit_intercept:
         X = np.concatenate([X, np.ones((len(X), 1))], axis=1)
@@ -73,7 +73,7 @@ def outer_rows(X: Any, U: Array, fit_intercept: bool) -> Array:
 
 
 class _Band:
-    """The rows nearest the lower cut, whose weights are open, and the sums of all others."""
+    """The rows nearest to the lower cut, whose weights are free, and the sums of all other rows."""
 
     def __init__(self, data: FullData, look: Look, size: int) -> None:
         assert look.rows is not None
@@ -98,7 +98,7 @@ class _Band:
         self.tangents = outer_rows(self.rows.X, self.rows.slopes, data.model.fit_intercept)
 
     def _leave_room(self) -> None:
-        """Let any part of the open mass stay with nobody, as margins below zero want it: a row that costs nothing."""
+        """Add a row with loss 0, because mass need not be assigned to rows with negative margins."""
         none = self.rows.X[:1] * 0.0
         X = sp.vstack([self.rows.X, none], format="csr") if sp.issparse(none) else np.concatenate([self.rows.X, none])
         flat = np.zeros((1, 1))
@@ -114,14 +114,14 @@ class _Band:
 
 
 def band_size(n_parameters: int) -> int:
-    """How many rows next to the lower cut the small problem has."""
+    """The number of rows next to the lower cut in the small problem."""
     return 10 * n_parameters if n_parameters <= 100 else max(1000, min(3 * n_parameters, 1500))
 
 
 class Local:
-    """F around one point: its curvature estimated on the sample, a certificate, and the next step.
+    """A local model of F: its curvature estimated on the sample, a certificate, and the next step.
 
-    `kinked` says whether the rows next to the lower cut are taken one by one; otherwise by their density alone.
+    If `kinked`, the rows next to the lower cut are modelled individually, otherwise by their density.
     """
 
     def __init__(self, data: FullData, look: Look, kinked: bool = True) -> None:
@@ -130,7 +130,7 @@ class Local:
 
     @cached_property
     def _at_sample(self) -> tuple[Array, Array, Array]:
-        """Scores, losses and masses of the sample's rows that the cuts of all rows keep."""
+        """Scores, losses and masses of the sampled rows that are kept by the cuts of all rows."""
         sample, look = self.sample, self.look
         Z = sample.design.scores(look.W)
         s = self.data.model.losses(sample.y, Z)
@@ -143,7 +143,7 @@ class Local:
 
     @cached_property
     def _loss_hessian(self) -> Array:
-        """The Hessian of the mean of the kept losses as the sample sees it, or more rows where the engine has them."""
+        """The Hessian of the mean of the kept losses, from the sample or from more rows if the engine has them."""
         if self.data.model.by_margin:
             return self._density_of_kinks()
         if self.data.smooth:
@@ -159,7 +159,7 @@ class Local:
         return self.data.hessians(self.look)
 
     def _density_of_kinks(self) -> Array:
-        """What margins that cross their kink add to the curvature: the density of rows there, as the sample sees it."""
+        """The curvature from margins that cross the kink: the density of rows there, estimated from the sample."""
         assert self.look.lower is not None
         _, s, _ = self._at_sample
         top = np.inf if self.look.upper is None else self.look.upper.value
@@ -171,14 +171,14 @@ class Local:
 
     @property
     def reach(self) -> float:
-        """How far from its kink a margin is known for certain."""
+        """The distance from the kink within which all margins are known."""
         look = self.look
         assert look.lower is not None
         below = min(look.rows.losses.min(), 0.0) if look.rows is not None else 0.0
         return float(min(look.between.low - look.lower.value, look.lower.value - below))
 
     def _regularised(self, share: float) -> Array:
-        """The Hessian (r p, r p) of this share of the losses, and of the penalty."""
+        """The Hessian (r p, r p) of this share of the losses plus the penalty."""
         penalty = np.tile(self.sample.penalty_diagonal(), self.sample.n_outputs)
         return add_diagonal(share * self._loss_hessian, penalty)
 
@@ -189,7 +189,7 @@ class Local:
 
     @cached_property
     def metric(self) -> Metric:
-        """The metric of the sample at the point of the look: of all parameters, or the same for each score."""
+        """The metric from the sample at this point: for all parameters, or the same for each score."""
         if not self.few_parameters:
             return Metric(hessian(self.sample, self.look.W))
         matrix = self._regularised(1.0)
@@ -197,13 +197,13 @@ class Local:
 
     @cached_property
     def band(self) -> _Band:
-        """The rows near the lower cut, as the small problem has them."""
+        """The rows near the lower cut, for the small problem."""
         every = 0 if self.look.rows is None else len(self.look.rows.losses)
         return _Band(self.data, self.look, every if self.data.model.by_margin else band_size(self.look.W.size))
 
     @cached_property
     def gap(self) -> float:
-        """A proved bound on (F - best) / F, best being the least value with the same rows cut; see `Result`."""
+        """A proved bound on (F - best) / F, where best is the minimum with the same rows dropped; see `Result`."""
         if not _cut_is_clean(self.look):
             return np.inf
         table = self._with_best_weights() if self.kinked else self.look.table()
@@ -215,10 +215,10 @@ class Local:
         return relative(self.look.value - max(bounds), self.look.value)
 
     def _with_all_tangents_moved(self, table: Array) -> tuple[Array, Array] | None:
-        """Side sums with the tangents of all rows that are surely kept where a Newton step leads, and that point.
+        """Side sums with the tangents of all certainly kept rows after a Newton step, and that point.
 
-        Such a bound has the gap to the minimum with these rows and little more, however many rows there are. It takes
-        a pass: None where even that gap is above the tolerance.
+        The gap of this bound is close to the gap to the minimum with these rows, for any number of rows. It takes a
+        pass. None if even that gap is above the tolerance.
         """
         look, data = self.look, self.data
         gradient = self._residual(table, look.W)
@@ -236,7 +236,7 @@ class Local:
         return total + self.sample.penalty_gradient(W)
 
     def _with_best_weights(self) -> Array:
-        """Side sums with the weights of the rows near the lower cut that give the highest bound."""
+        """Side sums with the weights of the rows near the lower cut that maximise the bound."""
         band, data, (r, p) = self.band, self.data, self.look.W.shape
         weight = np.full((r, p), np.sqrt(self.sample.C) / data.kept)
         weight[:, self.sample.design.d :] = np.sqrt(max(_BALANCE, self.sample.C)) / data.kept
@@ -248,11 +248,12 @@ class Local:
         return band.sure + sums_of(band.rows, rho)
 
     def _with_moved_tangents(self, table: Array, W: Array) -> Array:
-        """Side sums where some rows, which are at hand, have tangents at other scores.
+        """Side sums in which some sampled rows have tangents at other scores.
 
-        Any tangent lies below its loss, so the bound stays a proof. A residual gradient g costs C g^2 / 2, and on the
-        intercept more; moving the tangents of a few rows cancels it for g^2 over their curvature instead. They move as
-        a step of all rows by -g would move them, times as many as there are other rows for each. Tangents are at W now.
+        Every tangent is a lower bound of its loss, so the bound stays valid. A residual gradient g costs C g^2 / 2, and
+        more on the intercept. Moving the tangents of a few rows cancels it at the cost of g^2 divided by their
+        curvature. They move as in a step of all rows by -g, multiplied by the number of other rows for each. The
+        tangents are now at W.
         """
         part = self.data.movable(self.look)
         if part is None:
@@ -262,7 +263,7 @@ class Local:
         return table - part.sums(W) + part.sums(W + step)
 
     def step(self, pairs: list[tuple[Array, Array, Array]]) -> tuple[Array, float]:
-        """The step to take, and what it gains by the model; `pairs` are steps and changes of gradient so far."""
+        """The next step and its gain according to the model; `pairs` are the previous steps and gradient changes."""
         if self.data.model.by_margin:
             return self._step_over_kinks()
         if self.kinked and self.few_parameters:
@@ -278,9 +279,9 @@ class Local:
         return direction.reshape(self.look.W.shape), -slope / 2
 
     def _step_over_kinks(self) -> tuple[Array, float]:
-        """The step to the minimum of the hinges near their kink, which is that of all where no other crosses its own.
+        """The step to the minimum of the hinges near their kink, which is exact if no other row crosses its kink.
 
-        Where others would cross, their density is added as a curvature, less the part of the known rows.
+        If others would cross, their density is added as curvature, without the part of the known rows.
         """
         exact = self._kinked_step(self._regularised(0.0))
         if self._movement(exact[0]) <= self.reach:
@@ -290,7 +291,7 @@ class Local:
         return self._kinked_step(self._regularised(max(outside**2, 0.05)))
 
     def _movement(self, step: Array) -> float:
-        """How far the step moves nearly all rows of the sample that are not far from their kink."""
+        """A quantile of the moves of sampled rows near the kink."""
         assert self.look.lower is not None
         _, s, _ = self._at_sample
         near = np.abs(s - self.look.lower.value) < 1.0
@@ -298,7 +299,7 @@ class Local:
         return float(np.quantile(moved, 0.999)) if len(moved) else 0.0
 
     def _kinked_step(self, matrix: Array) -> tuple[Array, float]:
-        """The step that minimises the model of this Hessian with the kinks of the rows near the lower cut."""
+        """The step that minimises the model with this Hessian and the kinks of the rows near the lower cut."""
         band, kept, (r, p) = self.band, self.data.kept, self.look.W.shape
         fixed = slopes_of(band.sure.sum(axis=0), r, p, self.data.model.fit_intercept) / kept
         fixed += self.sample.penalty_gradient(self.look.W)
@@ -308,10 +309,10 @@ class Local:
 
 
 def _lower_bound(data: FullData, table: Array) -> float:
-    """Each loss is at least its tangent, so W may minimise the weighted tangents and the penalty instead.
+    """A lower bound of F: the minimum over W of the weighted tangents plus the penalty, because losses exceed tangents.
 
-    The intercept is free, so slopes must add up to zero: each side is scaled by a factor in [0, 1], which keeps a
-    tangent below its loss because losses are not negative.
+    The intercept is not penalised, so the slopes must sum to zero. Each side is scaled by a factor in [0, 1]; scaled
+    tangents stay below the losses, which are non-negative.
     """
     r = data.model.n_outputs
     keep = np.ones(len(table))
@@ -322,7 +323,7 @@ def _lower_bound(data: FullData, table: Array) -> float:
 
 
 def _cut_is_clean(look: Look) -> bool:
-    """Whether s_[m] > s_[m+1], or the rows that tie at the cut are one row repeated: near W the same rows stay cut."""
+    """Whether s_[m] > s_[m+1], or all rows tied at the cut are equal. Then the same rows stay dropped near W."""
     if look.upper is None or look.upper.taken >= look.upper.tied * (1.0 - 1e-12):
         return True
     assert look.rows is not None
@@ -336,14 +337,14 @@ def _cut_is_clean(look: Look) -> bool:
 
 
 class Descent:
-    """Steps on all rows until the certificate is at most `tol`, and up to `further` more, which lower it still."""
+    """Steps on all rows until the certificate is at most `tol`, and up to `further` more steps."""
 
     def __init__(self, data: FullData, *, tol: float, max_iter: int, log: Log, further: int = 0) -> None:
         self.data, self.tol, self.max_iter, self.log, self.further = data, tol, max_iter, log, further
         data.tol = tol
         self.pairs: list[tuple[Array, Array, Array]] = []
-        self.kinked = not data.smooth  # until a smooth step does not go down
-        # A difference of two values below this is rounding, and the certificate decides between them.
+        self.kinked = not data.smooth  # until a smooth step does not decrease F
+        # Smaller differences of values are rounding errors; the certificate then decides.
         self.noise = 1e-7 if data.model.dtype == np.float32 else 1e-14
 
     def run(self, W: Array) -> tuple[Look, float, int]:
@@ -357,7 +358,8 @@ class Descent:
                     return local.look, local.gap, step
             moved = self._advance(local)
             if moved is None and self.pairs:
-                # Gradients jump where the cut rows change; a metric without their differences may still go down.
+                # Gradients jump when the dropped rows change; a step without the gradient differences may still
+                # decrease F.
                 self.pairs = []
                 moved = self._advance(local)
             if moved is None and local.look.lower is not None and not self.kinked:
@@ -381,12 +383,12 @@ class Descent:
         return Local(self.data, self.data.look(W), self.kinked)
 
     def _far_below(self, local: Local) -> bool:
-        """Whether neither the gap nor what a step would gain, other rows being cut then, is worth a step."""
+        """Whether both the gap and the gain of a step are too small for another step."""
         enough = _FAR_BELOW * self.tol
         return local.gap <= enough and (not self.data.smooth or local.step(self.pairs)[1] <= enough * local.look.value)
 
     def _sharpen(self) -> None:
-        """From here on in double precision: where float32 rounds away what is left to gain, its steps lead nowhere."""
+        """Switch to double precision, because float32 rounding hides the remaining gain."""
         self.data.model = replace(self.data.model, dtype=np.dtype(np.float64))
         self.noise, self.pairs = 1e-14, []
 
@@ -402,7 +404,7 @@ class Descent:
             close = abs(new.look.value - value) <= self.noise * abs(value)
             if new.look.value <= value - 1e-4 * length * gain or (close and new.gap < local.gap):
                 return new
-            if close:  # rounding hides what is left to gain
+            if close:  # rounding hides the remaining gain
                 return None
             length *= 0.3
         return None
