@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, log_softmax, softmax
 
 from .core.arrays import Array
+from .core.flips import probabilities_of
+from .core.losses import Logistic, Softmax, softmax
 from .core.ranges import Rank, RankedRange
 from .core.select import range_weights, ranked_range, thresholds
 
@@ -111,15 +112,11 @@ def log_loss_derivatives(scores: Array, y: Array) -> tuple[Array, Array, Array]:
             "them, or set the number of classes"
         )
     if scores.ndim == 1:
-        p = expit(scores)
-        return np.logaddexp(0.0, scores) - codes * scores, p - codes, p * (1.0 - p)
-    logs = log_softmax(scores, axis=1)
-    p = np.exp(logs)
-    gradient = p.copy()
-    rows = np.arange(len(codes))
-    gradient[rows, codes] -= 1.0
+        signs = 2.0 * codes - 1.0
+        return *Logistic().value_and_derivative(signs, scores), Logistic().curvature(signs, scores)
+    p = softmax(scores)
     # The diagonal of the Hessian, scaled as in the libraries' own softmax objectives.
-    return -logs[rows, codes], gradient, classes / (classes - 1.0) * p * (1.0 - p)
+    return *Softmax().value_and_derivative(codes, scores), classes / (classes - 1.0) * p * (1.0 - p)
 
 
 class _OfData(BoostingObjective):
@@ -416,7 +413,7 @@ def probabilities_of_scores(scores: Any) -> Array:
            [0.12, 0.88]])
     """
     scores = _checked_scores(scores)
-    return softmax(scores, axis=1) if scores.ndim == 2 else np.stack([expit(-scores), expit(scores)], axis=1)
+    return probabilities_of(scores.reshape(len(scores), -1))
 
 
 def labels_of_scores(scores: Any, classes: Any = None) -> Array:

@@ -15,6 +15,8 @@ import numpy as np
 from scipy.special import expit
 
 from ..core.arrays import Array
+from ..core.losses import softplus
+from ..solvers.descent import bounded_difference
 
 # At least this share of the curvature of the kept rows remains, because the density is only an estimate.
 _LEFT = 0.25
@@ -29,8 +31,8 @@ def trimmed_covariance(Z: Array, y: Array, b: Array, kept: Array, penalty: Array
     H = (Z * (kept * wrong * (1 - wrong))[:, None]).T @ Z + np.diag(penalty)
     scores = slopes * kept[:, None]
     if not kept.all():
-        flat, mean = _at_cut(np.logaddexp(0.0, -margin), slopes, int(np.count_nonzero(~kept)))
-        H = _less(H, flat)
+        flat, mean = _at_cut(softplus(-margin), slopes, int(np.count_nonzero(~kept)))
+        H = bounded_difference(H, flat, _LEFT)
         scores = scores - np.outer(kept - kept.mean(), mean)
     scores = scores - scores.mean(axis=0)
     bread = np.linalg.inv(H)
@@ -55,12 +57,3 @@ def _at_cut(losses: Array, slopes: Array, dropped: int) -> tuple[Array, Array]:
     if width <= 0:
         return np.zeros((g.shape[1], g.shape[1])), mean
     return (g - mean).T @ (g - mean) / width, mean
-
-
-def _less(H: Array, flat: Array) -> Array:
-    """H - flat, bounded below by a share of H in every direction."""
-    values, vectors = np.linalg.eigh(H)
-    root = vectors * np.sqrt(np.maximum(values, 1e-300))
-    back = np.linalg.inv(root)
-    shares, axes = np.linalg.eigh(np.eye(len(H)) - back @ flat @ back.T)
-    return root @ (axes * np.maximum(shares, _LEFT)) @ axes.T @ root.T

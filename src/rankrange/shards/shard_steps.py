@@ -13,12 +13,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse as sp
 
 from ..core.arrays import Array
 from ..core.objective import Objective
-from ..solvers.descent import Log, Metric, add_diagonal, inverse_hessian, relative
+from ..solvers.descent import Log, Metric, add_diagonal, bounded_difference, inverse_hessian, relative
 from ..solvers.inner.band import solve_band
 from ..solvers.inner.bounds import balance
 from ..solvers.multistart import hessian
@@ -35,14 +34,6 @@ _BALANCE = 1e9
 _BAND_GAP, _RIDGE = 1e-14, 1e-12
 # Further steps are not made if the gap is below this share of the tolerance.
 _FAR_BELOW = 0.05
-
-
-def _less(matrix: Array, other: Array) -> Array:
-    """A positive definite matrix minus another, bounded below by a tenth of the first in every direction."""
-    raised = add_diagonal(matrix.copy(), np.full(len(matrix), 1e-12 * float(np.diag(matrix).max())))
-    values, vectors = scipy.linalg.eigh(other, raised)
-    root = raised @ vectors
-    return (root * (1.0 - np.minimum(values, 0.9))) @ root.T
 
 
 def _softmax_hessian(sample: Objective, Z: Array, q: Array) -> Array:
@@ -193,7 +184,7 @@ class Local:
         if not self.few_parameters:
             return Metric(hessian(self.sample, self.look.W))
         matrix = self._regularised(1.0)
-        return Metric(_less(matrix, self._hessians[1]) if self.data.smooth else matrix, _RIDGE)
+        return Metric(bounded_difference(matrix, self._hessians[1], 0.1) if self.data.smooth else matrix, _RIDGE)
 
     @cached_property
     def band(self) -> _Band:

@@ -177,6 +177,14 @@ def add_diagonal(matrix: Array, diagonal: Array) -> Array:
     return matrix
 
 
+def bounded_difference(matrix: Array, other: Array, least: float) -> Array:
+    """A positive definite matrix minus another, but in every direction at least the share `least` of the first."""
+    raised = add_diagonal(matrix.copy(), np.full(len(matrix), 1e-12 * float(np.diag(matrix).max())))
+    values, vectors = scipy.linalg.eigh(other, raised)
+    root = raised @ vectors
+    return (root * np.maximum(1.0 - values, least)) @ root.T
+
+
 def descend(
     batch: Batch,
     starts: Array,
