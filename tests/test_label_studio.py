@@ -406,6 +406,8 @@ def test_a_table_goes_to_argilla_and_comes_back(audited, tmp_path, capsys):
     path, audit = audited
     records = audit.to_argilla(4)
     assert matches(records, RECORDS)
+    for record, suspect in zip(records, audit.suspects(4), strict=True):  # confidence in the suggestion
+        assert record["suggestions"]["label"]["score"] == pytest.approx(suspect.p_wrong, abs=1e-4)
     other = records[0]["suggestions"]["label"]["value"]
     answers = [other, records[1]["fields"]["given"], "drop this row", None]
     for record, value in zip(records, answers, strict=True):

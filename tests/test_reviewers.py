@@ -11,6 +11,7 @@ pytest.importorskip("jinja2")
 
 from rankrange import cli
 from rankrange.audit import Decision, Decisions, audit_file, merge_decisions, read_decisions, recalibrate
+from rankrange.audit.recalibration import reviews_in_words
 from rankrange.errors import UserError
 
 CHOICES = ["keep", "drop", "relabel", "unsure"]
@@ -73,6 +74,9 @@ def test_the_command_merges_files_and_lists_conflicts(tmp_path, capsys):
     assert cli.main(words) == 0
     said = capsys.readouterr().out
     assert "Cohen's kappa" in said
+    p = audit.suspects(1)[0].p_wrong
+    assert f"1 of 1 decided row was wrong; the audit had expected {p:.1f}." in said
+    assert "drawn at random from the suspects: 1 reviewed row does not show a cut" in said
     assert "1 row relabelled" in said
     (again,) = read_decisions(conflicts).made
     assert (again.row, again.choice) == (str(second), "unsure")
@@ -106,6 +110,16 @@ def test_sentences_count_one_row_and_many(n):
     several = {"a": review(["keep"] * n), "b": review(["drop"] * n)}
     said = " ".join(merge_decisions(several).in_words()) + recalibrate([0.5] * n, [True] * n).in_words()
     assert ("1 rows" in said, "2 row " in said, "1 row" in said) == (False, False, n == 1)
+
+
+def test_what_the_majority_found_is_compared_with_what_the_audit_expected():
+    choices = ["relabel"] * 70 + ["keep"] * 2 + ["unsure"] * 5
+    made = [Decision(str(i), "b", c, "a" if c == "relabel" else "", 0.9, "r1") for i, c in enumerate(choices)]
+    decisions = Decisions(["kind"], "classes", "t", made)
+    first, second = reviews_in_words(decisions)
+    assert first == "70 of 72 decided rows were wrong; the audit had expected 64.8."
+    assert recalibrate(decisions, next_rows=100).in_words()[1:] in second
+    assert reviews_in_words(Decisions(["kind"], "classes", "t", made[-5:])) == []
 
 
 # ---- the guarantee ---------------------------------------------------------------------------------------------------

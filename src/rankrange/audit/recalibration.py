@@ -16,7 +16,7 @@ from scipy.stats import binom
 from ..core.arrays import Array
 from ..errors import UserError
 from ..pages.text import plural
-from .decisions import Decisions
+from .decisions import Decision, Decisions
 
 # The number of cuts to test, and the rows above the first, in units of the fewest rows that could pass.
 _CUTS, _FIRST = 20, 2
@@ -118,7 +118,7 @@ def recalibrate(
     Of the next 100 rows with p_wrong of at least 0.500, at most 10% are right, with 90% confidence.
     """
     if isinstance(p_wrong, Decisions):
-        made = [d for d in p_wrong.made if d.choice != "unsure" and np.isfinite(d.p_wrong)]
+        made = _decided(p_wrong)
         p_wrong, wrong = [d.p_wrong for d in made], [d.choice != "keep" for d in made]
     given = np.asarray(wrong)
     if given.dtype.kind not in "bui" or not np.isin(given, (0, 1)).all():
@@ -174,3 +174,21 @@ def _cut(p: Array, right: Array, share: float, risk: float) -> float:
             break
         cut = float(ordered[rows - 1])
     return cut
+
+
+def reviews_in_words(decisions: Decisions, next_rows: int = 100) -> list[str]:
+    """What reviewed rows say about p_wrong, as sentences; none if no row was decided."""
+    made = _decided(decisions)
+    if not made:
+        return []
+    wrong, expected = sum(d.choice != "keep" for d in made), sum(d.p_wrong for d in made)
+    verb = "was" if wrong == 1 else "were"
+    found = recalibrate(decisions, next_rows=next_rows).in_words()
+    return [
+        f"{wrong:,} of {plural(len(made), 'decided row')} {verb} wrong; the audit had expected {expected:.1f}.",
+        f"If the reviewed rows were drawn at random from the suspects: {found[0].lower()}{found[1:]}",
+    ]
+
+
+def _decided(decisions: Decisions) -> list[Decision]:
+    return [d for d in decisions.made if d.choice != "unsure" and np.isfinite(d.p_wrong)]

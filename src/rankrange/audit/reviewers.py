@@ -86,7 +86,7 @@ class Merged:
         said = []
         for (one, other), (kappa, n) in self.kappa.items():
             value = "not defined, because both always made the same decision" if np.isnan(kappa) else f"{kappa:.2f}"
-            said.append(f"Agreement of {one} and {other} on {plural(n, 'row')}: Cohen's kappa {value}.")
+            said.append(f"Agreement of the reviewers {one} and {other} on {plural(n, 'row')}: Cohen's kappa {value}.")
         if self.disagreements:
             said.append(f"Reviewers differ on {plural(len(self.disagreements), 'row')}; {self._open_in_words()}.")
         if self.arbitrated:

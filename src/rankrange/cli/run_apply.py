@@ -74,6 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Apply the decisions, print what was done, and return the exit code."""
     from ..audit.applying import changes_of, fixed_contents
     from ..audit.exchange import read_reviews
+    from ..audit.recalibration import reviews_in_words
     from ..audit.reviewers import merge_decisions
     from ..errors import UserError
     from ..tables.read import open_table
@@ -88,7 +89,8 @@ def run(arguments: argparse.Namespace) -> int:
     read = {"the file that is read": arguments.file, **dict(zip(names, reviews, strict=True))}
     check_places(outputs, read | ({} if arguments.arbiter is None else {"the arbiter's file": arguments.arbiter}))
     arbiter = None if arguments.arbiter is None else merge_decisions(read_reviews([arguments.arbiter])).decisions
-    merged = merge_decisions(read_reviews(reviews), arbiter=arbiter)
+    by_reviewer = read_reviews(reviews)
+    merged = merge_decisions(by_reviewer, arbiter=arbiter)
     how = {"delimiter": arguments.delimiter, "encoding": arguments.encoding, "sheet": arguments.sheet}
     source = open_table(arguments.file, **how)
     changes = changes_of(merged.decisions, source, new_labels=arguments.new_labels)
@@ -97,7 +99,8 @@ def run(arguments: argparse.Namespace) -> int:
         files[arguments.conflicts] = merged.conflicts_csv()
     write_whole(files)
     if not arguments.quiet:
-        for sentence in merged.in_words():
+        about_p_wrong = reviews_in_words(merged.decisions) if len(by_reviewer) > 1 else []
+        for sentence in [*merged.in_words(), *about_p_wrong]:
             print(visible(sentence))
         print(f"{changes.in_words()}: {arguments.out}")
     return 0

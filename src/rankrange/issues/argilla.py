@@ -39,7 +39,8 @@ def _record(question: Question, task: str) -> dict[str, Any]:
     shown = "\n".join(f"{shown_cell_text(name)}: {shown_cell_text(cell)}" for name, cell in question.shown.items())
     labels = [visible(label) for label in question.suggested]
     value: Any = (labels or [NONE_OF_THEM]) if task == "labels" else "".join(labels[:1])
-    suggestion = {"value": value, "score": question.score, "agent": _KEY}
+    # Argilla shows the score as the confidence in the suggestion, so it is p_wrong and not 1 - p_wrong.
+    suggestion = {"value": value, "score": about["p_wrong"], "agent": _KEY}
     return {
         "id": f"{about['contents']}-{shown_cell_text(about['row'])}",
         "fields": {"row": shown, "given": visible(about["given"]), "why": visible(question.why)},

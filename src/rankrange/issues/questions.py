@@ -41,7 +41,7 @@ class Question(NamedTuple):
     suggested : list of str
         The suggested labels: one, or several for a multi-label target.
     score : float
-        1 - p_wrong: review tools show low scores first.
+        1 - p_wrong, because Label Studio shows low scores first.
     why : str
         The reason for the suspicion, in words.
     """
