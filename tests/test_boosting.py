@@ -248,6 +248,39 @@ def test_catboost_boosts_the_ranked_range_of_all_rows():
 
 
 @pytest.mark.filterwarnings("ignore:Failed to import numba")
+@pytest.mark.parametrize(
+    ("settings", "classes", "message"),
+    [
+        ({"n_rows": 601}, 2, "got n_rows=601 and 1,200 rows"),
+        ({"boosting_type": "Ordered"}, 2, "boosting_type='Plain'"),
+        ({"eval_metric": "MultiClass"}, 3, "two classes, got 3"),
+    ],
+)
+def test_what_catboost_cannot_boost_is_said(settings, classes, message):
+    catboost = pytest.importorskip("catboost")
+    X, y, _, _ = noisy(classes)
+    usual = {"boosting_type": "Plain", "leaf_estimation_iterations": 1, "eval_metric": "Logloss", "iterations": 5}
+    objective = catboost_objective(0.1, n_rows=settings.pop("n_rows", len(y)))
+    model = catboost.CatBoostClassifier(
+        loss_function=objective, thread_count=1, allow_writing_files=False, verbose=0, **(usual | settings)
+    )
+    with pytest.raises(catboost.CatBoostError, match=message):
+        model.fit(X, y)
+
+
+def test_rows_are_cut_from_the_round_after_the_warm_up_on():
+    """Two passes a round: of the splits and of the leaves. A second run with the same object begins anew."""
+    scores, y = drawn(5, 20, 2)
+    objective = catboost_objective(5, n_rows=20, warm_up=2)
+    for _ in range(2):
+        kept = []
+        for i in range(8):
+            given_scores = np.zeros(20) if i < 2 else scores
+            kept.append(sum(first != 0 for first, _ in objective.calc_ders_range(given_scores, y, None)))
+        assert kept == [20] * 4 + [15] * 4
+
+
+@pytest.mark.filterwarnings("ignore:Failed to import numba")
 @pytest.mark.parametrize("classes", [2, 3])
 def test_the_metric_of_catboost_ranks_all_rows(classes):
     catboost = pytest.importorskip("catboost")

@@ -158,8 +158,9 @@ def xgboost_objective(m: Rank, k: Rank = 1.0, *, warm_up: int = WARM_UP) -> Boos
     Returns
     -------
     callable
-        For `xgboost.train(params, data, obj=...)`, whose predictions are then raw scores: log odds, or one score per
-        class with `num_class` in the parameters. `XGBClassifier(objective=...)` returns labels and probabilities.
+        For `xgboost.train(params, data, obj=...)`, of which `booster.predict(data, output_margin=True)` returns raw
+        scores: log odds, or one score per class with `num_class` in the parameters. `XGBClassifier(objective=...)`
+        returns labels and probabilities.
 
     Examples
     --------
@@ -221,8 +222,15 @@ def catboost_objective(m: Rank, k: Rank = 1.0, *, n_rows: int, warm_up: int = WA
     -------
     object
         For `CatBoostClassifier(loss_function=..., eval_metric="Logloss", boosting_type="Plain",
-        leaf_estimation_iterations=1)`. These settings are needed: others change the number of passes per round. More
-        than two classes are not supported, because CatBoost then calls the objective row by row.
+        leaf_estimation_iterations=1)`. These settings are needed: others change the number of passes per round. Labels
+        must be 0 and 1, because CatBoost accepts no others with a custom objective. More than two classes are not
+        supported, because CatBoost then calls the objective row by row.
+
+    Raises
+    ------
+    ValueError
+        During the fit, and CatBoost reports it as a CatBoostError: if the first round has another number of rows than
+        `n_rows`, or if there are more than two classes.
 
     Examples
     --------
@@ -254,6 +262,7 @@ class _OfCatBoost(BoostingObjective):
 
     def _forget(self) -> None:
         self.passes, self.cuts = 0, (-np.inf, np.inf)
+        self._still, self._moved = 0, False  # rows that came with a score of 0, and whether others came since
         self._losses: list[Array] = []
         self._weights: list[Array] = []
 
@@ -261,13 +270,33 @@ class _OfCatBoost(BoostingObjective):
         """Return the first and second derivatives of a block of rows; CatBoost calls this method."""
         scores, y = (np.array([values[i] for i in range(len(values))]) for values in (approxes, targets))
         weight = np.ones(len(y)) if weights is None else np.array([weights[i] for i in range(len(weights))])
-        if not self._losses and (scores == 0.0).all():
-            self._forget()  # a new run
+        self._follow(scores)
         losses, gradient, hessian = log_loss_derivatives(scores, y)
         lam, lam_hat = self.cuts if self.passes >= 2 * self.warm_up else (-np.inf, np.inf)
         kept = weight * ((losses >= lam) & (losses < lam_hat))
         self._gather(losses, weight)
         return list(zip((-kept * gradient).tolist(), (-kept * hessian).tolist(), strict=True))
+
+    def calc_ders_multi(self, approxes: Any, target: Any, weight: Any) -> Any:
+        """CatBoost calls this for more than two classes."""
+        raise ValueError(
+            f"catboost_objective is for two classes, got {len(approxes)}; use lightgbm_objective, xgboost_objective or "
+            "RankedRangeClassifier"
+        )
+
+    def _follow(self, scores: Array) -> None:
+        """Notice a new run, which starts with scores of 0, and whether its first round has two passes of all rows."""
+        if (scores == 0.0).all():
+            if self._moved:
+                self._forget()
+            self._still += len(scores)
+        elif not self._moved:
+            self._moved = True
+            if self._still not in (0, 2 * self.n_rows):
+                raise ValueError(
+                    f"a first round has two passes of n_rows, got n_rows={self.n_rows} and {self._still:,} rows; pass "
+                    "the number of rows that are fitted, boosting_type='Plain' and leaf_estimation_iterations=1"
+                )
 
     def _gather(self, losses: Array, weight: Array) -> None:
         """Collect the losses of a block. After the last block of a pass, compute the cuts for the next pass."""
@@ -275,8 +304,9 @@ class _OfCatBoost(BoostingObjective):
         self._weights.append(weight)
         if sum(map(len, self._losses)) >= self.n_rows:
             values, mass = np.concatenate(self._losses), np.concatenate(self._weights)
-            lam, lam_hat = thresholds(values, self.range, sample_weight=mass)
-            self.cuts = (float(lam), float(lam_hat))
+            if self._moved:  # at the start all losses are equal
+                lam, lam_hat = thresholds(values, self.range, sample_weight=mass)
+                self.cuts = (float(lam), float(lam_hat))
             self.passes += 1
             self._losses, self._weights = [], []
 
