@@ -87,7 +87,7 @@ def test_a_cell_far_outside_is_told_with_its_value_and_what_is_usual():
     high = np.quantile(np.delete(table["weight"], 41), 0.99)
     assert problem.sentence == f"weight is 41200 in row 42: 99% of the 599 other rows are below {high:.5g}"
     assert problem.strength == 1.0
-    assert problems_in_words([problem]) == "Besides the target, there is 1 row far outside."
+    assert problems_in_words([problem]) == "Besides the target, there is 1 row with an outlier."
 
 
 def test_values_that_are_usual_alone_but_not_together_are_found():
@@ -311,7 +311,7 @@ def test_an_audit_says_nothing_only_where_nothing_of_any_kind_was_found():
     table["y"] = np.where(table["height"] + np.tile([0.5, -0.5], 100) > 170, "tall", "short")
     table["income"][17] = 1e12
     audit = audit_table(pa.table(table), "y", models="linear")
-    assert "1 row far outside" in " ".join(audit.sentences()[:3])
+    assert "1 row with an outlier" in " ".join(audit.sentences()[:3])
     listed = json.loads(json.dumps(audit.to_dict()))["row_problems"]
     assert listed["counts"]["far"] == 1
     assert set(listed["counts"]) <= set(KINDS)

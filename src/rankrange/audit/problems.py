@@ -26,7 +26,7 @@ class Kind(NamedTuple):
 
 # In the order in which they are shown. A new check is a function in `row_problems.CHECKS` and an entry here.
 KINDS = {
-    "far": Kind("row far outside", "rows far outside"),
+    "far": Kind("row with an outlier", "rows with outliers"),
     "impossible": Kind("row with an impossible value", "rows with impossible values"),
     "placeholder": Kind("row with a placeholder for a missing value", "rows with placeholders for missing values"),
     "duplicate": Kind("duplicate row", "duplicate rows"),

@@ -2,8 +2,8 @@
 
 `ranked_range` and `AoRRLoss` rank the losses of samples, `tkml` and `TKMLLoss` the labels of one sample; one inside the
 other is TKML-AoRR. `PartialAUCLoss` ranks negatives against positives. `linear_ranked_range` and `LinearAoRRLoss` rank
-the tokens or sequences of a language model, its last layer included. Eager PyTorch is the definition; on a GPU with
-Triton the same results come from fused kernels.
+the tokens or sequences of a language model and include its last layer. Eager PyTorch defines the results; on a GPU with
+Triton fused kernels compute them.
 """
 
 try:

@@ -1,9 +1,9 @@
 """The Triton kernel for the ranked range of some thousands to a million losses: one launch for cuts, value and weights.
 
-The two passes of `_large_kernels` are short then, and what costs is to launch them from Python, to clear their
-workspace and to launch the gradient. Here all programs run at once (a cooperative launch) and wait for each other where
-those two launches end; each then writes the weights of its own losses, so that the gradient is a plain product. The
-kernel leaves the workspace as it found it, ready for the next launch on the same stream.
+For this size the passes of `_large_kernels` are short, and most of the time goes into launching them from Python,
+clearing their workspace and launching the gradient. Here all programs run at once (a cooperative launch) and wait for
+each other at the end of each pass. Each program then writes the weights of its own losses, so the gradient is a
+product. The kernel leaves the workspace zeroed for the next launch on the same stream.
 """
 
 # mypy: ignore-errors
@@ -35,7 +35,7 @@ from ._select_kernels import band_weight
 
 @triton.jit
 def let_go(ws_ptr, which: tl.constexpr):
-    """What this program wrote the others may read: they wait no longer. The next launch finds no ticket drawn."""
+    """Signal that the results of this program are complete, and reset the ticket for the next launch."""
     tl.store(ws_ptr + TICKETS + which, 0)
     tl.debug_barrier()
     tl.atomic_add(ws_ptr + TURN, 1, sem="release")
@@ -63,7 +63,7 @@ def clear_histograms(
 def clear_counts(
     ws_ptr, TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr
 ):  # fmt: skip
-    """By the last program of all: what the next launch must find at zero, and no other program looks at any more."""
+    """Run by the last program: clear the counts for the next launch."""
     k_low, k_high, _, k_inside = load_bin(ws_ptr, 0)
     m_low, m_high, _, m_inside = load_bin(ws_ptr, 1)
     tl.debug_barrier()
@@ -80,9 +80,9 @@ def joint(
     SAMPLE: tl.constexpr, TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr,
     KEEP_WEIGHTS: tl.constexpr, KEEP_CUT: tl.constexpr,
 ):  # fmt: skip
-    """`narrow`, `finish` and the weights scale * q; the programs, which must all run at once, wait for each other.
+    """`narrow`, `finish` and the weights scale * q in one cooperative launch.
 
-    The workspace is left as it was found: zero but for TURN, which counts the waits.
+    The workspace is zeroed at the end, except TURN, which counts the waits.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
     if not KEEP_CUT:  # the programs exchange it all the same

@@ -1,14 +1,14 @@
-"""Triton kernels for TKML: one program a row, one read of its scores forward; one read and one write backward.
+"""Triton kernels for TKML: one program per row. Forward reads the scores once; backward reads and writes them once.
 
 A row needs one score to push down (`rise`) and one to pull up (`fall`):
   at most k true labels, or the paper's form   rise = (k+1)-th of all scores,  fall = lowest true score
   more than k (two-sided)                      rise = highest false score,     fall = k-th of the true scores
-plus how many scores are tied at each, because those share the gradient.
+and the number of scores tied at each, because ties share the gradient.
 
-A row that fits one tile is searched in registers. A longer one is dealt out to as many lanes as a tile has places, and
-the one read keeps the best score of each lane, nothing else. The r-th best of the lanes' bests bounds the r-th score of
-the row from below, so that the scores above that bound are all in the at most r - 1 lanes whose best is above it: those
-few lanes are read again, and decide.
+A row that fits into one tile is searched in registers. A longer row is divided into as many lanes as a tile has
+entries, and one read keeps only the best score of each lane. The r-th largest of these is a lower bound of the r-th
+largest score of the row. All scores above the bound are in the at most r - 1 lanes whose best score exceeds it, and
+only these lanes are read again.
 """
 
 # mypy: ignore-errors
@@ -19,13 +19,13 @@ import triton.language as tl
 
 from ._select_kernels import highest_key, key_of, kth_value, lowest_key
 
-# What backward needs to know of a row.
+# The values of a row that backward needs.
 RISE = tl.constexpr(0)
 FALL = tl.constexpr(1)
-UP = tl.constexpr(2)  # share of each score tied at `rise`; 0 if the row costs nothing
+UP = tl.constexpr(2)  # share of each score tied at `rise`; 0 if the loss of the row is 0
 DOWN = tl.constexpr(3)
 CROWDED = tl.constexpr(4)  # 1 where only false labels may be pushed down
-MARKS = tl.constexpr(8)  # words a row
+MARKS = tl.constexpr(8)  # words per row
 
 
 @triton.jit
@@ -80,7 +80,7 @@ def short_rows(
 
 @triton.jit
 def scores_of(x_ptr, target_ptr, row, offsets, n_labels, n_entries, sign, want_true, want_false, INDEX: tl.constexpr):
-    """sign * scores at these places of a row, NaN if there is none or its label is not wanted."""
+    """sign * scores at these offsets of a row; NaN outside of the row and for labels that are not wanted."""
     x = sign * tl.load(x_ptr + offsets, mask=offsets < n_labels, other=float("nan")).to(tl.float32)
     if want_true + want_false < 2:
         true = true_labels(target_ptr, row, offsets, n_labels, n_entries, INDEX).to(tl.int32)
@@ -93,7 +93,7 @@ def count_equal(
     x_ptr, target_ptr, row, value, n_labels, n_entries, sign, want_true, want_false,
     TILE: tl.constexpr, INDEX: tl.constexpr,
 ):  # fmt: skip
-    """How many wanted scores of the row equal `value`: another read, needed where many are tied."""
+    """The number of wanted scores of the row equal to `value`, by another read; needed only for many ties."""
     equal = tl.zeros((TILE,), tl.int32)
     for start in range(0, n_labels, TILE):
         offsets = start + tl.arange(0, TILE)
@@ -107,8 +107,8 @@ def ranked(
     best, rank, x_ptr, target_ptr, lanes_ptr, row, n_labels, n_entries, sign, want_true, want_false,
     TILE: tl.constexpr, CHOSEN: tl.constexpr, DEPTH: tl.constexpr, INDEX: tl.constexpr,
 ):  # fmt: skip
-    """The rank-th largest of the wanted sign * scores of a row, and how many equal it, from the best of each lane."""
-    # Any bound that at least `rank` lanes reach will do, if they are no more than can be read again.
+    """The rank-th largest of the wanted sign * scores of a row and its number of ties, from the best of each lane."""
+    # Any bound that at least `rank` lanes reach is valid, if these lanes are few enough to be read again.
     bound = kth_value(best, rank, CHOSEN + 1 - rank, lowest_key(best), highest_key(best))
     above, tied = (best > bound).to(tl.int32), (best == bound).to(tl.int32)
     n_above, n_leading = tl.sum(above, 0), tl.sum(above + tied, 0)
@@ -122,7 +122,7 @@ def ranked(
     if (n_leading <= CHOSEN) | (tl.sum((x > bound).to(tl.int32), 0) >= rank):
         value = kth_value(x, rank, 0, key_of(bound), highest_key(x))
         n_tied = tl.sum((x == value).to(tl.int32), 0)
-    else:  # more lanes are tied at the bound than can be read again, and it is the value
+    else:  # more lanes are tied at the bound than can be read again, so the bound is the value
         value = bound
         n_tied = count_equal(
             x_ptr, target_ptr, row, value, n_labels, n_entries, sign, want_true, want_false, TILE, INDEX
@@ -150,7 +150,7 @@ def long_rows_by_mask(
     true_next = tl.load(target_ptr + row * n_labels + offsets, mask=offsets < n_labels, other=0)
     for start in range(0, n_labels, TILE):
         x, true = x_next.to(tl.float32), true_next > 0
-        ahead = start + TILE + offsets  # asked for before this tile is looked at
+        ahead = start + TILE + offsets  # prefetched before this tile is processed
         x_next = tl.load(x_ptr + ahead, mask=ahead < n_labels, other=float("-inf"))
         true_next = tl.load(target_ptr + row * n_labels + ahead, mask=ahead < n_labels, other=0)
         top = tl.maximum(top, x, propagate_nan=tl.PropagateNan.ALL)
@@ -205,7 +205,7 @@ def long_rows_by_index(
         x_next = tl.load(x_ptr + ahead, mask=ahead < n_labels, other=float("-inf"))
         top = tl.maximum(top, x, propagate_nan=tl.PropagateNan.ALL)
     n_nan = tl.sum((top != top).to(tl.int32), 0)
-    if crowded:  # only false labels count: look again at the lanes that hold a true one
+    if crowded:  # only false labels count: read the lanes with true labels again
         for entry in range(n_entries):
             lane = tl.maximum(tl.load(target_ptr + row * n_entries + entry).to(tl.int32), 0) % TILE
             places = lane + TILE * tl.arange(0, DEPTH)
@@ -222,7 +222,7 @@ def long_rows_by_index(
 def spread(
     x_ptr, target_ptr, marks_ptr, gradient_ptr, out_ptr, n_labels, n_entries, TILE: tl.constexpr, INDEX: tl.constexpr
 ):  # fmt: skip
-    """The gradient of a tile of scores. Rows that cost nothing are not read, and the target only at tied scores."""
+    """The gradient of a tile of scores. Rows with loss 0 are not read, and the target is read only at tied scores."""
     row = tl.program_id(0).to(tl.int64)
     offsets = tl.program_id(1) * TILE + tl.arange(0, TILE)
     valid = offsets < n_labels

@@ -4,11 +4,11 @@ A sample, then one pass (Floyd and Rivest):
   narrow   every program finds the same pivots around both cuts from the same sample; one pass counts what lies above
            them and, for the few losses between, fills a histogram. The program that finishes last picks the histogram
            bin that holds each cut.
-  finish   one pass sums what is surely kept and collects what lies in the two bins: as a list if they are few, as
-           a finer histogram if they are many (ties). The program that finishes last reads the cuts off.
-Counts are exact and independent of the order of arrival; sums are made of parts that depend on nothing but the size, or
-in integers: the same losses give the same bits on every run. An unlucky sample (one in some ten thousand) is noticed
-by the counts and costs time, not exactness: the last program then searches the losses alone.
+  finish   one pass sums the losses that are certainly kept and collects the losses in the two bins: as a list if they
+  are few, as a finer histogram if they are many (ties). The program that finishes last reads the cuts off.
+Counts are exact and independent of the order of programs. Sums use a partition that depends only on the size, or
+integers, so the same losses give the same bits in every run. If the sample is misleading (about one in ten thousand),
+the counts show it, and the last program searches all losses. The result is always exact.
 """
 
 # mypy: ignore-errors
@@ -37,7 +37,7 @@ COUNTS = tl.constexpr(8)  # losses at or above the low pivot, and above the high
 BINS = tl.constexpr(16)  # low key, high key (exclusive), losses above, losses inside
 LISTED = tl.constexpr(32)  # losses in the list
 N_NAN = tl.constexpr(40)
-CUT = tl.constexpr(48)  # where `joint` is asked for no cut
+CUT = tl.constexpr(48)  # used if `joint` does not return the cut
 PARTS = tl.constexpr(64)  # the sum of each program
 MAX_PROGRAMS = tl.constexpr(1024)
 LIST = tl.constexpr(64 + 1024)
@@ -46,8 +46,8 @@ LIST = tl.constexpr(64 + 1024)
 
 @triton.jit
 def load_tile(x_ptr, tile, n, TILE: tl.constexpr):
-    # The kernels do not specialize x_ptr: knowing its alignment, Triton would load four losses a thread at once, and
-    # then pass every tile through shared memory into the layout of the atomics.
+    # The kernels do not specialize x_ptr: with known alignment, Triton would load four losses per thread and then pass
+    # every tile through shared memory into the layout of the atomics.
     offsets = tile * TILE + tl.arange(0, TILE)
     if (tile + 1) * TILE <= n:
         x = tl.load(x_ptr + offsets)
@@ -58,7 +58,7 @@ def load_tile(x_ptr, tile, n, TILE: tl.constexpr):
 
 @triton.jit
 def shift_for(lo, hi, N_BINS: tl.constexpr):
-    """A power of two at which N_BINS bins cover the keys [lo, hi), read off the exponent of their number."""
+    """The shift at which N_BINS bins of a power of two cover the keys [lo, hi)."""
     exponent = (tl.maximum(hi - 1 - lo, 1).to(tl.float32).to(tl.int32, bitcast=True) >> 23) - 126
     N_BITS: tl.constexpr = N_BINS.bit_length() - 1
     return tl.maximum(exponent - N_BITS, 0).to(tl.int32)
@@ -100,7 +100,7 @@ def search_histogram(counts, rank, lo, hi, above, inside, shift, N_BINS: tl.cons
 
 @triton.jit
 def last_to_arrive(ticket_ptr, programs):
-    """Whether this program is the last to get here; if so it sees what all the others wrote."""
+    """Whether this program is the last to arrive; it then sees the writes of all others."""
     tl.debug_barrier()
     last = tl.atomic_add(ticket_ptr, 1, sem="acq_rel") == programs - 1
     tl.debug_barrier()
@@ -109,7 +109,7 @@ def last_to_arrive(ticket_ptr, programs):
 
 @triton.jit
 def histograms(ws_ptr, level: tl.constexpr, CAP: tl.constexpr, SIZE: tl.constexpr):
-    """Of k; that of m follows SIZE words after it."""
+    """The histogram of k; that of m follows SIZE words later."""
     return ws_ptr + LIST + CAP + 2 * level * SIZE
 
 
@@ -118,7 +118,7 @@ def histograms(ws_ptr, level: tl.constexpr, CAP: tl.constexpr, SIZE: tl.constexp
 
 @triton.jit
 def sample_of(x_ptr, n, SAMPLE: tl.constexpr):
-    """One loss from each of SAMPLE equal stretches, at a place no pattern in the losses will follow."""
+    """One loss from each of SAMPLE equal intervals, at a pseudo-random position."""
     i = tl.arange(0, SAMPLE)
     stretch = n // SAMPLE
     scrambled = (i.to(tl.uint32) * 2654435761) ^ ((i.to(tl.uint32) * 2246822519) >> 15)
@@ -145,7 +145,7 @@ def pivots(sample, lowest, highest, rank, n, SAMPLE: tl.constexpr):
 
 @triton.jit
 def narrowed(ws_ptr, which, counts, rank, n, lo, hi, shift, N_BINS: tl.constexpr):
-    """The bin of one cut: out of the histogram, or the side of the pivots it lies on if the sample misled."""
+    """The bin of one cut, from the histogram; or its side of the pivots if the sample was misleading."""
     at_or_above_lo = tl.load(ws_ptr + COUNTS + 2 * which, cache_modifier=".cg")
     above_hi = tl.load(ws_ptr + COUNTS + 2 * which + 1, cache_modifier=".cg")
     low, high, above, inside = search_histogram(
@@ -216,14 +216,14 @@ def narrow_pass(
     TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr,
 ):  # fmt: skip
     """This program's part of the counts and the histograms."""
-    # Several copies, so that ties do not queue at one word.
+    # Several copies, so ties do not contend for one word.
     hist_ptr = histograms(ws_ptr, 0, CAP, REPLICAS * N_BINS) + (program % REPLICAS) * N_BINS
-    at_or_above = tl.zeros((TILE,), tl.int32)  # two counts a word: k in the low half, m in the high one
+    at_or_above = tl.zeros((TILE,), tl.int32)  # two counts per word: k in the low half, m in the high half
     above = tl.zeros((TILE,), tl.int32)
     following = load_tile(x_ptr, program, n, TILE)
     for tile in range(program, tl.cdiv(n, TILE), programs):
         x = following.to(tl.float32)
-        following = load_tile(x_ptr, tl.minimum(tile + programs, tl.cdiv(n, TILE) - 1), n, TILE)  # ask ahead
+        following = load_tile(x_ptr, tl.minimum(tile + programs, tl.cdiv(n, TILE) - 1), n, TILE)  # prefetch
         k_over, m_over = x > float_of(k_hi - 1), x > float_of(m_hi - 1)
         above += k_over.to(tl.int32) + (m_over.to(tl.int32) << 16)
         at_or_above += (x >= float_of(k_lo)).to(tl.int32) + ((x >= float_of(m_lo)).to(tl.int32) << 16)
@@ -263,7 +263,7 @@ def load_bin(ws_ptr, which: tl.constexpr):
 
 @triton.jit
 def to_collect(low, high, inside):
-    """How many losses of a bin must be collected: none if it is a single key, whose losses are all equal."""
+    """The number of losses of a bin to collect; 0 if the bin is a single key, because its losses are equal."""
     return tl.where(high - low > 1, inside, 0)
 
 
@@ -275,9 +275,9 @@ def sum_and_collect(
     """This program's part of the pass of `finish`."""
     k_low, k_high, _, k_inside = load_bin(ws_ptr, 0)
     m_low, m_high, _, m_inside = load_bin(ws_ptr, 1)
-    kept_from, kept_to = float_of(k_high - 1), float_of(m_low - 1)  # above the one and up to the other: surely kept
+    kept_from, kept_to = float_of(k_high - 1), float_of(m_low - 1)  # between the bins: certainly kept
     k_many, m_many = to_collect(k_low, k_high, k_inside), to_collect(m_low, m_high, m_inside)
-    # A bin that needs no collecting becomes an interval without floats.
+    # A bin that is not collected becomes an empty interval.
     k_low, k_high = tl.where(k_many > 0, k_low, KEY_MAX + 1), tl.where(k_many > 0, k_high, KEY_MAX + 2)
     m_low, m_high = tl.where(m_many > 0, m_low, KEY_MAX + 1), tl.where(m_many > 0, m_high, KEY_MAX + 2)
     k_shift, m_shift = shift_for(k_low, k_high, N_BINS), shift_for(m_low, m_high, N_BINS)
@@ -305,7 +305,7 @@ def sum_and_collect(
 
 @triton.jit
 def sum_in_any_order(x, chosen):
-    """Sum of the chosen x, the same bits in whatever order they come: in integers, of 2**-50 of the largest."""
+    """Order-independent sum of the chosen x, in integer multiples of 2**-50 of the largest."""
     largest = tl.max(tl.where(chosen, tl.abs(x), 0.0), 0)
     exponent = ((largest.to(tl.int32, bitcast=True) >> 23) & 0xFF).to(tl.int64) - 126
     unit = ((1023 + 50 - exponent) << 52).to(tl.float64, bitcast=True)
@@ -315,7 +315,7 @@ def sum_in_any_order(x, chosen):
 
 @triton.jit
 def resolve_list(ws_ptr, m, k, CAP: tl.constexpr):
-    """Keys and counts of both cuts, and the sum between them, from the list of what the bins hold."""
+    """Keys and counts of both cuts, and the sum between them, from the list of losses in the bins."""
     k_low, k_high, above_k, k_inside = load_bin(ws_ptr, 0)
     m_low, m_high, above_m, m_inside = load_bin(ws_ptr, 1)
     i = tl.arange(0, CAP)
@@ -325,7 +325,7 @@ def resolve_list(ws_ptr, m, k, CAP: tl.constexpr):
     of_k = tl.where((x >= float_of(k_low)) & (x <= float_of(k_high - 1)), x, float("nan"))
     of_m = tl.where((x >= float_of(m_low)) & (x <= float_of(m_high - 1)), x, float("nan"))
     lam, lam_hat = two_values(of_k, of_m, k - above_k, m - above_m, k_low, k_high - 1, m_low, m_high - 1)
-    # The losses of a bin of one key were not collected: they all are that key.
+    # The losses of a bin with one key were not collected; all are equal to that key.
     lam = tl.where(k_high - k_low > 1, lam, float_of(k_low))
     lam_hat = tl.where(m_high - m_low > 1, lam_hat, float_of(m_low))
     lam_hat = tl.where(m > 0, lam_hat, float("inf"))
@@ -341,7 +341,7 @@ def resolve_list(ws_ptr, m, k, CAP: tl.constexpr):
 def resolve_histograms(
     x_ptr, ws_ptr, m, k, n, TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr
 ):  # fmt: skip
-    """The same from the finer histograms; where even their bins hold several keys, the losses are searched."""
+    """The same from the finer histograms; if a bin still has several keys, the losses are searched."""
     k_low, k_high, above_k, k_inside = load_bin(ws_ptr, 0)
     m_low, m_high, above_m, m_inside = load_bin(ws_ptr, 1)
     shared = k_low == m_low
@@ -377,7 +377,10 @@ def resolve_histograms(
 
 @triton.jit
 def search_losses(x_ptr, n, rank, low, high, TILE: tl.constexpr):
-    """The key of the rank within [low, high), the losses above it and equal to it: slow, and hardly ever needed."""
+    """The key of the rank within [low, high), and the numbers of losses above and equal to it.
+
+    Slow, but rarely needed.
+    """
     high -= 1
     above, tied = count_losses(x_ptr, n, low, TILE)
     while low < high:

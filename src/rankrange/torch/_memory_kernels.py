@@ -1,8 +1,8 @@
 """The Triton kernel of `AoRRLoss(m="auto")`: memory, noise model and weights of a batch in one launch.
 
-What it computes is defined by `auto.AutoCut` and `label_noise.ClassNoise`. One program does it all, tile by tile,
-because every weight depends on the class sums of the whole batch, and because sums in a fixed order are the same bits
-on every run. Values that several threads may hold are all read before a barrier, and written after it.
+`auto.AutoCut` and `label_noise.ClassNoise` define the result. One program processes the batch tile by tile, because
+every weight depends on the class sums of the whole batch, and because sums in a fixed order are deterministic. Values
+that several threads share are all read before a barrier and written after it.
 """
 
 # mypy: ignore-errors
@@ -12,8 +12,8 @@ import triton
 import triton.language as tl
 
 TINY = tl.constexpr(1.1754943508222875e-38)
-UNJUDGED = tl.constexpr(2.0)  # stands for the ratio of a sample that may not be cut yet; ratios are at most 1
-# What the user passes may be a slice, and the memory may grow: neither is built into the compiled kernel.
+UNJUDGED = tl.constexpr(2.0)  # marks the ratio of a sample that may not be cut yet; ratios are at most 1
+# Inputs may be slices and the memory may grow, so the compiled kernel does not depend on their alignment or size.
 _ANY = ["output", "target", "index", "size", "n_classes"]
 
 
@@ -39,7 +39,7 @@ def take_in(
     output, target, index, rows, visits, given, weights, row, n, size, n_classes,
     FACTOR: tl.constexpr, VISITS: tl.constexpr, CLASSES: tl.constexpr,
 ):  # fmt: skip
-    """Remember a tile of samples; their ratios go where their weights will be, their counts by class are returned."""
+    """Store a tile of samples, write their ratios to the place of their weights, and return their counts by class."""
     one_class = tl.arange(0, CLASSES)
     there = row < n
     inside = there[:, None] & (one_class < n_classes)[None, :]

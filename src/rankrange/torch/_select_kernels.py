@@ -1,4 +1,4 @@
-"""Triton kernels for one ranked range in registers, and what every selection shares.
+"""Triton kernels for a ranked range in registers, and functions shared by all selection kernels.
 
 Floats are compared as floats; only the search runs on integers in the order of the floats ("keys"), halving an
 interval of keys until it holds one entry. A missing entry is NaN, which no comparison counts.
@@ -16,7 +16,7 @@ KEY_MAX = tl.constexpr(2139095040)  # of infinity
 
 @triton.jit
 def key_of(x):
-    """The float as an integer in the same order; adding 0.0 makes both zeros one."""
+    """The float as an integer with the same order; adding 0.0 maps -0.0 to 0.0."""
     bits = (x + 0.0).to(tl.int32, bitcast=True)
     return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
@@ -39,12 +39,14 @@ def highest_key(x):
 
 @triton.jit
 def kth_value(x, rank, near, lo, hi):
-    """The rank-th largest of x, whose key is in [lo, hi]; with near > 1, any number that `rank` of x, or fewer than
-    `near` more, reach, if the search meets one."""
+    """The rank-th largest of x, whose key is in [lo, hi].
+
+    With near > 1, any number that `rank` of x, or fewer than `near` more, reach, if the search meets one.
+    """
     lo = lo.to(tl.int64)
     hi = hi.to(tl.int64)
     at_lo, over_hi = tl.full((), 1 << 30, tl.int32), tl.full((), 0, tl.int32)
-    while (lo < hi) & (at_lo - over_hi > 1):  # one x left between them is the one
+    while (lo < hi) & (at_lo - over_hi > 1):  # if one x is left between them, it is the result
         mid = lo + ((hi - lo + 1) >> 1)
         count = tl.sum((x >= float_of(mid)).to(tl.int32), 0)
         enough, close = count >= rank, (count >= rank) & (count < rank + near)
@@ -98,7 +100,7 @@ def two_values(a, b, rank_a, rank_b, lo_a, hi_a, lo_b, hi_b):
 
 @triton.jit
 def band_weight(x, lam, lam_hat, at_lam, at_hat):
-    """`cut_weights`, in the same sums and products."""
+    """`cut_weights` with the same operations."""
     inside = ((x > lam) & (x < lam_hat)).to(tl.float32)
     return inside + at_lam * (x == lam).to(tl.float32) + at_hat * (x == lam_hat).to(tl.float32)
 
@@ -129,7 +131,7 @@ def small(
     x_ptr, value_ptr, cut_ptr, weight_ptr, n, m, k, scale,
     BLOCK: tl.constexpr, KEEP_WEIGHTS: tl.constexpr, KEEP_CUT: tl.constexpr,
 ):  # fmt: skip
-    """One row a program, in registers: value and, if asked for, the cut and the gradient weights scale * q."""
+    """One row per program, in registers: the value and optionally the cut and the gradient weights scale * q."""
     row = tl.program_id(0).to(tl.int64)
     offsets = tl.arange(0, BLOCK)
     valid = offsets < n

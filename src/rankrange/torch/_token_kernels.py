@@ -1,4 +1,4 @@
-"""Triton kernels for blocks of logits: one read for what a token's loss and rank need, one read and write for slopes.
+"""Triton kernels for blocks of logits: one read for losses and ranks, one read and write for slopes.
 
 A block of logits is the part of `hidden @ weight.T` that is in memory at a time. Sums run in float32, in a fixed
 order, so that results are the same bits on every run.
@@ -23,7 +23,7 @@ def capped(z, cap, CAP: tl.constexpr):
 
 @triton.jit
 def token_scores(logits, target, out, n_tokens, n_words, cap, CAP: tl.constexpr, BLOCK: tl.constexpr):
-    """Of one token: log-sum-exp, target's logit, expected and mean logit, and the share of words below the target."""
+    """For one token: log-sum-exp, logit of the target, expected and mean logit, share of words below the target."""
     token = tl.program_id(0).to(tl.int64)
     row = logits + token * n_words
     given = capped(tl.load(row + tl.load(target + token)).to(tl.float32), cap, CAP)

@@ -1,10 +1,10 @@
-"""Automatic m: the weight of each sample follows from a running mean of its predictions (`AoRRLoss(base, m="auto")`).
+"""Automatic m for networks: the weight of each sample is computed from a running mean of its predictions.
 
-A step costs a softmax of the batch and small operations: the running mean of each sample is updated with the current
-prediction, the noise model (`label_noise`) computes a weight from it, and the loss is the weighted mean. On a GPU with
-Triton one kernel does all of it. Without indices nothing is stored, and the weights come from the current predictions.
-In a process group the rows of all batches are exchanged once per step, so every process stores the same running means,
-those of one process with the joined batch.
+In each step of `AoRRLoss(base, m="auto")`, the running mean of each sample is updated with the current prediction, the
+noise model (`label_noise`) computes a weight from it, and the loss is the weighted mean. On a GPU with Triton one
+kernel does all of this. Without indices nothing is stored, and the weights come from the current predictions. In a
+process group the rows of all batches are exchanged once per step, so every process stores the same running means as one
+process with the joined batch.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 FACTOR = 0.5
-# Number of visits before a sample may be dropped, because predictions of an untrained network are uninformative.
+# The number of visits before a sample may be dropped: predictions of an untrained network are uninformative.
 VISITS = 1
-# Up to so many classes the whole softmax is stored, which `suspects` needs; otherwise three numbers per sample.
+# The softmax is stored up to this many classes, because `suspects` needs it; otherwise three numbers per sample.
 SOFTMAX_UP_TO = 128
 
 
 class Batch(NamedTuple):
-    """Values (B, width), class labels or None, sample indices or None, and which rows are real (not padding) or None.
+    """Values (B, width), class labels or None, sample indices or None, and a mask of rows that are not padding or None.
 
     With `n_classes` of 0 the values are losses. Otherwise they are the softmax if it has n_classes columns, and
     p(label), p(first choice) and the first choice if there are too many classes for that.
@@ -44,7 +44,7 @@ class Batch(NamedTuple):
 
 
 class AutoCut(nn.Module):
-    """Weights of the samples of a batch, and the memory they come from."""
+    """Computes the weights of a batch and updates the memory of running means."""
 
     def __init__(self, n_samples: int | None = None) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class AutoCut(nn.Module):
             weights = torch.where(warm, 1.0, weights)
         total = (weights if batch.known is None else torch.where(batch.known, weights, 0.0)).sum().clamp(min=1.0)
         weights = weights[start : start + len(losses)]
-        # Without classes an infinite loss is an outlier, and cut; a label without any chance is loud: 0 inf = NaN.
+        # Without classes an infinite loss is an outlier and is dropped. With classes it makes the loss NaN (0 * inf).
         value = weighted_sum(losses, weights, 1.0 / total) if target is None else _mean(losses, weights / total)
         if group is not None:
             from .distributed import joint_value
@@ -85,7 +85,7 @@ class AutoCut(nn.Module):
         return value, weights.to(losses.dtype)
 
     def _fused(self, losses: Tensor, output: Tensor, target: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-        """The same by one kernel: from Python the launches of small operations would take longer than they do."""
+        """The same result from one kernel, because launching many small operations from Python takes longer."""
         memory, sums = self.memory, self.judge.sums
         buffers = memory.rows, memory.visits, memory.cuts, memory.given, sums
         rule = FACTOR, VISITS, HALF_LIFE, EDGE, WAVERING, FIRM, PRIOR
@@ -96,7 +96,7 @@ class AutoCut(nn.Module):
         return torch.dot(losses, slopes), weights
 
     def _prepare(self, n_classes: int, sample: Tensor | None, device: torch.device, group: ProcessGroup | None) -> None:
-        """Allocate buffers of the right shape and device; nothing to do after the first batches."""
+        """Allocate buffers of the right shape and device, in the first batches."""
         if group is not None and sample is not None and self.memory.n_samples is None:
             raise ValueError(
                 "m='auto' in a process group needs n_samples, got n_samples=None; pass n_samples=len(dataset)"
@@ -129,7 +129,7 @@ class AutoCut(nn.Module):
 
     @torch.no_grad()
     def weights_of_all(self) -> Tensor:
-        """(n,) the weight of every remembered sample, were it visited now; 1 for those that never were."""
+        """(n,) the weight of every stored sample if it were visited now; 1 for samples that were never visited."""
         memory, was_training = self.memory, self.judge.training
         visited = memory.visits[:-1].nonzero()[:, 0]
         size = memory.n_samples or (int(visited.max()) + 1 if len(visited) else 0)
@@ -142,7 +142,7 @@ class AutoCut(nn.Module):
         return torch.where(known, weights, 1.0)
 
     def _judged(self, rows: Tensor, before: tuple[Tensor, Tensor] | None, batch: Batch) -> Tensor:
-        """Weights from these rows; `before` holds the rows before this visit, and whether they had any."""
+        """Weights from these rows; `before` has the rows before this visit, and whether there were any."""
         if isinstance(self.judge, LossCut) or batch.target is None:
             return self.judge(rows[:, 0], batch.known)
         objected = again = None
@@ -182,7 +182,7 @@ class AutoCut(nn.Module):
             index.to(own.values.device, non_blocking=True),
             *own.values.unbind(1),
         ]
-        if not self._room:  # once, at the first batch: the one time that processes wait for each other's sizes
+        if not self._room:  # only at the first batch do processes wait for the sizes of the others
             self._room = largest_over(len(target), target.device, group)
         rows, start = gather_rows(torch.stack([column.double() for column in columns], 1), group, self._room)
         joined = own._replace(
@@ -195,11 +195,11 @@ class AutoCut(nn.Module):
 
 
 def values_of(losses: Tensor, args: tuple[Any, ...], n_classes: int) -> tuple[Tensor, Tensor | None]:
-    """The values to remember of a batch, (B, width), and its class labels if there are classes; see `Batch`."""
+    """The values to store for a batch, (B, width), and its class labels if there are classes; see `Batch`."""
     if not n_classes:
         return losses.reshape(-1, 1).float().nan_to_num(), None
     output, target = args[0].detach(), args[1].long()
-    belief = output.float().softmax(1).nan_to_num()  # a NaN is loud, but not remembered
+    belief = output.float().softmax(1).nan_to_num()  # a NaN appears in the loss, but is not stored
     if n_classes > SOFTMAX_UP_TO:
         first, choice = belief.max(1)
         belief = torch.stack([belief.gather(1, target[:, None])[:, 0], first, choice.to(belief.dtype)], 1)

@@ -1,9 +1,8 @@
-"""Callbacks for the Trainer of Hugging Face and for Lightning, which log what a robust loss does.
+"""Callbacks for the Hugging Face Trainer and for Lightning that log the state of a robust loss.
 
-Both log through the trainer's own logger, so that TensorBoard, MLflow and Weights & Biases show the same figures: the
-cut, the kept share, the estimated shares of wrong labels, and the number of suspects. The trainers are imported when a
-callback is made, not before. The trainers of `trl` are trainers of Hugging Face, and its SFTTrainer takes the same
-callback.
+Both use the trainer's own logger, so TensorBoard, MLflow and Weights & Biases show the same values: the cut, the kept
+share, the estimated shares of wrong labels, and the number of suspects. The trainers are imported only when a callback
+is made. The SFTTrainer of `trl` is a Hugging Face trainer and takes the same callback.
 """
 
 from __future__ import annotations
@@ -25,22 +24,22 @@ __all__ = ["hugging_face_callback", "lightning_callback", "loss_figures"]
 
 
 def loss_figures(criterion: Any, *, suspects: bool = False) -> dict[str, float]:
-    """What a loss did in the last batch, as numbers for a logger.
+    """The state of a loss after the last batch, as numbers for a logger.
 
     Parameters
     ----------
     criterion : AoRRLoss or LinearAoRRLoss
-        The loss; without a call so far there is nothing to report.
+        The loss; before its first call the dict is empty.
     suspects : bool, default=False
-        Whether to count the suspects too, which looks at all remembered samples.
+        Whether to count the suspects as well, which uses all stored samples.
 
     Returns
     -------
     dict of str to float
-        "kept" (share of the last batch; ignored tokens are not counted); with a given m "cut" (losses above it were
-        dropped; left out if infinite); with m="auto" "share" (estimated share of wrong labels, the mean over classes;
-        of noise among tokens or documents), "share_0" and so on (of each class), and "suspects" (samples that are
-        probably wrong; documents of which more than half was dropped).
+        "kept": the kept share of the last batch, without ignored tokens. With a given m, "cut": the loss above which
+        losses were dropped, if finite. With m="auto", "share": the estimated share of wrong labels (the mean over
+        classes), or of noise among tokens or documents; "share_0" and so on: the share in each class; "suspects": the
+        number of samples that are probably wrong, or of documents of which more than half was dropped.
 
     Examples
     --------
@@ -69,7 +68,7 @@ def loss_figures(criterion: Any, *, suspects: bool = False) -> dict[str, float]:
                 found.update({f"share_{i}": value for i, value in enumerate(shares.tolist())})
             if suspects:
                 found.update(_suspects(criterion))
-    return {name: value for name, value in found.items() if value - value == 0.0}  # loggers take finite numbers
+    return {name: value for name, value in found.items() if value - value == 0.0}  # loggers accept only finite numbers
 
 
 def _shares(criterion: Any) -> Tensor:
@@ -86,11 +85,11 @@ def _suspects(criterion: Any) -> dict[str, float]:
 
 
 def find_criterion(module: nn.Module) -> nn.Module:
-    """The one robust loss among the submodules of a module."""
+    """Find the robust loss among the submodules of a module."""
     found = [part for part in module.modules() if isinstance(part, AoRRLoss | LinearAoRRLoss)]
     if len(found) != 1:
         raise ValueError(
-            f"a module with one AoRRLoss or LinearAoRRLoss is followed by itself, got {len(found)} in "
+            f"a module must have exactly one AoRRLoss or LinearAoRRLoss, got {len(found)} in "
             f"{type(module).__name__}; pass criterion=..."
         )
     return found[0]
@@ -100,22 +99,22 @@ def find_criterion(module: nn.Module) -> nn.Module:
 
 
 def hugging_face_callback(criterion: AoRRLoss | LinearAoRRLoss, *, prefix: str = "rankrange/") -> Any:
-    """A callback with which `transformers.Trainer` or `trl.SFTTrainer` trains with a robust loss and logs what it does.
+    """Make a callback that lets `transformers.Trainer` or `trl.SFTTrainer` train with a robust loss.
 
     Parameters
     ----------
     criterion : AoRRLoss or LinearAoRRLoss
         The loss: `AoRRLoss` of logits and labels for a classifier, `LinearAoRRLoss` for a language model.
     prefix : str, default="rankrange/"
-        What the names of the logged figures start with.
+        The prefix of the names of logged values.
 
     Returns
     -------
     transformers.TrainerCallback
-        Its method `attach(trainer)` makes the trainer use the loss and passes the key "index" of the samples to it and
-        not to the model: from `rankrange.torch.WithIndex`, or from a column of that name. It logs with the trainer's
-        own logger at every logging step, counts suspects at the end of an epoch, and saves what the loss has
-        estimated with each checkpoint. m="auto" needs `remove_unused_columns=False`.
+        The callback. Its method `attach(trainer)` sets the loss of the trainer. The key "index" of the samples, from
+        `rankrange.torch.WithIndex` or from a column of that name, is passed to the loss and not to the model. The
+        callback logs values at every logging step, counts suspects at the end of an epoch, and saves the state of the
+        loss with each checkpoint. m="auto" needs `remove_unused_columns=False`.
 
     Notes
     -----
@@ -135,7 +134,7 @@ def hugging_face_callback(criterion: AoRRLoss | LinearAoRRLoss, *, prefix: str =
             self.criterion, self.trainer = criterion, None
 
         def attach(self, trainer: Any) -> Any:
-            """Make the trainer use the loss, and follow it; returns the callback."""
+            """Set the loss of the trainer and add this callback; returns the callback."""
             _check_trainer(trainer, criterion)
             self.trainer = trainer
             trainer.data_collator = _IndexCollator(trainer.data_collator)
@@ -164,7 +163,7 @@ def hugging_face_callback(criterion: AoRRLoss | LinearAoRRLoss, *, prefix: str =
             if path.is_file():
                 criterion.load_state_dict(torch.load(path, weights_only=True))
             else:
-                warnings.warn(f"{path} is missing, so what the loss had estimated starts anew", stacklevel=2)
+                warnings.warn(f"{path} is missing, so the estimates of the loss start from scratch", stacklevel=2)
 
         def _log(self, suspects: bool) -> None:
             figures = loss_figures(criterion, suspects=suspects)
@@ -179,12 +178,12 @@ def _estimates(args: Any, state: Any) -> Path:
 
 
 def _check_trainer(trainer: Any, criterion: Any) -> None:
-    """Raise an error for a trainer whose loss is another one, or that loses the index."""
+    """Raise an error if the trainer has another loss, or if the index does not reach the loss."""
     kinds = [kind.__name__ for kind in type(trainer).__mro__ if kind.__module__.startswith("trl.")]
     tokens = isinstance(criterion, LinearAoRRLoss)
     if kinds and not (tokens and "SFTTrainer" in kinds):
         raise ValueError(
-            f"of trl the SFTTrainer trains with LinearAoRRLoss, got {kinds[0]} with {type(criterion).__name__}; use "
+            f"trl is supported by SFTTrainer with LinearAoRRLoss, got {kinds[0]} with {type(criterion).__name__}; use "
             "these two"
         )
     if criterion.m == "auto" and trainer.args.remove_unused_columns:
@@ -200,7 +199,7 @@ def _check_trainer(trainer: Any, criterion: Any) -> None:
 
 
 class _IndexCollator:
-    """A collator that passes on the key "index" of the samples, which the one inside may not know."""
+    """A collator that keeps the key "index" of the samples, which the wrapped collator may not support."""
 
     def __init__(self, inner: Callable[[list[Any]], dict[str, Any]]) -> None:
         self.inner = inner
@@ -213,7 +212,7 @@ class _IndexCollator:
 
 
 def _use_classes(trainer: Any, criterion: AoRRLoss) -> None:
-    """Logits and labels go to the loss; a hook takes the index from what the model gets."""
+    """Pass logits and labels to the loss; a hook removes the index from the inputs of the model."""
     given: dict[str, Tensor | None] = {}
 
     def take_index(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -228,7 +227,7 @@ def _use_classes(trainer: Any, criterion: AoRRLoss) -> None:
         index = given.get("index") if criterion.auto is not None and learning else None
         more = [] if index is None else [index.to(logits.device)]
         value = criterion(logits, labels.to(logits.device), *more)
-        # The trainer takes this for the part of an accumulated batch, which has so many labels in all.
+        # The trainer expects the share of this batch in the sum over the accumulated batches.
         return value if num_items_in_batch is None else value * ((labels != -100).sum() / num_items_in_batch)
 
     trainer.compute_loss_func = loss
@@ -236,7 +235,10 @@ def _use_classes(trainer: Any, criterion: AoRRLoss) -> None:
 
 
 def _use_tokens(trainer: Any, criterion: LinearAoRRLoss) -> None:
-    """Hidden states and the last layer go to the loss, in the place of the trainer's own; evaluation stays as it is."""
+    """Replace the training loss by a function that passes hidden states and the last layer to the loss.
+
+    Evaluation does not change.
+    """
     own = trainer.compute_loss
     few = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(trainer.model.forward).parameters else {}
     if criterion.group is None and torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -267,14 +269,14 @@ def _use_tokens(trainer: Any, criterion: LinearAoRRLoss) -> None:
             n_items=num_items_in_batch,
         )
         if num_items_in_batch is not None and trainer.args.average_tokens_across_devices:
-            value = value * trainer.accelerator.num_processes  # the items are those of all processes
+            value = value * trainer.accelerator.num_processes  # num_items_in_batch counts all processes
         return (value, outputs) if return_outputs else value
 
     trainer.compute_loss = compute_loss
 
 
 def _check_head(hidden: Tensor, head: Any, logits: Tensor, softcap: float | None) -> None:
-    """Raise an error if the model does more between its hidden states and its logits than the loss knows of."""
+    """Raise an error if the logits of the model are not those of its last layer at the last hidden states."""
     with torch.no_grad():
         ours = F.linear(hidden[:, -1:], head.weight, getattr(head, "bias", None)).float()
         ours = ours if softcap is None else softcap * torch.tanh(ours / softcap)
@@ -287,20 +289,20 @@ def _check_head(hidden: Tensor, head: Any, logits: Tensor, softcap: float | None
 
 
 def lightning_callback(criterion: nn.Module | None = None, *, prefix: str = "rankrange/") -> Any:
-    """A Lightning callback that logs what a robust loss does.
+    """Make a Lightning callback that logs the state of a robust loss.
 
     Parameters
     ----------
     criterion : AoRRLoss or LinearAoRRLoss, optional
-        The loss; by default the one among the submodules of the Lightning module.
+        The loss; by default the robust loss among the submodules of the Lightning module.
     prefix : str, default="rankrange/"
-        What the names of the logged figures start with.
+        The prefix of the names of logged values.
 
     Returns
     -------
     lightning.Callback
-        It logs with the module's own `log_dict` every `log_every_n_steps` steps, and counts suspects at the end of an
-        epoch. The module passes the index itself: `self.criterion(self.model(x), y, index)`.
+        The callback. It calls the module's `log_dict` every `log_every_n_steps` steps, and counts suspects at the end
+        of an epoch. The module must pass the index: `self.criterion(self.model(x), y, index)`.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Private handles of PyTorch: the only module that asks for them. Each has a fallback for versions without it."""
+"""Private functions of PyTorch. Only this module uses them, each with a fallback for versions without it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-# Whether a functorch transform (vmap, grad) is active; custom kernels then stand aside.
+# Whether a functorch transform (vmap, grad) is active; custom kernels are not used then.
 transforms_active: Any = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
-# The handle of the current stream of a CUDA device, without making an object of it; None if there is none.
+# The raw handle of the current stream of a CUDA device; None if this function does not exist.
 raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)

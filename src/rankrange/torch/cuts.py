@@ -1,4 +1,4 @@
-"""The cuts of a ranked range and the weights that they give, in eager PyTorch; label masks.
+"""Cuts and weights of a ranked range in eager PyTorch, and label masks.
 
 A cut is a tensor (..., 4):
   LAM, LAM_HAT        the lower cut s_[k] and the upper cut s_[m] (infinite if m = 0)
@@ -18,7 +18,7 @@ LAM, LAM_HAT, AT_LAM, AT_LAM_HAT = range(4)
 
 
 def cut_at_ranks(rows: Tensor, m: int, k: int) -> Tensor:
-    """The cut of each row: two order statistics, and how the values tied with them share the remaining weight."""
+    """The cut of each row: two order statistics, and the weights of the values tied with them."""
     lam = _of_rank(rows, k)
     lam_hat = _of_rank(rows, m) if m else torch.full_like(lam, torch.inf)
     above_k, tied_k = _above_and_tied(rows, lam)
@@ -32,9 +32,9 @@ def cut_at_ranks(rows: Tensor, m: int, k: int) -> Tensor:
 
 
 def open_cut(losses: Tensor) -> Tensor:
-    """The cut that keeps everything, also for no losses at all."""
+    """The cut that keeps all losses; it also works for an empty tensor."""
     cut = losses.new_ones(4, dtype=sum_dtype(losses))
-    cut[LAM].fill_(-torch.inf)  # on the device: assignment would copy the number there, and wait
+    cut[LAM].fill_(-torch.inf)  # on the device: an assignment would copy from the host and synchronise
     cut[LAM_HAT].fill_(torch.inf)
     return cut
 
@@ -73,7 +73,7 @@ def ranks_on_device(keep: RankedRange, n: Tensor, in_batches: bool = True) -> tu
 
 
 def cut_weights(rows: Tensor, cut: Tensor) -> Tensor:
-    """Weights in [0, 1] that sum to k - m in each row; sums and products, so that a NaN cut gives NaN weights."""
+    """Weights in [0, 1] that sum to k - m in each row; a NaN cut gives NaN weights."""
     lam, lam_hat, at_lam, at_hat = cut.unsqueeze(-2).unbind(-1)
     return ((rows > lam) & (rows < lam_hat)) + at_lam * (rows == lam) + at_hat * (rows == lam_hat)
 
@@ -88,7 +88,7 @@ def label_mask(target: Tensor, n_labels: int) -> Tensor:
     """A bool mask (B, L) of the true labels, from a 0/1 mask or from indices padded with -1."""
     if target.shape[1] == n_labels:
         return target > 0
-    # One more column takes the padding, so that no value has to be checked on the host.
+    # An extra column for the padding avoids a check on the host.
     mask = torch.zeros(len(target), n_labels + 1, dtype=torch.bool, device=target.device)
     index = target.long()
     return mask.scatter(1, torch.where(index < 0, n_labels, index), True)[:, :n_labels]
@@ -110,5 +110,5 @@ def _above_and_tied(rows: Tensor, cut: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def sum_dtype(values: Tensor) -> torch.dtype:
-    """What sums are accumulated in, and cuts kept in: float64 for float64, float32 for everything narrower."""
+    """The dtype of sums and cuts: float64 for float64, float32 for narrower types."""
     return torch.float64 if values.dtype == torch.float64 else torch.float32

@@ -1,10 +1,10 @@
-"""One exact ranking over the losses of all processes of a group; the losses themselves never travel.
+"""Exact ranking over the losses of all processes of a group, without exchanging the losses.
 
-Both cuts are found digit by digit, from the highest digit of the losses' bit patterns down: each process counts how
-many of its losses continue the digits found so far with each next digit, the counts are summed over the group, and
-every process reads the same digit off the sums. That is four rounds of 4 KB for float32 (eight for float64), whatever
-the batch sizes; an empty batch counts nothing. If a process dies, the next round of the others fails with the error of
-torch.distributed, at once or after the timeout of the group.
+Both cuts are found digit by digit, from the highest digit of the bit patterns of the losses. In each round, every
+process counts its losses for each value of the next digit, given the digits found so far. The counts are summed over
+the group, and every process reads the same digit from the sums. This takes four rounds of 4 KB for float32 (eight for
+float64), for any batch size, including empty batches. If a process dies, the next round of the others fails with an
+error of torch.distributed, immediately or after the timeout of the group.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def joint_ranked_range(
 def joint_value(value: Tensor, group: ProcessGroup) -> Tensor:
     """The sum of `value` over the group, in every process.
 
-    The gradient is this process's own, times the number of processes, because averaging over processes divides by it.
+    The gradient is that of this process, times the number of processes, because the average over processes divides by
+    it.
     """
     return _Joint.apply(value, sum_over(value.detach().clone(), group), dist.get_world_size(group))
 
@@ -67,7 +68,7 @@ def sum_over(values: Tensor, group: ProcessGroup) -> Tensor:
 
 
 def gather_rows(rows: Tensor, group: ProcessGroup, room: int) -> tuple[Tensor, int]:
-    """The rows of all processes, each padded with zeros to `room` rows, and where those of this process begin."""
+    """The rows of all processes, each padded with zeros to `room` rows, and the offset of this process."""
     if len(rows) > room:
         raise ValueError(
             f"over a group no batch may be larger than the largest first batch, got {len(rows)} samples after {room}; "
@@ -80,7 +81,7 @@ def gather_rows(rows: Tensor, group: ProcessGroup, room: int) -> tuple[Tensor, i
 
 
 def largest_over(size: int, device: torch.device, group: ProcessGroup) -> int:
-    """The largest of the processes' sizes; this waits for all of them."""
+    """The largest size over the processes; this synchronises the processes."""
     sizes = torch.tensor([size], device=device)
     dist.all_reduce(sizes, dist.ReduceOp.MAX, group=group)
     return int(sizes)
@@ -98,7 +99,7 @@ class _Joint(torch.autograd.Function):
 
 
 def _joint_cut(keys: Tensor, alive: Tensor, counts: Tensor, m: Tensor, k: Tensor, group: ProcessGroup) -> Tensor:
-    """The cut of ranks (m, k), given the counts of the highest digit: one digit of both cuts a round."""
+    """The cut of ranks (m, k), given the counts of the highest digit. Each round finds one digit of both cuts."""
     left = torch.stack([k, m])  # ranks of the cuts among the losses that share the digits found so far
     found = torch.zeros_like(left, dtype=keys.dtype)
     for shift in range(keys.element_size() * 8 - _DIGIT, -1, -_DIGIT):
@@ -135,7 +136,7 @@ def _digits(keys: Tensor, shift: int) -> Tensor:
 
 
 def _ordered_bits(values: Tensor) -> Tensor:
-    """Integers whose digits, read as unsigned, are in the order of the values; 0.0 and -0.0 are one value."""
+    """Integers that have, read as unsigned, the order of the values; 0.0 and -0.0 are equal."""
     integer = torch.int64 if values.dtype == torch.float64 else torch.int32
     bits = torch.where(values == 0, 0.0, values).view(integer)
     limits = torch.iinfo(integer)

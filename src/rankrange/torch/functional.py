@@ -1,10 +1,10 @@
-"""The ranked range of losses, and the TKML loss of scores, in eager PyTorch: the definition the kernels must meet.
+"""The ranked range and the TKML loss in eager PyTorch. The kernels are tested against these definitions.
 
-A ranked range is its two cuts (`cuts`). A loss strictly between the cuts weighs 1, one outside 0. The cuts are found on
-detached losses and nothing is ever differentiated through a sort: the gradient of a kept loss is its weight.
+A ranked range is defined by its two cuts (`cuts`). A loss strictly between the cuts has weight 1, a loss outside weight
+0. The cuts are found on detached losses, and no gradient flows through a sort: the gradient of a loss is its weight.
 
-Nothing here synchronises with the device. So values are not checked as in the NumPy functions: a NaN among the losses
-makes the loss and every weight NaN. An infinite loss above the upper cut is dropped like any other.
+No function synchronises with the device. Values are therefore not checked as in the NumPy functions: a NaN among the
+losses makes the result and every weight NaN. An infinite loss above the upper cut is dropped like any other.
 """
 
 from __future__ import annotations

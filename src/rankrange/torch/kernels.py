@@ -1,8 +1,8 @@
-"""The fused kernels as PyTorch operators: which inputs they take, how they are launched, and their gradients.
+"""The fused kernels as PyTorch operators: supported inputs, launches and gradients.
 
-Registered as `torch.ops.rankrange.*` with fake tensors and autograd, so that torch.compile and torch.export see one
-operator each way. They take float32, bfloat16 and float16 on a GPU; everything else, float64 among it, is left to eager
-PyTorch, which defines the results. With TRITON_INTERPRET=1 they also run on a CPU, which is how they are tested.
+The operators are registered as `torch.ops.rankrange.*` with fake tensors and autograd, for torch.compile and
+torch.export. They support float32, bfloat16 and float16 on a GPU. All other inputs, including float64, use eager
+PyTorch, which defines the results. With TRITON_INTERPRET=1 the kernels also run on a CPU, for tests.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ from .launching import (
 _compiling, _grad_enabled = torch.compiler.is_compiling, torch.is_grad_enabled  # looked up once
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-_MOST = 1 << 30  # of losses: offsets and counts are 32-bit
-_MOST_REMEMBERED = 1 << 19  # scores of a batch for m="auto"; more of them keep one processor busy for too long
+_MOST = 1 << 30  # the largest number of losses: offsets and counts are 32-bit
+# the largest number of scores of a batch for m="auto", because one program processes them all
+_MOST_REMEMBERED = 1 << 19
 _MOST_LANES = 1 << 13
-_MOST_READ_AGAIN = 1 << 14  # scores of a long row; 64 ranks of a million labels, more of fewer
-_MOST_ENTRIES = 128  # of a row's list of labels, beyond which it becomes a mask
+_MOST_READ_AGAIN = 1 << 14  # the limit of ranks in a long row: 64 ranks of a million labels, more of fewer
+_MOST_ENTRIES = 128  # a longer list of labels is converted to a mask
 
 
 class _Ready(NamedTuple):
-    """A launch that was made before, all but its tensors."""
+    """The parameters of an earlier launch, without its tensors."""
 
     run: Any
     function: Any
@@ -53,11 +54,11 @@ class _Ready(NamedTuple):
 
 _PLAIN = (int, float)
 _READY: dict[Any, _Ready] = {}
-_MOST_READY = 1 << 10  # sizes and ranks; if they change all the time, all are cleared at once
+_MOST_READY = 1 << 10  # sizes and ranks; the cache is cleared when it is full
 
 
 class MemoryBatch(NamedTuple):
-    """A batch of samples with classes, the memory and class sums that it changes, and the constants of the rule."""
+    """A batch of samples with classes, the memory and class sums to update, and the constants of the noise model."""
 
     output: Tensor
     target: Tensor
@@ -67,16 +68,18 @@ class MemoryBatch(NamedTuple):
 
 
 def fits_ranked_range(rows: Tensor) -> bool:
-    """Whether the kernels take these rows: one of any length, or many that fit a program each."""
+    """Whether the kernels support these rows: one row of any length, or many rows that each fit into one program."""
     if not TRITON or rows.dtype not in _DTYPES or not (rows.is_cuda or INTERPRETED) or rows.numel() > _MOST:
         return False
     return rows.shape[-1] <= PLAN.small or rows.numel() == rows.shape[-1]
 
 
 def again(losses: Tensor, m: Any, k: Any, how: str, cuts: list[Tensor] | None = None) -> Tensor | None:
-    """The value of losses like those of an earlier call, its cut into `cuts`; None if there was none, or it differs.
+    """Repeat an earlier launch for losses of the same kind, and append the cut to `cuts`.
 
-    From Python a launch takes less time than to find out what to launch.
+    None if there is no such launch.
+
+    In Python, finding the parameters of a launch takes longer than the launch.
     """
     type_m, type_k = type(m), type(k)
     if _compiling() or type(losses) is not Tensor or type_m not in _PLAIN or type_k not in _PLAIN:
@@ -90,7 +93,7 @@ def again(losses: Tensor, m: Any, k: Any, how: str, cuts: list[Tensor] | None = 
 
 
 def keep_ready(losses: Tensor, m: Any, k: Any, how: str, counts: tuple[int, int], scale: float, want_cut: bool) -> None:
-    """Let `again` know of a call that was just made, and of the counts and the scale that it led to."""
+    """Store the parameters of a call for `again`, with its counts and its scale."""
     if torch.compiler.is_compiling() or not (losses.requires_grad and fits_ranked_range(losses)):
         return
     n = losses.shape[-1]
@@ -109,7 +112,7 @@ def keep_ready(losses: Tensor, m: Any, k: Any, how: str, counts: tuple[int, int]
 
 
 def ranked_range(rows: Tensor, m: int, k: int, scale: float, want_cut: bool) -> tuple[Tensor, Tensor | None]:
-    """(value, cut) of each row: `functional.select` by kernels; the cut may be None unless it is wanted."""
+    """(value, cut) of each row, as `functional.select`; the cut may be None unless `want_cut`."""
     if torch.compiler.is_compiling():
         value, cut = torch.ops.rankrange.ranked_range(rows, m, k, scale)
         return value, cut.detach()
@@ -120,7 +123,7 @@ def ranked_range(rows: Tensor, m: int, k: int, scale: float, want_cut: bool) -> 
 
 
 def fits_tkml(scores: Tensor, target: Tensor, top_k: int) -> bool:
-    """Whether the kernels take these scores: in a long row not too many ranks may be asked for."""
+    """Whether the kernels support these scores; top_k is limited for long rows."""
     if not TRITON or scores.dtype not in _DTYPES or not (scores.is_cuda or INTERPRETED) or scores.numel() == 0:
         return False
     n_labels = scores.shape[1]
@@ -131,7 +134,7 @@ def fits_tkml(scores: Tensor, target: Tensor, top_k: int) -> bool:
 
 
 def tkml(scores: Tensor, target: Tensor, top_k: int, two_sided: bool) -> Tensor:
-    """The loss of each row: `functional._tkml_rows` by kernels."""
+    """The loss of each row, as `functional._tkml_rows`."""
     if torch.compiler.is_compiling():
         return torch.ops.rankrange.tkml(scores, target, top_k, two_sided)[0]
     if scores.requires_grad and torch.is_grad_enabled():
@@ -140,7 +143,7 @@ def tkml(scores: Tensor, target: Tensor, top_k: int, two_sided: bool) -> Tensor:
 
 
 def fits_memory(losses: Tensor, output: Tensor) -> bool:
-    """Whether the kernel of m="auto" takes a batch: on a GPU, of a size that one program is done with in no time."""
+    """Whether the kernel of m="auto" supports a batch: on a GPU, and small enough for one program."""
     if not TRITON or not (losses.is_cuda or INTERPRETED) or torch.compiler.is_compiling():
         return False
     return losses.dtype in _DTYPES and output.dtype in _DTYPES and 0 < output.numel() <= _MOST_REMEMBERED
@@ -160,9 +163,9 @@ def find_range(
     keep_cut: bool = True,
     own: bool = True,
 ) -> tuple[Tensor, Any, Any]:
-    """Value and cut of each row, and scale times its weights if they are wanted and the losses are not too many.
+    """Value and cut of each row, and scale times its weights if `keep_weights` and the number of losses allows it.
 
-    With `own` False the workspace may be the one that is kept for the current stream.
+    If `own` is False, the cached workspace of the current stream may be used.
     """
     shape = rows.shape
     n = shape[-1]
@@ -176,7 +179,7 @@ def find_range(
         return value, cut, None
     cut = rows.new_empty((*shape[:-1], 4), dtype=torch.float32) if keep_cut else None
     weights = torch.empty_like(rows, dtype=torch.float32) if keep_weights else None
-    # What is not kept still needs a pointer, which the kernel does not follow.
+    # Outputs that are not kept still need a pointer, which the kernel does not use.
     given: Any = value, value if cut is None else cut, value if weights is None else weights, n, m, k, scale
     words, programs, constants, warps = _one_launch(plan, n, rows, (keep_weights, keep_cut))
     if words:
@@ -186,12 +189,12 @@ def find_range(
 
 
 def _one_launch(plan: Plan, n: int, rows: Tensor, kept: tuple[bool, bool]) -> tuple[int, int, tuple[Any, ...], int]:
-    """Words of the workspace, if there is one, programs, constants and warps of the launch that does everything."""
+    """Size of the workspace, number of programs, constants and warps of the single launch."""
     if n <= plan.small:
         block = 1 << (n - 1).bit_length()
         return 0, rows.numel() // n, (block, *kept), min(max(block // 256, 1), 8 if block < 16384 else 16)
     constants = plan.sample, plan.tile, plan.list, plan.replicas, plan.bins, *kept
-    # The interpreter runs one program after the other, which must not wait.
+    # The interpreter runs programs one after the other, so they must not wait.
     return plan.words, 1 if INTERPRETED else plan.programs(n, rows.device), constants, plan.warps
 
 
@@ -217,7 +220,7 @@ def weigh(rows: Tensor, cut: Tensor, gradient: Tensor, scale: float, plan: Plan 
 def find_scores(
     scores: Tensor, target: Tensor, top_k: int, two_sided: bool, plan: Plan = PLAN
 ) -> tuple[Tensor, Tensor]:
-    """The loss of each row, and the marks from which `spread` makes its gradient."""
+    """The loss of each row, and the marks from which `spread` computes its gradient."""
     scores, target, by_index = _prepared(scores, target)
     n_rows, n_labels = scores.shape
     n_entries = target.shape[1]
@@ -240,7 +243,7 @@ def find_scores(
 
 
 def _lanes(n_labels: int, top_k: int, plan: Plan) -> tuple[int, int, int]:
-    """Lanes that a row is dealt out to, lanes that may be read again, and the length of a lane."""
+    """The number of lanes of a row, the number of lanes that may be read again, and the length of a lane."""
     chosen = max(1 << top_k.bit_length(), 8)
     tile = plan.label_tile
     while tile < _MOST_LANES and chosen * -(-n_labels // tile) > _MOST_READ_AGAIN:
@@ -260,7 +263,10 @@ def spread(scores: Tensor, target: Tensor, marks: Tensor, gradient: Tensor, plan
 
 
 def remember(batch: MemoryBatch, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The weights of a batch as `auto.AutoCut` defines them, and over their sum in `dtype`; the memory moves on."""
+    """The weights of a batch as defined by `auto.AutoCut`, and divided by their sum in `dtype`.
+
+    The memory is updated.
+    """
     output = batch.output.contiguous()
     n, n_classes = output.shape
     weights = torch.empty(n, dtype=torch.float32, device=output.device)
@@ -276,7 +282,7 @@ def remember(batch: MemoryBatch, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 
 def _prepared(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor, bool]:
-    """Contiguous scores and target, and whether it lists labels; long lists become a mask."""
+    """Contiguous scores and target, and whether the target is a list of labels; long lists become a mask."""
     from .cuts import label_mask
 
     by_index = target.shape[1] != scores.shape[1]
@@ -287,12 +293,15 @@ def _prepared(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor, bool]:
     return scores.contiguous(), target.contiguous(), by_index
 
 
-# --- autograd -----------------------------------------------------------------------------------------------------
-# In eager mode a Function calls the launches directly: the operators below cost some tens of microseconds a call.
+# --- autograd ----------------------------------------------------------------------------------------------------- In
+# eager mode a Function launches kernels directly, because the operators below take some tens of microseconds per call.
 
 
 class _RankedRange(torch.autograd.Function):
-    """The value of (m, k, scale, want_cut); the cut goes into a list, because every output of a Function costs time."""
+    """The value for (m, k, scale, want_cut).
+
+    The cut is appended to a list, because every output of a Function costs time.
+    """
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, asked: Any) -> Tensor:
@@ -311,7 +320,7 @@ class _RankedRange(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         saved = ctx.saved_tensors
-        if len(saved) == 1:  # the weights were kept, and to multiply them costs less than a launch
+        if len(saved) == 1:  # multiplying the stored weights is faster than a launch
             product = gradient * saved[0]
             return product if gradient.dtype == torch.float32 else product.to(gradient.dtype), None
         run: Any = torch.ops.rankrange.weigh if torch.is_grad_enabled() else weigh
@@ -319,7 +328,7 @@ class _RankedRange(torch.autograd.Function):
 
 
 class _Again(_RankedRange):
-    """The same for losses like those of an earlier call, with as little Python as can be."""
+    """The same for a repeated launch, with minimal Python overhead."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, asked: Any) -> Tensor:
@@ -342,7 +351,7 @@ class _Again(_RankedRange):
         return value
 
 
-# What Function.apply does beside this is to look for transforms of torch.func, which `again` does.
+# Function.apply would also check for transforms of torch.func, which `again` has done.
 _apply = super(torch.autograd.Function, _Again).apply
 
 
@@ -409,7 +418,7 @@ def _keep_scores(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.save_for_backward(*inputs[:2], output[1])
 
 
-# The weights are constant between kinks: a second derivative goes through the upstream gradient alone.
+# The weights are constant between kinks, so second derivatives come only from the upstream gradient.
 def _keep_weighing(ctx: Any, inputs: Any, output: Any) -> None:
     rows, cut, gradient, ctx.scale = inputs
     ctx.save_for_backward(rows, cut, gradient)

@@ -1,4 +1,4 @@
-"""How the kernels are started: sizes of the launches; and compiled kernels and workspaces, which are kept."""
+"""Launching of kernels: launch sizes, and caches of compiled kernels and workspaces."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def _known(text: str) -> bool:
     return (3, 6) <= (int(major), int(minor)) <= (3, 9)
 
 
-# The position, among the arguments of each kernel, of the size that Triton specializes.
+# The position of the size argument, which Triton specializes, in each kernel.
 _SIZE_AT = {"small": 4, "narrow": 4, "finish": 4, "joint": 5, "weigh": 4, "short_rows": 4, "spread": 5}
 _SIZE_AT |= {"long_rows_by_mask": 5, "long_rows_by_index": 5, "remember": 10}
 _KERNELS: dict[str, Any] = {}
 if TRITON:
     for module in (_joint_kernels, _label_kernels, _large_kernels, _memory_kernels, _select_kernels):
         _KERNELS |= {name: getattr(module, name) for name in _SIZE_AT if hasattr(module, name)}
-# How a compiled kernel is run is Triton's own business: known of these versions, the usual way for all others.
+# The call of a compiled kernel is internal to Triton. It is known for these versions; others use the public way.
 _LAUNCH_COMPILED = TRITON and not INTERPRETED and _known(triton.__version__)
-# Whether programs that wait for each other can be launched; the interpreter has one program, which never waits.
+# Whether cooperative launches are possible; the interpreter has one program, which never waits.
 JOINT = INTERPRETED or (_LAUNCH_COMPILED and torch.version.cuda is not None)
 
 
@@ -59,10 +59,10 @@ def processors(device: torch.device) -> int:
 
 
 class Plan(NamedTuple):
-    """Sizes of the launches, all powers of two. Tests use small ones, so that small inputs take every path."""
+    """Sizes of the launches, all powers of two. Tests use small sizes to cover all code paths with small inputs."""
 
-    small: int = 1 << 14  # losses a row that one program takes
-    joint: int = 1 << 20  # losses up to which one launch does everything
+    small: int = 1 << 14  # the largest number of losses per row for one program
+    joint: int = 1 << 20  # the largest number of losses for a single launch
     sample: int = 1 << 12
     tile: int = 1 << 12
     list: int = 1 << 12
@@ -70,22 +70,22 @@ class Plan(NamedTuple):
     bins: int = 1 << 11
     warps: int = 16
     weigh_tile: int = 1 << 12
-    short: int = 1 << 12  # labels a row that one program takes at once
+    short: int = 1 << 12  # the largest number of labels per row for one program
     label_tile: int = 1 << 11
     per_thread: int = 8
 
     @property
     def words(self) -> int:
-        """Of the workspace; its layout is in `_large_kernels`."""
+        """The size of the workspace; its layout is in `_large_kernels`."""
         return 64 + 1024 + self.list + 4 * self.replicas * self.bins
 
     def programs(self, n: int, device: torch.device) -> int:
-        """How many share a pass over n losses."""
+        """The number of programs of a pass over n losses."""
         return min(-(-n // self.tile), processors(device), 1024)
 
 
 PLAN = Plan()
-# As measured on an H200: from these numbers of losses on, larger tiles and samples pay.
+# Measured on an H200: from these numbers of losses, larger tiles and samples are faster.
 _LARGER = PLAN._replace(tile=1 << 13, warps=32, sample=1 << 13)
 _LARGEST = _LARGER._replace(sample=1 << 14, list=1 << 13, bins=1 << 12)
 
@@ -98,7 +98,7 @@ def current_device() -> int:
     return -1 if INTERPRETED else torch.cuda.current_device()
 
 
-# As a handle; inductor's code asks for it the same way.
+# the raw handle, as in inductor's generated code
 current_stream: Any = (lambda device: 0) if INTERPRETED else raw_stream
 _capturing: Any = (lambda: False) if INTERPRETED else torch.cuda.is_current_stream_capturing
 
@@ -112,11 +112,10 @@ def launch(
     warps: int,
     together: bool = False,
 ) -> None:
-    """Launch a kernel: all its tensors on one device, the first of them the only one whose alignment may vary.
+    """Launch a kernel. All tensors must be on one device, and only the alignment of the first may vary.
 
-    Triton looks up the compiled kernel by all its arguments, at more than the cost of the launch itself; what the
-    code depends on is known here, so that the second launch of a kind goes straight to it.
-    With `together` the programs all run at once, or the launch fails.
+    Triton's lookup of a compiled kernel takes longer than the launch, so compiled kernels are cached by the arguments
+    that their code depends on. With `together` all programs run at once (a cooperative launch), or the launch fails.
     """
     first = given[0]
     device = first.get_device()
@@ -150,7 +149,7 @@ def compiled_for(*kind: Any) -> Compiled | None:
 
 
 def workspace(words: int, beside: Tensor, own: bool) -> Tensor:
-    """Zeros for one launch: its own, or those that are kept for the current stream."""
+    """A zeroed workspace for one launch: a new one, or the cached one of the current stream."""
     device = beside.get_device()
     if own or device != current_device():
         return torch.zeros(words, dtype=torch.int32, device=beside.device)
@@ -158,10 +157,10 @@ def workspace(words: int, beside: Tensor, own: bool) -> Tensor:
 
 
 def kept_workspace(words: int, device: int, stream: int) -> Tensor:
-    """Zeros for a launch of `joint`, which leaves them as it found them, on this stream, current on the device.
+    """The cached workspace of a stream for `joint`, which leaves it zeroed.
 
-    Launches on one stream follow each other. A CUDA graph may be replayed beside any of them: what is captured has
-    a workspace of its own.
+    Launches on one stream run in order. A CUDA graph may be replayed concurrently, so captured launches get their own
+    workspace.
     """
     kept = _WORKSPACES.get((words, device, stream))
     capturing = _capturing()

@@ -1,10 +1,10 @@
 """Running means of each sample across visits, by its index in the data set.
 
-A row is a running mean: the softmax of the sample if there are few classes, otherwise one or two numbers. Rows live on
-the device of the losses and in the state_dict. Nothing here waits for the device: an index beyond the last row goes to
-a spare row, and if the size of the data set was not given, the memory grows some batches later, when a copy of the
-largest index has arrived on the host. If the size was given, a larger index is an error: at once if indices are on the
-host, some batches later if they are on a device.
+A row is a running mean: the softmax of the sample if there are few classes, otherwise one or two numbers. Rows are on
+the device of the losses and in the state_dict. No operation synchronises with the device. An index beyond the last row
+goes to a spare row. If the size of the data set was not given, the memory grows some batches later, when a copy of the
+largest index has arrived on the host. If the size was given, a larger index is an error: immediately if indices are on
+the host, some batches later if they are on a device.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 _FIRST_ROWS = 1 << 12
 _LOOK_EVERY = 64  # batches
-_LAG = 8  # batches between asking the device for its largest index and reading the answer
+_LAG = 8  # batches between copying the largest index from the device and reading it
 
 
 def ask(values: Tensor) -> tuple[Tensor, Any]:
-    """A copy on the host of a tensor of the device, and the event after which it is complete; None on a host."""
+    """Start a copy of a device tensor to the host, and return it with the event that completes it; None on a host."""
     if values.device.type != "cuda":
         return values.cpu(), None
     answer = torch.empty(values.shape, dtype=values.dtype, pin_memory=True).copy_(values, non_blocking=True)
@@ -34,7 +34,7 @@ def arrived(event: Any) -> bool:
 
 
 class Resizable(nn.Module):
-    """A module whose buffers take the shape of a checkpoint, because their shape is not known at the start.
+    """A module whose buffers take the shape of a checkpoint, because their shape is initially unknown.
 
     Once it is known, a checkpoint of another shape is an error.
     """
@@ -62,16 +62,17 @@ class Resizable(nn.Module):
 
 
 class Memory(Resizable):
-    """Running means by sample index, with the label, the number of visits and how often the sample was cut.
+    """Running means by sample index, with the label, the number of visits and the number of cuts.
 
     Parameters
     ----------
     n_samples : int or None
         Indices are below this; None lets the memory grow with the indices it sees.
     factor : float
-        Weight of the past at a visit: new = factor * old + (1 - factor) * current. The first visit is stored as it is.
+        Weight of the old value at a visit: new = factor * old + (1 - factor) * current. The first visit is stored
+        unchanged.
     argument : str, default="n_samples"
-        What messages call n_samples.
+        The name of n_samples in messages.
     """
 
     rows: Tensor
@@ -98,7 +99,7 @@ class Memory(Resizable):
         return len(self.visits) - 1
 
     def prepare(self, index: Tensor, width: int, device: torch.device) -> None:
-        """Allocate rows of this width on this device, as many as are known to be needed."""
+        """Allocate rows of this width on this device, for all known indices."""
         if len(index) and not torch.compiler.is_compiling():
             self._check(index)
         rows = self.rows
@@ -114,15 +115,15 @@ class Memory(Resizable):
         self._resize(size, width, device)
 
     def place(self, index: Tensor, device: torch.device) -> Tensor:
-        """The row of each index; the last one for indices that have none."""
+        """The row of each index; the spare row for indices without one."""
         on_host = index.device.type == "cpu"
         index = index.to(device, non_blocking=True)
-        if on_host and not torch.compiler.is_compiling():  # `prepare` has looked at them
+        if on_host and not torch.compiler.is_compiling():  # already checked by `prepare`
             return index
         return torch.where((index >= 0) & (index < self.size), index, self.size)
 
     def recall(self, place: Tensor) -> tuple[Tensor, Tensor]:
-        """(rows, visits) of these places as they are; a place without a sample was never visited."""
+        """(rows, visits) at these places; a place without a sample has no visits."""
         return self.rows[place], self.visits[place]
 
     def remember(self, place: Tensor, values: Tensor, visits: Tensor, target: Tensor | None, cut: Tensor) -> None:
@@ -137,7 +138,7 @@ class Memory(Resizable):
         self.given[-1].fill_(-1)
 
     def _check(self, index: Tensor) -> None:
-        """Raise for an index that no sample has; indices on a device are checked now and then, with a delay."""
+        """Raise an error for an invalid index; indices on a device are checked occasionally, with a delay."""
         if index.device.type == "cpu":
             self._refuse(torch.stack(index.aminmax()))
         elif self.n_samples is not None and not torch.cuda.is_current_stream_capturing():
@@ -179,7 +180,7 @@ class Memory(Resizable):
         if len(self._asked) <= _LAG:
             return _FIRST_ROWS - 1
         answer, event = self._asked.pop(0)
-        event.synchronize()  # of a batch long ago: the device has the batches since then to work on
+        event.synchronize()  # from an earlier batch, so the device does not have to wait
         return int(answer)
 
     def _resize(self, size: int, width: int, device: torch.device) -> None:

@@ -1,4 +1,4 @@
-"""Losses as modules: the aggregate over a batch (or a stream of batches), and the top-k multi-label loss.
+"""Losses as modules: the ranked range over a batch or a stream of batches, and the top-k multi-label loss.
 
 AoRRLoss(nn.CrossEntropyLoss(reduction="none"), m=0.1, k=0.9)          # samples
 TKMLLoss(top_k=5)                                                      # labels
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Explained(nn.Module):
-    """A module whose properties explain why they have no value yet; PyTorch would replace the text by its own."""
+    """A module whose properties raise their own AttributeError; PyTorch would replace the message."""
 
     def __getattr__(self, name: str) -> Any:
         own = getattr(type(self), name, None)
@@ -141,7 +141,7 @@ class AoRRLoss(Explained):
         self.cuts = StreamingCuts(step) if ranking == "stream" and self.auto is None else None
         self.guard = ClassGuard() if self.auto is None and per_class is None else None
         self._keep = self._checked(m, k)
-        self._last: dict[str, Tensor] = {}  # filled, not assigned: assigning to a module costs more than the rest
+        self._last: dict[str, Tensor] = {}  # a list, because attribute assignment on a module is slow
         self.batches: Tensor
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64), persistent=self.warmup > 0)
 
@@ -236,7 +236,7 @@ class AoRRLoss(Explained):
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         if self.aggregate is not None:
             return self._other_aggregate(args, kwargs)
-        auto, base, index = self.auto, self.base, None  # once: to look up a submodule costs more than a branch
+        auto, base, index = self.auto, self.base, None  # looked up once, because submodule lookup is slow
         if auto is not None:
             args, index = _split_index(args, kwargs, base is None)
         losses = args[0] if base is None else base(*args, **kwargs)
@@ -448,7 +448,7 @@ class AccuracySchedule:
 
     def __init__(self, loss: AoRRLoss, levels: Mapping[float, Rank]) -> None:
         for k in levels.values():
-            loss._checked(loss.m, k)  # an invalid k is an error now, not ten epochs later
+            loss._checked(loss.m, k)  # validate k now, not after ten epochs
         self.loss, self.levels, self.start = loss, dict(sorted(levels.items())), loss.k
 
     def step(self, accuracy: float) -> Rank:

@@ -2,7 +2,7 @@
 
 Weights and derivatives are computed on detached scores, and nothing is differentiated through a sort. The squared hinge
 is computed by sorting and cumulative sums: a batch of B scores costs O(B log B) without a matrix of pairs. The logistic
-loss makes that matrix.
+loss forms that matrix.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class PartialAUCLoss(nn.Module):
         losses, pull = pair_sums(z, z, q)
         _, push = pair_sums(-z, -z, p)
         value, slope = (p * losses).sum(), q * push - p * pull
-        slope = slope + 0.0 * z.sum()  # a NaN anywhere is a NaN in the loss
+        slope = slope + 0.0 * z.sum()  # any NaN makes the loss NaN
         wide = flat.to(z.dtype)
         return (value + (slope * (wide - z)).sum() + 0.0 * z.sum()).to(scores.dtype)
 
@@ -100,16 +100,16 @@ class PartialAUCLoss(nn.Module):
 
 
 def range_shares(z: Tensor, inside: Tensor, lo: float, hi: float) -> Tensor:
-    """Weights that sum to 1 of the scores inside, ranked from the share lo to the share hi; ties share equally.
+    """Weights that sum to 1 of the selected scores ranked from the share lo to the share hi; ties share equally.
 
     Parameters
     ----------
     z : Tensor of shape (B,)
         Scores.
     inside : Tensor of bool of shape (B,)
-        Which of them are ranked.
+        The scores to rank.
     lo, hi : float
-        Shares of their number, which need not be whole.
+        The range of rank shares.
     """
     n = inside.sum()
     ranked = torch.where(inside, -z, torch.inf).sort().values

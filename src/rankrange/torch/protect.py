@@ -1,10 +1,10 @@
-"""Protect classes from being cut away: what a given m does to each class, and ranking inside classes.
+"""Protection of classes for a given m: detects a class that is being dropped, and ranks within classes instead.
 
-If label noise depends on the class, or at the start of training, the m largest losses of a batch can be most of one
-class; once it is cut the network forgets it, and its losses stay the largest. `ClassGuard` tracks the share of each
-class that the ranking would keep. Once a class keeps less than LEAST of its due share, losses are ranked inside the
-classes of the batch instead, so that each loses the same share, until every class would keep ENOUGH. Switching back
-sooner would lose the class again, and frequent switching can make training diverge.
+With class-conditional noise, or at the start of training, the m largest losses of a batch can be most of one class.
+Once it is dropped, the network forgets it, and its losses stay the largest. `ClassGuard` tracks the share of each class
+that the ranking would keep. If a class keeps less than LEAST of its proportional share, losses are ranked within the
+classes of the batch, and each class loses the same share, until every class would keep ENOUGH. Switching back earlier
+would drop the class again, and frequent switching can make training diverge.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _LOOK_EVERY = 64
 
 
 class ClassGuard(Resizable):
-    """Which share of each class a ranking keeps, and whether a class is being cut away."""
+    """Tracks the share of each class that a ranking keeps, and whether a class is being dropped."""
 
-    sums: Tensor  # (classes, 2): discounted number of samples, and the weight that the ranking left them
+    sums: Tensor  # (classes, 2): discounted number of samples, and sum of their weights
     on: Tensor  # whether classes are being protected
 
     def __init__(self) -> None:
@@ -41,7 +41,10 @@ class ClassGuard(Resizable):
             self.on = torch.zeros((), dtype=torch.bool, device=device)
 
     def forward(self, weights: Tensor, target: Tensor, share: float) -> Tensor:
-        """Whether classes are protected as of this batch; `share` is what the ranking keeps of all samples."""
+        """Whether classes are protected from this batch on.
+
+        `share` is the share of all samples that the ranking keeps.
+        """
         if self.training:
             member = target[:, None] == torch.arange(len(self.sums), device=target.device)
             kept = torch.where(member, weights[:, None], 0.0).sum(0)
@@ -56,7 +59,7 @@ class ClassGuard(Resizable):
         return (seen >= _FEW) & (kept < least * share * seen)
 
     def warn(self, share: float) -> None:
-        """Warn once, some batches after it began: the flag is copied while the device works on."""
+        """Warn once, some batches after protection began: the flag is copied asynchronously."""
         if self._warned:
             return
         self._looks += 1
@@ -66,9 +69,9 @@ class ClassGuard(Resizable):
             if named:
                 self._warned = True
                 warnings.warn(
-                    f"ranking the losses of a batch would cut away most samples of the classes {named}; ranks are "
-                    "taken inside classes while that is so. m may be too large for noise of this kind: lower it, add a "
-                    "warm-up, or use m='auto'",
+                    f"ranking the losses of a batch would drop most samples of the classes {named}; for now ranks are "
+                    "taken within classes. m may be too large for class-conditional noise: lower it, add a warm-up, or "
+                    "use m='auto'",
                     UserWarning,
                     stacklevel=4,
                 )
@@ -80,7 +83,7 @@ class ClassGuard(Resizable):
 
 
 def weights_inside_classes(losses: Tensor, target: Tensor, m: float, k: float) -> Tensor:
-    """Weights of the ranks m+1..k inside each class of the batch, m and k as fractions of the class.
+    """Weights of the ranks m+1..k within each class of the batch; m and k are fractions of the class.
 
     If the share of a class is not a whole number of samples, the sample at the cut has a fractional weight.
     """

@@ -1,7 +1,7 @@
-"""Other aggregates of a batch: worst groups with trimming inside them, and weights by rank.
+"""Other aggregates of a batch: worst groups with trimming within groups, and weights by rank.
 
-Weights are computed on detached losses, ties shared, and multiplied with the losses: gradients flow through the losses
-alone. `rankrange.core.aggregates` is the definition.
+Weights are computed on detached losses, with ties shared, so gradients flow only through the losses.
+`rankrange.core.aggregates` is the definition.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def group_weights(losses: Tensor, groups: Tensor, m: Rank, worst: float) -> Tens
 
 
 def _quotas(m: float, sizes: Tensor) -> Tensor:
-    """m dealt out in proportion to the sizes, whole, by the largest remainders."""
+    """m divided in proportion to the sizes, in integers, by largest remainders."""
     exact = float(m) * sizes.double() / sizes.sum()
     whole = torch.floor(exact + 1e-9)
     left = round(float(m) - float(whole.sum()))
@@ -114,7 +114,7 @@ def _quotas(m: float, sizes: Tensor) -> Tensor:
 
 
 def _left_in_groups(s: Tensor, code: Tensor, sizes: Tensor, quotas: Tensor) -> Tensor:
-    """What is left of each loss when each group has lost its largest ones; ties share the loss."""
+    """The remaining weight of each loss after the largest losses of each group are dropped; ties share equally."""
     order = torch.argsort(s, descending=True, stable=True)
     order = order[torch.argsort(code[order], stable=True)]
     first = torch.cumsum(sizes, 0) - sizes
@@ -124,7 +124,7 @@ def _left_in_groups(s: Tensor, code: Tensor, sizes: Tensor, quotas: Tensor) -> T
 
 
 def _worst_share(means: Tensor, present: int, worst: float) -> Tensor:
-    """Weights of the groups: equal on the worst ones, ties sharing, summing to 1."""
+    """Weights of the groups that sum to 1: equal on the worst groups, shared by ties."""
     count = max(worst * present, 1.0)
     order = torch.argsort(means, descending=True, stable=True)
     cells = (count - torch.arange(len(means), device=means.device)).clamp(0.0, 1.0).double() / count

@@ -1,12 +1,12 @@
-"""Cuts tracked across batches, so that ranks are ranks in the data set and not in the current batch.
+"""Cuts that are tracked across batches: ranks refer to the data set and not to the current batch.
 
 The sum of ranked range is a saddle value (the paper's Algorithm 3 follows its gradients):
     psi_{m,k} = min over lam, max over lam_hat of  k lam - m lam_hat + sum [s_i - lam]_+ - sum [s_i - lam_hat]_+.
 The paper writes lam_hat - lam for our lam_hat; in these coordinates the two updates separate:
     lam     += step * (share of losses above lam     - k)
     lam_hat += step * (share of losses above lam_hat - m)          m and k as fractions of the data set
-A batch estimates the shares, whatever its size. Steps are in units of the losses' spread (their inter-quartile range,
-which outliers do not move), because the shares have no unit and the losses do.
+A batch of any size estimates the shares. Steps are multiplied by the inter-quartile range of the losses, which is
+robust to outliers, because shares have no unit.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class StreamingCuts(nn.Module):
     def forward(
         self, losses: Tensor, keep: RankedRange, group: ProcessGroup | None, warm: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """(value, cut) of a batch: its kept losses, summed, over the number that a batch of its size should keep."""
+        """(value, cut) of a batch: the sum of its kept losses, divided by the number of losses that it should keep."""
         m, k = keep.masses(1.0, whole=False)
         n, n_nan, own, above = self._measure(losses.detach(), keep, group)
         fresh = ~self.tracked.isfinite().all()
@@ -58,7 +58,7 @@ class StreamingCuts(nn.Module):
         return value, cut
 
     def _moved(self, own: Tensor, above: Tensor, m: float, k: float) -> Tensor:
-        # In a small batch outliers reach the quartiles: no single batch may change the spread much.
+        # In a small batch outliers affect the quartiles, so a single batch may change the range only slightly.
         spread = self.tracked[2:]
         spread = torch.lerp(spread, own[2:].clamp(spread / 4, spread * 4), 0.1)
         errors = torch.stack([above[0] - k, above[1] - m])
@@ -67,7 +67,7 @@ class StreamingCuts(nn.Module):
     def _measure(
         self, batch: Tensor, keep: RankedRange, group: ProcessGroup | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Of the batch, or the group's batches: size, number of NaN, cuts and spread, shares above the tracked cuts."""
+        """Statistics of the batch or the group: size, number of NaN, cuts and range, shares above the tracked cuts."""
         n = batch.shape[0]
         batch = batch.to(self.tracked.dtype)
         own, above = torch.zeros_like(self.tracked), torch.zeros_like(self.tracked[:2])
@@ -77,7 +77,7 @@ class StreamingCuts(nn.Module):
             own = torch.stack([ordered[k - 1], ordered[m - 1 if m else k - 1], ordered[n // 4] - ordered[3 * n // 4]])
             above = (batch > self.tracked[:2, None]).sum(1).to(own.dtype)
         sizes = torch.stack([own.new_full((), n), batch.isnan().sum().to(own.dtype)])
-        # The average of the processes' own cuts, by size, is as good a start as the cut of their joined batch.
+        # The weighted average of the processes' cuts is a good start for the cut of the joined batch.
         sums = torch.cat([sizes, own * n, above])
         if group is not None:
             from .distributed import sum_over

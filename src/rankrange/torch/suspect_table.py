@@ -1,8 +1,8 @@
-"""Which training labels are wrong: the stored predictions of a training run, passed to a label-noise model.
+"""`suspects()` of a training run: the stored predictions are passed to the label-noise model.
 
 The network was trained on these labels, so it is overconfident, especially if correct labels of hard images were
-dropped by mistake. The evidence is how often it repeats its disagreements: the probability that a label is wrong is
-that of the label-noise model times the firmness of the disagreements with its class (`ClassNoise.firmness`).
+dropped by mistake. Repeated disagreements are better evidence. p_wrong is therefore the probability of the label-noise
+model times the firmness of the disagreements with the class (`ClassNoise.firmness`).
 """
 
 from __future__ import annotations

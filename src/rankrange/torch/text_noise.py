@@ -1,30 +1,29 @@
-"""m="auto" for text: which tokens are noise, and which documents are no text, estimated while a language model trains.
+"""m="auto" for language models: estimates which tokens, documents or answers are noise during training.
 
 **Tokens.** A text is a mixture: mostly of words that fit their context, sometimes of words drawn uniformly. The weight
 of a token is its posterior probability of fitting,
     w = (1 - share) p(y) / ((1 - share) p(y) + share / words),
 which makes the weighted loss an EM step for the likelihood of the mixture. The likelihood alone does not identify the
 share: a model that has learned to expect noise explains it as well. The order of the words does. Let the rank of a
-token be the share of the words that the model finds less likely. The rank of noise that the model has not seen before
-is uniform on [0, 1]; that of text is near 1 once the model has learned which words there are. So the density of the
-ranks near 0 is the share of noise, whether or not the model has learned to expect noise, and on clean text it is 0.
-(Storey estimates the share of true null hypotheses in this way.) While the model does not yet separate text from noise,
-nothing is taken for noise, and in the first batches (`WARMUP`) all tokens have weight 1, because rare words that an
-untrained model does not know yet look like noise.
+token be the share of the words that the model finds less likely. The rank of new noise is uniform on [0, 1]. The rank
+of text is near 1 once the model has learned the vocabulary. The density of the ranks near 0 is therefore the share of
+noise, whether or not the model has learned to expect noise, and it is 0 on clean text. (Storey estimates the share of
+true null hypotheses in this way.) Until the model separates text from noise, the share is 0. In the first batches
+(`WARMUP`) all tokens have weight 1, because rare words look like noise to an untrained model.
 
 **Documents.** The gain of a document is the entropy of its own word frequencies minus its mean loss: how much the order
-of its words helps the model. Words in random order have no positive gain, whatever the model has learned: nothing
-predicts them better than their frequencies. Once most documents have a gain, and the median of theirs is two standard
-deviations above 0, documents without one are left out.
+of its words helps the model. Words in random order have no positive gain, because no model predicts them better than
+their frequencies. Once most documents have a positive gain, and their median gain is two standard deviations above 0,
+documents without a positive gain are dropped.
 
-**Answers to prompts** (key="reference"). The reference are the losses of the same answers without their prompts. An
-answer is a mixture again: mostly of the words that follow the prompt, sometimes of words that have nothing to do with
-it. Let the gain of an answer be the logarithm of its probability after the prompt minus that without. Its weight is the
-posterior probability of belonging to the prompt,
+**Answers to prompts** (key="reference"). The reference are the losses of the same answers without their prompts.
+Answers are a mixture as well: most belong to their prompts, some are unrelated to them. The gain of an answer is the
+log of its probability with the prompt minus that without the prompt. Its weight is the posterior probability of
+belonging to the prompt,
     w = (1 - share) exp(gain) / ((1 - share) exp(gain) + share),
-and the share of mismatched answers follows by EM: it is the mean of 1 - w over recent documents. If a model does not
-use prompts, gains are about 0 and the share is not identifiable: all answers have weight 1 until most of them are a
-hundred times as probable after their prompt as without it.
+and EM estimates the share of mismatched answers: it is the mean of 1 - w over recent documents. If a model does not use
+prompts, gains are about 0 and the share is not identifiable. All answers have weight 1 until most of them are a hundred
+times more probable with their prompt than without it.
 """
 
 from __future__ import annotations
@@ -37,15 +36,16 @@ from torch import Tensor, nn
 
 from .token_scores import Scores
 
-WARMUP = 100  # batches, unless the loss is given another number
-DECAY = 0.95  # of all sums, per batch: some twenty batches count
-# The density of the ranks near 0 is the smallest of that below each of these but the last, which is the lower half.
+WARMUP = 100  # the default number of batches
+DECAY = 0.95  # the decay of all sums per batch: about twenty batches count
+# The density of the ranks near 0 is the minimum over the densities below these edges; the last edge is the lower half.
 EDGES = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
-MOST = 0.5  # no more than half of a text is taken for noise
-UNSEPARATED = 0.1  # with more of the text than this in the lower half the model does not yet separate it from noise
-RECENT = 1 << 10  # documents whose gains decide what is usual
-PRIOR = 1.0, 10.0  # prior counts: mismatched answers, of so many answers
-NEVER = 0.01  # an answer with a smaller probability is left out; 1 / NEVER is a gain that is certain
+MOST = 0.5  # the largest share of noise
+# if a larger share of the ranks is in the lower half, the model does not yet separate text from noise
+UNSEPARATED = 0.1
+RECENT = 1 << 10  # the number of recent documents
+PRIOR = 1.0, 10.0  # prior counts of mismatched answers and of all answers
+NEVER = 0.01  # answers with a smaller weight are dropped; a gain of log(1 / NEVER) counts as certain
 FAR = 2.0 / 0.6745  # distances from the median to the upper quartile: two standard deviations of a normal distribution
 
 
@@ -58,7 +58,7 @@ class TokenNoise(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("below", torch.zeros(len(EDGES) + 1))  # tokens below each edge, and all
-        self.register_buffer("edges", torch.tensor(EDGES), persistent=False)  # on the device: to copy them would wait
+        self.register_buffer("edges", torch.tensor(EDGES), persistent=False)  # on the device: a copy would synchronise
 
     def share(self) -> Tensor:
         """The density of the ranks near 0; 0 while the model does not separate text from noise."""
@@ -68,23 +68,23 @@ class TokenNoise(nn.Module):
         return torch.where((text_in_lower_half < UNSEPARATED) & (self.below[-1] > 0), share, 0.0)
 
     def log_noise(self, n_words: int) -> Tensor:
-        """The logarithm of how often any one word is read as noise for once that it is read as text."""
+        """The log of the odds of noise for a single word: log(share / (1 - share) / n_words)."""
         share = self.share()
         return share.log() - torch.log1p(-share) - torch.full_like(share, n_words).log()
 
     def update(
         self, scores: Scores, counted: Tensor, n_words: int, summed: Callable[[Tensor], Tensor] | None = None
     ) -> None:
-        """Let the sums move on by a batch; `summed` adds up a tensor over the processes of a group."""
+        """Update the sums with a batch; `summed` adds a tensor over the processes of a group."""
         ones = (counted & ~scores.nll.isnan()).float()
-        # A word takes an interval of ranks, over which a token is spread out: ranks of noise are then exactly uniform.
+        # A word covers an interval of ranks, and a token is spread over it: ranks of noise are then exactly uniform.
         reached = ((self.edges[:, None] - scores.rank.float()) * n_words).clamp(0, 1)
         new = torch.cat([(reached * ones).sum(1), ones.sum()[None]])
         self.below.mul_(DECAY).add_(new if summed is None else summed(new))
 
 
 class DocumentGains(nn.Module):
-    """The gains of recent documents, and how low the gain of a document may be."""
+    """The gains of recent documents, and the least gain of a kept document."""
 
     recent: Tensor
 
@@ -95,8 +95,8 @@ class DocumentGains(nn.Module):
     def limit(self) -> Tensor:
         """0 if most documents have a gain and these lie well above 0, otherwise minus infinity.
 
-        Documents below are left out. The typical gain is that of documents with a positive gain, so that the others,
-        however many there are, do not delay the time when they are recognised.
+        Documents below the limit are dropped. The typical gain is that of documents with a positive gain, so other
+        documents do not delay the detection.
         """
         falling = self.recent.nan_to_num(nan=-torch.inf).sort(descending=True).values
         n_gains = (falling > 0).sum()
@@ -114,7 +114,7 @@ class DocumentGains(nn.Module):
         return (~(gains < self.limit())).to(gains.dtype)
 
     def update(self, gains: Tensor) -> None:
-        """Add the gains of a batch, NaN for a document that has none."""
+        """Add the gains of a batch; NaN for a document without a gain."""
         self.recent.copy_(torch.cat([self.recent, gains.to(self.recent.dtype)])[-RECENT:])
 
 
@@ -133,13 +133,13 @@ class AnswerNoise(nn.Module):
         return torch.where(2 * certain > known, (noise + PRIOR[0]) / (known + PRIOR[1]), 0.0)
 
     def weights(self, gains: Tensor) -> Tensor:
-        """The posterior probability that an answer of this gain matches its prompt; 0 if it is very small."""
+        """The posterior probability that an answer with this gain matches its prompt; 0 if it is very small."""
         share = self.share().to(gains.dtype)
         weights = torch.sigmoid(gains.nan_to_num() + torch.log1p(-share) - share.log())
         return torch.where(weights < NEVER, 0.0, weights)
 
     def update(self, gains: Tensor) -> None:
-        """Let the sums move on by the gains of a batch, NaN for a document that has none."""
+        """Update the sums with the gains of a batch; NaN for a document without a gain."""
         known = ~gains.isnan()
         noise = torch.where(known, 1 - self.weights(gains), 0.0)
         certain = (gains > -math.log(NEVER)).to(noise.dtype)
@@ -147,7 +147,7 @@ class AnswerNoise(nn.Module):
 
 
 def gains_over(reference: Tensor, losses: Tensor, counted: Tensor) -> Tensor:
-    """(documents,) the sum of what the losses lie below those of the reference; NaN for a row without tokens."""
+    """(documents,) the sum of reference minus loss over the tokens; NaN for a row without tokens."""
     gains = torch.where(counted, reference - losses, 0.0).sum(1)
     return torch.where(counted.any(1), gains, torch.nan)
 

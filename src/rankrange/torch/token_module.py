@@ -1,4 +1,4 @@
-"""The loss of a language model as a module: last layer, ranked range, m="auto" and running means of documents."""
+"""`LinearAoRRLoss`: the loss of a language model with its last layer, ranked range, m="auto" and running means."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _FACTOR = 0.5  # weight of the past in the running mean of a document
 
 
 class TextSuspect(NamedTuple):
-    """A document that was dropped, wholly or partly."""
+    """A document that was dropped completely or in part."""
 
     document: int  # its index
-    dropped: float  # share of its tokens, a running mean over the visits
-    loss: float  # its mean loss, likewise
+    dropped: float  # the dropped share of its tokens, a running mean over the visits
+    loss: float  # its mean loss, a running mean over the visits
     visits: int
     text: str | None
 
@@ -227,7 +227,7 @@ class LinearAoRRLoss(Explained):
             return own / n_items
         from .distributed import sum_over
 
-        # The trainer multiplies by the number of processes what it takes for one process's part of the sum.
+        # The trainer multiplies the loss of a process by the number of processes.
         return sum_over(own, self.group) / n_items / torch.distributed.get_world_size(self.group)
 
     def _by_token(self, tokens: Tokens, head: Head, index: Tensor | None, warm: bool) -> Tensor:
@@ -358,7 +358,7 @@ class LinearAoRRLoss(Explained):
 
 @torch.no_grad()
 def _listed(weights: Tensor, scores: Scores, summed: Callable[[Tensor], Tensor] | None) -> Kept:
-    """The tokens of positive weight. How many there are is known to the device: this waits for it."""
+    """The tokens with positive weight. Their number is known only on the device, so this synchronises."""
     index = weights.nonzero()[:, 0]
     total, broken = weights.sum(), (scores.loss.isnan() & (weights > 0)).any().to(weights.dtype)
     if summed is not None:

@@ -1,8 +1,8 @@
-"""The two ways through a batch of tokens: one pass with all gradients, or a second pass over the kept tokens alone.
+"""Two ways to process a batch of tokens: one pass with all gradients, or a second pass over the kept tokens only.
 
-The second pass runs over blocks of words, with the log-sum-exp of the first: each block gives its part of the matrix's
-gradient by one product, which is written once, and adds to the gradient of the hidden states in float32. The one pass
-runs over blocks of tokens and sums up the gradient of the matrix in float32.
+The second pass runs over blocks of words and uses the log-sum-exp of the first. One product per block gives its part of
+the gradient of the matrix, and the gradient of the hidden states is accumulated in float32. The single pass runs over
+blocks of tokens and accumulates the gradient of the matrix in float32.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class Tokens(NamedTuple):
-    """A batch of tokens in one row: hidden states, targets in range, which of them count, and what sequences they are.
+    """A flattened batch of tokens: hidden states, valid targets, a mask of counted tokens, and the shape.
 
-    `shape` is that of the target; a sequence is what its last dimension runs through.
+    `shape` is that of the target; its last dimension runs along a sequence.
     """
 
     hidden: Tensor
@@ -36,11 +36,11 @@ class Tokens(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """Which tokens enter the loss: places, each once, and their weights, 0 for places that fill up the room."""
+    """The tokens in the loss: distinct positions and their weights, 0 for unused positions."""
 
     place: Tensor
     weight: Tensor
-    total: Tensor  # of the weights, over the group
+    total: Tensor  # the sum of the weights over the group
     sound: Tensor  # False makes the loss and its gradients NaN
     lam: Tensor
     lam_hat: Tensor
@@ -60,7 +60,7 @@ def score_all(tokens: Tokens, head: Head) -> Scores:
 
 
 def kept_mean(tokens: Tokens, head: Head, scores: Scores, kept: Kept, group: ProcessGroup | None) -> Tensor:
-    """The mean loss of the kept tokens, whose gradient takes a second pass over these alone."""
+    """The mean loss of the kept tokens. Its gradient takes a second pass over these tokens only."""
     scale = torch.where(kept.sound, 1.0 / kept.total.clamp(min=1e-30), torch.nan)
     scale = torch.where((kept.total == 0) & kept.sound, 0.0, scale)
     losses = scores.loss[kept.place]
@@ -82,9 +82,11 @@ def mean_of_all(
     group: ProcessGroup | None,
     log_noise: Tensor | None = None,
 ) -> tuple[Tensor, Scores, Tensor]:
-    """(mean, scores, weights) by one pass; with noise, tokens weigh their probability of not being noise.
+    """(mean, scores, weights) in one pass.
 
-    `log_noise` is the logarithm of how often any one word is read as noise for once that it is read as text.
+    With `log_noise`, the weight of a token is its probability of not being noise.
+
+    `log_noise` is the log of the odds of noise for a single word.
     """
     weights = tokens.counted.to(sum_dtype(tokens.hidden))
     given = tokens.target, weights, log_noise
@@ -133,7 +135,7 @@ class _KeptMean(torch.autograd.Function):
 
 
 class _OnePass(torch.autograd.Function):
-    """Sum of the weighted losses, sum of the weights, and what was found of each token; gradients in the same pass."""
+    """Sum of the weighted losses, sum of the weights, and the scores of each token, with gradients in the same pass."""
 
     @staticmethod
     def forward(

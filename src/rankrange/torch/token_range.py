@@ -1,15 +1,15 @@
-"""The ranked range of a language model's token losses, together with its last layer: never all logits in memory.
+"""The ranked range of the token losses of a language model, fused with its last layer to save memory.
 
     logits = hidden @ weight.T          losses = cross_entropy(logits, target)          ranked range of the losses
 
-A first pass over blocks of tokens finds the loss and the rank of every token, a second one, over blocks of words,
-computes logits and gradients of the kept tokens only. For a kept share s that is 1 + 3 s products of matrices, the
-mean of all losses takes 3. If everything is kept one pass does it all.
+The logits of all tokens are never in memory at once. A first pass over blocks of tokens finds the loss and the rank of
+every token. A second pass, over blocks of words, computes logits and gradients of the kept tokens only. For a kept
+share s this takes 1 + 3 s matrix products; the mean of all losses takes 3. If everything is kept, one pass is enough.
 
-How many tokens are kept follows from m, k and the number of tokens, so nothing waits for the device. With
-`ignore_index` only the device knows that number; then the second pass has room for the largest possible number, and the
-unused places have weight 0. Ties at a cut are broken by position: of equal keys the first in the batch (of the first
-process) has the higher rank, so weights are 0 or 1.
+The number of kept tokens follows from m, k and the number of tokens, so no synchronisation with the device is needed.
+With `ignore_index` the number of tokens is known only on the device; the second pass then has room for the largest
+possible number, and unused positions have weight 0. Ties at a cut are broken by position: of equal keys the first in
+the batch (of the first process) has the higher rank, so weights are 0 or 1.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def ranked(
     reference: Tensor | None,
     group: ProcessGroup | None,
 ) -> tuple[Tensor, Kept, Scores]:
-    """(value, what was kept, scores) by two passes: all tokens for their ranks, then the kept ones."""
+    """(value, kept tokens, scores) in two passes: all tokens for their ranks, then the kept tokens."""
     scores = score_all(tokens, head)
     keys = scores.loss if key == "loss" else scores.excess
     if key == "reference" and reference is not None:
@@ -171,7 +171,7 @@ def _in_range(
     rank = torch.empty_like(places).scatter_(0, places, torch.arange(len(places), device=keys.device))
     own = rank[start : start + len(keys)]
     inside = (own >= first) & (own < first + many)
-    # How many of a joined batch's kept tokens are in this process is known to the device: this waits for it.
+    # The number of kept tokens in this process is known only on the device, so this synchronises.
     return inside.nonzero()[:, 0], inside.new_ones(int(inside.sum())), cut
 
 
@@ -193,7 +193,7 @@ def _ordered(
 
 
 def _room(keep: RankedRange, n: int) -> int:
-    """The most that can be kept of up to n, whatever the number that counts."""
+    """The largest number that can be kept of up to n counted tokens."""
     k = keep.k * n if isinstance(keep.k, float) else keep.k
     if isinstance(keep.m, float):
         most = (keep.k - keep.m) * n if isinstance(keep.k, float) else float(k)
@@ -202,7 +202,7 @@ def _room(keep: RankedRange, n: int) -> int:
     return min(n, max(math.floor(most) + 1, 1))
 
 
-# --- what is given
+# --- validation of inputs
 
 
 def keeps_all(keep: RankedRange) -> bool:
@@ -210,7 +210,7 @@ def keeps_all(keep: RankedRange) -> bool:
 
 
 def checked_names(key: str | None, per: str) -> None:
-    """An error unless these are names of a key and of a unit."""
+    """Raise an error unless `key` and `per` are valid names."""
     if per not in ("token", "sequence"):
         raise ValueError(f"per must be 'token' or 'sequence', got {per!r}; choose one of the two")
     if key is not None and key not in KEYS:
@@ -245,7 +245,7 @@ def prepared(
     softcap: float | None,
     label_smoothing: float,
 ) -> tuple[Tokens, Head]:
-    """Checked and flattened inputs, in the dtype of autocast if it is on."""
+    """Validated and flattened inputs, in the dtype of autocast if it is on."""
     if hidden.dim() < 2 or weight.dim() != 2 or hidden.shape[-1] != weight.shape[1]:
         raise ValueError(
             f"need hidden (..., features) and weight (words, features), got shapes {tuple(hidden.shape)} and "
@@ -277,7 +277,7 @@ def prepared(
 
 
 def _gathered(parameter: Tensor) -> Tensor:
-    """The whole of a parameter that is sharded over processes (FSDP2); its gradient is averaged over them."""
+    """Gather a parameter that is sharded over processes (FSDP2); its gradient is averaged over them."""
     if not hasattr(parameter, "full_tensor"):
         return parameter
     from torch.distributed.tensor import Partial

@@ -1,13 +1,13 @@
-"""What is read off the logits of a token, and the slopes of its loss in them; products of matrices in blocks.
+"""Scores of tokens from their logits, derivatives of the loss with respect to logits, and blocked matrix products.
 
-Logits come in blocks: some tokens with all words of the vocabulary, or all tokens with some of the words. Of a block
-only small vectors are kept. Eager PyTorch is the definition; on a GPU with Triton one kernel does each of the two.
+Logits are processed in blocks: some tokens with all words, or all tokens with some words. Only small vectors of a block
+are kept. Eager PyTorch defines the results; on a GPU with Triton one kernel computes the scores and one the
+derivatives.
 
 For the logits z of one token with target y (after the soft cap, cap * tanh(z / cap)) and p = softmax(z):
-    nll     = log-sum-exp(z) - z_y
-    loss    = (1 - s) nll + s (log-sum-exp(z) - mean z)          s = label_smoothing, as in nn.CrossEntropyLoss
-    excess  = nll - entropy(p) = sum p z - z_y                   more surprised than the model expected to be
-    rank    = share of the words that are less likely than y
+    nll     = log-sum-exp(z) - z_y loss    = (1 - s) nll + s (log-sum-exp(z) - mean z)          s = label_smoothing, as
+    in nn.CrossEntropyLoss excess  = nll - entropy(p) = sum p z - z_y                   the loss minus its expectation
+    under the model rank    = share of the words that are less likely than y
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TRITON:
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 # Bytes of logits in memory at a time. On a GPU products need large blocks to run at full speed.
 _ROOM = {"cuda": 1 << 29, "cpu": 1 << 25}
-_WIDE_PRODUCTS = "dtype_out" in torch.ops.aten.addmm.overloads()  # products of halves summed up in float32
+_WIDE_PRODUCTS = "dtype_out" in torch.ops.aten.addmm.overloads()  # half-precision products accumulated in float32
 
 
 class Head(NamedTuple):
-    """How hidden states become losses: the matrix and the bias of the last layer, and the settings of the loss."""
+    """The last layer (matrix and bias) and the settings of the loss."""
 
     weight: Tensor
     bias: Tensor | None
@@ -42,7 +42,7 @@ class Head(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """One number per token: see the top of this file."""
+    """Scores of tokens, one number per token; see the module docstring."""
 
     lse: Tensor
     nll: Tensor
@@ -58,17 +58,17 @@ def logits_of(hidden: Tensor, head: Head, words: slice = slice(None)) -> Tensor:
 
 
 def blocks(n: int, width: int, like: Tensor) -> Iterator[slice]:
-    """Slices of n rows such that a block of rows of this width takes no more room than is meant for logits."""
+    """Slices of n rows such that a block of this width fits into the memory limit of logits."""
     room = _ROOM.get(like.device.type, _ROOM["cuda"])
     most = max(room // max(width * like.element_size(), 1), 1)
     size = max(-(-n // -(-n // most)), 1) if n else 1
-    size = min(-(-size // 128) * 128, most) if size > 128 else size  # whole tiles of a product
+    size = min(-(-size // 128) * 128, most) if size > 128 else size  # multiples of the tile size
     for start in range(0, n, size):
         yield slice(start, min(start + size, n))
 
 
 def score(logits: Tensor, target: Tensor, head: Head) -> Scores:
-    """The scores of tokens with targets in range, from their logits for all words."""
+    """The scores of tokens with valid targets, from their logits for all words."""
     wide = sum_dtype(logits)
     if _fits(logits):
         columns = torch.ops.rankrange.token_scores(logits, target, head.softcap)
@@ -81,7 +81,7 @@ def score(logits: Tensor, target: Tensor, head: Head) -> Scores:
 
 
 def slopes_(logits: Tensor, target: Tensor, lse: Tensor, weight: Tensor, head: Head, first_word: int = 0) -> Tensor:
-    """The logits of a block, overwritten by weight times the derivative of each token's loss in them."""
+    """Overwrite the logits of a block by weight times the derivative of each token's loss."""
     smooth = head.label_smoothing
     on_all = smooth / head.weight.shape[0]
     if _fits(logits):
@@ -97,7 +97,7 @@ def slopes_(logits: Tensor, target: Tensor, lse: Tensor, weight: Tensor, head: H
 
 
 def add_product_(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """total += a @ b, summed up in the dtype of `total`, which may be wider than that of the factors."""
+    """total += a @ b, accumulated in the dtype of `total`, which may be wider than that of the factors."""
     if a.dtype == total.dtype:
         total.addmm_(a, b)
     elif a.is_cuda and _WIDE_PRODUCTS:
@@ -111,7 +111,7 @@ def _eager_columns(z: Tensor, target: Tensor, softcap: float | None) -> Tensor:
     lse = z.logsumexp(1)
     p = torch.exp(z - lse[:, None])
     given = z.gather(1, target[:, None])[:, 0]
-    expected = torch.where(p == 0, 0.0, p * z).sum(1)  # a word that cannot be has a logit of minus infinity
+    expected = torch.where(p == 0, 0.0, p * z).sum(1)  # impossible words have a logit of minus infinity
     rank = (z < given[:, None]).to(z.dtype).mean(1)
     return torch.stack([lse, given, expected, z.mean(1), rank])
 
