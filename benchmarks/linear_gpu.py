@@ -273,7 +273,7 @@ def tune(n: int, d: int, device: str) -> None:
 
 def tune_hessian(data, W) -> None:
     """Milliseconds of value, gradient and Hessian: fused on all rows, and on those of the metric beside eager."""
-    step = -(-data.X.numel() // device_objective.METRIC_NUMBERS)
+    step = -(-data.X.numel() // data.sizes.metric_numbers)
     some = passes.Data(data.X[::step], data.y[::step].contiguous(), None, data.model)
     right = newton_pass.eager(some, W, -np.inf, 3.0)
     print(f"  eager, {some.n} rows: {least(lambda: newton_pass.eager(some, W, -np.inf, 3.0)):6.2f} ms")

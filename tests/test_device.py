@@ -12,18 +12,17 @@ from rankrange import AoRRClassifier, AoRRRegressor, TKMLClassifier
 from rankrange.estimators import on_device
 
 torch = pytest.importorskip("torch")
-from rankrange.device import device_objective, device_rows, passes  # noqa: E402
+from rankrange.device.device_rows import rows_on_device  # noqa: E402
+from rankrange.device.passes import Sizes  # noqa: E402
+from rankrange.device.tensors import as_labels  # noqa: E402
+
+# Small samples, brackets and chunks, so that a few thousand rows take every path of many.
+SMALL = Sizes(search_rows=600, choice_rows=1500, metric_numbers=9_000, bracket_rows=1_000, chunk_numbers=900)
 
 
-@pytest.fixture(autouse=True)
-def few_rows_on_the_host(monkeypatch):
-    """Small samples, brackets and chunks, so that a few thousand rows take every path of many."""
-    monkeypatch.setattr(device_rows, "SEARCH_ROWS", 600)
-    monkeypatch.setattr(device_rows, "CHOICE_ROWS", 1500)
-    monkeypatch.setattr(device_objective, "METRIC_NUMBERS", 9_000)
-    monkeypatch.setattr(device_objective, "BRACKET_ROWS", 1_000)
-    monkeypatch.setattr(device_objective, "_CHUNK_NUMBERS", 900)
-    monkeypatch.setattr(passes, "_CHUNK_NUMBERS", 9_000)
+def fit_there(model, X, y, sample_weight=None):
+    """`fit` on CPU tensors with these sizes."""
+    return model.fit(rows_on_device(model, X, y, sample_weight, SMALL))
 
 
 def flipped(n=4000, d=4, seed=0, dtype=np.float64):
@@ -52,7 +51,7 @@ def logistic_losses(model, X, y):
 @pytest.mark.parametrize(("m", "k"), [(0.1, 1.0), (0.1, 0.8), (0, 1.0), (0, 0.9)])
 def test_the_objective_is_that_of_its_definition_and_proved(m, k):
     X, y = flipped()
-    model = AoRRClassifier(m=m, k=k, random_state=0, device="cpu").fit(X, y)
+    model = fit_there(AoRRClassifier(m=m, k=k, random_state=0), X, y)
     s = logistic_losses(model, X, y)
     kept = np.sort(s)[::-1][round(m * len(y)) : round(k * len(y))]
     assert model.objective_ == pytest.approx(kept.sum() + (model.coef_**2).sum() / 2, rel=1e-9)
@@ -69,7 +68,7 @@ def test_the_objective_is_that_of_its_definition_and_proved(m, k):
 def test_the_fit_is_that_on_the_cpu(loss, m):
     X, y = flipped(seed=1)
     settings = {"m": m, "k": 1.0, "loss": loss, "tol": 1e-8 if loss == "logistic" else 1e-6, "random_state": 0}
-    there = AoRRClassifier(**settings, device="cpu").fit(X, y)
+    there = fit_there(AoRRClassifier(**settings), X, y)
     here = AoRRClassifier(**settings).fit(X, y)
     # With m = 0 there is one minimum; otherwise many, and the search may end in one beside.
     assert there.objective_ == pytest.approx(here.objective_, rel=settings["tol"] if m == 0 else 1e-3)
@@ -79,10 +78,8 @@ def test_the_fit_is_that_on_the_cpu(loss, m):
 @pytest.mark.parametrize("loss", ["squared", "huber"])
 def test_a_regressor_drops_the_outliers(loss):
     X, y = numeric()
-    there, here = (
-        AoRRRegressor(m=0.05, k=1.0, loss=loss, tol=1e-8, random_state=0, device=device).fit(X, y)
-        for device in ("cpu", None)
-    )
+    model = AoRRRegressor(m=0.05, k=1.0, loss=loss, tol=1e-8, random_state=0)
+    there, here = fit_there(clone(model), X, y), model.fit(X, y)
     assert there.dropped_[:200].all()
     assert there.certificate_ <= 1e-8
     assert there.objective_ == pytest.approx(here.objective_, rel=1e-7)
@@ -93,7 +90,8 @@ def test_several_classes_with_names():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(3000, 3))
     y = np.array(["ant", "bee", "cow"])[np.argmax(X + 0.3 * rng.gumbel(size=X.shape), axis=1)]
-    there, here = (AoRRClassifier(m=0, k=1.0, tol=1e-8, device=device).fit(X, y) for device in ("cpu", None))
+    model = AoRRClassifier(m=0, k=1.0, tol=1e-8)
+    there, here = fit_there(clone(model), X, y), model.fit(X, y)
     assert there.objective_ == pytest.approx(here.objective_, rel=1e-7)
     assert list(there.classes_) == ["ant", "bee", "cow"]
     assert (there.predict(X) == here.predict(X)).mean() > 0.999
@@ -102,9 +100,9 @@ def test_several_classes_with_names():
 def test_a_whole_weight_is_a_repetition():
     X, y = flipped(n=1500, seed=2)
     weight = np.random.default_rng(0).integers(0, 4, len(y))
-    settings = {"m": 0, "k": 1.0, "tol": 1e-9, "device": "cpu"}
-    weighted = AoRRClassifier(**settings).fit(X, y, weight)
-    repeated = AoRRClassifier(**settings).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    model = AoRRClassifier(m=0, k=1.0, tol=1e-9)
+    weighted = fit_there(clone(model), X, y, weight)
+    repeated = fit_there(clone(model), np.repeat(X, weight, axis=0), np.repeat(y, weight))
     np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=1e-4)
     assert weighted.objective_ == pytest.approx(repeated.objective_, rel=1e-8)
 
@@ -116,7 +114,7 @@ def test_rows_that_tie_at_a_cut_share_it(k):
     X = rng.integers(0, 2, (9000, 3)).astype(np.float32)
     y = X @ [1.0, -1.0, 0.5] + 0.7 * rng.logistic(size=len(X)) > 0
     settings = {"m": 0.1, "k": k, "random_state": 0}
-    there = AoRRClassifier(**settings, device="cpu").fit(X, y)
+    there = fit_there(AoRRClassifier(**settings), X, y)
     s = logistic_losses(there, X, y)
     kept = np.sort(s)[::-1][900 : round(k * 9000)]
     assert there.objective_ == pytest.approx(kept.sum() + (there.coef_**2).sum() / 2, rel=1e-6)
@@ -126,9 +124,9 @@ def test_rows_that_tie_at_a_cut_share_it(k):
 
 def test_class_weights_multiply_the_losses_of_a_class():
     X, y = flipped(n=1500, seed=3)
-    settings = {"m": 0, "k": 1.0, "tol": 1e-9, "device": "cpu"}
-    by_class = AoRRClassifier(**settings, class_weight={False: 1.0, True: 3.0}).fit(X, y)
-    by_row = AoRRClassifier(**settings).fit(X, y, np.where(y, 3.0, 1.0))
+    settings = {"m": 0, "k": 1.0, "tol": 1e-9}
+    by_class = fit_there(AoRRClassifier(**settings, class_weight={False: 1.0, True: 3.0}), X, y)
+    by_row = fit_there(AoRRClassifier(**settings), X, y, np.where(y, 3.0, 1.0))
     assert by_class.objective_ == pytest.approx(by_row.objective_, rel=1e-8)
     np.testing.assert_allclose(by_class.coef_, by_row.coef_, atol=1e-4)  # a gap of 1e-9 leaves its root
 
@@ -138,7 +136,7 @@ def test_m_is_chosen_by_rows_outside_of_the_sample():
     X = rng.normal(size=(6000, 4))
     y = X @ [2.0, -1.0, 1.0, 0.0] + 0.3 * rng.logistic(size=len(X)) > 0
     X[:500], y[:500] = 0.5 * X[:500] + [9.0, -4.0, 4.0, 0.0], False  # a cluster of outliers
-    model = AoRRClassifier(random_state=0, device="cpu").fit(X, y)
+    model = fit_there(AoRRClassifier(random_state=0), X, y)
     assert 0.05 < model.m_ / len(y) < 0.15
     assert len(model.confirmation_["score"]) > 1
     assert model.dropped_[:500].all()
@@ -149,14 +147,14 @@ def test_m_is_chosen_by_rows_outside_of_the_sample():
 
 
 def test_float32_stays_float32_and_is_ranked_in_float64():
-    X, y = flipped(n=3000, dtype=np.float32)
+    X, y = flipped(n=20_000, dtype=np.float32)
     model = AoRRClassifier(m=0.1, k=1.0, random_state=0, device="cpu").fit(X, y)
     assert model.coef_.dtype == model.intercept_.dtype == np.float32
-    assert model.dropped_.sum() == 300
+    assert model.dropped_.sum() == 2000
 
 
 def test_tensors_of_the_cpu_are_arrays_unless_scikit_learn_dispatches(monkeypatch):
-    X, y = flipped()
+    X, y = flipped(n=20_000)
     as_tensors = torch.as_tensor(X), torch.as_tensor(y)
     plain = AoRRClassifier(m=0, k=1.0).fit(*as_tensors)
     assert not hasattr(plain, "n_passes_")
@@ -177,7 +175,7 @@ def test_tensors_of_the_cpu_are_arrays_unless_scikit_learn_dispatches(monkeypatc
 def test_labels_become_codes_in_order(y, dtype):
     y = torch.tensor(y).to(dtype)
     classes, codes = np.unique(y.numpy(), return_inverse=True)
-    labels = device_rows.as_labels(y, len(y), y.device)
+    labels = as_labels(y, len(y), y.device)
     assert (labels.classes == classes).all()
     assert (labels.codes.numpy() == codes).all()
 
@@ -225,7 +223,7 @@ def test_what_a_device_does_not_take_is_said(settings, given, message):
 
 
 def test_a_regressor_says_what_it_does_not_take_there():
-    X, y = numeric(n=2000)
+    X, y = numeric(n=20_000)
     with pytest.raises(ValueError, match="rows on a device"):
         AoRRRegressor(m=0.1, k=1.0, reweight=True, device="cpu").fit(X, y)
     with pytest.raises(ValueError, match="needs one of the losses"):
@@ -248,7 +246,7 @@ def test_a_model_of_labels_names_the_host(method):
 
 def test_half_of_the_rows_is_known_on_a_device():
     X, y = numeric(n=2000)
-    assert AoRRRegressor(m="half", device="cpu", random_state=0).fit(X, y).m_ == 2000 - (2000 + 5 + 1) // 2
+    assert fit_there(AoRRRegressor(m="half", random_state=0), X, y).m_ == 2000 - (2000 + 5 + 1) // 2
 
 
 def test_device_is_a_parameter_like_any_other():

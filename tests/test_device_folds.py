@@ -10,9 +10,9 @@ from rankrange.crossfit.choose import choose_C
 from rankrange.crossfit.folds import CrossFit, split
 
 torch = pytest.importorskip("torch")
-from rankrange.device import device_folds, device_rows  # noqa: E402
 from rankrange.device.device_folds import DeviceCrossFit  # noqa: E402
-from rankrange.device.passes import Data  # noqa: E402
+from rankrange.device.device_rows import rows_on_device  # noqa: E402
+from rankrange.device.passes import Data, Sizes  # noqa: E402
 from rankrange.shards.shard_kernels import Model  # noqa: E402
 
 
@@ -31,12 +31,11 @@ def problem(kind, n=900, d=4):
     objective = Objective(Design(X, True), y, loss, 1.0, outputs, sample_weight=weight)
     model = Model(name, outputs, True, np.dtype(float), classes)
     there = None if weight is None else torch.as_tensor(weight)
-    return objective, Data(torch.as_tensor(X), torch.as_tensor(y), there, model)
+    return objective, Data(torch.as_tensor(X), torch.as_tensor(y), there, model, Sizes(chunk_numbers=1000))
 
 
 @pytest.mark.parametrize("kind", ["logistic", "weighted", "classes", "numbers"])
-def test_scores_errors_and_cost_are_those_by_row(kind, monkeypatch):
-    monkeypatch.setattr(device_folds, "_CHUNK_NUMBERS", 1000)
+def test_scores_errors_and_cost_are_those_by_row(kind):
     objective, data = problem(kind)
     rng = np.random.default_rng(1)
     tests = split(objective, objective.strata, rng, (1, -3, 1))
@@ -85,13 +84,11 @@ def test_c_chosen_on_a_sample_is_about_all_rows(m):
     assert larger == pytest.approx(alone / 10)
 
 
-def test_a_device_chooses_the_penalty_of_the_cpu(monkeypatch):
+def test_a_device_chooses_the_penalty_of_the_cpu():
     """Before, a sample of 1,500 rows was penalised as if it were all 30,000, and C came out twenty times too large."""
-    monkeypatch.setattr(device_rows, "CHOICE_ROWS", 1500)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(30_000, 30)) * 1e-2
     y = 30 * X[:, 0] + rng.logistic(size=len(X)) > 0
-    here, there = (
-        AoRRClassifier(m=0, k=1.0, C="auto", random_state=0, device=device).fit(X, y) for device in (None, "cpu")
-    )
+    here, there = (AoRRClassifier(m=0, k=1.0, C="auto", random_state=0) for _ in range(2))
+    here.fit(X, y), there.fit(rows_on_device(there, X, y, None, Sizes(choice_rows=1500)))
     assert pytest.approx(here.C_, rel=1e-9) == there.C_

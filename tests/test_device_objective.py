@@ -11,9 +11,9 @@ from rankrange.shards import evaluation
 from rankrange.shards.shard_kernels import Model
 
 torch = pytest.importorskip("torch")
-from rankrange.device import device_objective  # noqa: E402
 from rankrange.device.device_objective import DeviceData, cut_among  # noqa: E402
 from rankrange.device.device_rows import DeviceRows  # noqa: E402
+from rankrange.device.passes import Sizes  # noqa: E402
 from rankrange.device.tensors import Labels  # noqa: E402
 
 
@@ -38,14 +38,15 @@ def test_a_cut_is_where_the_mass_from_the_top_reaches_its_target(pairs, share, d
     assert found.taken == pytest.approx(target - above - mass[values > value].sum())
 
 
-def objective_there(m, k, n=60_000, seed=0, weighted=False):
+def objective_there(m, k, n=60_000, seed=0, weighted=False, sizes=None):
     """F of rows on a device, with 8% of the labels flipped, and the rows themselves."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, 3))
     y = (X @ [2.0, -1.0, 0.5] + rng.logistic(size=n) > 0) ^ (rng.random(n) < 0.08)
     weight = rng.integers(1, 4, n).astype(np.float64) if weighted else None
     there = None if weight is None else torch.as_tensor(weight)
-    rows = DeviceRows(torch.as_tensor(X), Labels(np.array([0, 1]), torch.as_tensor(y).to(torch.int8)), there)
+    labels = Labels(np.array([0, 1]), torch.as_tensor(y).to(torch.int8))
+    rows = DeviceRows(torch.as_tensor(X), labels, there, sizes=sizes)
     model = Model("logistic", 1, True, np.dtype(float), np.array([0, 1]))
     some = np.arange(0, n, 50)
     total = float(n if weight is None else weight.sum())
@@ -64,9 +65,8 @@ def objective_there(m, k, n=60_000, seed=0, weighted=False):
 @pytest.mark.parametrize(
     ("m", "k", "weighted"), [(0.1, 1.0, False), (0.1, 0.7, False), (0, 0.8, True), (0.3, 0.32, False)]
 )
-def test_a_look_is_the_mean_of_the_ranked_losses(m, k, weighted, monkeypatch):
-    monkeypatch.setattr(device_objective, "BRACKET_ROWS", 5000)
-    data, X, y, weight = objective_there(m, k, weighted=weighted)
+def test_a_look_is_the_mean_of_the_ranked_losses(m, k, weighted):
+    data, X, y, weight = objective_there(m, k, weighted=weighted, sizes=Sizes(bracket_rows=5000))
     for W in (np.array([[1.5, -1.0, 0.2, 0.1]]), np.array([[1.6, -0.9, 0.3, 0.0]])):
         s = np.logaddexp(0.0, -y * (X @ W[0, :3] + W[0, 3]))
         ranked = np.sort(s if weight is None else np.repeat(s, weight.astype(int)))[::-1][int(data.m) : int(data.k)]
@@ -78,9 +78,9 @@ def test_a_look_is_the_mean_of_the_ranked_losses(m, k, weighted, monkeypatch):
 
 
 @pytest.mark.parametrize(("m", "k"), [(0.1, 1.0), (0, 0.6), (0.15, 0.7)])
-def test_the_hessian_less_what_crosses_the_cuts_is_how_the_gradient_changes(m, k, monkeypatch):
-    monkeypatch.setattr(device_objective, "_CROSSING_ROWS", 5000)  # of so few parameters: less noise than steps need
-    data, *_ = objective_there(m, k, n=400_000)
+def test_the_hessian_less_what_crosses_the_cuts_is_how_the_gradient_changes(m, k):
+    # Of so few parameters: less noise than steps need.
+    data, *_ = objective_there(m, k, n=400_000, sizes=Sizes(crossing_rows=5000))
     W = np.array([[1.5, -1.0, 0.2, 0.1]])
     kept, crossing = data.hessians(data.look(W))
     bends = kept - crossing + np.diag([1.0, 1.0, 1.0, 0.0]) / data.sample.C

@@ -20,8 +20,8 @@ from ..crossfit.folds import CrossFit
 from ..crossfit.held_out import OUTLYING, Scored
 from .passes import Data, loss_and_slope
 
-# Numbers that are float64 at a time, and rows that show how large residuals are.
-_CHUNK_NUMBERS, _RESIDUAL_ROWS = 1 << 25, 1 << 18
+# Rows that show how large residuals are.
+_RESIDUAL_ROWS = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class DeviceCrossFit(CrossFit):
         return MomentScores(float(sums[-1, -1]), means[-1, :-1], means[:-1, :-1])
 
     def _chunks(self, numbers: int) -> Any:
-        size = max(1, _CHUNK_NUMBERS // (self.data.X.shape[1] + 3 * numbers))
+        size = max(1, self.data.sizes.chunk_numbers // (self.data.X.shape[1] + 3 * numbers))
         return (slice(start, min(start + size, self.data.n)) for start in range(0, self.data.n, size))
 
     def _worth(self) -> Tensor | None:

@@ -25,12 +25,8 @@ from ..shards.shard_steps import band_size
 from .newton_pass import newton_pass
 from .passes import Data, EagerPass, Found, loss_and_slope, pass_over, side_sums
 
-# Rows whose losses show where the cuts lie, and numbers in those whose Hessian is the metric of the steps.
-BRACKET_ROWS, METRIC_NUMBERS = 1 << 19, 1 << 26
-# Rows on both sides of a cut, per parameter, by which F bends there; but no more than this share of all rows.
-_CROSSING_ROWS, _CROSSING_SHARE = 500, 0.02
-# Numbers of X that are float64 at a time.
-_CHUNK_NUMBERS = 1 << 25
+# Rows on both sides of a cut show how F bends there, but no more than this share of all rows.
+_CROSSING_SHARE = 0.02
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,9 +125,11 @@ class DeviceData(FullData):
         self.run = shards.pass_of(self.model)
         self.data = self.run.data
         n, p = self.data.n, self.sample.design.p
-        self._ranks, self._metric = _Some(self.data, BRACKET_ROWS), _Some(self.data, max(METRIC_NUMBERS // p, 1))
+        sizes = self.data.sizes
+        self._ranks = _Some(self.data, sizes.bracket_rows)
+        self._metric = _Some(self.data, max(sizes.metric_numbers // p, 1))
         self._rank_mass = self._ranks.data.mass(slice(None))
-        least = 0.5 * min(_CROSSING_ROWS * p / n, _CROSSING_SHARE)
+        least = 0.5 * min(sizes.crossing_rows * p / n, _CROSSING_SHARE)
         self._around = {
             name: _Bracket(bracket.target, self.total, self._rank_mass, len(self._rank_mass) / n, least)
             for name, bracket in self._brackets.items()
@@ -219,7 +217,7 @@ class DeviceData(FullData):
         windows = [] if _merged(request) else [(1.0, request.upper), (-1.0, request.lower)]
         moments = [(sign, at, table.new_zeros(p + 1, p + 1)) for sign, at in windows if at is not None]
         marked = replace_share(near, sure)
-        for part in marked.chunks(max(1, _CHUNK_NUMBERS // p)):
+        for part in marked.chunks(max(1, self.data.sizes.chunk_numbers // p)):
             x, y = self.data.X[part.rows].to(torch.float64), self.data.y[part.rows]
             slope = loss_and_slope(model, y, part.scores)[1]
             weight = part.mass * part.share

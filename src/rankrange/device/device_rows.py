@@ -37,11 +37,9 @@ from ..shards.shard_kernels import (
 from ..shards.shard_kernels import dropped as dropped_rows
 from .device_folds import DeviceCrossFit
 from .device_objective import DeviceData
-from .passes import Data, EagerPass, loss_and_slope, pass_over
+from .passes import Data, EagerPass, Sizes, loss_and_slope, pass_over
 from .tensors import Labels, as_column, as_labels, as_matrix
 
-# Rows of the sample for the search, and for choosing m or C.
-SEARCH_ROWS, CHOICE_ROWS = 1 << 14, 1 << 17
 # Rows that calibrate probabilities.
 SOME_ROWS = 1 << 15
 # Undecided rows that travel to the host: more are narrowed down by a pass that counts, which costs less.
@@ -61,6 +59,8 @@ class DeviceRows:
         Weights.
     choosing : bool, default=False
         Whether m or C is to be chosen, which takes a larger sample.
+    sizes : Sizes, optional
+        How many rows are used for each purpose.
     """
 
     columns: list[str] | None = None
@@ -68,12 +68,20 @@ class DeviceRows:
     further_steps = 4  # they cost so little that the gap may as well be far below the tolerance
     full_data = DeviceData
 
-    def __init__(self, X: Tensor, y: Tensor | Labels, weight: Tensor | None = None, choosing: bool = False) -> None:
+    def __init__(
+        self,
+        X: Tensor,
+        y: Tensor | Labels,
+        weight: Tensor | None = None,
+        choosing: bool = False,
+        sizes: Sizes | None = None,
+    ) -> None:
         self.X, self.weight = X, weight
+        self.sizes = Sizes() if sizes is None else sizes
         self.labels = y if isinstance(y, Labels) else None
         self.y = y.codes if isinstance(y, Labels) else y
         self.n_rows, self.n_columns = int(X.shape[0]), int(X.shape[1])
-        self.sample_rows = CHOICE_ROWS if choosing else max(SEARCH_ROWS, 40 * self.n_columns)
+        self.sample_rows = self.sizes.choice_rows if choosing else max(self.sizes.search_rows, 40 * self.n_columns)
         self.search_rows = self.sample_rows // 4
         self.search_dtype = np.float32 if X.dtype == torch.float32 else np.float64
         self.collected_rows = COLLECTED_ROWS
@@ -123,7 +131,7 @@ class DeviceRows:
             y = self.y
             if model.classes is not None and model.n_outputs == 1:
                 y = 2 * y - 1  # int8: signs
-            self._last = model, pass_over(Data(self.X, y, self.weight, model))
+            self._last = model, pass_over(Data(self.X, y, self.weight, model, self.sizes))
         return self._last[1]
 
     def cross_fit(self, model: Model, unit: float) -> Any:
@@ -295,7 +303,7 @@ def _scored(data: Data, sets: list[Tensor], rows: slice, mass: Tensor, sigma: fl
     return columns @ torch.nn.functional.one_hot(codes, n_classes).to(torch.float64)
 
 
-def rows_on_device(estimator: Any, X: Any, y: Any, sample_weight: Any) -> DeviceRows:
+def rows_on_device(estimator: Any, X: Any, y: Any, sample_weight: Any = None, sizes: Sizes | None = None) -> DeviceRows:
     """X, y and weights as an engine, on the device of the estimator or on that of X."""
     check_supported(estimator, DeviceRows.place)
     if y is None:
@@ -312,7 +320,7 @@ def rows_on_device(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Device
         if bool((weight < 0).any()):
             raise ValueError("sample_weight must not be negative, got negative ones; a weight counts repetitions")
     choosing = any(isinstance(value, str) and value == "auto" for value in (estimator.m, estimator.C))
-    return DeviceRows(X, target, weight, choosing)
+    return DeviceRows(X, target, weight, choosing, sizes)
 
 
 def _device(name: Any) -> torch.device:

@@ -26,8 +26,6 @@ except ImportError:
     triton = None
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET", "0") == "1"
-# Numbers of X that are float64 at a time in eager passes.
-_CHUNK_NUMBERS = 1 << 25
 # Undecided rows that a pass notes; where more of them are equal, they are joined later.
 MOST_NOTED = 1 << 22
 # Of the kernel: rows a tile, columns at a time, warps; the sums of a program before those of columns; and losses.
@@ -52,6 +50,32 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Sizes:
+    """How many rows or numbers of X are used for each purpose; tests use smaller ones.
+
+    Parameters
+    ----------
+    search_rows, choice_rows : int
+        The rows of the sample for the search, and for choosing m or C.
+    bracket_rows : int
+        The rows whose losses show where the cuts lie.
+    metric_numbers : int
+        The numbers of X in the rows whose Hessian is the metric of the steps.
+    crossing_rows : int
+        The rows on both sides of a cut, per parameter, that show how F bends there.
+    chunk_numbers : int
+        The numbers of X that are float64 at a time.
+    """
+
+    search_rows: int = 1 << 14
+    choice_rows: int = 1 << 17
+    bracket_rows: int = 1 << 19
+    metric_numbers: int = 1 << 26
+    crossing_rows: int = 500
+    chunk_numbers: int = 1 << 25
+
+
+@dataclass(frozen=True)
 class Data:
     """Rows on one device as the model has them: y signs, codes or numbers; weight None where each row counts once."""
 
@@ -59,6 +83,7 @@ class Data:
     y: Tensor
     weight: Tensor | None
     model: Model
+    sizes: Sizes = Sizes()
 
     @property
     def n(self) -> int:
@@ -140,7 +165,7 @@ class EagerPass:
 
     def __init__(self, data: Data) -> None:
         self.data = data
-        self.chunk = max(1, _CHUNK_NUMBERS // (data.X.shape[1] + 4 * data.model.n_outputs))
+        self.chunk = max(1, data.sizes.chunk_numbers // (data.X.shape[1] + 4 * data.model.n_outputs))
 
     def losses(self, W: Array, start: int, stop: int) -> Tensor:
         """The losses of the rows from start, which is a multiple of `chunk`, to stop, at most that many."""
