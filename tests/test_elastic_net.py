@@ -1,17 +1,19 @@
 """Elastic nets of weighted rows and under a ranked range: scikit-learn, optimality conditions, hostile data."""
 
+import itertools
 import warnings
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.optimize import linprog
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import ElasticNet as SkElasticNet
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import check_estimator
 
 from rankrange import AoRRClassifier, AoRRRegressor
-from rankrange.core.losses import Huber, Logistic, Softmax, Squared
+from rankrange.core.losses import Absolute, Huber, Logistic, Softmax, Squared
 from rankrange.solvers.sparse import Cut, ElasticNet, trimmed_net
 
 
@@ -20,19 +22,20 @@ def drawn(seed, n=60, d=30, loss="squared"):
     X = rng.normal(size=(n, d)) * rng.uniform(0.3, 3, size=d) + rng.normal(size=d)
     w = np.where(rng.uniform(size=d) < 0.2, rng.normal(size=d), 0)
     t = X @ w + rng.normal(size=n)
-    y = {"squared": t, "huber": t, "logistic": np.where(t > np.median(t), 1.0, -1.0)}.get(loss)
+    y = {"squared": t, "huber": t, "absolute": t, "logistic": np.where(t > np.median(t), 1.0, -1.0)}.get(loss)
     return X, np.digitize(t, np.quantile(t, [0.3, 0.6])) if y is None else y
 
 
 def net_of(X, y, loss, l1_ratio, fit_intercept=True):
-    made = {"squared": Squared, "huber": Huber, "logistic": Logistic, "softmax": Softmax}[loss]()
+    made = {"squared": Squared, "huber": Huber, "absolute": Absolute, "logistic": Logistic, "softmax": Softmax}[loss]()
     return ElasticNet(X, y, made, 3 if loss == "softmax" else 1, l1_ratio, fit_intercept)
 
 
-LOSSES = ["squared", "huber", "logistic", "softmax"]
+SMOOTH = ["squared", "huber", "logistic", "softmax"]
+LOSSES = [*SMOOTH, "absolute"]
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", SMOOTH)
 @pytest.mark.parametrize("l1_ratio", [0.1, 0.5, 1.0])
 @pytest.mark.parametrize("shape", [(60, 30), (30, 120)])
 def test_the_optimality_conditions_hold(loss, l1_ratio, shape):
@@ -58,7 +61,7 @@ def test_the_gap_bounds_what_is_left_anywhere(loss, l1_ratio):
     X, y = drawn(4, 40, 15, loss)
     net = net_of(X, y, loss, l1_ratio)
     h = np.full(len(y), 0.1)
-    best = net.fit(h, tol=1e-9).value
+    best = net.fit(h, tol=1e-6 if loss == "absolute" else 1e-9).value
     rng = np.random.default_rng(0)
     for scale in (0.0, 0.01, 0.1, 1.0):
         coef, intercept = scale * rng.normal(size=(net.n_outputs, 15)), scale * rng.normal(size=net.n_outputs)
@@ -97,6 +100,35 @@ def test_m_0_is_the_logistic_regression_of_scikit_learn(classes, l1_ratio):
     p = theirs.predict_proba(X)[np.arange(len(y)), np.searchsorted(theirs.classes_, y)]
     penalty = l1_ratio * np.abs(theirs.coef_).sum() + (1 - l1_ratio) / 2 * (theirs.coef_**2).sum()
     assert model.objective_ == pytest.approx(-0.5 * np.log(p).sum() + penalty, rel=1e-8)
+
+
+@pytest.mark.parametrize("shape", [(40, 10), (30, 60)])
+def test_absolute_losses_reach_the_value_of_the_linear_program(shape):
+    X, y = drawn(3, *shape)
+    n, d = shape
+    C = 0.2
+    model = AoRRRegressor(0, loss="absolute", l1_ratio=1.0, C=C).fit(X, y)
+    costs = np.concatenate([np.ones(2 * d), np.zeros(2), np.full(2 * n, C)])
+    rows = np.hstack([X, -X, np.ones((n, 1)), -np.ones((n, 1)), np.eye(n), -np.eye(n)])
+    assert model.objective_ == pytest.approx(linprog(costs, A_eq=rows, b_eq=y).fun, rel=2e-6)
+    assert model.certificate_ <= 1e-6
+    assert model.converged_
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("seed", range(2))
+def test_in_a_small_table_no_other_rows_are_better_to_drop(loss, seed):
+    """All pairs of rows are dropped in turn: the least of the fits is the global minimum."""
+    X, y = drawn(20 + seed, 13, 6, loss)
+    net, C = net_of(X, y, loss, 0.7), 1.0
+    found = trimmed_net(net, Cut(2, None, C), rng=np.random.default_rng(0))
+    least = np.inf
+    for pair in itertools.combinations(range(13), 2):
+        h = np.full(13, C)
+        h[list(pair)] = 0.0
+        fit = net.fit(h, tol=1e-4)
+        least = min(least, fit.value - fit.gap)
+    assert found.value <= least * (1 + 2e-4)
 
 
 def test_sparse_rows_give_the_same_model():
@@ -177,9 +209,10 @@ def test_a_penalty_above_the_largest_leaves_no_coefficient(loss):
     X, y = drawn(7, 40, 25, loss)
     net = net_of(X, y, loss, 0.5)
     most = net.largest_penalty(np.ones(40))
-    above, below = net.fit(np.full(40, 0.99 * most), tol=1e-9), net.fit(np.full(40, 1.05 * most), tol=1e-9)
+    tol = 1e-6 if loss == "absolute" else 1e-9
+    above, below = net.fit(np.full(40, 0.99 * most), tol=tol), net.fit(np.full(40, 1.05 * most), tol=tol)
     assert not above.coef.any()
-    assert above.gap <= 1e-9 * above.value
+    assert above.gap <= tol * above.value
     assert below.coef.any()
 
 
@@ -222,13 +255,18 @@ def test_few_coefficients_can_be_held_sparsely():
         ({"solver": "dca", "l1_ratio": 0.5}, "does not support solver"),
         ({"aggregate": "worst-group", "l1_ratio": 0.5}, "does not support aggregate"),
         ({"reweight": True, "l1_ratio": 0.5}, "does not support reweight"),
-        ({"loss": "absolute", "l1_ratio": 0.5}, "needs the loss"),
     ],
 )
 def test_what_an_l1_penalty_does_not_support_is_an_error(settings, message):
     X, y = drawn(0)
     with pytest.raises(ValueError, match=message):
         AoRRRegressor(**{"m": 0.1, **settings}).fit(X, y)
+
+
+def test_hinge_losses_have_no_l1_penalty():
+    X, y = drawn(0, loss="logistic")
+    with pytest.raises(ValueError, match="needs the loss 'logistic'"):
+        AoRRClassifier(0.1, loss="hinge", l1_ratio=0.5).fit(X, y)
 
 
 def test_too_few_rounds_are_reported():

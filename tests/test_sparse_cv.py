@@ -81,7 +81,7 @@ def test_classes_of_two_and_three_kinds():
         ({"l1_ratio": 0.0}, "l1_ratio must be in"),
         ({"rule": "worst"}, "rule must be"),
         ({"score_trim": 1.0}, "score_trim must be"),
-        ({"loss": "absolute"}, "loss must be"),
+        ({"loss": "hinge"}, "loss must be"),
     ],
 )
 def test_settings_that_make_no_sense_are_errors(settings, message):

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..core.arrays import Array
 from .folds import Folds
+from .sparse_member import sparse_predictions
 from .trees import tree_predictions
 
 
@@ -26,6 +27,10 @@ def _trees(task: MemberTask) -> Mapping[str, Array]:
     return tree_predictions(*task)[0]
 
 
+def _sparse(task: MemberTask) -> Mapping[str, Array]:
+    return sparse_predictions(*task)
+
+
 # To add a member, write a function that returns a dict of out-of-fold probabilities (n, n_classes), and add an entry
 # here. The weight of a member is fitted to the labels; an uninformative member gets weight 0.
-MEMBERS: dict[str, Callable[[MemberTask], Mapping[str, Array]]] = {"trees": _trees}
+MEMBERS: dict[str, Callable[[MemberTask], Mapping[str, Array]]] = {"trees": _trees, "sparse": _sparse}

@@ -13,14 +13,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from ..core.arrays import Array
-from ..core.losses import Huber, Logistic, Softmax, Squared
+from ..core.losses import Absolute, Huber, Logistic, Softmax, Squared
 from ..core.objective import Design, Objective
 from ..core.ranges import RankedRange
 from ..solvers.descent import Log, finish, relative
 from ..solvers.sparse import Cut, ElasticNet, trimmed_net
 from .weights import as_count, canonical_rows, is_whole, product_of
 
-_LOSSES = (Logistic, Softmax, Squared, Huber)
+_LOSSES = (Logistic, Softmax, Squared, Absolute, Huber)
 
 
 def check_l1_ratio(estimator: Any) -> None:
@@ -62,7 +62,7 @@ def fit_sparse(
     """Search, and store the result under the documented names."""
     if not isinstance(loss, _LOSSES):
         raise ValueError(
-            f"l1_ratio={estimator.l1_ratio!r} needs the loss 'logistic', 'squared' or 'huber', got "
+            f"l1_ratio={estimator.l1_ratio!r} needs the loss 'logistic', 'squared', 'absolute' or 'huber', got "
             f"loss={estimator.loss!r}; use one of these, or l1_ratio=0"
         )
     estimator._forget()

@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 from ..compatibility import check_sample_weight
 from ..core.arrays import Array
 from ..core.cuts import select
-from ..core.losses import Huber, Logistic, Softmax, Squared
+from ..core.losses import Absolute, Huber, Logistic, Softmax, Squared
 from ..crossfit.folds import Folds, draw_folds, given_folds, row_keys
 from ..solvers.sparse import Cut, ElasticNet, follow, inner_rows, trimmed_net
 from .classifier import AoRRClassifier
@@ -191,7 +191,9 @@ class _SparseCV(BaseEstimator):
             # Random starts belong to a few places of the path; between them the last fit is followed.
             often = j % max(1, len(Cs) // 3) == 0
             if start is None or often:
-                found = trimmed_net(net, cut, start, n_starts=_PATH_STARTS, rng=rng, tol=_TOL, max_iter=20)
+                found = trimmed_net(
+                    net, cut, start, n_starts=_PATH_STARTS, rng=rng, tol=_TOL, max_iter=20, exchange=False
+                )
             else:
                 found = follow(net, cut, start)
             start = found.coef, found.intercept
@@ -214,7 +216,7 @@ class AoRRRegressorCV(RegressorMixin, _SparseCV):
     ----------
     m : float or tuple of float, default=(0.0, 0.1, 0.2, 0.3)
         The fractions of rows to drop that are compared.
-    loss : {"squared", "huber"}, default="squared"
+    loss : {"squared", "absolute", "huber"}, default="squared"
         What one row costs.
     l1_ratio : float, default=1.0
         The share of the l1 penalty, above 0; see `AoRRRegressor`.
@@ -264,9 +266,9 @@ class AoRRRegressorCV(RegressorMixin, _SparseCV):
     """
 
     def _net(self, X: Any, y: Array) -> ElasticNet:
-        losses = {"squared": Squared, "huber": Huber}
+        losses = {"squared": Squared, "absolute": Absolute, "huber": Huber}
         if self.loss not in losses:
-            raise ValueError(f"loss must be 'squared' or 'huber', got {self.loss!r}")
+            raise ValueError(f"loss must be 'squared', 'absolute' or 'huber', got {self.loss!r}")
         return ElasticNet(
             X, np.asarray(y, dtype=np.float64), losses[self.loss](), 1, float(self.l1_ratio), bool(self.fit_intercept)
         )

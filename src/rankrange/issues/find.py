@@ -1,8 +1,9 @@
 """`find_label_issues`: out-of-fold predictions of an ensemble, the posterior of wrong labels, the table of suspects.
 
-The members of the ensemble are an ordinary linear fit, a trimmed linear fit, boosted trees, a forest, and nearest
-neighbours if they improve the predictions. `label_noise` computes the probability that each label is wrong from their
-predictions. High-leverage rows are not used for training and have their own rate of wrong labels.
+The members of the ensemble are an ordinary linear fit, a trimmed linear fit, boosted trees, a forest, l1-penalised fits
+if there are more columns than rows, and nearest neighbours if they improve the predictions. `label_noise` computes the
+probability that each label is wrong from their predictions. High-leverage rows are not used for training and have their
+own rate of wrong labels.
 """
 
 from __future__ import annotations
@@ -82,7 +83,8 @@ def find_label_issues(
     neighbours : bool, default=True
         Whether to add nearest neighbours to the ensemble, if they increase the likelihood.
     trees : bool, default=True
-        Whether to add boosted trees and a forest to the ensemble; X must be convertible to numbers.
+        Whether to add boosted trees, a forest and, if there are more columns than rows, l1-penalised models to the
+        ensemble; X must be convertible to numbers.
     learn_from : array_like of shape (n_samples,), optional
         Labels to train on instead of y, for example y after a review. p_wrong and the share of wrong labels still refer
         to y: they cannot be estimated from labels whose worst errors were corrected.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import enet_path
 
 from ...core.arrays import Array
-from ...core.losses import Huber, Softmax
+from ...core.losses import Absolute, Huber, Softmax
 from .conjugates import balanced, conjugate
 
 # Coefficients that a working set starts with, and by which factor it may grow in a round.
@@ -32,6 +32,10 @@ _FIRST, _GROWTH = 64, 2
 _STEPS, _POLISH = 4, 12
 # Curvatures and probabilities are at least this in the quadratic model, which must be bounded.
 _FLAT, _UNLIKELY = 1e-6, 1e-12
+# Absolute losses: how often delta is made smaller at most, and by which factor.
+_SMOOTHINGS, _SHARPER = 14, 0.2
+# The share of the parabola above Huber's loss that rows outside delta bend by, if steps without it lead too far.
+_OUTSIDE = 0.1
 
 
 class Net(NamedTuple):
@@ -65,7 +69,7 @@ class ElasticNet:
         The rows, float64.
     y : ndarray of shape (n,)
         Their targets.
-    loss : Squared, Huber, Logistic or Softmax
+    loss : Squared, Huber, Absolute, Logistic or Softmax
         What one row costs.
     n_outputs : int
         The r scores of a row; 1 unless the loss is Softmax.
@@ -120,6 +124,9 @@ class ElasticNet:
 
     def largest_penalty(self, h: Array) -> float:
         """The factor on h above which some coefficient is not zero: 1 / alpha_max in scikit-learn's terms."""
+        if isinstance(self.loss, Absolute):
+            smooth, delta = self.smoothed(1e-6 * float(np.abs(self.y - np.median(self.y)).mean()))
+            return smooth.largest_penalty(h / delta)
         _coef, intercept = self.zero()
         intercept, Z = self._best_intercept(intercept, h)
         steepest = float(np.abs(self.gradient(self.slopes(Z) * h)).max(initial=0.0))
@@ -129,17 +136,15 @@ class ElasticNet:
         """Derivatives (r, d) of the weighted losses in the coefficients."""
         return np.asarray((self._transposed @ weighted.T).T)
 
-    def gap(self, value: float, Z: Array, h: Array) -> tuple[float, Array]:
-        """A bound on the objective minus the least one, and the gradient of the losses."""
-        slopes = self.slopes(Z)
+    def gap(self, value: float, Z: Array, h: Array, slopes: Array | None = None) -> tuple[float, Array]:
+        """A bound on the objective minus the least one, and the gradient at the slopes that prove it."""
+        slopes = self.slopes(Z) if slopes is None else slopes
         fair = balanced(self.loss, self.y, slopes, h) if self.fit_intercept else slopes
-        gradient = self.gradient(slopes * h)
-        # The correction is a handful of digits at the solution, and a second product where it is not.
-        exact = gradient if fair is slopes else self.gradient(fair * h)
-        steepest = float(np.abs(exact).max(initial=0.0))
+        gradient = self.gradient(fair * h)
+        steepest = float(np.abs(gradient).max(initial=0.0))
         best = -np.inf
         for factor in {1.0, min(1.0, self.l1_ratio / steepest) if steepest else 1.0}:
-            beyond = np.maximum(np.abs(factor * exact) - self.l1_ratio, 0.0)
+            beyond = np.maximum(np.abs(factor * gradient) - self.l1_ratio, 0.0)
             cost = _share(float((beyond**2).sum()), 2 * (1 - self.l1_ratio))
             best = max(best, -float(h @ conjugate(self.loss, self.y, factor * fair)) - cost)
         return max(0.0, value - best), gradient
@@ -160,9 +165,40 @@ class ElasticNet:
         max_rounds : int, default=50
             Working sets at most.
         """
+        if isinstance(self.loss, Absolute):
+            return self._fit_absolute(h, self.zero() if start is None else start, tol)
         kept = np.flatnonzero(h)
-        part = self if len(kept) == len(h) else self.take(kept)
+        part = (
+            self if 2 * len(kept) >= len(h) else self.take(kept)
+        )  # a copy of most rows would take longer than they do
+        kept = kept if part is not self else np.arange(len(h))
         return part._minimise(h[kept], self.zero() if start is None else start, tol, max_rounds)
+
+    def smoothed(self, delta: float) -> tuple[ElasticNet, float]:
+        """The problem with Huber's loss, which is delta times the absolute one but for rows within delta, and delta."""
+        delta = max(delta, 1e-300)
+        return replace(self, X=self.columns, loss=Huber(delta)), delta
+
+    def _fit_absolute(self, h: Array, at: tuple[Array, Array], tol: float) -> Net:
+        """Absolute losses by Huber's with ever smaller delta; its slopes divided by delta prove the gap."""
+        Z, used = self.scores(*at), 0
+        if not at[0].any():
+            Z = Z + (np.median(self.y[h > 0] - Z[0, h > 0]) if self.fit_intercept else 0.0)
+        value = self.value(at[0], Z, h)
+        best, bound = Net(*at, value, np.inf, 0), -np.inf
+        delta = value / max(float(h.sum()), 1e-300)
+        for _ in range(_SMOOTHINGS):
+            smooth, delta = self.smoothed(_SHARPER * delta)
+            found = smooth.fit(h / delta, (best.coef, best.intercept), tol=max(0.1 * tol, 1e-8), max_rounds=30)
+            used += found.rounds
+            Z = smooth.scores(found.coef, found.intercept)
+            value = self.value(found.coef, Z, h)
+            bound = max(bound, value - self.gap(value, Z, h, smooth.slopes(Z) / delta)[0])
+            best = best if best.value <= value else found._replace(value=value)
+            best = best._replace(gap=max(0.0, best.value - bound), rounds=used)
+            if best.gap <= tol * max(best.value, 1e-9):
+                break
+        return best
 
     def take(self, rows: Array) -> ElasticNet:
         """The problem of some of the rows."""
@@ -211,7 +247,7 @@ class ElasticNet:
         for _ in range(_STEPS):
             before = at.value
             at = part.proximal_step(at, h, 0.1 * tol)
-            at, settled = part.polished(at, h)
+            at, settled = part.polished(at, h, tol)
             if settled or before - at.value <= 0.1 * tol * at.value:
                 break
         flat = coef.copy().ravel()
@@ -225,7 +261,7 @@ class ElasticNet:
             return intercept, Z
         part = _Columns(self, np.zeros(0, dtype=np.intp))
         at = part.start(self.zero()[0], intercept, Z, float(h @ self.losses(Z)), h)
-        at, _ = part.polished(at, h, steps=100)
+        at, _ = part.polished(at, h, 0.0, steps=100)
         return at.intercept, at.Z
 
     def model(self, Z: Array, h: Array) -> _Model:
@@ -252,10 +288,18 @@ class ElasticNet:
         response[rows, self.y] += np.sqrt(h) / root[rows, self.y]
         return _Model(B, response.ravel())
 
-    def curvature_roots(self, Z: Array, h: Array) -> Array:
-        """Roots of the second derivatives; those of the model, but for Huber's loss, whose model is wider."""
+    def curvature_roots(self, Z: Array, h: Array, outside: float = 0.0) -> Array:
+        """Roots of the second derivatives; those of the model, but for Huber's loss, whose model is wider.
+
+        `outside` is what rows in the linear parts of Huber's loss have of that wider model. Absolute losses have no
+        second derivative and get that of a parabola through their value.
+        """
+        if isinstance(self.loss, Absolute):
+            r = np.abs(Z[0] - self.y)
+            return np.sqrt(h / np.maximum(r, max(1e-3 * float(r.mean()), 1e-300)))
         if isinstance(self.loss, Huber):
-            return np.sqrt(self.loss.curvature(self.y, Z[0]) * h)
+            r = np.abs(Z[0] - self.y)
+            return np.sqrt(np.where(r <= self.loss.delta, 1.0, outside * self.loss.delta / np.maximum(r, 1e-300)) * h)
         return self.model(Z, h).roots
 
 
@@ -314,19 +358,23 @@ class _Columns:
         intercept = of_response - of_columns @ theta if net.fit_intercept else at.intercept
         return self._search(at, theta, intercept, h)
 
-    def polished(self, at: _Point, h: Array, steps: int = _POLISH) -> tuple[_Point, bool]:
+    def polished(self, at: _Point, h: Array, tol: float, steps: int = _POLISH) -> tuple[_Point, bool]:
         """Newton's method with the signs as they are; a coefficient that would change its sign becomes zero.
 
-        Also returns whether the optimality conditions of these coefficients hold to the last digits.
+        Also returns whether the optimality conditions of these coefficients hold, to the last digits or so well that
+        a gap of `tol` times the objective can be proved: what a step gains is of the second order, a gap of the first.
         """
+        outside = 0.0
         for _ in range(steps):
             support = np.flatnonzero(at.theta)
             gradient, largest = self._gradient(at, support, h)
             if np.abs(gradient).max(initial=0.0) <= 1e-14 * largest:
                 return at, True
-            step = self._newton_step(at, support, gradient, h)
+            step = self._newton_step(at, support, gradient, h, outside)
             if step is None:
                 return at, False
+            if -float(gradient @ step) <= 0.01 * tol**2 * at.value:
+                return at, True
             theta, intercept = at.theta.copy(), at.intercept.copy()
             theta[support] += step[: len(support)]
             if self.net.fit_intercept:
@@ -334,7 +382,11 @@ class _Columns:
             crossed = np.sign(theta) != np.sign(at.theta)
             theta[crossed] = 0.0
             after = self._search(at, theta, intercept, h)
-            if after.value >= at.value:
+            # Huber's loss: too few rows bend, and steps lead too far; the linear parts then count a little.
+            far = isinstance(self.net.loss, Huber) and after.theta is not theta
+            if far and not outside:
+                outside = _OUTSIDE
+            elif after.value >= at.value:
                 return at, False
             at = after
         return at, False
@@ -351,8 +403,8 @@ class _Columns:
         largest = max(ratio, float(np.abs(slopes).sum()) if self.net.fit_intercept else 0.0)
         return np.concatenate([in_theta, in_intercept]), largest
 
-    def _newton_step(self, at: _Point, support: Array, gradient: Array, h: Array) -> Array | None:
-        M, E = self._designs(self.net.curvature_roots(at.Z, h), support)
+    def _newton_step(self, at: _Point, support: Array, gradient: Array, h: Array, outside: float) -> Array | None:
+        M, E = self._designs(self.net.curvature_roots(at.Z, h, outside), support)
         A = np.hstack([M, E]) if self.net.fit_intercept else M
         H = A.T @ A
         H[np.arange(len(support)), np.arange(len(support))] += 1 - self.net.l1_ratio
@@ -368,7 +420,10 @@ class _Columns:
             intercept = intercept - intercept.mean()
         change = theta - at.theta, intercept - at.intercept
         dZ = self._change(*change)
+        slope = float(np.vdot(self.net.slopes(at.Z) * h, dZ)) + self.net.penalty(theta) - self.net.penalty(at.theta)
         for share in _halves(30):
+            if -share * slope <= 1e-16 * abs(at.value):  # less than rounding, or no descent
+                return at
             here = at.theta + share * change[0] if share < 1 else theta
             Z = at.Z + share * dZ
             value = self.net.value(here, Z, h)
@@ -407,5 +462,6 @@ def _coordinate_descent(M: Array, response: Array, l1_ratio: float, start: Array
             coef_init=start.copy(),  # it is written to
             tol=min(max(tol, 1e-10), 1e-3),
             max_iter=1000,
+            check_input=False,  # checks would take longer than small problems do
         )
     return np.asarray(coefs[:, 0])

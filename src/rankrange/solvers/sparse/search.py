@@ -3,8 +3,11 @@
 A step fits the elastic net to the kept rows and keeps the rows of smallest loss. Neither half raises the objective, and
 the duality gap of the last fit bounds what is left for the same rows cut. Starts with more columns than rows are those
 of the sparse LTS literature (Alfons, Croux and Gelper 2013; Kurnaz, Hoffmann and Filzmoser 2018): nets of a few random
-rows. They compete after two rough steps, and the best ones go on. The ordinary net and one without high-leverage rows
-start too.
+rows. They compete after two rough steps, and the best ones go on. The ordinary net, one without high-leverage rows and,
+if m allows it, those without one of the classes start too.
+
+Concentration steps end in one of many local minima. In a small table single rows are then exchanged until no exchange
+gains, from the best fits and after random changes of the kept rows.
 """
 
 from __future__ import annotations
@@ -17,8 +20,9 @@ import scipy.sparse as sp
 
 from ...core.arrays import Array
 from ...core.cuts import select
-from ...core.losses import Logistic, Softmax
+from ...core.losses import Absolute, Logistic, Softmax
 from .elastic_net import ElasticNet, Net
+from .exchange import costs_of_rows
 
 Report = Callable[[str, float], object]
 
@@ -28,6 +32,17 @@ _ROWS, _ROWS_OF_CLASS = 3, 2
 _ROUGH_STEPS, _ROUGH, _FINALISTS, _FINE = 2, 1e-2, 3, 1e-4
 # The last fit costs little more to the last digits, so that equal problems have equal results.
 _LAST = 1e-10
+# Dropped rows that are tried in the place of kept ones, kept ones for each, and up to which value relative to the best
+# an exchange is worth a fit: predictions are of second order.
+_TRIES, _OUT, _SLACK = 8, 2, 1.02
+# Entries of a table (times classes) up to which rows are exchanged. Larger ones would take many ordinary fits.
+_SMALL = 50_000
+# Random changes of the kept rows for each random start, at most.
+_KICKS = 2
+# Working sets of a fit that is one of many.
+_FEW_ROUNDS = 10
+# The delta of Huber's loss in the place of the absolute one, relative to the mean deviation of the targets.
+_NARROW = 0.05
 # Columns by which rows are compared for leverage: those of largest variance.
 _LEVERAGE_COLUMNS = 300
 
@@ -58,6 +73,7 @@ def trimmed_net(
     rng: np.random.Generator,
     tol: float = 1e-6,
     max_iter: int = 200,
+    exchange: bool = True,
     report: Report = lambda phase, value: None,
 ) -> Net:
     """Minimise over coefficients and kept rows.
@@ -78,6 +94,8 @@ def trimmed_net(
         The relative gap of the last fit.
     max_iter : int, default=200
         Concentration steps at most.
+    exchange : bool, default=True
+        Whether rows of a small table are exchanged after the concentration steps.
     report : callable
         Called with the phase and the objective after each step.
 
@@ -90,12 +108,20 @@ def trimmed_net(
         fit = net.fit(cut.all(len(net.y)), start, tol=tol, max_rounds=max_iter)
         report("fit", fit.value)
         return fit
+    if isinstance(net.loss, Absolute):  # rows are searched for with Huber's loss, which takes one fit instead of many
+        smooth, delta = net.smoothed(_NARROW * float(np.abs(net.y - np.median(net.y)).mean()))
+        alike = cut._replace(C=cut.C / delta)
+        found = trimmed_net(
+            smooth, alike, start, n_starts=n_starts, rng=rng, tol=_FINE, max_iter=max_iter, exchange=exchange
+        )
+        return _concentrate(net, cut, found, tol, max_iter, report)
     rough = [_concentrate(net, cut, fit, _ROUGH, _ROUGH_STEPS) for fit in _starts(net, cut, start, n_starts, rng)]
     rough.sort(key=lambda fit: fit.value)
     for fit in rough:
         report("start", fit.value)
     fine = [_concentrate(net, cut, fit, _FINE, max_iter) for fit in _distinct(rough)[:_FINALISTS]]
-    best = min(fine, key=lambda fit: fit.value)
+    fine = _distinct(sorted(fine, key=lambda fit: fit.value))
+    best = _improved(net, cut, fine, rng, n_starts, max_iter) if exchange else fine[0]
     return _concentrate(net, cut, best, min(tol, _LAST), max_iter, report)
 
 
@@ -136,8 +162,9 @@ def _concentrate(net: ElasticNet, cut: Cut, fit: Net, tol: float, max_steps: int
     Z = net.scores(fit.coef, fit.intercept)
     h = cut.weights(net.losses(Z))
     value = net.value(fit.coef, Z, h)
+    last = report is not None
     for _ in range(max_steps):
-        after = net.fit(h, (fit.coef, fit.intercept), tol=tol)
+        after = net.fit(h, (fit.coef, fit.intercept), tol=tol, max_rounds=50 if last else _FEW_ROUNDS)
         Z = net.scores(after.coef, after.intercept)
         kept = cut.weights(net.losses(Z))
         now = net.value(after.coef, Z, kept)
@@ -150,6 +177,74 @@ def _concentrate(net: ElasticNet, cut: Cut, fit: Net, tol: float, max_steps: int
         if settled:
             return fit
     return fit._replace(gap=np.inf)
+
+
+def _cut_anew(net: ElasticNet, cut: Cut, fit: Net) -> Net:
+    """The fit with the trimmed objective as its value."""
+    Z = net.scores(fit.coef, fit.intercept)
+    return fit._replace(value=net.value(fit.coef, Z, cut.weights(net.losses(Z))))
+
+
+def _improved(
+    net: ElasticNet, cut: Cut, fits: list[Net], rng: np.random.Generator, n_starts: int, max_steps: int
+) -> Net:
+    """The best of these fits after exchanges of rows and, in a small table, after random changes of the kept rows."""
+    affordable = _SMALL // (len(net.y) * max(net.X.shape[1], 1) * net.n_outputs)
+    if not affordable:
+        return fits[0]
+    best = min((_exchanged(net, cut, fit, max_steps) for fit in fits), key=lambda fit: fit.value)
+    for _ in range(n_starts * min(affordable, _KICKS)):
+        after = _exchanged(net, cut, _kicked(net, cut, best, rng, max_steps), max_steps)
+        if after.value < best.value:
+            best = after
+    return best
+
+
+def _kicked(net: ElasticNet, cut: Cut, fit: Net, rng: np.random.Generator, max_steps: int) -> Net:
+    """Concentration steps after two of the dropped rows and two kept ones changed places."""
+    h = cut.weights(net.losses(net.scores(fit.coef, fit.intercept)))
+    dropped, kept = np.flatnonzero(h == 0), np.flatnonzero(h)
+    count = min(2, len(kept), len(dropped))
+    into, out = rng.choice(dropped, count, replace=False), rng.choice(kept, count, replace=False)
+    h[into], h[out] = h[out], h[into]
+    return _concentrate(
+        net, cut, net.fit(h, (fit.coef, fit.intercept), tol=_FINE, max_rounds=_FEW_ROUNDS), _FINE, max_steps
+    )
+
+
+def _exchanged(net: ElasticNet, cut: Cut, fit: Net, max_steps: int) -> Net:
+    """Exchanges of two rows, each followed by concentration steps, until none of the most promising gains."""
+    for _ in range(max_steps):
+        losses = net.losses(net.scores(fit.coef, fit.intercept))
+        h = cut.weights(losses)
+        dropped = np.flatnonzero(h == 0)
+        for row in dropped[np.argsort(losses[dropped], kind="stable")][:_TRIES]:
+            after = _exchange(net, cut, fit, h, row)
+            if after.value < fit.value * (1 - 1e-6):
+                fit = _concentrate(net, cut, after, _FINE, max_steps)
+                break
+        else:
+            break
+    return fit
+
+
+def _exchange(net: ElasticNet, cut: Cut, fit: Net, h: Array, row: int) -> Net:
+    """The fit with this row in the place of one of those that then cost the most; `fit` if none of them is lower."""
+    mass = 1.0 if cut.mass is None else float(cut.mass[row])
+    trial = h.copy()
+    trial[row] = cut.C * mass
+    more = net.fit(trial, (fit.coef, fit.intercept), tol=_FINE, max_rounds=_FEW_ROUNDS)
+    costs = costs_of_rows(net, more, trial, trial[row])
+    costs[row] = -np.inf
+    found = fit
+    for out in np.argsort(-costs, kind="stable")[:_OUT]:
+        if not more.value - costs[out] <= fit.value * _SLACK:
+            break
+        without = trial.copy()
+        without[out] -= trial[row]
+        after = net.fit(without, (more.coef, more.intercept), tol=_FINE, max_rounds=_FEW_ROUNDS)
+        found = min(found, _cut_anew(net, cut, after), key=lambda each: each.value)
+    return found
 
 
 def _starts(
@@ -166,6 +261,11 @@ def _starts(
     codes = _strata(net)
     if codes is None:
         yield net.fit(cut.weights(np.abs(net.y - np.median(net.y))), tol=_ROUGH)
+    else:
+        for code in range(int(codes.max()) + 1):  # what is left without a whole class may be the easiest
+            mine = every * (codes == code)
+            if 0 < mine.sum() <= cut.C * cut.m:
+                yield net.fit(every - mine, tol=_ROUGH, max_rounds=_FEW_ROUNDS)
     for _ in range(n_starts):
         rows = _few_rows(codes, every, rng)
         h = np.zeros(n)

@@ -1,0 +1,51 @@
+"""The l1-penalised members of the label-noise ensemble: on wide tables only, out of fold, and worth having."""
+
+import numpy as np
+from sklearn.metrics import average_precision_score
+
+from rankrange import find_label_issues
+from rankrange.crossfit.folds import draw_folds
+from rankrange.crossfit.sparse_member import sparse_predictions
+
+
+def genes(seed, n=120, d=400, classes=2):
+    """Columns in correlated groups of ten, four of them matter, and a tenth of the labels is wrong."""
+    rng = np.random.default_rng(seed)
+    X = 0.6 * np.repeat(rng.normal(size=(n, d // 10)), 10, axis=1) + 0.8 * rng.normal(size=(n, d))
+    t = X[:, [5, 25, 45, 65]] @ np.array([2.0, -2.0, 2.0, -2.0])
+    y = np.digitize(t, np.quantile(t, np.arange(1, classes) / classes))
+    wrong = rng.choice(n, n // 10, replace=False)
+    y[wrong] = (y[wrong] + 1) % classes
+    return X, y, wrong
+
+
+def test_no_label_has_a_say_in_its_own_prediction():
+    X, y, _ = genes(0, 80, 120, 3)
+    folds = draw_folds(80, np.random.default_rng(2), n_folds=4, n_repeats=1)
+    before = sparse_predictions(X, y, 3, folds)
+    other = y.copy()
+    other[7] = (other[7] + 1) % 3
+    after = sparse_predictions(X, other, 3, folds)
+    assert set(before) == {"sparse", "sparse robust"}
+    for name, slack in (("sparse", 2e-3), ("sparse robust", 2e-2)):
+        np.testing.assert_allclose(before[name].sum(axis=1), 1)
+        np.testing.assert_allclose(after[name][7], before[name][7], rtol=0, atol=slack)
+
+
+def test_narrow_and_constant_columns_add_nothing():
+    X, y, _ = genes(1)
+    folds = draw_folds(len(y), np.random.default_rng(2), n_folds=4, n_repeats=1)
+    assert sparse_predictions(X[:, :100], y, 2, folds) == {}
+    assert sparse_predictions(np.zeros((120, 200)), y, 2, folds) == {}
+    flat = sparse_predictions(np.ones((120, 200)), y, 2, folds)["sparse"]
+    assert all(np.ptp(flat[test], axis=0).max() < 1e-9 for test in folds.test)
+
+
+def test_wrong_labels_of_a_wide_table_are_found_by_the_columns_that_matter():
+    X, y, wrong = genes(2, 150)
+    truth = np.isin(np.arange(150), wrong)
+    issues = find_label_issues(X, y, trees=True, random_state=0)
+    without = find_label_issues(X, y, trees=False, random_state=0)
+    weight = {name: share for name, share, _ in issues.members}
+    assert weight["sparse"] + weight["sparse robust"] > 0.5
+    assert average_precision_score(truth, issues.p_wrong) > average_precision_score(truth, without.p_wrong) + 0.1
