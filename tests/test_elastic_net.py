@@ -119,16 +119,16 @@ def test_absolute_losses_reach_the_value_of_the_linear_program(shape):
 @pytest.mark.parametrize("seed", range(2))
 def test_in_a_small_table_no_other_rows_are_better_to_drop(loss, seed):
     """All pairs of rows are dropped in turn: the least of the fits is the global minimum."""
-    X, y = drawn(20 + seed, 13, 6, loss)
+    X, y = drawn(20 + seed, 11, 5, loss)
     net, C = net_of(X, y, loss, 0.7), 1.0
     found = trimmed_net(net, Cut(2, None, C), rng=np.random.default_rng(0))
     least = np.inf
-    for pair in itertools.combinations(range(13), 2):
-        h = np.full(13, C)
+    for pair in itertools.combinations(range(11), 2):
+        h = np.full(11, C)
         h[list(pair)] = 0.0
-        fit = net.fit(h, tol=1e-4)
+        fit = net.fit(h, tol=1e-3)
         least = min(least, fit.value - fit.gap)
-    assert found.value <= least * (1 + 2e-4)
+    assert found.value <= least * (1 + 2e-3)
 
 
 def test_sparse_rows_give_the_same_model():
@@ -165,6 +165,7 @@ def test_concentration_never_raises_the_objective(loss):
         Cut(9, None, 0.3),
         n_starts=4,
         rng=np.random.default_rng(0),
+        exchange=False,
         report=lambda phase, value: seen.append(value) if phase == "step" else None,
     )
     assert (np.diff(seen) <= 1e-9).all()
