@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import Array
-from ..core.flips import wrong_labels
+from ..core.flips import wrong_rate
 from ..core.losses import Logistic, Softmax
 from ..solvers.sparse import Cut, ElasticNet, Net, follow
 from .folds import Folds
@@ -70,7 +70,7 @@ def sparse_predictions(
     rows = np.arange(len(codes))
     known = folds.judged & folds.train.any(axis=0)
     best = max(range(_PENALTIES), key=lambda j: float(logs[j][rows, codes][known].mean()))
-    share = min(wrong_labels(logs[best][known], codes[known]).rate, _MOST)
+    share = min(wrong_rate(logs[best][known], codes[known]), _MOST)
     cut = [
         follow(net.take(mine), Cut(round(share * len(mine)), None, float(mine_C[best])), path[best][:2])
         for mine, mine_C, path in zip(trains, Cs, paths, strict=True)
