@@ -478,10 +478,15 @@ def test_label_studio_itself_accepts_configurations_and_predictions(audited):
     _, audit = audited
     several = [Question({**ABOUT, "task": "labels"}, {"x": "1"}, ["b", "c"], 0.3)]
     value = [Question({**ABOUT, "task": "numbers"}, {"x": "1"}, ["2.5"], 0.3)]
+    media = {"t": "a text to read " * 10, "p": "https://example.org/a.png"}
+    read = [Question({**ABOUT, "task": "classes"}, {"x": "1", "t": media["t"]}, ["b"], 0.3)]
+    seen = [Question({**ABOUT, "task": "classes"}, {"x": "1", **media}, ["b"], 0.3)]
     for made in (
         audit.to_label_studio(3),
         label_studio.label_studio_tasks(several, ["a", "b", "c"], "labels"),
         label_studio.label_studio_tasks(value, [], "numbers"),
+        label_studio.label_studio_tasks(read, ["a", "b"], "classes"),
+        label_studio.label_studio_tasks(seen, ["a", "b"], "classes"),
     ):
         checked = interface(made.config)
         checked.validate()
