@@ -268,6 +268,8 @@ def broken(kind, tasks):
         tasks[1]["data"]["rankrange"]["target"] = ["x"]
     elif kind == "twice":
         tasks.append(task)
+    elif kind == "task":
+        about["task"] = tasks[1]["data"]["rankrange"]["task"] = "<b>"
     return tasks
 
 
@@ -286,6 +288,7 @@ def broken(kind, tasks):
         ("p_wrong", "from 0 to 1"),
         ("target", "other cells"),
         ("twice", "two tasks of row"),
+        ("task", "must be classes, numbers or labels"),
     ],
 )
 def test_a_hostile_export_is_a_clear_error_and_nothing_is_written(audited, tmp_path, capsys, kind, message):
@@ -299,6 +302,34 @@ def test_a_hostile_export_is_a_clear_error_and_nothing_is_written(audited, tmp_p
     assert message in said
     assert len(said.splitlines()) == 1
     assert not (tmp_path / "fixed.csv").exists()
+
+
+@pytest.mark.parametrize("label", ["=1+1", "", "a\u0000b", "a\nb", "\u202eab", "\ud800"])
+def test_new_labels_are_readable_texts_and_no_formulas(audited, tmp_path, capsys, label):
+    path, audit = audited
+    tasks = annotated(audit.to_label_studio(1).tasks, lambda task: [(1, label)])
+    export = write(tmp_path / "export.json", tasks)
+    words = ["apply", str(path), str(export), "--out", str(tmp_path / "fixed.csv"), "--new-labels"]
+    assert cli.main(words) == 2
+    assert "a new label must" in capsys.readouterr().err
+    assert not (tmp_path / "fixed.csv").exists()
+
+
+def test_labels_with_hidden_characters_come_back_as_they_are(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=120)
+    odd = "a\u200bb"
+    kind = np.where((x > 0) ^ (rng.random(120) < 0.1), odd, "c")
+    path = tmp_path / "table.csv"
+    path.write_text("x,kind\n" + "".join(f"{v:.3f},{k}\n" for v, k in zip(x, kind, strict=True)), encoding="utf-8")
+    audit = audit_file(path, "kind", models="linear")
+    tasks = [task for task in audit.to_label_studio().tasks if task["data"]["rankrange"]["given"] == "c"][:1]
+    for task in tasks:  # the choice as the configuration has it
+        task["annotations"] = [{"completed_by": 1, "result": task["predictions"][0]["result"]}]
+    export = write(tmp_path / "export.json", tasks)
+    assert cli.main(["apply", str(path), str(export), "--out", str(tmp_path / "fixed.csv"), "--quiet"]) == 0
+    row = int(tasks[0]["data"]["rankrange"]["row"])
+    assert (tmp_path / "fixed.csv").read_text(encoding="utf-8").splitlines()[row].endswith(f",{odd}")
 
 
 @pytest.mark.parametrize(

@@ -201,9 +201,11 @@ def _new_cells(
     if len(places) > 1:
         return _yes_and_no(made, cells, places, seen, decisions.target)
     label, known = made.new_label, seen[0]
-    spelt = [text for text in sorted(known) if same_text(text, label)] or [
-        text for text in sorted(known) if decisions.task == "classes" and same_number(text, label)
-    ]
+    spelt = (
+        [text for text in sorted(known) if same_text(text, label)]
+        or [text for text in sorted(known) if decisions.task == "classes" and same_number(text, label)]
+        or [text for text in sorted(known) if visible(text) == label]  # as review tools show it
+    )
     if spelt:
         return {places[0]: spelt[0]}
     if decisions.task == "numbers" and not same_number(label, label):
@@ -215,6 +217,11 @@ def _new_cells(
         raise UserError(
             f"a new label must be one that the table has ({some}{' ...' if len(known) > 5 else ''}), got "
             f"'{visible(label, 60)}' for row {made.row}; correct the decision, or allow it with --new-labels"
+        )
+    if decisions.task == "classes" and (label.strip() == "" or visible(label) != label):
+        raise UserError(
+            f"a new label must be text without hidden characters, got '{visible(label, 60)}' for row {made.row}; "
+            "correct the decision"
         )
     if csv_safe(label) != label:
         raise UserError(

@@ -177,6 +177,11 @@ def about_of(found: Any, where: str) -> dict[str, Any]:
     target = found["target"]
     if not all(isinstance(value, str) for value in [*texts.values(), *(target if isinstance(target, list) else [0])]):
         raise UserError(f"row, given, contents, table, task and target must be texts, got another kind in {where}")
+    if found["task"] not in ("classes", "numbers", "labels"):
+        raise UserError(
+            f"task must be classes, numbers or labels, got '{visible(found['task'], 40)}' in {where}; export the "
+            "project again"
+        )
     p = found["p_wrong"]
     if isinstance(p, bool) or not isinstance(p, int | float) or not 0.0 <= p <= 1.0 or math.isnan(p):
         raise UserError(f"p_wrong must be from 0 to 1, got {visible(p, 40)} in {where}; export the project again")
