@@ -95,7 +95,7 @@ def test_users_choose_versions_and_only_our_own_runs_are_pinned():
     assert "torch==2.13.0" in read(".ci/constraints.txt").splitlines()
     lines = "\n".join(map(read, ("Makefile", "noxfile.py", ".github/workflows/tests.yml"))).splitlines()
     installs = [line for line in lines if re.search(r"pip install|session\.install", line) and "-oldest" not in line]
-    assert len(installs) == 3
+    assert len(installs) >= 3  # Makefile, nox and CI
     assert all(".ci/constraints.txt" in line or "$(CONSTRAINTS)" in line for line in installs)
     assert "CONSTRAINTS := .ci/constraints.txt" in read("Makefile")
 
